@@ -1,0 +1,62 @@
+# The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
+#
+#:   make            sets up what is missing and builds into build/
+#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60)
+#:   make run        builds, then runs the server on ./data
+#:   make test       every test; T=name runs those whose name contains it
+#:   make bench      side by side with the peers; writes bench/results/
+#:   make check      tests under sanitizers, both compilers, the model, fuzzers; about ten minutes
+#:   make install    into PREFIX (/usr/local), below DESTDIR
+#:   make format     clang-format, in place
+#:   make acceptance writes docs/acceptance.md anew
+#:   make clean      removes what was built
+PREFIX ?= /usr/local
+DESTDIR ?=
+DEMO_SECONDS ?= 60
+BUILD := build
+
+.PHONY: all configured demo run test bench check install format acceptance clean help
+
+all: configured
+	@ninja -C $(BUILD) --quiet
+
+configured:
+	@tools/setup build
+	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null || meson setup $(BUILD)
+
+demo: all
+	@[ -x $(BUILD)/examples/santa ] || { echo "The Santa story is not there yet." >&2; exit 1; }
+	@DEMO_SECONDS=$(DEMO_SECONDS) $(BUILD)/examples/santa
+
+run: all
+	@echo "The server is not there yet: this version is a library and a local command." >&2; exit 1
+
+test: all
+	@tools/setup test
+	@tools/run-tests $(BUILD) $(T)
+
+bench: all
+	@tools/setup bench
+	@[ -x bench/run ] || { echo "The comparison with peers is not there yet." >&2; exit 1; }
+	@bench/run
+
+check: all
+	@tools/setup test bench check
+	@tools/check
+
+install: all
+	@meson configure $(BUILD) -Dprefix=$(PREFIX)
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --quiet
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+format:
+	@find include src test examples bench -name '*.[ch]' | xargs clang-format -i
+
+acceptance:
+	@tools/acceptance > docs/acceptance.md
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-*
+
+help:
+	@sed -n 's/^#: //p' Makefile

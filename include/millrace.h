@@ -1,0 +1,334 @@
+// millrace.h: the whole public API of Millrace, and its manual.
+//
+// Millrace is a work engine. You hand it jobs; it runs each one in the order its key demands, only
+// while somebody still wants the result, and records its effect exactly once.
+//
+//     stage ── a queue with a name and a policy
+//       └─ channel ── all jobs of one key: they run one after another, in order
+//            └─ job ── bytes, an id, at most one deadline, a number of attempts
+//
+//     mr *m;                                        int shout(mr_job *job, void *arg) {
+//     mr_open("file:./jobs", NULL, &m);                 puts(mr_job_body(job).data);
+//     mr_push(m, "shouts", mr_str("hi"), NULL, NULL);   return 0; // commits
+//     mr_work(m, "shouts", shout, NULL, NULL, &w);  }
+//
+// Conventions, which hold for every call:
+//   * A call returns 0, or a negative MR_E… code; then mr_error() has the sentence (of this thread,
+//     until its next call). Outputs are untouched on failure and nothing needs freeing. A call that
+//     fails has changed nothing, except where it says so and after MR_ESTOPPED.
+//   * NULL or zeroed options mean defaults. Option structs end in reserved space, which must be
+//     zero (else MR_EINVAL), so that they can grow without breaking programs.
+//   * Inputs are copied before a call returns. Durations are milliseconds. A wait of 0 does not
+//     wait, MR_FOREVER waits for ever, other negative ones are MR_EINVAL.
+//   * Bytes are any bytes; {NULL, 0} is empty. Bodies, states and results that calls give out are
+//     followed by a 0 byte that does not count, unless they are {NULL, 0}.
+//   * A stage is named by 1 to 200 of A-Za-z0-9._:/-
+//   * Any thread may use an `mr`. Not across fork(): a child must not touch what its parent opened.
+//   * Callbacks and handlers run with no lock of the library held and may call anything here, except
+//     where it says so.
+//   * Every call may answer MR_EINVAL (an argument is not valid: NULL, closed, already ended …) and
+//     MR_ENOMEM. A pointer that was never given out, or whose engine is closed, can not always be
+//     told from a good one: the check is a help, not a promise.
+//
+// Limits: body and result 16 MiB · state 1 MiB · key 1 KiB · once 256 bytes · reason 512 bytes kept ·
+// 1,000 emits and 16 MiB in one commit · 1,000 jobs in one take · 64 stages of one worker. Beyond a
+// limit a call answers MR_ETOOBIG (MR_EFULL for the number of emits).
+#ifndef MILLRACE_H
+#define MILLRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mr mr;
+typedef struct mr_job mr_job;
+typedef struct mr_worker mr_worker;
+
+// Never 0 and never reused; a decimal string on the wire and in JSON.
+typedef uint64_t mr_id;
+
+typedef struct mr_bytes {
+    const void *data;
+    size_t size;
+} mr_bytes;
+
+static inline mr_bytes mr_str(const char *s) {
+    mr_bytes b;
+    b.data = s;
+    b.size = s ? strlen(s) : 0;
+    return b;
+}
+
+// A handler's answer: I keep the job and finish it later, from any thread.
+enum { MR_LATER = 1 };
+
+// Every error there is: name, number, what it means.
+#define MR_ERRORS(X)                                                                               \
+    X(EAGAIN, 1, "nothing came in time")                                                           \
+    X(EFULL, 2, "a limit is reached")                                                              \
+    X(EGAP, 3, "an earlier number of this source is missing")                                      \
+    X(ESTALE, 4, "the lease is no longer held")                                                    \
+    X(EEXPIRED, 5, "the deadline has passed")                                                      \
+    X(ECANCELLED, 6, "the job was cancelled")                                                      \
+    X(EDEAD, 7, "the job used up its attempts")                                                    \
+    X(EGONE, 8, "no such job is known any more")                                                   \
+    X(EINVAL, 9, "an argument is not valid")                                                       \
+    X(ETOOBIG, 10, "an argument is too large")                                                     \
+    X(EBUSY, 11, "it is still in use")                                                             \
+    X(ENOMEM, 12, "out of memory")                                                                 \
+    X(EIO, 13, "reading or writing failed")                                                        \
+    X(ENET, 14, "the engine cannot be reached")                                                    \
+    X(EAUTH, 15, "the secret is not accepted")                                                     \
+    X(EPERM, 16, "this is not permitted")                                                          \
+    X(ECORRUPT, 17, "the store is damaged")                                                        \
+    X(ESTOPPED, 18, "the engine has stopped")                                                      \
+    X(EDRAINING, 19, "the stage is draining")
+
+enum {
+#define MR_ERROR_CODE(name, number, text) MR_##name = -number,
+    MR_ERRORS(MR_ERROR_CODE)
+#undef MR_ERROR_CODE
+};
+
+#define MR_FOREVER INT64_C(-1) // every wait: 0 does not wait
+#define MR_BACKOFF INT64_C(-1) // mr_fail: as the stage says
+#define MR_NEVER INT64_C(-2)   // mr_fail: dead at once
+
+// ---- Opening and closing ----------------------------------------------------------------------
+
+typedef struct mr_options {
+    // What a call waits for. "always" (default): it is on disk when the call returns. "interval:50":
+    // it is on disk 50 ms later. "none": when the system likes. `mem:` is never on disk.
+    const char *sync;
+    const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
+    const char *name;                                        // of this program, for people
+    uint32_t shards;    // 0 or 1
+    uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
+    uint64_t reserved[8];
+} mr_options;
+
+// Opens the engine that `url` names:
+//     mem:        in this process, gone with it
+//     file:DIR    in this process, kept in the directory DIR, which is made when missing
+//     millrace://HOST:PORT   a server; not in this build yet (MR_ENET)
+// What was in the store is there again: jobs that ran when it was closed wait at the head of their
+// channels; after a crash they have one failed attempt more.
+// MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is
+// damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64).
+int mr_open(const char *url, const mr_options *, mr **out);
+
+// Makes everything durable and frees the engine. MR_EBUSY while workers, jobs in hand, started calls
+// or waiting threads use it; the sentence says which, and nothing is closed. Jobs that were taken in
+// a batch and never handed out are given back. NULL is fine. No other thread may be calling, or call
+// later, with this `mr`.
+int mr_close(mr *);
+
+// What went wrong in this thread's last call that failed. Meaningful only after a failure: a call
+// that succeeds may leave the sentence of an earlier one. Never NULL.
+const char *mr_error(void);
+
+const char *mr_version(void); // "0.1.0"
+
+// ---- Handing in -------------------------------------------------------------------------------
+
+typedef struct mr_push_options {
+    mr_bytes key;  // jobs of one key run one after another, in order; empty: on its own
+    mr_bytes once; // a name: two pushes of one (stage, key) with the same name are one job
+    int64_t delay_ms;    // joins its channel only then
+    int64_t deadline_ms; // from now; not started by then, it never is; 0: none
+    int64_t room_ms;     // how long to wait while a limit is reached; 0: MR_EFULL at once
+    uint32_t attempts;   // 0: as the stage says
+    uint64_t reserved[4];
+} mr_push_options;
+
+// Hands in a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may be
+// NULL) gets its id; if `once` names a job that is known, no job is made and `out` is that one's id.
+// MR_EFULL: a limit of the stage or engine is reached, also after room_ms; MR_EDRAINING; MR_ETOOBIG;
+// MR_ESTOPPED: the store failed; whether the job is in it is not known, `once` makes it safe to
+// push again.
+int mr_push(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_id *out);
+
+typedef struct mr_item {
+    mr_bytes key, once, body;
+} mr_item;
+
+// Hands in `n` jobs in order, at the price of one. `all` holds for each of them (its key and once
+// must be empty). It stops at the first that is not accepted: *out_n tells how many were, out_ids
+// (may be NULL; room for n) their ids. 0 when at least one was accepted, or n is 0; push again
+// from there and the code says why that one was not.
+int mr_push_many(mr *, const char *stage, const mr_item *, size_t n, const mr_push_options *all,
+                 mr_id *out_ids, size_t *out_n);
+
+typedef struct mr_result {
+    mr_bytes body;
+    void *owner; // free with mr_result_free
+} mr_result;
+
+// A push that waits for the result. The job lives as long as somebody is interested: a caller is,
+// until the deadline. `out` (may be NULL) gets the result, empty if none was set.
+// MR_EEXPIRED: the deadline came first, and is told at the deadline, not later; MR_ECANCELLED;
+// MR_EDEAD: it used up its attempts, the sentence has the last reason; and those of mr_push.
+int mr_call(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_result *out);
+
+// How a started call ended: `status` is 0 and `body` the result, or `status` is one of the codes of
+// mr_call and `body` the reason in words. `body` is borrowed until it returns.
+typedef void mr_on_end(mr_id, int status, mr_bytes body, void *arg);
+
+// As mr_call, but returns when the job is handed in; `on_end` is called exactly once if and only if
+// this returned 0, by a thread of the engine, perhaps before this has returned. Ends of calls are
+// told one after another, so `on_end` should be brief. To give up earlier: mr_cancel.
+int mr_call_start(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_on_end *,
+                  void *arg, mr_id *out);
+
+// Waits for the end of a job that anybody handed in. It takes no interest: a job is not kept alive
+// by it. MR_EAGAIN: not ended in time; MR_EGONE: not known, or no longer; else as mr_call.
+int mr_await(mr *, mr_id, int64_t wait_ms, mr_result *out);
+
+// A job that waits ends cancelled at once. One that runs is told to stop, and nothing it does later
+// is recorded. 0 also when it had ended already; MR_EGONE: not known, or no longer.
+int mr_cancel(mr *, mr_id);
+
+// Waits until nothing of the stage is waiting, delayed or running. A stage that nobody has used is
+// empty. MR_EAGAIN: not in time.
+int mr_wait_empty(mr *, const char *stage, int64_t wait_ms);
+
+void mr_result_free(mr_result *); // also of a zeroed one, or NULL
+
+// ---- Working ----------------------------------------------------------------------------------
+
+// Runs a job, which is the worker's while it does. Return
+//   0           to commit: result, state and emits set so far, and the job's end, all or nothing
+//   MR_LATER    to keep the job: it is then yours, and mr_done, mr_fail or mr_release must end it,
+//               from any thread, even before the handler has returned
+//   otherwise   for a failed attempt, with the reason set by mr_set_reason
+// If the handler ended the job itself, what it returns does not matter.
+typedef int mr_handler(mr_job *, void *arg);
+
+typedef struct mr_work_options {
+    const char *const *more_stages; // NULL-terminated; served after `stage`, in this order
+    uint32_t jobs;     // in flight at once, those kept with MR_LATER too; 0: self-tuned
+    uint32_t batch;    // up to so many are taken at once and run one after another; 0: 1
+    uint32_t own_loop; // not 0: no threads, see mr_worker_fd
+    int64_t lease_ms;  // how long a job stays ours without a sign of life; 0: as the stage says
+    void (*on_stop)(mr_job *, void *arg); // cancelled, expired or lease lost: stop working on it
+    uint64_t reserved[8];
+} mr_work_options;
+
+// Begins to pull jobs of `stage` and to run `handler` on them, with `jobs` threads of its own. Leases
+// are kept by beats in the background for as long as a job is in hand. A commit that comes too late
+// (cancelled, expired, lease lost) is refused and forgotten: the job is not the worker's any more.
+//   * batch: more throughput for short jobs; but a long one holds up those taken with it.
+//   * on_stop is called by a thread of the engine while the handler runs (or after MR_LATER), with
+//     the handler's `arg`; the job is good until it returns. It may end the job. It is never called
+//     after mr_worker_stop returned 0. mr_job_stopped() tells the same to who asks.
+int mr_work(mr *, const char *stage, mr_handler *, void *arg, const mr_work_options *,
+            mr_worker **out);
+
+// Takes nothing more, gives back what was taken but not started, and waits until what runs (and what
+// was kept with MR_LATER) has ended. 0: all has, its commits are durable, the worker is freed.
+// MR_EBUSY: not in time; it takes nothing more; call again. Called inside its own handler or on_stop
+// it answers MR_EBUSY at once. NULL is fine. The engine stays open.
+int mr_worker_stop(mr_worker *, int64_t wait_ms);
+
+// Of a worker with own_loop: a descriptor that is readable when there is something to do; poll it, do
+// not read it, do not close it. MR_EINVAL: the worker has threads.
+int mr_worker_fd(mr_worker *);
+
+// Runs the handlers that are due, and on_stop, in this thread; never waits. Some work may be left for
+// the next turn: the descriptor then stays readable. Handlers that take longer than the lease call
+// mr_beat. One thread at a time, and not inside a handler.
+int mr_worker_turn(mr_worker *);
+
+// ---- Pulling by hand --------------------------------------------------------------------------
+
+typedef struct mr_take_options {
+    int64_t wait_ms;  // for work to come
+    int64_t lease_ms; // until the job is given to somebody else; 0: as the stage says
+    uint32_t batch;   // lease up to so many at once; the next takes of the stage hand them out; 0: 1
+    uint64_t reserved[4];
+} mr_take_options;
+
+// Takes the next job of the stage. MR_EAGAIN: none in time. With `batch`, jobs of one channel are
+// handed out in order, each when the one before it was done; if one fails, those behind it are given
+// back; the lease of all runs from the first take.
+int mr_take(mr *, const char *stage, const mr_take_options *, mr_job **out);
+
+// These end a job in hand and use it up whatever they return: it must not be touched afterwards.
+// MR_ESTALE: the lease was lost, and somebody else may have the job; MR_EEXPIRED: its deadline has
+// passed; MR_ECANCELLED: nobody wants it; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code: what
+// it should record could not be written, and counts as a failed attempt with that reason.
+int mr_done(mr_job *); // commits result, state and emits, and ends the job
+
+// A failed attempt. `reason` may be NULL; `retry_ms` says when to try again: a time, MR_BACKOFF or
+// MR_NEVER. Out of attempts, the job is dead: kept, listed by mr_dead, retryable.
+int mr_fail(mr_job *, const char *reason, int64_t retry_ms);
+
+int mr_release(mr_job *); // gives it back; counts no attempt
+
+// Extends the lease by its length. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop; the job is still in
+// hand and must be ended.
+int mr_beat(mr_job *);
+
+// ---- A job in hand ----------------------------------------------------------------------------
+// What these return lives as long as the job. For NULL they answer 0, "", empty. The setters belong
+// to one thread at a time; they answer MR_EINVAL once the job was ended.
+
+mr_id mr_job_id(const mr_job *);
+const char *mr_job_stage(const mr_job *);
+mr_bytes mr_job_key(const mr_job *);
+mr_bytes mr_job_body(const mr_job *);
+mr_bytes mr_job_state(const mr_job *); // what the channel kept from the job before; empty: nothing
+uint32_t mr_job_attempt(const mr_job *);      // from 1
+int64_t mr_job_left_ms(const mr_job *);       // to its deadline, at least 0; MR_FOREVER if none
+int mr_job_stopped(const mr_job *);           // nobody wants it any more: 1; else 0
+
+// What the commit will carry; the last word counts. Nothing happens if the job then fails.
+int mr_set_result(mr_job *, mr_bytes);
+int mr_set_state(mr_job *, mr_bytes);      // replaces the channel's state; empty deletes it
+int mr_set_reason(mr_job *, const char *); // why, when the handler then fails
+// A job that the commit hands in. Emits are always accepted, whatever the room in their stage:
+// room_ms must be 0. MR_EFULL: too many in one commit; MR_ETOOBIG: too many bytes.
+int mr_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
+
+// ---- Looking and acting -----------------------------------------------------------------------
+// A stage that nobody has used yet: mr_stage and mr_dead answer MR_EGONE; the others make it.
+
+typedef struct mr_stage_info {
+    uint64_t waiting, running; // jobs
+    uint64_t parked;           // channels whose first job may not start yet
+    uint64_t delayed, dead;    // jobs
+    uint64_t done, failed;     // jobs and attempts since the beginning
+    int64_t oldest_ms;                        // age of the oldest job not ended; -1: none
+    const char *held_by; // why nothing starts: "", "no-worker", "paused", "limit", "downstream:X" …
+                         // valid until this thread's next mr_stage
+    uint64_t vain_ms;    // time waited by jobs that were never started, all together
+    uint64_t reserved[7];
+} mr_stage_info;
+
+int mr_stage(mr *, const char *stage, mr_stage_info *out);
+
+// Sets a policy of the stage: lease 30s · attempts 10 · backoff 1s..5m · on-dead skip|halt ·
+// overlap brief|never · dedupe-window 1h · retention 1h,10000 · max-jobs, max-channel, concurrency,
+// rate (N/s), max-states, state-ttl, high-mark: none. Durations are milliseconds or carry a unit
+// (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible.
+int mr_set(mr *, const char *stage, const char *policy, const char *value);
+
+int mr_pause(mr *, const char *stage);  // accepts, does not start
+int mr_resume(mr *, const char *stage);
+
+// Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it returns
+// nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.
+int mr_dead(mr *, const char *stage,
+            int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
+
+int mr_retry(mr *, mr_id); // a dead job waits again. MR_EINVAL: it is not dead; MR_EGONE
+int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: it runs; MR_EGONE
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,157 @@
+// Ahead: jobs that mr_take leased in a batch and has not handed out yet, as blocks.
+//
+//     take batch 4 ──► a1 (handed out) ─ a2 ─ a3     one lease: each only after the one before
+//                      b1                            another lease: at any time
+//
+// A block is `busy` while one of its jobs is out. When that was committed the next may go; when not,
+// the engine is asked whether the rest is still held.
+#include "api/handle.h"
+#include "base/errors.h"
+#include "base/mem.h"
+
+struct block {
+    struct hand_owner owner; // told when the job that is out has ended
+    mr *m;
+    struct block *next;
+    struct mr_job *rest; // the engine's lock does not matter: nobody else has them
+    bool busy;
+};
+
+static const struct engine_impl *impl_of(const struct mr_job *job) {
+    return job->puller->engine->impl;
+}
+
+static struct mr_job *next_in_block(const struct mr_job *job) {
+    return job->next && job->next->follows ? job->next : NULL;
+}
+
+static void give_back(struct mr_job *job) {
+    for (struct mr_job *next; job; job = next) {
+        next = next_in_block(job);
+        hand_claim(job);
+        impl_of(job)->release(job, 0);
+    }
+}
+
+// With the lock.
+static void unlink_block(mr *m, struct block *b) {
+    struct block *first = atomic_load(&m->blocks);
+    if (first == b) {
+        atomic_store(&m->blocks, b->next);
+        return;
+    }
+    while (first->next != b)
+        first = first->next;
+    first->next = b->next;
+}
+
+static void block_hears(struct hand_owner *owner, mr_id id, int outcome) {
+    struct block *b = (struct block *)owner;
+    mr *m = b->m;
+    (void)id;
+    bool lost = outcome < 0 && impl_of(b->rest)->beat(b->rest) < 0;
+    pthread_mutex_lock(&m->lock);
+    b->busy = false;
+    if (lost)
+        unlink_block(m, b);
+    pthread_mutex_unlock(&m->lock);
+    if (lost) {
+        give_back(b->rest);
+        mem_free(b);
+    }
+}
+
+// With the lock: takes the next job out of a block. The last one needs no block any more.
+static struct mr_job *block_next(mr *m, struct block *b) {
+    struct mr_job *job = b->rest;
+    b->rest = next_in_block(job);
+    b->busy = b->rest != NULL;
+    job->owner = b->busy ? &b->owner : NULL;
+    if (!b->busy) {
+        unlink_block(m, b);
+        mem_free(b);
+    }
+    return job;
+}
+
+static struct mr_job *pick(mr *m, mr_bytes stage) {
+    struct mr_job *job = NULL;
+    pthread_mutex_lock(&m->lock);
+    struct block *b = atomic_load(&m->blocks);
+    while (b && (b->busy || stage.size != b->rest->stage_size ||
+                 memcmp(stage.data, b->rest->stage, stage.size) != 0))
+        b = b->next;
+    if (b)
+        job = block_next(m, b);
+    pthread_mutex_unlock(&m->lock);
+    return job;
+}
+
+// A job that nobody wants any more is let go of instead.
+int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
+    for (struct mr_job *job; (job = pick(m, stage)) != NULL;) {
+        if (!hand_stopped(job)) {
+            *out = job;
+            return 0;
+        }
+        struct hand_owner *owner = job->owner;
+        mr_id id = job->id;
+        hand_claim(job);
+        int outcome = impl_of(job)->done(job, 0);
+        if (owner)
+            owner->ended(owner, id, outcome);
+    }
+    return MR_EAGAIN;
+}
+
+static int keep_block(mr *m, struct mr_job *rest, struct mr_job *out_already) {
+    struct block *b = mem_alloc(sizeof *b);
+    if (!b)
+        return error_set(MR_ENOMEM, "no memory to keep a batch of jobs");
+    *b = (struct block){ .owner.ended = block_hears, .m = m, .rest = rest };
+    b->busy = out_already != NULL;
+    if (out_already)
+        out_already->owner = &b->owner;
+    pthread_mutex_lock(&m->lock);
+    struct block *last = atomic_load(&m->blocks);
+    while (last && last->next)
+        last = last->next;
+    if (last)
+        last->next = b;
+    else
+        atomic_store(&m->blocks, b);
+    pthread_mutex_unlock(&m->lock);
+    return 0;
+}
+
+static struct mr_job *after_block(struct mr_job *job) {
+    while (next_in_block(job))
+        job = job->next;
+    return job->next;
+}
+
+int ahead_keep(mr *m, mr_job *job) {
+    struct mr_job *rest = next_in_block(job), *other = after_block(job);
+    int err = rest ? keep_block(m, rest, job) : 0;
+    if (err < 0)
+        give_back(job);
+    for (struct mr_job *first; (first = other) != NULL;) {
+        other = after_block(first);
+        if (err < 0 || keep_block(m, first, NULL) < 0)
+            give_back(first);
+    }
+    return err;
+}
+
+void ahead_finish(mr *m) {
+    pthread_mutex_lock(&m->lock);
+    for (struct block *b = atomic_load(&m->blocks), *next; b; b = next) {
+        next = b->next;
+        if (b->busy)
+            continue;
+        unlink_block(m, b);
+        give_back(b->rest);
+        mem_free(b);
+    }
+    pthread_mutex_unlock(&m->lock);
+}

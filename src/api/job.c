@@ -1,0 +1,223 @@
+// A job in hand: taking it, reading it, filling in what its end will carry, ending it.
+#include "api/handle.h"
+#include "base/errors.h"
+
+#include <time.h>
+
+static const struct engine_impl *impl_of(const mr_job *job) {
+    return job->puller->engine->impl;
+}
+
+// ---- Taking -----------------------------------------------------------------------------------
+
+static int check_take(const mr_take_options *o) {
+    int err = check_wait("wait_ms", o->wait_ms);
+    if (err >= 0)
+        err = check_time("lease_ms", o->lease_ms);
+    if (err >= 0 && o->batch > HAND_TAKE)
+        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, HAND_TAKE);
+    if (err >= 0)
+        err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
+    return err;
+}
+
+int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
+    static const mr_take_options defaults;
+    mr_bytes name;
+    o = o ? o : &defaults;
+    int err = check_engine(m);
+    if (err >= 0)
+        err = check_stage(stage, &name);
+    if (err >= 0)
+        err = check_pointer("the place for the job", out);
+    if (err >= 0)
+        err = check_take(o);
+    if (err < 0)
+        return err;
+    if (atomic_load(&m->blocks) && ahead_take(m, name, out) == 0)
+        return 0;
+    struct pull pull = { .stages = &name,
+                         .stage_count = 1,
+                         .batch = o->batch ? o->batch : 1,
+                         .lease_ms = o->lease_ms,
+                         .wait_ms = o->wait_ms };
+    mr_job *job;
+    err = m->engine->impl->take(m->hand, &pull, &job);
+    if (err >= 0 && job->next)
+        err = ahead_keep(m, job);
+    if (err >= 0)
+        *out = job;
+    return err;
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+// Says whose job it is and makes it ours to end; after that it is used up.
+static int claim(mr_job *job, struct hand_owner **out_owner, mr_id *out_id) {
+    int err = check_job(job);
+    if (err < 0)
+        return err;
+    *out_owner = job->owner;
+    *out_id = job->id;
+    if (!hand_claim(job))
+        return error_set(MR_EINVAL, "the job is being ended by another thread");
+    return 0;
+}
+
+// `outcome` is for who holds what follows the job.
+static int ended(struct hand_owner *owner, mr_id id, int err, int outcome) {
+    if (owner)
+        owner->ended(owner, id, outcome);
+    return err;
+}
+
+int mr_done(mr_job *job) {
+    struct hand_owner *owner;
+    mr_id id;
+    int err = claim(job, &owner, &id);
+    if (err < 0)
+        return err;
+    err = impl_of(job)->done(job, FINISH_WAIT);
+    return ended(owner, id, err, err);
+}
+
+int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
+    struct hand_owner *owner;
+    mr_id id;
+    int err = check_job(job);
+    if (err >= 0 && retry_ms < MR_NEVER)
+        err = error_set(MR_EINVAL, "retry_ms is none of a time, MR_BACKOFF, MR_NEVER; the job is "
+                                   "still in hand");
+    if (err >= 0)
+        err = claim(job, &owner, &id);
+    if (err < 0)
+        return err;
+    mr_bytes why = mr_str(reason ? reason : job->reason[0] ? job->reason : "no reason was given");
+    err = impl_of(job)->fail(job, why, retry_ms, FINISH_WAIT);
+    return ended(owner, id, err, err < 0 ? err : MR_ESTALE);
+}
+
+int mr_release(mr_job *job) {
+    struct hand_owner *owner;
+    mr_id id;
+    int err = claim(job, &owner, &id);
+    if (err < 0)
+        return err;
+    err = impl_of(job)->release(job, FINISH_WAIT);
+    return ended(owner, id, err, err < 0 ? err : MR_ESTALE);
+}
+
+int mr_beat(mr_job *job) {
+    int err = check_job(job);
+    return err < 0 ? err : impl_of(job)->beat(job);
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+mr_id mr_job_id(const mr_job *job) {
+    return job ? job->id : 0;
+}
+
+const char *mr_job_stage(const mr_job *job) {
+    return job ? job->stage : "";
+}
+
+mr_bytes mr_job_key(const mr_job *job) {
+    return job ? (mr_bytes){ job->key, job->key_size } : (mr_bytes){ 0 };
+}
+
+mr_bytes mr_job_body(const mr_job *job) {
+    return job ? buffer_bytes(&job->body) : (mr_bytes){ 0 };
+}
+
+mr_bytes mr_job_state(const mr_job *job) {
+    return job ? buffer_bytes(&job->state) : (mr_bytes){ 0 };
+}
+
+uint32_t mr_job_attempt(const mr_job *job) {
+    return job ? job->attempt : 0;
+}
+
+int64_t mr_job_left_ms(const mr_job *job) {
+    if (!job || !job->deadline_at_ms)
+        return MR_FOREVER;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return job->deadline_at_ms > now_ms ? (int64_t)(job->deadline_at_ms - now_ms) : 0;
+}
+
+int mr_job_stopped(const mr_job *job) {
+    return job && hand_stopped(job) != 0;
+}
+
+// ---- What its end will carry ------------------------------------------------------------------
+
+static int set_bytes(const char *what, struct buffer *to, mr_bytes from, size_t most) {
+    int err = check_bytes(what, from);
+    if (err < 0)
+        return err;
+    if (from.size > most)
+        return error_set(MR_ETOOBIG, "a %s of %zu bytes: %zu at most", what, from.size, most);
+    err = buffer_reserve(to, from.size + 1 > to->size ? from.size + 1 - to->size : 0);
+    if (err < 0)
+        return err;
+    buffer_clear(to);
+    buffer_append(to, from.data, from.size);
+    to->data[to->size] = 0; // as everywhere: behind it, not counted
+    return 0;
+}
+
+int mr_set_result(mr_job *job, mr_bytes result) {
+    int err = check_job(job);
+    return err < 0 ? err : set_bytes("result", &job->result, result, HAND_BODY);
+}
+
+int mr_set_state(mr_job *job, mr_bytes state) {
+    int err = check_job(job);
+    if (err >= 0 && job->key_size == 0)
+        err = error_set(MR_EINVAL, "a job without a key has no channel to keep state: push it with "
+                                   "a key");
+    if (err >= 0)
+        err = set_bytes("state", &job->new_state, state, HAND_STATE);
+    if (err >= 0)
+        job->has_new_state = true;
+    return err;
+}
+
+int mr_set_reason(mr_job *job, const char *reason) {
+    int err = check_job(job);
+    if (err >= 0)
+        err = check_pointer("the reason", reason);
+    if (err < 0)
+        return err;
+    size_t size = strnlen(reason, HAND_REASON);
+    memcpy(job->reason, reason, size);
+    job->reason[size] = 0;
+    return 0;
+}
+
+static int check_emit(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+    if (o->room_ms)
+        return error_set(MR_EINVAL, "an emit never waits for room: room_ms must be 0");
+    if (stage.size > HAND_STAGE)
+        return error_set(MR_EINVAL, "a stage's name has 1 to %d of A-Za-z0-9._:/-, not %zu",
+                         HAND_STAGE, stage.size);
+    if (o->key.size > HAND_KEY)
+        return error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", o->key.size, HAND_KEY);
+    if (o->once.size > HAND_ONCE)
+        return error_set(MR_ETOOBIG, "a once of %zu bytes: %d at most", o->once.size, HAND_ONCE);
+    return check_bytes("body", body);
+}
+
+int mr_emit(mr_job *job, const char *stage, mr_bytes body, const mr_push_options *o) {
+    mr_bytes name;
+    int err = check_job(job);
+    if (err >= 0)
+        err = check_stage(stage, &name);
+    if (err >= 0)
+        err = check_push_options(&o);
+    if (err >= 0)
+        err = check_emit(name, body, o);
+    return err < 0 ? err : hand_emit(job, name, body, o);
+}

@@ -1,0 +1,130 @@
+// Opening by URL, closing, and the two calls that need no engine.
+#include "api/handle.h"
+#include "base/errors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { INTERVAL_MOST_MS = 3600 * 1000 };
+
+const char *mr_error(void) {
+    return error_text();
+}
+
+const char *mr_version(void) {
+    return MILLRACE_VERSION;
+}
+
+// ---- Options ----------------------------------------------------------------------------------
+
+static int parse_interval(const char *sync, const char *digits, struct local_options *out) {
+    char *end;
+    unsigned long ms = strtoul(digits, &end, 10);
+    if (*digits < '0' || *digits > '9' || *end || ms < 1 || ms > INTERVAL_MOST_MS)
+        return error_set(MR_EINVAL, "sync '%.50s': the interval is 1 to %d milliseconds", sync,
+                         INTERVAL_MOST_MS);
+    out->sync = ENGINE_SYNC_INTERVAL;
+    out->interval_ms = (uint32_t)ms;
+    return 0;
+}
+
+static int parse_sync(const char *sync, struct local_options *out) {
+    static const char interval[] = "interval:";
+    if (!sync || strcmp(sync, "always") == 0)
+        out->sync = ENGINE_SYNC_ALWAYS;
+    else if (strcmp(sync, "none") == 0)
+        out->sync = ENGINE_SYNC_NONE;
+    else if (strncmp(sync, interval, sizeof interval - 1) == 0)
+        return parse_interval(sync, sync + sizeof interval - 1, out);
+    else
+        return error_set(MR_EINVAL, "sync '%.50s' is none of always, interval:MS, none", sync);
+    return 0;
+}
+
+static int parse_options(const mr_options *o, struct local_options *out) {
+    static const mr_options defaults;
+    o = o ? o : &defaults;
+    int err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
+    if (err < 0)
+        return err;
+    if (o->shards > 1)
+        return error_set(MR_EINVAL, "%u shards: this build has 1", o->shards);
+    out->max_bytes = o->max_bytes;
+    return parse_sync(o->sync, out);
+}
+
+static bool begins_with(const char *url, const char *scheme) {
+    return strncmp(url, scheme, strlen(scheme)) == 0;
+}
+
+static int parse_url(const char *url, struct local_options *out) {
+    if (strcmp(url, "mem:") == 0)
+        return 0;
+    if (begins_with(url, "file:")) {
+        out->dir = url + strlen("file:");
+        return *out->dir ? 0
+                         : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
+    }
+    if (begins_with(url, "millrace://") || begins_with(url, "millraces://"))
+        return error_set(MR_ENET, "'%.200s': remote engines are not in this build yet; mem: and "
+                                  "file:DIR are",
+                         url);
+    return error_set(MR_EINVAL, "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT",
+                     url);
+}
+
+// ---- Opening and closing ----------------------------------------------------------------------
+
+static int open_engine(const struct local_options *local, mr *m) {
+    int err = local_open(local, &m->engine);
+    if (err < 0)
+        return err;
+    struct puller_options hand = { 0 };
+    err = m->engine->impl->puller_open(m->engine, &hand, &m->hand);
+    if (err < 0) {
+        m->engine->impl->close(m->engine);
+        m->engine = NULL;
+    }
+    return err;
+}
+
+int mr_open(const char *url, const mr_options *options, mr **out) {
+    struct local_options local = { 0 };
+    int err = check_pointer("the URL", url);
+    if (err >= 0)
+        err = check_pointer("the place for the engine", out);
+    if (err >= 0)
+        err = parse_options(options, &local);
+    if (err >= 0)
+        err = parse_url(url, &local);
+    if (err < 0)
+        return err;
+    mr *m = handle_engine();
+    if (!m)
+        return MR_EFULL;
+    err = open_engine(&local, m);
+    if (err < 0) {
+        atomic_store(&m->open, false);
+        return err;
+    }
+    pthread_mutex_init(&m->lock, NULL);
+    *out = m;
+    return 0;
+}
+
+int mr_close(mr *m) {
+    if (!m)
+        return 0;
+    int err = check_engine(m);
+    if (err < 0)
+        return err;
+    ahead_finish(m);
+    err = m->engine->impl->close(m->engine);
+    if (err < 0)
+        return err;
+    m->engine = NULL;
+    m->hand = NULL;
+    pthread_mutex_destroy(&m->lock);
+    atomic_store(&m->open, false);
+    return 0;
+}

@@ -1,0 +1,90 @@
+// Workers: the checks, then the worker runtime.
+#include "api/handle.h"
+#include "base/errors.h"
+
+static int check_work(const mr_work_options *o) {
+    int err = check_time("lease_ms", o->lease_ms);
+    if (err >= 0 && o->jobs > WORKER_JOBS)
+        err = error_set(MR_EINVAL, "%u jobs at once: %d at most", o->jobs, WORKER_JOBS);
+    if (err >= 0 && o->batch > HAND_TAKE)
+        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, HAND_TAKE);
+    if (err >= 0 && o->own_loop && o->batch > 1)
+        err = error_set(MR_EINVAL, "a worker with own_loop takes one job at a time: leave batch 0");
+    if (err >= 0)
+        err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
+    return err;
+}
+
+// `stage`, then more_stages. Returns how many, or a negative code.
+static int gather_stages(const char *stage, const char *const *more, mr_bytes *out) {
+    int err = check_stage(stage, &out[0]);
+    int count = 1;
+    for (; err >= 0 && more && *more; more++) {
+        if (count == HAND_TAKE_STAGES)
+            return error_set(MR_EINVAL, "a worker serves at most %d stages", HAND_TAKE_STAGES);
+        err = check_stage(*more, &out[count++]);
+    }
+    return err < 0 ? err : count;
+}
+
+int mr_work(mr *m, const char *stage, mr_handler *handler, void *arg, const mr_work_options *o,
+            mr_worker **out) {
+    static const mr_work_options defaults;
+    mr_bytes stages[HAND_TAKE_STAGES];
+    o = o ? o : &defaults;
+    int err = check_engine(m);
+    int count = err < 0 ? err : gather_stages(stage, o->more_stages, stages);
+    if (count < 0)
+        return count;
+    if (!handler)
+        return error_set(MR_EINVAL, "the handler is NULL: what is to be run?");
+    err = check_pointer("the place for the worker", out);
+    if (err >= 0)
+        err = check_work(o);
+    if (err < 0)
+        return err;
+    mr_worker *w = handle_worker();
+    if (!w)
+        return MR_EFULL;
+    struct worker_options options = { .stages = stages,
+                                      .stage_count = (size_t)count,
+                                      .handler = handler,
+                                      .arg = arg,
+                                      .on_stop = o->on_stop,
+                                      .jobs = o->jobs,
+                                      .batch = o->batch ? o->batch : 1,
+                                      .own_loop = o->own_loop != 0,
+                                      .lease_ms = o->lease_ms };
+    err = worker_open(m->engine, &options, &w->worker);
+    if (err < 0) {
+        atomic_store(&w->open, false);
+        return err;
+    }
+    *out = w;
+    return 0;
+}
+
+int mr_worker_stop(mr_worker *w, int64_t wait_ms) {
+    if (!w)
+        return 0;
+    int err = check_worker(w);
+    if (err >= 0)
+        err = check_wait("wait_ms", wait_ms);
+    if (err >= 0)
+        err = worker_stop(w->worker, wait_ms);
+    if (err < 0)
+        return err;
+    w->worker = NULL;
+    atomic_store(&w->open, false);
+    return 0;
+}
+
+int mr_worker_fd(mr_worker *w) {
+    int err = check_worker(w);
+    return err < 0 ? err : worker_fd(w->worker);
+}
+
+int mr_worker_turn(mr_worker *w) {
+    int err = check_worker(w);
+    return err < 0 ? err : worker_turn(w->worker);
+}

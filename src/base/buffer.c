@@ -1,0 +1,42 @@
+// Doubling growth, bounded by the buffer's own limit.
+#include "base/buffer.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { SMALLEST = 64 };
+
+int buffer_reserve(struct buffer *b, size_t more) {
+    size_t limit = b->limit && b->limit < SIZE_MAX / 2 ? b->limit : SIZE_MAX / 2;
+    if (b->size > limit || more > limit - b->size)
+        return error_set(MR_ETOOBIG, "%zu bytes and %zu more are too many: the limit is %zu",
+                         b->size, more, limit);
+    if (more <= b->capacity - b->size)
+        return 0;
+    size_t capacity = b->capacity ? b->capacity : SMALLEST;
+    while (capacity < b->size + more)
+        capacity *= 2;
+    void *data = mem_resize(b->data, capacity);
+    if (!data)
+        return error_set(MR_ENOMEM, "no memory for a buffer of %zu bytes", capacity);
+    b->data = data;
+    b->capacity = capacity;
+    return 0;
+}
+
+int buffer_append(struct buffer *b, const void *data, size_t size) {
+    int err = buffer_reserve(b, size);
+    if (err < 0)
+        return err;
+    if (size)
+        memcpy(b->data + b->size, data, size);
+    b->size += size;
+    return 0;
+}
+
+void buffer_finish(struct buffer *b) {
+    mem_free(b->data);
+    *b = (struct buffer){ .limit = b->limit };
+}

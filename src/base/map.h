@@ -1,0 +1,52 @@
+// Map: from a 32-bit hash to a 32-bit number, with the caller's own test for equality.
+//
+// Open addressing, linear probing, deletion by shifting back. It grows incrementally: while two
+// tables exist, every change moves a few entries, so no single call pays for the whole.
+// Iteration order is never used: no order of the engine depends on a hash.
+#ifndef BASE_MAP_H
+#define BASE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct map_slot {
+    uint32_t hash, value; // value 0: empty
+};
+
+struct map_table {
+    struct map_slot *slots;
+    uint32_t mask, used;
+};
+
+struct map {
+    struct map_table now, old; // `old` is being emptied into `now`
+    uint32_t move_at;          // the next slot of `old` to move
+};
+
+// True if `value` is the entry that `key` names.
+typedef bool map_equal(const void *owner, uint32_t value, const void *key);
+
+void map_finish(struct map *);
+
+// Makes sure that the next `more` calls of map_put succeed. MR_ENOMEM.
+int map_reserve(struct map *, size_t more);
+
+// Adds an entry that is not there yet. Only after map_reserve.
+void map_put(struct map *, uint32_t hash, uint32_t value);
+
+// The value found, or 0.
+uint32_t map_find(const struct map *, uint32_t hash, map_equal *, const void *owner,
+                  const void *key);
+
+// Replaces the entry (hash, value), which must be there, by (hash, other).
+void map_replace(struct map *, uint32_t hash, uint32_t value, uint32_t other);
+
+// Removes the entry (hash, value), which must be there.
+void map_remove(struct map *, uint32_t hash, uint32_t value);
+
+static inline size_t map_count(const struct map *m) {
+    return (size_t)m->now.used + m->old.used;
+}
+
+#endif

@@ -1,0 +1,32 @@
+// malloc with a countdown for tests. The countdown is a thread's own, so that other threads of a
+// test go undisturbed.
+#include "base/mem.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+static _Thread_local long countdown = -1;
+
+static bool fails_now(void) {
+    if (__builtin_expect(countdown < 0, 1))
+        return false;
+    return countdown-- == 0;
+}
+
+void *mem_alloc(size_t size) {
+    return fails_now() ? NULL : calloc(1, size);
+}
+
+void *mem_resize(void *block, size_t size) {
+    return fails_now() ? NULL : realloc(block, size);
+}
+
+void mem_free(void *block) {
+    free(block);
+}
+
+long mem_fail_after(long successes) {
+    long before = countdown;
+    countdown = successes;
+    return before;
+}

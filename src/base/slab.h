@@ -1,0 +1,39 @@
+// Slab: equal-sized entries addressed by 32-bit numbers. Entries never move; number 0 is "none".
+//
+//     chunks ─► [ 4096 entries ] [ 4096 entries ] …      free entries form a list
+//
+// Reuse is last in, first out, so that what was touched last is used next.
+#ifndef BASE_SLAB_H
+#define BASE_SLAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SLAB_SHIFT = 12, SLAB_CHUNK = 1 << SLAB_SHIFT };
+
+struct slab {
+    uint8_t **chunks;
+    uint32_t chunk_count, chunk_capacity;
+    uint32_t entry_size;
+    uint32_t free_head; // 0: none
+    uint32_t next_new;  // the first number never used
+    uint32_t used;
+    uint32_t limit; // entries at most; 0: 2^29 - 1
+};
+
+// `entry_size` is at least 4. Borrows the struct; allocates nothing yet.
+void slab_init(struct slab *, uint32_t entry_size, uint32_t limit);
+void slab_finish(struct slab *);
+
+// Makes sure that the next `count` calls of slab_take succeed. MR_ENOMEM, MR_EFULL.
+int slab_reserve(struct slab *, uint32_t count);
+
+// A zeroed entry's number; 0 when there is neither room nor memory.
+uint32_t slab_take(struct slab *);
+void slab_give(struct slab *, uint32_t number);
+
+static inline void *slab_at(const struct slab *s, uint32_t number) {
+    return s->chunks[number >> SLAB_SHIFT] + (size_t)(number & (SLAB_CHUNK - 1)) * s->entry_size;
+}
+
+#endif

@@ -1,0 +1,272 @@
+// Channels: found by stage and key, moved between states by one function, put in the right state
+// by another. A channel without work is kept while it holds state or is pinned by a delayed or
+// dead job; a few others are kept for their next job, but count as forgotten.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+
+enum { IDLE_KEPT = 1024 };
+
+uint32_t channel_hash(uint32_t stage, mr_bytes key) {
+    return (uint32_t)bytes_hash(key, stage);
+}
+
+mr_bytes channel_key(const struct channel *ch) {
+    return bytes_of(ch->key, ch->key_size);
+}
+
+struct channel_name {
+    uint32_t stage;
+    mr_bytes key;
+};
+
+static bool channel_has_name(const void *owner, uint32_t number, const void *name) {
+    const struct channel *ch = channel_at(owner, number);
+    const struct channel_name *n = name;
+    return ch->stage == n->stage && bytes_equal(channel_key(ch), n->key);
+}
+
+chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
+    struct channel_name name = { stage, key };
+    uint32_t number = map_find(&c->by_key, channel_hash(stage, key), channel_has_name, c, &name);
+    return number ? number | CHAN_KEYED : 0;
+}
+
+static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
+    int err = map_reserve(&c->by_key, 1);
+    if (err < 0)
+        return err;
+    uint8_t *copy = mem_alloc(key.size);
+    if (!copy)
+        return error_set(MR_ENOMEM, "no memory for a channel");
+    uint32_t number = slab_take(&c->channels);
+    if (!number) {
+        mem_free(copy);
+        return error_set(MR_EFULL, "%u channels are known, which is the limit, or no memory",
+                         c->channels.used);
+    }
+    memcpy(copy, key.data, key.size);
+    struct channel *ch = channel_at(c, number);
+    ch->stage = (uint16_t)stage;
+    ch->key = copy;
+    ch->key_size = (uint16_t)key.size;
+    ch->hash = channel_hash(stage, key);
+    ch->channel_state = CHANNEL_DORMANT;
+    map_put(&c->by_key, ch->hash, number);
+    channel_check_idle(c, number | CHAN_KEYED);
+    *out = number | CHAN_KEYED;
+    return 0;
+}
+
+int channel_get(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
+    chan found = channel_find(c, stage, key);
+    if (!found)
+        return channel_create(c, stage, key, out);
+    *out = found;
+    return 0;
+}
+
+static void channel_free(struct core *c, chan ref) {
+    struct channel *ch = channel_at(c, ref);
+    line_remove(c, &c->stages[ch->stage]->idle, ref);
+    map_remove(&c->by_key, ch->hash, ref & ~CHAN_KEYED);
+    mem_free(ch->key);
+    ch->key = NULL;
+    slab_give(&c->channels, ref & ~CHAN_KEYED);
+}
+
+static bool is_used(const struct channel *ch) {
+    return ch->channel_state != CHANNEL_DORMANT || ch->jobs.count || ch->pins || ch->state;
+}
+
+bool channel_is_known(const struct core *c, chan ref) {
+    return !(ref & CHAN_KEYED) || is_used(channel_at(c, ref));
+}
+
+// Keeps the line of idle channels true, and short.
+void channel_check_idle(struct core *c, chan ref) {
+    struct channel *ch = channel_at(c, ref);
+    struct line *idle = &c->stages[ch->stage]->idle;
+    if (ch->idle == !is_used(ch))
+        return;
+    if (ch->idle)
+        line_remove(c, idle, ref);
+    else
+        line_add(c, idle, ref, AT_TAIL);
+    ch->idle = !ch->idle;
+    if (idle->count > IDLE_KEPT)
+        channel_free(c, idle->head);
+}
+
+void channel_pin(struct core *c, chan ref) {
+    channel_at(c, ref)->pins++;
+    channel_check_idle(c, ref);
+}
+
+void channel_unpin(struct core *c, chan ref) {
+    assert(channel_at(c, ref)->pins);
+    channel_at(c, ref)->pins--;
+    channel_check_idle(c, ref);
+}
+
+chan chan_of(const struct core *c, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return job_is_keyed(j) ? j->owner : job;
+}
+
+enum channel_state chan_state(const struct core *c, chan ref) {
+    if (ref & CHAN_KEYED)
+        return (enum channel_state)channel_at(c, ref)->channel_state;
+    return (enum channel_state)(job_at(c, ref)->flags & JOB_CHANNEL_STATE);
+}
+
+uint32_t chan_head(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? channel_at(c, ref)->jobs.head : ref;
+}
+
+struct stage *chan_stage(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? c->stages[channel_at(c, ref)->stage] : stage_of(c, job_at(c, ref));
+}
+
+// The line that channels in this state stand in; NULL: in none.
+static struct line *line_of_state(struct stage *s, enum channel_state state) {
+    switch (state) {
+    case CHANNEL_READY:
+        return &s->ready;
+    case CHANNEL_PARKED:
+        return &s->parked;
+    case CHANNEL_DORMANT:
+    case CHANNEL_IN_PROGRESS:
+        break;
+    }
+    return NULL;
+}
+
+void channel_move(struct core *c, chan ref, enum channel_state to, enum place place) {
+    struct stage *s = chan_stage(c, ref);
+    struct line *before = line_of_state(s, chan_state(c, ref));
+    struct line *after = line_of_state(s, to);
+    if (before)
+        line_remove(c, before, ref);
+    if (ref & CHAN_KEYED) {
+        channel_at(c, ref)->channel_state = (uint8_t)to;
+        channel_check_idle(c, ref);
+    } else {
+        struct job *j = job_at(c, ref);
+        j->flags = (uint8_t)((j->flags & ~JOB_CHANNEL_STATE) | to);
+    }
+    if (after)
+        line_add(c, after, ref, place);
+    if (to == CHANNEL_READY)
+        stage_wake(c, s);
+}
+
+static enum channel_state right_state(const struct core *c, chan ref) {
+    if (ref & CHAN_KEYED && channel_at(c, ref)->halted)
+        return CHANNEL_PARKED;
+    uint32_t head = chan_head(c, ref);
+    if (!head || job_at(c, head)->status != JOB_WAITING)
+        return CHANNEL_DORMANT;
+    return job_due(c, job_at(c, head)) > c->now_ms ? CHANNEL_PARKED : CHANNEL_READY;
+}
+
+void channel_resolve(struct core *c, chan ref, enum place place) {
+    enum channel_state right = right_state(c, ref);
+    if (right != chan_state(c, ref))
+        channel_move(c, ref, right, place);
+}
+
+// Depths fall into classes a sixteenth apart, so that the deepest can be found without a scan.
+static uint32_t depth_class(uint32_t depth) {
+    if (depth < 32)
+        return depth;
+    uint32_t shift = 31 - (uint32_t)__builtin_clz(depth) - 4;
+    uint32_t class = shift * 16 + (depth >> shift);
+    return class < DEPTHS ? class : DEPTHS - 1;
+}
+
+static void deep_add(struct core *c, struct stage *s, chan ref, uint32_t class) {
+    chan *first = &s->deep[class];
+    channel_at(c, ref)->deep = (struct link){ .prev = 0, .next = *first };
+    if (*first)
+        channel_at(c, *first)->deep.prev = ref;
+    *first = ref;
+    s->deep_bits[class / 64] |= UINT64_C(1) << class % 64;
+}
+
+static void deep_remove(struct core *c, struct stage *s, chan ref, uint32_t class) {
+    struct link link = channel_at(c, ref)->deep;
+    if (link.prev)
+        channel_at(c, link.prev)->deep.next = link.next;
+    else
+        s->deep[class] = link.next;
+    if (link.next)
+        channel_at(c, link.next)->deep.prev = link.prev;
+    if (!s->deep[class])
+        s->deep_bits[class / 64] &= ~(UINT64_C(1) << class % 64);
+}
+
+// Channels of one job or none are not listed: they are the many.
+void channel_set_depth(struct core *c, chan ref, uint32_t before) {
+    uint32_t after = channel_at(c, ref)->jobs.count;
+    uint32_t old_class = depth_class(before), new_class = depth_class(after);
+    if ((before > 1) == (after > 1) && old_class == new_class)
+        return;
+    struct stage *s = chan_stage(c, ref);
+    if (before > 1)
+        deep_remove(c, s, ref, old_class);
+    if (after > 1)
+        deep_add(c, s, ref, new_class);
+}
+
+static bool stands_before(const struct job *a, const struct job *b) {
+    return a->position != b->position ? a->position < b->position : a->id < b->id;
+}
+
+// Nearly always at the tail: only delayed jobs that are due at one instant may have to change.
+void channel_deliver(struct core *c, uint32_t job) {
+    chan ref = chan_of(c, job);
+    if (ref & CHAN_KEYED) {
+        struct channel *ch = channel_at(c, ref);
+        uint32_t before = 0, last = ch->jobs.tail;
+        while (last && !stands_before(job_at(c, last), job_at(c, job))) {
+            before = last;
+            last = job_at(c, last)->link.prev;
+        }
+        line_insert_before(c, &ch->jobs, job, before);
+        channel_set_depth(c, ref, ch->jobs.count - 1);
+    }
+    if (chan_state(c, ref) == CHANNEL_DORMANT)
+        channel_resolve(c, ref, AT_TAIL);
+}
+
+// Those that come back to a place of their own were at the head, so the search starts there.
+void channel_insert(struct core *c, uint32_t job) {
+    struct channel *ch = channel_at(c, job_at(c, job)->owner);
+    uint32_t before = ch->jobs.head;
+    while (before && stands_before(job_at(c, before), job_at(c, job)))
+        before = job_at(c, before)->link.next;
+    line_insert_before(c, &ch->jobs, job, before);
+    channel_set_depth(c, job_at(c, job)->owner, ch->jobs.count - 1);
+}
+
+// The channel stays in its state until channel_resolve.
+void channel_take_out(struct core *c, uint32_t job) {
+    chan ref = chan_of(c, job);
+    if (!(ref & CHAN_KEYED))
+        return;
+    struct channel *ch = channel_at(c, ref);
+    line_remove(c, &ch->jobs, job);
+    channel_set_depth(c, ref, ch->jobs.count + 1);
+}
+
+void channel_halt(struct core *c, chan ref, uint32_t dead_job) {
+    struct channel *ch = channel_at(c, ref);
+    struct stage *s = c->stages[ch->stage];
+    s->halted += dead_job ? 1 : 0;
+    s->halted -= ch->halted ? 1 : 0;
+    ch->halted = dead_job;
+}

@@ -1,0 +1,180 @@
+// Checking: every invariant of the core, by looking at everything. For tests.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <inttypes.h>
+
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return error_set(MR_ECORRUPT, __VA_ARGS__);                                            \
+    } while (0)
+
+struct tally {
+    uint64_t ready, parked, jobs, live_bytes;
+};
+
+static int check_line(const struct core *c, const struct line *l, const char *what) {
+    uint32_t count = 0, last = 0;
+    for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
+        EXPECT(link_of(c, ref)->prev == last, "a %s line is broken", what);
+        EXPECT(++count <= l->count, "a %s line has a repeat", what);
+        last = ref;
+    }
+    EXPECT(count == l->count && last == l->tail, "a %s line is miscounted", what);
+    return 0;
+}
+
+static int check_queue(const struct core *c, const struct channel *ch) {
+    const struct job *before = NULL;
+    for (uint32_t n = ch->jobs.head; n; n = job_at(c, n)->link.next) {
+        const struct job *j = job_at(c, n);
+        EXPECT(j->status == JOB_WAITING || j->status == JOB_RUNNING,
+               "job %" PRIu64 " is %s but in a channel", j->id,
+               job_status_name((enum job_status)j->status));
+        EXPECT(!before || before->position < j->position ||
+                   (before->position == j->position && before->id < j->id),
+               "job %" PRIu64 " stands before %" PRIu64 " out of order", before->id, j->id);
+        EXPECT(!before || before->status == JOB_RUNNING || j->status == JOB_WAITING,
+               "job %" PRIu64 " overtook %" PRIu64, j->id, before->id);
+        before = j;
+    }
+    return 0;
+}
+
+// C1: the states partition the channels; dormant means no work, ready and parked mean work.
+static int check_channel(const struct core *c, chan ref, struct tally *t) {
+    const struct channel *ch = channel_at(c, ref);
+    const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;
+    int err = check_line(c, &ch->jobs, "channel");
+    if (err < 0)
+        return err;
+    switch ((enum channel_state)ch->channel_state) {
+    case CHANNEL_DORMANT:
+        EXPECT(!head && !ch->halted, "a dormant channel has work");
+        EXPECT(ch->idle == (!ch->pins && !ch->state), "an idle channel is not listed as such");
+        break;
+    case CHANNEL_READY:
+        t->ready++;
+        EXPECT(head && head->status == JOB_WAITING, "a ready channel has no work");
+        EXPECT(!ch->halted && job_due(c, head) <= c->now_ms, "a ready channel may not start");
+        break;
+    case CHANNEL_PARKED:
+        t->parked++;
+        EXPECT(ch->halted || (head && job_due(c, head) > c->now_ms),
+               "a parked channel has no reason to be");
+        break;
+    case CHANNEL_IN_PROGRESS:
+        EXPECT(lease_at(c, ch->link.next)->channel == ref, "a channel and its lease disagree");
+        break;
+    }
+    EXPECT(!head || head->status != JOB_RUNNING || ch->channel_state == CHANNEL_IN_PROGRESS,
+           "a running job's channel is not in progress");
+    return check_queue(c, ch);
+}
+
+static int check_unkeyed(const struct core *c, uint32_t number, struct tally *t) {
+    const struct job *j = job_at(c, number);
+    enum channel_state state = chan_state(c, number);
+    t->ready += state == CHANNEL_READY;
+    t->parked += state == CHANNEL_PARKED;
+    switch ((enum job_status)j->status) {
+    case JOB_WAITING:
+        EXPECT(state == (job_due(c, j) > c->now_ms ? CHANNEL_PARKED : CHANNEL_READY),
+               "job %" PRIu64 " waits in the wrong state", j->id);
+        break;
+    case JOB_RUNNING:
+        EXPECT(state == CHANNEL_IN_PROGRESS && lease_at(c, j->link.next)->channel == number,
+               "job %" PRIu64 " runs without a lease", j->id);
+        break;
+    case JOB_DELAYED:
+    case JOB_DONE:
+    case JOB_DEAD:
+    case JOB_EXPIRED:
+    case JOB_CANCELLED:
+        EXPECT(state == CHANNEL_DORMANT, "job %" PRIu64 " is a channel still", j->id);
+        break;
+    }
+    return 0;
+}
+
+static int check_jobs(const struct core *c, struct tally *t) {
+    uint64_t by_status[JOB_CANCELLED + 1] = { 0 };
+    for (uint32_t i = 1; i < c->jobs.next_new; i++) {
+        const struct job *j = job_at(c, i);
+        if (job_find(c, j->id) != i)
+            continue;
+        t->jobs++;
+        t->live_bytes += j->size;
+        const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
+        t->live_bytes += reasons ? reasons->small : 0;
+        by_status[j->status]++;
+        int err = job_is_keyed(j) ? 0 : check_unkeyed(c, i, t);
+        if (err < 0)
+            return err;
+    }
+    EXPECT(t->jobs == c->jobs.used && t->jobs == map_count(&c->by_id), "jobs are miscounted");
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        for (int status = 0; status <= JOB_CANCELLED; status++)
+            by_status[status] -= c->stages[i]->by_status[status];
+    for (int status = 0; status <= JOB_CANCELLED; status++)
+        EXPECT(!by_status[status], "%s jobs are miscounted",
+               job_status_name((enum job_status)status));
+    return 0;
+}
+
+static int check_stages(const struct core *c, struct tally *t) {
+    uint64_t ready = 0, parked = 0, leases = 0;
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        const struct stage *s = c->stages[i];
+        const struct line *lines[] = { &s->ready, &s->parked, &s->dead, &s->ended, &s->idle };
+        static const char *const names[] = { "ready", "parked", "dead", "ended", "idle" };
+        for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
+            int err = check_line(c, lines[k], names[k]);
+            if (err < 0)
+                return err;
+        }
+        EXPECT(s->dead.count == s->by_status[JOB_DEAD], "dead jobs are miscounted");
+        EXPECT(s->ended.count == s->by_status[JOB_DONE] + s->by_status[JOB_EXPIRED] +
+                                     s->by_status[JOB_CANCELLED],
+               "ended jobs are miscounted");
+        ready += s->ready.count;
+        parked += s->parked.count;
+        leases += s->leases;
+        t->live_bytes += s->size;
+        for (uint32_t n = s->first_spent; n;) {
+            const struct spent *sp = slab_at(&c->spents, n);
+            t->live_bytes += sp->id ? sp->size : 0;
+            n = sp->next;
+        }
+        for (uint32_t n = s->states.head; n;) {
+            const struct state *st = slab_at(&c->states, n);
+            t->live_bytes += st->size;
+            n = st->link.next;
+        }
+    }
+    EXPECT(ready == t->ready, "%" PRIu64 " channels are ready, %" PRIu64 " stand in line",
+           t->ready, ready);
+    EXPECT(parked == t->parked, "%" PRIu64 " channels are parked, %" PRIu64 " stand in line",
+           t->parked, parked);
+    EXPECT(leases == c->leases.used, "leases are miscounted");
+    return 0;
+}
+
+int core_check(const struct core *c) {
+    struct tally t = { .live_bytes = c->epoch_size + c->trim_size };
+    int err;
+    for (uint32_t i = 1; i < c->channels.next_new; i++)
+        if (channel_at(c, i)->key && (err = check_channel(c, i | CHAN_KEYED, &t)) < 0)
+            return err;
+    if ((err = check_jobs(c, &t)) < 0)
+        return err;
+    if ((err = check_stages(c, &t)) < 0)
+        return err;
+    for (uint32_t i = 1; i < c->sources.next_new; i++)
+        t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;
+    EXPECT(t.live_bytes == c->live_bytes, "%" PRIu64 " bytes live, %" PRIu64 " are counted",
+           t.live_bytes, c->live_bytes);
+    return 0;
+}

@@ -1,0 +1,172 @@
+// Cleaning: what still lives moves to the tail of the log, so that the head can be given up. An
+// entry is alive if it is the home of something: then that gets a new one.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+// Writes one copy; its position and size are then out.at[0] and out_size(0).
+static int write_copy(struct core *c, struct record *r, mr_bytes body) {
+    r->copy = true;
+    r->time_ms = c->now_ms;
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    out_add(c, r, body);
+    return out_commit(c, ROOM_CLEAN);
+}
+
+static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number) {
+    struct job *j = job_at(c, number);
+    if (j->at != at)
+        return 0;
+    struct record r = record_of_job(c, j);
+    int err = write_copy(c, &r, body);
+    if (err == 0)
+        job_set_home(c, j, c->out.at[0], out_size(c, 0));
+    return err;
+}
+
+static int clean_spent(struct core *c, uint64_t at, const struct record *old) {
+    struct spent *sp = old->has_once ? once_spent(c, old->once) : NULL;
+    if (!sp || sp->at != at)
+        return 0;
+    struct record r = { .kind = RECORD_ONCE, .id = sp->id, .stage = old->stage, .has_once = true,
+                        .once = sp->name, .pushed_ms = sp->ended_ms };
+    int err = write_copy(c, &r, (mr_bytes){ 0 });
+    if (err == 0)
+        once_set_home(c, sp, c->out.at[0], out_size(c, 0));
+    return err;
+}
+
+// The key of an ended job is known to its record only.
+static int clean_end(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
+    uint32_t number = job_find(c, old->id);
+    if (!number || job_at(c, number)->at != at)
+        return clean_spent(c, at, old);
+    struct job *j = job_at(c, number);
+    struct record r = record_of_job(c, j);
+    r.key = old->key;
+    int err = write_copy(c, &r, body);
+    if (err == 0)
+        job_set_home(c, j, c->out.at[0], out_size(c, 0));
+    return err;
+}
+
+static int clean_fail(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
+    uint32_t number = job_find(c, old->id);
+    struct job *j = number ? job_at(c, number) : NULL;
+    const struct attr *a = j ? job_attr(c, j, ATTR_REASONS) : NULL;
+    if (!a || a->value != at)
+        return 0;
+    int err = slab_reserve(&c->attrs, 1);
+    if (err < 0)
+        return err;
+    if ((err = write_copy(c, old, body)) < 0)
+        return err;
+    job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+static int clean_stage(struct core *c, uint64_t at, uint32_t number) {
+    struct stage *s = number <= c->stage_count ? c->stages[number] : NULL;
+    return s && s->recorded && s->at == at ? stage_record(c, s) : 0;
+}
+
+static int clean_source(struct core *c, uint64_t at, uint64_t number) {
+    uint32_t index = source_find_number(c, number);
+    struct source *s = index ? source_at(c, index) : NULL;
+    return s && s->size && s->at == at ? source_record(c, s) : 0;
+}
+
+static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
+    chan ref = channel_find(c, old->stage, old->key);
+    uint32_t number = ref ? channel_at(c, ref)->state : 0;
+    struct state *st = number ? slab_at(&c->states, number) : NULL;
+    if (!st || st->at != at)
+        return 0;
+    struct record r = { .kind = RECORD_STATE, .stage = old->stage, .key = old->key };
+    int err = write_copy(c, &r, body);
+    if (err < 0)
+        return err;
+    c->live_bytes += out_size(c, 0);
+    c->live_bytes -= st->size;
+    st->at = c->out.at[0];
+    st->size = out_size(c, 0);
+    return 0;
+}
+
+void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    c->live_bytes -= c->trim_size;
+    c->trim_at = at;
+    c->trim_size = size;
+}
+
+static int clean_mark(struct core *c, struct record *old) {
+    bool is_epoch = old->kind == RECORD_EPOCH;
+    int err = write_copy(c, old, (mr_bytes){ 0 });
+    if (err < 0)
+        return err;
+    if (is_epoch)
+        epoch_set_home(c, c->out.at[0], out_size(c, 0));
+    else
+        trim_set_home(c, c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
+    struct record r;
+    int err = record_decode(head, &r);
+    if (err < 0)
+        return err;
+    uint32_t number;
+    switch (r.kind) {
+    case RECORD_PUSH:
+    case RECORD_JOB:
+        number = job_find(c, r.id);
+        return number ? clean_job(c, at, body, number) : 0;
+    case RECORD_END:
+        return clean_end(c, at, body, &r);
+    case RECORD_FAIL:
+        return clean_fail(c, at, body, &r);
+    case RECORD_STAGE:
+        return clean_stage(c, at, r.stage);
+    case RECORD_SOURCE:
+        return clean_source(c, at, r.source);
+    case RECORD_STATE:
+        return clean_state(c, at, body, &r);
+    case RECORD_ONCE:
+        return clean_spent(c, at, &r);
+    case RECORD_EPOCH:
+        return c->epoch_size && c->epoch_at == at ? clean_mark(c, &r) : 0;
+    case RECORD_TRIM:
+        return c->trim_size && c->trim_at == at ? clean_mark(c, &r) : 0;
+    case RECORD_RETRY:
+    case RECORD_DROP:
+    case RECORD_WANT:
+    case RECORD_SOURCE_DROP:
+        return 0; // what they changed is in the home of the thing
+    }
+    return 0;
+}
+
+int core_trimmed(struct core *c, uint64_t upto) {
+    struct record r = { .kind = RECORD_TRIM, .time_ms = c->now_ms, .upto = upto };
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_CLEAN)) < 0)
+        return err;
+    trim_set_home(c, c->out.at[0], out_size(c, 0));
+    c->trim_mark = upto;
+    return 0;
+}
+
+uint64_t core_trim_mark(const struct core *c) {
+    return c->trim_mark;
+}
+
+uint64_t core_live_bytes(const struct core *c) {
+    return c->live_bytes;
+}

@@ -1,0 +1,209 @@
+// The core as a whole: made, joined, left, told, taken apart.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+
+const char *job_status_name(enum job_status status) {
+    static const char *const names[] = { "delayed", "waiting", "running",  "done",
+                                         "dead",    "expired", "cancelled" };
+    return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";
+}
+
+#define LIMIT(field, otherwise)                                                                    \
+    if (!l.field)                                                                                  \
+    l.field = (otherwise)
+
+static struct core_limits limits_or_defaults(struct core_limits l) {
+    LIMIT(max_body, 16u << 20);
+    LIMIT(max_state, 1u << 20);
+    LIMIT(max_key, 1u << 10);
+    LIMIT(max_once, 256);
+    LIMIT(max_reason, REASON_MAX);
+    LIMIT(max_reasons, 10);
+    LIMIT(max_jobs, 500000000);
+    LIMIT(max_channels, 100000000);
+    LIMIT(max_stages, 10000);
+    LIMIT(max_sources, 10000);
+    LIMIT(max_once_entries, 100000000);
+    LIMIT(max_block, 1000);
+    LIMIT(max_take, 1000);
+    LIMIT(max_take_stages, 64);
+    LIMIT(max_emits, 1000);
+    LIMIT(max_emit_bytes, 16u << 20);
+    LIMIT(max_room_bytes, 64u << 20);
+    LIMIT(grace_ms, 10000);
+    LIMIT(source_idle_ms, 3600000);
+    return l;
+}
+
+int core_create(const struct core_config *config, struct core **out) {
+    struct core *c = mem_alloc(sizeof *c);
+    if (!c)
+        return error_set(MR_ENOMEM, "no memory for a core");
+    c->config = *config;
+    c->limits = limits_or_defaults(config->limits);
+    assert(c->limits.max_reason <= REASON_MAX && c->limits.max_key <= 1024 &&
+           c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
+    if (!c->config.id_step)
+        c->config.id_step = 1;
+    if (!c->config.first_id)
+        c->config.first_id = 1;
+    c->replaying = true;
+    c->next_source = 1;
+    slab_init(&c->jobs, sizeof(struct job), c->limits.max_jobs);
+    slab_init(&c->channels, sizeof(struct channel), c->limits.max_channels);
+    slab_init(&c->attrs, sizeof(struct attr), 0);
+    slab_init(&c->onces, sizeof(struct once), c->limits.max_once_entries);
+    slab_init(&c->spents, sizeof(struct spent), c->limits.max_once_entries);
+    slab_init(&c->states, sizeof(struct state), 0);
+    slab_init(&c->leases, sizeof(struct lease), 0);
+    slab_init(&c->sources, sizeof(struct source), c->limits.max_sources);
+    *out = c;
+    return 0;
+}
+
+static void finish_parts(struct core *c) {
+    for (uint32_t i = 1; i < c->channels.next_new; i++)
+        mem_free(channel_at(c, i)->key);
+    for (uint32_t i = 1; i < c->leases.next_new; i++)
+        mem_free(lease_at(c, i)->ids);
+    for (uint32_t i = 1; i < c->sources.next_new; i++)
+        if (source_at(c, i)->in_use)
+            mem_free(source_at(c, i)->ids);
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        mem_free(c->stages[i]->waits);
+        mem_free(c->stages[i]);
+    }
+}
+
+void core_destroy(struct core *c) {
+    if (!c)
+        return;
+    finish_parts(c);
+    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->onces,
+                             &c->spents, &c->states,   &c->leases, &c->sources };
+    for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
+        slab_finish(slabs[i]);
+    struct map *maps[] = { &c->by_id, &c->by_key, &c->once, &c->source_by_name,
+                           &c->source_by_number, &c->stage_by_name };
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        map_finish(maps[i]);
+    mem_free(c->stages);
+    heap_finish(&c->timers);
+    mem_free(c->out.entries);
+    mem_free(c->out.at);
+    buffer_finish(&c->out.heads);
+    buffer_finish(&c->scratch);
+    buffer_finish(&c->reasons);
+    buffer_finish(&c->grants);
+    mem_free(c);
+}
+
+// ---- Connections ------------------------------------------------------------------------------
+
+void core_join(struct core *c, struct conn *conn) {
+    (void)c;
+    list_init(&conn->leases);
+    list_init(&conn->takers);
+    list_init(&conn->callers);
+    list_init(&conn->pushers);
+    list_init(&conn->gaps);
+}
+
+// A lost lease counts an attempt and its job is ready at once, unless the stage rules out any
+// overlap with the worker that may still be at it: then the lease runs out by its time.
+static int leave_lease(struct core *c, struct lease *l) {
+    list_remove(&l->of_conn);
+    l->conn = NULL;
+    if (l->detached || c->stages[l->stage]->policy.overlap_never)
+        return 0;
+    int err = lease_lose(c, l->number, "the worker's connection was lost", false);
+    if (err < 0)
+        l->until_ms = c->now_ms; // its timer tries again
+    return err;
+}
+
+int core_leave(struct core *c, struct conn *conn) {
+    int first_err = 0;
+    while (!list_empty(&conn->takers))
+        core_take_leave(c, list_entry(conn->takers.next, struct taker, of_conn));
+    while (!list_empty(&conn->pushers))
+        pusher_leave(c, list_entry(conn->pushers.next, struct pusher, of_conn));
+    while (!list_empty(&conn->callers)) {
+        int err = caller_leave(c, list_entry(conn->callers.next, struct caller, of_conn));
+        first_err = first_err ? first_err : err;
+    }
+    while (!list_empty(&conn->leases)) {
+        int err = leave_lease(c, list_entry(conn->leases.next, struct lease, of_conn));
+        first_err = first_err ? first_err : err;
+    }
+    gaps_drop(c, conn);
+    settle(c);
+    return first_err;
+}
+
+// ---- Acting on stages -------------------------------------------------------------------------
+
+// Changes a stage and writes it down; on failure it is as it was.
+static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+    uint32_t number = 0;
+    int err = stage_get(c, name, &number);
+    if (err < 0)
+        return err;
+    struct stage *s = c->stages[number];
+    struct policy policy = s->policy;
+    bool paused = s->paused, draining = s->draining;
+    if (change->policy.size && (err = policy_set(&s->policy, change->policy, change->value)) < 0)
+        return err;
+    s->paused = change->pauses || (s->paused && !change->resumes);
+    s->draining = change->drains || (s->draining && !change->resumes);
+    if ((err = stage_record(c, s)) < 0) {
+        s->policy = policy;
+        s->paused = paused;
+        s->draining = draining;
+        return err;
+    }
+    stage_sweep(c, s);
+    s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
+    stage_plan_sweep(c, s);
+    stage_mark(c, s);
+    stage_wake(c, s);
+    settle(c);
+    return 0;
+}
+
+int core_set(struct core *c, mr_bytes stage, mr_bytes name, mr_bytes value) {
+    if (!name.size)
+        return error_set(MR_EINVAL, "a policy's name is needed");
+    struct stage_change change = { .policy = name, .value = value };
+    return stage_change(c, stage, &change);
+}
+
+int core_pause(struct core *c, mr_bytes stage) {
+    return stage_change(c, stage, &(struct stage_change){ .pauses = true });
+}
+
+int core_drain(struct core *c, mr_bytes stage) {
+    return stage_change(c, stage, &(struct stage_change){ .drains = true });
+}
+
+int core_resume(struct core *c, mr_bytes stage) {
+    return stage_change(c, stage, &(struct stage_change){ .resumes = true });
+}
+
+int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
+    uint32_t from = 0, to = 0;
+    int err = stage_get(c, stage, &from);
+    if (err < 0)
+        return err;
+    if ((err = stage_get(c, downstream, &to)) < 0)
+        return err;
+    if ((err = stage_learn_edge(c, from, to)) < 0)
+        return err;
+    stage_wake(c, c->stages[from]);
+    settle(c);
+    return 0;
+}

@@ -1,0 +1,363 @@
+// Core: the rules of Millrace as a pure state machine, for one shard.
+//
+//      commands, time ──►┌──────────────┐──► records   (what must survive; through `sink`)
+//      records, replayed►│     core     │──► events    (who must be told what; through `events`)
+//                        └──────────────┘
+//
+// The core knows no clock, file, socket, thread or random number: time comes in with
+// core_advance, randomness once with core_open, and what must survive leaves as entries for a log
+// before memory changes. So the same inputs in the same order give the same state and the same
+// records, and a history replayed from its records gives the state it had.
+//
+// A channel is all jobs of one key of one stage; a job without a key is a channel of its own. The
+// channels that are known are partitioned:
+//
+//                    deliver                  start
+//        dormant ───────────────► ready ─────────────────► in progress
+//           ▲                      ▲ ▲                        │ │ │
+//           │                 due  │ └── end, work is left ───┘ │ │
+//           │                      │                            │ │
+//           │                   parked ◄── fail: backoff, halt ─┘ │
+//           └────────────────── end, no work is left ─────────────┘
+//
+// Every command answers 0 or a negative MR_E… with a sentence in error_text(); a command that
+// fails has changed nothing and written nothing. One thread at a time; events are called inside
+// commands and must not call back into the core.
+//
+// What an answer tells may be shown only when every record written before it is durable: that is
+// the shard's business.
+#ifndef CORE_CORE_H
+#define CORE_CORE_H
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+#include "base/entry.h"
+#include "base/histogram.h"
+#include "base/list.h"
+#include "core/policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct core;
+
+enum job_status {
+    JOB_DELAYED,
+    JOB_WAITING,
+    JOB_RUNNING,
+    JOB_DONE,
+    JOB_DEAD,
+    JOB_EXPIRED,
+    JOB_CANCELLED,
+};
+
+enum channel_state { CHANNEL_DORMANT, CHANNEL_READY, CHANNEL_IN_PROGRESS, CHANNEL_PARKED };
+
+const char *job_status_name(enum job_status);
+
+// A lease's name, never issued twice: `serial` is epoch and counter, `random` the bits given at
+// open, `lease` where the core finds it again.
+struct token {
+    uint64_t serial, random;
+    uint32_t lease;
+};
+
+// ---- What the owner provides ------------------------------------------------------------------
+
+// Where records go. `append` keeps a group of entries, all or none, and tells their positions; a
+// failure leaves everything as it was. `read` brings back the body of an entry.
+struct core_sink {
+    int (*append)(void *owner, const struct entry *, size_t count, enum room, uint64_t *out_at);
+    int (*read)(void *owner, uint64_t at, struct buffer *out_body);
+};
+
+// Every limit of the core, in one place; zero means the default given here.
+struct core_limits {
+    uint32_t max_body;         // 16 MiB
+    uint32_t max_state;        // 1 MiB
+    uint32_t max_key;          // 1 KiB
+    uint32_t max_once;         // 256 bytes
+    uint32_t max_reason;       // 512 bytes are kept
+    uint32_t max_reasons;      // of a job's latest attempts are kept: 10
+    uint32_t max_jobs;         // in all, ended ones included: 500 million
+    uint32_t max_channels;     // 100 million
+    uint32_t max_stages;       // 10,000
+    uint32_t max_sources;      // 10,000
+    uint32_t max_once_entries; // 100 million
+    uint32_t max_block;        // jobs under one lease: 1,000
+    uint32_t max_take;         // jobs in one answer: 1,000
+    uint32_t max_take_stages;  // stages in one TAKE: 64
+    uint32_t max_emits;        // in one commit: 1,000
+    uint64_t max_emit_bytes;   // in one commit: 16 MiB
+    uint64_t max_bytes;        // live bytes in the log: none
+    uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
+    uint64_t grace_ms;         // for callers to come back after a restart: 10 s
+    uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
+};
+
+// A connection, or whatever else can be lost at once: what it holds ends with it. The owner
+// embeds it, starts it with core_join, and keeps it until core_leave.
+struct conn {
+    struct list leases, takers, callers, pushers, gaps;
+};
+
+// Somebody waiting in TAKE, for a result, or for room. The owner embeds one and sets `conn`; the
+// core borrows it from the call that answered MR_EAGAIN until the event or the …_leave call.
+struct taker {
+    struct conn *conn;
+    struct list of_conn; // the core's, as is all below
+    struct taker_seat *seats;
+    uint32_t seat_count, count, batch;
+    int64_t lease_ms;
+    bool detached;
+};
+
+struct caller {
+    struct conn *conn;
+    struct list of_conn, of_job; // the core's, as is all below
+    uint32_t job;
+};
+
+struct pusher {
+    struct conn *conn;
+    struct list of_conn, of_stage; // the core's, as is all below
+    uint32_t stage, bytes;
+    bool granted; // told that there is room, which is kept for it
+};
+
+// A job handed to a worker. Names and key are borrowed until the event or call returns.
+struct grant {
+    uint64_t id;
+    struct token token;
+    mr_bytes stage, key;
+    uint32_t attempt;  // from 1
+    int64_t left_ms;   // to its deadline; -1: none
+    int64_t lease_ms;  // how long the lease lasts without a beat
+    uint64_t at;       // the entry whose body is the job's body
+    uint64_t state_at; // the entry whose body is the channel's state; 0: none
+};
+
+// How a job ended.
+struct outcome {
+    uint64_t id;
+    enum job_status status;
+    uint64_t at; // the entry whose body is the result (done) or the reasons (dead); 0: none
+};
+
+// What the core tells. None may call back into the core.
+struct core_events {
+    // May this waiting taker still be given work? It is then given some at once.
+    bool (*claim)(void *owner, struct taker *);
+    void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
+    void (*ended)(void *owner, struct caller *, const struct outcome *);
+    // There is room: push again (MR_EFULL can not come first to anybody else meanwhile).
+    void (*room)(void *owner, struct pusher *);
+    // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
+    void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
+    // A lease begins (true) or has ended (false): what rule 22 notes down.
+    void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
+};
+
+struct core_config {
+    struct core_limits limits;
+    struct core_sink sink;
+    struct core_events events; // those that are NULL are not told
+    void *owner;               // handed to sink and events
+    uint64_t first_id, id_step; // ids of this shard: 0 means 1 and 1
+};
+
+// ---- Life -------------------------------------------------------------------------------------
+
+// MR_ENOMEM. The core is then empty and replaying.
+int core_create(const struct core_config *, struct core **out);
+void core_destroy(struct core *); // takes NULL; connections have left before
+
+// Takes in one entry met at `at` in the log, in log order. MR_ECORRUPT: it cannot be; MR_ENOMEM.
+int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
+
+// Ends replay: puts every channel in order, then begins a new epoch with the given random bits.
+// The shard makes the epoch record durable before it shows anything.
+int core_open(struct core *, uint64_t now_ms, uint64_t random);
+
+// After core_open: the engine died while this attempt ran. It counts as failed (rule 22).
+int core_crashed(struct core *, uint64_t id, uint32_t attempt);
+
+// Moves time forward (never back) and does everything that is due. To be called before every
+// command and at core_next. MR_ESTOPPED and the like when a record could not be written.
+int core_advance(struct core *, uint64_t now_ms);
+uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
+uint64_t core_now(const struct core *);
+
+// ---- Connections ------------------------------------------------------------------------------
+
+void core_join(struct core *, struct conn *);
+
+// The connection is gone: its waiting ends without events, its interest too, its leases are lost
+// (unless detached).
+int core_leave(struct core *, struct conn *);
+
+// ---- Handing in -------------------------------------------------------------------------------
+
+struct push {
+    mr_bytes stage, key, once, body;
+    int64_t delay_ms;    // 0: at once
+    int64_t deadline_ms; // from now; 0: none
+    uint32_t attempts;   // 0: as the stage says
+    mr_bytes source;     // a numbered push: its source's name, and the number (from 1)
+    uint64_t number;
+    bool epic;             // the source is an epic
+    struct conn *conn;     // whose refused number holds the source; may be NULL
+    struct caller *caller; // a call; NULL: a push
+    struct pusher *pusher; // waits for room (MR_EAGAIN); NULL: MR_EFULL at once
+};
+
+struct pushed {
+    uint64_t id; // the first one's when it is a repeat; 0: a repeat no longer known by id
+    bool repeat;
+    bool ended; // a call's job that has ended already: `outcome` says how, no event follows
+    struct outcome outcome;
+};
+
+// MR_EINVAL, MR_ETOOBIG, MR_EFULL, MR_EGAP, MR_EDRAINING, MR_EAGAIN (waits for room: event `room`).
+int core_push(struct core *, const struct push *, struct pushed *out);
+void core_push_leave(struct core *, struct pusher *);
+
+// Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
+int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
+
+// The caller gives up. If the job was a call and this its last caller, it is cancelled.
+int core_await_leave(struct core *, struct caller *);
+
+int core_cancel(struct core *, uint64_t id, bool *out_changed); // MR_EGONE
+
+// ---- Working ----------------------------------------------------------------------------------
+
+struct take {
+    const mr_bytes *stages; // served in this order
+    size_t stage_count;
+    uint32_t count, batch;  // 0: 1
+    int64_t lease_ms;       // 0: as the stage says
+    bool detached;          // the lease outlives the connection
+    struct conn *conn;
+    struct taker *taker;    // waits (MR_EAGAIN, event `granted`); NULL: MR_EAGAIN at once
+};
+
+// Leases up to `count` jobs into `out_grants` (room for as many). MR_EAGAIN: none now.
+int core_take(struct core *, const struct take *, struct grant *out_grants, size_t *out_count);
+void core_take_leave(struct core *, struct taker *);
+
+struct emit {
+    mr_bytes stage, key, once, body;
+    int64_t delay_ms, deadline_ms;
+    uint32_t attempts;
+};
+
+struct done {
+    uint64_t id;
+    struct token token;
+    mr_bytes result;
+    bool set_state; // an empty state deletes
+    mr_bytes state;
+    const struct emit *emits;
+    size_t emit_count;
+};
+
+// MR_ESTALE, MR_EEXPIRED, MR_ECANCELLED, MR_EGONE; MR_EINVAL: a block's jobs end in order.
+int core_done(struct core *, const struct done *);
+
+// `retry_ms`: when to try again, MR_BACKOFF or MR_NEVER.
+int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
+int core_release(struct core *, uint64_t id, const struct token *);
+
+// Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
+int core_beat(struct core *, uint64_t id, const struct token *);
+
+// ---- Acting -----------------------------------------------------------------------------------
+
+int core_retry(struct core *, uint64_t id); // MR_EGONE; MR_EINVAL: it is not dead
+int core_drop(struct core *, uint64_t id);  // waiting, delayed or dead; MR_EBUSY: it is running
+int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
+int core_pause(struct core *, mr_bytes stage);
+int core_drain(struct core *, mr_bytes stage);
+int core_resume(struct core *, mr_bytes stage);
+int core_link(struct core *, mr_bytes stage, mr_bytes downstream); // declares an edge
+
+struct epic_info {
+    uint64_t resume; // the first number missing
+    uint64_t total;  // 0: not ended yet
+    uint64_t accepted, waiting, running, done, dead, cancelled, expired;
+};
+
+int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
+int core_epic_end(struct core *, mr_bytes name, uint64_t total);
+int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
+int core_epic_drop(struct core *, mr_bytes name);
+
+// ---- Looking ----------------------------------------------------------------------------------
+
+struct stage_info {
+    mr_bytes name; // borrowed until the next command
+    uint64_t waiting, running, parked, delayed, dead; // jobs; parked: channels
+    uint64_t pushed, done, failed, expired, cancelled; // since the beginning
+    int64_t oldest_ms; // age of the oldest job not ended; -1: none
+    uint64_t vain_ms;  // time waited by jobs that were never started
+    uint64_t ready, states, takers;
+    double in_per_s, out_per_s;
+    bool paused, draining;
+    char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
+    const struct policy *policy;
+    const struct histogram *waits; // ms from joining to start; NULL: none started yet
+};
+
+struct channel_info {
+    mr_bytes key;
+    enum channel_state state;
+    uint64_t depth; // jobs not ended
+    int64_t oldest_ms;
+    bool halted, has_state;
+    int64_t parked_ms; // how long it stays parked; -1: until somebody decides
+};
+
+struct job_info {
+    uint64_t id;
+    mr_bytes stage, key; // key is empty once the job has ended: see its entry's head
+    enum job_status status;
+    uint32_t attempt, attempts;
+    int64_t age_ms;     // since the push; since the end, when it has ended
+    int64_t left_ms;    // to its deadline; -1: none
+    int64_t due_ms;     // until it may start; -1: now
+    uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
+    uint64_t state_at;       // the entry of its channel's state; 0: none
+};
+
+int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // MR_EGONE
+size_t core_stage_count(const struct core *);
+void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
+int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
+// The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
+size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
+int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
+// Walks dead jobs, longest dead first. `each` returns nonzero to stop. Must not change anything.
+int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
+                   void *arg);
+// Walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
+int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
+                  int (*each)(void *, const struct job_info *), void *arg);
+
+// ---- Cleaning ---------------------------------------------------------------------------------
+
+// Bytes of the log that are homes of something alive.
+uint64_t core_live_bytes(const struct core *);
+
+// Looks at one entry in the log; if it is the home of something alive, appends a copy, which
+// becomes the home. The shard then trims what lies before.
+int core_clean(struct core *, uint64_t at, mr_bytes head, mr_bytes body);
+
+// Notes that everything below `upto` is about to be trimmed.
+int core_trimmed(struct core *, uint64_t upto);
+uint64_t core_trim_mark(const struct core *); // what the last such note said, after replay too
+
+// Checks every invariant, by scanning everything. For tests. 0 or MR_ECORRUPT with what is wrong.
+int core_check(const struct core *);
+
+#endif

@@ -1,0 +1,207 @@
+// Committing: a job's result, its channel's new state, what it emits and its end go out as one
+// group of records, all or nothing; then memory follows.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+
+// A commit in the making: emits as pushes and births, in one allocation.
+struct commit {
+    const struct done *done;
+    uint32_t job, lease, prepared;
+    struct push *pushes;
+    struct birth *births;
+    uint64_t position;
+    size_t end; // which entry of the group ends the job
+    bool writes_state;
+    size_t births_from; // in the group of records
+};
+
+static int done_check(const struct core *c, const struct done *d) {
+    if (d->result.size > c->limits.max_body)
+        return error_set(MR_ETOOBIG, "a result of %zu bytes is too large: %u at most",
+                         d->result.size, c->limits.max_body);
+    if (d->set_state && d->state.size > c->limits.max_state)
+        return error_set(MR_ETOOBIG, "a state of %zu bytes is too large: %u at most",
+                         d->state.size, c->limits.max_state);
+    if (d->emit_count > c->limits.max_emits)
+        return error_set(MR_ETOOBIG, "%zu emits in one commit are too many: %u at most",
+                         d->emit_count, c->limits.max_emits);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->emit_count; i++)
+        bytes += d->emits[i].body.size + d->emits[i].key.size;
+    if (bytes > c->limits.max_emit_bytes)
+        return error_set(MR_ETOOBIG, "emits of %" PRIu64 " bytes in one commit are too large: %"
+                         PRIu64 " at most", bytes, c->limits.max_emit_bytes);
+    return 0;
+}
+
+static void commit_undo(struct core *c, struct commit *m) {
+    for (uint32_t i = 0; i < m->prepared; i++)
+        birth_undo(c, &m->births[i]);
+    mem_free(m->pushes);
+    mem_free(m->births);
+}
+
+static bool is_repeated_here(const struct commit *m, uint32_t index) {
+    const struct birth *b = &m->births[index];
+    for (uint32_t i = 0; b->has_once && i < index; i++) {
+        const struct birth *other = &m->births[i];
+        if (other->has_once && other->once.low == b->once.low && other->once.high == b->once.high)
+            return true;
+    }
+    return false;
+}
+
+static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
+    const struct emit *e = &m->done->emits[index];
+    struct birth *b = &m->births[index];
+    m->pushes[index] = (struct push){ .stage = e->stage, .key = e->key, .once = e->once,
+                                      .body = e->body, .delay_ms = e->delay_ms,
+                                      .deadline_ms = e->deadline_ms, .attempts = e->attempts };
+    int err = push_check(c, &m->pushes[index]);
+    if (err < 0)
+        return err;
+    if ((err = birth_look(c, &m->pushes[index], b)) < 0)
+        return err;
+    if (b->is_repeat || is_repeated_here(m, index)) {
+        b->is_repeat = true;
+        return 0;
+    }
+    return birth_prepare(c, b);
+}
+
+static int commit_prepare(struct core *c, struct commit *m) {
+    const struct done *d = m->done;
+    uint32_t count = (uint32_t)d->emit_count;
+    int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
+    if (err < 0 || !count)
+        return err;
+    if ((err = job_reserve(c, count)) < 0)
+        return err;
+    if ((err = ids_reserve(c, count)) < 0)
+        return err;
+    m->pushes = mem_alloc(count * sizeof *m->pushes);
+    m->births = mem_alloc(count * sizeof *m->births);
+    if (!m->pushes || !m->births)
+        return error_set(MR_ENOMEM, "no memory for %u emits", count);
+    for (; m->prepared < count; m->prepared++)
+        if ((err = emit_prepare(c, m, m->prepared)) < 0)
+            return err;
+    return 0;
+}
+
+// Stages that the log does not know yet stand in front, each once: replay counts the births after
+// it has met the counters.
+static void add_new_stages(struct core *c, const struct commit *m) {
+    for (uint32_t i = 0; i < m->prepared; i++) {
+        struct stage *s = c->stages[m->births[i].stage];
+        if (s->recorded || m->births[i].is_repeat)
+            continue;
+        struct record r = record_of_stage(c, s);
+        stage_set_home(c, s, c->out.count, 0); // its place in the group, until that is written
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+}
+
+static int commit_write(struct core *c, struct commit *m) {
+    const struct done *d = m->done;
+    const struct job *j = job_at(c, m->job);
+    size_t extra = 2 * RECORD_MAX;
+    for (uint32_t i = 0; i < m->prepared; i++)
+        extra += d->emits[i].key.size + d->emits[i].stage.size;
+    int err = out_begin(c, 2 + 2 * (size_t)m->prepared, extra);
+    if (err < 0)
+        return err;
+    add_new_stages(c, m);
+    m->end = c->out.count;
+    m->position = position_next(c);
+    struct record r = end_record(c, j, JOB_DONE, m->position);
+    out_add(c, &r, d->result);
+    m->writes_state = d->set_state && job_is_keyed(j);
+    if (m->writes_state) {
+        r = (struct record){ .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = r.stage,
+                             .key = r.key };
+        out_add(c, &r, d->state);
+    }
+    for (uint32_t i = 0; i < m->prepared; i++) {
+        if (m->births[i].is_repeat)
+            continue;
+        r = birth_record(c, &m->births[i]);
+        out_add(c, &r, m->births[i].push->body);
+    }
+    err = out_commit(c, ROOM_COMMIT);
+    for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
+        struct stage *s = c->stages[m->births[i].stage];
+        if (m->births[i].is_repeat || s->size)
+            continue;
+        if (err < 0)
+            s->recorded = false;
+        else
+            stage_set_home(c, s, c->out.at[s->at], out_size(c, s->at));
+    }
+    return err;
+}
+
+static void commit_apply(struct core *c, struct commit *m) {
+    const struct done *d = m->done;
+    uint64_t id = d->id;
+    chan ref = chan_of(c, m->job);
+    uint32_t from = stage_of(c, job_at(c, m->job))->number;
+    size_t next = m->end + 1;
+    if (m->writes_state) {
+        if (d->state.size)
+            state_set(c, ref, c->out.at[next], out_size(c, next), c->now_ms);
+        else
+            state_drop(c, ref);
+        next++;
+    }
+    job_at(c, m->job)->position = m->position;
+    job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
+    lease_let_go(c, m->lease, id);
+    for (uint32_t i = 0; i < m->prepared; i++) {
+        struct birth *b = &m->births[i];
+        if (b->is_repeat)
+            continue;
+        birth_make(c, b, c->out.at[next], out_size(c, next));
+        next++;
+    }
+    for (uint32_t i = 0; i < m->prepared; i++) // an edge not learned now is learned next time
+        (void)stage_learn_edge(c, from, m->births[i].stage);
+}
+
+// The same commit again is answered as the first was; that comes before any other check.
+static bool is_repeated_commit(const struct core *c, const struct done *d) {
+    uint32_t number = job_find(c, d->id);
+    return number && job_at(c, number)->status == JOB_DONE &&
+           job_at(c, number)->serial == d->token.serial;
+}
+
+int core_done(struct core *c, const struct done *d) {
+    if (is_repeated_commit(c, d))
+        return 0;
+    struct commit m = { .done = d };
+    int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
+    if (err < 0) {
+        if (m.lease)
+            lease_let_go(c, m.lease, d->id);
+        settle(c);
+        return err;
+    }
+    if ((err = done_check(c, d)) < 0)
+        return err;
+    err = commit_prepare(c, &m);
+    if (err == 0)
+        err = commit_write(c, &m);
+    if (err < 0) {
+        commit_undo(c, &m);
+        return err;
+    }
+    commit_apply(c, &m);
+    mem_free(m.pushes);
+    mem_free(m.births);
+    settle(c);
+    return 0;
+}

@@ -1,0 +1,360 @@
+// Ending: done, cancelled or expired; who is told; how long it is remembered.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+struct outcome outcome_of(const struct core *c, const struct job *j) {
+    struct outcome o = { .id = j->id, .status = (enum job_status)j->status };
+    if (j->status == JOB_DONE)
+        o.at = j->at;
+    const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
+    if (j->status == JOB_DEAD && reasons)
+        o.at = reasons->value;
+    return o;
+}
+
+// ---- Callers ----------------------------------------------------------------------------------
+
+static struct caller *first_caller(const struct attr *call) {
+    return (struct caller *)(uintptr_t)call->value;
+}
+
+void caller_link(struct core *c, uint32_t number, struct caller *caller) {
+    struct attr *call = job_add_attr(c, job_at(c, number), ATTR_CALL);
+    caller->job = number;
+    call->small++;
+    list_init(&caller->of_conn);
+    list_init(&caller->of_job);
+    if (caller->conn)
+        list_append(&caller->conn->callers, &caller->of_conn);
+    if (first_caller(call))
+        list_append(&first_caller(call)->of_job, &caller->of_job);
+    else
+        call->value = (uintptr_t)caller;
+}
+
+int caller_attach(struct core *c, uint32_t number, struct caller *caller) {
+    int err = slab_reserve(&c->attrs, 1);
+    if (err < 0)
+        return err;
+    caller_link(c, number, caller);
+    return 0;
+}
+
+void caller_unlink(struct core *c, struct caller *caller) {
+    struct attr *call = job_attr(c, job_at(c, caller->job), ATTR_CALL);
+    assert(call);
+    call->small--;
+    if (first_caller(call) == caller) {
+        struct list *next = list_first(&caller->of_job);
+        call->value = next ? (uintptr_t)list_entry(next, struct caller, of_job) : 0;
+    }
+    list_remove(&caller->of_job);
+    list_remove(&caller->of_conn);
+    caller->job = 0;
+}
+
+void callers_tell(struct core *c, struct job *j, const struct outcome *o) {
+    struct attr *call = job_attr(c, j, ATTR_CALL);
+    while (call && first_caller(call)) {
+        struct caller *caller = first_caller(call);
+        caller_unlink(c, caller);
+        if (c->config.events.ended)
+            c->config.events.ended(c->config.owner, caller, o);
+    }
+}
+
+// ---- The end of a job -------------------------------------------------------------------------
+
+struct record end_record(const struct core *c, const struct job *j, enum job_status status,
+                         uint64_t position) {
+    struct record r = record_of_job(c, j);
+    r.kind = RECORD_END;
+    r.copy = false;
+    r.call = false;
+    r.pushed_ms = c->now_ms;
+    r.position = position;
+    r.status = status;
+    r.deadline_ms = 0;
+    r.due_ms = status != JOB_DONE && j->status != JOB_RUNNING ? j->time_ms : 0; // in vain
+    r.attempts = 0;
+    if (status != JOB_DONE)
+        r.has_once = false; // cancelled and expired release it
+    if (j->status != JOB_RUNNING)
+        r.serial = 0;
+    return r;
+}
+
+static void count_end(struct core *c, struct stage *s, const struct job *j,
+                      enum job_status status) {
+    s->done += status == JOB_DONE;
+    s->expired += status == JOB_EXPIRED;
+    s->cancelled += status == JOB_CANCELLED;
+    if (status == JOB_DONE)
+        rate_count(&s->out, c->now_ms, 1);
+    else if (j->status != JOB_RUNNING)
+        s->vain_ms += c->now_ms - j->time_ms;
+}
+
+// A job of its own channel that ends while leased leaves the lease without a channel.
+static void leave_channel(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    chan ref = chan_of(c, number);
+    if (j->status == JOB_DELAYED) {
+        if (ref & CHAN_KEYED)
+            channel_unpin(c, ref);
+        return;
+    }
+    channel_take_out(c, number);
+    if (ref & CHAN_KEYED) {
+        if (chan_state(c, ref) != CHANNEL_IN_PROGRESS)
+            channel_resolve(c, ref, AT_TAIL);
+        return;
+    }
+    if (chan_state(c, ref) == CHANNEL_IN_PROGRESS) {
+        lease_at(c, j->link.next)->channel = 0;
+        j->link = (struct link){ 0 };
+    }
+    channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
+}
+
+void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t at,
+               uint32_t size) {
+    struct job *j = job_at(c, number);
+    struct stage *s = stage_of(c, j);
+    count_end(c, s, j, status);
+    ages_remove(&s->ages, j->time_ms);
+    leave_channel(c, number);
+    if (j->status != JOB_RUNNING)
+        j->serial = 0;
+    job_set_status(c, j, status);
+    j->time_ms = c->now_ms;
+    j->owner = s->number;
+    job_set_home(c, j, at, size);
+    struct outcome o = outcome_of(c, j);
+    callers_tell(c, j, &o);
+    if (j->attrs) {
+        static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
+                                                ATTR_COUNTS, ATTR_SOURCE };
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+            job_drop_attr(c, j, kinds[i]);
+        if (status != JOB_DONE)
+            once_release(c, j);
+    }
+    line_add(c, &s->ended, number, AT_TAIL);
+    stage_mark(c, s);
+    stage_sweep(c, s);
+    stage_plan_sweep(c, s);
+    stage_wake(c, s);
+    if (c->room_bytes)
+        wake_pushers(c);
+}
+
+void wake_pushers(struct core *c) {
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (!list_empty(&c->stages[i]->pushers))
+            stage_wake(c, c->stages[i]);
+}
+
+void job_forget(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    struct stage *s = stage_of(c, j);
+    line_remove(c, &s->ended, number);
+    s->by_status[j->status]--;
+    job_free(c, number);
+}
+
+static void tell_worker(struct core *c, uint32_t lease, uint64_t id, int why) {
+    const struct lease *l = lease_at(c, lease);
+    struct token token = { l->serial, c->random, lease };
+    if (c->config.events.stop && l->conn)
+        c->config.events.stop(c->config.owner, l->conn, id, &token, why);
+}
+
+int job_end(struct core *c, uint32_t number, enum job_status status) {
+    struct job *j = job_at(c, number);
+    uint64_t id = j->id;
+    uint32_t lease = j->status == JOB_RUNNING ? link_of(c, chan_of(c, number))->next : 0;
+    int err = out_begin(c, 1, RECORD_MAX);
+    if (err < 0)
+        return err;
+    uint64_t position = position_next(c);
+    struct record r = end_record(c, j, status, position);
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    j->position = position;
+    job_ended(c, number, status, c->out.at[0], out_size(c, 0));
+    if (lease)
+        tell_worker(c, lease, id, status == JOB_EXPIRED ? MR_EEXPIRED : MR_ECANCELLED);
+    return 0;
+}
+
+// ---- Commands ---------------------------------------------------------------------------------
+
+static int find_job(struct core *c, uint64_t id, uint32_t *out) {
+    uint32_t number = job_find(c, id);
+    if (!number)
+        return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
+    *out = number;
+    return 0;
+}
+
+int core_await(struct core *c, uint64_t id, struct caller *caller, struct outcome *out) {
+    uint32_t number = 0;
+    int err = find_job(c, id, &number);
+    if (err < 0)
+        return err;
+    if (job_at(c, number)->status >= JOB_DONE) {
+        *out = outcome_of(c, job_at(c, number));
+        return 0;
+    }
+    err = caller_attach(c, number, caller);
+    return err < 0 ? err : MR_EAGAIN;
+}
+
+// True when nobody wants the job: it was a call, and the last who waited for it has gone.
+static bool is_unwanted(const struct core *c, const struct job *j) {
+    const struct attr *call = job_attr(c, j, ATTR_CALL);
+    return !(j->flags & JOB_WANTED_FOR_GOOD) && call && !call->small;
+}
+
+int caller_leave(struct core *c, struct caller *caller) {
+    uint32_t number = caller->job;
+    if (!number)
+        return 0;
+    caller_unlink(c, caller);
+    bool in_grace = c->now_ms < c->grace_until_ms && job_at(c, number)->flags & JOB_IN_GRACE;
+    if (in_grace || !is_unwanted(c, job_at(c, number)))
+        return 0;
+    return job_end(c, number, JOB_CANCELLED);
+}
+
+int core_await_leave(struct core *c, struct caller *caller) {
+    int err = caller_leave(c, caller);
+    settle(c);
+    return err;
+}
+
+int job_grace_over(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    j->flags &= (uint8_t)~JOB_IN_GRACE;
+    return j->status < JOB_DONE && is_unwanted(c, j) ? job_end(c, number, JOB_CANCELLED) : 0;
+}
+
+int core_cancel(struct core *c, uint64_t id, bool *out_changed) {
+    uint32_t number = 0;
+    int err = find_job(c, id, &number);
+    if (err < 0)
+        return err;
+    bool changes = job_at(c, number)->status < JOB_DONE;
+    if (changes && (err = job_end(c, number, JOB_CANCELLED)) < 0)
+        return err;
+    *out_changed = changes;
+    settle(c);
+    return 0;
+}
+
+static int write_event(struct core *c, enum record_kind kind, uint64_t id, uint64_t position) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = { .kind = kind, .time_ms = c->now_ms, .id = id, .position = position };
+    out_add(c, &r, (mr_bytes){ 0 });
+    return out_commit(c, ROOM_COMMIT);
+}
+
+static void unhalt(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    if (job_is_keyed(j) && channel_at(c, j->owner)->halted == number)
+        channel_halt(c, j->owner, 0);
+}
+
+// What RETRY changes, running and replaying alike: the job is out of the dead, not yet in its channel.
+void job_revive(struct core *c, uint32_t number, uint64_t position) {
+    struct job *j = job_at(c, number);
+    struct stage *s = stage_of(c, j);
+    line_remove(c, &s->dead, number);
+    unhalt(c, number);
+    j->position = position;
+    j->attempt = 0;
+    j->time_ms = c->now_ms;
+    ages_add(&s->ages, c->now_ms, c->now_ms);
+    job_drop_attr(c, j, ATTR_REASONS);
+    job_set_status(c, j, JOB_WAITING);
+}
+
+int core_retry(struct core *c, uint64_t id) {
+    uint32_t number = 0;
+    int err = find_job(c, id, &number);
+    if (err < 0)
+        return err;
+    struct job *j = job_at(c, number);
+    if (j->status != JOB_DEAD)
+        return error_set(MR_EINVAL, "job %" PRIu64 " is %s: only dead jobs are retried", id,
+                         job_status_name((enum job_status)j->status));
+    bool halted = job_is_keyed(j) && channel_at(c, j->owner)->halted == number;
+    uint64_t position = halted ? j->position : position_next(c);
+    if ((err = write_event(c, RECORD_RETRY, id, position)) < 0)
+        return err;
+    job_revive(c, number, position);
+    if (job_is_keyed(j)) {
+        channel_insert(c, number);
+        channel_unpin(c, j->owner);
+    }
+    if (chan_state(c, chan_of(c, number)) != CHANNEL_IN_PROGRESS)
+        channel_resolve(c, chan_of(c, number), AT_TAIL);
+    stage_mark(c, stage_of(c, j));
+    settle(c);
+    return 0;
+}
+
+// What DROP changes, running and replaying alike.
+void job_drop(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    struct stage *s = stage_of(c, j);
+    chan ref = chan_of(c, number);
+    struct outcome gone = { .id = j->id, .status = JOB_CANCELLED };
+    callers_tell(c, j, &gone);
+    if (j->status == JOB_DEAD) {
+        line_remove(c, &s->dead, number);
+        unhalt(c, number);
+        if (ref & CHAN_KEYED) {
+            if (chan_state(c, ref) != CHANNEL_IN_PROGRESS && !c->replaying)
+                channel_resolve(c, ref, AT_TAIL);
+            channel_unpin(c, ref);
+        }
+    } else {
+        s->cancelled++;
+        ages_remove(&s->ages, j->time_ms);
+        if (j->flags & JOB_HAS_SOURCE)
+            source_count(c, j, (enum job_status)j->status, JOB_CANCELLED);
+        leave_channel(c, number);
+    }
+    s->by_status[j->status]--;
+    job_free(c, number);
+    stage_mark(c, s);
+    stage_wake(c, s);
+}
+
+int core_drop(struct core *c, uint64_t id) {
+    uint32_t number = 0;
+    int err = find_job(c, id, &number);
+    if (err < 0)
+        return err;
+    const struct job *j = job_at(c, number);
+    if (j->status == JOB_RUNNING)
+        return error_set(MR_EBUSY, "job %" PRIu64 " is running: cancel it instead", id);
+    if (j->status == JOB_DONE || j->status > JOB_DEAD)
+        return error_set(MR_EINVAL, "job %" PRIu64 " has ended already", id);
+    if ((err = write_event(c, RECORD_DROP, id, 0)) < 0)
+        return err;
+    job_drop(c, number);
+    if (c->room_bytes)
+        wake_pushers(c);
+    settle(c);
+    return 0;
+}

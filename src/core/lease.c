@@ -1,0 +1,336 @@
+// Leases: a worker's right to the head of a channel, named by a token that is never issued twice.
+// Whatever is done under a token is done only while it is the channel's current one.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+static uint64_t lease_id(const struct lease *l, uint32_t i) {
+    return l->ids ? l->ids[i] : l->id;
+}
+
+static bool lease_is_current(const struct core *c, const struct token *t) {
+    if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
+        return false;
+    const struct lease *l = lease_at(c, t->lease);
+    return l->count && l->serial == t->serial;
+}
+
+static void tell_running(struct core *c, uint64_t id, uint32_t attempt, bool begins) {
+    if (c->config.events.running)
+        c->config.events.running(c->config.owner, id, attempt, begins);
+}
+
+static void lease_free(struct core *c, uint32_t number) {
+    struct lease *l = lease_at(c, number);
+    if (l->next < l->count)
+        tell_running(c, lease_id(l, l->next), l->attempt, false);
+    list_remove(&l->of_conn);
+    mem_free(l->ids);
+    struct stage *s = c->stages[l->stage];
+    s->leases--;
+    l->ids = NULL;
+    l->count = 0;
+    l->serial = 0;
+    heap_forget(&c->timers);
+    slab_give(&c->leases, number);
+    stage_wake(c, s);
+}
+
+// The lease is over: jobs still under it wait again, the channel goes where it belongs.
+void lease_end(struct core *c, uint32_t number, enum place place) {
+    struct lease *l = lease_at(c, number);
+    chan ref = l->channel;
+    for (uint32_t i = l->next; ref && i < l->count; i++) {
+        uint32_t job = job_find(c, lease_id(l, i));
+        if (job && job_at(c, job)->status == JOB_RUNNING)
+            job_set_status(c, job_at(c, job), JOB_WAITING);
+    }
+    lease_free(c, number);
+    if (!ref)
+        return;
+    link_of(c, ref)->next = 0;
+    channel_resolve(c, ref, place);
+}
+
+static bool is_running_under(const struct core *c, const struct lease *l, uint64_t id) {
+    uint32_t job = job_find(c, id);
+    return job && job_at(c, job)->status == JOB_RUNNING && job_at(c, job)->serial == l->serial;
+}
+
+// The index of `id` in the lease, if everything before it has ended; otherwise MR_EINVAL.
+static int lease_index(const struct core *c, const struct lease *l, uint64_t id, uint32_t *out) {
+    for (uint32_t i = l->next; i < l->count; i++) {
+        if (lease_id(l, i) == id) {
+            *out = i;
+            return 0;
+        }
+        if (is_running_under(c, l, lease_id(l, i)))
+            return error_set(MR_EINVAL, "a block's jobs end in order: %" PRIu64 " comes first",
+                             lease_id(l, i));
+    }
+    return error_set(MR_ESTALE, "job %" PRIu64 " is no longer under this lease", id);
+}
+
+void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
+    struct lease *l = lease_at(c, number);
+    uint32_t i = l->next;
+    tell_running(c, lease_id(l, l->next), l->attempt, false);
+    while (i < l->count && lease_id(l, i) != id)
+        i++;
+    l->next = i + 1;
+    if (l->next >= l->count) {
+        lease_end(c, number, AT_TAIL);
+        return;
+    }
+    uint32_t job = job_find(c, lease_id(l, l->next));
+    l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
+    tell_running(c, lease_id(l, l->next), l->attempt, true);
+}
+
+// What DONE and the like answer for a job that is not running under the token they carry.
+static int answer_ended(struct core *c, const struct job *j, const struct token *t) {
+    if (j->serial != t->serial)
+        return error_set(MR_ESTALE, "job %" PRIu64 " is not under this lease any more", j->id);
+    if (j->status == JOB_CANCELLED)
+        return error_set(MR_ECANCELLED, "job %" PRIu64 " was cancelled", j->id);
+    if (j->status == JOB_EXPIRED)
+        return error_set(MR_EEXPIRED, "job %" PRIu64 " passed its deadline", j->id);
+    (void)c;
+    return error_set(MR_ESTALE, "job %" PRIu64 " is not under this lease any more", j->id);
+}
+
+int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out_job,
+               uint32_t *out_lease) {
+    *out_lease = 0;
+    *out_job = job_find(c, id);
+    if (!*out_job)
+        return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
+    const struct job *j = job_at(c, *out_job);
+    bool current = lease_is_current(c, t) && j->serial == t->serial;
+    if (j->status == JOB_RUNNING && current) {
+        uint32_t index;
+        int err = lease_index(c, lease_at(c, t->lease), id, &index);
+        if (err < 0)
+            return err;
+        *out_lease = t->lease;
+        return 0;
+    }
+    if (current) {
+        uint32_t index; // ended by others while the worker still holds on
+        if (lease_index(c, lease_at(c, t->lease), id, &index) == 0)
+            *out_lease = t->lease;
+    }
+    return answer_ended(c, j, t);
+}
+
+int core_beat(struct core *c, uint64_t id, const struct token *t) {
+    uint32_t job = job_find(c, id);
+    if (!job)
+        return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
+    const struct job *j = job_at(c, job);
+    if (!lease_is_current(c, t) || j->serial != t->serial || j->status != JOB_RUNNING)
+        return answer_ended(c, j, t);
+    struct lease *l = lease_at(c, t->lease);
+    l->until_ms = c->now_ms + l->lease_ms; // its timer looks again when it rings
+    return 0;
+}
+
+// ---- Failing ----------------------------------------------------------------------------------
+
+static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
+    size_t size = reason.size < c->limits.max_reason ? reason.size : c->limits.max_reason;
+    for (size_t i = 0; i < size; i++) {
+        char b = ((const char *)reason.data)[i];
+        out[i] = b == '\n' || b == '\r' ? ' ' : b;
+    }
+    return bytes_of(out, size);
+}
+
+static int write_failure(struct core *c, const struct job *j, mr_bytes reason, uint64_t due_ms,
+                         bool dead) {
+    char text[REASON_MAX];
+    if (reasons_of(c, j, &c->reasons) < 0)
+        buffer_clear(&c->reasons); // earlier reasons cannot be read: this one still counts
+    struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };
+    int err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
+    if (err < 0)
+        return err;
+    if ((err = out_begin(c, 1, 0)) < 0)
+        return err;
+    struct record record = { .kind = RECORD_FAIL, .time_ms = c->now_ms, .id = j->id,
+                             .attempt = j->attempt + 1u, .due_ms = due_ms,
+                             .status = dead ? JOB_DEAD : JOB_WAITING };
+    out_add(c, &record, buffer_bytes(&c->reasons));
+    return out_commit(c, ROOM_COMMIT);
+}
+
+void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) {
+    job_drop_attr(c, j, ATTR_REASONS);
+    struct attr *a = job_add_attr(c, j, ATTR_REASONS);
+    a->value = at;
+    a->small = size;
+    c->live_bytes += size;
+}
+
+// Takes a job out of its channel for good or until somebody retries it.
+void job_die(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    struct stage *s = stage_of(c, j);
+    struct outcome o = { .id = j->id, .status = JOB_DEAD };
+    const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
+    o.at = reasons ? reasons->value : 0;
+    callers_tell(c, j, &o);
+    job_drop_attr(c, j, ATTR_CALL);
+    job_drop_attr(c, j, ATTR_DEADLINE);
+    job_drop_attr(c, j, ATTR_DUE);
+    j->flags |= JOB_WANTED_FOR_GOOD;
+    ages_remove(&s->ages, j->time_ms);
+    j->time_ms = c->now_ms;
+    job_set_status(c, j, JOB_DEAD);
+    s->died++;
+    chan ref = chan_of(c, number);
+    channel_take_out(c, number);
+    if (job_is_keyed(j)) {
+        channel_pin(c, ref);
+        if (s->policy.halt_on_dead)
+            channel_halt(c, ref, number);
+    } else if (chan_state(c, ref) != CHANNEL_DORMANT) {
+        channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
+    }
+    line_add(c, &s->dead, number, AT_TAIL);
+}
+
+// Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.
+int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead) {
+    struct job *j = job_at(c, number);
+    dead = dead || j->attempt + 1u >= job_attempts(c, j);
+    int err = slab_reserve(&c->attrs, 2);
+    if (err < 0)
+        return err;
+    if ((err = heap_reserve(&c->timers, 1)) < 0)
+        return err;
+    struct stage *s = stage_of(c, j);
+    bool halts = s->policy.halt_on_dead && job_is_keyed(j);
+    uint64_t dead_due = halts ? c->now_ms : 0; // a dead job with a due instant halts its channel
+    if ((err = write_failure(c, j, reason, dead ? dead_due : due_ms, dead)) < 0)
+        return err;
+    job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
+    j->attempt++;
+    s->failed++;
+    struct attr *counts = job_attr(c, j, ATTR_COUNTS);
+    if (counts)
+        counts->small &= UINT16_MAX; // it was not released this time
+    if (!dead && due_ms > c->now_ms)
+        job_set_due(c, number, due_ms);
+    return dead ? 1 : 0;
+}
+
+// The failing job is the first unended of its lease, which ends with it.
+static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
+                      uint64_t due_ms, bool dead, enum place place) {
+    int died = attempt_fail(c, number, reason, due_ms, dead);
+    if (died < 0)
+        return died;
+    struct lease *l = lease_at(c, lease);
+    if (died && !job_is_keyed(job_at(c, number))) {
+        l->channel = 0; // its channel was this job
+        link_of(c, number)->next = 0;
+    }
+    if (died)
+        job_die(c, number);
+    lease_end(c, lease, place);
+    return 0;
+}
+
+static uint64_t jitter(const struct core *c, const struct job *j) {
+    return bytes_hash(bytes_of(&j->id, sizeof j->id), c->random + j->attempt);
+}
+
+static uint64_t backoff_until(const struct core *c, const struct job *j) {
+    return c->now_ms + backoff_ms(&stage_of(c, j)->policy, j->attempt + 1u, jitter(c, j));
+}
+
+int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
+              int64_t retry_ms) {
+    if (retry_ms < MR_NEVER || retry_ms > INT64_C(100) * 365 * 24 * 3600 * 1000)
+        return error_set(MR_EINVAL, "retrying after %" PRId64 " ms is not possible", retry_ms);
+    uint32_t number, lease;
+    int err = lease_find(c, id, t, &number, &lease);
+    if (err < 0) {
+        if (lease)
+            lease_let_go(c, lease, id);
+        settle(c);
+        return err;
+    }
+    const struct job *j = job_at(c, number);
+    uint64_t due = retry_ms >= 0 ? c->now_ms + (uint64_t)retry_ms : backoff_until(c, j);
+    err = lease_fail(c, lease, number, reason, due, retry_ms == MR_NEVER, AT_TAIL);
+    settle(c);
+    return err;
+}
+
+// ---- Giving back ------------------------------------------------------------------------------
+
+enum { RELEASE_FIRST_MS = 10, RELEASE_MOST_MS = 1000 };
+
+static uint64_t release_wait_ms(uint32_t releases) {
+    uint64_t wait = releases > 1 ? RELEASE_FIRST_MS : 0;
+    for (uint32_t i = 2; i < releases && wait < RELEASE_MOST_MS; i++)
+        wait *= 2;
+    return wait < RELEASE_MOST_MS ? wait : RELEASE_MOST_MS;
+}
+
+int core_release(struct core *c, uint64_t id, const struct token *t) {
+    uint32_t number, lease;
+    int err = lease_find(c, id, t, &number, &lease);
+    if (err < 0) {
+        if (lease)
+            lease_let_go(c, lease, id);
+        settle(c);
+        return err;
+    }
+    if ((err = slab_reserve(&c->attrs, 2)) < 0)
+        return err;
+    if ((err = heap_reserve(&c->timers, 1)) < 0)
+        return err;
+    struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
+    uint32_t releases = (counts->small >> 16) + 1;
+    if (releases <= UINT16_MAX)
+        counts->small = (counts->small & UINT16_MAX) | releases << 16;
+    uint64_t wait = release_wait_ms(releases);
+    if (wait)
+        job_set_due(c, number, c->now_ms + wait);
+    lease_end(c, lease, AT_HEAD);
+    settle(c);
+    return 0;
+}
+
+// The first job of the lease that is still running; 0: all were ended by others.
+static uint32_t lease_first_running(const struct core *c, const struct lease *l) {
+    for (uint32_t i = l->next; i < l->count; i++)
+        if (is_running_under(c, l, lease_id(l, i)))
+            return job_find(c, lease_id(l, i));
+    return 0;
+}
+
+int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
+    struct lease *l = lease_at(c, number);
+    uint32_t job = lease_first_running(c, l);
+    struct token token = { l->serial, c->random, number };
+    struct conn *conn = l->conn;
+    uint64_t id = lease_id(l, l->next);
+    int err = 0;
+    if (!job) {
+        lease_end(c, number, AT_TAIL);
+    } else {
+        uint64_t due = backoff ? backoff_until(c, job_at(c, job)) : c->now_ms;
+        err = lease_fail(c, number, job, mr_str(why), due, false, backoff ? AT_TAIL : AT_HEAD);
+    }
+    if (err == 0 && c->config.events.stop && conn)
+        c->config.events.stop(c->config.owner, conn, id, &token, MR_ESTALE);
+    return err;
+}

@@ -1,0 +1,238 @@
+// Looking: everything here is read from counters and the ends of lines, never by a scan of jobs
+// (but for the walks, which say so).
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *held_without_work(const struct stage *s) {
+    if (s->draining)
+        return "draining";
+    if (s->halted)
+        return "halted";
+    if (s->parked.count)
+        return "backoff";
+    return s->by_status[JOB_DELAYED] ? "delay" : "";
+}
+
+// Whether the stage that holds another can itself not move until somebody acts.
+static bool is_stuck(const struct core *c, uint32_t number) {
+    const struct stage *s = c->stages[number];
+    for (uint32_t steps = 0; steps <= c->stage_count; steps++) {
+        uint32_t next = 0;
+        if (s->paused || (!s->ready.head && !s->leases && s->halted))
+            return true;
+        if (stage_hold(c, s, &next) != HOLD_DOWNSTREAM)
+            return false;
+        s = c->stages[next];
+    }
+    return true;
+}
+
+static void write_held_by(const struct core *c, const struct stage *s, char *out, size_t size) {
+    uint32_t downstream = 0;
+    const char *why = "";
+    enum hold hold = stage_hold(c, s, &downstream);
+    if (hold == HOLD_PAUSED)
+        why = "paused";
+    else if (!s->ready.head)
+        why = held_without_work(s);
+    else if (hold == HOLD_LIMIT)
+        why = "limit";
+    else if (hold == HOLD_RATE)
+        why = "rate";
+    else if (hold == HOLD_NONE && list_empty(&s->takers) && !s->leases)
+        why = "no-worker";
+    if (hold == HOLD_DOWNSTREAM && s->ready.head) {
+        const struct stage *to = c->stages[downstream];
+        (void)snprintf(out, size, "downstream:%.*s%s", to->name_size, to->name,
+                       is_stuck(c, downstream) ? " stuck" : "");
+        return;
+    }
+    (void)snprintf(out, size, "%s", why);
+}
+
+static void look_stage(struct core *c, const struct stage *s, struct stage_info *out) {
+    *out = (struct stage_info){
+        .name = bytes_of(s->name, s->name_size),
+        .waiting = s->by_status[JOB_WAITING],
+        .running = s->by_status[JOB_RUNNING],
+        .parked = s->parked.count,
+        .delayed = s->by_status[JOB_DELAYED],
+        .dead = s->by_status[JOB_DEAD],
+        .pushed = s->pushed,
+        .done = s->done,
+        .failed = s->failed,
+        .expired = s->expired,
+        .cancelled = s->cancelled,
+        .oldest_ms = ages_oldest(&s->ages, c->now_ms),
+        .vain_ms = s->vain_ms,
+        .ready = s->ready.count,
+        .states = s->states.count,
+        .takers = s->taker_count,
+        .in_per_s = rate_per_s(&s->in, c->now_ms),
+        .out_per_s = rate_per_s(&s->out, c->now_ms),
+        .paused = s->paused,
+        .draining = s->draining,
+        .policy = &s->policy,
+        .waits = s->waits,
+    };
+    write_held_by(c, s, out->held_by, sizeof out->held_by);
+}
+
+static int find_stage(const struct core *c, mr_bytes name, struct stage **out) {
+    uint32_t number = stage_find(c, name);
+    if (!number)
+        return error_set(MR_EGONE, "no stage '%.*s' is known",
+                         (int)(name.size < 200 ? name.size : 200),
+                         name.size ? (const char *)name.data : "");
+    *out = c->stages[number];
+    return 0;
+}
+
+int core_look_stage(struct core *c, mr_bytes name, struct stage_info *out) {
+    struct stage *s = NULL;
+    int err = find_stage(c, name, &s);
+    if (err < 0)
+        return err;
+    look_stage(c, s, out);
+    return 0;
+}
+
+size_t core_stage_count(const struct core *c) {
+    return c->stage_count - c->nameless_stages;
+}
+
+void core_stage_at(struct core *c, size_t index, struct stage_info *out) {
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        if (!c->stages[i]->name_size)
+            continue;
+        if (index-- == 0) {
+            look_stage(c, c->stages[i], out);
+            return;
+        }
+    }
+}
+
+static void look_channel(const struct core *c, chan ref, struct channel_info *out) {
+    const struct channel *ch = channel_at(c, ref);
+    const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;
+    *out = (struct channel_info){
+        .key = channel_key(ch),
+        .state = (enum channel_state)ch->channel_state,
+        .depth = ch->jobs.count,
+        .oldest_ms = head ? (int64_t)(c->now_ms - head->time_ms) : -1,
+        .halted = ch->halted != 0,
+        .has_state = ch->state != 0,
+        .parked_ms = -1,
+    };
+    if (ch->channel_state == CHANNEL_PARKED && !ch->halted && head)
+        out->parked_ms = (int64_t)(job_due(c, head) - c->now_ms);
+}
+
+int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct channel_info *out) {
+    struct stage *s = NULL;
+    int err = find_stage(c, stage, &s);
+    if (err < 0)
+        return err;
+    chan ref = key.size ? channel_find(c, s->number, key) : 0;
+    if (!ref || !channel_is_known(c, ref))
+        return error_set(MR_EGONE, "no channel of that key is known");
+    look_channel(c, ref, out);
+    return 0;
+}
+
+static void sort_by_depth(struct channel_info *infos, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        struct channel_info info = infos[i];
+        size_t k = i;
+        for (; k && infos[k - 1].depth < info.depth; k--)
+            infos[k] = infos[k - 1];
+        infos[k] = info;
+    }
+}
+
+size_t core_top_channels(struct core *c, mr_bytes stage, struct channel_info *out, size_t max) {
+    struct stage *s = NULL;
+    if (find_stage(c, stage, &s) < 0)
+        return 0;
+    size_t count = 0;
+    for (size_t word = DEPTHS / 64; word-- > 0;) {
+        for (uint64_t bits = s->deep_bits[word]; bits && count < max;) {
+            unsigned bit = 63 - (unsigned)__builtin_clzll(bits);
+            bits &= ~(UINT64_C(1) << bit);
+            for (chan ref = s->deep[word * 64 + bit]; ref && count < max;
+                 ref = channel_at(c, ref)->deep.next)
+                look_channel(c, ref, &out[count++]);
+        }
+    }
+    sort_by_depth(out, count);
+    return count;
+}
+
+static uint64_t state_at(const struct core *c, const struct job *j) {
+    uint32_t state = job_is_keyed(j) ? channel_at(c, j->owner)->state : 0;
+    return state ? ((const struct state *)slab_at(&c->states, state))->at : 0;
+}
+
+static struct job_info info_of(const struct core *c, const struct job *j) {
+    const struct stage *s = stage_of(c, j);
+    uint64_t deadline = job_deadline(c, j), due = job_due(c, j);
+    const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
+    return (struct job_info){
+        .id = j->id,
+        .stage = bytes_of(s->name, s->name_size),
+        .key = job_is_keyed(j) ? channel_key(channel_at(c, j->owner)) : (mr_bytes){ 0 },
+        .status = (enum job_status)j->status,
+        .attempt = j->attempt + (j->status == JOB_RUNNING),
+        .attempts = job_attempts(c, j),
+        .age_ms = (int64_t)(c->now_ms - j->time_ms),
+        .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
+        .due_ms = due > c->now_ms ? (int64_t)(due - c->now_ms) : -1,
+        .at = j->at,
+        .reasons_at = reasons ? reasons->value : 0,
+        .state_at = state_at(c, j),
+    };
+}
+
+int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
+    uint32_t number = job_find(c, id);
+    if (!number)
+        return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
+    *out = info_of(c, job_at(c, number));
+    return 0;
+}
+
+static int walk(struct core *c, const struct line *l, int (*each)(void *, const struct job_info *),
+                void *arg) {
+    for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
+        if (ref & CHAN_KEYED)
+            continue;
+        struct job_info info = info_of(c, job_at(c, ref));
+        int stop = each(arg, &info);
+        if (stop)
+            return stop;
+    }
+    return 0;
+}
+
+int core_each_dead(struct core *c, mr_bytes stage, int (*each)(void *, const struct job_info *),
+                   void *arg) {
+    struct stage *s = NULL;
+    int err = find_stage(c, stage, &s);
+    return err < 0 ? err : walk(c, &s->dead, each, arg);
+}
+
+int core_each_job(struct core *c, mr_bytes stage, mr_bytes key,
+                  int (*each)(void *, const struct job_info *), void *arg) {
+    struct stage *s = NULL;
+    int err = find_stage(c, stage, &s);
+    if (err < 0)
+        return err;
+    if (!key.size)
+        return walk(c, &s->ready, each, arg);
+    chan ref = channel_find(c, s->number, key);
+    return ref ? walk(c, &channel_at(c, ref)->jobs, each, arg) : 0;
+}

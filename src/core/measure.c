@@ -1,0 +1,98 @@
+// What is measured as work goes by: ages and rates, in constant space.
+#include "core/state.h"
+
+static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
+    uint32_t low = 0, high = a->used;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (a->slots[middle].from_ms <= at_ms)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Makes room by joining neighbours; the newest slot stays as it is.
+static void ages_join(struct ages *a) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < a->used; i += 2) {
+        a->slots[kept] = a->slots[i];
+        if (i + 1 < a->used)
+            a->slots[kept].count += a->slots[i + 1].count;
+        if (a->slots[kept].count)
+            kept++;
+    }
+    a->used = kept;
+}
+
+static void ages_drop_empty(struct ages *a) {
+    uint32_t empty = 0;
+    while (empty < a->used && !a->slots[empty].count)
+        empty++;
+    a->used -= empty;
+    memmove(a->slots, a->slots + empty, a->used * sizeof *a->slots);
+}
+
+// Only when replaying are jobs met that are older than all before.
+static void ages_add_oldest(struct ages *a, uint64_t at_ms) {
+    if (a->used == AGES)
+        ages_join(a);
+    memmove(a->slots + 1, a->slots, a->used++ * sizeof *a->slots);
+    a->slots[0].from_ms = at_ms;
+    a->slots[0].count = 1;
+}
+
+void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
+    if (a->used && at_ms < a->slots[0].from_ms) {
+        ages_add_oldest(a, at_ms);
+        return;
+    }
+    if (a->used) {
+        uint64_t width = (now_ms - a->slots[0].from_ms) / (AGES / 2);
+        uint32_t slot = ages_slot(a, at_ms);
+        if (slot + 1 < a->used || at_ms - a->slots[slot].from_ms <= width) {
+            a->slots[slot].count++;
+            return;
+        }
+    }
+    if (a->used == AGES)
+        ages_join(a);
+    a->slots[a->used].from_ms = at_ms;
+    a->slots[a->used++].count = 1;
+}
+
+void ages_remove(struct ages *a, uint64_t at_ms) {
+    uint32_t slot = ages_slot(a, at_ms);
+    a->slots[slot].count--;
+    if (slot == 0 && !a->slots[0].count)
+        ages_drop_empty(a);
+}
+
+int64_t ages_oldest(const struct ages *a, uint64_t now_ms) {
+    return a->used ? (int64_t)(now_ms - a->slots[0].from_ms) : -1;
+}
+
+static void rate_advance(struct rate *r, uint64_t second) {
+    if (second - r->second >= RATE_SECONDS) {
+        *r = (struct rate){ .second = second };
+        return;
+    }
+    while (r->second < second)
+        r->counts[++r->second % RATE_SECONDS] = 0;
+}
+
+void rate_count(struct rate *r, uint64_t now_ms, uint32_t events) {
+    rate_advance(r, now_ms / 1000);
+    r->counts[r->second % RATE_SECONDS] += events;
+}
+
+// The current second is not over, so it counts for the part that has passed.
+double rate_per_s(const struct rate *r, uint64_t now_ms) {
+    struct rate now = *r;
+    rate_advance(&now, now_ms / 1000);
+    double events = 0;
+    for (int i = 0; i < RATE_SECONDS; i++)
+        events += now.counts[i];
+    return events / (RATE_SECONDS - 1 + (double)(now_ms % 1000) / 1000);
+}

@@ -1,0 +1,160 @@
+// Dedupe by name: a `once` is remembered from the push until the stage's window after the job's
+// end. While the job is known the name hangs on it; after that it stands alone, as spent.
+#include "core/state.h"
+
+#include "base/codec.h"
+#include "base/errors.h"
+
+// A name is scoped to its stage and key; 128 bits of hash stand for all three.
+struct hash128 once_name(struct core *c, uint32_t stage, mr_bytes key, mr_bytes once,
+                         int *out_err) {
+    struct buffer *text = &c->scratch;
+    buffer_clear(text);
+    *out_err = buffer_reserve(text, key.size + once.size + 32);
+    if (*out_err < 0)
+        return (struct hash128){ 0 };
+    struct writer w = { .data = text->data, .capacity = text->capacity };
+    put_number(&w, stage);
+    put_bytes(&w, key);
+    put_raw(&w, once);
+    return bytes_hash128(bytes_of(w.data, w.size), 0);
+}
+
+static struct hash128 name_at(const struct core *c, uint32_t value) {
+    if (value & ONCE_SPENT)
+        return ((struct spent *)slab_at(&c->spents, value & ~ONCE_SPENT))->name;
+    return ((struct once *)slab_at(&c->onces, value))->name;
+}
+
+static bool has_name(const void *owner, uint32_t value, const void *name) {
+    struct hash128 a = name_at(owner, value);
+    const struct hash128 *b = name;
+    return a.low == b->low && a.high == b->high;
+}
+
+static uint32_t once_lookup(const struct core *c, struct hash128 name) {
+    return map_find(&c->once, (uint32_t)name.low, has_name, c, &name);
+}
+
+struct spent *once_spent(const struct core *c, struct hash128 name) {
+    uint32_t value = once_lookup(c, name);
+    return value & ONCE_SPENT ? slab_at(&c->spents, value & ~ONCE_SPENT) : NULL;
+}
+
+static bool window_is_over(const struct core *c, const struct stage *s, uint64_t ended_ms) {
+    return ended_ms + s->policy.dedupe_window_ms <= c->now_ms;
+}
+
+// Takes a spent name out of the map; its entry stays in the stage's line until swept.
+static void spent_void(struct core *c, uint32_t number) {
+    struct spent *sp = slab_at(&c->spents, number);
+    if (!sp->id)
+        return;
+    map_remove(&c->once, (uint32_t)sp->name.low, number | ONCE_SPENT);
+    c->live_bytes -= sp->size;
+    sp->id = 0;
+}
+
+static uint64_t spent_find(struct core *c, struct stage *s, uint32_t number) {
+    struct spent *sp = slab_at(&c->spents, number);
+    if (!window_is_over(c, s, sp->ended_ms))
+        return sp->id;
+    spent_void(c, number);
+    return 0;
+}
+
+uint64_t once_find(struct core *c, struct stage *s, struct hash128 name, uint32_t *out_job) {
+    *out_job = 0;
+    uint32_t value = once_lookup(c, name);
+    if (!value)
+        return 0;
+    if (value & ONCE_SPENT)
+        return spent_find(c, s, value & ~ONCE_SPENT);
+    uint32_t number = ((struct once *)slab_at(&c->onces, value))->job;
+    struct job *j = job_at(c, number);
+    if (j->status == JOB_DONE && window_is_over(c, s, j->time_ms)) {
+        once_release(c, j);
+        return 0;
+    }
+    *out_job = number;
+    return j->id;
+}
+
+void once_displace(struct core *c, struct hash128 name) {
+    uint32_t value = once_lookup(c, name);
+    if (value & ONCE_SPENT)
+        spent_void(c, value & ~ONCE_SPENT);
+    else if (value)
+        once_release(c, job_at(c, ((struct once *)slab_at(&c->onces, value))->job));
+}
+
+static uint32_t spent_add(struct core *c, struct stage *s, struct spent spent) {
+    uint32_t number = slab_take(&c->spents);
+    if (!number)
+        return 0;
+    *(struct spent *)slab_at(&c->spents, number) = spent;
+    if (s->last_spent)
+        ((struct spent *)slab_at(&c->spents, s->last_spent))->next = number;
+    else
+        s->first_spent = number;
+    s->last_spent = number;
+    return number;
+}
+
+int once_spend(struct core *c, struct stage *s, struct job *j) {
+    struct once *o = job_once(c, j);
+    if (!o || window_is_over(c, s, j->time_ms))
+        return 0;
+    struct spent spent = { .name = o->name, .id = j->id, .ended_ms = j->time_ms, .at = j->at,
+                           .size = j->size };
+    uint32_t number = spent_add(c, s, spent);
+    if (!number)
+        return error_set(MR_ENOMEM, "no memory to remember a name");
+    once_release(c, j);
+    map_put(&c->once, (uint32_t)spent.name.low, number | ONCE_SPENT); // in the place just freed
+    j->size = 0; // its home goes on as the name's
+    return 0;
+}
+
+void once_sweep(struct core *c, struct stage *s) {
+    while (s->first_spent) {
+        uint32_t number = s->first_spent;
+        struct spent *sp = slab_at(&c->spents, number);
+        if (sp->id && !window_is_over(c, s, sp->ended_ms))
+            return;
+        spent_void(c, number);
+        s->first_spent = sp->next;
+        if (!s->first_spent)
+            s->last_spent = 0;
+        slab_give(&c->spents, number);
+    }
+}
+
+void once_set_home(struct core *c, struct spent *sp, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    c->live_bytes -= sp->size;
+    sp->at = at;
+    sp->size = size;
+}
+
+int once_restore(struct core *c, struct stage *s, const struct record *r, uint64_t at,
+                 uint32_t size) {
+    uint32_t value = once_lookup(c, r->once);
+    if (value & ONCE_SPENT) {
+        once_set_home(c, slab_at(&c->spents, value & ~ONCE_SPENT), at, size);
+        return 0;
+    }
+    if (value)
+        return 0; // its job came back: the name hangs on it
+    int err = map_reserve(&c->once, 1);
+    if (err < 0)
+        return err;
+    struct spent spent = { .name = r->once, .id = r->id, .ended_ms = r->pushed_ms, .at = at,
+                           .size = size };
+    uint32_t number = spent_add(c, s, spent);
+    if (!number)
+        return error_set(MR_ENOMEM, "no memory to remember a name");
+    c->live_bytes += size;
+    map_put(&c->once, (uint32_t)r->once.low, number | ONCE_SPENT);
+    return 0;
+}

@@ -1,0 +1,147 @@
+// Opening: what replay gathered is put in order, and a new epoch begins.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <inttypes.h>
+
+static uint64_t by_position(const struct core *c, uint32_t ref) {
+    return job_at(c, ref & CHAN_KEYED ? chan_head(c, ref) : ref)->position;
+}
+
+static uint64_t by_time(const struct core *c, uint32_t ref) {
+    return job_at(c, ref)->time_ms;
+}
+
+// Channels with work are ready or parked; halted ones wait for somebody.
+static void place_channels(struct core *c) {
+    for (uint32_t i = 1; i < c->channels.next_new; i++) {
+        struct channel *ch = channel_at(c, i);
+        if (!ch->key)
+            continue;
+        line_sort(c, &ch->jobs, by_position);
+        channel_resolve(c, i | CHAN_KEYED, AT_TAIL);
+    }
+}
+
+// Jobs without a key were put in ready as they came; some have to wait.
+static void park_unkeyed(struct core *c, struct stage *s) {
+    for (chan ref = s->ready.head, next; ref; ref = next) {
+        next = link_of(c, ref)->next;
+        channel_resolve(c, ref, AT_TAIL);
+    }
+}
+
+// A number without a name was never written down, so nothing may stand in it.
+static int check_stage(struct core *c, uint32_t number) {
+    struct stage *s;
+    int err = stage_get_number(c, number, &s);
+    if (err < 0 || s->name_size)
+        return err;
+    uint64_t jobs = 0;
+    for (int i = 0; i <= JOB_CANCELLED; i++)
+        jobs += s->by_status[i];
+    if (jobs || s->states.count || s->first_spent)
+        return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", number);
+    c->nameless_stages++;
+    return 0;
+}
+
+// A delayed job whose instant has passed joined its channel then, in its place by position.
+static void join_due(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    uint64_t due = j->status == JOB_DELAYED ? job_due(c, j) : 0;
+    if (!due || due > c->now_ms)
+        return;
+    job_drop_attr(c, j, ATTR_DUE);
+    replay_move(c, number, JOB_WAITING);
+}
+
+// Calls whose callers may come back have a while for it.
+static int plan_grace(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    if (j->flags & JOB_WANTED_FOR_GOOD || !job_attr(c, j, ATTR_CALL))
+        return 0;
+    int err = heap_reserve(&c->timers, 1);
+    if (err < 0)
+        return err;
+    j->flags |= JOB_IN_GRACE;
+    heap_put(&c->timers, c->grace_until_ms, timer_value(TIMER_GRACE, number));
+    return 0;
+}
+
+// Looks at every job that is more than a plain one waiting: only those have attributes.
+static int wake_jobs(struct core *c) {
+    c->grace_until_ms = c->now_ms + c->limits.grace_ms;
+    for (uint32_t i = 1; i < c->jobs.next_new; i++) {
+        if (!job_at(c, i)->attrs)
+            continue;
+        join_due(c, i);
+        int err = plan_grace(c, i);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int begin_epoch(struct core *c, uint64_t random) {
+    uint64_t step = c->config.id_step, first = c->config.first_id;
+    uint64_t next = c->next_id > c->highest_id ? c->next_id : c->highest_id + 1;
+    if (next < first)
+        next = first;
+    next += (step - (next - first) % step) % step;
+    c->next_id = next;
+    c->id_limit = next; // so that a block is reserved
+    c->epoch++;
+    c->random = random;
+    c->next_serial = c->epoch << 40 | 1;
+    return ids_reserve(c, 1);
+}
+
+int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
+    if (now_ms > c->now_ms)
+        c->now_ms = now_ms;
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        int err = check_stage(c, i);
+        if (err < 0)
+            return err;
+    }
+    int err = wake_jobs(c);
+    if (err < 0)
+        return err;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        park_unkeyed(c, c->stages[i]);
+    place_channels(c);
+    c->replaying = false;
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
+        struct stage *s = c->stages[i];
+        line_sort(c, &s->ready, by_position);
+        line_sort(c, &s->dead, by_time);
+        line_sort(c, &s->ended, by_position);
+        stage_sweep(c, s);
+        stage_plan_sweep(c, s);
+        stage_mark(c, s);
+    }
+    if (c->sources.used)
+        source_plan_sweep(c);
+    return begin_epoch(c, random);
+}
+
+int core_crashed(struct core *c, uint64_t id, uint32_t attempt) {
+    uint32_t number = job_find(c, id);
+    if (!number)
+        return 0;
+    const struct job *j = job_at(c, number);
+    if (j->status != JOB_WAITING || attempt <= j->attempt)
+        return 0;
+    chan ref = chan_of(c, number);
+    int died = attempt_fail(c, number, mr_str("the engine died while it ran"), c->now_ms, false);
+    if (died < 0)
+        return died;
+    if (died)
+        job_die(c, number);
+    if (!died || ref & CHAN_KEYED)
+        channel_resolve(c, ref, AT_HEAD);
+    settle(c);
+    return 0;
+}

@@ -1,0 +1,428 @@
+// Handing in: a push is checked, found to be new or a repeat, let in or held back, written down,
+// and only then made. Emits are born the same way, but are never held back.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+#define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
+
+static int check_size(const char *what, size_t size, size_t most) {
+    if (size <= most)
+        return 0;
+    return error_set(MR_ETOOBIG, "%s of %zu bytes is too large: %zu at most", what, size, most);
+}
+
+static int check_time(const char *what, int64_t ms) {
+    if (ms >= 0 && ms <= MOST_MS)
+        return 0;
+    return error_set(MR_EINVAL, "%s of %" PRId64 " ms is not possible: 0 to 100 years", what, ms);
+}
+
+int push_check(struct core *c, const struct push *p) {
+    int err = stage_name_check(p->stage);
+    if (err < 0)
+        return err;
+    if ((err = check_size("a key", p->key.size, c->limits.max_key)) < 0)
+        return err;
+    if ((err = check_size("a once", p->once.size, c->limits.max_once)) < 0)
+        return err;
+    if ((err = check_size("a body", p->body.size, c->limits.max_body)) < 0)
+        return err;
+    if ((err = check_time("a delay", p->delay_ms)) < 0)
+        return err;
+    if ((err = check_time("a deadline", p->deadline_ms)) < 0)
+        return err;
+    if (p->attempts > UINT16_MAX)
+        return error_set(MR_EINVAL, "%" PRIu32 " attempts are too many: 65535 at most",
+                         p->attempts);
+    if (p->source.size && !p->number)
+        return error_set(MR_EINVAL, "numbers of a source start at 1");
+    return 0;
+}
+
+uint64_t position_next(struct core *c) {
+    uint64_t earliest = (c->now_ms << POSITION_SHIFT) + 1;
+    c->last_position = c->last_position + 1 > earliest ? c->last_position + 1 : earliest;
+    return c->last_position;
+}
+
+// ---- Ids --------------------------------------------------------------------------------------
+
+enum { ID_BLOCK = 1 << 20 };
+
+int ids_reserve(struct core *c, uint32_t count) {
+    uint64_t step = c->config.id_step;
+    if (c->next_id + count * step <= c->id_limit)
+        return 0;
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = { .kind = RECORD_EPOCH, .time_ms = c->now_ms, .epoch = c->epoch,
+                        .next_id = c->next_id + ID_BLOCK * step };
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    epoch_set_home(c, c->out.at[0], out_size(c, 0));
+    c->id_limit = r.next_id;
+    return 0;
+}
+
+void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    c->live_bytes -= c->epoch_size;
+    c->epoch_at = at;
+    c->epoch_size = size;
+}
+
+// ---- Birth ------------------------------------------------------------------------------------
+
+// Finds out what a push is about, and whether it is a repeat. Makes no job.
+int birth_look(struct core *c, const struct push *p, struct birth *b) {
+    *b = (struct birth){ .push = p };
+    int err = stage_get(c, p->stage, &b->stage);
+    if (err < 0)
+        return err;
+    if (p->source.size) {
+        if ((err = source_get(c, p->source, p->epic, &b->source)) < 0)
+            return err;
+        struct source *s = source_at(c, b->source);
+        if (source_has_seen(s, p->number)) {
+            b->is_repeat = true;
+            b->repeat_id = source_id(s, p->number);
+            b->repeat_job = b->repeat_id ? job_find(c, b->repeat_id) : 0;
+            return 0;
+        }
+        if ((err = source_check_gap(c, p, s)) < 0)
+            return err;
+    }
+    if (p->once.size) {
+        b->has_once = true;
+        b->once = once_name(c, b->stage, p->key, p->once, &err);
+        if (err < 0)
+            return err;
+        b->repeat_id = once_find(c, c->stages[b->stage], b->once, &b->repeat_job);
+        b->is_repeat = b->repeat_id != 0;
+    }
+    return 0;
+}
+
+// Makes sure that nothing can fail once the record is written. To be followed by birth_make or
+// birth_undo.
+int birth_prepare(struct core *c, struct birth *b) {
+    const struct push *p = b->push;
+    int err = 0;
+    if (p->key.size) {
+        if ((err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
+            return err;
+        channel_pin(c, b->channel);
+    }
+    if (b->source && !source_at(c, b->source)->ids) {
+        source_at(c, b->source)->ids = mem_alloc(SOURCE_WINDOW * sizeof(uint64_t));
+        if (!source_at(c, b->source)->ids) {
+            birth_undo(c, b);
+            return error_set(MR_ENOMEM, "no memory for a source");
+        }
+    }
+    b->id = c->next_id;
+    c->next_id += c->config.id_step;
+    b->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
+    b->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
+    b->position = b->due_ms ? b->due_ms << POSITION_SHIFT : position_next(c);
+    return 0;
+}
+
+void birth_undo(struct core *c, struct birth *b) {
+    if (b->channel)
+        channel_unpin(c, b->channel);
+    b->channel = 0;
+}
+
+struct record birth_record(const struct core *c, const struct birth *b) {
+    const struct push *p = b->push;
+    return (struct record){
+        .kind = RECORD_PUSH,
+        .time_ms = c->now_ms,
+        .id = b->id,
+        .stage = b->stage,
+        .key = p->key,
+        .has_once = b->has_once,
+        .once = b->once,
+        .call = p->caller != NULL,
+        .position = b->position,
+        .due_ms = b->due_ms,
+        .deadline_ms = b->deadline_ms,
+        .attempts = p->attempts,
+        .source = b->source ? source_at(c, b->source)->number : 0,
+        .number = p->number,
+    };
+}
+
+static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
+    struct job *j = job_at(c, number);
+    const struct push *p = b->push;
+    if (b->has_once)
+        once_remember(c, number, b->once);
+    if (p->attempts)
+        job_add_attr(c, j, ATTR_COUNTS)->small = p->attempts;
+    if (b->deadline_ms) {
+        job_add_attr(c, j, ATTR_DEADLINE)->value = b->deadline_ms;
+        heap_put(&c->timers, b->deadline_ms, timer_value(TIMER_DEADLINE, number));
+    }
+    if (b->source) {
+        struct source *s = source_at(c, b->source);
+        source_attach(c, j, b->source, p->number);
+        s->unended[j->status]++;
+        s->seen.accepted++;
+        source_see(s, p->number, j->id);
+    }
+    if (p->caller)
+        job_add_attr(c, j, ATTR_CALL);
+    else
+        j->flags |= JOB_WANTED_FOR_GOOD;
+}
+
+uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size) {
+    struct stage *s = c->stages[b->stage];
+    uint32_t number = job_create(c, b->id);
+    struct job *j = job_at(c, number);
+    j->owner = b->channel ? b->channel : b->stage;
+    j->position = b->position;
+    j->time_ms = c->now_ms;
+    j->status = b->due_ms ? JOB_DELAYED : JOB_WAITING;
+    s->by_status[j->status]++;
+    job_set_home(c, j, at, size);
+    job_dress(c, number, b);
+    s->pushed++;
+    rate_count(&s->in, c->now_ms, 1);
+    ages_add(&s->ages, c->now_ms, c->now_ms);
+    if (b->due_ms) {
+        job_set_due(c, number, b->due_ms); // a delayed job keeps the channel pinned
+    } else {
+        channel_deliver(c, number);
+        if (b->channel)
+            channel_unpin(c, b->channel);
+    }
+    stage_mark(c, s);
+    return number;
+}
+
+// ---- Room -------------------------------------------------------------------------------------
+
+static uint64_t jobs_in(const struct stage *s) {
+    return s->by_status[JOB_DELAYED] + s->by_status[JOB_WAITING] + s->by_status[JOB_RUNNING] +
+           s->by_status[JOB_DEAD];
+}
+
+static int check_room(const struct core *c, const struct birth *b) {
+    const struct stage *s = c->stages[b->stage];
+    const struct policy *policy = &s->policy;
+    if (policy->max_jobs && jobs_in(s) + s->granted_rooms >= policy->max_jobs)
+        return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
+                         s->name_size, s->name, jobs_in(s));
+    chan ref = b->push->key.size ? channel_find(c, b->stage, b->push->key) : 0;
+    if (policy->max_channel && ref) {
+        const struct channel *ch = channel_at(c, ref);
+        if (ch->jobs.count >= policy->max_channel)
+            return error_set(MR_EFULL, "this channel of stage %.*s holds %u jobs, which is its "
+                             "max-channel", s->name_size, s->name, ch->jobs.count);
+    }
+    uint32_t size = entry_size(RECORD_MAX, b->push->body.size);
+    if (c->limits.max_bytes && c->live_bytes + size > c->limits.max_bytes)
+        return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
+                         c->live_bytes);
+    if (s->over && stage_in_cycle(s))
+        return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
+                         s->name_size, s->name);
+    return 0;
+}
+
+static int wait_for_room(struct core *c, const struct birth *b, enum place place) {
+    struct pusher *waiting = b->push->pusher;
+    size_t bytes = b->push->body.size + b->push->key.size + b->push->once.size;
+    if (!waiting)
+        return MR_EFULL;
+    if (c->room_bytes + bytes > c->limits.max_room_bytes)
+        return error_set(MR_EFULL, "pushes of %" PRIu64 " bytes wait for room already",
+                         c->room_bytes);
+    waiting->stage = b->stage;
+    waiting->bytes = (uint32_t)bytes;
+    c->room_bytes += bytes;
+    if (waiting->conn)
+        list_append(&waiting->conn->pushers, &waiting->of_conn);
+    struct list *pushers = &c->stages[b->stage]->pushers;
+    list_append(place == AT_HEAD ? pushers->next : pushers, &waiting->of_stage);
+    return MR_EAGAIN;
+}
+
+// Lets a push in, or makes it wait behind those that wait already.
+static int push_admit(struct core *c, const struct birth *b) {
+    struct stage *s = c->stages[b->stage];
+    if (s->draining)
+        return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
+                         s->name_size, s->name);
+    struct pusher *p = b->push->pusher;
+    bool first = p && p->granted;
+    if (first) {
+        list_remove(&p->of_conn);
+        p->granted = false;
+        s->granted_rooms--;
+    } else if (!list_empty(&s->pushers)) {
+        error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
+        return wait_for_room(c, b, AT_TAIL);
+    }
+    int err = check_room(c, b);
+    return err < 0 ? wait_for_room(c, b, first ? AT_HEAD : AT_TAIL) : 0;
+}
+
+static void pusher_unlink(struct core *c, struct pusher *p) {
+    list_remove(&p->of_conn);
+    list_remove(&p->of_stage);
+    c->room_bytes -= p->bytes;
+    p->bytes = 0;
+}
+
+static bool stage_is_full(const struct core *c, const struct stage *s) {
+    return (s->policy.max_jobs && jobs_in(s) + s->granted_rooms >= s->policy.max_jobs) ||
+           (c->limits.max_bytes && c->live_bytes >= c->limits.max_bytes) ||
+           (s->over && stage_in_cycle(s));
+}
+
+void push_rooms(struct core *c, struct stage *s) {
+    while (!list_empty(&s->pushers) && !s->draining && !stage_is_full(c, s)) {
+        struct pusher *p = list_entry(s->pushers.next, struct pusher, of_stage);
+        pusher_unlink(c, p);
+        p->granted = true;
+        s->granted_rooms++;
+        if (p->conn)
+            list_append(&p->conn->pushers, &p->of_conn);
+        if (c->config.events.room)
+            c->config.events.room(c->config.owner, p);
+        if (s->policy.max_channel)
+            break; // it may have waited for its channel only: one at a time
+    }
+}
+
+void pusher_leave(struct core *c, struct pusher *p) {
+    struct stage *s = p->stage ? c->stages[p->stage] : NULL;
+    if (!s)
+        return;
+    pusher_unlink(c, p);
+    if (p->granted)
+        s->granted_rooms--;
+    *p = (struct pusher){ .conn = p->conn };
+    stage_wake(c, s);
+}
+
+void core_push_leave(struct core *c, struct pusher *p) {
+    pusher_leave(c, p);
+    settle(c);
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+static int want_for_good(struct core *c, struct job *j) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = { .kind = RECORD_WANT, .time_ms = c->now_ms, .id = j->id };
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    j->flags |= JOB_WANTED_FOR_GOOD;
+    return 0;
+}
+
+static bool has_ended(const struct job *j) {
+    return j->status >= JOB_DONE;
+}
+
+static int push_repeat(struct core *c, const struct birth *b, struct pushed *out) {
+    struct pushed told = { .id = b->repeat_id, .repeat = true };
+    struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
+    if (b->push->caller && !j)
+        return error_set(MR_EGONE, "that call was made before and its result is no longer kept");
+    int err = 0;
+    if (j && has_ended(j)) {
+        told.ended = true;
+        told.outcome = outcome_of(c, j);
+    } else if (j && b->push->caller) {
+        err = caller_attach(c, b->repeat_job, b->push->caller);
+    } else if (j && !(j->flags & JOB_WANTED_FOR_GOOD)) {
+        err = want_for_good(c, j);
+    }
+    if (err < 0)
+        return err;
+    *out = told;
+    return 0;
+}
+
+// Writes a stage or source that the log does not know yet, then the push itself: replay counts the
+// push after it has met the counters.
+static int push_write(struct core *c, const struct birth *b) {
+    struct stage *s = c->stages[b->stage];
+    struct source *source = b->source ? source_at(c, b->source) : NULL;
+    bool new_stage = !s->recorded, new_source = source && !source->size;
+    int err = out_begin(c, 3, b->push->key.size);
+    if (err < 0)
+        return err;
+    struct record r;
+    if (new_stage) {
+        r = record_of_stage(c, s);
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+    if (new_source) {
+        r = record_of_source(c, source);
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+    r = birth_record(c, b);
+    out_add(c, &r, b->push->body);
+    if ((err = out_commit(c, ROOM_PUSH)) < 0)
+        return err;
+    if (new_stage)
+        stage_set_home(c, s, c->out.at[0], out_size(c, 0));
+    if (new_source)
+        source_set_home(c, source, c->out.at[new_stage], out_size(c, new_stage));
+    return 0;
+}
+
+static int push_new(struct core *c, struct birth *b, struct pushed *out) {
+    int err = push_admit(c, b);
+    if (err < 0)
+        return err;
+    if ((err = job_reserve(c, 1)) < 0)
+        return err;
+    if ((err = ids_reserve(c, 1)) < 0)
+        return err;
+    if ((err = birth_prepare(c, b)) < 0)
+        return err;
+    if ((err = push_write(c, b)) < 0) {
+        birth_undo(c, b);
+        return err;
+    }
+    size_t last = c->out.count - 1;
+    uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
+    if (b->push->caller)
+        caller_link(c, job, b->push->caller);
+    *out = (struct pushed){ .id = b->id };
+    return 0;
+}
+
+int core_push(struct core *c, const struct push *p, struct pushed *out) {
+    int err = push_check(c, p);
+    if (err < 0)
+        return err;
+    struct birth b;
+    if ((err = birth_look(c, p, &b)) < 0)
+        return err;
+    err = b.is_repeat ? push_repeat(c, &b, out) : push_new(c, &b, out);
+    if (b.source && err < 0)
+        source_refused(c, p, source_at(c, b.source));
+    if (b.source && err == 0)
+        source_accepted(c, p, source_at(c, b.source));
+    settle(c);
+    return err;
+}

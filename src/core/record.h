@@ -1,0 +1,95 @@
+// Record: what the core writes down, one kind for each thing that can happen or live on.
+//
+// A record is an entry's head; what is long (a job's body, a result, a state, reasons) is the
+// entry's body. Fields are encoded one by one and versioned by the kind's number: a kind never
+// changes its fields, a new kind is added instead.
+//
+// Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
+// failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,
+// the epoch EPOCH, the trim mark TRIM. A record with `copy` set was written by the cleaner: it
+// carries on a thing and makes nothing happen.
+#ifndef CORE_RECORD_H
+#define CORE_RECORD_H
+
+#include "base/bytes.h"
+#include "core/core.h"
+
+enum record_kind {
+    RECORD_PUSH = 1, // a job, with everything about it
+    RECORD_JOB,      // the same, copied: also how far it has come
+    RECORD_END,      // done, cancelled or expired; body: the result
+    RECORD_FAIL,     // an attempt failed; dead with a due instant: it halts; body: the reasons
+    RECORD_RETRY,    // a dead job lives again
+    RECORD_DROP,     // a job is forgotten
+    RECORD_WANT,     // a call has become wanted for good
+    RECORD_STAGE,    // name, policy and counters
+    RECORD_SOURCE,   // name, numbers seen, progress
+    RECORD_SOURCE_DROP,
+    RECORD_STATE, // body: the state; empty deletes
+    RECORD_ONCE,  // a `once` that outlives its job
+    RECORD_EPOCH,
+    RECORD_TRIM,
+};
+
+enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
+
+struct record_stage {
+    uint64_t pushed, done, failed, dead, expired, cancelled, vain_ms;
+    bool paused, draining;
+    struct policy policy;
+};
+
+enum { SOURCE_WINDOW = 1024, SOURCE_BITMAP = SOURCE_WINDOW / 8 };
+
+struct record_source {
+    bool epic;
+    uint64_t highest, total;
+    uint64_t accepted, done, dead, cancelled, expired;
+    uint8_t bitmap[SOURCE_BITMAP]; // of the last SOURCE_WINDOW numbers n: bit n % SOURCE_WINDOW
+};
+
+// One struct for all kinds; record.c says which kind has which fields.
+struct record {
+    enum record_kind kind;
+    bool copy;
+    uint64_t time_ms; // engine time when it was written
+    uint64_t id;
+    uint32_t stage; // number
+    mr_bytes name;  // of a stage or source
+    mr_bytes key;
+    bool has_once, call;
+    struct hash128 once;
+    uint64_t pushed_ms;                     // END, ONCE: when the job ended, due_ms: when pushed,
+                                            // if it waited in vain
+    uint64_t position, due_ms, deadline_ms; // 0: none
+    uint32_t attempt, attempts;
+    enum job_status status;
+    uint64_t serial;         // of the lease that ended it
+    uint64_t source, number; // source's number; the push's number in it
+    uint64_t epoch, next_id, upto;
+    struct record_stage about_stage;
+    struct record_source about_source;
+};
+
+const char *record_kind_name(enum record_kind);
+
+// Writes the head into `out` (RECORD_MAX bytes); returns its size.
+size_t record_encode(const struct record *, uint8_t *out);
+
+// Names, key and the like are borrowed from `head`. MR_ECORRUPT: not a record.
+int record_decode(mr_bytes head, struct record *out);
+
+// A FAIL entry's body: the reasons of the latest attempts, oldest first.
+struct reason {
+    uint32_t attempt;
+    uint64_t time_ms;
+    mr_bytes text;
+};
+
+// Appends one to `body`, dropping the oldest beyond `most`. MR_ENOMEM.
+int reasons_add(struct buffer *body, const struct reason *, uint32_t most);
+
+// Steps through; `at` starts at 0. False at the end, or when the rest makes no sense.
+bool reasons_next(mr_bytes body, size_t *at, struct reason *out);
+
+#endif

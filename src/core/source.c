@@ -1,0 +1,386 @@
+// Sources: whoever numbers its pushes. A shard keeps the highest number of each and which of the
+// last SOURCE_WINDOW it has seen, so that a number met again makes no second job, for ever, at a
+// few bytes a source. An epic is a source with a name, an end and progress.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+
+static bool source_has_name(const void *owner, uint32_t number, const void *name) {
+    const struct source *s = source_at(owner, number);
+    return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
+}
+
+uint32_t source_find(const struct core *c, mr_bytes name) {
+    return map_find(&c->source_by_name, (uint32_t)bytes_hash(name, 0), source_has_name, c, &name);
+}
+
+static bool source_has_number(const void *owner, uint32_t number, const void *wanted) {
+    return source_at(owner, number)->number == *(const uint64_t *)wanted;
+}
+
+uint32_t source_find_number(const struct core *c, uint64_t number) {
+    return map_find(&c->source_by_number, number_hash(number), source_has_number, c, &number);
+}
+
+// Makes a source; nameless until its record is met, when replaying.
+static int source_create(struct core *c, uint64_t number, uint32_t *out) {
+    int err = map_reserve(&c->source_by_number, 1);
+    if (err < 0)
+        return err;
+    uint32_t index = slab_take(&c->sources);
+    if (!index)
+        return error_set(MR_EFULL, "%u sources are known, which is the limit, or no memory",
+                         c->sources.used);
+    struct source *s = source_at(c, index);
+    s->number = number;
+    s->in_use = true;
+    s->idle_since_ms = c->now_ms;
+    map_put(&c->source_by_number, number_hash(number), index);
+    if (number >= c->next_source)
+        c->next_source = number + 1;
+    *out = index;
+    return 0;
+}
+
+static int source_name_it(struct core *c, uint32_t index, mr_bytes name) {
+    int err = map_reserve(&c->source_by_name, 1);
+    if (err < 0)
+        return err;
+    struct source *s = source_at(c, index);
+    memcpy(s->name, name.data, name.size);
+    s->name_size = (uint8_t)name.size;
+    s->hash = (uint32_t)bytes_hash(name, 0);
+    map_put(&c->source_by_name, s->hash, index);
+    return 0;
+}
+
+static void source_free(struct core *c, uint32_t index) {
+    mem_free(source_at(c, index)->ids);
+    source_at(c, index)->in_use = false;
+    slab_give(&c->sources, index);
+}
+
+static void source_hide(struct core *c, uint32_t index) {
+    struct source *s = source_at(c, index);
+    if (s->name_size)
+        map_remove(&c->source_by_name, s->hash, index);
+    map_remove(&c->source_by_number, number_hash(s->number), index);
+    c->live_bytes -= s->size;
+    s->size = 0;
+    s->dropped = true;
+}
+
+void source_forget(struct core *c, uint32_t index) {
+    source_hide(c, index);
+    if (!source_at(c, index)->jobs)
+        source_free(c, index);
+}
+
+int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
+    if (!name.size || name.size > sizeof((struct source *)0)->name)
+        return error_set(MR_EINVAL, "a source's name has 1 to 200 bytes, not %zu", name.size);
+    uint32_t found = source_find(c, name);
+    if (found) {
+        *out = found;
+        return 0;
+    }
+    uint32_t index;
+    int err = source_create(c, c->next_source, &index);
+    if (err < 0)
+        return err;
+    if ((err = source_name_it(c, index, name)) < 0) {
+        source_forget(c, index);
+        return err;
+    }
+    source_at(c, index)->seen.epic = epic;
+    source_plan_sweep(c);
+    *out = index;
+    return 0;
+}
+
+// ---- Numbers ----------------------------------------------------------------------------------
+
+static bool bit_is_set(const struct source *s, uint64_t number) {
+    uint64_t bit = number % SOURCE_WINDOW;
+    return s->seen.bitmap[bit / 8] >> bit % 8 & 1;
+}
+
+static void set_bit(struct source *s, uint64_t number, bool on, uint64_t id) {
+    uint64_t bit = number % SOURCE_WINDOW;
+    uint8_t mask = (uint8_t)(1 << bit % 8);
+    s->seen.bitmap[bit / 8] = (uint8_t)((s->seen.bitmap[bit / 8] & ~mask) | (on ? mask : 0));
+    if (s->ids)
+        s->ids[bit] = id;
+}
+
+bool source_has_seen(const struct source *s, uint64_t number) {
+    if (number > s->seen.highest)
+        return false;
+    return number + SOURCE_WINDOW <= s->seen.highest || bit_is_set(s, number);
+}
+
+uint64_t source_id(const struct source *s, uint64_t number) {
+    if (!s->ids || number + SOURCE_WINDOW <= s->seen.highest)
+        return 0;
+    return s->ids[number % SOURCE_WINDOW];
+}
+
+uint64_t source_resume(const struct source *s) {
+    uint64_t n = s->seen.highest >= SOURCE_WINDOW ? s->seen.highest - SOURCE_WINDOW + 1 : 1;
+    while (n <= s->seen.highest && bit_is_set(s, n))
+        n++;
+    return n;
+}
+
+void source_see(struct source *s, uint64_t number, uint64_t id) {
+    uint64_t from = s->seen.highest + 1;
+    if (number >= from + SOURCE_WINDOW)
+        from = number - SOURCE_WINDOW + 1;
+    for (uint64_t n = from; n < number; n++)
+        set_bit(s, n, false, 0);
+    set_bit(s, number, true, id);
+    if (number > s->seen.highest)
+        s->seen.highest = number;
+}
+
+// ---- Gaps: a refused number holds its source on that connection -------------------------------
+
+struct gap {
+    struct list of_conn;
+    uint64_t source, number;
+};
+
+static struct gap *gap_find(const struct conn *conn, uint64_t source) {
+    for (struct list *l = conn->gaps.next; l != &conn->gaps; l = l->next) {
+        struct gap *g = list_entry(l, struct gap, of_conn);
+        if (g->source == source)
+            return g;
+    }
+    return NULL;
+}
+
+int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
+    const struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
+    if (g && p->number > g->number)
+        return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
+    uint64_t resume = source_resume(s);
+    bool alone = c->config.id_step <= 1; // other shards' numbers are not missing here
+    if (alone && p->number >= resume + SOURCE_WINDOW)
+        return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                         resume, p->number);
+    return 0;
+}
+
+void source_refused(struct core *c, const struct push *p, const struct source *s) {
+    (void)c;
+    if (!p->conn || gap_find(p->conn, s->number))
+        return;
+    struct gap *g = mem_alloc(sizeof *g);
+    if (!g)
+        return; // then order over this refusal rests on the producer alone
+    g->source = s->number;
+    g->number = p->number;
+    list_append(&p->conn->gaps, &g->of_conn);
+}
+
+static void gap_drop(struct gap *g) {
+    list_remove(&g->of_conn);
+    mem_free(g);
+}
+
+void source_accepted(struct core *c, const struct push *p, struct source *s) {
+    s->idle_since_ms = c->now_ms;
+    struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
+    if (g && g->number == p->number)
+        gap_drop(g);
+}
+
+void gaps_drop(struct core *c, struct conn *conn) {
+    (void)c;
+    while (!list_empty(&conn->gaps))
+        gap_drop(list_entry(conn->gaps.next, struct gap, of_conn));
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t number) {
+    struct attr *a = job_add_attr(c, j, ATTR_SOURCE);
+    a->small = index;
+    a->value = number;
+    j->flags |= JOB_HAS_SOURCE;
+    source_at(c, index)->jobs++;
+}
+
+void source_detach(struct core *c, uint32_t index) {
+    struct source *s = source_at(c, index);
+    if (!--s->jobs && s->dropped)
+        source_free(c, index);
+}
+
+static uint64_t *counter(struct source *s, enum job_status status) {
+    switch (status) {
+    case JOB_DELAYED:
+    case JOB_WAITING:
+    case JOB_RUNNING:
+        return &s->unended[status];
+    case JOB_DONE:
+        return &s->seen.done;
+    case JOB_DEAD:
+        return &s->seen.dead;
+    case JOB_EXPIRED:
+        return &s->seen.expired;
+    case JOB_CANCELLED:
+        return &s->seen.cancelled;
+    }
+    return NULL;
+}
+
+void source_count(struct core *c, struct job *j, enum job_status before, enum job_status after) {
+    struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
+    --*counter(s, before);
+    ++*counter(s, after);
+}
+
+int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
+    uint32_t index = source_find(c, name);
+    if (!index || !source_at(c, index)->seen.epic)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    const struct source *s = source_at(c, index);
+    *out = (struct epic_info){
+        .resume = source_resume(s),
+        .total = s->seen.total,
+        .accepted = s->seen.accepted,
+        .waiting = s->unended[JOB_DELAYED] + s->unended[JOB_WAITING],
+        .running = s->unended[JOB_RUNNING],
+        .done = s->seen.done,
+        .dead = s->seen.dead,
+        .cancelled = s->seen.cancelled,
+        .expired = s->seen.expired,
+    };
+    return 0;
+}
+
+// Changes an epic and writes it down; on failure it is as it was.
+static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
+    uint32_t index;
+    int err = source_get(c, name, true, &index);
+    if (err < 0)
+        return err;
+    struct source *s = source_at(c, index);
+    struct record_source before = s->seen;
+    if (total)
+        s->seen.total = total;
+    if (skip)
+        source_see(s, skip, 0);
+    s->seen.epic = true;
+    if ((err = source_record(c, s)) < 0)
+        s->seen = before;
+    return err;
+}
+
+int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
+    if (total == 0)
+        return error_set(MR_EINVAL, "an epic's end is the number of its last push, from 1");
+    return epic_change(c, name, total, 0);
+}
+
+int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
+    if (number == 0)
+        return error_set(MR_EINVAL, "numbers of an epic start at 1");
+    uint32_t index = source_find(c, name);
+    if (index && number >= source_resume(source_at(c, index)) + SOURCE_WINDOW)
+        return error_set(MR_EGAP, "%" PRIu64 " is too far ahead to be skipped", number);
+    return epic_change(c, name, 0, number);
+}
+
+int core_epic_drop(struct core *c, mr_bytes name) {
+    uint32_t index = source_find(c, name);
+    if (!index)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = { .kind = RECORD_SOURCE_DROP, .time_ms = c->now_ms,
+                        .source = source_at(c, index)->number };
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    source_forget(c, index);
+    return 0;
+}
+
+// ---- Records, forgetting ----------------------------------------------------------------------
+
+void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    c->live_bytes -= s->size;
+    s->at = at;
+    s->size = size;
+}
+
+int source_record(struct core *c, struct source *s) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = record_of_source(c, s);
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    source_set_home(c, s, c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+// Finds or makes the source that a record names; a SOURCE record says everything about it.
+int source_restore(struct core *c, const struct record *r, uint32_t *out) {
+    uint32_t index = source_find_number(c, r->source);
+    if (!index) {
+        int err = source_create(c, r->source, &index);
+        if (err < 0)
+            return err;
+    }
+    struct source *s = source_at(c, index);
+    if (r->kind == RECORD_SOURCE) {
+        if (!s->name_size) {
+            int err = source_name_it(c, index, r->name);
+            if (err < 0)
+                return err;
+        }
+        s->seen = r->about_source;
+    }
+    if (r->time_ms > s->idle_since_ms)
+        s->idle_since_ms = r->time_ms;
+    *out = index;
+    return 0;
+}
+
+static bool source_is_idle(const struct core *c, const struct source *s) {
+    return !s->dropped && !s->seen.epic &&
+           s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
+}
+
+void source_plan_sweep(struct core *c) {
+    if (c->sources_timer || c->replaying || heap_reserve(&c->timers, 1) < 0)
+        return;
+    c->sources_timer = true;
+    heap_put(&c->timers, c->now_ms + c->limits.source_idle_ms, timer_value(TIMER_SOURCES, 1));
+}
+
+// Epics are kept until dropped; a client's source only while it is used.
+void source_sweep(struct core *c) {
+    c->sources_timer = false;
+    bool any = false;
+    for (uint32_t i = 1; i < c->sources.next_new; i++) {
+        struct source *s = source_at(c, i);
+        if (!s->in_use)
+            continue;
+        if (source_is_idle(c, s))
+            source_forget(c, i);
+        else
+            any = true;
+    }
+    if (any)
+        source_plan_sweep(c);
+}

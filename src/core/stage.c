@@ -1,0 +1,331 @@
+// Stages: found by name, made when first named, and the one predicate that says whether a stage
+// may start work. Also what holds one stage for the sake of another: edges, and the cycles in them.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+
+static bool is_name_byte(uint8_t b) {
+    return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') ||
+           (b && strchr("._:/-", b));
+}
+
+int stage_name_check(mr_bytes name) {
+    const uint8_t *p = name.data;
+    if (!name.size || !p)
+        return error_set(MR_EINVAL, "a stage needs a name of 1 to 200 of A-Za-z0-9._:/-");
+    if (name.size > sizeof((struct stage *)0)->name)
+        return error_set(MR_EINVAL, "a stage's name of %zu bytes is too long: 200 at most",
+                         name.size);
+    for (size_t i = 0; i < name.size; i++)
+        if (!is_name_byte(p[i]))
+            return error_set(MR_EINVAL,
+                             "byte %zu (0x%02x) cannot be in a stage's name: A-Za-z0-9._:/- only",
+                             i + 1, p[i]);
+    return 0;
+}
+
+static bool stage_has_name(const void *owner, uint32_t number, const void *name) {
+    const struct stage *s = ((const struct core *)owner)->stages[number];
+    return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
+}
+
+uint32_t stage_find(const struct core *c, mr_bytes name) {
+    if (!name.size || name.size > sizeof((struct stage *)0)->name)
+        return 0;
+    return map_find(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), stage_has_name, c, &name);
+}
+
+static int stages_reserve(struct core *c, uint32_t number) {
+    if (number > c->limits.max_stages)
+        return error_set(MR_EFULL, "%u stages are known, which is the limit", c->stage_count);
+    if (number < c->stage_capacity)
+        return 0;
+    uint32_t capacity = c->stage_capacity ? c->stage_capacity * 2 : 16;
+    while (capacity <= number)
+        capacity *= 2;
+    struct stage **stages = mem_resize(c->stages, capacity * sizeof *stages);
+    if (!stages)
+        return error_set(MR_ENOMEM, "no memory for a stage");
+    memset(stages + c->stage_capacity, 0, (capacity - c->stage_capacity) * sizeof *stages);
+    c->stages = stages;
+    c->stage_capacity = capacity;
+    return 0;
+}
+
+int stage_get_number(struct core *c, uint32_t number, struct stage **out) {
+    if (!number)
+        return error_set(MR_ECORRUPT, "a record names stage 0");
+    int err = stages_reserve(c, number);
+    if (err < 0)
+        return err;
+    if (!c->stages[number]) {
+        struct stage *s = mem_alloc(sizeof *s);
+        if (!s)
+            return error_set(MR_ENOMEM, "no memory for a stage");
+        s->number = number;
+        s->policy = policy_default();
+        list_init(&s->takers);
+        list_init(&s->pushers);
+        c->stages[number] = s;
+        if (number > c->stage_count)
+            c->stage_count = number;
+    }
+    *out = c->stages[number];
+    return 0;
+}
+
+int stage_name_it(struct core *c, uint32_t number, mr_bytes name) {
+    int err = map_reserve(&c->stage_by_name, 1);
+    if (err < 0)
+        return err;
+    struct stage *s = c->stages[number];
+    assert(!s->name_size && name.size && name.size <= sizeof s->name);
+    memcpy(s->name, name.data, name.size);
+    s->name_size = (uint8_t)name.size;
+    map_put(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
+    return 0;
+}
+
+// Numbers that were given but never written down before a restart are given again.
+static uint32_t stage_free_number(struct core *c) {
+    for (uint32_t i = 1; c->nameless_stages && i <= c->stage_count; i++) {
+        if (!c->stages[i]->name_size) {
+            c->nameless_stages--;
+            return i;
+        }
+    }
+    return c->stage_count + 1;
+}
+
+int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
+    uint32_t number = stage_find(c, name);
+    if (number) {
+        *out = number;
+        return 0;
+    }
+    int err = stage_name_check(name);
+    if (err < 0)
+        return err;
+    struct stage *s;
+    number = stage_free_number(c);
+    if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
+        return err;
+    if ((err = stage_get_number(c, number, &s)) < 0)
+        return err;
+    if ((err = stage_name_it(c, number, name)) < 0)
+        return err;
+    *out = number;
+    return 0;
+}
+
+// ---- May it start? ----------------------------------------------------------------------------
+
+enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_downstream) {
+    if (s->paused)
+        return HOLD_PAUSED;
+    if (s->policy.concurrency && s->leases >= s->policy.concurrency)
+        return HOLD_LIMIT;
+    for (uint32_t i = 0; i < s->edge_count; i++) {
+        if (s->edges[i].in_cycle || !c->stages[s->edges[i].to]->over)
+            continue;
+        if (out_downstream)
+            *out_downstream = s->edges[i].to;
+        return HOLD_DOWNSTREAM;
+    }
+    if (s->policy.rate_milli && s->rate_next_us > c->now_ms * 1000)
+        return HOLD_RATE;
+    return HOLD_NONE;
+}
+
+// A tenth of a second may be caught up, so that coarse time does not lower the rate.
+enum { RATE_SLACK_US = 100000 };
+
+void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
+    if (!s->policy.rate_milli)
+        return;
+    uint64_t now_us = c->now_ms * 1000, each_us = UINT64_C(1000000000) / s->policy.rate_milli;
+    uint64_t earliest = now_us > RATE_SLACK_US ? now_us - RATE_SLACK_US : 0;
+    if (s->rate_next_us < earliest)
+        s->rate_next_us = earliest;
+    s->rate_next_us += each_us * jobs;
+}
+
+void stage_wake(struct core *c, struct stage *s) {
+    if (s->dirty || c->replaying)
+        return;
+    s->dirty = true;
+    s->next_dirty = 0;
+    if (c->last_dirty)
+        c->stages[c->last_dirty]->next_dirty = s->number;
+    else
+        c->first_dirty = s->number;
+    c->last_dirty = s->number;
+}
+
+static bool has_edge(const struct stage *s, uint32_t to) {
+    for (uint32_t i = 0; i < s->edge_count; i++)
+        if (s->edges[i].to == to)
+            return true;
+    return false;
+}
+
+void stage_mark(struct core *c, struct stage *s) {
+    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
+    bool over = s->over ? depth > s->policy.high_mark / 2 : depth >= s->policy.high_mark;
+    over = over && s->policy.high_mark;
+    if (over == s->over)
+        return;
+    s->over = over;
+    if (over)
+        return;
+    stage_wake(c, s);
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (has_edge(c->stages[i], s->number))
+            stage_wake(c, c->stages[i]);
+}
+
+// ---- Edges ------------------------------------------------------------------------------------
+
+// Depth first, with the stages themselves as a worklist kept in `scratch`.
+static int reaches(struct core *c, uint32_t from, uint32_t to, bool *out) {
+    struct buffer *seen = &c->scratch;
+    buffer_clear(seen);
+    int err = buffer_reserve(seen, (c->stage_count + 1) * 5);
+    if (err < 0)
+        return err;
+    memset(seen->data, 0, c->stage_count + 1);
+    uint8_t *marks = seen->data, *work = seen->data + c->stage_count + 1;
+    uint32_t depth = 0;
+    memcpy(work + 4 * depth++, &from, 4);
+    while (depth) {
+        uint32_t at;
+        memcpy(&at, work + 4 * --depth, 4);
+        if (at == to) {
+            *out = true;
+            return 0;
+        }
+        for (uint32_t i = 0; i < c->stages[at]->edge_count; i++) {
+            uint32_t next = c->stages[at]->edges[i].to;
+            if (marks[next])
+                continue;
+            marks[next] = 1;
+            memcpy(work + 4 * depth++, &next, 4);
+        }
+    }
+    *out = false;
+    return 0;
+}
+
+static int find_cycles(struct core *c) {
+    for (uint32_t n = 1; n <= c->stage_count; n++) {
+        struct stage *s = c->stages[n];
+        for (uint32_t i = 0; i < s->edge_count; i++) {
+            int err = reaches(c, s->edges[i].to, n, &s->edges[i].in_cycle);
+            if (err < 0)
+                return err;
+        }
+    }
+    return 0;
+}
+
+int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
+    struct stage *s = c->stages[from];
+    if (has_edge(s, to) || s->edge_count == EDGES)
+        return 0;
+    s->edges[s->edge_count++] = (struct edge){ .to = to };
+    bool in_cycle;
+    int err = reaches(c, to, from, &in_cycle);
+    if (err < 0) {
+        s->edge_count--;
+        return err;
+    }
+    return in_cycle ? find_cycles(c) : 0;
+}
+
+bool stage_in_cycle(const struct stage *s) {
+    for (uint32_t i = 0; i < s->edge_count; i++)
+        if (s->edges[i].in_cycle)
+            return true;
+    return false;
+}
+
+// ---- Forgetting -------------------------------------------------------------------------------
+
+static bool ended_is_due(const struct core *c, const struct stage *s) {
+    if (!s->ended.head)
+        return false;
+    return s->ended.count > s->policy.retention_count ||
+           job_at(c, s->ended.head)->time_ms + s->policy.retention_ms <= c->now_ms;
+}
+
+static void states_sweep(struct core *c, struct stage *s) {
+    while (s->policy.state_ttl_ms && s->states.head) {
+        struct state *st = slab_at(&c->states, s->states.head);
+        struct channel *ch = channel_at(c, st->channel);
+        if (st->time_ms + s->policy.state_ttl_ms > c->now_ms)
+            return;
+        if (ch->channel_state == CHANNEL_IN_PROGRESS)
+            return; // its job has read it; looked at again with the next sweep
+        state_drop(c, st->channel);
+    }
+}
+
+void stage_sweep(struct core *c, struct stage *s) {
+    while (ended_is_due(c, s)) {
+        struct job *j = job_at(c, s->ended.head);
+        if (once_spend(c, s, j) < 0)
+            break; // no memory for what must be remembered: the job stays a little longer
+        job_forget(c, s->ended.head);
+    }
+    once_sweep(c, s);
+    states_sweep(c, s);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+void stage_plan_sweep(struct core *c, struct stage *s) {
+    uint64_t at = UINT64_MAX;
+    if (s->ended.head)
+        at = earlier(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
+    if (s->first_spent) {
+        struct spent *sp = slab_at(&c->spents, s->first_spent);
+        at = earlier(at, sp->ended_ms + s->policy.dedupe_window_ms);
+    }
+    if (s->states.head && s->policy.state_ttl_ms) {
+        struct state *st = slab_at(&c->states, s->states.head);
+        at = earlier(at, st->time_ms + s->policy.state_ttl_ms);
+    }
+    if (at == UINT64_MAX || (s->sweep_at_ms && s->sweep_at_ms <= at))
+        return;
+    if (at <= c->now_ms)
+        at = c->now_ms + 1000; // what could not be forgotten just now
+    if (heap_reserve(&c->timers, 1) < 0)
+        return; // planned again with the next end
+    s->sweep_at_ms = at;
+    heap_put(&c->timers, at, timer_value(TIMER_SWEEP, s->number));
+}
+
+int stage_record(struct core *c, struct stage *s) {
+    int err = out_begin(c, 1, s->name_size);
+    if (err < 0)
+        return err;
+    struct record r = record_of_stage(c, s);
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    stage_set_home(c, s, c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+void stage_set_home(struct core *c, struct stage *s, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    c->live_bytes -= s->size;
+    s->at = at;
+    s->size = size;
+    s->recorded = true;
+}

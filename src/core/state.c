@@ -1,0 +1,76 @@
+// State: what a channel keeps between its jobs. The bytes are in the log; here is where.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <assert.h>
+
+// The stage's line of states is linked through the states themselves, least recently set first.
+static void states_unlink(struct core *c, struct stage *s, uint32_t number) {
+    struct state *st = slab_at(&c->states, number);
+    if (st->link.prev)
+        ((struct state *)slab_at(&c->states, st->link.prev))->link.next = st->link.next;
+    else
+        s->states.head = st->link.next;
+    if (st->link.next)
+        ((struct state *)slab_at(&c->states, st->link.next))->link.prev = st->link.prev;
+    else
+        s->states.tail = st->link.prev;
+    s->states.count--;
+}
+
+static void states_append(struct core *c, struct stage *s, uint32_t number) {
+    struct state *st = slab_at(&c->states, number);
+    st->link = (struct link){ .prev = s->states.tail };
+    if (s->states.tail)
+        ((struct state *)slab_at(&c->states, s->states.tail))->link.next = number;
+    else
+        s->states.head = number;
+    s->states.tail = number;
+    s->states.count++;
+}
+
+int state_reserve(struct core *c, chan ref, bool sets) {
+    if (!(ref & CHAN_KEYED))
+        return sets ? error_set(MR_EINVAL, "a job without a key has no channel to keep state")
+                    : 0;
+    struct channel *ch = channel_at(c, ref);
+    struct stage *s = c->stages[ch->stage];
+    if (ch->state || !sets)
+        return 0;
+    if (s->policy.max_states && s->states.count >= s->policy.max_states)
+        return error_set(MR_EFULL, "stage %.*s keeps %u states, which is its max-states",
+                         s->name_size, s->name, s->states.count);
+    return slab_reserve(&c->states, 1);
+}
+
+void state_set(struct core *c, chan ref, uint64_t at, uint32_t size, uint64_t time_ms) {
+    struct channel *ch = channel_at(c, ref);
+    struct stage *s = c->stages[ch->stage];
+    if (ch->state)
+        states_unlink(c, s, ch->state);
+    else
+        ch->state = slab_take(&c->states);
+    assert(ch->state);
+    states_append(c, s, ch->state);
+    struct state *st = slab_at(&c->states, ch->state);
+    c->live_bytes += size;
+    c->live_bytes -= st->size;
+    st->at = at;
+    st->size = size;
+    st->time_ms = time_ms;
+    st->channel = ref;
+    channel_check_idle(c, ref);
+}
+
+void state_drop(struct core *c, chan ref) {
+    struct channel *ch = channel_at(c, ref);
+    if (!ch->state)
+        return;
+    uint32_t number = ch->state;
+    states_unlink(c, c->stages[ch->stage], number);
+    c->live_bytes -= ((struct state *)slab_at(&c->states, number))->size;
+    slab_give(&c->states, number);
+    ch->state = 0;
+    channel_check_idle(c, ref);
+}

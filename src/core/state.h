@@ -1,0 +1,473 @@
+// What the core remembers: the structs behind core.h, shared by the files of this folder only.
+//
+//   stage ──► ready, parked ──► channel ──► jobs          lines: lists of 32-bit numbers
+//     │                            └──► state
+//     ├──► dead, ended ──► jobs
+//     └──► takers, pushers                                borrowed from the owner
+//
+// A job is 64 bytes whatever its body, which stays in the log; what only some jobs have (a
+// deadline, a `once`, callers …) hangs on it as a chain of attributes. A channel with a key is a
+// struct of its own; a job without a key is its own channel, so a channel is named by a tagged
+// number: see `chan`.
+#ifndef CORE_STATE_H
+#define CORE_STATE_H
+
+#include "base/heap.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "core/core.h"
+#include "core/record.h"
+
+enum { REASON_MAX = 512 };
+enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
+
+// A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
+typedef uint32_t chan;
+#define CHAN_KEYED UINT32_C(0x80000000)
+
+struct link {
+    uint32_t prev, next;
+};
+
+// A list of jobs, or of channels, through their links.
+struct line {
+    uint32_t head, tail, count;
+};
+
+enum job_flag {
+    JOB_CHANNEL_STATE = 3, // two bits: the state of a channel that is this job
+    JOB_WANTED_FOR_GOOD = 1 << 2,
+    JOB_HAS_SOURCE = 1 << 3,
+    JOB_IN_GRACE = 1 << 4, // a call from before a restart: its callers may still come back
+};
+
+struct job {
+    uint64_t id;
+    uint64_t at;       // its home: the entry with its body, or with its result
+    uint64_t position; // its place in the channel; once ended, its place among the ended
+    uint64_t serial;   // of the lease it runs under or ended under
+    uint64_t time_ms;  // when it was pushed; once ended or dead, when that was
+    struct link link;  // in its channel; without a key, in ready or parked; in dead or ended
+    uint32_t owner;    // CHAN_KEYED and its channel, or its stage
+    uint32_t attrs;
+    uint32_t size; // of its home, for counting live bytes
+    uint16_t attempt;
+    uint8_t status, flags;
+};
+
+_Static_assert(sizeof(struct job) == 64, "a queued job costs 64 bytes");
+
+enum attr_kind {
+    ATTR_DEADLINE = 1, // value: the instant
+    ATTR_DUE,          // value: the instant
+    ATTR_ONCE,         // the number is one of `onces`
+    ATTR_CALL,         // value: the first caller; small: how many there are
+    ATTR_REASONS,      // value: the FAIL entry; small: its size
+    ATTR_COUNTS,       // small: attempts it may have, and from bit 16 how often it was released
+    ATTR_SOURCE,       // small: the source; value: its number in it
+};
+
+enum { ATTR_SHIFT = 29, ATTR_NUMBER = (1 << ATTR_SHIFT) - 1 };
+
+struct attr {
+    uint32_t next, small;
+    uint64_t value;
+};
+
+struct once {
+    struct hash128 name;
+    uint32_t next; // the job's next attribute
+    uint32_t job;
+};
+
+// A `once` whose job is forgotten.
+struct spent {
+    struct hash128 name;
+    uint64_t id, ended_ms, at;
+    uint32_t size, next; // next in the stage's line, oldest first
+};
+
+#define ONCE_SPENT UINT32_C(0x80000000) // tags a value of the map `once`
+
+struct channel {
+    struct link link; // in ready, parked or idle; in progress: `next` is the lease
+    struct link deep; // among channels of like depth
+    struct line jobs; // not ended, in order of position
+    uint32_t pins;    // delayed and dead jobs that will come back to it
+    uint32_t state;   // number of a struct state; 0: none
+    uint32_t halted;  // the dead job it waits for a decision on
+    uint16_t stage;
+    uint8_t channel_state; // an enum channel_state
+    bool idle;             // dormant and of no use: in the stage's line of such
+    uint8_t *key;
+    uint32_t hash;
+    uint16_t key_size;
+};
+
+_Static_assert(sizeof(struct channel) <= 64, "a keyed channel costs 64 bytes and its key");
+
+// A channel's state: where it is kept.
+struct state {
+    uint64_t at, time_ms;
+    uint32_t size, channel;
+    struct link link; // in the stage's line of states, least recently set first
+};
+
+// The age of the oldest job, without a scan: how many unended jobs were pushed since each of a few
+// instants, which are spread more thinly the older they are.
+enum { AGES = 256 };
+struct ages {
+    struct {
+        uint64_t from_ms;
+        uint32_t count;
+    } slots[AGES];
+    uint32_t used;
+};
+
+// Events per second over the last few whole seconds.
+enum { RATE_SECONDS = 8 };
+struct rate {
+    uint64_t second;
+    uint32_t counts[RATE_SECONDS];
+};
+
+enum { EDGES = 64 };
+struct edge {
+    uint32_t to;
+    bool in_cycle;
+};
+
+enum { DEPTHS = 512 }; // lists of channels of like depth
+
+struct stage {
+    uint8_t name_size;
+    char name[200];
+    bool recorded, dirty, paused, draining, over; // over: beyond its high mark
+    bool rate_timer; // one is planned
+    uint32_t number;
+    uint64_t at;
+    uint32_t size; // of its home
+    struct policy policy;
+    struct line ready, parked, dead, ended, states, idle;
+    uint32_t first_spent, last_spent;
+    uint64_t by_status[JOB_CANCELLED + 1];
+    uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
+    uint64_t leases, halted, granted_rooms;
+    uint64_t rate_next_us, sweep_at_ms;
+    struct list takers, pushers;
+    uint32_t taker_count;
+    uint32_t next_dirty;
+    struct edge edges[EDGES];
+    uint32_t edge_count;
+    chan deep[DEPTHS]; // their first
+    uint64_t deep_bits[DEPTHS / 64];
+    struct ages ages;
+    struct rate in, out;
+    struct histogram *waits;
+};
+
+struct lease {
+    uint64_t serial, until_ms;
+    uint64_t timer_ms; // when its timer rings; beats only move `until_ms`
+    uint32_t number, lease_ms, stage;
+    chan channel; // 0: it has let go of the channel (its only job was ended by others)
+    uint32_t count, next; // jobs under it; the first not let go
+    uint64_t id;          // the only job …
+    uint64_t *ids;        // … or all, for a block
+    struct conn *conn;    // NULL: lost, and waiting out its time
+    bool detached;        // it outlives its connection
+    uint32_t attempt;     // of the first job not let go, as told to `running`
+    struct list of_conn;
+};
+
+struct source {
+    uint64_t number; // names it in records; never used again
+    uint64_t at, idle_since_ms;
+    uint32_t size, hash;
+    uint8_t name_size;
+    char name[200];
+    struct record_source seen;
+    uint64_t unended[JOB_RUNNING + 1];
+    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs; // that count in it
+    bool in_use, dropped; // dropped: kept only until the last of them is forgotten
+};
+
+struct taker_seat {
+    struct list of_stage;
+    struct taker *taker;
+    uint32_t stage;
+};
+
+enum timer {
+    TIMER_DEADLINE = 1, // a job
+    TIMER_DUE,          // a job
+    TIMER_GRACE,        // a job
+    TIMER_LEASE,        // a lease
+    TIMER_SWEEP,        // a stage: something is to be forgotten
+    TIMER_RATE,         // a stage may start again
+    TIMER_SOURCES,      // idle sources are to be forgotten
+};
+
+// For a group of records on their way out; see record_out.c.
+struct out {
+    struct entry *entries;
+    uint64_t *at;
+    size_t count, capacity;
+    struct buffer heads;
+};
+
+struct core {
+    struct core_config config;
+    struct core_limits limits;
+    uint64_t now_ms, last_position;
+    uint64_t epoch, random, next_serial;
+    uint64_t next_id, id_limit, highest_id;
+    uint64_t live_bytes, room_bytes;
+    uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
+    uint32_t epoch_size, trim_size;
+    bool replaying;
+
+    struct slab jobs, channels, attrs, onces, spents, states, leases, sources;
+    struct map by_id, by_key, once, source_by_name, source_by_number;
+    struct stage **stages; // by number, from 1
+    uint32_t stage_count, stage_capacity, nameless_stages;
+    struct map stage_by_name;
+    uint64_t next_source;
+    bool sources_timer;
+    uint32_t first_dirty, last_dirty;
+    struct heap timers;
+    struct out out;
+    struct buffer scratch, reasons, grants;
+};
+
+static inline struct job *job_at(const struct core *c, uint32_t number) {
+    return slab_at(&c->jobs, number);
+}
+
+static inline struct channel *channel_at(const struct core *c, chan ch) {
+    return slab_at(&c->channels, ch & ~CHAN_KEYED);
+}
+
+static inline struct lease *lease_at(const struct core *c, uint32_t number) {
+    return slab_at(&c->leases, number);
+}
+
+static inline struct source *source_at(const struct core *c, uint32_t number) {
+    return slab_at(&c->sources, number);
+}
+
+static inline struct stage *stage_of(const struct core *c, const struct job *j) {
+    return c->stages[j->owner & CHAN_KEYED ? channel_at(c, j->owner)->stage : j->owner];
+}
+
+static inline bool job_is_keyed(const struct job *j) {
+    return j->owner & CHAN_KEYED;
+}
+
+// What a command changes about a stage.
+struct stage_change {
+    mr_bytes policy, value;
+    bool pauses, drains, resumes;
+};
+
+// ---- line.c: lists of numbers -----------------------------------------------------------------
+
+enum place { AT_TAIL, AT_HEAD };
+
+struct link *link_of(const struct core *, uint32_t ref);
+void line_add(struct core *, struct line *, uint32_t ref, enum place);
+void line_insert_before(struct core *, struct line *, uint32_t ref, uint32_t before); // 0: tail
+void line_remove(struct core *, struct line *, uint32_t ref);
+// Sorts by a key, then by id; keeps what is in order already cheaply.
+void line_sort(struct core *, struct line *, uint64_t (*key)(const struct core *, uint32_t ref));
+
+// ---- job.c: the table of jobs and their attributes --------------------------------------------
+
+uint32_t job_find(const struct core *, uint64_t id);
+int job_reserve(struct core *, uint32_t count); // everything that creating so many may need
+uint32_t job_create(struct core *, uint64_t id); // after job_reserve
+void job_free(struct core *, uint32_t number);
+void job_set_status(struct core *, struct job *, enum job_status);
+void job_set_home(struct core *, struct job *, uint64_t at, uint32_t size);
+
+struct attr *job_attr(const struct core *, const struct job *, enum attr_kind);
+struct once *job_once(const struct core *, const struct job *);
+struct attr *job_add_attr(struct core *, struct job *, enum attr_kind); // after job_reserve
+void job_drop_attr(struct core *, struct job *, enum attr_kind);
+uint64_t job_deadline(const struct core *, const struct job *); // 0: none
+uint64_t job_due(const struct core *, const struct job *);      // 0: none
+uint32_t job_attempts(const struct core *, const struct job *);
+void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
+int reasons_of(struct core *, const struct job *, struct buffer *out);
+
+// ---- channel.c: channels and their states -----------------------------------------------------
+
+uint32_t channel_hash(uint32_t stage, mr_bytes key);
+chan channel_find(const struct core *, uint32_t stage, mr_bytes key); // 0: not known
+int channel_get(struct core *, uint32_t stage, mr_bytes key, chan *out); // made when missing
+mr_bytes channel_key(const struct channel *);
+void channel_pin(struct core *, chan);
+void channel_unpin(struct core *, chan);
+void channel_check_idle(struct core *, chan); // after its pins or its state changed
+
+chan chan_of(const struct core *, uint32_t job);
+enum channel_state chan_state(const struct core *, chan);
+uint32_t chan_head(const struct core *, chan); // its first job; 0: none
+struct stage *chan_stage(const struct core *, chan);
+// The one function that moves a channel between states.
+void channel_move(struct core *, chan, enum channel_state, enum place);
+// Puts a channel that is not in progress where its content says.
+void channel_resolve(struct core *, chan, enum place);
+void channel_deliver(struct core *, uint32_t job); // appends a job to its channel
+void channel_insert(struct core *, uint32_t job);  // by its position
+void channel_take_out(struct core *, uint32_t job);
+void channel_halt(struct core *, chan, uint32_t dead_job);
+void channel_set_depth(struct core *, chan, uint32_t before);
+bool channel_is_known(const struct core *, chan);
+
+// ---- stage.c ----------------------------------------------------------------------------------
+
+enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
+
+int stage_name_check(mr_bytes name);
+uint32_t stage_find(const struct core *, mr_bytes name);
+int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
+int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+int stage_name_it(struct core *, uint32_t number, mr_bytes name);
+enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
+void stage_started(struct core *, struct stage *, uint32_t jobs);
+void stage_wake(struct core *, struct stage *); // something may have turned startable or roomy
+void stage_mark(struct core *, struct stage *); // its depth changed: high and low marks
+void stage_sweep(struct core *, struct stage *);
+void stage_plan_sweep(struct core *, struct stage *);
+int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
+bool stage_in_cycle(const struct stage *);
+int stage_record(struct core *, struct stage *); // writes its record
+void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
+
+void ages_add(struct ages *, uint64_t at_ms, uint64_t now_ms);
+void ages_remove(struct ages *, uint64_t at_ms);
+int64_t ages_oldest(const struct ages *, uint64_t now_ms);
+void rate_count(struct rate *, uint64_t now_ms, uint32_t events);
+double rate_per_s(const struct rate *, uint64_t now_ms);
+
+// ---- once.c, source.c -------------------------------------------------------------------------
+
+struct hash128 once_name(struct core *, uint32_t stage, mr_bytes key, mr_bytes once, int *out_err);
+// The id remembered for it, and the job while that is known; 0: not remembered.
+uint64_t once_find(struct core *, struct stage *, struct hash128, uint32_t *out_job);
+void once_displace(struct core *, struct hash128); // replay: a later push took the name
+void once_remember(struct core *, uint32_t job, struct hash128); // after job_reserve
+void once_release(struct core *, struct job *);
+int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
+void once_sweep(struct core *, struct stage *);
+int once_restore(struct core *, struct stage *, const struct record *, uint64_t at, uint32_t size);
+struct spent *once_spent(const struct core *, struct hash128); // NULL: none
+void once_set_home(struct core *, struct spent *, uint64_t at, uint32_t size);
+
+uint32_t source_find(const struct core *, mr_bytes name);
+uint32_t source_find_number(const struct core *, uint64_t number);
+int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
+bool source_has_seen(const struct source *, uint64_t number);
+uint64_t source_id(const struct source *, uint64_t number);
+uint64_t source_resume(const struct source *);
+void source_see(struct source *, uint64_t number, uint64_t id);
+int source_check_gap(const struct core *, const struct push *, const struct source *);
+void source_refused(struct core *, const struct push *, const struct source *);
+void source_accepted(struct core *, const struct push *, struct source *);
+void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
+void source_detach(struct core *, uint32_t source);
+void source_count(struct core *, struct job *, enum job_status before, enum job_status after);
+int source_record(struct core *, struct source *);
+void source_set_home(struct core *, struct source *, uint64_t at, uint32_t size);
+void source_sweep(struct core *);
+void source_plan_sweep(struct core *);
+int source_restore(struct core *, const struct record *, uint32_t *out);
+void source_forget(struct core *, uint32_t source);
+void gaps_drop(struct core *, struct conn *);
+
+// ---- state.c: what channels keep between their jobs --------------------------------------------
+
+int state_reserve(struct core *, chan, bool sets);
+void state_set(struct core *, chan, uint64_t at, uint32_t size, uint64_t time_ms);
+void state_drop(struct core *, chan);
+
+// ---- record_out.c: groups of records on their way out -----------------------------------------
+
+int out_begin(struct core *, size_t records, size_t extra_bytes);
+void out_add(struct core *, const struct record *, mr_bytes body);
+int out_commit(struct core *, enum room);
+uint32_t out_size(const struct core *, size_t index);
+struct record record_of_stage(const struct core *, const struct stage *);
+struct record record_of_source(const struct core *, const struct source *);
+struct record record_of_job(const struct core *, const struct job *);
+
+// While replaying: moves a job among those of another status.
+void replay_move(struct core *, uint32_t job, enum job_status);
+
+// ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
+
+// A job about to be born: checked, prepared, recorded, then made. Used by pushes and emits.
+struct birth {
+    const struct push *push;
+    uint32_t stage, source;
+    chan channel; // 0: without a key
+    bool has_once, is_repeat;
+    struct hash128 once;
+    uint64_t id, position, due_ms, deadline_ms;
+    uint32_t repeat_job; // the job it repeats, when that is known
+    uint64_t repeat_id;  // of a repeat; 0: no longer known
+};
+
+int push_check(struct core *, const struct push *);
+int birth_look(struct core *, const struct push *, struct birth *out);
+int birth_prepare(struct core *, struct birth *);
+void birth_undo(struct core *, struct birth *);
+struct record birth_record(const struct core *, const struct birth *);
+uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
+int ids_reserve(struct core *, uint32_t count);
+void epoch_set_home(struct core *, uint64_t at, uint32_t size);
+void trim_set_home(struct core *, uint64_t at, uint32_t size);
+uint64_t position_next(struct core *);
+void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
+
+void serve(struct core *, struct stage *); // gives ready work to waiting takers
+void rate_timer(struct core *, struct stage *);
+void timers_tidy(struct core *);
+void settle(struct core *);                // serves every stage that was woken
+
+// A running job's lease, checked against a token. 0, or the answer to give.
+int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_job,
+               uint32_t *out_lease);
+void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
+void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
+int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
+// Returns 1 if that was the last attempt: then job_die follows.
+int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead);
+void job_die(struct core *, uint32_t job);
+void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
+
+// Ends a job as cancelled or expired: written down, callers and worker told.
+int job_end(struct core *, uint32_t job, enum job_status);
+// What an end changes, after it was written down as the entry at `at`.
+void job_ended(struct core *, uint32_t job, enum job_status, uint64_t at, uint32_t size);
+struct record end_record(const struct core *, const struct job *, enum job_status, uint64_t position);
+void job_forget(struct core *, uint32_t job);
+void job_revive(struct core *, uint32_t job, uint64_t position);
+void job_drop(struct core *, uint32_t job);
+int job_grace_over(struct core *, uint32_t job);
+void wake_pushers(struct core *);
+void callers_tell(struct core *, struct job *, const struct outcome *);
+int caller_attach(struct core *, uint32_t job, struct caller *);
+void caller_link(struct core *, uint32_t job, struct caller *); // after job_reserve
+int caller_leave(struct core *, struct caller *);
+void pusher_leave(struct core *, struct pusher *);
+void caller_unlink(struct core *, struct caller *);
+struct outcome outcome_of(const struct core *, const struct job *);
+
+static inline uint32_t timer_value(enum timer kind, uint32_t number) {
+    return (uint32_t)kind << ATTR_SHIFT | number;
+}
+
+#endif

@@ -1,0 +1,305 @@
+// Starting: the head of a stage's ready sequence goes to whoever asks, or to whoever has waited
+// longest. Waiting takers have a seat at every stage they named; a stage that was woken is served
+// at the end of the command, so that as many takers wake as there is work for.
+#include "core/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+// What a taker asks for, whether it waits or not.
+struct wish {
+    struct conn *conn;
+    int64_t lease_ms;
+    uint32_t batch;
+    bool detached;
+};
+
+static struct grant grant_of(const struct core *c, uint32_t number, const struct lease *l,
+                             uint32_t lease) {
+    const struct job *j = job_at(c, number);
+    const struct stage *s = c->stages[l->stage];
+    uint64_t deadline = job_deadline(c, j);
+    struct grant g = {
+        .id = j->id,
+        .token = { l->serial, c->random, lease },
+        .stage = bytes_of(s->name, s->name_size),
+        .attempt = j->attempt + 1u,
+        .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
+        .lease_ms = l->lease_ms,
+        .at = j->at,
+    };
+    if (job_is_keyed(j)) {
+        const struct channel *ch = channel_at(c, j->owner);
+        g.key = channel_key(ch);
+        g.state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
+    }
+    return g;
+}
+
+static int lease_create(struct core *c, chan ref, uint32_t count, const struct wish *w,
+                        uint32_t *out) {
+    int err = heap_reserve(&c->timers, 1);
+    if (err < 0)
+        return err;
+    uint64_t *ids = NULL;
+    if (count > 1 && !(ids = mem_alloc(count * sizeof *ids)))
+        return error_set(MR_ENOMEM, "no memory for a block of %u jobs", count);
+    uint32_t number = slab_take(&c->leases);
+    if (!number) {
+        mem_free(ids);
+        return error_set(MR_ENOMEM, "no memory for a lease");
+    }
+    struct lease *l = lease_at(c, number);
+    struct stage *s = chan_stage(c, ref);
+    l->number = number;
+    l->serial = c->next_serial++;
+    l->lease_ms = (uint32_t)(w->lease_ms ? w->lease_ms : (int64_t)s->policy.lease_ms);
+    l->until_ms = l->timer_ms = c->now_ms + l->lease_ms;
+    l->stage = s->number;
+    l->channel = ref;
+    l->count = count;
+    l->ids = ids;
+    l->conn = w->conn;
+    l->detached = w->detached;
+    list_init(&l->of_conn);
+    if (l->conn)
+        list_append(&l->conn->leases, &l->of_conn);
+    heap_put(&c->timers, l->until_ms, timer_value(TIMER_LEASE, number));
+    *out = number;
+    return 0;
+}
+
+static void note_wait(struct core *c, struct stage *s, const struct job *j) {
+    if (!s->waits)
+        s->waits = mem_alloc(sizeof *s->waits); // without it there are just no percentiles
+    if (s->waits)
+        histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
+}
+
+// How many jobs at the head of a channel may go out under one lease.
+static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
+    if (!(ref & CHAN_KEYED) || most <= 1)
+        return 1;
+    uint32_t count = 0;
+    for (uint32_t n = channel_at(c, ref)->jobs.head; n && count < most;
+         n = job_at(c, n)->link.next)
+        count++;
+    return count;
+}
+
+// Leases the channel at the head of ready; fills `out` with `*out_count` grants.
+static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t most,
+                 struct grant *out, uint32_t *out_count) {
+    chan ref = s->ready.head;
+    uint32_t count = block_size(c, ref, w->batch < most ? w->batch : most), lease = 0;
+    int err = lease_create(c, ref, count, w, &lease);
+    if (err < 0)
+        return err;
+    struct lease *l = lease_at(c, lease);
+    channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
+    link_of(c, ref)->next = lease;
+    uint32_t number = chan_head(c, ref);
+    for (uint32_t i = 0; i < count; i++) {
+        struct job *j = job_at(c, number);
+        note_wait(c, s, j);
+        job_drop_attr(c, j, ATTR_DUE);
+        job_set_status(c, j, JOB_RUNNING);
+        j->serial = l->serial;
+        if (l->ids)
+            l->ids[i] = j->id;
+        else
+            l->id = j->id;
+        out[i] = grant_of(c, number, l, lease);
+        if (i > 0)
+            out[i].state_at = 0; // comes with the first; the worker carries it along
+        number = j->link.next;
+    }
+    s->leases++;
+    stage_started(c, s, count);
+    l->attempt = out[0].attempt;
+    if (c->config.events.running)
+        c->config.events.running(c->config.owner, out[0].id, out[0].attempt, true);
+    *out_count = count;
+    return 0;
+}
+
+// Starts as much as the stage gives, up to `most`.
+static int start_some(struct core *c, struct stage *s, const struct wish *w, uint32_t most,
+                      struct grant *out, uint32_t *out_count) {
+    uint32_t count = 0;
+    while (count < most && s->ready.head && stage_hold(c, s, NULL) == HOLD_NONE) {
+        uint32_t more;
+        int err = start(c, s, w, most - count, out + count, &more);
+        if (err < 0 && !count)
+            return err;
+        if (err < 0)
+            break;
+        count += more;
+    }
+    *out_count = count;
+    return 0;
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------
+
+static void taker_unseat(struct core *c, struct taker *t) {
+    for (uint32_t i = 0; i < t->seat_count; i++) {
+        list_remove(&t->seats[i].of_stage);
+        c->stages[t->seats[i].stage]->taker_count--;
+    }
+    list_remove(&t->of_conn);
+    mem_free(t->seats);
+    t->seats = NULL;
+    t->seat_count = 0;
+}
+
+static int taker_seat(struct core *c, const struct take *take, const uint32_t *stages) {
+    struct taker *t = take->taker;
+    struct taker_seat *seats = mem_alloc(take->stage_count * sizeof *seats);
+    if (!seats)
+        return error_set(MR_ENOMEM, "no memory to wait for work");
+    t->seats = seats;
+    t->seat_count = (uint32_t)take->stage_count;
+    t->count = take->count ? take->count : 1;
+    t->batch = take->batch ? take->batch : 1;
+    t->lease_ms = take->lease_ms;
+    t->detached = take->detached;
+    t->conn = take->conn;
+    list_init(&t->of_conn);
+    if (t->conn)
+        list_append(&t->conn->takers, &t->of_conn);
+    for (uint32_t i = 0; i < t->seat_count; i++) {
+        seats[i] = (struct taker_seat){ .taker = t, .stage = stages[i] };
+        list_append(&c->stages[stages[i]]->takers, &seats[i].of_stage);
+        c->stages[stages[i]]->taker_count++;
+        rate_timer(c, c->stages[stages[i]]);
+    }
+    return MR_EAGAIN;
+}
+
+void core_take_leave(struct core *c, struct taker *t) {
+    taker_unseat(c, t);
+}
+
+static struct grant *grants_room(struct core *c, uint32_t count) {
+    buffer_clear(&c->grants);
+    if (buffer_reserve(&c->grants, count * sizeof(struct grant)) < 0)
+        return NULL;
+    return (struct grant *)(void *)c->grants.data;
+}
+
+// Gives a waiting taker what there is, in the order of the stages it named.
+static int taker_give(struct core *c, struct taker *t) {
+    struct grant *grants = grants_room(c, t->count);
+    if (!grants)
+        return MR_ENOMEM;
+    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached };
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
+        uint32_t more;
+        int err = start_some(c, c->stages[t->seats[i].stage], &w, t->count - count,
+                             grants + count, &more);
+        if (err < 0)
+            break;
+        count += more;
+    }
+    if (!count)
+        return MR_ENOMEM;
+    taker_unseat(c, t);
+    if (c->config.events.granted)
+        c->config.events.granted(c->config.owner, t, grants, count);
+    return 0;
+}
+
+void serve(struct core *c, struct stage *s) {
+    while (s->ready.head && !list_empty(&s->takers) && stage_hold(c, s, NULL) == HOLD_NONE) {
+        struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
+        if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
+            taker_unseat(c, t);
+            continue;
+        }
+        if (taker_give(c, t) < 0)
+            break; // no memory now; the next change tries again
+    }
+    rate_timer(c, s);
+}
+
+// A stage held by its rate alone is looked at again when the rate allows.
+void rate_timer(struct core *c, struct stage *s) {
+    if (s->rate_timer || !s->ready.head || list_empty(&s->takers) ||
+        stage_hold(c, s, NULL) != HOLD_RATE || heap_reserve(&c->timers, 1) < 0)
+        return;
+    s->rate_timer = true;
+    heap_put(&c->timers, (s->rate_next_us + 999) / 1000, timer_value(TIMER_RATE, s->number));
+}
+
+void settle(struct core *c) {
+    while (c->first_dirty) {
+        struct stage *s = c->stages[c->first_dirty];
+        c->first_dirty = s->next_dirty;
+        if (!c->first_dirty)
+            c->last_dirty = 0;
+        s->dirty = false;
+        serve(c, s);
+        push_rooms(c, s);
+    }
+    timers_tidy(c);
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+static int take_check(const struct core *c, const struct take *t) {
+    if (!t->stage_count || t->stage_count > c->limits.max_take_stages)
+        return error_set(MR_EINVAL, "a take names 1 to %u stages, not %zu",
+                         c->limits.max_take_stages, t->stage_count);
+    if (t->count > c->limits.max_take)
+        return error_set(MR_EINVAL, "a take of %u jobs is too large: %u at most", t->count,
+                         c->limits.max_take);
+    if (t->batch > c->limits.max_block)
+        return error_set(MR_EINVAL, "a batch of %u jobs is too large: %u at most", t->batch,
+                         c->limits.max_block);
+    if (t->lease_ms < 0 || t->lease_ms > UINT32_MAX)
+        return error_set(MR_EINVAL, "a lease of %" PRId64 " ms is not possible: 0 to 49 days",
+                         t->lease_ms);
+    return 0;
+}
+
+static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
+    for (size_t i = 0; i < t->stage_count; i++) {
+        int err = stage_get(c, t->stages[i], &out[i]);
+        if (err < 0)
+            return err;
+        for (size_t k = 0; k < i; k++)
+            if (out[k] == out[i])
+                return error_set(MR_EINVAL, "a take names stage %.*s twice",
+                                 (int)t->stages[i].size, (const char *)t->stages[i].data);
+    }
+    return 0;
+}
+
+enum { MOST_STAGES = 64 };
+
+int core_take(struct core *c, const struct take *t, struct grant *out_grants, size_t *out_count) {
+    uint32_t stages[MOST_STAGES], count = 0, most = t->count ? t->count : 1;
+    int err = take_check(c, t);
+    if (err < 0)
+        return err;
+    if ((err = take_stages(c, t, stages)) < 0)
+        return err;
+    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached };
+    for (size_t i = 0; i < t->stage_count && count < most; i++) {
+        uint32_t more;
+        err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
+        if (err < 0 && !count)
+            return err;
+        count += err < 0 ? 0 : more;
+    }
+    if (!count)
+        return t->taker ? taker_seat(c, t, stages) : MR_EAGAIN;
+    *out_count = count;
+    settle(c);
+    return 0;
+}

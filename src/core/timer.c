@@ -1,0 +1,168 @@
+// Time: one heap of everything that is planned. An entry that has lost its meaning is recognised
+// when it rings: what it was for says so.
+#include "core/state.h"
+
+#include "base/errors.h"
+
+// When a record cannot be written, the cause is tried again a little later.
+enum { AGAIN_MS = 100 };
+
+static uint32_t kind_of(struct heap_entry e) {
+    return e.value >> ATTR_SHIFT;
+}
+
+static uint32_t number_of(struct heap_entry e) {
+    return e.value & ATTR_NUMBER;
+}
+
+static const struct job *job_if_known(const struct core *c, uint32_t number) {
+    if (number >= c->jobs.next_new)
+        return NULL;
+    const struct job *j = job_at(c, number);
+    return job_find(c, j->id) == number ? j : NULL;
+}
+
+static bool timer_counts(const void *owner, struct heap_entry e) {
+    const struct core *c = owner;
+    uint32_t number = number_of(e);
+    const struct job *j;
+    switch ((enum timer)kind_of(e)) {
+    case TIMER_DEADLINE:
+        j = job_if_known(c, number);
+        return j && job_deadline(c, j) == e.at_ms;
+    case TIMER_DUE:
+        j = job_if_known(c, number);
+        return j && job_due(c, j) == e.at_ms;
+    case TIMER_GRACE:
+        return job_if_known(c, number) != NULL;
+    case TIMER_LEASE:
+        return number < c->leases.next_new && lease_at(c, number)->count &&
+               lease_at(c, number)->timer_ms == e.at_ms;
+    case TIMER_SWEEP:
+        return c->stages[number]->sweep_at_ms == e.at_ms;
+    case TIMER_RATE:
+    case TIMER_SOURCES:
+        return true;
+    }
+    return false;
+}
+
+void timers_tidy(struct core *c) {
+    if (heap_wants_filter(&c->timers))
+        heap_filter(&c->timers, timer_counts, c);
+}
+
+static int deadline_rings(struct core *c, uint32_t number) {
+    return job_at(c, number)->status < JOB_DONE ? job_end(c, number, JOB_EXPIRED) : 0;
+}
+
+static int due_rings(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    job_drop_attr(c, j, ATTR_DUE);
+    c->timers.idle--; // it is not in the heap any more
+    chan ref = chan_of(c, number);
+    if (j->status == JOB_DELAYED) {
+        job_set_status(c, j, JOB_WAITING);
+        channel_deliver(c, number);
+        if (ref & CHAN_KEYED)
+            channel_unpin(c, ref);
+    } else if (chan_state(c, ref) == CHANNEL_PARKED) {
+        channel_resolve(c, ref, AT_TAIL);
+    }
+    return 0;
+}
+
+static int lease_rings(struct core *c, uint32_t number) {
+    struct lease *l = lease_at(c, number);
+    if (l->until_ms <= c->now_ms)
+        return lease_lose(c, number, "the lease ran out", true);
+    l->timer_ms = l->until_ms; // it was extended; there is room: one entry was just taken out
+    heap_put(&c->timers, l->until_ms, timer_value(TIMER_LEASE, number));
+    return 0;
+}
+
+static int sweep_rings(struct core *c, struct stage *s) {
+    s->sweep_at_ms = 0;
+    stage_sweep(c, s);
+    stage_plan_sweep(c, s);
+    return 0;
+}
+
+static int timer_rings(struct core *c, struct heap_entry e) {
+    uint32_t number = number_of(e);
+    switch ((enum timer)kind_of(e)) {
+    case TIMER_DEADLINE:
+        return deadline_rings(c, number);
+    case TIMER_DUE:
+        return due_rings(c, number);
+    case TIMER_GRACE:
+        return job_grace_over(c, number);
+    case TIMER_LEASE:
+        return lease_rings(c, number);
+    case TIMER_SWEEP:
+        return sweep_rings(c, c->stages[number]);
+    case TIMER_RATE:
+        c->stages[number]->rate_timer = false;
+        stage_wake(c, c->stages[number]);
+        return 0;
+    case TIMER_SOURCES:
+        source_sweep(c);
+        return 0;
+    }
+    return 0;
+}
+
+// Puts back what could not be done; the entry just taken out left room for it.
+static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
+    uint32_t number = number_of(e);
+    struct attr *a;
+    switch ((enum timer)kind_of(e)) {
+    case TIMER_DEADLINE:
+        a = job_attr(c, job_at(c, number), ATTR_DEADLINE);
+        if (a)
+            a->value = at_ms;
+        break;
+    case TIMER_LEASE:
+        lease_at(c, number)->timer_ms = at_ms;
+        break;
+    case TIMER_DUE:
+    case TIMER_GRACE:
+    case TIMER_SWEEP:
+    case TIMER_RATE:
+    case TIMER_SOURCES:
+        break;
+    }
+    heap_put(&c->timers, at_ms, e.value);
+}
+
+int core_advance(struct core *c, uint64_t now_ms) {
+    int first_err = 0;
+    size_t put_back = 0;
+    while (heap_next(&c->timers) <= now_ms) {
+        struct heap_entry e = heap_pop(&c->timers);
+        bool counts = timer_counts(c, e);
+        if (!counts) {
+            c->timers.idle -= c->timers.idle > 0;
+            continue;
+        }
+        if (e.at_ms > c->now_ms)
+            c->now_ms = e.at_ms;
+        int err = timer_rings(c, e);
+        if (err < 0) {
+            first_err = first_err ? first_err : err;
+            timer_again(c, e, now_ms + AGAIN_MS + put_back++ / 1024);
+        }
+        settle(c);
+    }
+    if (now_ms > c->now_ms)
+        c->now_ms = now_ms;
+    return first_err;
+}
+
+uint64_t core_next(const struct core *c) {
+    return heap_next(&c->timers);
+}
+
+uint64_t core_now(const struct core *c) {
+    return c->now_ms;
+}

@@ -1,0 +1,110 @@
+// Engine: what every engine can do, wherever it is. The local one stands beside this file.
+//
+//     api ──┐   push call await …   ┌──────────┐
+//           ├──────────────────────►│  engine  │◄── mem:, file:DIR: a shard in this process
+//     work ─┘   puller: take beat   └──────────┘
+//
+// Any thread may call anything; calls that take a wait block for at most that long. Errors are those
+// of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments have
+// been checked by whoever calls: pointers, waits and option structs are well formed. What depends
+// on names, sizes and the state of things is the engine's to check.
+//
+// A puller takes for one worker: what it holds ends with it. Its `on_stop` is called for jobs in its
+// hands that nobody wants any more, with no lock held. A puller with `ring` has a loop of its own
+// instead: `ring` says, from any thread and perhaps under a lock, that `take` or `tell` has something
+// for it; takes then never wait, and one that finds nothing stays asked for.
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "engine/hand.h"
+#include "millrace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine {
+    const struct engine_impl *impl;
+};
+
+struct puller {
+    struct engine *engine;
+};
+
+struct puller_options {
+    void (*on_stop)(mr_job *, void *arg);
+    void (*ring)(void *arg);
+    void *arg;
+    bool handlers; // its jobs are pinned for a handler as well; FINISH_UNPIN or `unpin` ends that
+};
+
+struct pull {
+    const mr_bytes *stages; // served in this order
+    size_t stage_count;
+    uint32_t batch; // at least 1
+    int64_t lease_ms, wait_ms;
+};
+
+// How a job is ended: FINISH_WAIT until that is durable (else it is when something later is);
+// FINISH_UNPIN with the handler's pin.
+enum { FINISH_WAIT = 1, FINISH_UNPIN = 2 };
+
+struct engine_impl {
+    // MR_EBUSY while anything is in use. Frees.
+    int (*close)(struct engine *);
+
+    // Handing in: see millrace.h. `out_id` may be NULL.
+    int (*push)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
+                mr_id *out_id);
+    int (*push_many)(struct engine *, mr_bytes stage, const mr_item *, size_t count,
+                     const mr_push_options *, mr_id *out_ids, size_t *out_count);
+    int (*call)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
+                struct buffer *out_result);
+    int (*call_start)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
+                      mr_on_end *, void *arg, mr_id *out_id);
+    int (*await)(struct engine *, mr_id, int64_t wait_ms, struct buffer *out_result);
+    int (*cancel)(struct engine *, mr_id);
+    int (*wait_empty)(struct engine *, mr_bytes stage, int64_t wait_ms);
+
+    // Working. MR_EAGAIN: nothing in time, or interrupted. The jobs of a take hang on `next`.
+    int (*puller_open)(struct engine *, const struct puller_options *, struct puller **out);
+    void (*puller_interrupt)(struct puller *); // takes end, now and from now on
+    // Gives back what was asked for or granted, and waits for callbacks that run and for what its
+    // jobs recorded to be durable. None of its jobs is in hand any more. Takes NULL.
+    void (*puller_close)(struct puller *);
+    int (*take)(struct puller *, const struct pull *, mr_job **out);
+    void (*tell)(struct puller *); // with `ring`: calls on_stop for what there is, here
+
+    // These end a claimed job and use it up whatever they return.
+    int (*done)(mr_job *, unsigned how);
+    int (*fail)(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
+    int (*release)(mr_job *, unsigned how);
+    void (*unpin)(mr_job *);
+    int (*beat)(mr_job *);
+    // Extends all leases of the puller that have run a third of their time. Returns the milliseconds
+    // until the next one has; -1: none is held.
+    int64_t (*beat_all)(struct puller *);
+
+    // Looking and acting. `held_by` of the info is this thread's.
+    int (*stage)(struct engine *, mr_bytes stage, mr_stage_info *out);
+    int (*set)(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
+    int (*pause)(struct engine *, mr_bytes stage);
+    int (*resume)(struct engine *, mr_bytes stage);
+    int (*dead)(struct engine *, mr_bytes stage,
+                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
+    int (*retry)(struct engine *, mr_id);
+    int (*drop)(struct engine *, mr_id);
+};
+
+enum engine_sync { ENGINE_SYNC_ALWAYS, ENGINE_SYNC_INTERVAL, ENGINE_SYNC_NONE };
+
+struct local_options {
+    const char *dir; // NULL: in memory
+    enum engine_sync sync;
+    uint32_t interval_ms;
+    uint64_t max_bytes; // 0: none
+};
+
+// An engine in this process, on a memory or file log. The log's errors.
+int local_open(const struct local_options *, struct engine **out);
+
+#endif

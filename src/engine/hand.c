@@ -1,0 +1,73 @@
+// Emits lie packed in one buffer, described by another, so that a job without any costs nothing.
+#include "engine/hand.h"
+
+#include "base/errors.h"
+
+#include <string.h>
+
+static void trim(struct buffer *b) {
+    if (b->capacity > HAND_KEPT_BYTES)
+        buffer_finish(b);
+    buffer_clear(b);
+}
+
+void hand_renew(struct mr_job *job) {
+    job->has_new_state = false;
+    job->reason[0] = 0;
+    job->next = NULL;
+    job->stop_why = 0;
+    atomic_store_explicit(&job->phase, 0, memory_order_relaxed);
+    atomic_store_explicit(&job->used_up, false, memory_order_relaxed);
+}
+
+void hand_forget(struct mr_job *job) {
+    struct buffer *all[] = { &job->body,      &job->state, &job->result,
+                             &job->new_state, &job->emits, &job->emit_text };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        trim(all[i]);
+}
+
+void hand_finish(struct mr_job *job) {
+    buffer_finish(&job->body);
+    buffer_finish(&job->state);
+    buffer_finish(&job->result);
+    buffer_finish(&job->new_state);
+    buffer_finish(&job->emits);
+    buffer_finish(&job->emit_text);
+}
+
+void hand_carry_state(struct mr_job *job) {
+    if (!job->next || !job->next->follows)
+        return;
+    struct buffer *from = job->has_new_state ? &job->new_state : &job->state;
+    struct buffer kept = job->next->state;
+    job->next->state = *from;
+    *from = kept;
+}
+
+int hand_emit(struct mr_job *job, mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+    if (job->emits.size / sizeof(struct hand_emit) >= HAND_EMITS)
+        return error_set(MR_EFULL, "a commit carries at most %d emits; emit fewer, or from several "
+                                   "jobs",
+                         HAND_EMITS);
+    size_t more = stage.size + o->key.size + o->once.size + body.size;
+    if (more > HAND_BODY - job->emit_text.size)
+        return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", HAND_BODY);
+    struct hand_emit emit = { .stage_size = (uint32_t)stage.size,
+                              .key_size = (uint32_t)o->key.size,
+                              .once_size = (uint32_t)o->once.size,
+                              .body_size = (uint32_t)body.size,
+                              .delay_ms = o->delay_ms,
+                              .deadline_ms = o->deadline_ms,
+                              .attempts = o->attempts };
+    int err = buffer_reserve(&job->emit_text, more);
+    if (err >= 0)
+        err = buffer_append(&job->emits, &emit, sizeof emit);
+    if (err < 0)
+        return err;
+    buffer_append(&job->emit_text, stage.data, stage.size);
+    buffer_append(&job->emit_text, o->key.data, o->key.size);
+    buffer_append(&job->emit_text, o->once.data, o->once.size);
+    buffer_append(&job->emit_text, body.data, body.size);
+    return 0;
+}

@@ -1,0 +1,172 @@
+// The local engine's life: opening a shard and a thread, refusing to close while in use, freeing.
+#include "engine/local.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <time.h>
+
+static int local_close(struct engine *);
+
+static const struct engine_impl local_impl = {
+    .close = local_close,
+    .push = local_push,
+    .push_many = local_push_many,
+    .call = local_call,
+    .call_start = local_call_start,
+    .await = local_await,
+    .cancel = local_cancel,
+    .wait_empty = local_wait_empty,
+    .puller_open = local_puller_open,
+    .puller_interrupt = local_puller_interrupt,
+    .puller_close = local_puller_close,
+    .take = local_take,
+    .tell = local_tell_loop,
+    .done = local_done,
+    .fail = local_fail,
+    .release = local_release,
+    .unpin = local_unpin,
+    .beat = local_beat,
+    .beat_all = local_beat_all,
+    .stage = local_stage,
+    .set = local_set,
+    .pause = local_pause,
+    .resume = local_resume,
+    .dead = local_dead,
+    .retry = local_retry,
+    .drop = local_drop,
+};
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+static enum log_sync sync_of(enum engine_sync sync) {
+    switch (sync) {
+    case ENGINE_SYNC_ALWAYS:
+        return LOG_SYNC_ALWAYS;
+    case ENGINE_SYNC_INTERVAL:
+        return LOG_SYNC_INTERVAL;
+    case ENGINE_SYNC_NONE:
+        return LOG_SYNC_NONE;
+    }
+    return LOG_SYNC_ALWAYS;
+}
+
+static struct shard_options shard_options_of(struct local *e, const struct local_options *o) {
+    return (struct shard_options){
+        .dir = o->dir,
+        .log = { .sync = sync_of(o->sync), .interval_ms = o->interval_ms },
+        .limits = { .max_body = HAND_BODY,
+                    .max_state = HAND_STATE,
+                    .max_key = HAND_KEY,
+                    .max_once = HAND_ONCE,
+                    .max_reason = HAND_REASON,
+                    .max_block = HAND_TAKE,
+                    .max_take = HAND_TAKE,
+                    .max_take_stages = HAND_TAKE_STAGES,
+                    .max_emits = HAND_EMITS,
+                    .max_emit_bytes = HAND_BODY,
+                    .max_bytes = o->max_bytes },
+        .events = { .claim = event_claim,
+                    .granted = event_granted,
+                    .ended = event_ended,
+                    .room = event_room,
+                    .stop = event_stop },
+        .owner = e,
+    };
+}
+
+static void local_init(struct local *e) {
+    struct list *lists[] = { &e->waiters, &e->told,    &e->empties, &e->started,
+                             &e->calls,   &e->notices, &e->ringing, &e->pullers };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        list_init(lists[i]);
+    e->base.impl = &local_impl;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->due, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+static void local_free(struct local *e) {
+    shard_close(e->shard);
+    for (struct mr_job *job = e->spare, *next; job; job = next) {
+        next = job->chain;
+        hand_finish(job);
+        mem_free(job);
+    }
+    mem_free(e->hands.slots);
+    mem_free(e->grants);
+    pthread_cond_destroy(&e->due);
+    pthread_mutex_destroy(&e->lock);
+    mem_free(e);
+}
+
+static int local_start(struct local *e, const struct local_options *options) {
+    struct shard_options o = shard_options_of(e, options);
+    int err = shard_open(&o, &e->shard);
+    if (err < 0)
+        return err;
+    e->core = shard_core(e->shard);
+    core_join(e->core, &e->conn);
+    pthread_mutex_lock(&e->lock); // the thread finds its own name written
+    int failed = pthread_create(&e->thread, NULL, local_thread, e);
+    pthread_mutex_unlock(&e->lock);
+    if (failed)
+        return error_set(MR_ENOMEM, "no thread for the engine: %s", strerror(failed));
+    return 0;
+}
+
+int local_open(const struct local_options *options, struct engine **out) {
+    struct local *e = mem_alloc(sizeof *e);
+    if (!e)
+        return error_set(MR_ENOMEM, "no memory for an engine");
+    local_init(e);
+    int err = local_start(e, options);
+    if (err < 0) {
+        local_free(e);
+        return err;
+    }
+    *out = &e->base;
+    return 0;
+}
+
+// ---- Closing ----------------------------------------------------------------------------------
+
+static bool has_worker(const struct local *e) {
+    for (const struct list *l = e->pullers.next; l != &e->pullers; l = l->next)
+        if (list_entry(l, struct local_puller, of_engine)->options.handlers)
+            return true;
+    return false;
+}
+
+static int check_unused(const struct local *e) {
+    if (has_worker(e))
+        return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
+    if (e->hands.count)
+        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", e->hands.count);
+    if (!list_empty(&e->started) || !list_empty(&e->calls) || e->telling_calls)
+        return error_set(MR_EBUSY, "started calls have not been told their end yet: await or "
+                                   "cancel them first");
+    if (!list_empty(&e->waiters))
+        return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");
+    return 0;
+}
+
+static int local_close(struct engine *base) {
+    struct local *e = (struct local *)base;
+    pthread_mutex_lock(&e->lock);
+    int err = check_unused(e);
+    e->closing = err >= 0;
+    if (e->thread_sleeps_on)
+        local_wake_thread(e);
+    pthread_mutex_unlock(&e->lock);
+    if (err < 0)
+        return err;
+    pthread_join(e->thread, NULL);
+    while (!list_empty(&e->pullers))
+        local_puller_close(&list_entry(e->pullers.next, struct local_puller, of_engine)->base);
+    local_free(e);
+    return 0;
+}

@@ -1,0 +1,328 @@
+// Jobs in hand: a table to find them by id when they must stop, spare ones to use again, and the ways
+// to end them.
+//
+// The table grows when it can and works without; so taking a job never fails for it.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "engine/local.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <time.h>
+
+enum { TABLE_FIRST = 64, BEATS_PER_LEASE = 3 };
+
+_Static_assert(sizeof(struct token) <= sizeof(((struct mr_job *)0)->token), "a token fits");
+
+static struct token token_of(const struct mr_job *job) {
+    struct token t;
+    memcpy(&t, job->token, sizeof t);
+    return t;
+}
+
+static struct local *engine_of(const struct mr_job *job) {
+    return (struct local *)job->puller->engine;
+}
+
+// ---- The table --------------------------------------------------------------------------------
+
+static struct mr_job **table_slot(const struct hands *h, mr_id id) {
+    return &h->slots[id & h->mask];
+}
+
+static void table_grow(struct hands *h) {
+    uint32_t size = h->slots ? (h->mask + 1) * 2 : TABLE_FIRST;
+    struct hands next = { .mask = size - 1, .count = h->count };
+    next.slots = mem_alloc(size * sizeof *next.slots);
+    if (!next.slots)
+        return;
+    for (uint32_t i = 0; h->slots && i <= h->mask; i++) {
+        for (struct mr_job *job = h->slots[i], *after; job; job = after) {
+            after = job->chain;
+            job->chain = *table_slot(&next, job->id);
+            *table_slot(&next, job->id) = job;
+        }
+    }
+    mem_free(h->slots);
+    *h = next;
+}
+
+static void table_add(struct hands *h, struct mr_job *job) {
+    if (h->count > h->mask)
+        table_grow(h);
+    job->chain = *table_slot(h, job->id);
+    *table_slot(h, job->id) = job;
+    h->count++;
+}
+
+static void table_remove(struct hands *h, struct mr_job *job) {
+    struct mr_job **at = table_slot(h, job->id);
+    while (*at != job)
+        at = &(*at)->chain;
+    *at = job->chain;
+    h->count--;
+}
+
+struct mr_job *hands_find(const struct local *e, mr_id id, const struct token *token) {
+    struct mr_job *job = *table_slot(&e->hands, id);
+    for (; job; job = job->chain)
+        if (job->id == id && token_of(job).serial == token->serial)
+            return job;
+    return NULL;
+}
+
+// ---- Spare jobs -------------------------------------------------------------------------------
+
+static struct mr_job *spare_get(struct local *e) {
+    struct mr_job *job = e->spare;
+    if (job) {
+        e->spare = job->chain;
+        return job;
+    }
+    job = mem_alloc(sizeof *job);
+    if (!job)
+        error_set(MR_ENOMEM, "no memory for a job in hand");
+    return job;
+}
+
+void spares_put(struct local *e, struct mr_job *chain) {
+    while (chain) {
+        struct mr_job *after = chain->chain;
+        chain->chain = e->spare;
+        e->spare = chain;
+        chain = after;
+    }
+}
+
+struct mr_job *spares_get(struct local *e, uint32_t count) {
+    if (!e->hands.slots)
+        table_grow(&e->hands);
+    struct mr_job *chain = NULL;
+    for (uint32_t i = 0; e->hands.slots && i < count; i++) {
+        struct mr_job *job = spare_get(e);
+        if (!job) {
+            spares_put(e, chain);
+            return NULL;
+        }
+        job->chain = chain;
+        chain = job;
+    }
+    return chain;
+}
+
+// ---- Into hand, and out of it -----------------------------------------------------------------
+
+static uint64_t coarse_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t); // a little late, so leases seem older than they are
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
+    assert(g->stage.size <= HAND_STAGE && g->key.size <= HAND_KEY);
+    hand_renew(job);
+    job->magic = HAND_MAGIC;
+    job->id = g->id;
+    memcpy(job->token, &g->token, sizeof g->token);
+    job->attempt = g->attempt;
+    job->deadline_at_ms = g->left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)g->left_ms;
+    job->lease_ms = (uint64_t)g->lease_ms;
+    job->lease_from_ms = now_ms;
+    memcpy(job->stage, g->stage.data, g->stage.size);
+    job->stage[g->stage.size] = 0;
+    job->stage_size = (uint32_t)g->stage.size;
+    if (g->key.size)
+        memcpy(job->key, g->key.data, g->key.size);
+    job->key_size = (uint32_t)g->key.size;
+    job->at = g->at;
+    job->state_at = g->state_at;
+}
+
+struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job **spare,
+                          const struct grant *grants, size_t count) {
+    struct mr_job *first = NULL, **next = &first;
+    uint64_t now_ms = coarse_ms();
+    for (size_t i = 0; i < count; i++) {
+        struct mr_job *job = *spare;
+        *spare = job->chain;
+        fill_one(job, &grants[i], now_ms);
+        job->follows = i > 0 && grants[i].token.serial == grants[i - 1].token.serial;
+        job->puller = &p->base;
+        job->owner = NULL;
+        job->pins = 1 + p->options.handlers;
+        list_append(&p->jobs, &job->of_puller);
+        table_add(&e->hands, job);
+        *next = job;
+        next = &job->next;
+    }
+    return first;
+}
+
+void hands_unpin(struct local *e, struct mr_job *job) {
+    if (--job->pins > 0)
+        return;
+    hand_forget(job);
+    job->chain = e->spare;
+    e->spare = job;
+}
+
+void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
+    table_remove(&e->hands, job);
+    list_remove(&job->of_puller);
+    list_remove(&job->of_notices);
+    if (how & FINISH_UNPIN)
+        job->pins--;
+    hands_unpin(e, job);
+}
+
+int hands_load(struct local *e, struct mr_job *job) {
+    int err = local_read(e, job->id, HOME_BODY, job->at, &job->body);
+    if (err >= 0 && job->state_at)
+        err = local_read(e, job->id, HOME_STATE, job->state_at, &job->state);
+    return err;
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+// The codes that say: the job is not ours any more.
+static bool is_lost(int err) {
+    return err == MR_ESTALE || err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE ||
+           err == MR_ESTOPPED;
+}
+
+// In a turn. What could not be recorded is a failed attempt.
+static int settle_failure(struct local *e, struct mr_job *job, int err) {
+    if (err >= 0 || is_lost(err))
+        return err;
+    char why[HAND_REASON + 1];
+    size_t size = strnlen(error_text(), HAND_REASON);
+    memcpy(why, error_text(), size);
+    why[size] = 0;
+    struct token token = token_of(job);
+    core_fail(e->core, job->id, &token, (mr_bytes){ why, size }, MR_BACKOFF);
+    return error_set(err, "%s", why);
+}
+
+static int end_turn(struct local *e, struct mr_job *job, int err, unsigned how) {
+    err = settle_failure(e, job, err);
+    hands_drop(e, job, how);
+    uint64_t at = local_end(e);
+    return how & FINISH_WAIT ? local_show(e, at, err) : err;
+}
+
+static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
+    mr_bytes b = { *at, size };
+    *at += size;
+    return b;
+}
+
+static struct emit *emits_of(const struct mr_job *job, size_t count) {
+    struct emit *emits = mem_alloc(count * sizeof *emits);
+    if (!emits)
+        return NULL;
+    const uint8_t *text = job->emit_text.data;
+    for (size_t i = 0; i < count; i++) {
+        struct hand_emit from;
+        memcpy(&from, job->emits.data + i * sizeof from, sizeof from);
+        emits[i].stage = next_bytes(&text, from.stage_size);
+        emits[i].key = next_bytes(&text, from.key_size);
+        emits[i].once = next_bytes(&text, from.once_size);
+        emits[i].body = next_bytes(&text, from.body_size);
+        emits[i].delay_ms = from.delay_ms;
+        emits[i].deadline_ms = from.deadline_ms;
+        emits[i].attempts = from.attempts;
+    }
+    return emits;
+}
+
+int local_done(mr_job *job, unsigned how) {
+    struct local *e = engine_of(job);
+    size_t emit_count = job->emits.size / sizeof(struct hand_emit);
+    struct emit *emits = emit_count ? emits_of(job, emit_count) : NULL;
+    struct done done = { .id = job->id,
+                         .token = token_of(job),
+                         .result = buffer_bytes(&job->result),
+                         .set_state = job->has_new_state,
+                         .state = buffer_bytes(&job->new_state),
+                         .emits = emits,
+                         .emit_count = emit_count };
+    int err = local_enter(e);
+    if (err >= 0 && emit_count && !emits)
+        err = error_set(MR_ENOMEM, "no memory for %zu emits", emit_count);
+    if (err >= 0)
+        err = core_done(e->core, &done);
+    if (err >= 0)
+        hand_carry_state(job);
+    err = end_turn(e, job, err, how);
+    mem_free(emits);
+    return err;
+}
+
+int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
+    struct local *e = engine_of(job);
+    struct token token = token_of(job);
+    int err = local_enter(e);
+    if (err >= 0)
+        err = core_fail(e->core, job->id, &token, reason, retry_ms);
+    return end_turn(e, job, err, how);
+}
+
+int local_release(mr_job *job, unsigned how) {
+    struct local *e = engine_of(job);
+    struct token token = token_of(job);
+    int err = local_enter(e);
+    if (err >= 0)
+        err = core_release(e->core, job->id, &token);
+    return end_turn(e, job, err, how);
+}
+
+void local_unpin(mr_job *job) {
+    struct local *e = engine_of(job);
+    pthread_mutex_lock(&e->lock);
+    hands_unpin(e, job);
+    pthread_mutex_unlock(&e->lock);
+}
+
+// ---- Beats ------------------------------------------------------------------------------------
+
+static int beat_one(struct local *e, struct mr_job *job, uint64_t now_ms) {
+    struct token token = token_of(job);
+    int err = core_beat(e->core, job->id, &token);
+    if (err >= 0)
+        job->lease_from_ms = now_ms;
+    return err;
+}
+
+int local_beat(mr_job *job) {
+    struct local *e = engine_of(job);
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    err = local_end_and_show(e, beat_one(e, job, monotonic_ms()));
+    if (is_lost(err))
+        hand_stop(job, err);
+    return err;
+}
+
+static int64_t sooner(int64_t a, int64_t b) {
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+int64_t local_beat_all(struct puller *base) {
+    struct local_puller *p = (struct local_puller *)base;
+    struct local *e = (struct local *)base->engine;
+    if (local_begin(e) < 0)
+        return -1;
+    int64_t next_ms = -1;
+    uint64_t now_ms = monotonic_ms();
+    for (struct list *l = p->jobs.next; l != &p->jobs; l = l->next) {
+        struct mr_job *job = list_entry(l, struct mr_job, of_puller);
+        uint64_t due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
+        if (due_ms <= now_ms && beat_one(e, job, now_ms) < 0)
+            continue; // its holder hears of it
+        due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
+        next_ms = sooner(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);
+    }
+    local_end(e);
+    return next_ms;
+}

@@ -1,0 +1,236 @@
+// Looking and acting: what is known of stages and jobs, and the few things a person decides.
+//
+// Looks work also when the log has stopped. What lies in the log is read without the lock; if the
+// cleaner has moved it meanwhile, the core is asked again where it is.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "core/record.h"
+#include "engine/local.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { READ_TRIES = 10 }; // each follows one move by the cleaner
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+static int home_find(struct local *e, mr_id id, enum home home, uint64_t *out_at) {
+    struct job_info info;
+    pthread_mutex_lock(&e->lock);
+    int err = core_look_job(e->core, id, &info);
+    pthread_mutex_unlock(&e->lock);
+    if (err < 0)
+        return err;
+    switch (home) {
+    case HOME_BODY:
+        *out_at = info.at;
+        break;
+    case HOME_REASONS:
+        *out_at = info.reasons_at;
+        break;
+    case HOME_STATE:
+        *out_at = info.state_at;
+        break;
+    }
+    return 0;
+}
+
+int local_read(struct local *e, mr_id id, enum home home, uint64_t at, struct buffer *out) {
+    int err = MR_EGONE;
+    for (int tries = 0; err == MR_EGONE && tries < READ_TRIES; tries++) {
+        buffer_clear(out);
+        err = shard_read(e->shard, at, out);
+        if (err == MR_EGONE && home_find(e, id, home, &at) < 0)
+            return err;
+    }
+    if (err >= 0)
+        err = buffer_reserve(out, 1);
+    if (err < 0)
+        return err;
+    out->data[out->size] = 0;
+    return 0;
+}
+
+mr_bytes reason_last(mr_bytes reasons) {
+    struct reason reason = { .text = mr_str("no reason was kept") };
+    for (size_t at = 0; reasons_next(reasons, &at, &reason);)
+        continue;
+    return reason.text;
+}
+
+// ---- Waiting for an empty stage ---------------------------------------------------------------
+
+struct empty_waiter {
+    struct waiter waiter;
+    struct list of_empties;
+    mr_bytes stage;
+};
+
+static bool stage_is_empty(struct local *e, mr_bytes stage) {
+    struct stage_info info;
+    if (core_look_stage(e->core, stage, &info) < 0)
+        return true;
+    return info.waiting == 0 && info.delayed == 0 && info.running == 0;
+}
+
+void local_check_empties(struct local *e) {
+    for (struct list *l = e->empties.next, *next; l != &e->empties; l = next) {
+        next = l->next;
+        struct empty_waiter *w = list_entry(l, struct empty_waiter, of_empties);
+        if (!stage_is_empty(e, w->stage))
+            continue;
+        list_remove(l);
+        local_tell(e, &w->waiter);
+    }
+}
+
+int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
+    struct local *e = (struct local *)base;
+    struct empty_waiter w = { .stage = stage };
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    if (stage_is_empty(e, stage))
+        return local_end_and_show(e, 0);
+    list_append(&e->empties, &w.of_empties);
+    local_end_keep(e);
+    if (local_wait(e, &w.waiter, wait_ms ? local_until(wait_ms) : 0))
+        return local_show(e, w.waiter.at, 0);
+    list_remove(&w.of_empties);
+    local_end(e);
+    if (w.waiter.err != MR_EAGAIN)
+        return w.waiter.err;
+    return error_set(MR_EAGAIN, "stage '%.*s' was not empty within %" PRId64 " ms",
+                     (int)stage.size, (const char *)stage.data, wait_ms);
+}
+
+// ---- Looking ----------------------------------------------------------------------------------
+
+int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+    static _Thread_local char held_by[sizeof(((struct stage_info *)0)->held_by)];
+    struct local *e = (struct local *)base;
+    struct stage_info info;
+    local_enter(e);
+    int err = core_look_stage(e->core, stage, &info);
+    uint64_t at = local_end(e);
+    if (err < 0)
+        return err;
+    shard_wait(e->shard, at); // looks go on when the log has stopped
+    memcpy(held_by, info.held_by, sizeof held_by);
+    *out = (mr_stage_info){ .waiting = info.waiting,
+                            .running = info.running,
+                            .parked = info.parked,
+                            .delayed = info.delayed,
+                            .dead = info.dead,
+                            .done = info.done,
+                            .failed = info.failed,
+                            .oldest_ms = info.oldest_ms,
+                            .held_by = held_by,
+                            .vain_ms = info.vain_ms };
+    return 0;
+}
+
+struct dead_ids {
+    struct buffer ids;
+    int err;
+};
+
+static int dead_note(void *arg, const struct job_info *info) {
+    struct dead_ids *dead = arg;
+    dead->err = buffer_append(&dead->ids, &info->id, sizeof info->id);
+    return dead->err < 0;
+}
+
+struct dead_job {
+    struct buffer key, reasons;
+    uint64_t reasons_at;
+};
+
+// MR_EGONE: it is not dead any more.
+static int dead_look(struct local *e, mr_id id, struct dead_job *out) {
+    struct job_info info;
+    pthread_mutex_lock(&e->lock);
+    int err = core_look_job(e->core, id, &info);
+    if (err >= 0 && info.status != JOB_DEAD)
+        err = MR_EGONE;
+    if (err >= 0) {
+        buffer_clear(&out->key);
+        err = buffer_append(&out->key, info.key.data, info.key.size);
+        out->reasons_at = info.reasons_at;
+    }
+    pthread_mutex_unlock(&e->lock);
+    buffer_clear(&out->reasons);
+    if (err >= 0 && out->reasons_at)
+        err = local_read(e, id, HOME_REASONS, out->reasons_at, &out->reasons);
+    return err;
+}
+
+static int dead_walk(struct local *e, const struct buffer *ids,
+                     int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+    struct dead_job job = { 0 };
+    int err = 0;
+    for (size_t at = 0; err >= 0 && at < ids->size; at += sizeof(mr_id)) {
+        mr_id id;
+        memcpy(&id, ids->data + at, sizeof id);
+        err = dead_look(e, id, &job);
+        if (err == MR_EGONE) {
+            err = 0;
+            continue;
+        }
+        mr_bytes last = reason_last(buffer_bytes(&job.reasons));
+        char reason[HAND_REASON + 1];
+        snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
+        if (err >= 0 && each(id, buffer_bytes(&job.key), reason, arg) != 0)
+            break;
+    }
+    buffer_finish(&job.key);
+    buffer_finish(&job.reasons);
+    return err;
+}
+
+int local_dead(struct engine *base, mr_bytes stage,
+               int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+    struct local *e = (struct local *)base;
+    struct dead_ids dead = { 0 };
+    local_enter(e);
+    int err = core_each_dead(e->core, stage, dead_note, &dead);
+    shard_wait(e->shard, local_end(e));
+    if (err >= 0)
+        err = dead.err;
+    if (err >= 0)
+        err = dead_walk(e, &dead.ids, each, arg);
+    buffer_finish(&dead.ids);
+    return err;
+}
+
+// ---- Acting -----------------------------------------------------------------------------------
+
+int local_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_set(e->core, stage, policy, value));
+}
+
+int local_pause(struct engine *base, mr_bytes stage) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_pause(e->core, stage));
+}
+
+int local_resume(struct engine *base, mr_bytes stage) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_resume(e->core, stage));
+}
+
+int local_retry(struct engine *base, mr_id id) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_retry(e->core, id));
+}
+
+int local_drop(struct engine *base, mr_id id) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_drop(e->core, id));
+}

@@ -1,0 +1,319 @@
+// Handing in: pushes, which may wait for room, and whoever waits for the end of a job.
+//
+// A job that has ended is told with where its result lies; the thread that was told reads it, without
+// the lock, and makes the sentence.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "engine/local.h"
+
+#include <inttypes.h>
+
+enum { MANY_A_TURN = 256 }; // pushes, before others are let in
+
+// ---- Pushing ----------------------------------------------------------------------------------
+
+static struct push push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+    return (struct push){ .stage = stage,
+                          .key = o->key,
+                          .once = o->once,
+                          .body = body,
+                          .delay_ms = o->delay_ms,
+                          .deadline_ms = o->deadline_ms,
+                          .attempts = o->attempts };
+}
+
+void event_room(void *owner, struct pusher *pusher) {
+    local_tell(owner, &list_entry(pusher, struct local_pusher, pusher)->waiter);
+}
+
+// In a turn. A call is known from here on, before anything can be told about it.
+static int push_now(struct local *e, const struct push *push, struct pushed *out) {
+    int err = core_push(e->core, push, out);
+    if (err < 0 || !push->caller)
+        return err;
+    struct local_call *c = list_entry(push->caller, struct local_call, caller);
+    c->outcome.id = out->id;
+    if (out->ended)
+        c->outcome = out->outcome;
+    if (c->on_end)
+        list_append(out->ended ? &e->calls : &e->started, &c->of_calls);
+    return 0;
+}
+
+// Gives up the turn until there is room, and has a new one then; only after 0.
+static int wait_for_room(struct local *e, const struct push *push, struct local_pusher *p,
+                         int64_t room_ms, uint64_t until) {
+    p->waiter = (struct waiter){ 0 };
+    local_end_keep(e);
+    if (local_wait(e, &p->waiter, until))
+        return local_enter(e);
+    if (p->waiter.err != MR_EAGAIN)
+        return p->waiter.err;
+    return error_set(MR_EFULL, "stage '%.*s' had no room for %" PRId64 " ms",
+                     (int)push->stage.size, (const char *)push->stage.data, room_ms);
+}
+
+// A push that waits for room, in as many turns as it takes.
+static int push_waiting(struct local *e, struct push *push, int64_t room_ms, struct pushed *out,
+                        uint64_t *out_at) {
+    uint64_t until = local_until(room_ms);
+    struct local_pusher p = { .pusher.conn = &e->conn };
+    push->pusher = &p.pusher;
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    do {
+        err = push_now(e, push, out);
+        if (err != MR_EAGAIN)
+            break;
+        err = wait_for_room(e, push, &p, room_ms, until);
+    } while (err >= 0);
+    core_push_leave(e->core, &p.pusher);
+    *out_at = local_end(e);
+    return err;
+}
+
+static int push_turn(struct local *e, struct push *push, int64_t room_ms, struct pushed *out,
+                     uint64_t *out_at) {
+    if (room_ms != 0)
+        return push_waiting(e, push, room_ms, out, out_at);
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    err = push_now(e, push, out);
+    *out_at = local_end(e);
+    return err;
+}
+
+int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
+               mr_id *out_id) {
+    struct local *e = (struct local *)base;
+    struct push push = push_of(stage, body, o);
+    struct pushed pushed;
+    uint64_t at = 0;
+    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    if (err >= 0)
+        err = local_show(e, at, 0);
+    if (err < 0)
+        return err;
+    if (out_id)
+        *out_id = pushed.id;
+    return 0;
+}
+
+// As many as one turn and the room take. Returns how many; `out_err` says why not all.
+static size_t push_some(struct local *e, struct push *push, const mr_item *items, size_t count,
+                        mr_id *out_ids, int *out_err) {
+    size_t n = 0;
+    int err = 0;
+    for (; n < count && n < MANY_A_TURN; n++) {
+        struct pushed pushed;
+        push->key = items[n].key;
+        push->once = items[n].once;
+        push->body = items[n].body;
+        err = core_push(e->core, push, &pushed);
+        if (err < 0)
+            break;
+        if (out_ids)
+            out_ids[n] = pushed.id;
+    }
+    *out_err = err;
+    return n;
+}
+
+int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, size_t count,
+                    const mr_push_options *o, mr_id *out_ids, size_t *out_count) {
+    struct local *e = (struct local *)base;
+    struct push push = push_of(stage, (mr_bytes){ 0 }, o);
+    struct pushed pushed;
+    uint64_t at = 0;
+    size_t n = 0;
+    int err = 0;
+    while (n < count && err >= 0) {
+        err = local_begin(e);
+        if (err < 0)
+            break;
+        push.pusher = NULL;
+        n += push_some(e, &push, items + n, count - n, out_ids ? out_ids + n : NULL, &err);
+        at = local_end(e);
+        if (err != MR_EFULL || o->room_ms == 0)
+            continue;
+        err = push_waiting(e, &push, o->room_ms, &pushed, &at);
+        if (err >= 0 && out_ids)
+            out_ids[n] = pushed.id;
+        n += err >= 0;
+    }
+    if (n == 0 && err < 0)
+        return err;
+    err = local_show(e, at, 0);
+    if (err < 0)
+        return err;
+    *out_count = n;
+    return 0;
+}
+
+// ---- The end of a job -------------------------------------------------------------------------
+
+void event_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
+    struct local *e = owner;
+    struct local_call *call = list_entry(caller, struct local_call, caller);
+    call->outcome = *outcome;
+    if (call->waiter) {
+        local_tell(e, call->waiter);
+        return;
+    }
+    list_remove(&call->of_calls);
+    list_append(&e->calls, &call->of_calls);
+}
+
+static int say_dead(struct local *e, const struct outcome *o) {
+    struct buffer reasons = { 0 };
+    int err = o->at ? local_read(e, o->id, HOME_REASONS, o->at, &reasons) : 0;
+    mr_bytes last = err < 0 ? mr_str(error_text()) : reason_last(buffer_bytes(&reasons));
+    char text[HAND_REASON + 1];
+    size_t size = last.size < sizeof text ? last.size : sizeof text - 1;
+    memcpy(text, size ? last.data : "", size);
+    text[size] = 0;
+    buffer_finish(&reasons);
+    return error_set(MR_EDEAD, "job %" PRIu64 " is dead: %s", o->id, text);
+}
+
+static int say_expired(const struct local_call *c) {
+    if (!c->stage.size)
+        return error_set(MR_EEXPIRED, "job %" PRIu64 " did not end before its deadline",
+                         c->outcome.id);
+    return error_set(MR_EEXPIRED,
+                     "job %" PRIu64 " of stage '%.*s' did not end within its %" PRId64 " ms",
+                     c->outcome.id, (int)c->stage.size, (const char *)c->stage.data,
+                     c->deadline_ms);
+}
+
+// Reads the result, or makes the sentence.
+static int read_outcome(struct local *e, const struct local_call *c, struct buffer *out) {
+    const struct outcome *o = &c->outcome;
+    switch (o->status) {
+    case JOB_DONE:
+        return o->at ? local_read(e, o->id, HOME_BODY, o->at, out) : 0;
+    case JOB_DEAD:
+        return say_dead(e, o);
+    case JOB_EXPIRED:
+        return say_expired(c);
+    case JOB_CANCELLED:
+        return error_set(MR_ECANCELLED, "job %" PRIu64 " was cancelled", o->id);
+    case JOB_DELAYED:
+    case JOB_WAITING:
+    case JOB_RUNNING:
+        break;
+    }
+    return error_set(MR_EGONE, "job %" PRIu64 " is not known any more", o->id);
+}
+
+// Waits for the end with the lock held, and gives that up.
+static int wait_for_end(struct local *e, struct local_call *c, uint64_t until,
+                        struct buffer *out) {
+    if (local_wait(e, c->waiter, until)) {
+        int err = local_show(e, c->waiter->at, 0);
+        return err < 0 ? err : read_outcome(e, c, out);
+    }
+    core_await_leave(e->core, &c->caller);
+    return local_end_and_show(e, c->waiter->err);
+}
+
+int local_call(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
+               struct buffer *out_result) {
+    struct local *e = (struct local *)base;
+    struct waiter waiter = { 0 };
+    struct local_call call = { .caller.conn = &e->conn,
+                               .waiter = &waiter,
+                               .stage = stage,
+                               .deadline_ms = o->deadline_ms };
+    struct push push = push_of(stage, body, o);
+    struct pushed pushed;
+    uint64_t at = 0;
+    push.caller = &call.caller;
+    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    if (err < 0)
+        return err;
+    if (pushed.ended) {
+        err = local_show(e, at, 0);
+        return err < 0 ? err : read_outcome(e, &call, out_result);
+    }
+    pthread_mutex_lock(&e->lock);
+    return wait_for_end(e, &call, UINT64_MAX, out_result);
+}
+
+int local_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *out_result) {
+    struct local *e = (struct local *)base;
+    struct waiter waiter = { 0 };
+    struct local_call call = { .caller.conn = &e->conn, .waiter = &waiter };
+    uint64_t until = wait_ms ? local_until(wait_ms) : 0;
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    err = core_await(e->core, id, &call.caller, &call.outcome);
+    if (err == MR_EAGAIN) {
+        local_end_keep(e);
+        err = wait_for_end(e, &call, until, out_result);
+        if (err == MR_EAGAIN)
+            error_set(err, "job %" PRIu64 " has not ended in %" PRId64 " ms", id, wait_ms);
+        return err;
+    }
+    err = local_end_and_show(e, err);
+    return err < 0 ? err : read_outcome(e, &call, out_result);
+}
+
+// ---- Started calls ----------------------------------------------------------------------------
+
+// The stage's name lies behind the struct.
+static struct local_call *call_create(struct local *e, mr_bytes stage, const mr_push_options *o,
+                                      mr_on_end *on_end, void *arg) {
+    struct local_call *c = mem_alloc(sizeof *c + stage.size);
+    if (!c) {
+        error_set(MR_ENOMEM, "no memory for a call");
+        return NULL;
+    }
+    memcpy(c + 1, stage.data, stage.size);
+    c->caller.conn = &e->conn;
+    c->stage = (mr_bytes){ c + 1, stage.size };
+    c->deadline_ms = o->deadline_ms;
+    c->on_end = on_end;
+    c->arg = arg;
+    return c;
+}
+
+void local_tell_call(struct local *e, struct local_call *c, int err) {
+    struct buffer result = { 0 };
+    if (err >= 0)
+        err = read_outcome(e, c, &result);
+    c->on_end(c->outcome.id, err, err < 0 ? mr_str(error_text()) : buffer_bytes(&result), c->arg);
+    buffer_finish(&result);
+    mem_free(c);
+}
+
+int local_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
+                     mr_on_end *on_end, void *arg, mr_id *out_id) {
+    struct local *e = (struct local *)base;
+    struct local_call *c = call_create(e, stage, o, on_end, arg);
+    if (!c)
+        return MR_ENOMEM;
+    struct push push = push_of(stage, body, o);
+    struct pushed pushed;
+    uint64_t at = 0;
+    push.caller = &c->caller;
+    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    if (err < 0) {
+        mem_free(c);
+        return err;
+    }
+    local_show(e, at, 0); // if that fails, on_end says so
+    if (out_id)
+        *out_id = pushed.id;
+    return 0;
+}
+
+int local_cancel(struct engine *base, mr_id id) {
+    struct local *e = (struct local *)base;
+    bool changed;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_cancel(e->core, id, &changed));
+}

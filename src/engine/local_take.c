@@ -1,0 +1,309 @@
+// Pullers: taking jobs, waiting for them, and hearing that they are not wanted any more.
+//
+// Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller stays asked for one
+// take and its loop is rung when that has been granted.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "engine/local.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+// ---- Grants -----------------------------------------------------------------------------------
+
+static struct local_taker *taker_of(struct taker *taker) {
+    return list_entry(taker, struct local_taker, taker);
+}
+
+bool event_claim(void *owner, struct taker *taker) {
+    (void)owner;
+    const struct local_taker *t = taker_of(taker);
+    return !t->waiter.err && !t->puller->interrupted;
+}
+
+void event_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
+    struct local *e = owner;
+    struct local_taker *t = taker_of(taker);
+    struct local_puller *p = t->puller;
+    t->taken = hands_fill(e, p, &t->spare, grants, count);
+    if (!p->options.ring) {
+        local_tell(e, &t->waiter);
+        return;
+    }
+    p->asking = false;
+    if (list_empty(&p->of_ringing))
+        list_append(&e->ringing, &p->of_ringing);
+}
+
+// Room for the answer and for the jobs, before anything is leased.
+static int taker_prepare(struct local *e, struct local_taker *t, uint32_t count) {
+    if (e->grant_room < count) {
+        struct grant *grants = mem_resize(e->grants, count * sizeof *grants);
+        if (!grants)
+            return error_set(MR_ENOMEM, "no memory to take %" PRIu32 " jobs", count);
+        e->grants = grants;
+        e->grant_room = count;
+    }
+    if (!t->spare)
+        t->spare = spares_get(e, count);
+    return t->spare ? 0 : MR_ENOMEM;
+}
+
+static void taker_finish(struct local *e, struct local_taker *t) {
+    spares_put(e, t->spare);
+    t->spare = NULL;
+}
+
+static int take_now(struct local *e, struct local_taker *t, const struct pull *pull, bool stay) {
+    int err = taker_prepare(e, t, pull->batch);
+    if (err < 0)
+        return err;
+    struct take take = { .stages = pull->stages,
+                         .stage_count = pull->stage_count,
+                         .count = pull->batch,
+                         .batch = pull->batch,
+                         .lease_ms = pull->lease_ms,
+                         .conn = &t->puller->conn,
+                         .taker = stay ? &t->taker : NULL };
+    size_t count = 0;
+    err = core_take(e->core, &take, e->grants, &count);
+    if (err >= 0)
+        t->taken = hands_fill(e, t->puller, &t->spare, e->grants, count);
+    return err;
+}
+
+// ---- Giving back ------------------------------------------------------------------------------
+
+// What was taken can not be handed out: the one that could not be read has failed, the others go
+// back as they were.
+static int give_back(struct mr_job *jobs, struct mr_job *bad, int err) {
+    char why[HAND_REASON + 1];
+    size_t size = strnlen(error_text(), HAND_REASON);
+    memcpy(why, error_text(), size);
+    why[size] = 0;
+    for (struct mr_job *job = jobs, *next; job; job = next) {
+        next = job->next;
+        atomic_store(&job->used_up, true);
+        if (job == bad && err != MR_ENOMEM)
+            local_fail(job, (mr_bytes){ why, size }, MR_BACKOFF, FINISH_UNPIN);
+        else
+            local_release(job, FINISH_UNPIN);
+    }
+    return error_set(err, "%s", why);
+}
+
+static int load_all(struct local *e, struct mr_job *jobs) {
+    for (struct mr_job *job = jobs; job; job = job->next) {
+        int err = hands_load(e, job);
+        if (err < 0)
+            return give_back(jobs, job, err);
+    }
+    return 0;
+}
+
+static int hand_out(struct local *e, uint64_t at, struct mr_job *jobs, mr_job **out) {
+    int err = local_show(e, at, 0);
+    err = err < 0 ? give_back(jobs, NULL, err) : load_all(e, jobs);
+    if (err >= 0)
+        *out = jobs;
+    return err;
+}
+
+// ---- Taking -----------------------------------------------------------------------------------
+
+static int say_nothing_came(const struct pull *pull) {
+    return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
+                     (int)pull->stages[0].size, (const char *)pull->stages[0].data,
+                     pull->wait_ms);
+}
+
+// In a turn that found nothing: waits, and gives the lock up.
+static int take_waiting(struct local *e, struct local_taker *t, const struct pull *pull,
+                        mr_job **out) {
+    struct local_puller *p = t->puller;
+    local_end_keep(e);
+    list_append(&p->waiters, &t->waiter.of_puller);
+    bool told = local_wait(e, &t->waiter, local_until(pull->wait_ms));
+    if (told)
+        pthread_mutex_lock(&e->lock);
+    else
+        core_take_leave(e->core, &t->taker);
+    list_remove(&t->waiter.of_puller);
+    taker_finish(e, t);
+    if (told) {
+        pthread_mutex_unlock(&e->lock);
+        return hand_out(e, t->waiter.at, t->taken, out);
+    }
+    local_end(e);
+    if (t->waiter.err == MR_EAGAIN)
+        return say_nothing_came(pull);
+    return t->waiter.err;
+}
+
+// The loop's take: hands out what has arrived and is durable, else makes sure that it is rung.
+static int take_in_loop(struct local *e, struct local_puller *p, const struct pull *pull,
+                        mr_job **out) {
+    struct local_taker *t = &p->loop_taker;
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    if (!t->taken && !p->asking && !p->interrupted) {
+        err = take_now(e, t, pull, true);
+        p->asking = err == MR_EAGAIN;
+        p->arrived_durable = false;
+    }
+    local_end_keep(e);
+    struct mr_job *jobs = t->taken;
+    if (jobs && !p->arrived_durable && !shard_is_durable(e->shard, e->position)) {
+        if (list_empty(&p->of_ringing))
+            list_append(&e->ringing, &p->of_ringing);
+        if (e->thread_sleeps_on)
+            local_wake_thread(e);
+        jobs = NULL;
+    }
+    if (jobs)
+        t->taken = NULL;
+    pthread_mutex_unlock(&e->lock);
+    if (!jobs)
+        return err < 0 && err != MR_EAGAIN ? err : say_nothing_came(pull);
+    err = load_all(e, jobs);
+    if (err >= 0)
+        *out = jobs;
+    return err;
+}
+
+int local_take(struct puller *base, const struct pull *pull, mr_job **out) {
+    struct local_puller *p = (struct local_puller *)base;
+    struct local *e = (struct local *)base->engine;
+    if (p->options.ring)
+        return take_in_loop(e, p, pull, out);
+    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    bool waits = pull->wait_ms != 0 && !p->interrupted;
+    err = p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, waits);
+    if (err == MR_EAGAIN && waits)
+        return take_waiting(e, &t, pull, out);
+    if (t.spare)
+        taker_finish(e, &t);
+    uint64_t at = local_end(e);
+    if (err == MR_EAGAIN)
+        return say_nothing_came(pull);
+    return err < 0 ? err : hand_out(e, at, t.taken, out);
+}
+
+// ---- Stopping what runs -----------------------------------------------------------------------
+
+void event_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token, int why) {
+    struct local *e = owner;
+    (void)conn;
+    struct mr_job *job = hands_find(e, id, token);
+    if (!job)
+        return;
+    job->stop_why = why;
+    if (list_empty(&job->of_notices))
+        list_append(&e->notices, &job->of_notices);
+}
+
+static void call_on_stop(struct local *e, struct local_puller *p, struct mr_job *job) {
+    job->pins++;
+    p->telling++;
+    pthread_mutex_unlock(&e->lock);
+    p->options.on_stop(job, p->options.arg);
+    pthread_mutex_lock(&e->lock);
+    hands_unpin(e, job);
+    if (--p->telling == 0)
+        pthread_cond_broadcast(&p->told);
+}
+
+void local_tell_stop(struct local *e, struct mr_job *job) {
+    struct local_puller *p = (struct local_puller *)job->puller;
+    list_remove(&job->of_notices);
+    bool runs = hand_stop(job, job->stop_why);
+    if (!runs || !p->options.on_stop)
+        return;
+    if (!p->options.ring) {
+        call_on_stop(e, p, job);
+        return;
+    }
+    list_append(&p->notices, &job->of_notices);
+    p->options.ring(p->options.arg);
+}
+
+void local_tell_loop(struct puller *base) {
+    struct local_puller *p = (struct local_puller *)base;
+    struct local *e = (struct local *)base->engine;
+    pthread_mutex_lock(&e->lock);
+    for (struct list *l; (l = list_first(&p->notices)) != NULL;) {
+        list_remove(l);
+        call_on_stop(e, p, list_entry(l, struct mr_job, of_notices));
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+// ---- Pullers ----------------------------------------------------------------------------------
+
+int local_puller_open(struct engine *base, const struct puller_options *options,
+                      struct puller **out) {
+    struct local *e = (struct local *)base;
+    struct local_puller *p = mem_alloc(sizeof *p);
+    if (!p)
+        return error_set(MR_ENOMEM, "no memory for a worker");
+    p->base.engine = base;
+    p->options = *options;
+    p->loop_taker = (struct local_taker){ .taker.conn = &p->conn, .puller = p };
+    list_init(&p->jobs);
+    list_init(&p->waiters);
+    list_init(&p->notices);
+    pthread_cond_init(&p->told, NULL);
+    pthread_mutex_lock(&e->lock);
+    core_join(e->core, &p->conn);
+    list_append(&e->pullers, &p->of_engine);
+    pthread_mutex_unlock(&e->lock);
+    *out = &p->base;
+    return 0;
+}
+
+static void stop_asking(struct local *e, struct local_puller *p) {
+    if (p->asking)
+        core_take_leave(e->core, &p->loop_taker.taker);
+    p->asking = false;
+    taker_finish(e, &p->loop_taker);
+}
+
+void local_puller_interrupt(struct puller *base) {
+    struct local_puller *p = (struct local_puller *)base;
+    struct local *e = (struct local *)base->engine;
+    local_enter(e);
+    p->interrupted = true;
+    for (struct list *l = p->waiters.next; l != &p->waiters; l = l->next)
+        local_break_off(list_entry(l, struct waiter, of_puller), MR_EAGAIN);
+    stop_asking(e, p);
+    struct mr_job *arrived = p->loop_taker.taken;
+    p->loop_taker.taken = NULL;
+    local_end(e);
+    for (struct mr_job *next; arrived; arrived = next) {
+        next = arrived->next;
+        atomic_store(&arrived->used_up, true);
+        local_release(arrived, FINISH_UNPIN);
+    }
+}
+
+void local_puller_close(struct puller *base) {
+    if (!base)
+        return;
+    struct local_puller *p = (struct local_puller *)base;
+    struct local *e = (struct local *)base->engine;
+    local_puller_interrupt(base);
+    local_enter(e);
+    while (p->telling > 0)
+        pthread_cond_wait(&p->told, &e->lock);
+    assert(list_empty(&p->jobs) && list_empty(&p->waiters));
+    core_leave(e->core, &p->conn);
+    list_remove(&p->of_engine);
+    list_remove(&p->of_ringing);
+    local_end_and_show(e, 0);
+    pthread_cond_destroy(&p->told);
+    mem_free(p);
+}

@@ -1,0 +1,32 @@
+// Disk: the few things that the file log asks of a file system, so that tests can put a disk
+// underneath that tears, loses, reorders and fails. Results are 0 (or a count) or -errno.
+#ifndef LOG_DISK_H
+#define LOG_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct disk {
+    int (*open)(const struct disk *, const char *path, int flags, int mode); // a descriptor
+    int (*close)(const struct disk *, int fd);
+    ssize_t (*pread)(const struct disk *, int fd, void *, size_t, uint64_t at);
+    ssize_t (*pwrite)(const struct disk *, int fd, const void *, size_t, uint64_t at);
+    int (*allocate)(const struct disk *, int fd, uint64_t from, uint64_t size); // real blocks, zeros
+    int (*truncate)(const struct disk *, int fd, uint64_t size);
+    int (*sync)(const struct disk *, int fd); // fdatasync
+    int64_t (*size)(const struct disk *, int fd);
+    int (*rename)(const struct disk *, const char *from, const char *to);
+    int (*unlink)(const struct disk *, const char *path);
+    int (*make_dir)(const struct disk *, const char *path);
+    int (*sync_dir)(const struct disk *, const char *path);
+    // Calls `each` with every name in the directory, in sorted order.
+    int (*list)(const struct disk *, const char *path, int (*each)(void *arg, const char *name),
+                void *arg);
+    int (*lock)(const struct disk *, int fd); // -EWOULDBLOCK: another process has it
+};
+
+extern const struct disk disk_os;
+
+#endif

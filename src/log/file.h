@@ -1,0 +1,209 @@
+// File log: segments in a directory, one owner who appends, one writer who makes it durable.
+//
+//     owner ──► batches [being written][gathering] ──► writer ──► segment files
+//                    │                                   │
+//     readers ◄──────┴── not yet written                 ├─ spares: clean, commit, ahead
+//             ◄───────── pread, segment held             └─ store file (where the log begins)
+//
+//     head ≤ synced ≤ written ≤ tail
+//
+// While one batch is being written and synced the next gathers. A batch never spans segments. When a
+// group does not fit into the last segment, the owner seals that in its batch and goes on in the
+// next, which the writer puts in place before it writes the seal.
+//
+// Room. New segments are made of spares, which are allocated ahead of need: real blocks, so that
+// no write meets a full disk. They are a stack; each kind of entry must leave a part of it:
+//
+//     top ──► ahead   whole segment, made when the current one is nearly used up
+//             commit  a quarter; pushes leave this and the next
+//             clean   a half; commits leave this, the cleaner may take it
+//
+// While the stack cannot be filled up again, entries that would take more than their share get
+// MR_EFULL; the writer tries again after a trim and once a second.
+//
+// The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c
+// (the writer's), file_spare.c (spares and new segments), file_read.c, file_open.c, file_recover.c.
+#ifndef LOG_FILE_H
+#define LOG_FILE_H
+
+#include "log/disk.h"
+#include "log/index.h"
+#include "log/log.h"
+#include "log/ring.h"
+#include "log/segment.h"
+#include "log/store.h"
+
+#include <pthread.h>
+
+enum spare_level { SPARE_CLEAN, SPARE_COMMIT, SPARE_AHEAD, SPARE_LEVELS };
+
+enum {
+    GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
+    BATCH_CAPACITY = 256 << 10, // what a batch begins with
+    OPEN_SEGMENTS = 64,         // descriptors kept for reading, about
+    FULL_RETRY_MS = 1000,
+};
+
+// Bytes of one segment on their way to the disk.
+struct batch {
+    struct batch *next;
+    uint64_t at; // position of the first byte
+    uint8_t *data;
+    size_t size, capacity;
+    bool closed; // taken by the writer, or sealed
+    bool seal;   // ends with the segment's seal
+};
+
+struct file_log {
+    struct log base;
+    struct log_options options;
+    const struct disk *disk;
+    char *dir;
+    int lock_fd, store_fd;
+    uint32_t shift; // segment number = position >> shift
+    bool threaded;  // the writer thread runs, from opening to closing
+    pthread_t writer;
+
+    pthread_mutex_t lock; // guards everything below; dropped around I/O
+    pthread_cond_t work;  // for the writer
+    pthread_cond_t done;  // for those who wait for the writer
+    struct ring segments;
+    uint32_t open_segments;
+    uint64_t head, tail;        // where to begin and to go on
+    uint64_t opened_at;         // the tail when it was opened
+    uint64_t written, synced;   // handed to the system; on the disk
+    uint64_t durable;           // what the sync policy promises of it
+    uint64_t flush_to, sync_to; // asked to be written; to be synced whatever the policy
+    uint64_t trim_to;           // number of the segment that is to be the first
+    uint64_t sync_at_ms;        // when an interval ends; 0: nothing waits for it
+    struct batch *first, *last; // oldest first; the last gathers unless closed
+    struct batch *idle;         // one for reuse
+    uint64_t pending;           // bytes in batches
+    int spare_fd[SPARE_LEVELS];
+    uint32_t spare_count;       // the stack's height
+    bool ahead_wanted;          // fill the stack to the top
+    bool spares_failed;         // the last try to fill it
+    uint64_t spares_retry_ms;   // when to try again
+    char spares_reason[128];    // why it failed
+    uint64_t bytes;
+    bool full, closing;
+    char stopped[sizeof(((struct log_state *)0)->stopped)];
+
+    struct store store;         // writer only, like the index of the last segment
+    struct index_builder index;
+};
+
+static inline uint64_t segment_of(const struct file_log *l, uint64_t at) {
+    return at >> l->shift;
+}
+
+static inline uint64_t segment_base(const struct file_log *l, uint64_t number) {
+    return number << l->shift;
+}
+
+static inline uint64_t offset_of(const struct file_log *l, uint64_t at) {
+    return at & ((UINT64_C(1) << l->shift) - 1);
+}
+
+static inline struct segment *segment_last(const struct file_log *l) {
+    return ring_at(&l->segments, l->segments.next - 1);
+}
+
+// "FILE: offset N: what; repair with …" MR_ECORRUPT.
+int log_damaged(const struct file_log *, uint64_t number, uint64_t offset, const char *what);
+
+// --- file_writer.c; the lock is held ---
+
+// Does one piece of the writer's work. False: there is none.
+bool writer_turn(struct file_log *);
+
+// Waits until the writer has done something; does it itself if there is no thread.
+void writer_await(struct file_log *);
+
+// Tells the writer that there is work.
+void writer_wake(struct file_log *);
+
+// Tells everybody who waits, and through on_durable the owner; drops the lock for that.
+void writer_tell(struct file_log *);
+
+// Stops the log for good; the reason is this thread's last error.
+void writer_stop(struct file_log *);
+
+// Moves `durable` on. While a sync was asked for whatever the policy, nothing counts before it.
+void durable_advance(struct file_log *);
+
+// The writer's thread.
+void *writer_main(void *log);
+
+uint64_t clock_ms(void);
+
+// --- file_spare.c ---
+
+uint64_t spare_size(const struct file_log *, uint32_t level);
+
+// Finds spares that an earlier owner left. Only while opening.
+int spares_adopt(struct file_log *);
+
+// Allocates the next missing spare. The lock is held, and dropped meanwhile.
+void spares_fill(struct file_log *);
+
+// True if the stack should be higher and filling it has not just failed.
+bool spares_due(const struct file_log *);
+
+// Takes the top spare for segment `s`; the lock is held.
+void spare_take(struct file_log *, struct segment *s);
+
+// Writes the header into the spare and gives it the segment's name, durably. Writer only.
+int segment_place(struct file_log *, struct segment *);
+
+// --- log_file.c; the lock is held ---
+
+// Opens the segment's file if it is not and holds it, so that neither trimming nor anything else
+// closes it. MR_EIO.
+int segment_hold(struct file_log *, struct segment *);
+void segment_release(struct file_log *, struct segment *);
+
+// Closes and frees; takes NULL.
+void segment_destroy(struct file_log *, struct segment *);
+
+// Frees a log that has no writer's thread any more; takes half-opened ones. Not under the lock.
+void file_log_destroy(struct file_log *);
+
+extern const struct log_impl file_log_impl;
+
+// --- file_read.c: parts of log_impl ---
+
+int file_replay(struct log *, log_each *, void *arg);
+int file_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+int file_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
+              uint64_t *out_next);
+
+// A walk over the segment's frames from offset `from` on; `path` is a buffer of LOG_PATH bytes that
+// lives as long. The segment is held meanwhile.
+struct walk segment_walk(const struct file_log *, const struct segment *, char *path,
+                         uint64_t from);
+
+// --- file_open.c ---
+
+// A log with nothing open yet, for file_log_destroy. NULL: no memory.
+struct file_log *file_log_make(const char *dir, const struct log_options *);
+void file_log_set_size(struct file_log *, uint64_t segment_size);
+
+// --- file_recover.c ---
+
+// What stands in a segment that may have been torn.
+struct recovered {
+    uint64_t end;     // offset behind the last whole group
+    uint64_t synced;  // offset below which all was known to be synced
+    uint64_t content; // offset behind the last byte that is not zero, if not sealed
+    bool sealed;
+};
+
+// Looks at a segment and decides what of it counts; changes nothing. MR_ECORRUPT if what does not
+// count had been synced.
+int segment_examine(struct file_log *, struct segment *, struct recovered *out);
+
+// Finds the end of the log, cuts what is torn behind it (unless read-only) and sets the positions.
+int file_recover(struct file_log *);
+
+#endif

@@ -1,0 +1,353 @@
+// Reading the file log: one entry, a stretch with bodies, or all heads.
+//
+// What is not yet written is copied out of the batches under the lock; everything else is read
+// from files without it. Sums are tested on everything that comes from a file.
+#include "log/file.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+
+enum { READ_GUESS = 2048 }; // what is read of an entry before its size is known
+
+struct walk segment_walk(const struct file_log *l, const struct segment *s, char *path,
+                         uint64_t from) {
+    segment_path(path, l->dir, s->number, "seg");
+    return (struct walk){ .disk = l->disk,
+                          .path = path,
+                          .fd = s->fd,
+                          .base = segment_base(l, s->number),
+                          .at = from,
+                          .limit = s->capacity };
+}
+
+static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *out_head,
+                      struct buffer *out_body) {
+    int err = out_head ? buffer_reserve(out_head, f->head_size) : 0;
+    if (err == 0 && out_body)
+        err = buffer_reserve(out_body, f->body_size);
+    if (err < 0)
+        return err;
+    if (out_head)
+        buffer_append(out_head, raw + ENTRY_FRAME, f->head_size);
+    if (out_body)
+        buffer_append(out_body, raw + ENTRY_FRAME + f->head_size, f->body_size);
+    return 0;
+}
+
+// --- entries still in memory; the lock is held ---
+
+static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
+    for (const struct batch *b = l->first; b; b = b->next)
+        if (at >= b->at && at < b->at + b->size)
+            return b->data + (at - b->at);
+    return NULL;
+}
+
+static int batch_read(const struct file_log *l, uint64_t at, struct buffer *out_head,
+                      struct buffer *out_body) {
+    const uint8_t *raw = batch_find(l, at);
+    struct frame f;
+    if (!raw || !frame_get(raw, &f) || !frame_is_entry(&f))
+        return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
+    return entry_copy(&f, raw, out_head, out_body);
+}
+
+// --- one entry of a file; the segment is held ---
+
+static int entry_check(const struct file_log *l, const struct segment *s, uint64_t at,
+                       const struct frame *f, const uint8_t *raw) {
+    if (!frame_head_fits(f, raw, at))
+        return log_damaged(l, s->number, offset_of(l, at), "the head of an entry is wrong");
+    if (!frame_is_entry(f))
+        return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
+    if (!frame_body_fits(f, raw))
+        return log_damaged(l, s->number, offset_of(l, at), "the body of an entry is wrong");
+    return 0;
+}
+
+static int entry_read_large(const struct file_log *l, const struct segment *s, uint64_t at,
+                            const struct frame *f, struct buffer *out_head,
+                            struct buffer *out_body) {
+    size_t size = (size_t)frame_size(f);
+    uint8_t *raw = mem_resize(NULL, size);
+    if (!raw)
+        return error_set(MR_ENOMEM, "no memory for an entry of %zu bytes", size);
+    int64_t n = disk_read_all(l->disk, s->fd, raw, size, offset_of(l, at));
+    int err = n < 0 ? disk_failed(l->dir, "read", (int)n) : entry_check(l, s, at, f, raw);
+    if (err == 0)
+        err = entry_copy(f, raw, out_head, out_body);
+    mem_free(raw);
+    return err;
+}
+
+static int entry_read(const struct file_log *l, const struct segment *s, uint64_t at,
+                      struct buffer *out_head, struct buffer *out_body) {
+    uint8_t raw[READ_GUESS];
+    uint64_t left = s->capacity - offset_of(l, at);
+    struct frame f;
+    int64_t n = disk_read_all(l->disk, s->fd, raw, sizeof raw < left ? sizeof raw : left,
+                              offset_of(l, at));
+    if (n < 0)
+        return disk_failed(l->dir, "read", (int)n);
+    if (n < ENTRY_FRAME || !frame_get(raw, &f) || frame_size(&f) > left)
+        return log_damaged(l, s->number, offset_of(l, at), "there is no entry");
+    if (frame_size(&f) > (uint64_t)n)
+        return entry_read_large(l, s, at, &f, out_head, out_body);
+    int err = entry_check(l, s, at, &f, raw);
+    return err < 0 ? err : entry_copy(&f, raw, out_head, out_body);
+}
+
+// Takes the lock and looks where the entry is: NULL with a result, or the segment, held.
+static struct segment *entry_locate(struct file_log *l, uint64_t at, int *out_err) {
+    struct segment *s = ring_at(&l->segments, segment_of(l, at));
+    *out_err = 0;
+    if (at >= l->tail)
+        *out_err = error_set(MR_EINVAL, "nothing was appended at %" PRIu64, at);
+    else if (at < l->head || !s)
+        *out_err = error_set(MR_EGONE, "the entry at %" PRIu64 " was trimmed", at);
+    else if (offset_of(l, at) < SEGMENT_START || offset_of(l, at) >= s->capacity)
+        *out_err = error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
+    else
+        *out_err = segment_hold(l, s);
+    return *out_err < 0 ? NULL : s;
+}
+
+int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buffer *out_body) {
+    struct file_log *l = (struct file_log *)base;
+    pthread_mutex_lock(&l->lock);
+    int err;
+    struct segment *s = entry_locate(l, at, &err);
+    if (s && at >= l->written) {
+        err = batch_read(l, at, out_head, out_body);
+    } else if (s) {
+        pthread_mutex_unlock(&l->lock);
+        err = entry_read(l, s, at, out_head, out_body);
+        pthread_mutex_lock(&l->lock);
+    }
+    if (s)
+        segment_release(l, s);
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+// --- scanning ---
+
+struct scan {
+    struct file_log *log;
+    uint64_t at, end; // positions: the next frame, and the tail when the scan began
+    uint64_t left;    // bytes wanted
+    log_each *each;
+    void *arg;
+};
+
+// Moves over a frame, showing it if it is an entry.
+static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw) {
+    if (f->flags & FRAME_SEAL) {
+        c->at = segment_base(c->log, segment_of(c->log, c->at) + 1) + SEGMENT_START;
+        return 0;
+    }
+    uint64_t size = frame_size(f);
+    if (frame_is_entry(f)) {
+        const uint8_t *head = raw + ENTRY_FRAME;
+        struct log_seen seen = { .at = c->at,
+                                 .head = { head, f->head_size },
+                                 .body = { head + f->head_size, f->body_size },
+                                 .body_size = f->body_size };
+        int err = c->each(c->arg, &seen);
+        if (err < 0)
+            return err;
+    }
+    c->at += size;
+    c->left -= size < c->left ? size : c->left;
+    return 0;
+}
+
+// Shows the entries of one segment below the position `upto`. The segment is held.
+static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) {
+    char path[LOG_PATH];
+    struct walk w = segment_walk(c->log, s, path, offset_of(c->log, c->at));
+    w.bodies = true;
+    w.step = c->left < WALK_STEP ? (size_t)c->left : WALK_STEP;
+    int err = 0;
+    while (err == 0 && c->left > 0 && c->at < upto && segment_of(c->log, c->at) == s->number) {
+        struct walk_frame f;
+        err = walk_next(&w, &f);
+        if (err == 0)
+            err = log_damaged(c->log, s->number, w.at, "an entry is wrong");
+        else if (err > 0)
+            err = scan_step(c, &f.frame, f.raw);
+    }
+    walk_finish(&w);
+    return err;
+}
+
+// Shows one entry that is not written yet, from a copy, because `each` may append. Takes the lock
+// held, drops it.
+static int scan_batch(struct scan *c, struct buffer *copy) {
+    const uint8_t *raw = batch_find(c->log, c->at);
+    struct frame f = { 0 };
+    int err = raw && frame_get(raw, &f)
+                  ? 0
+                  : error_set(MR_EINVAL, "no entry begins at %" PRIu64, c->at);
+    buffer_clear(copy);
+    if (err == 0)
+        err = buffer_append(copy, raw, frame_size(&f));
+    pthread_mutex_unlock(&c->log->lock);
+    return err < 0 ? err : scan_step(c, &f, copy->data);
+}
+
+static int scan_next(struct scan *c, struct buffer *copy) {
+    struct file_log *l = c->log;
+    int err;
+    pthread_mutex_lock(&l->lock);
+    if (c->at >= l->written)
+        return scan_batch(c, copy);
+    struct segment *s = entry_locate(l, c->at, &err);
+    uint64_t upto = l->written < c->end ? l->written : c->end;
+    pthread_mutex_unlock(&l->lock);
+    if (!s)
+        return err;
+    err = scan_segment(c, s, upto);
+    pthread_mutex_lock(&l->lock);
+    segment_release(l, s);
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each, void *arg,
+              uint64_t *out_next) {
+    struct file_log *l = (struct file_log *)base;
+    struct scan c = { .log = l, .at = from, .left = max_bytes, .each = each, .arg = arg };
+    struct buffer copy = { 0 };
+    pthread_mutex_lock(&l->lock);
+    c.end = l->tail;
+    pthread_mutex_unlock(&l->lock);
+    int err = 0;
+    while (err == 0 && c.at < c.end && c.left > 0)
+        err = scan_next(&c, &copy);
+    buffer_finish(&copy);
+    if (err == 0)
+        *out_next = c.at;
+    return err;
+}
+
+// --- replaying ---
+
+struct replay {
+    struct file_log *log;
+    log_each *each;
+    void *arg;
+    struct index index;
+};
+
+static int replay_frame(struct replay *r, const struct segment *s, const struct walk_frame *f) {
+    if (!frame_is_entry(&f->frame))
+        return 0;
+    struct log_seen seen = { .at = segment_base(r->log, s->number) + f->at,
+                             .head = walk_head(f),
+                             .body_size = f->frame.body_size };
+    return r->each(r->arg, &seen);
+}
+
+// Reads the segment itself up to offset `end`, or to its seal, and makes an index on the way.
+static int replay_segment(struct replay *r, struct segment *s, uint64_t end,
+                          struct index_builder *index) {
+    char path[LOG_PATH];
+    struct walk w = segment_walk(r->log, s, path, SEGMENT_START);
+    int err = 0;
+    while (err == 0 && w.at < end) {
+        struct walk_frame f;
+        err = walk_next(&w, &f);
+        if (err == 0)
+            err = log_damaged(r->log, s->number, w.at, "an entry is wrong");
+        if (err < 0)
+            break;
+        index_add(index, &f);
+        err = replay_frame(r, s, &f);
+        if (f.frame.flags & FRAME_SEAL) {
+            s->seal = f.at;
+            break;
+        }
+    }
+    walk_finish(&w);
+    return err;
+}
+
+static void index_count(struct file_log *l, struct segment *s, uint64_t bytes) {
+    pthread_mutex_lock(&l->lock);
+    l->bytes += bytes - s->index_bytes;
+    s->index_bytes = bytes;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static int replay_reindex(struct replay *r, struct segment *s) {
+    struct file_log *l = r->log;
+    struct index_builder index = { 0 };
+    if (!l->options.read_only)
+        index_begin(&index, l->disk, l->dir, s->number);
+    int err = replay_segment(r, s, s->capacity, &index);
+    if (err == 0)
+        index_count(l, s, index_end(&index, s->seal));
+    index_finish(&index);
+    return err;
+}
+
+// An index speaks for its segment only if that ends where the index says.
+static int seal_check(const struct file_log *l, const struct segment *s, uint64_t seal) {
+    char path[LOG_PATH];
+    struct walk w = segment_walk(l, s, path, seal);
+    struct walk_frame f;
+    w.step = ENTRY_FRAME;
+    int err = walk_next(&w, &f);
+    walk_finish(&w);
+    if (err < 0)
+        return err;
+    return err && f.frame.flags & FRAME_SEAL
+               ? 0
+               : log_damaged(l, s->number, seal, "the end of a sealed segment is missing");
+}
+
+static int replay_sealed(struct replay *r, struct segment *s) {
+    struct file_log *l = r->log;
+    int err = index_load(&r->index, l->disk, l->dir, s->number);
+    if (err == MR_EGONE)
+        return replay_reindex(r, s);
+    if (err == 0)
+        err = seal_check(l, s, r->index.seal);
+    if (err < 0)
+        return err;
+    s->seal = r->index.seal;
+    index_count(l, s, r->index.file_bytes);
+    return index_walk(&r->index, segment_base(l, s->number), r->each, r->arg);
+}
+
+static int replay_one(struct replay *r, struct segment *s) {
+    struct file_log *l = r->log;
+    pthread_mutex_lock(&l->lock);
+    int err = segment_hold(l, s);
+    uint64_t tail = l->tail;
+    pthread_mutex_unlock(&l->lock);
+    if (err < 0)
+        return err;
+    struct index_builder none = { 0 };
+    if (s->number == segment_of(l, tail))
+        err = replay_segment(r, s, offset_of(l, tail), &none);
+    else
+        err = replay_sealed(r, s);
+    pthread_mutex_lock(&l->lock);
+    segment_release(l, s);
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+int file_replay(struct log *base, log_each *each, void *arg) {
+    struct replay r = { .log = (struct file_log *)base, .each = each, .arg = arg };
+    const struct ring *segments = &r.log->segments;
+    int err = 0;
+    for (uint64_t n = segments->first; err == 0 && n < segments->next; n++)
+        err = replay_one(&r, ring_at(segments, n));
+    buffer_finish(&r.index.content);
+    return err;
+}

@@ -1,0 +1,263 @@
+// The writer: takes batches in order, writes them, syncs as the policy says, trims and keeps spares.
+// One piece of work at a time, the most urgent first:
+//
+//     sync ─► write a batch ─► trim ─► fill the spares ─► sleep
+//
+// Under `always` a written batch is synced before the next is taken, which meanwhile has gathered.
+// A failed write or sync is final: the page cache can no longer be trusted to hold what the disk
+// does not, so nothing is tried again.
+#include "log/file.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+uint64_t clock_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void writer_tell(struct file_log *l) {
+    pthread_cond_broadcast(&l->done);
+    if (!l->options.on_durable)
+        return;
+    pthread_mutex_unlock(&l->lock);
+    l->options.on_durable(l->options.arg);
+    pthread_mutex_lock(&l->lock);
+}
+
+void writer_stop(struct file_log *l) {
+    snprintf(l->stopped, sizeof l->stopped, "%s", error_text());
+    writer_tell(l);
+}
+
+void durable_advance(struct file_log *l) {
+    bool promised = l->options.sync == LOG_SYNC_ALWAYS || l->synced < l->sync_to;
+    uint64_t durable = promised ? l->synced : l->written;
+    if (durable > l->durable)
+        l->durable = durable;
+}
+
+static void index_feed(struct file_log *l, const struct batch *b) {
+    for (size_t at = 0; l->index.active && at < b->size;) {
+        struct walk_frame f = { .at = offset_of(l, b->at) + at, .raw = b->data + at };
+        bool valid = frame_get(f.raw, &f.frame);
+        assert(valid);
+        index_add(&l->index, &f);
+        at += frame_size(&f.frame);
+    }
+}
+
+static int batch_write(struct file_log *l, const struct batch *b, struct segment *s,
+                       struct segment *next) {
+    int err = next ? segment_place(l, next) : 0;
+    if (err < 0)
+        return err;
+    err = disk_write_all(l->disk, s->fd, b->data, b->size, offset_of(l, b->at));
+    if (err < 0) {
+        char path[LOG_PATH], doing[64];
+        segment_path(path, l->dir, s->number, "seg");
+        snprintf(doing, sizeof doing, "write at offset %" PRIu64, offset_of(l, b->at));
+        return disk_failed(path, doing, err);
+    }
+    index_feed(l, b);
+    return 0;
+}
+
+static void batch_recycle(struct file_log *l, struct batch *b) {
+    l->first = b->next;
+    if (!l->first)
+        l->last = NULL;
+    l->pending -= b->size;
+    if (l->idle || b->capacity > GATHER_LIMIT) {
+        mem_free(b->data);
+        mem_free(b);
+    } else {
+        l->idle = b;
+    }
+}
+
+static void writer_write(struct file_log *l) {
+    struct batch *b = l->first;
+    struct segment *s = ring_at(&l->segments, segment_of(l, b->at));
+    struct segment *next = b->seal ? ring_at(&l->segments, s->number + 1) : NULL;
+    b->closed = true;
+    pthread_mutex_unlock(&l->lock);
+    int err = batch_write(l, b, s, next);
+    pthread_mutex_lock(&l->lock);
+    if (err < 0) {
+        writer_stop(l);
+        return;
+    }
+    l->written = next ? segment_base(l, next->number) + SEGMENT_START : b->at + b->size;
+    if (l->options.sync == LOG_SYNC_INTERVAL && !l->sync_at_ms)
+        l->sync_at_ms = clock_ms() + l->options.interval_ms;
+    batch_recycle(l, b);
+    durable_advance(l);
+    if (l->options.sync == LOG_SYNC_ALWAYS)
+        pthread_cond_broadcast(&l->done); // there is room again, but nothing new is durable
+    else
+        writer_tell(l);
+}
+
+// After the sync of a sealed segment: its index is complete, and that of the next begins.
+static void index_turn(struct file_log *l, struct segment *sealed) {
+    pthread_mutex_unlock(&l->lock);
+    uint64_t bytes = index_end(&l->index, sealed->seal);
+    index_begin(&l->index, l->disk, l->dir, sealed->number + 1);
+    pthread_mutex_lock(&l->lock);
+    sealed->index_bytes = bytes;
+    l->bytes += bytes;
+}
+
+static void writer_sync(struct file_log *l) {
+    struct segment *s = ring_at(&l->segments, segment_of(l, l->synced));
+    uint64_t upto = l->written;
+    pthread_mutex_unlock(&l->lock);
+    int err = l->disk->sync(l->disk, s->fd);
+    pthread_mutex_lock(&l->lock);
+    if (err < 0) {
+        char path[LOG_PATH];
+        segment_path(path, l->dir, s->number, "seg");
+        disk_failed(path, "sync", err);
+        writer_stop(l);
+        return;
+    }
+    l->synced = upto;
+    l->sync_at_ms = 0;
+    if (segment_of(l, upto) != s->number)
+        index_turn(l, s);
+    durable_advance(l);
+    writer_tell(l);
+}
+
+static bool sync_due(const struct file_log *l) {
+    if (l->synced == l->written)
+        return false;
+    if (l->options.sync == LOG_SYNC_ALWAYS || l->closing)
+        return true;
+    if (segment_of(l, l->synced) != segment_of(l, l->written))
+        return true;
+    if (l->written >= l->sync_to && l->synced < l->sync_to)
+        return true;
+    return l->threaded && l->sync_at_ms && clock_ms() >= l->sync_at_ms;
+}
+
+static bool batch_due(const struct file_log *l) {
+    const struct batch *b = l->first;
+    return b && b->size > 0 && (b->closed || l->flush_to > l->written || l->closing);
+}
+
+// Segments are given up only when everything appended before the trim is on the disk.
+static bool trim_due(const struct file_log *l) {
+    return l->trim_to > l->segments.first && l->synced >= l->sync_to;
+}
+
+static void segment_unlink(struct file_log *l, uint64_t number) {
+    char path[LOG_PATH];
+    segment_path(path, l->dir, number, "idx");
+    l->disk->unlink(l->disk, path);
+    segment_path(path, l->dir, number, "seg");
+    l->disk->unlink(l->disk, path);
+}
+
+static void segment_drop(struct file_log *l) {
+    struct segment *s = ring_shift(&l->segments);
+    uint64_t number = s->number;
+    l->bytes -= s->capacity + s->index_bytes;
+    s->trimmed = true;
+    if (s->users == 0)
+        segment_destroy(l, s);
+    pthread_mutex_unlock(&l->lock);
+    segment_unlink(l, number);
+    pthread_mutex_lock(&l->lock);
+}
+
+static void writer_trim(struct file_log *l) {
+    struct store store = l->store;
+    store.first = l->trim_to;
+    pthread_mutex_unlock(&l->lock);
+    int err = store_write(l->disk, l->store_fd, &store);
+    pthread_mutex_lock(&l->lock);
+    if (err < 0) {
+        char path[LOG_PATH];
+        path_make(path, l->dir, "store");
+        disk_failed(path, "write", err);
+        writer_stop(l);
+        return;
+    }
+    l->store = store;
+    while (l->segments.first < store.first)
+        segment_drop(l);
+    l->spares_failed = false;
+}
+
+bool writer_turn(struct file_log *l) {
+    if (l->stopped[0])
+        return false;
+    if (sync_due(l))
+        writer_sync(l);
+    else if (batch_due(l))
+        writer_write(l);
+    else if (trim_due(l))
+        writer_trim(l);
+    else if (spares_due(l))
+        spares_fill(l);
+    else
+        return false;
+    return true;
+}
+
+void writer_wake(struct file_log *l) {
+    if (l->threaded)
+        pthread_cond_signal(&l->work);
+}
+
+void writer_await(struct file_log *l) {
+    if (!l->threaded) {
+        bool worked = writer_turn(l);
+        assert(worked || l->stopped[0]);
+        return;
+    }
+    writer_wake(l);
+    pthread_cond_wait(&l->done, &l->lock);
+}
+
+// When to look again though nobody calls; 0: never.
+static uint64_t writer_deadline(const struct file_log *l) {
+    uint64_t sync = l->synced < l->written ? l->sync_at_ms : 0;
+    uint64_t retry = l->spares_failed ? l->spares_retry_ms : 0;
+    return !sync || (retry && retry < sync) ? retry : sync;
+}
+
+static void writer_sleep(struct file_log *l) {
+    uint64_t at_ms = l->stopped[0] ? 0 : writer_deadline(l);
+    if (!at_ms) {
+        pthread_cond_wait(&l->work, &l->lock);
+        return;
+    }
+    struct timespec at = { .tv_sec = (time_t)(at_ms / 1000),
+                           .tv_nsec = (long)(at_ms % 1000) * 1000000 };
+    pthread_cond_timedwait(&l->work, &l->lock, &at);
+    if (l->spares_failed && clock_ms() >= l->spares_retry_ms)
+        l->spares_failed = false;
+}
+
+void *writer_main(void *log) {
+    struct file_log *l = log;
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        if (writer_turn(l))
+            continue;
+        if (l->closing)
+            break;
+        writer_sleep(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}

@@ -1,0 +1,179 @@
+// Log: entries appended at the tail, trimmed at the head, each found again by its position.
+//
+//        head                                             durable      tail
+//     ────┴──┬──────────────┬──────────────┬───────────────┴───┬────────┴──►  positions (u64)
+//      trim  │  segment     │  segment     │  segment          │ gathering
+//
+// A position is a byte address in an endless log; it names an entry for as long as that is not
+// trimmed, grows with every append, and is never 0. The log is the store: there is no other copy. Two
+// implementations stand beside this file, log_memory.c and log_file.c; one suite tests both.
+//
+// Appending is the owner's business (one thread at a time: the shard's). Reading, waiting and
+// asking what is durable may be done by any thread. A group of entries appended together is read
+// again together or not at all.
+//
+// A failed write or sync is final: from then on every append and wait answers MR_ESTOPPED, and
+// log_look says why. Reading goes on.
+#ifndef LOG_LOG_H
+#define LOG_LOG_H
+
+#include "base/buffer.h"
+#include "base/entry.h"
+#include "millrace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct log {
+    const struct log_impl *impl;
+};
+
+// An entry met while replaying or scanning. Everything is borrowed until the callback returns.
+struct log_seen {
+    uint64_t at;
+    mr_bytes head;
+    mr_bytes body;      // data is NULL when replaying: bodies are not read at opening
+    uint32_t body_size; // known also then
+};
+
+// Returning a negative code ends the walk, which then returns it.
+typedef int log_each(void *arg, const struct log_seen *);
+
+struct log_state {
+    uint64_t head, tail, durable; // positions
+    uint64_t bytes;               // what the log takes up: on disk, or in memory
+    uint64_t segment_size;
+    bool full;           // the last push did not fit on the disk
+    char stopped[256];   // why the log has stopped; "" while it runs
+};
+
+struct log_impl {
+    int (*replay)(struct log *, log_each *, void *arg);
+    int (*append)(struct log *, const struct entry *, size_t count, enum room, uint64_t *out_at);
+    void (*flush)(struct log *, bool now);
+    int (*wait)(struct log *, uint64_t at);
+    int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+    int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
+                uint64_t *out_next);
+    int (*trim)(struct log *, uint64_t upto);
+    void (*look)(struct log *, struct log_state *out);
+    void (*close)(struct log *);
+};
+
+// Walks all whole groups from head to tail, once, before the first append. Errors: MR_ECORRUPT with
+// file and offset, MR_EIO, and what `each` returns.
+static inline int log_replay(struct log *l, log_each *each, void *arg) {
+    return l->impl->replay(l, each, arg);
+}
+
+// Appends a group of 1 to LOG_GROUP entries; copies them. `out_at` gets a position for each.
+// They are durable when log_look().durable is beyond them. MR_EFULL: no room on the disk for this
+// kind of entry; MR_ETOOBIG: a group must fit in a segment; MR_ENOMEM; MR_ESTOPPED. Owner only.
+enum { LOG_GROUP = 4096 };
+static inline int log_append(struct log *l, const struct entry *e, size_t count, enum room room,
+                             uint64_t *out_at) {
+    return l->impl->append(l, e, count, room, out_at);
+}
+
+// Hands what was gathered to the writer and returns. With sync policy `always` it is then on its
+// way to the disk; with the others it is when they say so, or at once if `now`. Owner only.
+static inline void log_flush(struct log *l, bool now) {
+    l->impl->flush(l, now);
+}
+
+// Waits until the entry at `at` and all before it are as durable as the sync policy promises; flushes
+// if nobody has. After log_flush(…, true) it waits for that sync, whatever the policy, and `durable`
+// does not pass it before. MR_EINVAL: nothing was appended there; MR_ESTOPPED. Any thread.
+static inline int log_wait(struct log *l, uint64_t at) {
+    return l->impl->wait(l, at);
+}
+
+// Appends the entry's head and body to the buffers (either may be NULL: not wanted). Its checksum is
+// tested. MR_EGONE: trimmed meanwhile; MR_EINVAL: no entry begins there; MR_ECORRUPT; MR_EIO;
+// MR_ENOMEM. Any thread.
+static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
+                           struct buffer *out_body) {
+    return l->impl->read(l, at, out_head, out_body);
+}
+
+// Walks the entries from `from` (a position that replay, append or scan gave, or the head), with
+// bodies, until about `max_bytes` are read or the tail is reached. `out_next` is where to go on.
+// `each` may append. Owner only.
+static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
+                           void *arg, uint64_t *out_next) {
+    return l->impl->scan(l, from, max_bytes, each, arg, out_next);
+}
+
+// Gives up everything below `upto`, in whole segments, once no reader is in them. The owner has
+// made sure that what still counts has durable copies further on. Owner only.
+static inline int log_trim(struct log *l, uint64_t upto) {
+    return l->impl->trim(l, upto);
+}
+
+// Any thread.
+static inline void log_look(struct log *l, struct log_state *out) {
+    l->impl->look(l, out);
+}
+
+// Makes everything durable, ends the writer, frees. Takes NULL.
+static inline void log_close(struct log *l) {
+    if (l)
+        l->impl->close(l);
+}
+
+enum log_sync { LOG_SYNC_ALWAYS, LOG_SYNC_INTERVAL, LOG_SYNC_NONE };
+
+struct log_options {
+    enum log_sync sync;
+    uint32_t interval_ms;                       // LOG_SYNC_INTERVAL
+    uint64_t segment_size; // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
+    uint64_t max_bytes;                         // 0: what the disk holds
+    bool inline_writer;                         // no thread: log_flush writes and syncs by itself
+    bool read_only;                             // examine: no lock taken, nothing written or cut
+    const struct disk *disk;                    // NULL: the real one
+    void (*on_durable)(void *arg);              // from the writer's thread, after each sync and stop
+    void *arg;
+};
+
+enum { LOG_SEGMENT = 64 << 20 };
+
+// The memory log; ignores what concerns disks. MR_ENOMEM.
+int log_memory_open(const struct log_options *, struct log **out);
+
+// The file log in `dir`, made when missing (not when read_only). MR_EBUSY: locked, by whom; MR_EINVAL:
+// not a store, or of a newer version; MR_ECORRUPT: damaged, where, and how to repair; MR_EFULL: no
+// room to make it; MR_EIO; MR_ENOMEM. Opened `read_only`, it answers MR_EPERM to append and trim.
+int log_file_open(const char *dir, const struct log_options *, struct log **out);
+
+// Something wrong in a store. Borrowed until the callback returns.
+struct log_problem {
+    const char *file;
+    uint64_t offset, size; // size 0: not known
+    const char *what;
+};
+
+// Reads a whole file log, bodies too, and shows every damage found; takes no lock and changes
+// nothing. `disk` NULL: the real one. Returns how many problems there are. MR_EINVAL: no store;
+// MR_EIO; MR_ENOMEM.
+int log_file_check(const char *dir, const struct disk *,
+                   void (*each)(void *arg, const struct log_problem *), void *arg);
+
+enum { LOG_REPAIR_PLACES = 64 };
+
+// What a repair gave up.
+struct log_repair {
+    uint64_t segments; // were changed; the old ones are kept as NUMBER.seg.damaged
+    uint64_t missing;  // were not there any more
+    uint64_t places;   // damaged stretches, of which the first are listed
+    uint64_t bytes;    // in them
+    struct {
+        uint64_t segment, offset, size;
+    } place[LOG_REPAIR_PLACES];
+};
+
+// Makes a damaged file log one that opens, keeping every whole group that is readable. Needs room
+// for a copy of each damaged segment. MR_EBUSY: somebody uses it; MR_EINVAL: no store; MR_EFULL;
+// MR_EIO; MR_ENOMEM.
+int log_file_repair(const char *dir, const struct disk *, struct log_repair *out);
+
+#endif

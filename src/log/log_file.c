@@ -1,0 +1,383 @@
+// The file log as its owner and its readers see it; file.h has the whole picture.
+//
+// Appending copies into the last batch under the lock. Reading takes what is not yet written from
+// the batches, and everything else from the files, with the segment held so that a trim only takes
+// its name away.
+#include "log/file.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <inttypes.h>
+
+// What must be left of the stack of spares, by kind of entry.
+static const uint32_t room_leaves[] = { [ROOM_PUSH] = 2, [ROOM_COMMIT] = 1, [ROOM_CLEAN] = 0 };
+
+int log_damaged(const struct file_log *l, uint64_t number, uint64_t offset, const char *what) {
+    char path[LOG_PATH];
+    segment_path(path, l->dir, number, "seg");
+    return error_set(MR_ECORRUPT,
+                     "%s: damaged at offset %" PRIu64 ": %s; to keep what is readable: "
+                     "millrace store repair file:%s",
+                     path, offset, what, l->dir);
+}
+
+static int log_stopped(const struct file_log *l) {
+    return error_set(MR_ESTOPPED, "the log has stopped: %s", l->stopped);
+}
+
+static int log_read_only(const struct file_log *l) {
+    return error_set(MR_EPERM, "%s was opened to be looked at only", l->dir);
+}
+
+void segment_destroy(struct file_log *l, struct segment *s) {
+    if (!s)
+        return;
+    if (s->fd >= 0) {
+        l->disk->close(l->disk, s->fd);
+        l->open_segments--;
+    }
+    mem_free(s);
+}
+
+// Closes what nobody reads; the writer's segments stay open.
+static void segments_close_some(struct file_log *l) {
+    for (uint64_t n = l->segments.first; n < segment_of(l, l->synced); n++) {
+        struct segment *s = ring_at(&l->segments, n);
+        if (s->fd < 0 || s->users > 0)
+            continue;
+        l->disk->close(l->disk, s->fd);
+        s->fd = -1;
+        l->open_segments--;
+    }
+}
+
+int segment_hold(struct file_log *l, struct segment *s) {
+    if (s->fd < 0) {
+        if (l->open_segments >= OPEN_SEGMENTS)
+            segments_close_some(l);
+        char path[LOG_PATH];
+        segment_path(path, l->dir, s->number, "seg");
+        int fd = l->disk->open(l->disk, path, l->options.read_only ? O_RDONLY : O_RDWR, 0);
+        if (fd < 0)
+            return disk_failed(path, "open", fd);
+        s->fd = fd;
+        l->open_segments++;
+    }
+    s->users++;
+    return 0;
+}
+
+void segment_release(struct file_log *l, struct segment *s) {
+    if (--s->users == 0 && s->trimmed)
+        segment_destroy(l, s);
+}
+
+// --- appending ---
+
+static uint64_t group_size(const struct entry *entries, size_t count) {
+    uint64_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += (ENTRY_FRAME + (uint64_t)entries[i].head.size + entries[i].body.size + 7) &
+                ~UINT64_C(7);
+    return size;
+}
+
+// Every segment keeps room for its seal.
+static bool fits(uint64_t capacity, uint64_t offset, uint64_t size) {
+    return offset + size + ENTRY_FRAME <= capacity;
+}
+
+static struct batch *batch_add(struct file_log *l) {
+    struct batch *b = l->idle;
+    if (!b)
+        b = mem_alloc(sizeof *b);
+    if (!b)
+        return NULL;
+    l->idle = NULL;
+    *b = (struct batch){ .data = b->data, .capacity = b->capacity };
+    if (l->last)
+        l->last->next = b;
+    else
+        l->first = b;
+    l->last = b;
+    return b;
+}
+
+// Makes the last batch one that takes `size` more bytes.
+static int batch_reserve(struct file_log *l, uint64_t size) {
+    struct batch *b = l->last && !l->last->closed ? l->last : batch_add(l);
+    if (!b)
+        return error_set(MR_ENOMEM, "no memory for a batch");
+    if (b->size + size <= b->capacity)
+        return 0;
+    size_t capacity = b->capacity ? b->capacity : BATCH_CAPACITY;
+    while (capacity < b->size + size)
+        capacity *= 2;
+    uint8_t *data = mem_resize(b->data, capacity);
+    if (!data)
+        return error_set(MR_ENOMEM, "no memory for a batch of %zu bytes", capacity);
+    b->data = data;
+    b->capacity = capacity;
+    return 0;
+}
+
+// Room for `size` bytes at the tail, in the batch; after batch_reserve.
+static uint8_t *batch_extend(struct file_log *l, uint64_t size) {
+    struct batch *b = l->last;
+    if (b->size == 0)
+        b->at = l->tail;
+    uint8_t *to = b->data + b->size;
+    b->size += size;
+    l->pending += size;
+    l->tail += size;
+    return to;
+}
+
+// How many bytes in front of `at`, in its segment, are not known to be synced.
+static uint32_t unsynced_before(const struct file_log *l, uint64_t at) {
+    uint64_t start = segment_base(l, segment_of(l, at)) + SEGMENT_START;
+    return (uint32_t)(at - (l->synced > start ? l->synced : start));
+}
+
+// Seals the last segment and goes on in a new one made of the top spare.
+static int segment_turn(struct file_log *l) {
+    struct segment *last = segment_last(l);
+    struct segment *next = mem_alloc(sizeof *next);
+    if (!next)
+        return error_set(MR_ENOMEM, "no memory for a segment");
+    int err = ring_reserve(&l->segments, 1);
+    if (err == 0)
+        err = batch_reserve(l, ENTRY_FRAME);
+    if (err < 0) {
+        mem_free(next);
+        return err;
+    }
+    last->seal = offset_of(l, l->tail);
+    uint64_t at = l->tail;
+    frame_put_mark(batch_extend(l, ENTRY_FRAME), at, FRAME_SEAL, ENTRY_FRAME,
+                   unsynced_before(l, at));
+    l->last->seal = l->last->closed = true;
+    next->number = last->number + 1;
+    spare_take(l, next);
+    ring_push(&l->segments, next);
+    l->tail = segment_base(l, next->number) + SEGMENT_START;
+    writer_wake(l);
+    return 0;
+}
+
+static int room_refused(struct file_log *l, enum room room) {
+    if (room == ROOM_PUSH)
+        l->full = true;
+    return error_set(MR_EFULL, "%s: no room for a new segment: %s", l->dir, l->spares_reason);
+}
+
+// Waits while the writer is behind, and for a spare that it can still make; then turns to a new
+// segment if the group needs one.
+static int room_make(struct file_log *l, uint64_t size, enum room room) {
+    if (!l->threaded)
+        l->spares_failed = false;
+    while (!l->stopped[0]) {
+        if (l->pending > GATHER_LIMIT) {
+            l->flush_to = l->tail;
+            writer_await(l);
+            continue;
+        }
+        bool turns = !fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
+        uint32_t needed = room_leaves[room] + turns;
+        if (l->spare_count < (turns ? SPARE_LEVELS : needed) && !l->spares_failed) {
+            l->ahead_wanted |= turns;
+            writer_await(l);
+            continue;
+        }
+        if (l->spare_count < needed ||
+            (turns && !fits(spare_size(l, l->spare_count - 1), SEGMENT_START, size)))
+            return room_refused(l, room);
+        return turns ? segment_turn(l) : 0;
+    }
+    return log_stopped(l);
+}
+
+static void group_put(struct file_log *l, const struct entry *entries, size_t count,
+                      uint64_t *out_at) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t at = l->tail;
+        uint32_t flags = (i == 0 ? FRAME_FIRST : 0) | (i == count - 1 ? FRAME_LAST : 0);
+        uint32_t size = entry_size(entries[i].head.size, entries[i].body.size);
+        frame_put(batch_extend(l, size), at, &entries[i], flags, unsynced_before(l, at));
+        out_at[i] = at;
+    }
+    const struct segment *last = segment_last(l);
+    if (offset_of(l, l->tail) > last->capacity / 4 * 3 && !l->ahead_wanted) {
+        l->ahead_wanted = true;
+        writer_wake(l);
+    }
+}
+
+static int file_append(struct log *base, const struct entry *entries, size_t count,
+                       enum room room, uint64_t *out_at) {
+    struct file_log *l = (struct file_log *)base;
+    assert(count > 0 && count <= LOG_GROUP);
+    if (l->options.read_only)
+        return log_read_only(l);
+    uint64_t size = group_size(entries, count);
+    if (!fits(UINT64_C(1) << l->shift, SEGMENT_START, size))
+        return error_set(MR_ETOOBIG, "a group of %" PRIu64 " bytes is more than a segment holds",
+                         size);
+    pthread_mutex_lock(&l->lock);
+    int err = room_make(l, size, room);
+    if (err == 0)
+        err = batch_reserve(l, size);
+    if (err == 0)
+        group_put(l, entries, count, out_at);
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+static void writer_run(struct file_log *l) {
+    if (l->threaded)
+        pthread_cond_signal(&l->work);
+    else
+        while (writer_turn(l))
+            ;
+}
+
+static void file_flush(struct log *base, bool now) {
+    struct file_log *l = (struct file_log *)base;
+    pthread_mutex_lock(&l->lock);
+    l->flush_to = l->tail;
+    if (now)
+        l->sync_to = l->tail;
+    writer_run(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static int file_wait(struct log *base, uint64_t at) {
+    struct file_log *l = (struct file_log *)base;
+    pthread_mutex_lock(&l->lock);
+    int err = at < l->tail ? 0 : error_set(MR_EINVAL, "nothing was appended at %" PRIu64, at);
+    if (err == 0 && l->flush_to <= at)
+        l->flush_to = l->tail;
+    // Where a sync was asked for, being written does not do, even if it was written before.
+    while (err == 0 && (l->durable <= at || (at < l->sync_to && l->synced <= at))) {
+        if (l->stopped[0])
+            err = log_stopped(l);
+        else
+            writer_await(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+static int file_trim(struct log *base, uint64_t upto) {
+    struct file_log *l = (struct file_log *)base;
+    if (l->options.read_only)
+        return log_read_only(l);
+    pthread_mutex_lock(&l->lock);
+    uint64_t last = segment_last(l)->number, first = segment_of(l, upto);
+    if (first > last)
+        first = last;
+    int err = l->stopped[0] ? log_stopped(l) : 0;
+    if (err == 0 && first > l->trim_to) {
+        l->trim_to = first;
+        l->head = segment_base(l, first) + SEGMENT_START;
+        l->flush_to = l->sync_to = l->tail;
+        writer_run(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return err;
+}
+
+static void file_look(struct log *base, struct log_state *out) {
+    struct file_log *l = (struct file_log *)base;
+    pthread_mutex_lock(&l->lock);
+    out->head = l->head;
+    out->tail = l->tail;
+    out->durable = l->durable;
+    out->bytes = l->bytes;
+    out->segment_size = UINT64_C(1) << l->shift;
+    out->full = l->full;
+    memcpy(out->stopped, l->stopped, sizeof out->stopped);
+    pthread_mutex_unlock(&l->lock);
+}
+
+// --- closing ---
+
+// A last frame that says: all before me is on the disk. With it, damage to the last entries is told
+// from a torn write also when nothing follows them.
+static void mark_append(struct file_log *l) {
+    uint64_t at = l->tail;
+    if (at == l->opened_at || l->synced != at ||
+        !fits(segment_last(l)->capacity, offset_of(l, at), ENTRY_FRAME) ||
+        batch_reserve(l, ENTRY_FRAME) < 0)
+        return;
+    frame_put_mark(batch_extend(l, ENTRY_FRAME), at, FRAME_SKIP, ENTRY_FRAME, 0);
+}
+
+static void writer_end(struct file_log *l) {
+    pthread_mutex_lock(&l->lock);
+    l->closing = true;
+    l->sync_to = l->flush_to = l->tail;
+    pthread_cond_signal(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    if (l->threaded)
+        pthread_join(l->writer, NULL);
+    l->threaded = false;
+}
+
+static void file_close(struct log *base) {
+    struct file_log *l = (struct file_log *)base;
+    if (!l->options.read_only) {
+        writer_end(l);
+        pthread_mutex_lock(&l->lock);
+        writer_run(l);
+        mark_append(l);
+        writer_run(l);
+        pthread_mutex_unlock(&l->lock);
+    }
+    file_log_destroy(l);
+}
+
+static void batch_destroy(struct batch *b) {
+    if (b)
+        mem_free(b->data);
+    mem_free(b);
+}
+
+void file_log_destroy(struct file_log *l) {
+    index_finish(&l->index);
+    while (ring_count(&l->segments))
+        segment_destroy(l, ring_shift(&l->segments));
+    ring_finish(&l->segments);
+    while (l->first) {
+        struct batch *b = l->first;
+        l->first = b->next;
+        batch_destroy(b);
+    }
+    batch_destroy(l->idle);
+    while (l->spare_count > 0)
+        l->disk->close(l->disk, l->spare_fd[--l->spare_count]);
+    if (l->store_fd >= 0)
+        l->disk->close(l->disk, l->store_fd);
+    if (l->lock_fd >= 0)
+        l->disk->close(l->disk, l->lock_fd);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->done);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l->dir);
+    mem_free(l);
+}
+
+const struct log_impl file_log_impl = {
+    .replay = file_replay,
+    .append = file_append,
+    .flush = file_flush,
+    .wait = file_wait,
+    .read = file_read,
+    .scan = file_scan,
+    .trim = file_trim,
+    .look = file_look,
+    .close = file_close,
+};

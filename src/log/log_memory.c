@@ -1,0 +1,310 @@
+// The memory log: positions lie on a grid of cells; a segment covers one cell, or as many as its
+// only group needs, and every cell of a segment leads to it.
+//
+//     positions  0        1M       2M       3M       4M
+//                ├────────┼────────┼────────┼────────┼─►
+//                │segment │ segment of one big group │ …
+//
+// Entries below the tail never change and segments never move, so appending takes no lock: it
+// copies, then publishes the tail. The lock guards the table of cells, which only turning to a new
+// segment and trimming change; a reader takes it to hold on to a segment, not to copy from it.
+#include "log/log.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "log/ring.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    CELL = 1 << 20,
+    START = 64, // no entry has position 0; the first bytes of every segment stay unused
+    FRAME_USED = 2 * sizeof(uint32_t),
+};
+
+struct segment {
+    _Atomic uint32_t users; // the table is one, every reader inside another
+    uint64_t base;          // position of data[0]
+    uint64_t size;          // bytes of data, a multiple of the cell
+    uint64_t end;           // behind its last entry; set when the next segment begins
+    uint8_t data[];
+};
+
+struct memory_log {
+    struct log base;
+    uint32_t shift; // cell = position >> shift
+    _Atomic uint64_t tail;
+    struct segment *current; // owner only, as is `idle`
+    struct segment *idle;    // one freed segment, kept for the next turn
+    pthread_mutex_t lock;    // guards what follows; the owner reads it without
+    struct ring cells;
+    uint64_t bytes;
+};
+
+static uint64_t memory_head(const struct memory_log *l) {
+    return (l->cells.first << l->shift) + START;
+}
+
+static struct segment *memory_segment(const struct memory_log *l, uint64_t at) {
+    return ring_at(&l->cells, at >> l->shift);
+}
+
+static void segment_release(struct segment *s) {
+    if (atomic_fetch_sub_explicit(&s->users, 1, memory_order_acq_rel) == 1)
+        mem_free(s);
+}
+
+static struct segment *segment_make(struct memory_log *l, uint64_t size) {
+    struct segment *s = l->idle;
+    if (s && s->size == size)
+        l->idle = NULL;
+    else
+        s = mem_resize(NULL, sizeof *s + size);
+    if (!s)
+        return NULL;
+    s->size = size;
+    s->base = l->cells.next << l->shift;
+    atomic_init(&s->users, 1);
+    return s;
+}
+
+// Begins a segment that holds a group of `size` bytes.
+static int memory_turn(struct memory_log *l, uint64_t size) {
+    uint64_t cells = (START + size + (UINT64_C(1) << l->shift) - 1) >> l->shift;
+    struct segment *s = segment_make(l, cells << l->shift);
+    if (!s)
+        return error_set(MR_ENOMEM, "no memory for a log segment");
+    pthread_mutex_lock(&l->lock);
+    int err = ring_reserve(&l->cells, cells);
+    for (uint64_t i = 0; err == 0 && i < cells; i++)
+        ring_push(&l->cells, s);
+    if (err == 0)
+        l->bytes += s->size;
+    pthread_mutex_unlock(&l->lock);
+    if (err < 0) {
+        mem_free(s);
+        return err;
+    }
+    uint64_t tail = atomic_load_explicit(&l->tail, memory_order_relaxed);
+    if (l->current)
+        l->current->end = tail;
+    l->current = s;
+    atomic_store_explicit(&l->tail, s->base + START, memory_order_release);
+    return 0;
+}
+
+static void entry_put(uint8_t *to, const struct entry *e) {
+    uint32_t sizes[2] = { (uint32_t)e->head.size, (uint32_t)e->body.size };
+    memcpy(to, sizes, FRAME_USED);
+    if (e->head.size)
+        memcpy(to + ENTRY_FRAME, e->head.data, e->head.size);
+    if (e->body.size)
+        memcpy(to + ENTRY_FRAME + e->head.size, e->body.data, e->body.size);
+}
+
+static void entry_get(const struct segment *s, uint64_t at, struct log_seen *out) {
+    const uint8_t *from = s->data + (at - s->base);
+    uint32_t sizes[2];
+    memcpy(sizes, from, FRAME_USED);
+    assert(entry_size(sizes[0], sizes[1]) <= s->base + s->size - at);
+    *out = (struct log_seen){ .at = at,
+                              .head = { from + ENTRY_FRAME, sizes[0] },
+                              .body = { from + ENTRY_FRAME + sizes[0], sizes[1] },
+                              .body_size = sizes[1] };
+}
+
+static int memory_append(struct log *base, const struct entry *entries, size_t count,
+                         enum room room, uint64_t *out_at) {
+    struct memory_log *l = (struct memory_log *)base;
+    (void)room;
+    assert(count > 0 && count <= LOG_GROUP);
+    uint64_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += ENTRY_FRAME + entries[i].head.size + entries[i].body.size + 7;
+    if (size > LOG_SEGMENT)
+        return error_set(MR_ETOOBIG, "a group of %llu bytes is more than a segment holds",
+                         (unsigned long long)size);
+    uint64_t at = atomic_load_explicit(&l->tail, memory_order_relaxed);
+    if (size > l->current->base + l->current->size - at) {
+        int err = memory_turn(l, size);
+        if (err < 0)
+            return err;
+        at = atomic_load_explicit(&l->tail, memory_order_relaxed);
+    }
+    for (size_t i = 0; i < count; i++) {
+        entry_put(l->current->data + (at - l->current->base), &entries[i]);
+        out_at[i] = at;
+        at += entry_size(entries[i].head.size, entries[i].body.size);
+    }
+    atomic_store_explicit(&l->tail, at, memory_order_release);
+    return 0;
+}
+
+static void memory_flush(struct log *base, bool now) {
+    (void)base, (void)now;
+}
+
+static int memory_wait(struct log *base, uint64_t at) {
+    struct memory_log *l = (struct memory_log *)base;
+    if (at >= atomic_load_explicit(&l->tail, memory_order_acquire))
+        return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
+    return 0;
+}
+
+static int seen_copy(const struct log_seen *seen, struct buffer *out_head,
+                     struct buffer *out_body) {
+    int err = out_head ? buffer_reserve(out_head, seen->head.size) : 0;
+    if (err == 0 && out_body)
+        err = buffer_reserve(out_body, seen->body.size);
+    if (err < 0)
+        return err;
+    if (out_head)
+        buffer_append(out_head, seen->head.data, seen->head.size);
+    if (out_body)
+        buffer_append(out_body, seen->body.data, seen->body.size);
+    return 0;
+}
+
+static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
+                       struct buffer *out_body) {
+    struct memory_log *l = (struct memory_log *)base;
+    if (at >= atomic_load_explicit(&l->tail, memory_order_acquire))
+        return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
+    pthread_mutex_lock(&l->lock);
+    struct segment *s = memory_segment(l, at);
+    if (s)
+        atomic_fetch_add_explicit(&s->users, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&l->lock);
+    if (!s)
+        return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+    struct log_seen seen;
+    entry_get(s, at, &seen);
+    int err = seen_copy(&seen, out_head, out_body);
+    segment_release(s);
+    return err;
+}
+
+// Where the next entry is, when `at` may be the end of a segment.
+static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, uint64_t at) {
+    return s != l->current && at == s->end ? s->base + s->size + START : at;
+}
+
+static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
+                       log_each *each, void *arg, uint64_t *out_next) {
+    uint64_t tail = atomic_load_explicit(&l->tail, memory_order_relaxed), at = from;
+    for (uint64_t done = 0; at < tail && done < max_bytes;) {
+        struct segment *s = memory_segment(l, at);
+        if (!s)
+            return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+        if (memory_hop(l, s, at) != at) {
+            at = memory_hop(l, s, at);
+            continue;
+        }
+        struct log_seen seen;
+        entry_get(s, at, &seen);
+        uint32_t size = entry_size(seen.head.size, seen.body.size);
+        if (!bodies)
+            seen.body = (mr_bytes){ 0 };
+        int err = each(arg, &seen);
+        if (err < 0)
+            return err;
+        at += size;
+        done += size;
+    }
+    *out_next = at;
+    return 0;
+}
+
+static int memory_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each,
+                       void *arg, uint64_t *out_next) {
+    return memory_walk((struct memory_log *)base, from, max_bytes, true, each, arg, out_next);
+}
+
+static int memory_replay(struct log *base, log_each *each, void *arg) {
+    struct memory_log *l = (struct memory_log *)base;
+    uint64_t next;
+    return memory_walk(l, memory_head(l), SIZE_MAX, false, each, arg, &next);
+}
+
+// Takes the first segment out of the table, unless it reaches beyond `upto` or is still written to.
+static struct segment *memory_shift(struct memory_log *l, uint64_t upto) {
+    struct segment *s = ring_at(&l->cells, l->cells.first);
+    if (s == l->current || s->base + s->size > upto)
+        return NULL;
+    pthread_mutex_lock(&l->lock);
+    for (uint64_t i = 0; i < s->size >> l->shift; i++)
+        ring_shift(&l->cells);
+    l->bytes -= s->size;
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+static int memory_trim(struct log *base, uint64_t upto) {
+    struct memory_log *l = (struct memory_log *)base;
+    for (struct segment *s; (s = memory_shift(l, upto)) != NULL;) {
+        bool alone = atomic_load_explicit(&s->users, memory_order_acquire) == 1;
+        if (alone && !l->idle && s->size == UINT64_C(1) << l->shift)
+            l->idle = s;
+        else
+            segment_release(s);
+    }
+    return 0;
+}
+
+static void memory_look(struct log *base, struct log_state *out) {
+    struct memory_log *l = (struct memory_log *)base;
+    out->tail = out->durable = atomic_load_explicit(&l->tail, memory_order_acquire);
+    pthread_mutex_lock(&l->lock);
+    out->head = memory_head(l);
+    out->bytes = l->bytes;
+    pthread_mutex_unlock(&l->lock);
+    out->segment_size = UINT64_C(1) << l->shift;
+    out->full = false;
+    out->stopped[0] = 0;
+}
+
+static void memory_close(struct log *base) {
+    struct memory_log *l = (struct memory_log *)base;
+    while (ring_count(&l->cells)) {
+        struct segment *s = ring_at(&l->cells, l->cells.first);
+        for (uint64_t cells = s->size >> l->shift; cells > 0; cells--)
+            ring_shift(&l->cells);
+        mem_free(s);
+    }
+    ring_finish(&l->cells);
+    mem_free(l->idle);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l);
+}
+
+static const struct log_impl memory_log = {
+    .replay = memory_replay,
+    .append = memory_append,
+    .flush = memory_flush,
+    .wait = memory_wait,
+    .read = memory_read,
+    .scan = memory_scan,
+    .trim = memory_trim,
+    .look = memory_look,
+    .close = memory_close,
+};
+
+int log_memory_open(const struct log_options *options, struct log **out) {
+    struct memory_log *l = mem_alloc(sizeof *l);
+    if (!l)
+        return error_set(MR_ENOMEM, "no memory for a log");
+    uint64_t cell = options && options->segment_size ? options->segment_size : CELL;
+    l->base.impl = &memory_log;
+    for (l->shift = 10; UINT64_C(1) << l->shift < cell;)
+        l->shift++;
+    pthread_mutex_init(&l->lock, NULL);
+    int err = memory_turn(l, 0);
+    if (err < 0) {
+        memory_close(&l->base);
+        return err;
+    }
+    *out = &l->base;
+    return 0;
+}

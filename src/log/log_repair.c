@@ -1,0 +1,324 @@
+// Repairing a store so that it opens again, with every whole group that can still be read.
+//
+//     damaged   [ group | group, bad body | ░░░░░░░░ | group | seal ]
+//     repaired  [ group | skip ──────────────────────► group | seal ]
+//
+// Every change is made in place, after the segment was copied aside; each step may be repeated, so a
+// repair that was interrupted is simply run again. Positions stay what they were.
+#include "log/file.h"
+#include "log/survey.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+struct repair {
+    struct file_log *log;
+    struct store_names names;
+    struct log_repair out;
+};
+
+static void repair_note(struct repair *r, uint64_t number, struct stretch s) {
+    if (r->out.places < LOG_REPAIR_PLACES) {
+        r->out.place[r->out.places].segment = number;
+        r->out.place[r->out.places].offset = s.from;
+        r->out.place[r->out.places].size = s.upto - s.from;
+    }
+    r->out.places++;
+    r->out.bytes += s.upto - s.from;
+}
+
+// `err` is 0 or -errno, as the disk gave it.
+static int repair_result(const struct repair *r, const char *doing, int err) {
+    return err < 0 ? disk_failed(r->log->dir, doing, err) : 0;
+}
+
+// --- copying a segment aside ---
+
+static int file_copy(const struct disk *d, int from, int to) {
+    uint8_t block[1 << 14];
+    for (uint64_t at = 0;;) {
+        int64_t n = disk_read_all(d, from, block, sizeof block, at);
+        if (n <= 0)
+            return n < 0 ? (int)n : d->sync(d, to);
+        int err = disk_write_all(d, to, block, (size_t)n, at);
+        if (err < 0)
+            return err;
+        at += (uint64_t)n;
+    }
+}
+
+// A copy that an earlier, interrupted repair made is the better one: it is older.
+static int segment_keep(struct repair *r, uint64_t number, int fd) {
+    const struct disk *d = r->log->disk;
+    char temporary[LOG_PATH], path[LOG_PATH];
+    segment_path(path, r->log->dir, number, "seg.damaged");
+    segment_path(temporary, r->log->dir, number, "seg.damaged.tmp");
+    int there = d->open(d, path, O_RDONLY, 0);
+    if (there >= 0)
+        return d->close(d, there);
+    int to = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    if (to < 0)
+        return to;
+    int err = file_copy(d, fd, to);
+    d->close(d, to);
+    if (err == 0)
+        err = d->rename(d, temporary, path);
+    return err < 0 ? err : d->sync_dir(d, r->log->dir);
+}
+
+// --- one segment ---
+
+static int frame_write(const struct disk *d, int fd, uint64_t base, uint64_t at, uint32_t flags,
+                       uint64_t size) {
+    uint8_t raw[ENTRY_FRAME];
+    frame_put_mark(raw, base + at, flags, size, 0);
+    return disk_write_all(d, fd, raw, sizeof raw, at);
+}
+
+static int zeros_write(const struct disk *d, int fd, struct stretch s) {
+    static const uint8_t zeros[1 << 14];
+    int err = 0;
+    for (uint64_t at = s.from; err == 0 && at < s.upto; at += sizeof zeros) {
+        size_t size = s.upto - at < sizeof zeros ? (size_t)(s.upto - at) : sizeof zeros;
+        err = disk_write_all(d, fd, zeros, size, at);
+    }
+    return err;
+}
+
+// Seals what is readable, or empties the rest if the log goes on here.
+static int segment_end(struct repair *r, const struct segment *s, const struct survey *v,
+                       bool last) {
+    const struct disk *d = r->log->disk;
+    struct stretch rest = { v->good, v->content > v->good ? v->content : v->good };
+    if (rest.upto > rest.from)
+        repair_note(r, s->number, rest);
+    int err = last ? zeros_write(d, s->fd, rest)
+                   : frame_write(d, s->fd, v->walk.base, v->good, FRAME_SEAL, ENTRY_FRAME);
+    return repair_result(r, "end a damaged segment", err);
+}
+
+static int segment_skip(struct repair *r, const struct segment *s, struct stretch bad) {
+    repair_note(r, s->number, bad);
+    int err = frame_write(r->log->disk, s->fd, segment_base(r->log, s->number), bad.from,
+                          FRAME_SKIP, bad.upto - bad.from);
+    return repair_result(r, "skip a damaged stretch", err);
+}
+
+static int segment_rewrite(struct repair *r, const struct segment *s, bool last) {
+    char path[LOG_PATH];
+    struct survey v;
+    struct stretch bad;
+    int err = survey_begin(&v, segment_walk(r->log, s, path, SEGMENT_START));
+    while (err == 0 && (err = survey_next(&v, &bad)) > 0)
+        err = segment_skip(r, s, bad);
+    if (err == 0 && !v.sealed)
+        err = segment_end(r, s, &v, last);
+    survey_finish(&v);
+    return err;
+}
+
+static int segment_mend(struct repair *r, struct segment *s, bool last) {
+    const struct disk *d = r->log->disk;
+    char path[LOG_PATH];
+    int err = segment_keep(r, s->number, s->fd);
+    if (err < 0)
+        return repair_result(r, "keep a copy of a damaged segment", err);
+    segment_path(path, r->log->dir, s->number, "idx");
+    d->unlink(d, path);
+    if (d->size(d, s->fd) < (int64_t)s->capacity)
+        err = d->allocate(d, s->fd, 0, s->capacity);
+    if (err == 0)
+        err = segment_header_write(d, s->fd, s, UINT64_C(1) << r->log->shift);
+    if (err < 0)
+        return repair_result(r, "rewrite a segment header", err);
+    err = segment_rewrite(r, s, last);
+    if (err < 0)
+        return err;
+    r->out.segments++;
+    return repair_result(r, "sync a repaired segment", d->sync(d, s->fd));
+}
+
+// True if an owner would have no objection. In the last segment a torn end is none.
+static int last_sound(struct repair *r, struct segment *s, bool *out) {
+    struct recovered found;
+    int err = segment_examine(r->log, s, &found);
+    *out = err == 0;
+    s->seal = err == 0 && found.sealed;
+    return err == MR_ECORRUPT ? 0 : err;
+}
+
+static int segment_sound(struct repair *r, struct segment *s, bool *out) {
+    char path[LOG_PATH];
+    struct survey v;
+    struct stretch bad;
+    int err = survey_begin(&v, segment_walk(r->log, s, path, SEGMENT_START));
+    if (err == 0)
+        err = survey_next(&v, &bad);
+    *out = err == 0 && v.sealed;
+    survey_finish(&v);
+    return err < 0 ? err : 0;
+}
+
+// The header if it can be read, else what it must have been. True if it was as it should be.
+static int header_guess(struct repair *r, int fd, uint64_t number, struct segment *out,
+                        bool *out_good) {
+    uint64_t size, whole = UINT64_C(1) << r->log->shift;
+    int64_t bytes = r->log->disk->size(r->log->disk, fd);
+    int err = segment_header_read(r->log->disk, fd, r->log->dir, out, &size);
+    if (bytes < 0)
+        return repair_result(r, "look at a segment", (int)bytes);
+    if (err < 0 && err != MR_ECORRUPT)
+        return err;
+    *out_good = err == 0 && out->number == number && size == whole && out->capacity <= whole &&
+                out->capacity >= SEGMENT_SIZE_MIN;
+    if (!*out_good) {
+        uint64_t capacity = (uint64_t)bytes & ~UINT64_C(7);
+        bool usable = capacity >= SEGMENT_SIZE_MIN && capacity <= whole;
+        *out = (struct segment){ .number = number, .capacity = usable ? capacity : whole };
+    }
+    if ((uint64_t)bytes < out->capacity)
+        *out_good = false;
+    out->fd = fd;
+    out->spare = -1;
+    return 0;
+}
+
+// `out_sealed` is only said of the last segment.
+static int segment_repair(struct repair *r, uint64_t number, bool last, bool *out_sealed) {
+    const struct disk *d = r->log->disk;
+    char path[LOG_PATH];
+    segment_path(path, r->log->dir, number, "seg");
+    int fd = d->open(d, path, O_RDWR, 0);
+    if (fd < 0)
+        return disk_failed(path, "open", fd);
+    struct segment s;
+    bool header = false, sound = false;
+    int err = header_guess(r, fd, number, &s, &header);
+    if (err == 0)
+        err = last ? last_sound(r, &s, &sound) : segment_sound(r, &s, &sound);
+    if (err == 0 && !(header && sound))
+        err = segment_mend(r, &s, last);
+    if (err == 0 && last && !sound)
+        err = last_sound(r, &s, &sound);
+    *out_sealed = s.seal;
+    d->close(d, fd);
+    return err;
+}
+
+// A segment without entries, in place of one that is gone.
+static int segment_replace(struct repair *r, uint64_t number, bool last) {
+    const struct disk *d = r->log->disk;
+    char temporary[LOG_PATH], path[LOG_PATH];
+    uint64_t capacity = last ? UINT64_C(1) << r->log->shift : SEGMENT_SIZE_MIN;
+    struct segment s = { .number = number, .capacity = capacity };
+    path_make(temporary, r->log->dir, "spare-repair");
+    segment_path(path, r->log->dir, number, "seg");
+    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0)
+        return disk_failed(temporary, "create", fd);
+    int err = d->allocate(d, fd, 0, capacity);
+    if (err == 0)
+        err = segment_header_write(d, fd, &s, UINT64_C(1) << r->log->shift);
+    if (err == 0 && !last)
+        err = frame_write(d, fd, segment_base(r->log, number), SEGMENT_START, FRAME_SEAL,
+                          ENTRY_FRAME);
+    if (err == 0)
+        err = d->sync(d, fd);
+    d->close(d, fd);
+    if (err == 0)
+        err = d->rename(d, temporary, path);
+    if (err == 0)
+        err = d->sync_dir(d, r->log->dir);
+    r->out.missing++;
+    return err < 0 ? disk_failed(path, "put an empty segment in place", err) : 0;
+}
+
+// --- the store ---
+
+static int size_from_segments(struct repair *r) {
+    const struct disk *d = r->log->disk;
+    for (size_t i = 0; i < store_names_count(&r->names); i++) {
+        char path[LOG_PATH];
+        struct segment s;
+        uint64_t size;
+        segment_path(path, r->log->dir, store_names_at(&r->names, i), "seg");
+        int fd = d->open(d, path, O_RDONLY, 0);
+        if (fd < 0)
+            return disk_failed(path, "open", fd);
+        int err = segment_header_read(d, fd, path, &s, &size);
+        d->close(d, fd);
+        if (err == 0) {
+            r->log->store.segment_size = size;
+            return 0;
+        }
+    }
+    return error_set(MR_EINVAL, "%s is not a Millrace store: no segment can be read", r->log->dir);
+}
+
+// Learns the segment size and the first segment, and writes the store file anew if that was lost or
+// the log begins later now.
+static int store_repair(struct repair *r) {
+    struct file_log *l = r->log;
+    size_t count = store_names_count(&r->names);
+    int err = store_open(l->disk, l->dir, false, &l->store, &l->store_fd);
+    bool lost = err == MR_ECORRUPT || err == MR_EGONE;
+    if (lost)
+        err = size_from_segments(r);
+    if (err < 0)
+        return err;
+    file_log_set_size(l, l->store.segment_size);
+    uint64_t first = l->store.first;
+    for (size_t i = count; i-- > 0 && store_names_at(&r->names, i) >= l->store.first;)
+        first = store_names_at(&r->names, i);
+    if (!lost && first == l->store.first)
+        return 0;
+    if (!lost)
+        r->out.missing += first - l->store.first;
+    l->store.first = first;
+    return store_create(l->disk, l->dir, &l->store);
+}
+
+static int segments_repair(struct repair *r) {
+    size_t count = store_names_count(&r->names);
+    uint64_t number = r->log->store.first;
+    bool missing = true; // the segment that the log goes on in
+    int err = 0;
+    for (size_t i = 0; err == 0 && i < count; i++) {
+        if (store_names_at(&r->names, i) < number)
+            continue;
+        for (; err == 0 && number < store_names_at(&r->names, i); number++)
+            err = segment_replace(r, number, false);
+        if (err == 0)
+            err = segment_repair(r, number++, i == count - 1, &missing);
+    }
+    return err == 0 && missing ? segment_replace(r, number, true) : err;
+}
+
+static int repair_run(struct repair *r) {
+    struct file_log *l = r->log;
+    int err = store_names_read(l->disk, l->dir, &r->names);
+    if (err == 0 && !r->names.store && !store_names_count(&r->names))
+        err = error_set(MR_EINVAL, "%s is not a Millrace store", l->dir);
+    if (err == 0)
+        err = store_lock(l->disk, l->dir, &l->lock_fd);
+    if (err == 0)
+        err = store_repair(r);
+    return err < 0 ? err : segments_repair(r);
+}
+
+int log_file_repair(const char *dir, const struct disk *disk, struct log_repair *out) {
+    struct log_options o = { .disk = disk };
+    struct repair r = { .log = file_log_make(dir, &o) };
+    if (!r.log)
+        return error_set(MR_ENOMEM, "no memory to repair %s", dir);
+    int err = repair_run(&r);
+    store_names_finish(&r.names);
+    file_log_destroy(r.log);
+    if (err == 0)
+        *out = r.out;
+    return err;
+}

@@ -1,0 +1,116 @@
+// The log may take up twice what lives in it and two segments more. Two segments, because the one
+// being written and the one being scanned cannot be given up; twice, because copying half-dead
+// segments costs one byte written for one byte gained, and fuller ones cost more.
+//
+// `at` only moves forward: below it nothing lives, and nothing comes to live there again.
+#include "shard/clean.h"
+
+#include "base/errors.h"
+
+enum { STEP_BYTES = 1 << 20, REST_MS = 1000, POLL_MS = 5 };
+
+static uint64_t from(const struct cleaner *c, const struct log_state *log) {
+    return c->at > log->head ? c->at : log->head;
+}
+
+static bool is_durable(const struct cleaner *c, const struct log_state *log) {
+    return log->durable > c->wait_for;
+}
+
+// Besides being too long, the log must have something dead ahead: what is only allocated, or dead
+// but in one segment with something alive, is not gained by copying.
+static bool is_too_long(const struct cleaner *c, const struct log_state *log) {
+    uint64_t live = core_live_bytes(c->core), segment = log->segment_size;
+    return log->bytes > 2 * live + 2 * segment && log->tail - from(c, log) > live + segment / 2;
+}
+
+static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
+    c->wait_for = *c->last_at;
+    c->state = next;
+    log_flush(c->log, true);
+}
+
+static int clean_one(void *arg, const struct log_seen *seen) {
+    const struct cleaner *c = arg;
+    return core_clean(c->core, seen->at, seen->head, seen->body);
+}
+
+static int scan(struct cleaner *c) {
+    uint64_t left = c->end - c->at;
+    int err = log_scan(c->log, c->at, left < STEP_BYTES ? left : STEP_BYTES, clean_one, c, &c->at);
+    if (err >= 0 && c->at >= c->end)
+        wait_for_last(c, CLEANER_COPYING);
+    return err;
+}
+
+// A segment's length is scanned, or up to what was the tail before the first copy.
+static int begin(struct cleaner *c, const struct log_state *log) {
+    c->at = from(c, log);
+    uint64_t left = log->tail - c->at;
+    c->end = c->at + (left < log->segment_size ? left : log->segment_size);
+    c->state = CLEANER_SCANNING;
+    return scan(c);
+}
+
+static int note(struct cleaner *c) {
+    int err = core_trimmed(c->core, c->at);
+    if (err >= 0)
+        wait_for_last(c, CLEANER_NOTING);
+    return err;
+}
+
+static int trim(struct cleaner *c) {
+    int err = log_trim(c->log, c->at);
+    if (err >= 0)
+        c->state = CLEANER_IDLE;
+    return err;
+}
+
+static int step(struct cleaner *c, const struct log_state *log) {
+    switch (c->state) {
+    case CLEANER_IDLE:
+        return is_too_long(c, log) ? begin(c, log) : 0;
+    case CLEANER_SCANNING:
+        return scan(c);
+    case CLEANER_COPYING:
+        return is_durable(c, log) ? note(c) : 0;
+    case CLEANER_NOTING:
+        return is_durable(c, log) ? trim(c) : 0;
+    }
+    return 0;
+}
+
+int cleaner_step(struct cleaner *c, uint64_t now_ms) {
+    if (now_ms < c->rests_until_ms)
+        return 0;
+    struct log_state log;
+    log_look(c->log, &log);
+    int err = step(c, &log);
+    if (err < 0)
+        c->rests_until_ms = now_ms + REST_MS;
+    return err;
+}
+
+int64_t cleaner_next_ms(const struct cleaner *c, uint64_t now_ms) {
+    struct log_state log;
+    log_look(c->log, &log);
+    if (log.stopped[0])
+        return -1;
+    if (c->state == CLEANER_IDLE && !is_too_long(c, &log))
+        return -1;
+    if (now_ms < c->rests_until_ms)
+        return (int64_t)(c->rests_until_ms - now_ms);
+    bool waits = c->state == CLEANER_COPYING || c->state == CLEANER_NOTING;
+    return waits && !is_durable(c, &log) ? POLL_MS : 0;
+}
+
+int cleaner_resume(struct cleaner *c) {
+    struct log_state log;
+    log_look(c->log, &log);
+    uint64_t mark = core_trim_mark(c->core);
+    if (log.head / log.segment_size > mark / log.segment_size)
+        return error_set(MR_ECORRUPT,
+                         "missing head: the log begins at %llu, but was given up only to %llu",
+                         (unsigned long long)log.head, (unsigned long long)mark);
+    return log_trim(c->log, mark);
+}

@@ -1,0 +1,275 @@
+// Opening: log, replay, head check, core_open, crashed attempts; then everything must be durable
+// before the shard is handed out, because the epoch names all its ids and tokens.
+#include "shard/shard.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "core/record.h"
+#include "shard/clean.h"
+#include "shard/running.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+struct shard {
+    struct log *log;
+    struct core *core;
+    struct running *running; // NULL: the log dies with the process anyway
+    struct cleaner cleaner;
+    struct core_events events; // the owner's
+    void *owner;
+    struct shard_world world;
+    uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
+    uint64_t last_at;               // the entry appended last
+    bool appended;                  // something since the last flush
+    bool urgent;                    // an epoch: it must be on disk before this turn ends
+};
+
+// ---- Time and chance --------------------------------------------------------------------------
+
+static uint64_t clock_ms(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t world_wall_ms(const struct shard_world *w) {
+    return w->wall_ms ? w->wall_ms(w->arg) : clock_ms(CLOCK_REALTIME);
+}
+
+static uint64_t world_boot_ms(const struct shard_world *w) {
+    return w->boot_ms ? w->boot_ms(w->arg) : clock_ms(CLOCK_BOOTTIME);
+}
+
+static int world_random(const struct shard_world *w, uint64_t *out) {
+    uint64_t bits = 0;
+    if (w->random)
+        bits = w->random(w->arg);
+    else if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return error_set(MR_EIO, "no random numbers: %s", strerror(errno));
+    *out = bits;
+    return 0;
+}
+
+static uint64_t shard_now_ms(const struct shard *s) {
+    uint64_t boot = world_boot_ms(&s->world);
+    uint64_t now = s->base_ms + (boot > s->base_boot_ms ? boot - s->base_boot_ms : 0);
+    uint64_t known = core_now(s->core);
+    return now > known ? now : known;
+}
+
+// ---- What the core asks for -------------------------------------------------------------------
+
+static bool is_epoch(const struct entry *e) {
+    return e->head.size > 0 && *(const uint8_t *)e->head.data == RECORD_EPOCH;
+}
+
+static int sink_append(void *owner, const struct entry *entries, size_t count, enum room room,
+                       uint64_t *out_at) {
+    struct shard *s = owner;
+    int err = log_append(s->log, entries, count, room, out_at);
+    if (err < 0)
+        return err;
+    s->last_at = out_at[count - 1];
+    s->appended = true;
+    for (size_t i = 0; i < count; i++)
+        s->urgent = s->urgent || is_epoch(&entries[i]);
+    return 0;
+}
+
+static int sink_read(void *owner, uint64_t at, struct buffer *out_body) {
+    return shard_read(owner, at, out_body);
+}
+
+static bool tell_claim(void *owner, struct taker *taker) {
+    struct shard *s = owner;
+    return s->events.claim(s->owner, taker);
+}
+
+static void tell_granted(void *owner, struct taker *taker, const struct grant *grants,
+                         size_t count) {
+    struct shard *s = owner;
+    s->events.granted(s->owner, taker, grants, count);
+}
+
+static void tell_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
+    struct shard *s = owner;
+    s->events.ended(s->owner, caller, outcome);
+}
+
+static void tell_room(void *owner, struct pusher *pusher) {
+    struct shard *s = owner;
+    s->events.room(s->owner, pusher);
+}
+
+static void tell_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
+                      int why) {
+    struct shard *s = owner;
+    s->events.stop(s->owner, conn, id, token, why);
+}
+
+static void note_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
+    struct shard *s = owner;
+    if (s->running && begins)
+        running_begin(s->running, id, attempt);
+    else if (s->running)
+        running_end(s->running, id);
+    if (s->events.running)
+        s->events.running(s->owner, id, attempt, begins);
+}
+
+static struct core_config core_config_of(struct shard *s, const struct shard_options *o) {
+    const struct core_events *e = &o->events;
+    return (struct core_config){
+        .limits = o->limits,
+        .sink = { .append = sink_append, .read = sink_read },
+        .events = { .claim = e->claim ? tell_claim : NULL,
+                    .granted = e->granted ? tell_granted : NULL,
+                    .ended = e->ended ? tell_ended : NULL,
+                    .room = e->room ? tell_room : NULL,
+                    .stop = e->stop ? tell_stop : NULL,
+                    .running = note_running },
+        .owner = s,
+    };
+}
+
+// ---- Opening and closing ----------------------------------------------------------------------
+
+static int replay_one(void *core, const struct log_seen *seen) {
+    return core_replay(core, seen->at, seen->head, seen->body_size);
+}
+
+static int count_crashed(void *arg, uint64_t id, uint32_t attempt) {
+    struct shard *s = arg;
+    int err = core_crashed(s->core, id, attempt);
+    return err == MR_EGONE ? 0 : err;
+}
+
+static int shard_begin_epoch(struct shard *s) {
+    uint64_t random = 0;
+    int err = world_random(&s->world, &random);
+    if (err < 0)
+        return err;
+    uint64_t wall = world_wall_ms(&s->world), recorded = core_now(s->core);
+    s->base_ms = wall > recorded ? wall : recorded;
+    s->base_boot_ms = world_boot_ms(&s->world);
+    err = core_open(s->core, s->base_ms, random);
+    if (err >= 0 && s->running)
+        err = running_each_left(s->running, count_crashed, s);
+    if (err < 0)
+        return err;
+    err = shard_wait(s, shard_end(s));
+    if (err >= 0 && s->running)
+        running_forget_left(s->running);
+    return err;
+}
+
+static int shard_fill(struct shard *s, const struct shard_options *o) {
+    int err = o->dir ? log_file_open(o->dir, &o->log, &s->log) : log_memory_open(&o->log, &s->log);
+    if (err < 0)
+        return err;
+    // A disk made for tests has no memory to map.
+    if (o->dir && !o->log.disk)
+        err = running_open(o->dir, &s->running);
+    struct core_config config = core_config_of(s, o);
+    if (err >= 0)
+        err = core_create(&config, &s->core);
+    if (err < 0)
+        return err;
+    s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
+    err = log_replay(s->log, replay_one, s->core);
+    if (err >= 0)
+        err = cleaner_resume(&s->cleaner);
+    return err < 0 ? err : shard_begin_epoch(s);
+}
+
+// The notes go while the log still locks the directory.
+static void shard_free(struct shard *s, bool in_peace) {
+    core_destroy(s->core);
+    running_close(s->running, in_peace);
+    log_close(s->log);
+    mem_free(s);
+}
+
+int shard_open(const struct shard_options *options, struct shard **out) {
+    struct shard *s = mem_alloc(sizeof *s);
+    if (!s)
+        return error_set(MR_ENOMEM, "no memory for a shard");
+    s->events = options->events;
+    s->owner = options->owner;
+    s->world = options->world;
+    int err = shard_fill(s, options);
+    if (err < 0) {
+        shard_free(s, false);
+        return err;
+    }
+    *out = s;
+    return 0;
+}
+
+void shard_close(struct shard *s) {
+    if (s)
+        shard_free(s, true);
+}
+
+// ---- Turns ------------------------------------------------------------------------------------
+
+struct core *shard_core(struct shard *s) {
+    return s->core;
+}
+
+int shard_begin(struct shard *s) {
+    struct log_state log;
+    log_look(s->log, &log);
+    if (log.stopped[0])
+        return error_set(MR_ESTOPPED, "%s", log.stopped);
+    return core_advance(s->core, shard_now_ms(s));
+}
+
+uint64_t shard_end(struct shard *s) {
+    bool urgent = s->urgent;
+    if (s->appended)
+        log_flush(s->log, urgent);
+    s->appended = s->urgent = false;
+    if (urgent)
+        log_wait(s->log, s->last_at); // whoever shows something of this turn hears of a failure
+    return s->last_at;
+}
+
+int shard_wait(struct shard *s, uint64_t at) {
+    return log_wait(s->log, at);
+}
+
+bool shard_is_durable(struct shard *s, uint64_t at) {
+    struct log_state log;
+    log_look(s->log, &log);
+    return log.durable > at;
+}
+
+int shard_read(struct shard *s, uint64_t at, struct buffer *out_body) {
+    return log_read(s->log, at, NULL, out_body);
+}
+
+int64_t shard_next_ms(struct shard *s) {
+    uint64_t now = shard_now_ms(s), next = core_next(s->core);
+    int64_t core_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+    int64_t clean_ms = cleaner_next_ms(&s->cleaner, now);
+    if (core_ms < 0 || clean_ms < 0)
+        return core_ms < 0 ? clean_ms : core_ms;
+    return core_ms < clean_ms ? core_ms : clean_ms;
+}
+
+int shard_clean(struct shard *s, bool *out_more) {
+    uint64_t now = core_now(s->core);
+    int err = cleaner_step(&s->cleaner, now);
+    if (err < 0)
+        return err;
+    *out_more = cleaner_next_ms(&s->cleaner, now) == 0;
+    return 0;
+}
+
+void shard_look(struct shard *s, struct log_state *out) {
+    log_look(s->log, out);
+}

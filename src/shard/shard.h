@@ -1,0 +1,74 @@
+// Shard: one core, one log, one owner. It feeds the core with time, carries its records into the
+// log, says what must be durable before anything may be shown, keeps the log short, and brings
+// everything back at opening.
+//
+//     shard_begin ─► core_push, core_take, core_done … ─► shard_end ─► position to wait for
+//         │                        │                          │
+//     time moves on         records gather             the log's writer is woken
+//
+// One thread at a time between shard_begin and shard_end (the owner's lock or loop sees to that);
+// shard_wait and shard_read may be called by any thread, without the lock.
+#ifndef SHARD_SHARD_H
+#define SHARD_SHARD_H
+
+#include "core/core.h"
+#include "log/log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shard;
+
+// Where time and chance come from; NULL functions mean the system's.
+struct shard_world {
+    uint64_t (*wall_ms)(void *arg); // CLOCK_REALTIME: read once, at opening
+    uint64_t (*boot_ms)(void *arg); // CLOCK_BOOTTIME: followed from then on
+    uint64_t (*random)(void *arg);
+    void *arg;
+};
+
+struct shard_options {
+    const char *dir; // of the file log; NULL: the memory log
+    struct log_options log;
+    struct core_limits limits;
+    struct core_events events;
+    void *owner; // handed to the events
+    struct shard_world world;
+};
+
+// Opens the log, replays it, counts an attempt for whatever ran when the engine died, and begins a
+// new epoch, durably. Errors are the log's and the core's; nothing is then left open.
+int shard_open(const struct shard_options *, struct shard **out);
+
+// Makes everything durable and frees. A shard closed in peace counts no attempts at its next
+// opening. Takes NULL.
+void shard_close(struct shard *);
+
+struct core *shard_core(struct shard *);
+
+// Moves the core to the present. MR_ESTOPPED: the log has failed; looks still work.
+int shard_begin(struct shard *);
+
+// Wakes the log's writer. What commands and events of this turn told may be shown when the log is
+// durable up to the position returned (shard_wait). If an id block was reserved, waits for it here.
+uint64_t shard_end(struct shard *);
+
+int shard_wait(struct shard *, uint64_t at);
+
+// Whether everything up to `at` is durable now. Any thread.
+bool shard_is_durable(struct shard *, uint64_t at);
+
+// Appends an entry's body to `out`. MR_EGONE: it has moved; ask the core again. Any thread.
+int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
+
+// Milliseconds until the shard wants to be driven again (shard_begin, shard_end) although nobody
+// calls: 0 now, -1 never.
+int64_t shard_next_ms(struct shard *);
+
+// Does a bounded piece of cleaning if the log has grown beyond twice what lives in it plus two
+// segments. Between shard_begin and shard_end. `out_more`: there is more to do now.
+int shard_clean(struct shard *, bool *out_more);
+
+void shard_look(struct shard *, struct log_state *out);
+
+#endif

@@ -1,0 +1,113 @@
+// One job: the handler is called with no lock held, and what it returns decides. Whoever claims the
+// job first ends it: this thread after the handler, or the program from anywhere.
+#include "base/errors.h"
+#include "work/state.h"
+
+#include <stdio.h>
+
+static _Thread_local const struct worker *calling;
+
+bool worker_is_calling(const struct worker *w) {
+    return calling == w;
+}
+
+void worker_on_stop(mr_job *job, void *worker) {
+    struct worker *w = worker;
+    const struct worker *before = calling;
+    calling = w;
+    w->options.on_stop(job, w->options.arg);
+    calling = before;
+}
+
+// A job that this worker's handler kept was ended through the api.
+static void runner_hears(struct hand_owner *owner, mr_id id, int outcome) {
+    struct runner *r = (struct runner *)owner;
+    struct worker *w = r->worker;
+    pthread_mutex_lock(&w->lock);
+    if (atomic_load(&r->current) == id) {
+        r->ended = id;
+        r->outcome = outcome;
+    }
+    if (w->options.own_loop)
+        loop_ring(w);
+    w->kept--;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void runner_init(struct runner *r, struct worker *w) {
+    r->owner.ended = runner_hears;
+    r->worker = w;
+}
+
+static int call_handler(struct worker *w, mr_job *job) {
+    const struct worker *before = calling;
+    calling = w;
+    int answer = w->options.handler(job, w->options.arg);
+    calling = before;
+    return answer;
+}
+
+static int fail_job(struct worker *w, mr_job *job, int answer) {
+    char text[64];
+    snprintf(text, sizeof text, "the handler returned %d", answer);
+    mr_bytes reason = mr_str(job->reason[0] ? job->reason : text);
+    int err = w->engine->impl->fail(job, reason, MR_BACKOFF, FINISH_UNPIN);
+    return err < 0 ? err : MR_ESTALE; // in any case the lease is over
+}
+
+// The program has it, or has ended it already: `kept` is made up when it tells.
+static int keep_job(struct worker *w, mr_job *job) {
+    atomic_fetch_add(&w->kept, 1);
+    w->engine->impl->unpin(job);
+    return MR_LATER;
+}
+
+// 0: committed; MR_LATER: kept; else its lease may be over.
+static int run_job(struct runner *r, mr_job *job) {
+    struct worker *w = r->worker;
+    job->owner = &r->owner;
+    atomic_store(&r->current, job->id);
+    if (!hand_start(job)) { // told before it began: its refused commit lets go of it
+        hand_claim(job);
+        return w->engine->impl->done(job, FINISH_UNPIN);
+    }
+    int answer = call_handler(w, job);
+    if (answer == MR_LATER || !hand_claim(job))
+        return keep_job(w, job);
+    return answer == 0 ? w->engine->impl->done(job, FINISH_UNPIN) : fail_job(w, job, answer);
+}
+
+static int wait_until_ended(struct runner *r, mr_id id) {
+    struct worker *w = r->worker;
+    pthread_mutex_lock(&w->lock);
+    w->paused++; // it is this thread that pauses for the job
+    while (r->ended != id)
+        worker_sleep(w, &w->changed, UINT64_MAX);
+    w->paused--;
+    int outcome = r->outcome;
+    pthread_mutex_unlock(&w->lock);
+    return outcome;
+}
+
+static void give_back(struct worker *w, mr_job *job) {
+    hand_claim(job);
+    w->engine->impl->release(job, FINISH_UNPIN);
+}
+
+void runner_run(struct runner *r, mr_job *job) {
+    struct worker *w = r->worker;
+    int outcome = 0;
+    for (mr_job *next; job; job = next) {
+        next = job->next;
+        mr_id id = job->id;
+        bool lost = job->follows && outcome < 0 && w->engine->impl->beat(job) < 0;
+        if (lost || atomic_load(&w->stopping)) {
+            give_back(w, job);
+            continue;
+        }
+        outcome = run_job(r, job);
+        if (outcome == MR_LATER && next && next->follows)
+            outcome = wait_until_ended(r, id);
+    }
+}

@@ -1,0 +1,456 @@
+// The contract of log.h, told once and held against every implementation.
+#include "log_support.h"
+#include "sim_disk.h"
+
+#include <ftw.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum kind { MEMORY, FILE_THREAD, FILE_INLINE, FILE_REAL };
+
+struct fixture {
+    enum kind kind;
+    struct log_options options;
+    struct sim_disk *sim;
+    char dir[64];
+    struct log *log;
+};
+
+static void log_start(struct fixture *f) {
+    int err = f->kind == MEMORY ? log_memory_open(&f->options, &f->log)
+                                : log_file_open(f->dir, &f->options, &f->log);
+    if (err < 0)
+        fail_msg("%s", error_text());
+}
+
+static int setup(void **state, enum kind kind, uint64_t segment_size) {
+    struct fixture *f = calloc(1, sizeof *f);
+    f->kind = kind;
+    f->options.segment_size = segment_size;
+    strcpy(f->dir, "store");
+    if (kind == FILE_INLINE || kind == FILE_THREAD) {
+        f->sim = sim_disk_create();
+        f->options.disk = sim_disk_disk(f->sim);
+        f->options.inline_writer = kind == FILE_INLINE;
+    }
+    if (kind == FILE_REAL) {
+        strcpy(f->dir, "/tmp/millrace-log-XXXXXX");
+        assert_non_null(mkdtemp(f->dir));
+    }
+    log_start(f);
+    *state = f;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    log_close(f->log);
+    if (f->sim)
+        sim_disk_destroy(f->sim);
+    if (f->kind == FILE_REAL)
+        nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(f);
+    return 0;
+}
+
+static int setup_memory(void **state) {
+    return setup(state, MEMORY, 4096);
+}
+
+static int setup_thread(void **state) {
+    return setup(state, FILE_THREAD, 4096);
+}
+
+static int setup_inline(void **state) {
+    return setup(state, FILE_INLINE, 4096);
+}
+
+static int setup_memory_large(void **state) {
+    return setup(state, MEMORY, 0);
+}
+
+static int setup_real(void **state) {
+    return setup(state, FILE_REAL, 0);
+}
+
+static uint64_t put(struct fixture *f, uint64_t number, uint32_t count, size_t body_size) {
+    uint64_t at[LOG_GROUP];
+    if (sample_append(f->log, number, count, body_size, ROOM_PUSH, at) < 0)
+        fail_msg("%s", error_text());
+    return at[0];
+}
+
+static void expect_entry(struct fixture *f, uint64_t at, uint64_t number) {
+    bool right;
+    if (sample_read(f->log, at, number, &right) < 0)
+        fail_msg("%s", error_text());
+    assert_true(right);
+}
+
+static void expect_scan(struct fixture *f, uint64_t from, size_t step, uint64_t first,
+                        uint64_t count) {
+    struct tally *t = calloc(1, sizeof *t);
+    uint64_t next = from, tail = look(f->log).tail;
+    while (next < tail)
+        assert_int_equal(log_scan(f->log, next, step, tally_see, t, &next), 0);
+    assert_true(tally_right(t));
+    assert_int_equal(t->next - t->first, count);
+    if (count)
+        assert_int_equal(t->first, first);
+    free(t);
+}
+
+static void an_empty_log_has_a_head_and_nothing_else(void **state) {
+    struct fixture *f = *state;
+    struct log_state s = look(f->log);
+    assert_int_equal(s.head, s.tail);
+    assert_int_equal(s.durable, s.tail);
+    assert_string_equal(s.stopped, "");
+    assert_false(s.full);
+    assert_true(s.tail > 0);
+    expect_scan(f, s.head, SIZE_MAX, 0, 0);
+    bool right;
+    assert_int_equal(sample_read(f->log, s.tail, 0, &right), MR_EINVAL);
+    assert_int_equal(log_wait(f->log, s.tail), MR_EINVAL);
+}
+
+static void entries_are_read_again_by_position(void **state) {
+    struct fixture *f = *state;
+    uint64_t at[200];
+    for (uint64_t i = 0; i < 200; i++) {
+        at[i] = put(f, i, 1, i % 97);
+        assert_true(i == 0 || at[i] > at[i - 1]);
+        expect_entry(f, at[i], i);
+        if (i % 7 == 0)
+            log_flush(f->log, false);
+    }
+    for (uint64_t i = 0; i < 200; i++)
+        expect_entry(f, at[i], i);
+}
+
+static void either_part_may_be_unwanted_or_empty(void **state) {
+    struct fixture *f = *state;
+    struct entry e[3] = { { mr_str("head"), mr_str("body") },
+                          { { NULL, 0 }, mr_str("b") },
+                          { mr_str("h"), { NULL, 0 } } };
+    uint64_t at[3];
+    struct buffer b = { 0 };
+    assert_int_equal(log_append(f->log, e, 3, ROOM_PUSH, at), 0);
+    for (int written = 0; written < 2; written++) {
+        assert_int_equal(log_read(f->log, at[0], &b, NULL), 0);
+        assert_int_equal(log_read(f->log, at[0], NULL, &b), 0);
+        assert_int_equal(log_read(f->log, at[1], &b, &b), 0);
+        assert_int_equal(log_read(f->log, at[2], &b, NULL), 0);
+        assert_int_equal(log_read(f->log, at[2], NULL, NULL), 0);
+        assert_int_equal(b.size, 10);
+        assert_memory_equal(b.data, "headbodybh", 10);
+        b.size = 0;
+        assert_int_equal(log_wait(f->log, at[2]), 0);
+    }
+    buffer_finish(&b);
+}
+
+static void groups_stay_together(void **state) {
+    struct fixture *f = *state;
+    uint64_t number = 0;
+    for (uint32_t count = 1; count <= 30; count++) {
+        put(f, number, count, 20);
+        number += count;
+    }
+    expect_scan(f, look(f->log).head, SIZE_MAX, 0, number);
+    log_flush(f->log, true);
+    expect_scan(f, look(f->log).head, 300, 0, number);
+}
+
+static void a_scan_goes_on_where_it_stopped(void **state) {
+    struct fixture *f = *state;
+    struct tally *t = calloc(1, sizeof *t);
+    uint64_t next = look(f->log).head;
+    for (uint64_t i = 0; i < 300; i++) {
+        put(f, i, 1, 100);
+        if (i % 5 == 0)
+            log_flush(f->log, false);
+        assert_int_equal(log_scan(f->log, next, 64, tally_see, t, &next), 0);
+        assert_int_equal(t->next, i + 1);
+    }
+    assert_true(tally_right(t));
+    free(t);
+}
+
+struct copier {
+    struct fixture *f;
+    uint64_t copied;
+};
+
+static int copy_entry(void *arg, const struct log_seen *seen) {
+    struct copier *c = arg;
+    struct entry e = { seen->head, seen->body };
+    uint64_t at;
+    c->copied++;
+    return log_append(c->f->log, &e, 1, ROOM_CLEAN, &at);
+}
+
+static void a_scan_may_append_what_it_sees(void **state) {
+    struct fixture *f = *state;
+    for (uint64_t i = 0; i < 100; i++)
+        put(f, i, 1, 150);
+    struct copier c = { .f = f };
+    uint64_t middle = look(f->log).tail, next;
+    assert_int_equal(log_scan(f->log, look(f->log).head, SIZE_MAX, copy_entry, &c, &next), 0);
+    assert_int_equal(c.copied, 100);
+    expect_scan(f, middle, SIZE_MAX, 0, 100);
+}
+
+static int refuse(void *arg, const struct log_seen *seen) {
+    (void)arg, (void)seen;
+    return MR_EAGAIN;
+}
+
+static void a_walk_ends_when_told(void **state) {
+    struct fixture *f = *state;
+    put(f, 0, 2, 5);
+    uint64_t next = 77;
+    assert_int_equal(log_scan(f->log, look(f->log).head, 99, refuse, NULL, &next), MR_EAGAIN);
+    assert_int_equal(next, 77);
+}
+
+static void trimming_gives_up_whole_segments(void **state) {
+    struct fixture *f = *state;
+    uint64_t at[100];
+    bool right;
+    for (uint64_t i = 0; i < 100; i++)
+        at[i] = put(f, i, 1, 500);
+    log_flush(f->log, true);
+    assert_int_equal(log_wait(f->log, at[99]), 0);
+    assert_int_equal(log_trim(f->log, at[50]), 0);
+    struct log_state s = look(f->log);
+    assert_true(s.head <= at[50] && s.head > at[50] - 2 * s.segment_size);
+    for (uint64_t i = 0; i < 100; i++) {
+        if (at[i] >= s.head)
+            expect_entry(f, at[i], i);
+        else
+            assert_int_equal(sample_read(f->log, at[i], i, &right), MR_EGONE);
+    }
+    uint64_t first = 0, next;
+    while (at[first] < s.head)
+        first++;
+    expect_scan(f, s.head, SIZE_MAX, first, 100 - first);
+    struct tally t = { 0 };
+    assert_int_equal(log_scan(f->log, at[0], SIZE_MAX, tally_see, &t, &next), MR_EGONE);
+}
+
+static void what_is_trimmed_is_given_back(void **state) {
+    struct fixture *f = *state;
+    uint64_t at = 0, most = 0;
+    for (uint64_t i = 0; i < 1000; i++) {
+        at = put(f, i, 1, 500);
+        if (i % 10 == 9) {
+            assert_int_equal(log_wait(f->log, at), 0);
+            assert_int_equal(log_trim(f->log, at), 0);
+        }
+        struct log_state s = look(f->log);
+        most = s.bytes > most ? s.bytes : most;
+        assert_true(s.head <= at);
+    }
+    assert_true(most <= 16 * look(f->log).segment_size);
+}
+
+static void trimming_everything_keeps_the_tail(void **state) {
+    struct fixture *f = *state;
+    uint64_t at = put(f, 0, 1, 10);
+    assert_int_equal(log_trim(f->log, look(f->log).tail), 0);
+    assert_int_equal(log_trim(f->log, UINT64_MAX), 0);
+    expect_entry(f, at, 0);
+    expect_entry(f, put(f, 1, 1, 10), 1);
+}
+
+static void what_was_waited_for_is_durable(void **state) {
+    struct fixture *f = *state;
+    for (uint64_t i = 0; i < 50; i++) {
+        uint64_t at = put(f, i, 1, i * 20);
+        if (i % 2)
+            log_flush(f->log, i % 3 == 0);
+        assert_int_equal(log_wait(f->log, at), 0);
+        assert_true(look(f->log).durable > at);
+    }
+}
+
+static void a_group_must_fit_in_a_segment(void **state) {
+    struct fixture *f = *state;
+    size_t size = (f->kind == MEMORY ? LOG_SEGMENT : 4096) + 1;
+    void *body = calloc(1, size);
+    struct entry e = { mr_str("h"), { body, size } };
+    uint64_t at = 12, tail = look(f->log).tail;
+    assert_int_equal(log_append(f->log, &e, 1, ROOM_PUSH, &at), MR_ETOOBIG);
+    assert_int_equal(at, 12);
+    assert_int_equal(look(f->log).tail, tail);
+    free(body);
+    expect_entry(f, put(f, 0, 1, 10), 0);
+}
+
+static void every_size_up_to_a_segment_fits(void **state) {
+    struct fixture *f = *state;
+    uint64_t at[SAMPLES];
+    uint64_t count = 0;
+    for (size_t size = 0; size <= 4096 - 64 - 32 - 32 - SAMPLE_HEAD; size += 61)
+        at[count] = put(f, count, 1, size), count++;
+    at[count] = put(f, count, 1, 4096 - 64 - 32 - 32 - SAMPLE_HEAD), count++;
+    log_flush(f->log, true);
+    for (uint64_t i = 0; i < count; i++)
+        expect_entry(f, at[i], i);
+    expect_scan(f, look(f->log).head, 5000, 0, count);
+}
+
+static void large_bodies_and_full_groups_fit(void **state) {
+    struct fixture *f = *state;
+    uint64_t one = put(f, 0, 1, 16 << 20);
+    uint64_t many = put(f, 1, LOG_GROUP, 30);
+    uint64_t last = put(f, 1 + LOG_GROUP, 3, 8 << 20);
+    expect_entry(f, one, 0);
+    expect_entry(f, many, 1);
+    assert_int_equal(log_wait(f->log, last), 0);
+    expect_entry(f, one, 0);
+    expect_entry(f, last, 1 + LOG_GROUP);
+    expect_scan(f, look(f->log).head, 1 << 20, 0, LOG_GROUP + 4);
+}
+
+static void replaying_shows_all_heads(void **state) {
+    struct fixture *f = *state;
+    for (uint64_t i = 0; i < 60; i += 3)
+        put(f, i, 3, 100);
+    if (f->kind != MEMORY) {
+        log_close(f->log);
+        log_start(f);
+    }
+    struct tally *t = calloc(1, sizeof *t);
+    assert_int_equal(log_replay(f->log, tally_see, t), 0);
+    assert_true(tally_right(t));
+    assert_int_equal(t->next, 60);
+    for (uint64_t i = 0; i < 60; i++)
+        expect_entry(f, t->at[i], i);
+    free(t);
+    expect_entry(f, put(f, 60, 1, 100), 60);
+}
+
+// Readers read what the owner has published, while it appends and trims.
+struct readers {
+    struct fixture *f;
+    _Atomic uint64_t at[64], number[64]; // 0: not published yet
+    _Atomic bool ended;
+    _Atomic uint64_t right, gone, wrong;
+};
+
+static void *read_on(void *arg) {
+    struct readers *r = arg;
+    for (unsigned i = 0; !r->ended; i++) {
+        uint64_t number = r->number[i % 64], at = r->at[i % 64];
+        bool right;
+        if (!at || number != r->number[i % 64])
+            continue;
+        int err = sample_read(r->f->log, at, number, &right);
+        if (err == MR_EGONE)
+            r->gone++;
+        else if (right)
+            r->right++;
+        else if (number == r->number[i % 64] && at == r->at[i % 64])
+            r->wrong++;
+    }
+    return NULL;
+}
+
+static void publish(struct readers *r, uint64_t number, uint64_t at) {
+    r->number[number % 64] = UINT64_MAX;
+    r->at[number % 64] = at;
+    r->number[number % 64] = number;
+}
+
+static void other_threads_read_meanwhile(void **state) {
+    struct fixture *f = *state;
+    struct readers r = { .f = f };
+    pthread_t threads[2];
+    uint64_t number = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on, &r), 0);
+    while (number < 3000 || r.right < 1000) {
+        uint64_t at = put(f, number, 1, 40 + number % 300);
+        publish(&r, number++, at);
+        if (number % 50 == 0)
+            log_flush(f->log, false);
+        if (number % 400 == 0) {
+            assert_int_equal(log_wait(f->log, at), 0);
+            assert_int_equal(log_trim(f->log, at), 0);
+        }
+    }
+    r.ended = true;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(r.wrong, 0);
+}
+
+// F51: an allocation that fails is an error, and the log goes on as if nothing had been asked.
+static void F51_every_allocation_may_fail(void **state) {
+    struct fixture *f = *state;
+    uint64_t number = 0, at[3], next;
+    struct tally *t = calloc(1, sizeof *t);
+    for (int round = 0; round < 30; round++) {
+        for (long n = 0;; n++) {
+            mem_fail_after(n);
+            int err = sample_append(f->log, number, 3, 700, ROOM_PUSH, at);
+            bool failed = mem_fail_after(-1) < 0;
+            assert_true(err == 0 || (failed && err == MR_ENOMEM));
+            number += err == 0 ? 3 : 0;
+            if (!failed)
+                break;
+        }
+        if (round % 3 == 0)
+            log_flush(f->log, false);
+    }
+    for (long n = 0; n < 10; n++) {
+        bool right;
+        mem_fail_after(n);
+        int err = sample_read(f->log, at[2], number - 1, &right);
+        assert_true(right || err == MR_ENOMEM);
+        err = log_scan(f->log, look(f->log).head, 100, refuse, NULL, &next);
+        mem_fail_after(-1);
+        assert_true(err == MR_ENOMEM || err == MR_EAGAIN);
+    }
+    free(t);
+    expect_scan(f, look(f->log).head, SIZE_MAX, 0, number);
+}
+
+#define CONTRACT(setup, name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CONTRACT_OF(setup)                                                                         \
+    CONTRACT(setup, an_empty_log_has_a_head_and_nothing_else),                                     \
+        CONTRACT(setup, entries_are_read_again_by_position),                                       \
+        CONTRACT(setup, either_part_may_be_unwanted_or_empty),                                     \
+        CONTRACT(setup, groups_stay_together), CONTRACT(setup, a_scan_goes_on_where_it_stopped),   \
+        CONTRACT(setup, a_scan_may_append_what_it_sees), CONTRACT(setup, a_walk_ends_when_told),   \
+        CONTRACT(setup, trimming_gives_up_whole_segments),                                         \
+        CONTRACT(setup, what_is_trimmed_is_given_back),                                            \
+        CONTRACT(setup, trimming_everything_keeps_the_tail),                                       \
+        CONTRACT(setup, what_was_waited_for_is_durable),                                           \
+        CONTRACT(setup, a_group_must_fit_in_a_segment),                                            \
+        CONTRACT(setup, every_size_up_to_a_segment_fits),                                          \
+        CONTRACT(setup, replaying_shows_all_heads), CONTRACT(setup, F51_every_allocation_may_fail)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CONTRACT_OF(setup_memory),
+        CONTRACT_OF(setup_thread),
+        CONTRACT_OF(setup_inline),
+        CONTRACT(setup_memory, other_threads_read_meanwhile),
+        CONTRACT(setup_thread, other_threads_read_meanwhile),
+        CONTRACT(setup_memory_large, large_bodies_and_full_groups_fit),
+        CONTRACT(setup_real, large_bodies_and_full_groups_fit),
+        CONTRACT(setup_real, other_threads_read_meanwhile),
+        CONTRACT(setup_real, entries_are_read_again_by_position),
+        CONTRACT(setup_real, replaying_shows_all_heads),
+    };
+    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}

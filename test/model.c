@@ -1,0 +1,466 @@
+// How things move in the model: channels, ends, leases, starts.
+#include "model_rules.h"
+
+#include <string.h>
+
+const char *const stage_names[STAGES] = { "a", "b", "c" };
+const char *const key_names[KEYS] = { "", "k", "l", "m" };
+const char *const source_names[SOURCES] = { "client", "epic", "saga" };
+
+static uint64_t earlier(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+void model_init(struct model *m) {
+    memset(m, 0, sizeof *m);
+    for (int s = 0; s < STAGES; s++)
+        m->stages[s].policy = policy_default();
+}
+
+void model_forget_happened(struct model *m) {
+    m->happened.count = 0;
+}
+
+// ---- Looking ------------------------------------------------------------------------------------
+
+int model_find(const struct model *m, uint64_t id) {
+    for (int j = 0; j < m->job_count; j++)
+        if (m->jobs[j].id == id && !m->jobs[j].forgotten)
+            return j;
+    return -1;
+}
+
+int model_lease_of(const struct model *m, int job) {
+    for (int l = m->lease_count - 1; l >= 0; l--)
+        for (int i = 0; i < m->leases[l].count; i++)
+            if (m->leases[l].jobs[i] == job)
+                return l;
+    return -1;
+}
+
+int model_channel_of(const struct model *m, int stage, const char *key, uint64_t solo) {
+    for (int c = 0; c < m->channel_count; c++) {
+        const struct model_channel *ch = &m->channels[c];
+        if (ch->known && ch->stage == stage && strcmp(ch->key, key) == 0 &&
+            (*key || ch->solo == solo))
+            return c;
+    }
+    return -1;
+}
+
+int rule_channel_of(const struct model *m, int job) {
+    return model_channel_of(m, m->jobs[job].stage, m->jobs[job].key, (uint64_t)job + 1);
+}
+
+static bool in_channel(const struct model *m, int channel, int job) {
+    const struct model_channel *ch = &m->channels[channel];
+    const struct model_job *j = &m->jobs[job];
+    return job_unended(j) && j->joined && j->stage == ch->stage && strcmp(j->key, ch->key) == 0 &&
+           (*ch->key || ch->solo == (uint64_t)job + 1);
+}
+
+int model_nth(const struct model *m, int channel, int n) {
+    uint64_t above = 0;
+    int found = -1;
+    for (int i = 0; i <= n; i++) {
+        found = -1;
+        for (int j = 0; j < m->job_count; j++)
+            if (in_channel(m, channel, j) && m->jobs[j].position > above &&
+                (found < 0 || m->jobs[j].position < m->jobs[found].position))
+                found = j;
+        if (found < 0)
+            return -1;
+        above = m->jobs[found].position;
+    }
+    return found;
+}
+
+int model_depth(const struct model *m, int channel) {
+    int depth = 0;
+    for (int j = 0; j < m->job_count; j++)
+        depth += in_channel(m, channel, j);
+    return depth;
+}
+
+uint64_t model_count(const struct model *m, int stage, enum job_status status) {
+    uint64_t count = 0;
+    for (int j = 0; j < m->job_count; j++) {
+        const struct model_job *job = &m->jobs[j];
+        count += job->stage == stage && !job->forgotten && job->status == status;
+    }
+    return count;
+}
+
+static uint64_t stage_jobs(const struct model *m, int stage) {
+    return model_count(m, stage, JOB_DELAYED) + model_count(m, stage, JOB_WAITING) +
+           model_count(m, stage, JOB_RUNNING) + model_count(m, stage, JOB_DEAD);
+}
+
+bool model_has_room(const struct model *m, int stage) {
+    uint64_t most = m->stages[stage].policy.max_jobs;
+    return !most || stage_jobs(m, stage) < most;
+}
+
+int model_first_pusher(const struct model *m, int stage) {
+    int first = -1;
+    for (int p = 0; p < SEATS; p++)
+        if (m->pushers[p].waits && m->pushers[p].command.job.stage == stage &&
+            (first < 0 || m->pushers[p].arrival < m->pushers[first].arrival))
+            first = p;
+    return first;
+}
+
+// ---- Channels -----------------------------------------------------------------------------------
+
+// The one function that changes a channel's state.
+static void channel_move(struct model *m, int channel, enum channel_state to, bool at_head) {
+    struct model_channel *ch = &m->channels[channel];
+    struct model_stage *s = &m->stages[ch->stage];
+    int kept = 0;
+    for (int i = 0; i < s->ready_count; i++)
+        if (s->ready[i] != channel)
+            s->ready[kept++] = s->ready[i];
+    s->ready_count = kept;
+    ch->state = to;
+    ch->known = to != CHANNEL_DORMANT || *ch->kept;
+    if (to != CHANNEL_READY)
+        return;
+    int at = at_head ? 0 : s->ready_count;
+    memmove(&s->ready[at + 1], &s->ready[at], (size_t)(s->ready_count - at) * sizeof(int));
+    s->ready[at] = channel;
+    s->ready_count++;
+}
+
+void rule_place(struct model *m, int channel, bool at_head) {
+    int head = model_nth(m, channel, 0);
+    if (m->channels[channel].halted_by)
+        channel_move(m, channel, CHANNEL_PARKED, false);
+    else if (head < 0)
+        channel_move(m, channel, CHANNEL_DORMANT, false);
+    else if (m->jobs[head].unsure || m->jobs[head].wait_ms > m->now_ms)
+        channel_move(m, channel, CHANNEL_PARKED, false);
+    else
+        channel_move(m, channel, CHANNEL_READY, at_head);
+}
+
+static int channel_make(struct model *m, int job) {
+    int c = 0;
+    while (c < m->channel_count && m->channels[c].known)
+        c++;
+    if (c == m->channel_count)
+        m->channel_count++;
+    struct model_channel *ch = &m->channels[c];
+    *ch = (struct model_channel){ .known = true, .stage = m->jobs[job].stage };
+    text_copy(ch->key, m->jobs[job].key);
+    ch->solo = *ch->key ? 0 : (uint64_t)job + 1;
+    return c;
+}
+
+void rule_join(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    j->status = JOB_WAITING;
+    j->joined = true;
+    j->joins_ms = m->now_ms;
+    j->position = ++m->last_position;
+    int c = rule_channel_of(m, job);
+    if (c < 0)
+        c = channel_make(m, job);
+    if (m->channels[c].state == CHANNEL_DORMANT)
+        channel_move(m, c, CHANNEL_READY, false);
+}
+
+void rule_leave_channel(struct model *m, int job, bool was_head) {
+    int c = rule_channel_of(m, job);
+    if (c < 0 || m->channels[c].state == CHANNEL_IN_PROGRESS)
+        return;
+    bool halts_on_it = m->channels[c].halted_by == (uint64_t)job + 1;
+    if (halts_on_it)
+        m->channels[c].halted_by = 0;
+    bool parked = m->channels[c].state == CHANNEL_PARKED;
+    if (model_nth(m, c, 0) < 0 || halts_on_it || (parked && was_head))
+        rule_place(m, c, false);
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+static void tell_callers(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    for (int c = 0; c < SEATS; c++) {
+        if (!m->callers[c].waits || m->callers[c].job != job)
+            continue;
+        m->callers[c].waits = false;
+        struct happening *h = happening_add(&m->happened);
+        h->kind = HAPPENING_ENDED;
+        h->who = c;
+        h->job = job;
+        h->code = (int)j->status;
+        text_copy(h->body, j->status == JOB_DONE ? j->result : "");
+    }
+}
+
+static void die(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    j->status = JOB_DEAD;
+    j->ended_ms = m->now_ms;
+    j->end_order = ++m->last_end;
+    j->deadline_ms = 0;
+    j->call = false;
+    j->wait_ms = 0;
+    tell_callers(m, job);
+    if (m->stages[j->stage].policy.halt_on_dead)
+        m->channels[rule_channel_of(m, job)].halted_by = (uint64_t)job + 1;
+}
+
+void rule_end(struct model *m, int job, enum job_status status) {
+    struct model_job *j = &m->jobs[job];
+    struct model_stage *s = &m->stages[j->stage];
+    j->status = status;
+    j->ended_ms = m->now_ms;
+    j->end_order = ++m->last_end;
+    j->once_until_ms = status == JOB_DONE ? m->now_ms + s->policy.dedupe_window_ms : 0;
+    s->done += status == JOB_DONE;
+    s->expired += status == JOB_EXPIRED;
+    s->cancelled += status == JOB_CANCELLED;
+    tell_callers(m, job);
+    rule_forget_old(m, j->stage);
+}
+
+void rule_tell_stop(struct model *m, int lease, int job, int why) {
+    struct model_lease *l = &m->leases[lease];
+    if (l->conn < 0)
+        return;
+    struct happening *h = happening_add(&m->happened);
+    h->kind = HAPPENING_STOP;
+    h->who = l->conn;
+    h->job = job;
+    h->code = why;
+    h->token = l->token;
+}
+
+void rule_unwanted(struct model *m, int job, enum job_status status) {
+    struct model_job *j = &m->jobs[job];
+    if (j->status == JOB_RUNNING) {
+        int l = model_lease_of(m, job);
+        j->token = m->leases[l].token;
+        rule_tell_stop(m, l, job, status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED);
+        rule_end(m, job, status);
+        return;
+    }
+    m->stages[j->stage].vain_ms += m->now_ms - j->pushed_ms;
+    int c = j->joined ? rule_channel_of(m, job) : -1;
+    bool was_head = c >= 0 && model_nth(m, c, 0) == job;
+    rule_end(m, job, status);
+    if (c >= 0)
+        rule_leave_channel(m, job, was_head);
+}
+
+void rule_interest(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    if (!job_unended(j) || !j->call || m->now_ms < j->grace_ms)
+        return;
+    for (int c = 0; c < SEATS; c++)
+        if (m->callers[c].waits && m->callers[c].job == job && m->callers[c].interested)
+            return;
+    rule_unwanted(m, job, JOB_CANCELLED);
+}
+
+static bool kept_too_long(const struct model *m, const struct model_job *j) {
+    const struct policy *p = &m->stages[j->stage].policy;
+    if (p->retention_ms && j->ended_ms + p->retention_ms <= m->now_ms)
+        return true;
+    uint64_t later = 0;
+    for (int i = 0; i < m->job_count; i++) {
+        const struct model_job *o = &m->jobs[i];
+        later += o->stage == j->stage && !o->forgotten && o->status > JOB_RUNNING &&
+                 o->status != JOB_DEAD && o->end_order > j->end_order;
+    }
+    return p->retention_count && later >= p->retention_count;
+}
+
+void rule_forget_old(struct model *m, int stage) {
+    for (int i = 0; i < m->job_count; i++) {
+        struct model_job *j = &m->jobs[i];
+        if (j->stage == stage && !j->forgotten && j->status > JOB_RUNNING &&
+            j->status != JOB_DEAD && kept_too_long(m, j))
+            j->forgotten = true;
+    }
+}
+
+// ---- Leases -------------------------------------------------------------------------------------
+
+static void lease_end(struct model *m, int lease, bool at_head) {
+    m->leases[lease].alive = false;
+    rule_place(m, m->leases[lease].channel, at_head);
+}
+
+void rule_lease_over(struct model *m, int lease) {
+    struct model_lease *l = &m->leases[lease];
+    for (int i = 0; i < l->count; i++)
+        if (m->jobs[l->jobs[i]].status == JOB_RUNNING)
+            return;
+    if (l->let_go[l->count - 1])
+        lease_end(m, lease, false);
+}
+
+// The first unended job of the lease, with all unended ones made waiting again; -1: none.
+static int take_back(struct model *m, int lease) {
+    struct model_lease *l = &m->leases[lease];
+    int first = -1;
+    for (int i = l->count - 1; i >= 0; i--)
+        if (m->jobs[l->jobs[i]].status == JOB_RUNNING) {
+            first = l->jobs[i];
+            m->jobs[first].status = JOB_WAITING;
+        }
+    return first;
+}
+
+static uint64_t nominal_backoff(const struct policy *p, uint32_t attempt) {
+    uint64_t ms = p->backoff_first_ms;
+    for (uint32_t i = 1; i < attempt && ms < p->backoff_most_ms; i++)
+        ms *= 2;
+    return earlier(ms, p->backoff_most_ms);
+}
+
+static void wait_for(struct model *m, struct model_job *j, int64_t retry_ms) {
+    const struct policy *p = &m->stages[j->stage].policy;
+    j->releases = 0;
+    j->released = false;
+    j->wait_ms = m->now_ms + (retry_ms > 0 ? (uint64_t)retry_ms : 0);
+    j->unsure = retry_ms == MR_BACKOFF && nominal_backoff(p, j->attempt) > 0;
+    j->backoff_ms = nominal_backoff(p, j->attempt);
+    if (j->unsure)
+        j->wait_ms = m->now_ms + j->backoff_ms;
+}
+
+void rule_attempt(struct model *m, int job, const char *reason, int64_t retry_ms) {
+    struct model_job *j = &m->jobs[job];
+    uint32_t most = j->attempts ? j->attempts : m->stages[j->stage].policy.attempts;
+    j->attempt++;
+    m->stages[j->stage].failed++;
+    text_copy(j->reason, reason);
+    wait_for(m, j, retry_ms);
+    if (retry_ms == MR_NEVER || (most && j->attempt >= most)) {
+        j->unsure = false;
+        die(m, job);
+    }
+}
+
+void rule_fail(struct model *m, int lease, const char *reason, int64_t retry_ms) {
+    int job = take_back(m, lease);
+    if (job >= 0)
+        rule_attempt(m, job, reason, retry_ms);
+    bool comes_back = job >= 0 && m->jobs[job].status == JOB_WAITING;
+    lease_end(m, lease, comes_back && retry_ms == RETRY_AT_HEAD);
+}
+
+// The first release is free; then 10 ms, doubling, at most 1 s.
+void rule_release(struct model *m, int lease) {
+    int job = take_back(m, lease);
+    struct model_job *j = &m->jobs[job];
+    j->releases++;
+    uint64_t ms = 0;
+    for (uint32_t i = 1; i < j->releases; i++)
+        ms = ms ? earlier(ms * 2, 1000) : 10;
+    j->wait_ms = m->now_ms + ms;
+    j->backoff_ms = ms;
+    j->released = j->unsure = ms > 0;
+    lease_end(m, lease, true);
+}
+
+// ---- Starting -----------------------------------------------------------------------------------
+
+static void mark_levels(struct model *m) {
+    for (int s = 0; s < STAGES; s++) {
+        uint64_t high = m->stages[s].policy.high_mark;
+        uint64_t jobs = model_count(m, s, JOB_WAITING) + model_count(m, s, JOB_DELAYED);
+        if (!high || jobs <= high / 2)
+            m->stages[s].over = false;
+        else if (jobs >= high)
+            m->stages[s].over = true;
+    }
+}
+
+// Rule 2: the one predicate.
+static bool may_start(struct model *m, int stage) {
+    struct model_stage *s = &m->stages[stage];
+    uint64_t leases = 0;
+    for (int l = 0; l < m->lease_count; l++)
+        leases += m->leases[l].alive && m->leases[l].stage == stage;
+    if (s->paused || (s->policy.concurrency && leases >= s->policy.concurrency))
+        return false;
+    for (int d = 0; d < STAGES; d++)
+        if (s->edges[d] && m->stages[d].over)
+            return false;
+    return s->ready_count > 0;
+}
+
+static void grant(struct model *m, int lease, int job, int taker, bool first) {
+    struct model_job *j = &m->jobs[job];
+    struct model_lease *l = &m->leases[lease];
+    j->status = JOB_RUNNING;
+    j->wait_ms = 0;
+    l->jobs[l->count++] = job;
+    struct happening *h = happening_add(&m->happened);
+    h->kind = HAPPENING_GRANT;
+    h->who = taker;
+    h->job = job;
+    h->stage = j->stage;
+    h->attempt = j->attempt + 1;
+    h->left_ms = j->deadline_ms ? (int64_t)(j->deadline_ms - m->now_ms) : -1;
+    h->lease_ms = (int64_t)l->lease_ms;
+    h->first = first;
+    h->code = lease;
+    text_copy(h->key, j->key);
+    text_copy(h->body, j->body);
+    text_copy(h->state, m->channels[l->channel].kept);
+}
+
+static int start_block(struct model *m, const struct command *c, int stage, int most, int taker) {
+    int lease = m->lease_count++;
+    struct model_lease *l = &m->leases[lease];
+    *l = (struct model_lease){ .alive = true, .detached = c->detached, .conn = c->conn };
+    l->stage = stage;
+    l->channel = m->stages[stage].ready[0];
+    l->lease_ms = c->lease_ms ? (uint64_t)c->lease_ms : m->stages[stage].policy.lease_ms;
+    l->until_ms = m->now_ms + l->lease_ms;
+    channel_move(m, l->channel, CHANNEL_IN_PROGRESS, false);
+    int jobs[BLOCK], count = 0;
+    for (int job; count < most && (job = model_nth(m, l->channel, count)) >= 0; count++)
+        jobs[count] = job;
+    for (int i = 0; i < count; i++)
+        grant(m, lease, jobs[i], taker, i == 0);
+    return count;
+}
+
+int rule_take(struct model *m, const struct command *c, int taker) {
+    int given = 0, count = c->count ? (int)c->count : 1, batch = c->batch ? (int)c->batch : 1;
+    for (int i = 0; i < c->stage_count; i++)
+        while (given < count && may_start(m, c->stages[i]) && m->lease_count < MANY) {
+            int most = count - given < batch ? count - given : batch;
+            given += start_block(m, c, c->stages[i], most, taker);
+        }
+    return given;
+}
+
+static int first_taker(struct model *m) {
+    int first = -1;
+    for (int t = 0; t < SEATS; t++) {
+        struct model_seat *seat = &m->takers[t];
+        bool work = false;
+        for (int i = 0; seat->waits && i < seat->command.stage_count; i++)
+            work |= may_start(m, seat->command.stages[i]);
+        if (work && (first < 0 || seat->arrival < m->takers[first].arrival))
+            first = t;
+    }
+    return first;
+}
+
+void rule_settle(struct model *m) {
+    mark_levels(m);
+    for (int t; (t = first_taker(m)) >= 0;) {
+        m->takers[t].waits = false;
+        if (!m->takers[t].command.refuses)
+            rule_take(m, &m->takers[t].command, t);
+        mark_levels(m);
+    }
+}

@@ -1,0 +1,151 @@
+// Model: the rules of design.md §2 in the plainest way there is: arrays, and scans over all of
+// them.
+//
+// It is slow and obviously right, or meant to be. It shares nothing with the core but the names in
+// its header, policy_set and policy_default. It cannot know two things, and is told them after the
+// core has answered: ids and tokens (model_learn_…), and how long a backoff with jitter lasts
+// (`unsure`, model_learn_due).
+//
+//     model_advance(m, now)    what is due, in order of time
+//     model_say(m, c, &answer) the command: the answer it must have, and what must happen
+//     m->happened              grants, ends and stops since model_forget_happened
+#ifndef TEST_MODEL_H
+#define TEST_MODEL_H
+
+#include "command.h"
+
+enum { MANY = 2048, NUMBERS = 4096 };
+
+struct model_job {
+    uint64_t id; // 0: not learnt yet
+    int stage;
+    char key[TEXT], once[TEXT], body[TEXT], result[TEXT], reason[TEXT];
+    enum job_status status;
+    bool forgotten, joined;
+    uint64_t position; // given when it joins its channel
+    uint64_t pushed_ms, joins_ms, deadline_ms, ended_ms;
+    uint64_t end_order; // among all that ended
+    uint32_t attempts, attempt, releases;
+    bool call;         // lives as long as somebody waits for it
+    uint64_t grace_ms; // until when a call counts as wanted after a crash
+    uint64_t wait_ms;  // as head of its channel it may not start before
+    bool released;     // `wait_ms` comes from releases: not recorded
+    bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
+    uint64_t backoff_ms;
+    uint64_t once_until_ms; // the end of the window, once it has ended
+    struct token token;     // of the lease that ended it
+    int source;
+    uint64_t number;
+};
+
+struct model_channel {
+    bool known;
+    int stage;
+    char key[TEXT];
+    uint64_t solo; // index + 1 of its only job, when there is no key
+    enum channel_state state;
+    uint64_t halted_by; // index + 1 of the dead job
+    char kept[TEXT];    // its state; "": none
+};
+
+struct model_lease {
+    bool alive, detached;
+    struct token token; // learnt
+    int channel, conn, stage;
+    uint64_t until_ms, lease_ms;
+    bool beaten;
+    int jobs[BLOCK], count;
+    bool let_go[BLOCK];
+};
+
+struct model_stage {
+    bool known, seen; // seen: only by takers, it may or may not be known
+    struct policy policy;
+    bool paused, draining, over; // over: above its high mark and not yet below the low one
+    bool edges[STAGES];
+    uint64_t pushed, done, failed, expired, cancelled, vain_ms;
+    int ready[MANY], ready_count; // channels
+};
+
+struct model_source {
+    bool known;
+    uint64_t total;
+    bool accepted[NUMBERS];
+    uint64_t skipped;
+};
+
+struct model_gap {
+    int conn, source;
+    uint64_t number;
+};
+
+struct model_seat {
+    bool waits;
+    uint64_t arrival;
+    int conn, job; // a caller's job: index
+    bool interested;
+    struct command command; // a taker's TAKE, a pusher's PUSH
+};
+
+struct model {
+    uint64_t now_ms, opened_ms, recorded_ms;
+    struct model_stage stages[STAGES];
+    struct model_job jobs[MANY];
+    int job_count;
+    struct model_channel channels[MANY];
+    int channel_count;
+    struct model_lease leases[MANY];
+    int lease_count;
+    struct model_source sources[SOURCES];
+    struct model_gap gaps[MANY];
+    int gap_count;
+    struct model_seat takers[SEATS], callers[SEATS], pushers[SEATS];
+    uint64_t last_position, last_end, last_arrival;
+    struct happenings happened;
+    bool ambiguous; // two things were due at one instant: the rules do not say which comes first
+    bool full;      // an array is used up: the history must end here
+};
+
+enum { MODEL_GRACE_MS = 10000 };
+
+void model_init(struct model *);
+
+// The next instant at which something is due; UINT64_MAX: none.
+uint64_t model_next(const struct model *);
+
+// Moves to `now_ms`, which must not be beyond model_next unless nothing in between is `unsure`.
+void model_advance(struct model *, uint64_t now_ms);
+
+void model_say(struct model *, const struct command *, struct answer *out);
+
+// The engine is lost and comes back at `now_ms`: everything not recorded is gone.
+void model_crash(struct model *, uint64_t now_ms);
+
+// Rule 22: this attempt ran when the engine died.
+void model_crashed(struct model *, uint64_t id, uint32_t attempt);
+
+void model_forget_happened(struct model *);
+
+// The index of a job that is not forgotten; -1: gone.
+int model_find(const struct model *, uint64_t id);
+
+// The latest lease that had this job, alive or not; -1: none.
+int model_lease_of(const struct model *, int job);
+
+// The channel of a job or key (`solo`: index + 1 of a job without key); -1: not known.
+int model_channel_of(const struct model *, int stage, const char *key, uint64_t solo);
+
+// The nth unended job that has joined the channel, in order; -1: fewer.
+int model_nth(const struct model *, int channel, int n);
+
+int model_depth(const struct model *, int channel);
+uint64_t model_count(const struct model *, int stage, enum job_status);
+
+// Whether a push into the stage would have room; the first in line if pushers wait, or -1.
+bool model_has_room(const struct model *, int stage);
+int model_first_pusher(const struct model *, int stage);
+
+// True if something is planned for this very instant.
+bool model_taken(const struct model *, uint64_t at_ms);
+
+#endif

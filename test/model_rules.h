@@ -1,0 +1,62 @@
+// What the model's parts share: model.c knows how things move, model_time.c when, and
+// model_commands.c what commands ask for.
+#ifndef TEST_MODEL_RULES_H
+#define TEST_MODEL_RULES_H
+
+#include "model.h"
+
+static inline bool job_unended(const struct model_job *j) {
+    return !j->forgotten && j->status <= JOB_RUNNING;
+}
+
+// The channel of a job; -1: not known.
+int rule_channel_of(const struct model *, int job);
+
+// Puts a channel that nobody holds where it belongs; into ready at the tail, or at the head.
+void rule_place(struct model *, int channel, bool at_head);
+
+// Rule 1. The job joins its channel; a dormant one goes to the tail of ready.
+void rule_join(struct model *, int job);
+
+// The job ends in a way that is not death; its callers hear.
+void rule_end(struct model *, int job, enum job_status);
+
+// Rules 7 to 9: it ends without being wanted, wherever it is.
+void rule_unwanted(struct model *, int job, enum job_status);
+
+// The job leaves its channel; a parked channel whose head it was moves at once.
+void rule_leave_channel(struct model *, int job, bool was_head);
+
+// The connection that holds the lease, if there still is one, hears that it must stop.
+void rule_tell_stop(struct model *, int lease, int job, int why);
+
+// Rule 8: cancels the job if nobody wants it any more.
+void rule_interest(struct model *, int job);
+
+// Rule 5: an attempt of the job has failed; after the last it is dead. Moves no channel.
+void rule_attempt(struct model *, int job, const char *reason, int64_t retry_ms);
+
+// Rules 5 and 6. The first unended job of the lease has failed an attempt, the others come back.
+// `retry_ms` as FAIL has it, or RETRY_AT_HEAD for a lost connection.
+enum { RETRY_AT_HEAD = -3 };
+void rule_fail(struct model *, int lease, const char *reason, int64_t retry_ms);
+void rule_release(struct model *, int lease);
+
+// Ends the lease if all its jobs have ended and the last was reported or given up.
+void rule_lease_over(struct model *, int lease);
+
+// A new job: index, or -1 when the model is full.
+int rule_new_job(struct model *, const struct command_job *);
+
+// The job that holds (stage, key, once) now; -1: none.
+int rule_once(const struct model *, int stage, const char *key, const char *once);
+
+// Rule 2: gives up to `count` jobs to whoever asks; returns how many.
+int rule_take(struct model *, const struct command *, int taker);
+
+// Wakes takers while there is work for them.
+void rule_settle(struct model *);
+
+void rule_forget_old(struct model *, int stage);
+
+#endif

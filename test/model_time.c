@@ -1,0 +1,185 @@
+// What time does in the model, and what a crash leaves of it.
+#include "model_rules.h"
+
+#include <string.h>
+
+enum due { DUE_NOTHING, DUE_JOIN, DUE_DEADLINE, DUE_BACKOFF, DUE_GRACE, DUE_LEASE, DUE_FORGET };
+
+struct planned {
+    uint64_t at_ms;
+    enum due what;
+    int who;
+};
+
+static void plan(struct planned *best, uint64_t at_ms, enum due what, int who, bool *tie) {
+    // Forgetting takes nothing from anybody, and leases granted together end together in order.
+    if (tie && at_ms == best->at_ms && what != DUE_FORGET && best->what != DUE_FORGET &&
+        !(what == best->what && (what == DUE_GRACE || what == DUE_LEASE)))
+        *tie = true;
+    if (at_ms < best->at_ms) {
+        *best = (struct planned){ at_ms, what, who };
+        if (tie)
+            *tie = false;
+    }
+}
+
+static void plan_job(const struct model *m, int job, struct planned *best, bool *tie) {
+    const struct model_job *j = &m->jobs[job];
+    uint64_t kept = m->stages[j->stage].policy.retention_ms;
+    if (j->forgotten || j->status == JOB_DEAD)
+        return;
+    if (j->status > JOB_RUNNING) {
+        if (kept)
+            plan(best, j->ended_ms + kept, DUE_FORGET, job, tie);
+        return;
+    }
+    if (j->status == JOB_DELAYED)
+        plan(best, j->joins_ms, DUE_JOIN, job, tie);
+    if (j->deadline_ms)
+        plan(best, j->deadline_ms, DUE_DEADLINE, job, tie);
+    int c = j->status == JOB_WAITING ? rule_channel_of(m, job) : -1;
+    if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !m->channels[c].halted_by &&
+        model_nth(m, c, 0) == job)
+        plan(best, j->wait_ms, DUE_BACKOFF, job, tie);
+    if (j->call && j->grace_ms > m->now_ms)
+        plan(best, j->grace_ms, DUE_GRACE, job, tie);
+}
+
+static struct planned plan_all(const struct model *m, bool *tie) {
+    struct planned best = { .at_ms = UINT64_MAX };
+    for (int j = 0; j < m->job_count; j++)
+        plan_job(m, j, &best, tie);
+    for (int l = 0; l < m->lease_count; l++)
+        if (m->leases[l].alive)
+            plan(&best, m->leases[l].until_ms, DUE_LEASE, l, tie);
+    return best;
+}
+
+uint64_t model_next(const struct model *m) {
+    return plan_all(m, NULL).at_ms;
+}
+
+bool model_taken(const struct model *m, uint64_t at_ms) {
+    for (int j = 0; j < m->job_count; j++) {
+        const struct model_job *job = &m->jobs[j];
+        if (job_unended(job) && (job->deadline_ms == at_ms || job->joins_ms == at_ms ||
+                                 job->wait_ms == at_ms || job->grace_ms == at_ms))
+            return true;
+    }
+    for (int l = 0; l < m->lease_count; l++)
+        if (m->leases[l].alive && m->leases[l].until_ms == at_ms)
+            return true;
+    return false;
+}
+
+static void lease_ran_out(struct model *m, int lease) {
+    struct model_lease *l = &m->leases[lease];
+    int first = 0;
+    while (first < l->count - 1 && m->jobs[l->jobs[first]].status != JOB_RUNNING)
+        first++;
+    rule_tell_stop(m, lease, l->jobs[first], MR_ESTALE);
+    rule_fail(m, lease, "", MR_BACKOFF);
+}
+
+static void come_due(struct model *m, struct planned p) {
+    switch (p.what) {
+    case DUE_NOTHING:
+        break;
+    case DUE_JOIN:
+        rule_join(m, p.who);
+        break;
+    case DUE_DEADLINE:
+        rule_unwanted(m, p.who, JOB_EXPIRED);
+        break;
+    case DUE_BACKOFF:
+        rule_place(m, rule_channel_of(m, p.who), false);
+        break;
+    case DUE_GRACE:
+        rule_interest(m, p.who);
+        break;
+    case DUE_LEASE:
+        lease_ran_out(m, p.who);
+        break;
+    case DUE_FORGET:
+        m->jobs[p.who].forgotten = true;
+        break;
+    }
+}
+
+void model_advance(struct model *m, uint64_t now_ms) {
+    for (;;) {
+        bool tie = false;
+        struct planned p = plan_all(m, &tie);
+        if (p.at_ms > now_ms)
+            break;
+        m->ambiguous |= tie;
+        if (p.at_ms > m->now_ms)
+            m->now_ms = p.at_ms;
+        come_due(m, p);
+        rule_settle(m);
+    }
+    m->now_ms = now_ms;
+}
+
+// ---- Crash --------------------------------------------------------------------------------------
+
+static int first_unplaced(struct model *m, int stage, const bool *placed) {
+    int best = -1;
+    for (int c = 0; c < m->channel_count; c++) {
+        if (placed[c] || !m->channels[c].known || m->channels[c].stage != stage)
+            continue;
+        int head = model_nth(m, c, 0);
+        uint64_t position = head < 0 ? UINT64_MAX : m->jobs[head].position;
+        int best_head = best < 0 ? -1 : model_nth(m, best, 0);
+        if (best < 0 || (best_head >= 0 && position < m->jobs[best_head].position))
+            best = c;
+        else if (best_head < 0 && head >= 0)
+            best = c;
+    }
+    return best;
+}
+
+static void forget_unrecorded(struct model *m, uint64_t now_ms) {
+    for (int j = 0; j < m->job_count; j++) {
+        struct model_job *job = &m->jobs[j];
+        if (job->status == JOB_RUNNING)
+            job->status = JOB_WAITING;
+        if (job->released)
+            job->wait_ms = 0;
+        job->releases = 0;
+        job->released = false;
+        if (job_unended(job) && job->call)
+            job->grace_ms = now_ms + MODEL_GRACE_MS;
+    }
+    for (int l = 0; l < m->lease_count; l++)
+        m->leases[l].alive = false;
+    for (int i = 0; i < SEATS; i++)
+        m->takers[i].waits = m->callers[i].waits = m->pushers[i].waits = false;
+    m->gap_count = 0;
+    for (int s = 0; s < STAGES; s++)
+        m->stages[s].seen = false;
+}
+
+void model_crash(struct model *m, uint64_t now_ms) {
+    bool placed[MANY] = { false };
+    forget_unrecorded(m, now_ms);
+    for (int s = 0; s < STAGES; s++) {
+        m->stages[s].ready_count = 0;
+        m->stages[s].over = false;
+        memset(m->stages[s].edges, 0, sizeof m->stages[s].edges);
+        for (int c; (c = first_unplaced(m, s, placed)) >= 0;) {
+            placed[c] = true;
+            rule_place(m, c, false);
+        }
+    }
+    model_advance(m, now_ms);
+}
+
+void model_crashed(struct model *m, uint64_t id, uint32_t attempt) {
+    int job = model_find(m, id);
+    if (job < 0 || m->jobs[job].status != JOB_WAITING || m->jobs[job].attempt + 1 != attempt)
+        return;
+    rule_attempt(m, job, "", RETRY_AT_HEAD);
+    if (m->jobs[job].status == JOB_DEAD)
+        rule_leave_channel(m, job, true);
+}

@@ -1,0 +1,213 @@
+// Stores that are closed, killed and opened again, and one whose disk fails: what the public API
+// promises about them. A process that dies is a child that leaves without closing anything.
+#include "api.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+// Runs `story` in a child, which then dies at once. Its exit status is what the story returns.
+static void in_a_process_that_dies(int (*story)(const struct store *), const struct store *s) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(story(s));
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("the child ended with %x", status);
+}
+
+// In a child there is no test to fail: a wrong answer is an exit status.
+#define child_must(condition)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "line %d: %s\n", __LINE__, mr_error());                                \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static int pushes_three_and_dies_in_the_second(const struct store *s) {
+    mr *m = NULL;
+    mr_job *job = NULL;
+    mr_push_options o = { .key = mr_str("k") };
+    child_must(mr_open(s->url, NULL, &m) == 0);
+    child_must(mr_push(m, "s", mr_str("1"), &o, NULL) == 0);
+    child_must(mr_push(m, "s", mr_str("2"), &o, NULL) == 0);
+    child_must(mr_push(m, "s", mr_str("3"), &o, NULL) == 0);
+    child_must(mr_take(m, "s", NULL, &job) == 0 && mr_done(job) == 0);
+    child_must(mr_take(m, "s", NULL, &job) == 0);
+    return 0;
+}
+
+static void F4_T17_T18_killed_before_done_it_runs_again_before_new_work(void **state) {
+    (void)state;
+    struct store s = store_make();
+    in_a_process_that_dies(pushes_three_and_dies_in_the_second, &s);
+    mr *m = store_open(&s);
+    push(m, "s", "k", "4");
+    mr_job *job = take_waiting(m, "s");
+    assert_string_equal(mr_job_body(job).data, "2");
+    assert_int_equal(mr_job_attempt(job), 2);
+    must(mr_done(job));
+    must(mr_done(take(m, "s", "3")));
+    must(mr_done(take(m, "s", "4")));
+    assert_int_equal(look(m, "s").done, 4);
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+static void T16_a_producer_restarts_and_goes_on(void **state) {
+    (void)state;
+    struct store s = store_make();
+    for (int run = 0; run < 2; run++) {
+        mr *m = store_open(&s);
+        for (int i = run * 3; i < run * 3 + 6; i++) {
+            char once[16];
+            snprintf(once, sizeof once, "n%d", i);
+            mr_push_options o = { .key = mr_str("k"), .once = mr_str(once) };
+            must(mr_push(m, "s", mr_str(once), &o, NULL));
+        }
+        must(mr_close(m));
+    }
+    mr *m = store_open(&s);
+    assert_int_equal(look(m, "s").waiting, 9);
+    for (int i = 0; i < 9; i++) {
+        char once[16];
+        snprintf(once, sizeof once, "n%d", i);
+        must(mr_done(take(m, "s", once)));
+    }
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+static void T19_what_was_confirmed_does_not_come_again(void **state) {
+    (void)state;
+    struct store s = store_make();
+    mr *m = store_open(&s);
+    push(m, "s", "k", "x");
+    mr_job *job = take(m, "s", "x");
+    must(mr_set_state(job, mr_str("seen")));
+    must(mr_set_result(job, mr_str("result")));
+    mr_id id = mr_job_id(job);
+    must(mr_done(job));
+    must(mr_close(m));
+    m = store_open(&s);
+    nothing_to_take(m, "s");
+    mr_result result = { 0 };
+    must(mr_await(m, id, 0, &result));
+    assert_string_equal(result.body.data, "result");
+    mr_result_free(&result);
+    push(m, "s", "k", "y");
+    job = take(m, "s", "y");
+    assert_string_equal(mr_job_state(job).data, "seen");
+    must(mr_done(job));
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+static void F31_a_directory_has_one_owner(void **state) {
+    (void)state;
+    struct store s = store_make();
+    mr *m = store_open(&s), *second = NULL;
+    refused(MR_EBUSY, mr_open(s.url, NULL, &second));
+    assert_null(second);
+    must(mr_close(m));
+    m = store_open(&s);
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+// ---- Many threads and one disk ----------------------------------------------------------------
+
+enum { THREADS = 6, EACH = 20 };
+
+static void *push_some(void *arg) {
+    for (int i = 0; i < EACH; i++)
+        push(arg, "s", NULL, "x");
+    return NULL;
+}
+
+static void R21_pushes_of_many_threads_are_all_durable_when_they_return(void **state) {
+    (void)state;
+    struct store s = store_make();
+    mr *m = store_open(&s);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, push_some, m), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    must(mr_close(m));
+    m = store_open(&s);
+    assert_int_equal(look(m, "s").waiting, THREADS * EACH);
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+// ---- A disk that fails ------------------------------------------------------------------------
+
+static void *wait_for_work(void *arg) {
+    mr_job *job = NULL;
+    mr_take_options o = { .wait_ms = MR_FOREVER };
+    return (void *)(intptr_t)mr_take(arg, "nothing", &o, &job);
+}
+
+static struct gate told = GATE;
+static int told_status;
+
+static void note_stopped(mr_id id, int status, mr_bytes body, void *arg) {
+    (void)id, (void)body, (void)arg;
+    told_status = status;
+    gate_pass(&told);
+}
+
+static int stops_when_the_disk_fails(const struct store *s) {
+    mr *m = NULL;
+    mr_stage_info info;
+    mr_job *job = NULL;
+    pthread_t thread;
+    void *answer = NULL;
+    child_must(mr_open(s->url, NULL, &m) == 0);
+    child_must(mr_call_start(m, "s", mr_str("a"), NULL, note_stopped, NULL, NULL) == 0);
+    child_must(mr_push(m, "s", mr_str("b"), NULL, NULL) == 0);
+    child_must(mr_take(m, "s", NULL, &job) == 0);
+    child_must(pthread_create(&thread, NULL, wait_for_work, m) == 0);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit none = { 0, RLIM_INFINITY };
+    child_must(setrlimit(RLIMIT_FSIZE, &none) == 0);
+    int err = mr_push(m, "s", mr_str("c"), NULL, NULL);
+    child_must(err == MR_ESTOPPED && mr_error()[0]);
+    child_must(mr_push(m, "s", mr_str("d"), NULL, NULL) == MR_ESTOPPED);
+    child_must(mr_done(job) == MR_ESTOPPED);
+    child_must(mr_stage(m, "s", &info) == 0); // looks go on
+    pthread_join(thread, &answer);            // nobody is left waiting
+    child_must((intptr_t)answer == MR_ESTOPPED);
+    gate_wait(&told, 1);
+    child_must(told_status == MR_ESTOPPED);
+    while (mr_close(m) == MR_EBUSY) // until on_end has returned
+        continue;
+    return 0;
+}
+
+static void F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting(void **state) {
+    (void)state;
+    struct store s = store_make();
+    in_a_process_that_dies(stops_when_the_disk_fails, &s);
+    mr *m = store_open(&s);
+    assert_true(look(m, "s").waiting >= 2);
+    must(mr_close(m));
+    store_remove(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
+        cmocka_unit_test(T16_a_producer_restarts_and_goes_on),
+        cmocka_unit_test(T19_what_was_confirmed_does_not_come_again),
+        cmocka_unit_test(F31_a_directory_has_one_owner),
+        cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),
+        cmocka_unit_test(F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,760 @@
+// The shard: what comes back after reopening, what time does, how long the log gets, and what a
+// disk that fails costs. Real core, real logs; the clock is in the test's hands.
+#include "base/errors.h"
+#include "shard/running.h"
+#include "shard/shard.h"
+#include "sim_disk.h"
+#include "story.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SMALL_SEGMENT = 16 << 10 };
+
+// ---- A shard in a directory of its own --------------------------------------------------------
+
+struct rig {
+    char dir[64];
+    struct shard_options options;
+    uint64_t wall_ms, boot_ms;
+    struct shard *shard;
+    struct core *core;
+    struct conn conn;
+};
+
+static uint64_t rig_wall(void *arg) {
+    return ((struct rig *)arg)->wall_ms;
+}
+
+static uint64_t rig_boot(void *arg) {
+    return ((struct rig *)arg)->boot_ms;
+}
+
+static void rig_open(struct rig *r) {
+    if (shard_open(&r->options, &r->shard) < 0)
+        fail_msg("%s", error_text());
+    r->core = shard_core(r->shard);
+    core_join(r->core, &r->conn);
+    assert_int_equal(core_check(r->core), 0);
+}
+
+static void rig_reopen(struct rig *r) {
+    shard_close(r->shard);
+    rig_open(r);
+}
+
+static int rig_setup(void **state) {
+    struct rig *r = calloc(1, sizeof *r);
+    snprintf(r->dir, sizeof r->dir, "/tmp/shard_test.XXXXXX");
+    assert_non_null(mkdtemp(r->dir));
+    r->wall_ms = 1700000000000;
+    r->options = (struct shard_options){
+        .dir = r->dir,
+        .log = { .segment_size = SMALL_SEGMENT, .inline_writer = true },
+        .world = { .wall_ms = rig_wall, .boot_ms = rig_boot, .arg = r },
+    };
+    rig_open(r);
+    *state = r;
+    return 0;
+}
+
+static void remove_files(const char *dir) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; (e = readdir(d));)
+        unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(dir);
+}
+
+static int rig_teardown(void **state) {
+    struct rig *r = *state;
+    shard_close(r->shard);
+    remove_files(r->dir);
+    free(r);
+    return 0;
+}
+
+// Copies all files into a new directory: what another process finds if this one is killed now.
+static void copy_dir(const char *from, char *to) {
+    DIR *d = opendir(from);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        int in = openat(dirfd(d), e->d_name, O_RDONLY);
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", to, e->d_name);
+        int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        char block[65536];
+        for (ssize_t n; (n = read(in, block, sizeof block)) > 0;)
+            assert_int_equal(write(out, block, (size_t)n), n);
+        close(in);
+        close(out);
+    }
+    closedir(d);
+}
+
+// The engine dies: a copy of the directory is all that is left, and it is opened.
+static void rig_die(struct rig *r) {
+    char dir[64] = "/tmp/shard_test.XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    copy_dir(r->dir, dir);
+    shard_close(r->shard);
+    remove_files(r->dir);
+    memcpy(r->dir, dir, sizeof dir);
+    rig_open(r);
+}
+
+// ---- One command a turn -----------------------------------------------------------------------
+
+static void begin(struct rig *r) {
+    if (shard_begin(r->shard) < 0)
+        fail_msg("%s", error_text());
+}
+
+static void end(struct rig *r) {
+    uint64_t at = shard_end(r->shard);
+    assert_int_equal(shard_wait(r->shard, at), 0);
+    assert_true(shard_is_durable(r->shard, at));
+}
+
+static void pass_ms(struct rig *r, uint64_t ms) {
+    r->boot_ms += ms;
+    begin(r);
+    end(r);
+}
+
+static struct pushed push_once(struct rig *r, const char *stage, const char *key, const char *once,
+                               const char *body) {
+    struct push push = {
+        .stage = mr_str(stage), .key = mr_str(key), .once = mr_str(once), .body = mr_str(body)
+    };
+    struct pushed pushed = { 0 };
+    begin(r);
+    assert_int_equal(core_push(r->core, &push, &pushed), 0);
+    end(r);
+    return pushed;
+}
+
+static uint64_t push(struct rig *r, const char *key, const char *body) {
+    return push_once(r, "s", key, NULL, body).id;
+}
+
+struct taken {
+    uint64_t id;
+    struct token token;
+    uint32_t attempt;
+    char body[64], state[64];
+};
+
+static bool try_take(struct rig *r, struct taken *out) {
+    mr_bytes stage = mr_str("s");
+    struct take take = { .stages = &stage, .stage_count = 1, .conn = &r->conn };
+    struct grant grant;
+    size_t count = 0;
+    begin(r);
+    int err = core_take(r->core, &take, &grant, &count);
+    end(r);
+    if (err == MR_EAGAIN)
+        return false;
+    assert_int_equal(err, 0);
+    *out = (struct taken){ .id = grant.id, .token = grant.token, .attempt = grant.attempt };
+    struct buffer body = { 0 }, state = { 0 };
+    assert_int_equal(shard_read(r->shard, grant.at, &body), 0);
+    if (grant.state_at)
+        assert_int_equal(shard_read(r->shard, grant.state_at, &state), 0);
+    snprintf(out->body, sizeof out->body, "%.*s", (int)body.size, (char *)body.data);
+    snprintf(out->state, sizeof out->state, "%.*s", (int)state.size, (char *)state.data);
+    buffer_finish(&body);
+    buffer_finish(&state);
+    return true;
+}
+
+static struct taken take(struct rig *r) {
+    struct taken t;
+    assert_true(try_take(r, &t));
+    return t;
+}
+
+static void expect_none(struct rig *r) {
+    struct taken t;
+    assert_false(try_take(r, &t));
+}
+
+static int done_with(struct rig *r, struct taken t, const char *result, const char *state) {
+    begin(r);
+    int err = core_done(r->core, &(struct done){ .id = t.id,
+                                                 .token = t.token,
+                                                 .result = mr_str(result),
+                                                 .set_state = state != NULL,
+                                                 .state = mr_str(state) });
+    end(r);
+    return err;
+}
+
+static void done(struct rig *r, struct taken t) {
+    assert_int_equal(done_with(r, t, "ok", NULL), 0);
+}
+
+static void fail_job(struct rig *r, struct taken t) {
+    begin(r);
+    assert_int_equal(core_fail(r->core, t.id, &t.token, mr_str("no"), 0), 0);
+    end(r);
+}
+
+static void set(struct rig *r, const char *name, const char *value) {
+    begin(r);
+    assert_int_equal(core_set(r->core, mr_str("s"), mr_str(name), mr_str(value)), 0);
+    end(r);
+}
+
+static struct stage_info look(struct rig *r) {
+    struct stage_info info;
+    assert_int_equal(core_look_stage(r->core, mr_str("s"), &info), 0);
+    return info;
+}
+
+static enum job_status status_of(struct rig *r, uint64_t id) {
+    struct job_info job;
+    assert_int_equal(core_look_job(r->core, id, &job), 0);
+    return job.status;
+}
+
+static void clean_all(struct rig *r) {
+    for (bool more = true; more;) {
+        begin(r);
+        assert_int_equal(shard_clean(r->shard, &more), 0);
+        end(r);
+    }
+}
+
+// ---- Reopening --------------------------------------------------------------------------------
+
+// T16, T17: a producer that restarts goes on; what was not confirmed comes before what is new.
+static void unfinished_work_comes_back_first(void **state) {
+    struct rig *r = *state;
+    push(r, "k", "1");
+    push(r, "k", "2");
+    done(r, take(r));
+    struct taken held = take(r);
+    rig_reopen(r);
+    push(r, "k", "3");
+    struct taken again = take(r);
+    assert_string_equal(again.body, "2");
+    assert_int_equal(again.id, held.id);
+    assert_int_equal(again.attempt, 1);
+    assert_int_equal(done_with(r, held, "late", NULL), MR_ESTALE);
+    done(r, again);
+    assert_string_equal(take(r).body, "3");
+}
+
+// T18: nothing is shown before it is stored: a reply's position is durable only after a sync.
+static void a_reply_comes_after_storage(void **state) {
+    struct rig *r = *state;
+    struct pushed pushed;
+    begin(r);
+    struct push p = { .stage = mr_str("s"), .body = mr_str("x") };
+    uint64_t before = shard_end(r->shard);
+    assert_true(shard_is_durable(r->shard, before));
+    begin(r);
+    assert_int_equal(core_push(r->core, &p, &pushed), 0);
+    struct log_state log;
+    shard_look(r->shard, &log);
+    assert_true(log.durable < log.tail);
+    uint64_t at = shard_end(r->shard);
+    assert_true(at > before);
+    assert_int_equal(shard_wait(r->shard, at), 0);
+    assert_true(shard_is_durable(r->shard, at));
+    // A turn that writes nothing still stands behind what was written before it.
+    begin(r);
+    assert_int_equal(shard_end(r->shard), at);
+}
+
+// T19: what is confirmed and no longer retained leaves storage.
+static void confirmed_work_leaves_storage(void **state) {
+    struct rig *r = *state;
+    set(r, "retention", "1h,1");
+    char body[1024];
+    memset(body, 'x', sizeof body);
+    body[sizeof body - 1] = 0;
+    struct log_state log;
+    for (int i = 0; i < 500; i++) {
+        push(r, "k", body);
+        done(r, take(r));
+        clean_all(r);
+        shard_look(r->shard, &log);
+        assert_true(log.tail - log.head <= 2 * core_live_bytes(r->core) + 3 * SMALL_SEGMENT);
+    }
+    assert_true(log.head > 0 && log.tail > 500 * sizeof body);
+    rig_reopen(r);
+    expect_none(r);
+    assert_int_equal(look(r).done, 500);
+}
+
+// State, result, counters and retained jobs (F15) come back as they were.
+static void everything_comes_back(void **state) {
+    struct rig *r = *state;
+    uint64_t first = push(r, "k", "1");
+    push(r, "k", "2");
+    push(r, "other", "3");
+    assert_int_equal(done_with(r, take(r), "result", "kept"), 0);
+    fail_job(r, take(r));
+    struct stage_info before = look(r);
+    rig_reopen(r);
+    struct stage_info after = look(r);
+    assert_int_equal(after.pushed, before.pushed);
+    assert_int_equal(after.done, before.done);
+    assert_int_equal(after.failed, before.failed);
+    assert_int_equal(after.waiting, before.waiting);
+    assert_int_equal(status_of(r, first), JOB_DONE);
+    struct job_info job;
+    struct buffer result = { 0 };
+    assert_int_equal(core_look_job(r->core, first, &job), 0);
+    assert_int_equal(shard_read(r->shard, job.at, &result), 0);
+    assert_true(bytes_equal(buffer_bytes(&result), mr_str("result")));
+    buffer_finish(&result);
+    bool met_state = false;
+    for (struct taken t; try_take(r, &t);)
+        met_state = met_state || (strcmp(t.body, "2") == 0 && strcmp(t.state, "kept") == 0);
+    assert_true(met_state);
+}
+
+// F13: a job without attempts left is dead, also after reopening, and can be tried again.
+static void the_dead_come_back_dead(void **state) {
+    struct rig *r = *state;
+    set(r, "attempts", "1");
+    uint64_t id = push(r, "k", "x");
+    fail_job(r, take(r));
+    assert_int_equal(status_of(r, id), JOB_DEAD);
+    rig_reopen(r);
+    assert_int_equal(status_of(r, id), JOB_DEAD);
+    expect_none(r);
+    begin(r);
+    assert_int_equal(core_retry(r->core, id), 0);
+    end(r);
+    rig_reopen(r);
+    assert_int_equal(take(r).id, id);
+}
+
+// F14: every policy is replayed, and pause too.
+static void every_policy_is_replayed(void **state) {
+    struct rig *r = *state;
+    static const char *const policies[][2] = {
+        { "max-jobs", "7" },     { "max-channel", "6" },    { "lease", "5s" },
+        { "attempts", "4" },     { "backoff", "2s..8s" },   { "on-dead", "halt" },
+        { "overlap", "never" },  { "dedupe-window", "3s" }, { "retention", "9s,11" },
+        { "concurrency", "12" }, { "rate", "13" },          { "max-states", "14" },
+        { "state-ttl", "15s" },  { "high-mark", "16" },
+    };
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        set(r, policies[i][0], policies[i][1]);
+    begin(r);
+    assert_int_equal(core_pause(r->core, mr_str("s")), 0);
+    end(r);
+    struct policy before = *look(r).policy;
+    for (int round = 0; round < 2; round++) {
+        rig_reopen(r);
+        char was[64], is[64];
+        const char *name;
+        for (size_t i = 0; (name = policy_get(&before, i, was, sizeof was)); i++) {
+            policy_get(look(r).policy, i, is, sizeof is);
+            assert_string_equal(is, was);
+        }
+        assert_true(look(r).paused);
+    }
+}
+
+// F15: order is that of before, whatever was reopened in between.
+static void order_survives(void **state) {
+    struct rig *r = *state;
+    char body[16];
+    for (int i = 0; i < 60; i++) {
+        snprintf(body, sizeof body, "%d", i);
+        push(r, i % 2 ? "odd" : "even", body);
+        if (i % 7 == 0)
+            rig_reopen(r);
+    }
+    int last[2] = { -2, -1 };
+    for (int i = 0; i < 60; i++) {
+        struct taken t = take(r);
+        int number = (int)strtol(t.body, NULL, 10);
+        assert_int_equal(number, last[number % 2] + 2);
+        last[number % 2] = number;
+        if (i % 5 == 0 && number + 2 < 60) { // held at reopening: it returns to the head
+            rig_reopen(r);
+            t = take(r);
+            while (strtol(t.body, NULL, 10) != number)
+                t = take(r);
+        }
+        done(r, t);
+        rig_reopen(r);
+    }
+}
+
+// F19: names are remembered.
+static void dedupe_survives(void **state) {
+    struct rig *r = *state;
+    struct pushed first = push_once(r, "s", "k", "name", "x");
+    rig_reopen(r);
+    struct pushed again = push_once(r, "s", "k", "name", "y");
+    assert_true(again.repeat);
+    assert_int_equal(again.id, first.id);
+    done(r, take(r));
+    rig_reopen(r);
+    assert_true(push_once(r, "s", "k", "name", "z").repeat);
+    expect_none(r);
+    pass_ms(r, 2 * 3600 * 1000);
+    assert_false(push_once(r, "s", "k", "name", "new").repeat);
+}
+
+// ---- Time -------------------------------------------------------------------------------------
+
+// F30: the wall clock jumps an hour while the engine runs: nothing expires, nothing lives longer.
+static void a_running_engine_does_not_see_the_wall_clock(void **state) {
+    struct rig *r = *state;
+    struct pushed pushed;
+    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .deadline_ms = 60000 };
+    begin(r);
+    assert_int_equal(core_push(r->core, &p, &pushed), 0);
+    end(r);
+    for (int hours = -1; hours <= 1; hours += 2) {
+        r->wall_ms += (uint64_t)(hours * 3600 * 1000);
+        pass_ms(r, 20000);
+        assert_int_equal(status_of(r, pushed.id), JOB_WAITING);
+        assert_in_range(shard_next_ms(r->shard), 1, 60000);
+    }
+    pass_ms(r, 20001);
+    assert_int_equal(status_of(r, pushed.id), JOB_EXPIRED);
+}
+
+// F30: a wall clock behind the log does not take time back; one ahead of it does move time.
+static void time_never_goes_back_over_reopening(void **state) {
+    struct rig *r = *state;
+    pass_ms(r, 5000);
+    push(r, "k", "x");
+    uint64_t recorded = core_now(r->core);
+    r->wall_ms -= 3600 * 1000;
+    r->boot_ms = 0; // the machine was started anew
+    rig_reopen(r);
+    assert_true(core_now(r->core) >= recorded);
+    uint64_t now = core_now(r->core);
+    pass_ms(r, 10);
+    assert_int_equal(core_now(r->core), now + 10);
+    r->wall_ms += 10 * 3600 * 1000;
+    rig_reopen(r);
+    assert_int_equal(core_now(r->core), r->wall_ms);
+}
+
+// A delayed job is due when the engine time says so, and the shard tells when that is.
+static void the_shard_says_when_it_wants_to_be_driven(void **state) {
+    struct rig *r = *state;
+    struct push p = { .stage = mr_str("s"), .body = mr_str("x"), .delay_ms = 700 };
+    struct pushed pushed;
+    begin(r);
+    assert_int_equal(core_push(r->core, &p, &pushed), 0);
+    end(r);
+    assert_int_equal(shard_next_ms(r->shard), 700);
+    r->boot_ms += 700;
+    assert_int_equal(shard_next_ms(r->shard), 0);
+    pass_ms(r, 0);
+    assert_int_equal(take(r).id, pushed.id);
+}
+
+// ---- Rule 22: poison --------------------------------------------------------------------------
+
+static void a_job_that_kills_its_engine_dies(void **state) {
+    struct rig *r = *state;
+    set(r, "attempts", "3");
+    set(r, "backoff", "1ms..1ms");
+    uint64_t poison = push(r, "k", "poison"), behind = push(r, "k", "behind");
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        struct taken t = take(r);
+        assert_int_equal(t.id, poison);
+        assert_int_equal(t.attempt, attempt);
+        rig_die(r);
+        pass_ms(r, 2);
+    }
+    assert_int_equal(status_of(r, poison), JOB_DEAD);
+    assert_int_equal(take(r).id, behind);
+}
+
+static void a_peaceful_end_counts_no_attempt(void **state) {
+    struct rig *r = *state;
+    push(r, "k", "x");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(take(r).attempt, 1);
+        rig_reopen(r);
+    }
+    struct taken t = take(r);
+    done(r, t);
+    rig_die(r); // it runs no more
+    assert_int_equal(status_of(r, t.id), JOB_DONE);
+}
+
+static void write_running(struct rig *r, const void *data, size_t size) {
+    char path[96];
+    snprintf(path, sizeof path, "%s/running", r->dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    assert_int_equal(write(fd, data, size), size);
+    close(fd);
+}
+
+static void foreign_notes_are_passed_over(void **state) {
+    struct rig *r = *state;
+    uint64_t id = push(r, "k", "x");
+    uint8_t junk[5003];
+    uint64_t dice = 5;
+    for (size_t i = 0; i < sizeof junk; i++)
+        junk[i] = (uint8_t)dice_next(&dice);
+    for (size_t size = 0; size <= sizeof junk; size += 5003) {
+        shard_close(r->shard);
+        write_running(r, junk, size);
+        rig_open(r);
+        assert_int_equal(status_of(r, id), JOB_WAITING);
+        struct taken t = take(r);
+        assert_int_equal(t.attempt, 1);
+    }
+}
+
+static int count_left(void *arg, uint64_t id, uint32_t attempt) {
+    uint64_t *sum = arg;
+    sum[0]++;
+    sum[1] += id * attempt;
+    return 0;
+}
+
+// Notes beyond the first 4096 slots: the file grows, and all of them are found.
+static void many_notes_are_kept(void **state) {
+    (void)state;
+    char dir[] = "/tmp/shard_test.XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    struct running *running;
+    enum { MANY = 20000 };
+    assert_int_equal(running_open(dir, &running), 0);
+    running_forget_left(running);
+    uint64_t expected[2] = { 0 }, found[2] = { 0 };
+    for (uint64_t id = 1; id <= MANY; id++)
+        running_begin(running, id * 977, (uint32_t)(id % 9 + 1));
+    for (uint64_t id = 1; id <= MANY; id++)
+        if (id % 3)
+            running_end(running, id * 977);
+        else
+            count_left(expected, id * 977, (uint32_t)(id % 9 + 1));
+    running_close(running, false);
+    assert_int_equal(running_open(dir, &running), 0);
+    assert_int_equal(running_each_left(running, count_left, found), 0);
+    assert_memory_equal(found, expected, sizeof found);
+    running_forget_left(running);
+    running_close(running, false);
+    found[0] = 0;
+    assert_int_equal(running_open(dir, &running), 0);
+    assert_int_equal(running_each_left(running, count_left, found), 0);
+    assert_int_equal(found[0], 0);
+    running_close(running, true);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+// ---- The length of the log --------------------------------------------------------------------
+
+static void expect_short(struct rig *r) {
+    struct log_state log;
+    shard_look(r->shard, &log);
+    assert_true(log.tail - log.head <= 2 * core_live_bytes(r->core) + 2 * log.segment_size);
+}
+
+// F16: endless failing and releasing; one old job is there all the while.
+static void the_log_stays_short(void **state) {
+    struct rig *r = *state;
+    uint64_t old = push(r, "old", "has been here for long");
+    set(r, "attempts", "60000");
+    set(r, "retention", "1s,10");
+    push(r, "k", "x");
+    struct log_state log;
+    struct taken pinned = take(r);
+    assert_int_equal(pinned.id, old);
+    for (int i = 0; i < 5000; i++) {
+        struct taken t = take(r);
+        begin(r);
+        if (i % 2)
+            assert_int_equal(core_fail(r->core, t.id, &t.token, mr_str("again"), 0), 0);
+        else
+            assert_int_equal(core_release(r->core, t.id, &t.token), 0);
+        bool more;
+        assert_int_equal(shard_clean(r->shard, &more), 0);
+        end(r);
+        begin(r);
+        assert_int_equal(core_beat(r->core, pinned.id, &pinned.token), 0);
+        end(r);
+        pass_ms(r, 1001);
+    }
+    clean_all(r);
+    shard_look(r->shard, &log);
+    assert_true(log.head > 2 * SMALL_SEGMENT);
+    expect_short(r);
+    done(r, pinned);
+    rig_reopen(r);
+    assert_int_equal(status_of(r, old), JOB_DONE);
+    assert_int_equal(look(r).waiting, 1);
+}
+
+// After any history the log comes down to its bound.
+static void a_long_backlog_that_has_ended_leaves_little(void **state) {
+    struct rig *r = *state;
+    set(r, "retention", "1h,5");
+    char body[200];
+    memset(body, 'b', sizeof body);
+    body[sizeof body - 1] = 0;
+    for (int i = 0; i < 3000; i++)
+        push(r, i % 3 ? "k" : "", body);
+    for (struct taken t; try_take(r, &t);)
+        done(r, t);
+    clean_all(r);
+    expect_short(r);
+    struct log_state log;
+    shard_look(r->shard, &log);
+    assert_true(log.tail - log.head < 4 * SMALL_SEGMENT);
+    rig_reopen(r);
+    expect_none(r);
+    assert_int_equal(look(r).done, 3000);
+}
+
+// A log that has failed is not cleaned in a loop.
+static void a_failed_log_is_left_alone(void **state) {
+    (void)state;
+    struct sim_disk *sim = sim_disk_create();
+    struct rig r = { .options = { .dir = "/store",
+                                  .log = { .segment_size = SMALL_SEGMENT,
+                                           .inline_writer = true,
+                                           .disk = sim_disk_disk(sim) },
+                                  .world = { .wall_ms = rig_wall, .boot_ms = rig_boot } } };
+    r.options.world.arg = &r;
+    rig_open(&r);
+    char body[200] = { 0 };
+    memset(body, 'b', sizeof body - 1);
+    set(&r, "retention", "1h,5");
+    for (int i = 0; i < 1000; i++) {
+        push(&r, "k", body);
+        done(&r, take(&r));
+    }
+    sim_disk_break(sim, SIM_WRITES, EIO);
+    int steps = 0;
+    bool more = true;
+    for (; more && steps < 1000; steps++) {
+        more = false;
+        if (shard_begin(r.shard) < 0)
+            break;
+        shard_clean(r.shard, &more);
+        shard_end(r.shard);
+    }
+    assert_true(steps < 1000);
+    assert_int_equal(shard_begin(r.shard), MR_ESTOPPED);
+    assert_true(strlen(error_text()) > 0);
+    assert_int_equal(look(&r).done, 1000); // looks still work
+    assert_int_equal(shard_next_ms(r.shard) < 0 || shard_next_ms(r.shard) > 0, true);
+    shard_close(r.shard);
+    sim_disk_destroy(sim);
+}
+
+// ---- Nothing is issued twice ------------------------------------------------------------------
+
+struct scene {
+    struct story *story;
+    struct sim_disk *sim;
+    struct shard_options options;
+};
+
+static void scene_begin(struct scene *s, uint64_t seed, enum log_sync sync) {
+    s->story = calloc(1, sizeof *s->story);
+    s->sim = sim_disk_create();
+    s->options = (struct shard_options){ .dir = "/store",
+                                         .log = { .sync = sync,
+                                                  .segment_size = SMALL_SEGMENT,
+                                                  .inline_writer = true,
+                                                  .disk = sim_disk_disk(s->sim) } };
+    story_begin(s->story, seed);
+}
+
+static void scene_end(struct scene *s) {
+    must(s->story, story_open(s->story, &s->options) == 0);
+    story_drain(s->story);
+    story_close(s->story);
+    sim_disk_destroy(s->sim);
+    free(s->story);
+}
+
+// With sync none a crash loses whatever was not synced; ids and tokens still never repeat.
+static void ids_and_tokens_never_repeat(void **state) {
+    (void)state;
+    uint64_t losses = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct scene s;
+        scene_begin(&s, seed, LOG_SYNC_NONE);
+        s.story->forgets = true;
+        for (int round = 0; round < 10; round++) {
+            must(s.story, story_open(s.story, &s.options) == 0);
+            must(s.story, story_go_on(s.story, 150) == 0);
+            sim_disk_crash_at(s.sim, sim_disk_calls(s.sim) + 1);
+            story_close(s.story);
+            sim_disk_restart(s.sim, round % SIM_SURVIVALS, seed);
+        }
+        losses += s.story->losses;
+        scene_end(&s);
+    }
+    assert_true(losses > 0);
+}
+
+// T21: of a disk's writing calls, one in ten fails. The shard stops, is opened again and goes on.
+static void with_a_disk_that_fails_all_complete(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct scene s;
+        scene_begin(&s, seed, LOG_SYNC_ALWAYS);
+        while (s.story->step < 300) {
+            uint64_t within = story_roll(s.story, 20);
+            sim_disk_fail_at(s.sim, sim_disk_calls(s.sim) + 1 + within, EIO);
+            int err = story_open(s.story, &s.options);
+            if (err >= 0)
+                err = story_go_on(s.story, 300);
+            must(s.story, err >= 0 || story_is_cut(err));
+            story_close(s.story);
+        }
+        sim_disk_fail_at(s.sim, 0, 0);
+        scene_end(&s);
+    }
+}
+
+int main(void) {
+#define RIGGED(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIGGED(unfinished_work_comes_back_first),
+        RIGGED(a_reply_comes_after_storage),
+        RIGGED(confirmed_work_leaves_storage),
+        RIGGED(everything_comes_back),
+        RIGGED(the_dead_come_back_dead),
+        RIGGED(every_policy_is_replayed),
+        RIGGED(order_survives),
+        RIGGED(dedupe_survives),
+        RIGGED(a_running_engine_does_not_see_the_wall_clock),
+        RIGGED(time_never_goes_back_over_reopening),
+        RIGGED(the_shard_says_when_it_wants_to_be_driven),
+        RIGGED(a_job_that_kills_its_engine_dies),
+        RIGGED(a_peaceful_end_counts_no_attempt),
+        RIGGED(foreign_notes_are_passed_over),
+        cmocka_unit_test(many_notes_are_kept),
+        RIGGED(the_log_stays_short),
+        RIGGED(a_long_backlog_that_has_ended_leaves_little),
+        cmocka_unit_test(a_failed_log_is_left_alone),
+        cmocka_unit_test(ids_and_tokens_never_repeat),
+        cmocka_unit_test(with_a_disk_that_fails_all_complete),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,355 @@
+// Saying one command to both sides, and comparing what came of it.
+//
+//     reach the time, instant by instant ─► command ─► pushes that were told of room
+//          │                                  │            │
+//          └──────────── after each: same happenings? learn ids, tokens, backoffs
+#include "twin.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+
+// ---- Learning what the model cannot know --------------------------------------------------------
+
+// Jobs that a commit emitted have ids nobody was told: the next ones.
+static bool learn_ids(struct twin *t) {
+    struct job_info info;
+    for (int i = 0; i < t->model->job_count; i++) {
+        struct model_job *j = &t->model->jobs[i];
+        uint64_t id = t->last_id + 1;
+        if (j->id)
+            continue;
+        while (core_look_job(t->core, id, &info) < 0)
+            if (++id > t->last_id + 1000)
+                return twin_differs(t, "an emitted job (\"%s\") cannot be found", j->body);
+        j->id = t->last_id = id;
+    }
+    return true;
+}
+
+// Backoffs may be a fifth off; then they are followed.
+static bool learn_waits(struct twin *t) {
+    struct model *m = t->model;
+    for (int i = 0; i < m->job_count; i++) {
+        struct model_job *j = &m->jobs[i];
+        struct job_info info;
+        if (!j->unsure)
+            continue;
+        j->unsure = false;
+        int err = core_look_job(t->core, j->id, &info);
+        if (err < 0)
+            return twin_differs(t, "job %" PRIu64 " is not to be seen", j->id);
+        int64_t most = (int64_t)(j->backoff_ms + j->backoff_ms / 5 + 1);
+        int64_t least = (int64_t)(j->backoff_ms - j->backoff_ms / 5) - 1;
+        if (info.due_ms < least || info.due_ms > most)
+            return twin_differs(t, "job %" PRIu64 " is to wait %" PRId64 " ms, not about %" PRIu64,
+                                j->id, info.due_ms, j->backoff_ms);
+        j->wait_ms = m->now_ms + (uint64_t)info.due_ms;
+    }
+    return true;
+}
+
+static bool learn_token(struct twin *t, int lease, const struct happening *grant) {
+    struct model_lease *l = &t->model->leases[lease];
+    if (!grant->first)
+        return grant->token.serial == l->token.serial || twin_differs(t, "a block has two tokens");
+    if (grant->token.serial <= t->last_serial)
+        return twin_differs(t, "token %" PRIu64 " does not grow", grant->token.serial);
+    t->last_serial = grant->token.serial;
+    l->token = grant->token;
+    return true;
+}
+
+// ---- Happenings ---------------------------------------------------------------------------------
+
+static bool same_grant(struct twin *t, const struct happening *core,
+                       const struct happening *model) {
+    uint64_t id = t->model->jobs[model->job].id;
+    if (core->id != id || core->who != model->who)
+        return twin_differs(t, "job %" PRIu64 " is granted to %d, should be job %" PRIu64 " to %d",
+                            core->id, core->who, id, model->who);
+    if (core->attempt != model->attempt)
+        return twin_differs(t, "job %" PRIu64 ": attempt %u is granted, should be %u", id,
+                            core->attempt, model->attempt);
+    if (core->left_ms != model->left_ms || core->lease_ms != model->lease_ms)
+        return twin_differs(t,
+                            "job %" PRIu64 ": granted with %" PRId64 " ms left, lease %" PRId64
+                            "; should be %" PRId64 ", %" PRId64,
+                            id, core->left_ms, core->lease_ms, model->left_ms, model->lease_ms);
+    if (core->stage != model->stage || strcmp(core->key, model->key) != 0 ||
+        strcmp(core->body, model->body) != 0)
+        return twin_differs(t, "job %" PRIu64 ": granted as %d/%s \"%s\"", id, core->stage,
+                            core->key, core->body);
+    if (core->first != model->first)
+        return twin_differs(t, "job %" PRIu64 ": blocks differ", id);
+    if (core->first && strcmp(core->state, model->state) != 0)
+        return twin_differs(t, "job %" PRIu64 ": state is \"%s\", should be \"%s\"", id,
+                            core->state, model->state);
+    return learn_token(t, model->code, core);
+}
+
+// The next grant at or after `at`; NULL: none.
+static struct happening *next_grant(struct happenings *h, size_t *at) {
+    while (*at < h->count && h->list[*at].kind != HAPPENING_GRANT)
+        ++*at;
+    return *at < h->count ? &h->list[(*at)++] : NULL;
+}
+
+static bool same_grants(struct twin *t) {
+    size_t in_core = 0, in_model = 0;
+    for (;;) {
+        const struct happening *core = next_grant(&t->happened, &in_core);
+        const struct happening *model = next_grant(&t->model->happened, &in_model);
+        if (!core && !model)
+            return true;
+        if (!core)
+            return twin_differs(t, "job %" PRIu64 " should be granted to %d",
+                                t->model->jobs[model->job].id, model->who);
+        if (!model)
+            return twin_differs(t, "job %" PRIu64 " should not be granted (to %d)", core->id,
+                                core->who);
+        if (!same_grant(t, core, model))
+            return false;
+    }
+}
+
+static bool same_word(const struct twin *t, const struct happening *core,
+                      const struct happening *model) {
+    return core->kind == model->kind && core->who == model->who && core->code == model->code &&
+           core->id == t->model->jobs[model->job].id && strcmp(core->body, model->body) == 0 &&
+           (core->kind == HAPPENING_ENDED || core->token.serial == model->token.serial);
+}
+
+static const char *kind_name(const struct happening *h) {
+    return h->kind == HAPPENING_ENDED ? "caller" : "stop on connection";
+}
+
+// Ends and stops: the order among different ears does not matter.
+static bool same_words(struct twin *t) {
+    bool heard[HAPPENINGS] = { false };
+    struct happenings *model = &t->model->happened;
+    for (size_t i = 0; i < t->happened.count; i++) {
+        const struct happening *core = &t->happened.list[i];
+        size_t k = 0;
+        while (k < model->count && (heard[k] || !same_word(t, core, &model->list[k])))
+            k++;
+        if (core->kind == HAPPENING_GRANT)
+            continue;
+        if (k == model->count)
+            return twin_differs(t, "%s %d should not hear of job %" PRIu64 " (%d \"%s\")",
+                                kind_name(core), core->who, core->id, core->code, core->body);
+        heard[k] = true;
+    }
+    for (size_t k = 0; k < model->count; k++) {
+        const struct happening *h = &model->list[k];
+        if (!heard[k] && h->kind != HAPPENING_GRANT)
+            return twin_differs(t, "%s %d should hear of job %" PRIu64 " (%d \"%s\")", kind_name(h),
+                                h->who, t->model->jobs[h->job].id, h->code, h->body);
+    }
+    return true;
+}
+
+static bool same_happenings(struct twin *t) {
+    bool same = learn_ids(t) && same_grants(t) && same_words(t) && learn_waits(t);
+    t->happened.count = 0;
+    model_forget_happened(t->model);
+    for (int i = 0; i < SEATS; i++)
+        if (t->refused[i]) {
+            core_take_leave(t->core, &t->takers[i]);
+            t->refused[i] = false;
+        }
+    return same && !*t->why;
+}
+
+// ---- Calls that may be made to fail -------------------------------------------------------------
+
+static void arm(struct twin *t) {
+    t->failed_now = false;
+    mem_fail_after(t->fail_alloc);
+}
+
+// Whether an allocation or append failed since arm().
+static bool disarm(struct twin *t) {
+    long left = mem_fail_after(-1);
+    if (t->fail_alloc >= 0 && left < 0)
+        t->failed_now = true;
+    t->fail_alloc = left;
+    return t->failed_now;
+}
+
+// A command that failed for want of memory or log has changed nothing, and works the second time.
+static int tell_core(struct twin *t, const struct command *c, struct answer *out) {
+    size_t before = t->happened.count;
+    arm(t);
+    out->err = twin_tell_core(t, c, out);
+    if (!disarm(t) || out->err == 0 || (out->err != MR_ENOMEM && out->err != t->refuse_with))
+        return out->err;
+    t->failures++;
+    if (t->happened.count != before)
+        twin_differs(t, "something happened in a command that failed");
+    if (core_check(t->core) < 0)
+        twin_differs(t, "after a failed command: %s", error_text());
+    twin_compare(t);
+    *out = (struct answer){ 0 };
+    return out->err = twin_tell_core(t, c, out);
+}
+
+static int advance_core(struct twin *t, uint64_t now_ms) {
+    if (t->fault == FAULT_STAY_PARKED && now_ms % 4 == 3)
+        return 0;
+    arm(t);
+    int err = core_advance(t->core, now_ms);
+    if (!disarm(t) || err == 0)
+        return err;
+    t->failures++;
+    return core_advance(t->core, now_ms);
+}
+
+// ---- The steps ----------------------------------------------------------------------------------
+
+static bool reach(struct twin *t, uint64_t now_ms) {
+    for (;;) {
+        uint64_t next = model_next(t->model);
+        uint64_t at = next < now_ms ? next : now_ms;
+        int err = advance_core(t, at);
+        if (err < 0)
+            return twin_differs(t, "core_advance: %s", error_name(err));
+        model_advance(t->model, at);
+        if (t->model->ambiguous)
+            return true;
+        if (!same_happenings(t))
+            return false;
+        if (at == now_ms)
+            return core_now(t->core) == now_ms || t->fault == FAULT_STAY_PARKED ||
+                   twin_differs(t, "core_now is %" PRIu64, core_now(t->core));
+    }
+}
+
+static bool same_answer(struct twin *t, const struct command *c, const struct answer *core,
+                        const struct answer *model) {
+    if (core->err != model->err)
+        return twin_differs(t, "answers %s, should answer %s", error_name(core->err),
+                            error_name(model->err));
+    if (core->err < 0 && core->err != MR_EAGAIN)
+        return true;
+    if (core->repeat != model->repeat || core->ended != model->ended ||
+        core->changed != model->changed)
+        return twin_differs(t, "repeat %d ended %d changed %d, should be %d %d %d", core->repeat,
+                            core->ended, core->changed, model->repeat, model->ended,
+                            model->changed);
+    if (core->ended && (core->status != model->status || strcmp(core->text, model->text) != 0))
+        return twin_differs(t, "ended %s \"%s\", should be %s \"%s\"",
+                            job_status_name(core->status), core->text,
+                            job_status_name(model->status), model->text);
+    if (c->op != OP_PUSH || core->err < 0)
+        return true;
+    if (model->repeat && core->id == 0 && c->source >= 0 && model_find(t->model, model->id) < 0)
+        return true; // its number is known, its job no longer
+    if (model->repeat && core->id != model->id)
+        return twin_differs(t, "repeats job %" PRIu64 ", should be %" PRIu64, core->id, model->id);
+    if (!model->repeat && core->id <= t->last_id)
+        return twin_differs(t, "id %" PRIu64 " does not grow", core->id);
+    return true;
+}
+
+static bool say_to_both(struct twin *t, const struct command *c) {
+    struct answer core = { 0 }, model;
+    tell_core(t, c, &core);
+    core.ended &= c->op == OP_AWAIT || c->caller >= 0;
+    model_say(t->model, c, &model);
+    if (!same_answer(t, c, &core, &model))
+        return false;
+    if (c->op == OP_PUSH && core.err == 0 && !core.repeat)
+        t->model->jobs[t->model->job_count - 1].id = t->last_id = core.id;
+    return same_happenings(t);
+}
+
+// Whoever was told of room pushes again, in that order, and finds it.
+static bool push_again(struct twin *t) {
+    while (t->told_count > 0) {
+        int pusher = t->told_room[0];
+        t->told_count--;
+        memmove(t->told_room, t->told_room + 1, (size_t)t->told_count * sizeof(int));
+        struct command c = t->waiting_push[pusher];
+        int stage = c.job.stage;
+        if (model_first_pusher(t->model, stage) != pusher)
+            return twin_differs(t, "pusher %d is told of room before its turn", pusher);
+        if (!model_has_room(t->model, stage) && !t->model->stages[stage].draining)
+            return twin_differs(t, "pusher %d is told of room where there is none", pusher);
+        t->model->pushers[pusher].waits = false;
+        t->pushing_again = true;
+        bool good = say_to_both(t, &c);
+        t->pushing_again = false;
+        if (!good)
+            return false;
+        if (t->model->pushers[pusher].waits)
+            return twin_differs(t, "pusher %d finds no room after all", pusher);
+    }
+    for (int s = 0; s < STAGES; s++)
+        if (model_first_pusher(t->model, s) >= 0 && model_has_room(t->model, s))
+            return twin_differs(t, "pusher %d should be told of room",
+                                model_first_pusher(t->model, s));
+    return true;
+}
+
+static bool crash(struct twin *t, const struct command *c) {
+    struct running_note notes[MANY];
+    size_t count = t->running_count;
+    memcpy(notes, t->running, count * sizeof *notes);
+    twin_stop_core(t);
+    arm(t);
+    int err = twin_start_core(t, c->now_ms);
+    if (disarm(t) && err < 0) {
+        t->failures++;
+        err = twin_start_core(t, c->now_ms);
+    }
+    if (err < 0)
+        return twin_differs(t, "the core does not open again: %s (%s)", error_name(err),
+                            error_text());
+    err = advance_core(t, c->now_ms);
+    if (err < 0)
+        return twin_differs(t, "core_advance after opening: %s", error_name(err));
+    model_crash(t->model, c->now_ms);
+    if (!same_happenings(t))
+        return false;
+    for (size_t i = 0; i < count && c->died; i++) {
+        err = core_crashed(t->core, notes[i].id, notes[i].attempt);
+        if (err < 0)
+            return twin_differs(t, "core_crashed: %s", error_name(err));
+        model_crashed(t->model, notes[i].id, notes[i].attempt);
+    }
+    return same_happenings(t);
+}
+
+bool twin_say(struct twin *t, const struct command *c) {
+    if (*t->why)
+        return false;
+    t->steps++;
+    bool good = c->op == OP_CRASH ? crash(t, c) : reach(t, c->now_ms) && push_again(t);
+    if (t->model->ambiguous)
+        return true;
+    good = good && (c->op == OP_CRASH || say_to_both(t, c)) && push_again(t) && twin_compare(t);
+    if (good && t->steps % 4 == 0 && core_check(t->core) < 0)
+        return twin_differs(t, "core_check: %s", error_text());
+    return good;
+}
+
+void twin_say_core(struct twin *t, const struct command *c) {
+    struct answer ignored;
+    if (c->op == OP_CRASH) {
+        struct running_note notes[MANY];
+        size_t count = t->running_count;
+        memcpy(notes, t->running, count * sizeof *notes);
+        twin_stop_core(t);
+        if (twin_start_core(t, c->now_ms) < 0)
+            return;
+        core_advance(t->core, c->now_ms);
+        for (size_t i = 0; i < count && c->died; i++)
+            core_crashed(t->core, notes[i].id, notes[i].attempt);
+        return;
+    }
+    core_advance(t->core, c->now_ms);
+    twin_tell_core(t, c, &ignored);
+    t->happened.count = 0;
+}
