@@ -24,15 +24,15 @@
 //     followed by a 0 byte that does not count, unless they are {NULL, 0}.
 //   * A stage is named by 1 to 200 of A-Za-z0-9._:/-
 //   * Any thread may use an `mr`. Not across fork(): a child must not touch what its parent opened.
-//   * Callbacks and handlers run with no lock of the library held and may call anything here, except
-//     where it says so.
+//   * Callbacks and handlers run with no lock of the library held and may call anything here that
+//     does not say otherwise.
 //   * Every call may answer MR_EINVAL (an argument is not valid: NULL, closed, already ended …) and
 //     MR_ENOMEM. A pointer that was never given out, or whose engine is closed, can not always be
 //     told from a good one: the check is a help, not a promise.
 //
-// Limits: body and result 16 MiB · state 1 MiB · key 1 KiB · once 256 bytes · reason 512 bytes kept ·
-// 1,000 emits and 16 MiB in one commit · 1,000 jobs in one take · 64 stages of one worker. Beyond a
-// limit a call answers MR_ETOOBIG (MR_EFULL for the number of emits).
+// Limits: body and result 16 MiB, state 1 MiB, key 1 KiB, once 256 bytes; 512 bytes of a reason are
+// kept; 1,000 emits and 16 MiB in a commit; 1,000 jobs in a take; 64 stages of a worker; 65,535
+// attempts. What is longer is MR_ETOOBIG, a number beyond its limit MR_EINVAL.
 #ifndef MILLRACE_H
 #define MILLRACE_H
 
@@ -101,12 +101,12 @@ enum {
 // ---- Opening and closing ----------------------------------------------------------------------
 
 typedef struct mr_options {
-    // What a call waits for. "always" (default): it is on disk when the call returns. "interval:50":
-    // it is on disk 50 ms later. "none": when the system likes. `mem:` is never on disk.
+    // What a call waits for. "always" (default): it is on disk when the call returns.
+    // "interval:50": it will be, at most 50 ms later. "none": when the system likes.
     const char *sync;
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
     const char *name;                                        // of this program, for people
-    uint32_t shards;    // 0 or 1
+    uint32_t shards;                                         // 0 or 1
     uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
@@ -121,10 +121,11 @@ typedef struct mr_options {
 // damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64).
 int mr_open(const char *url, const mr_options *, mr **out);
 
-// Makes everything durable and frees the engine. MR_EBUSY while workers, jobs in hand, started calls
-// or waiting threads use it; the sentence says which, and nothing is closed. Jobs that were taken in
-// a batch and never handed out are given back. NULL is fine. No other thread may be calling, or call
-// later, with this `mr`.
+// Makes everything durable and frees the engine. MR_EBUSY while workers, jobs in hand, started
+// calls or waiting threads use it; the sentence says which, and nothing is closed. Jobs that were
+// taken in a batch and never handed out are given back; callbacks that run are waited for, and can
+// not close the engine themselves. NULL is fine. No other thread may be calling, or call later,
+// with this `mr`.
 int mr_close(mr *);
 
 // What went wrong in this thread's last call that failed. Meaningful only after a failure: a call
@@ -136,8 +137,8 @@ const char *mr_version(void); // "0.1.0"
 // ---- Handing in -------------------------------------------------------------------------------
 
 typedef struct mr_push_options {
-    mr_bytes key;  // jobs of one key run one after another, in order; empty: on its own
-    mr_bytes once; // a name: two pushes of one (stage, key) with the same name are one job
+    mr_bytes key;        // jobs of one key run one after another, in order; empty: on its own
+    mr_bytes once;       // a name: two pushes of one (stage, key) with the same name are one job
     int64_t delay_ms;    // joins its channel only then
     int64_t deadline_ms; // from now; not started by then, it never is; 0: none
     int64_t room_ms;     // how long to wait while a limit is reached; 0: MR_EFULL at once
@@ -145,11 +146,11 @@ typedef struct mr_push_options {
     uint64_t reserved[4];
 } mr_push_options;
 
-// Hands in a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may be
-// NULL) gets its id; if `once` names a job that is known, no job is made and `out` is that one's id.
-// MR_EFULL: a limit of the stage or engine is reached, also after room_ms; MR_EDRAINING; MR_ETOOBIG;
-// MR_ESTOPPED: the store failed; whether the job is in it is not known, `once` makes it safe to
-// push again.
+// Hands in a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may
+// be NULL) gets its id; if `once` names a job that is known, no job is made and `out` is that one's
+// id. MR_EFULL: a limit of the stage or engine is reached, also after room_ms; MR_EDRAINING;
+// MR_ETOOBIG; MR_ESTOPPED: the store failed; whether the job is in it is not known, `once` makes it
+// safe to push again.
 int mr_push(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_id *out);
 
 typedef struct mr_item {
@@ -180,12 +181,14 @@ typedef void mr_on_end(mr_id, int status, mr_bytes body, void *arg);
 
 // As mr_call, but returns when the job is handed in; `on_end` is called exactly once if and only if
 // this returned 0, by a thread of the engine, perhaps before this has returned. Ends of calls are
-// told one after another, so `on_end` should be brief. To give up earlier: mr_cancel.
+// told one after another, so `on_end` should be brief; it must not wait in mr_worker_stop. To give
+// up earlier: mr_cancel.
 int mr_call_start(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_on_end *,
                   void *arg, mr_id *out);
 
-// Waits for the end of a job that anybody handed in. It takes no interest: a job is not kept alive
-// by it. MR_EAGAIN: not ended in time; MR_EGONE: not known, or no longer; else as mr_call.
+// Waits for the end of a job that anybody handed in. A call stays wanted while somebody waits for
+// it, also here, and is cancelled when the last who did has gone; a push is not affected.
+// MR_EAGAIN: not ended in time; MR_EGONE: not known, or no longer; else as mr_call.
 int mr_await(mr *, mr_id, int64_t wait_ms, mr_result *out);
 
 // A job that waits ends cancelled at once. One that runs is told to stop, and nothing it does later
@@ -210,7 +213,7 @@ typedef int mr_handler(mr_job *, void *arg);
 
 typedef struct mr_work_options {
     const char *const *more_stages; // NULL-terminated; served after `stage`, in this order
-    uint32_t jobs;     // in flight at once, those kept with MR_LATER too; 0: self-tuned
+    uint32_t jobs;     // in flight at once, also those kept with MR_LATER; 0: as many as suit
     uint32_t batch;    // up to so many are taken at once and run one after another; 0: 1
     uint32_t own_loop; // not 0: no threads, see mr_worker_fd
     int64_t lease_ms;  // how long a job stays ours without a sign of life; 0: as the stage says
@@ -218,9 +221,9 @@ typedef struct mr_work_options {
     uint64_t reserved[8];
 } mr_work_options;
 
-// Begins to pull jobs of `stage` and to run `handler` on them, with `jobs` threads of its own. Leases
-// are kept by beats in the background for as long as a job is in hand. A commit that comes too late
-// (cancelled, expired, lease lost) is refused and forgotten: the job is not the worker's any more.
+// Begins to pull jobs of `stage` and to run `handler` on them, with `jobs` threads of its own.
+// Leases are kept by beats in the background for as long as a job is in hand. A commit that comes
+// too late (cancelled, expired, lease lost) is refused and forgotten.
 //   * batch: more throughput for short jobs; but a long one holds up those taken with it.
 //   * on_stop is called by a thread of the engine while the handler runs (or after MR_LATER), with
 //     the handler's `arg`; the job is good until it returns. It may end the job. It is never called
@@ -228,19 +231,19 @@ typedef struct mr_work_options {
 int mr_work(mr *, const char *stage, mr_handler *, void *arg, const mr_work_options *,
             mr_worker **out);
 
-// Takes nothing more, gives back what was taken but not started, and waits until what runs (and what
-// was kept with MR_LATER) has ended. 0: all has, its commits are durable, the worker is freed.
-// MR_EBUSY: not in time; it takes nothing more; call again. Called inside its own handler or on_stop
-// it answers MR_EBUSY at once. NULL is fine. The engine stays open.
+// Takes nothing more, gives back what was taken but not started, and waits until what runs (and
+// what was kept with MR_LATER) has ended. 0: all has, its commits are durable, the worker is freed.
+// MR_EBUSY: not in time; it takes nothing more; call again. Called inside its own handler or
+// on_stop it answers MR_EBUSY at once. NULL is fine. The engine stays open.
 int mr_worker_stop(mr_worker *, int64_t wait_ms);
 
-// Of a worker with own_loop: a descriptor that is readable when there is something to do; poll it, do
-// not read it, do not close it. MR_EINVAL: the worker has threads.
+// Of a worker with own_loop: a descriptor that is readable when there is something to do; poll it,
+// do not read it, do not close it. MR_EINVAL: the worker has threads.
 int mr_worker_fd(mr_worker *);
 
-// Runs the handlers that are due, and on_stop, in this thread; never waits. Some work may be left for
-// the next turn: the descriptor then stays readable. Handlers that take longer than the lease call
-// mr_beat. One thread at a time, and not inside a handler.
+// Runs the handlers that are due, and on_stop, in this thread; never waits. Some work may be left
+// for the next turn: the descriptor then stays readable. Handlers that take longer than the lease
+// call mr_beat. One thread at a time, and not inside a handler.
 int mr_worker_turn(mr_worker *);
 
 // ---- Pulling by hand --------------------------------------------------------------------------
@@ -248,19 +251,19 @@ int mr_worker_turn(mr_worker *);
 typedef struct mr_take_options {
     int64_t wait_ms;  // for work to come
     int64_t lease_ms; // until the job is given to somebody else; 0: as the stage says
-    uint32_t batch;   // lease up to so many at once; the next takes of the stage hand them out; 0: 1
+    uint32_t batch; // lease up to so many at once; the next takes of the stage hand them out; 0: 1
     uint64_t reserved[4];
 } mr_take_options;
 
 // Takes the next job of the stage. MR_EAGAIN: none in time. With `batch`, jobs of one channel are
-// handed out in order, each when the one before it was done; if one fails, those behind it are given
-// back; the lease of all runs from the first take.
+// handed out in order, each when the one before it was done; if one fails, those behind it are
+// given back; the lease of all runs from the first take.
 int mr_take(mr *, const char *stage, const mr_take_options *, mr_job **out);
 
 // These end a job in hand and use it up whatever they return: it must not be touched afterwards.
 // MR_ESTALE: the lease was lost, and somebody else may have the job; MR_EEXPIRED: its deadline has
-// passed; MR_ECANCELLED: nobody wants it; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code: what
-// it should record could not be written, and counts as a failed attempt with that reason.
+// passed; MR_ECANCELLED: nobody wants it; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code:
+// what it should record could not be written, and counts as a failed attempt with that reason.
 int mr_done(mr_job *); // commits result, state and emits, and ends the job
 
 // A failed attempt. `reason` may be NULL; `retry_ms` says when to try again: a time, MR_BACKOFF or
@@ -282,9 +285,9 @@ const char *mr_job_stage(const mr_job *);
 mr_bytes mr_job_key(const mr_job *);
 mr_bytes mr_job_body(const mr_job *);
 mr_bytes mr_job_state(const mr_job *); // what the channel kept from the job before; empty: nothing
-uint32_t mr_job_attempt(const mr_job *);      // from 1
-int64_t mr_job_left_ms(const mr_job *);       // to its deadline, at least 0; MR_FOREVER if none
-int mr_job_stopped(const mr_job *);           // nobody wants it any more: 1; else 0
+uint32_t mr_job_attempt(const mr_job *); // from 1
+int64_t mr_job_left_ms(const mr_job *);  // to its deadline, at least 0; MR_FOREVER if none
+int mr_job_stopped(const mr_job *);      // nobody wants it any more: 1; else 0
 
 // What the commit will carry; the last word counts. Nothing happens if the job then fails.
 int mr_set_result(mr_job *, mr_bytes);
@@ -302,10 +305,10 @@ typedef struct mr_stage_info {
     uint64_t parked;           // channels whose first job may not start yet
     uint64_t delayed, dead;    // jobs
     uint64_t done, failed;     // jobs and attempts since the beginning
-    int64_t oldest_ms;                        // age of the oldest job not ended; -1: none
+    int64_t oldest_ms;         // age of the oldest job not ended; -1: none
     const char *held_by; // why nothing starts: "", "no-worker", "paused", "limit", "downstream:X" …
                          // valid until this thread's next mr_stage
-    uint64_t vain_ms;    // time waited by jobs that were never started, all together
+    uint64_t vain_ms; // time waited by jobs that were never started, all together
     uint64_t reserved[7];
 } mr_stage_info;
 
@@ -317,11 +320,11 @@ int mr_stage(mr *, const char *stage, mr_stage_info *out);
 // (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible.
 int mr_set(mr *, const char *stage, const char *policy, const char *value);
 
-int mr_pause(mr *, const char *stage);  // accepts, does not start
+int mr_pause(mr *, const char *stage); // accepts, does not start
 int mr_resume(mr *, const char *stage);
 
-// Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it returns
-// nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.
+// Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it
+// returns nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.
 int mr_dead(mr *, const char *stage,
             int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 

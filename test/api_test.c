@@ -128,8 +128,8 @@ static void A7_a_result_in_time_reaches_its_caller_once(void **state) {
     struct ends ends[20];
     for (int i = 0; i < 20; i++) {
         ends[i] = (struct ends){ .gate = GATE };
-        must(mr_call_start(m, "s", mr_str((char[]){ (char)('a' + i), 0 }), NULL, note_end,
-                           &ends[i], NULL));
+        must(mr_call_start(m, "s", mr_str((char[]){ (char)('a' + i), 0 }), NULL, note_end, &ends[i],
+                           NULL));
     }
     for (int i = 0; i < 20; i++) {
         mr_job *job = take_waiting(m, "s");
@@ -464,8 +464,11 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     (void)state;
     mr *m = open_mem();
     must(mr_set(m, "s", "max-jobs", "3"));
-    mr_item items[5] = { { .body = mr_str("a") }, { .body = mr_str("b") }, { .body = mr_str("c") },
-                         { .body = mr_str("d") }, { .body = mr_str("e") } };
+    mr_item items[5] = { { .body = mr_str("a") },
+                         { .body = mr_str("b") },
+                         { .body = mr_str("c") },
+                         { .body = mr_str("d") },
+                         { .body = mr_str("e") } };
     mr_id ids[5] = { 0 };
     size_t n = 99;
     must(mr_push_many(m, "s", items, 5, NULL, ids, &n));
@@ -513,8 +516,7 @@ static void X_an_engine_in_use_does_not_close(void **state) {
     refused(MR_EBUSY, mr_close(m));
     must(mr_done(job));
     gate_wait(&ends.gate, 1);
-    while (mr_close(m) == MR_EBUSY) // until on_end has returned, too
-        continue;
+    must(mr_close(m));
     refused(MR_EINVAL, mr_push(m, "s", mr_str("x"), NULL, NULL));
     refused(MR_EINVAL, mr_close(m));
     must(mr_close(NULL));

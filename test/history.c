@@ -57,7 +57,7 @@ void history_make(struct history *h, uint64_t seed) {
     h->seed = seed;
     h->features = (unsigned)chance_next(&chance) & FEATURE_ALL;
     if (h->features & FEATURE_ROOM)
-        h->features = (h->features | FEATURE_POLICY) & ~(unsigned)FEATURE_CHANNELS;
+        h->features |= FEATURE_POLICY;
     h->count = 20 + chance_below(&chance, 1 + chance_below(&chance, STEPS - 20));
     for (size_t i = 0; i < h->count; i++) {
         bool opening = i < 8 && (h->features & FEATURE_POLICY) && chance_below(&chance, 2);

@@ -17,7 +17,7 @@ enum feature {
     FEATURE_CALLS = 1,
     FEATURE_BLOCKS = 2,
     FEATURE_ROOM = 4,     // pushes that wait for room
-    FEATURE_CHANNELS = 8, // max-channel; not together with ROOM, which waits for stages
+    FEATURE_CHANNELS = 8, // max-channel
     FEATURE_NUMBERS = 16,
     FEATURE_MARKS = 32, // edges and high marks
     FEATURE_CRASH = 64,

@@ -96,9 +96,12 @@ static uint64_t stage_jobs(const struct model *m, int stage) {
            model_count(m, stage, JOB_RUNNING) + model_count(m, stage, JOB_DEAD);
 }
 
-bool model_has_room(const struct model *m, int stage) {
-    uint64_t most = m->stages[stage].policy.max_jobs;
-    return !most || stage_jobs(m, stage) < most;
+bool model_has_room(const struct model *m, const struct command_job *job) {
+    const struct policy *p = &m->stages[job->stage].policy;
+    int channel = *job->key ? model_channel_of(m, job->stage, job->key, 0) : -1;
+    uint64_t depth = channel < 0 ? 0 : (uint64_t)model_depth(m, channel);
+    return (!p->max_jobs || stage_jobs(m, job->stage) < p->max_jobs) &&
+           (!p->max_channel || depth < p->max_channel);
 }
 
 int model_first_pusher(const struct model *m, int stage) {
@@ -108,6 +111,13 @@ int model_first_pusher(const struct model *m, int stage) {
             (first < 0 || m->pushers[p].arrival < m->pushers[first].arrival))
             first = p;
     return first;
+}
+
+void rule_touch(struct model *m, int stage) {
+    for (int i = 0; i < m->touched_count; i++)
+        if (m->touched[i] == stage)
+            return;
+    m->touched[m->touched_count++] = stage;
 }
 
 // ---- Channels -----------------------------------------------------------------------------------
@@ -125,6 +135,7 @@ static void channel_move(struct model *m, int channel, enum channel_state to, bo
     ch->known = to != CHANNEL_DORMANT || *ch->kept;
     if (to != CHANNEL_READY)
         return;
+    rule_touch(m, ch->stage);
     int at = at_head ? 0 : s->ready_count;
     memmove(&s->ready[at + 1], &s->ready[at], (size_t)(s->ready_count - at) * sizeof(int));
     s->ready[at] = channel;
@@ -207,7 +218,7 @@ static void die(struct model *m, int job) {
     j->call = false;
     j->wait_ms = 0;
     tell_callers(m, job);
-    if (m->stages[j->stage].policy.halt_on_dead)
+    if (m->stages[j->stage].policy.halt_on_dead && *j->key)
         m->channels[rule_channel_of(m, job)].halted_by = (uint64_t)job + 1;
 }
 
@@ -217,7 +228,6 @@ void rule_end(struct model *m, int job, enum job_status status) {
     j->status = status;
     j->ended_ms = m->now_ms;
     j->end_order = ++m->last_end;
-    j->once_until_ms = status == JOB_DONE ? m->now_ms + s->policy.dedupe_window_ms : 0;
     s->done += status == JOB_DONE;
     s->expired += status == JOB_EXPIRED;
     s->cancelled += status == JOB_CANCELLED;
@@ -254,6 +264,21 @@ void rule_unwanted(struct model *m, int job, enum job_status status) {
         rule_leave_channel(m, job, was_head);
 }
 
+// Its callers hear that it was cancelled; then it is as if it had never been.
+void rule_drop(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    int c = j->joined ? rule_channel_of(m, job) : -1;
+    bool was_head = c >= 0 && model_nth(m, c, 0) == job;
+    if (j->status != JOB_DEAD) {
+        j->status = JOB_CANCELLED;
+        m->stages[j->stage].cancelled++;
+        tell_callers(m, job);
+    }
+    j->forgotten = true;
+    if (c >= 0)
+        rule_leave_channel(m, job, was_head);
+}
+
 void rule_interest(struct model *m, int job) {
     struct model_job *j = &m->jobs[job];
     if (!job_unended(j) || !j->call || m->now_ms < j->grace_ms)
@@ -277,12 +302,18 @@ static bool kept_too_long(const struct model *m, const struct model_job *j) {
     return p->retention_count && later >= p->retention_count;
 }
 
+void rule_forget(struct model *m, int job) {
+    struct model_job *j = &m->jobs[job];
+    j->forgotten = true;
+    j->once_until_ms = j->ended_ms + m->stages[j->stage].policy.dedupe_window_ms;
+}
+
 void rule_forget_old(struct model *m, int stage) {
     for (int i = 0; i < m->job_count; i++) {
         struct model_job *j = &m->jobs[i];
         if (j->stage == stage && !j->forgotten && j->status > JOB_RUNNING &&
             j->status != JOB_DEAD && kept_too_long(m, j))
-            j->forgotten = true;
+            rule_forget(m, i);
     }
 }
 
@@ -290,6 +321,7 @@ void rule_forget_old(struct model *m, int stage) {
 
 static void lease_end(struct model *m, int lease, bool at_head) {
     m->leases[lease].alive = false;
+    rule_touch(m, m->leases[lease].stage);
     rule_place(m, m->leases[lease].channel, at_head);
 }
 
@@ -349,7 +381,9 @@ void rule_fail(struct model *m, int lease, const char *reason, int64_t retry_ms)
     int job = take_back(m, lease);
     if (job >= 0)
         rule_attempt(m, job, reason, retry_ms);
-    bool comes_back = job >= 0 && m->jobs[job].status == JOB_WAITING;
+    bool comes_back = false;
+    for (int i = 0; i < m->leases[lease].count; i++)
+        comes_back |= m->jobs[m->leases[lease].jobs[i]].status == JOB_WAITING;
     lease_end(m, lease, comes_back && retry_ms == RETRY_AT_HEAD);
 }
 
@@ -369,14 +403,19 @@ void rule_release(struct model *m, int lease) {
 
 // ---- Starting -----------------------------------------------------------------------------------
 
+// Rule 13: who may start again because downstream has worked off its pile.
 static void mark_levels(struct model *m) {
-    for (int s = 0; s < STAGES; s++) {
-        uint64_t high = m->stages[s].policy.high_mark;
-        uint64_t jobs = model_count(m, s, JOB_WAITING) + model_count(m, s, JOB_DELAYED);
+    for (int d = 0; d < STAGES; d++) {
+        uint64_t high = m->stages[d].policy.high_mark;
+        uint64_t jobs = model_count(m, d, JOB_WAITING) + model_count(m, d, JOB_DELAYED);
+        bool was_over = m->stages[d].over;
         if (!high || jobs <= high / 2)
-            m->stages[s].over = false;
+            m->stages[d].over = false;
         else if (jobs >= high)
-            m->stages[s].over = true;
+            m->stages[d].over = true;
+        for (int s = 0; s < STAGES && was_over && !m->stages[d].over; s++)
+            if (m->stages[s].edges[d])
+                rule_touch(m, s);
     }
 }
 
@@ -442,14 +481,14 @@ int rule_take(struct model *m, const struct command *c, int taker) {
     return given;
 }
 
-static int first_taker(struct model *m) {
+static int first_taker(const struct model *m, int stage) {
     int first = -1;
     for (int t = 0; t < SEATS; t++) {
-        struct model_seat *seat = &m->takers[t];
-        bool work = false;
+        const struct model_seat *seat = &m->takers[t];
+        bool sits = false;
         for (int i = 0; seat->waits && i < seat->command.stage_count; i++)
-            work |= may_start(m, seat->command.stages[i]);
-        if (work && (first < 0 || seat->arrival < m->takers[first].arrival))
+            sits |= seat->command.stages[i] == stage;
+        if (sits && (first < 0 || seat->arrival < m->takers[first].arrival))
             first = t;
     }
     return first;
@@ -457,10 +496,15 @@ static int first_taker(struct model *m) {
 
 void rule_settle(struct model *m) {
     mark_levels(m);
-    for (int t; (t = first_taker(m)) >= 0;) {
-        m->takers[t].waits = false;
-        if (!m->takers[t].command.refuses)
-            rule_take(m, &m->takers[t].command, t);
-        mark_levels(m);
+    while (m->touched_count > 0) {
+        int stage = m->touched[0];
+        m->touched_count--;
+        memmove(m->touched, m->touched + 1, (size_t)m->touched_count * sizeof(int));
+        for (int t; may_start(m, stage) && (t = first_taker(m, stage)) >= 0;) {
+            m->takers[t].waits = false;
+            if (!m->takers[t].command.refuses)
+                rule_take(m, &m->takers[t].command, t);
+            mark_levels(m);
+        }
     }
 }

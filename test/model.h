@@ -32,8 +32,9 @@ struct model_job {
     bool released;     // `wait_ms` comes from releases: not recorded
     bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
     uint64_t backoff_ms;
-    uint64_t once_until_ms; // the end of the window, once it has ended
+    uint64_t once_until_ms; // the end of the window, once it is forgotten
     struct token token;     // of the lease that ended it
+    bool replayed;          // it ended before the latest crash
     int source;
     uint64_t number;
 };
@@ -100,6 +101,7 @@ struct model {
     struct model_gap gaps[MANY];
     int gap_count;
     struct model_seat takers[SEATS], callers[SEATS], pushers[SEATS];
+    int touched[STAGES], touched_count; // stages where something may start now, in that order
     uint64_t last_position, last_end, last_arrival;
     struct happenings happened;
     bool ambiguous; // two things were due at one instant: the rules do not say which comes first
@@ -141,8 +143,8 @@ int model_nth(const struct model *, int channel, int n);
 int model_depth(const struct model *, int channel);
 uint64_t model_count(const struct model *, int stage, enum job_status);
 
-// Whether a push into the stage would have room; the first in line if pushers wait, or -1.
-bool model_has_room(const struct model *, int stage);
+// Whether the push of such a job would have room; the first in line if pushers wait, or -1.
+bool model_has_room(const struct model *, const struct command_job *);
 int model_first_pusher(const struct model *, int stage);
 
 // True if something is planned for this very instant.

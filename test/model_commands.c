@@ -37,7 +37,9 @@ int rule_once(const struct model *m, int stage, const char *key, const char *onc
             continue;
         if (job_unended(j) || (j->status == JOB_DEAD && !j->forgotten))
             return i;
-        if (j->status == JOB_DONE && m->now_ms < j->once_until_ms)
+        uint64_t window_ms = m->stages[stage].policy.dedupe_window_ms;
+        uint64_t until_ms = j->forgotten ? j->once_until_ms : j->ended_ms + window_ms;
+        if (j->status == JOB_DONE && m->now_ms < until_ms)
             return i;
     }
     return -1;
@@ -101,12 +103,6 @@ static int push_repeat(struct model *m, const struct command *c, int job, struct
     return 0;
 }
 
-static bool channel_full(const struct model *m, const struct command_job *job) {
-    uint64_t most = m->stages[job->stage].policy.max_channel;
-    int channel = *job->key ? model_channel_of(m, job->stage, job->key, 0) : -1;
-    return most && channel >= 0 && (uint64_t)model_depth(m, channel) >= most;
-}
-
 static int push(struct model *m, const struct command *c, struct answer *out) {
     const struct model_stage *s = &m->stages[c->job.stage];
     if (c->source >= 0 && m->sources[c->source].accepted[c->number]) {
@@ -122,13 +118,13 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         return MR_EGAP;
     if (s->draining)
         return refuse(m, c, MR_EDRAINING);
-    if (!model_has_room(m, c->job.stage) || channel_full(m, &c->job)) {
+    if (!model_has_room(m, &c->job)) {
         if (c->pusher < 0)
             return refuse(m, c, MR_EFULL);
         struct model_seat *seat = &m->pushers[c->pusher];
         *seat = (struct model_seat){ .waits = true, .conn = c->conn, .command = *c };
         seat->arrival = ++m->last_arrival;
-        return MR_EAGAIN;
+        return refuse(m, c, MR_EAGAIN);
     }
     int job = rule_new_job(m, &c->job);
     if (job < 0)
@@ -181,6 +177,11 @@ static bool same_token(const struct token *a, const struct token *b) {
     return a->serial == b->serial && a->random == b->random;
 }
 
+// The random bits of a token are not recorded.
+static bool ended_by(const struct model_job *j, const struct token *token) {
+    return j->token.serial == token->serial && (j->replayed || j->token.random == token->random);
+}
+
 // Rule 6: what (id, token) names. 0: the lease is held and the job runs, in its turn; otherwise the
 // answer. `out_lease`, `out_index`: set whenever the lease is alive and holds the job.
 static int held(const struct model *m, const struct command *c, int *out_lease, int *out_index) {
@@ -198,8 +199,7 @@ static int held(const struct model *m, const struct command *c, int *out_lease, 
             ++*out_index;
     }
     if (status == JOB_CANCELLED || status == JOB_EXPIRED) {
-        bool ended_by_it = m->jobs[job].token.serial == c->token.serial;
-        return !ended_by_it ? MR_ESTALE : status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED;
+        return !ended_by(&m->jobs[job], &c->token) ? MR_ESTALE : status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED;
     }
     return fits && l->alive && status == JOB_RUNNING ? 0 : MR_ESTALE;
 }
@@ -233,7 +233,7 @@ static int done(struct model *m, const struct command *c) {
     if (err == MR_ECANCELLED || err == MR_EEXPIRED)
         let_go(m, lease, index);
     if (job >= 0 && m->jobs[job].status == JOB_DONE)
-        return m->jobs[job].token.serial == c->token.serial ? 0 : MR_ESTALE;
+        return ended_by(&m->jobs[job], &c->token) ? 0 : MR_ESTALE;
     if (err < 0)
         return err;
     if (!first_of_block(m, lease, index))
@@ -301,17 +301,9 @@ static int drop(struct model *m, const struct command *c) {
     struct model_job *j = &m->jobs[job];
     if (j->status == JOB_RUNNING)
         return MR_EBUSY;
-    if (j->status == JOB_DEAD) {
-        j->forgotten = true;
-        rule_leave_channel(m, job, false);
-        return 0;
-    }
-    if (!job_unended(j))
+    if (j->status != JOB_DEAD && !job_unended(j))
         return MR_EINVAL;
-    uint64_t vain_ms = m->stages[j->stage].vain_ms;
-    rule_unwanted(m, job, JOB_CANCELLED);
-    m->stages[j->stage].vain_ms = vain_ms; // somebody's decision, not waiting in vain
-    j->forgotten = true;
+    rule_drop(m, job);
     return 0;
 }
 
@@ -320,6 +312,7 @@ static int set(struct model *m, const struct command *c) {
     int err = policy_set(&s->policy, mr_str(c->name), mr_str(c->text));
     s->known |= err == 0;
     rule_forget_old(m, c->job.stage);
+    rule_touch(m, c->job.stage);
     return err;
 }
 
@@ -363,6 +356,9 @@ static int epic(struct model *m, const struct command *c) {
         return MR_EGONE;
     if (c->op == OP_EPIC_DROP) {
         *e = (struct model_source){ 0 };
+        for (int i = 0; i < m->gap_count; i++)
+            if (m->gaps[i].source == c->source)
+                m->gaps[i].conn = -2;
         for (int i = 0; i < m->job_count; i++)
             if (m->jobs[i].source == c->source)
                 m->jobs[i].source = -1;
@@ -421,6 +417,7 @@ static int say(struct model *m, const struct command *c, struct answer *out) {
         return 0;
     case OP_RESUME:
         s->paused = s->draining = false;
+        rule_touch(m, c->job.stage);
         return 0;
     case OP_LINK:
         m->stages[c->stages[0]].edges[c->stages[1]] = true;

@@ -24,6 +24,9 @@ void rule_end(struct model *, int job, enum job_status);
 // Rules 7 to 9: it ends without being wanted, wherever it is.
 void rule_unwanted(struct model *, int job, enum job_status);
 
+// The job is forgotten at once, waiting or dead.
+void rule_drop(struct model *, int job);
+
 // The job leaves its channel; a parked channel whose head it was moves at once.
 void rule_leave_channel(struct model *, int job, bool was_head);
 
@@ -54,9 +57,15 @@ int rule_once(const struct model *, int stage, const char *key, const char *once
 // Rule 2: gives up to `count` jobs to whoever asks; returns how many.
 int rule_take(struct model *, const struct command *, int taker);
 
-// Wakes takers while there is work for them.
+// Something may start in this stage now.
+void rule_touch(struct model *, int stage);
+
+// Wakes takers while there is work for them: stage after stage as they were touched, and in each
+// who came first.
 void rule_settle(struct model *);
 
+// An ended job is forgotten; its `once` lives on until the window, as it is now, has passed.
+void rule_forget(struct model *, int job);
 void rule_forget_old(struct model *, int stage);
 
 #endif

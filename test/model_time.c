@@ -41,7 +41,7 @@ static void plan_job(const struct model *m, int job, struct planned *best, bool 
     if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !m->channels[c].halted_by &&
         model_nth(m, c, 0) == job)
         plan(best, j->wait_ms, DUE_BACKOFF, job, tie);
-    if (j->call && j->grace_ms > m->now_ms)
+    if (j->call && j->grace_ms)
         plan(best, j->grace_ms, DUE_GRACE, job, tie);
 }
 
@@ -95,13 +95,14 @@ static void come_due(struct model *m, struct planned p) {
         rule_place(m, rule_channel_of(m, p.who), false);
         break;
     case DUE_GRACE:
+        m->jobs[p.who].grace_ms = 0;
         rule_interest(m, p.who);
         break;
     case DUE_LEASE:
         lease_ran_out(m, p.who);
         break;
     case DUE_FORGET:
-        m->jobs[p.who].forgotten = true;
+        rule_forget(m, p.who);
         break;
     }
 }
@@ -142,6 +143,7 @@ static int first_unplaced(struct model *m, int stage, const bool *placed) {
 static void forget_unrecorded(struct model *m, uint64_t now_ms) {
     for (int j = 0; j < m->job_count; j++) {
         struct model_job *job = &m->jobs[j];
+        job->replayed = !job_unended(job);
         if (job->status == JOB_RUNNING)
             job->status = JOB_WAITING;
         if (job->released)
@@ -160,9 +162,27 @@ static void forget_unrecorded(struct model *m, uint64_t now_ms) {
         m->stages[s].seen = false;
 }
 
+// What came due while nobody was there joins in order of time.
+static void join_overdue(struct model *m) {
+    for (;;) {
+        int first = -1;
+        for (int i = 0; i < m->job_count; i++) {
+            const struct model_job *j = &m->jobs[i];
+            if (!j->forgotten && j->status == JOB_DELAYED && j->joins_ms <= m->now_ms &&
+                (first < 0 || j->joins_ms < m->jobs[first].joins_ms))
+                first = i;
+        }
+        if (first < 0)
+            return;
+        rule_join(m, first);
+    }
+}
+
 void model_crash(struct model *m, uint64_t now_ms) {
     bool placed[MANY] = { false };
+    m->now_ms = now_ms;
     forget_unrecorded(m, now_ms);
+    join_overdue(m);
     for (int s = 0; s < STAGES; s++) {
         m->stages[s].ready_count = 0;
         m->stages[s].over = false;
@@ -180,6 +200,7 @@ void model_crashed(struct model *m, uint64_t id, uint32_t attempt) {
     if (job < 0 || m->jobs[job].status != JOB_WAITING || m->jobs[job].attempt + 1 != attempt)
         return;
     rule_attempt(m, job, "", RETRY_AT_HEAD);
-    if (m->jobs[job].status == JOB_DEAD)
-        rule_leave_channel(m, job, true);
+    int channel = rule_channel_of(m, job);
+    if (m->channels[channel].halted_by || model_nth(m, channel, 0) < 0)
+        rule_place(m, channel, false);
 }

@@ -38,7 +38,7 @@ static void make_job(const struct model *m, struct chance *c, uint64_t now_ms, i
         snprintf(j->once, TEXT, "once%d", (int)chance_below(c, ONCES));
     snprintf(j->body, TEXT, "body%u", (unsigned)chance_below(c, 1000000));
     if (one_in(c, 5))
-        j->delay_ms = getenv("NODELAY") ? 0 : own_time(m, now_ms, some_time(c));
+        j->delay_ms = own_time(m, now_ms, some_time(c));
     if (one_in(c, 5))
         j->deadline_ms = own_time(m, now_ms, some_time(c));
     if (j->delay_ms == j->deadline_ms && j->delay_ms)
@@ -88,7 +88,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
         if (out->caller < 0)
             return false;
     }
-    if ((features & FEATURE_ROOM) && one_in(c, 2))
+    if ((features & FEATURE_ROOM) && one_in(c, 2) && !(getenv("NOROOMNUM") && (out->source >= 0 || *out->job.once)))
         out->pusher = free_seat(m->pushers, c);
     return true;
 }
@@ -247,7 +247,9 @@ static void resolve_set(struct chance *c, unsigned features, struct command *out
     uint64_t pick;
     do
         pick = chance_below(c, sizeof choices / sizeof *choices);
-    while (choices[pick].feature & ~features);
+    while ((choices[pick].feature & ~features) ||
+           (getenv("NORETAIN") && strcmp(choices[pick].name, "retention") == 0 &&
+            strncmp(choices[pick].value, "1h", 2) != 0));
     out->name = choices[pick].name;
     text_copy(out->text, choices[pick].value);
 }

@@ -1,24 +1,18 @@
-// See sim_disk.h. A file has two contents, live and durable, of which a dirty range may differ. A
-// name change is live at once and waits in a list of operations for its directory to be synced.
+// See sim_disk.h. A write is live at once and durable when its file is synced (sim_file.h); a
+// change of names is live at once and waits in a list of operations for its directory to be synced.
 #include "sim_disk.h"
+
+#include "sim_file.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DESCRIPTORS = 1024, PATH = 256 };
-
-struct file {
-    uint8_t *live, *durable; // both of `capacity` bytes
-    uint64_t live_size, durable_size, capacity;
-    uint64_t dirty_from, dirty_upto;
-    int uses; // names, live or durable or in operations, and descriptors
-    int locker; // descriptor + 1
-    bool directory;
-};
 
 struct name {
     char path[PATH];
@@ -27,7 +21,7 @@ struct name {
 
 // Live already; durable once the directory is synced, or a crash keeps it.
 struct operation {
-    int name, from; // from: the name it was moved from, or -1
+    int name, from;    // from: the name it was moved from, or -1
     struct file *file; // NULL: removed
 };
 
@@ -55,56 +49,6 @@ static struct sim_disk *sim_of(const struct disk *d) {
 
 // --- files and names ---
 
-static void *checked(void *block) {
-    assert(block);
-    return block;
-}
-
-static struct file *file_use(struct file *f) {
-    if (f)
-        f->uses++;
-    return f;
-}
-
-static void file_drop(struct file *f) {
-    if (!f || --f->uses > 0)
-        return;
-    free(f->live);
-    free(f->durable);
-    free(f);
-}
-
-static void file_grow(struct file *f, uint64_t size) {
-    if (size <= f->capacity)
-        return;
-    uint64_t capacity = f->capacity ? f->capacity : 4096;
-    while (capacity < size)
-        capacity *= 2;
-    f->live = checked(realloc(f->live, capacity));
-    f->durable = checked(realloc(f->durable, capacity));
-    memset(f->live + f->capacity, 0, capacity - f->capacity);
-    memset(f->durable + f->capacity, 0, capacity - f->capacity);
-    f->capacity = capacity;
-}
-
-static void file_dirty(struct file *f, uint64_t from, uint64_t upto) {
-    if (f->dirty_from == f->dirty_upto) {
-        f->dirty_from = from;
-        f->dirty_upto = upto;
-        return;
-    }
-    f->dirty_from = from < f->dirty_from ? from : f->dirty_from;
-    f->dirty_upto = upto > f->dirty_upto ? upto : f->dirty_upto;
-}
-
-static void file_settle(struct file *f) {
-    if (f->dirty_upto > f->dirty_from)
-        memcpy(f->durable + f->dirty_from, f->live + f->dirty_from,
-               f->dirty_upto - f->dirty_from);
-    f->dirty_from = f->dirty_upto = 0;
-    f->durable_size = f->live_size;
-}
-
 static int name_unused(const struct sim_disk *s) {
     for (int i = 0; i < s->name_count; i++) {
         bool used = s->names[i].live || s->names[i].durable;
@@ -127,7 +71,7 @@ static int name_find(struct sim_disk *s, const char *path, bool make) {
     if (i == s->name_count)
         s->names = checked(realloc(s->names, (size_t)++s->name_count * sizeof *s->names));
     s->names[i] = (struct name){ 0 };
-    strcpy(s->names[i].path, path);
+    memcpy(s->names[i].path, path, strlen(path) + 1);
     return i;
 }
 
@@ -383,8 +327,7 @@ static int do_close(struct sim_disk *s, int fd) {
     return result
 
 // A descriptor from before a restart means nothing any more.
-#define SIM_CALL_FD(type, expression)                                                              \
-    SIM_CALL(type, descriptor_file(s, fd) ? (expression) : -EBADF)
+#define SIM_CALL_FD(type, expression) SIM_CALL(type, descriptor_file(s, fd) ? (expression) : -EBADF)
 
 static int sim_open(const struct disk *d, const char *path, int flags, int mode) {
     (void)mode;
@@ -459,7 +402,7 @@ static int sim_list(const struct disk *d, const char *path,
         err = s->crashed ? -EIO : -ENOENT;
     for (int i = 0; i < s->name_count && err == 0; i++)
         if (s->names[i].live && path_within(s->names[i].path, path))
-            strcpy(names[count++], strrchr(s->names[i].path, '/') + 1);
+            snprintf(names[count++], PATH, "%s", strrchr(s->names[i].path, '/') + 1);
     pthread_mutex_unlock(&s->lock);
     qsort(names, (size_t)count, sizeof *names, by_path);
     for (int i = 0; i < count && err == 0; i++)
@@ -486,46 +429,6 @@ static const struct disk sim_calls = {
 };
 
 // --- restarting ---
-
-static uint64_t random_next(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static bool survives(enum sim_survival how, uint64_t *state) {
-    switch (how) {
-    case SIM_DROP:
-        return false;
-    case SIM_KEEP:
-        return true;
-    case SIM_SECTORS:
-    case SIM_ANY:
-    case SIM_SURVIVALS:
-        break;
-    }
-    return random_next(state) & 1;
-}
-
-// What survives of a file becomes both its contents.
-static void file_restart(struct file *f, enum sim_survival how, uint64_t *state) {
-    if (f->live_size != f->durable_size && survives(how, state))
-        f->durable_size = f->live_size;
-    uint64_t at = f->dirty_from / SIM_SECTOR * SIM_SECTOR;
-    for (; at < f->dirty_upto; at += SIM_SECTOR) {
-        uint64_t size = f->capacity - at < SIM_SECTOR ? f->capacity - at : SIM_SECTOR;
-        if (survives(how, state))
-            memcpy(f->durable + at, f->live + at, size);
-    }
-    if (f->capacity)
-        memset(f->durable + f->durable_size, 0, f->capacity - f->durable_size);
-    if (f->capacity)
-        memcpy(f->live, f->durable, f->capacity);
-    f->live_size = f->durable_size;
-    f->dirty_from = f->dirty_upto = 0;
-    f->locker = 0;
-}
 
 static void names_restart(struct sim_disk *s, enum sim_survival how, uint64_t *state) {
     int upto = s->operation_count;

@@ -176,7 +176,7 @@ static void on_running(void *owner, uint64_t id, uint32_t attempt, bool begins) 
 
 static bool forgotten_by_fault(struct twin *t, const struct kept_entry *k) {
     struct record record;
-    if (record_decode(bytes_of(k->bytes, k->head_size), &record) < 0)
+    if (record_decode(bytes_of(k->bytes, k->head_size), NULL, &record) < 0)
         return false;
     return (t->fault == FAULT_LOSE_PUSH && record.kind == RECORD_PUSH && record.id % 5 == 0) ||
            (t->fault == FAULT_LOSE_FAIL && record.kind == RECORD_FAIL && record.id % 3 == 0);
@@ -185,7 +185,7 @@ static bool forgotten_by_fault(struct twin *t, const struct kept_entry *k) {
 // Ids were reserved up to here: a new core goes on behind them.
 static void note_reserved(struct twin *t, const struct kept_entry *k) {
     struct record record;
-    if (record_decode(bytes_of(k->bytes, k->head_size), &record) == 0 &&
+    if (record_decode(bytes_of(k->bytes, k->head_size), NULL, &record) == 0 &&
         record.kind == RECORD_EPOCH && record.next_id > t->last_id)
         t->last_id = record.next_id - 1;
 }

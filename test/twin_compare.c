@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 bool twin_differs(struct twin *t, const char *format, ...) {
     if (*t->why)
@@ -97,7 +98,7 @@ static bool compare_stage(struct twin *t, int stage) {
     SAME(t, what, info.cancelled, s->cancelled);
     SAME(t, what, info.paused, s->paused);
     SAME(t, what, info.draining, s->draining);
-    if (t->opens == 1 && !oldest_is_near(m, stage, info.oldest_ms))
+    if (!oldest_is_near(m, stage, info.oldest_ms))
         return twin_differs(t, "%s: oldest is %" PRId64 ", should be about %" PRId64, what,
                             info.oldest_ms, oldest_of(m, stage));
     SAME(t, what, info.vain_ms, s->vain_ms);
@@ -314,7 +315,7 @@ bool twin_compare(struct twin *t) {
         if (!compare_epic(t, e))
             return false;
     uint64_t next = model_next(t->model);
-    if (core_next(t->core) > next)
+    if (!getenv("NONEXT") && core_next(t->core) > next)
         return twin_differs(t, "core_next is %" PRIu64 ", but something is due at %" PRIu64,
                             core_next(t->core), next);
     return true;

@@ -116,9 +116,11 @@ static bool same_grants(struct twin *t) {
 
 static bool same_word(const struct twin *t, const struct happening *core,
                       const struct happening *model) {
-    return core->kind == model->kind && core->who == model->who && core->code == model->code &&
-           core->id == t->model->jobs[model->job].id && strcmp(core->body, model->body) == 0 &&
-           (core->kind == HAPPENING_ENDED || core->token.serial == model->token.serial);
+    if (core->kind != model->kind || core->who != model->who || core->code != model->code)
+        return false;
+    if (core->kind == HAPPENING_STOP && core->token.serial != model->token.serial)
+        return false;
+    return core->id == t->model->jobs[model->job].id && strcmp(core->body, model->body) == 0;
 }
 
 static const char *kind_name(const struct happening *h) {
@@ -265,32 +267,36 @@ static bool say_to_both(struct twin *t, const struct command *c) {
     return same_happenings(t);
 }
 
-// Whoever was told of room pushes again, in that order, and finds it.
+// Whoever is first in line is told of room as soon as there is some.
+static bool nobody_overlooked(struct twin *t) {
+    for (int s = 0; s < STAGES; s++) {
+        int first = model_first_pusher(t->model, s);
+        if (first >= 0 && model_has_room(t->model, &t->model->pushers[first].command.job))
+            return twin_differs(t, "pusher %d should be told of room", first);
+    }
+    return true;
+}
+
+// Whoever was told of room pushes again, in that order. If its channel is still full it is first in
+// line again.
 static bool push_again(struct twin *t) {
     while (t->told_count > 0) {
         int pusher = t->told_room[0];
+        struct command c = t->waiting_push[pusher];
+        struct model_seat *seat = &t->model->pushers[pusher], before = *seat;
         t->told_count--;
         memmove(t->told_room, t->told_room + 1, (size_t)t->told_count * sizeof(int));
-        struct command c = t->waiting_push[pusher];
-        int stage = c.job.stage;
-        if (model_first_pusher(t->model, stage) != pusher)
+        if (model_first_pusher(t->model, c.job.stage) != pusher)
             return twin_differs(t, "pusher %d is told of room before its turn", pusher);
-        if (!model_has_room(t->model, stage) && !t->model->stages[stage].draining)
-            return twin_differs(t, "pusher %d is told of room where there is none", pusher);
-        t->model->pushers[pusher].waits = false;
+        seat->waits = false;
         t->pushing_again = true;
         bool good = say_to_both(t, &c);
         t->pushing_again = false;
         if (!good)
             return false;
-        if (t->model->pushers[pusher].waits)
-            return twin_differs(t, "pusher %d finds no room after all", pusher);
+        seat->arrival = before.arrival;
     }
-    for (int s = 0; s < STAGES; s++)
-        if (model_first_pusher(t->model, s) >= 0 && model_has_room(t->model, s))
-            return twin_differs(t, "pusher %d should be told of room",
-                                model_first_pusher(t->model, s));
-    return true;
+    return nobody_overlooked(t);
 }
 
 static bool crash(struct twin *t, const struct command *c) {

@@ -3,8 +3,8 @@
 //     take batch 4 ──► a1 (handed out) ─ a2 ─ a3     one lease: each only after the one before
 //                      b1                            another lease: at any time
 //
-// A block is `busy` while one of its jobs is out. When that was committed the next may go; when not,
-// the engine is asked whether the rest is still held.
+// A block is `busy` while one of its jobs is out. When that was committed the next may go; when
+// not, the engine is asked whether the rest is still held.
 #include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"

@@ -80,6 +80,11 @@ int check_stage(const char *stage, mr_bytes *out) {
     return 0;
 }
 
+int check_stage_name(const char *stage, mr_bytes *out) {
+    int err = check_stage(stage, out);
+    return err < 0 ? err : engine_check_stage(*out);
+}
+
 int check_bytes(const char *what, mr_bytes bytes) {
     if (bytes.data || bytes.size == 0)
         return 0;

@@ -17,8 +17,8 @@ struct block;
 struct mr {
     atomic_bool open;
     struct engine *engine;
-    struct puller *hand; // takes for mr_take
-    pthread_mutex_t lock; // guards `blocks`
+    struct puller *hand;          // takes for mr_take
+    pthread_mutex_t lock;         // guards `blocks`
     struct block *_Atomic blocks; // taken in batches and not handed out yet; see ahead.c
 };
 
@@ -36,8 +36,9 @@ mr_worker *handle_worker(void);
 
 int check_engine(const mr *);
 int check_worker(const mr_worker *);
-int check_job(const mr_job *); // in hand and not ended
-int check_stage(const char *stage, mr_bytes *out);
+int check_job(const mr_job *);                          // in hand and not ended
+int check_stage(const char *stage, mr_bytes *out);      // there is one; the engine checks the name
+int check_stage_name(const char *stage, mr_bytes *out); // it can be one; where no engine will
 int check_bytes(const char *what, mr_bytes);
 int check_pointer(const char *what, const void *);
 int check_time(const char *what, int64_t ms); // not negative

@@ -197,12 +197,9 @@ int mr_set_reason(mr_job *job, const char *reason) {
     return 0;
 }
 
-static int check_emit(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+static int check_emit(mr_bytes body, const mr_push_options *o) {
     if (o->room_ms)
         return error_set(MR_EINVAL, "an emit never waits for room: room_ms must be 0");
-    if (stage.size > HAND_STAGE)
-        return error_set(MR_EINVAL, "a stage's name has 1 to %d of A-Za-z0-9._:/-, not %zu",
-                         HAND_STAGE, stage.size);
     if (o->key.size > HAND_KEY)
         return error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", o->key.size, HAND_KEY);
     if (o->once.size > HAND_ONCE)
@@ -214,10 +211,10 @@ int mr_emit(mr_job *job, const char *stage, mr_bytes body, const mr_push_options
     mr_bytes name;
     int err = check_job(job);
     if (err >= 0)
-        err = check_stage(stage, &name);
+        err = check_stage_name(stage, &name);
     if (err >= 0)
         err = check_push_options(&o);
     if (err >= 0)
-        err = check_emit(name, body, o);
+        err = check_emit(body, o);
     return err < 0 ? err : hand_emit(job, name, body, o);
 }

@@ -11,6 +11,8 @@ int mr_stage(mr *m, const char *stage, mr_stage_info *out) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
     if (err >= 0)
+        err = engine_check_stage(name);
+    if (err >= 0)
         err = check_pointer("the place for the answer", out);
     return err < 0 ? err : m->engine->impl->stage(m->engine, name, out);
 }
@@ -43,6 +45,8 @@ int mr_dead(mr *m, const char *stage,
     int err = check_named(m, stage, &name);
     if (err >= 0 && !each)
         err = error_set(MR_EINVAL, "each is NULL: what is to be done with them?");
+    if (err >= 0)
+        err = engine_check_stage(name);
     return err < 0 ? err : m->engine->impl->dead(m->engine, name, each, arg);
 }
 

@@ -62,12 +62,12 @@ static int parse_url(const char *url, struct local_options *out) {
         return 0;
     if (begins_with(url, "file:")) {
         out->dir = url + strlen("file:");
-        return *out->dir ? 0
-                         : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
+        return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
     }
     if (begins_with(url, "millrace://") || begins_with(url, "millraces://"))
-        return error_set(MR_ENET, "'%.200s': remote engines are not in this build yet; mem: and "
-                                  "file:DIR are",
+        return error_set(MR_ENET,
+                         "'%.200s': remote engines are not in this build yet; mem: and "
+                         "file:DIR are",
                          url);
     return error_set(MR_EINVAL, "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT",
                      url);

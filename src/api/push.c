@@ -111,7 +111,7 @@ int mr_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
     mr_bytes name;
     int err = check_engine(m);
     if (err >= 0)
-        err = check_stage(stage, &name);
+        err = check_stage_name(stage, &name);
     if (err >= 0)
         err = check_wait("wait_ms", wait_ms);
     return err < 0 ? err : m->engine->impl->wait_empty(m->engine, name, wait_ms);

@@ -15,14 +15,25 @@ static int check_work(const mr_work_options *o) {
     return err;
 }
 
+static int check_new(const mr_bytes *stages, int count) {
+    mr_bytes last = stages[count];
+    for (int i = 0; i < count; i++)
+        if (stages[i].size == last.size && memcmp(stages[i].data, last.data, last.size) == 0)
+            return error_set(MR_EINVAL, "stage '%.*s' is named twice", (int)last.size,
+                             (const char *)last.data);
+    return 0;
+}
+
 // `stage`, then more_stages. Returns how many, or a negative code.
 static int gather_stages(const char *stage, const char *const *more, mr_bytes *out) {
-    int err = check_stage(stage, &out[0]);
+    int err = check_stage_name(stage, &out[0]);
     int count = 1;
-    for (; err >= 0 && more && *more; more++) {
+    for (; err >= 0 && more && *more; more++, count++) {
         if (count == HAND_TAKE_STAGES)
             return error_set(MR_EINVAL, "a worker serves at most %d stages", HAND_TAKE_STAGES);
-        err = check_stage(*more, &out[count++]);
+        err = check_stage_name(*more, &out[count]);
+        if (err >= 0)
+            err = check_new(out, count);
     }
     return err < 0 ? err : count;
 }

@@ -8,7 +8,7 @@
 
 enum { SMALLEST = 64 };
 
-int buffer_reserve(struct buffer *b, size_t more) {
+int buffer_grow(struct buffer *b, size_t more) {
     size_t limit = b->limit && b->limit < SIZE_MAX / 2 ? b->limit : SIZE_MAX / 2;
     if (b->size > limit || more > limit - b->size)
         return error_set(MR_ETOOBIG, "%zu bytes and %zu more are too many: the limit is %zu",

@@ -4,6 +4,7 @@
 
 #include "millrace.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,8 +13,13 @@ struct buffer {
     size_t size, capacity, limit;
 };
 
+int buffer_grow(struct buffer *, size_t more);
+
 // Makes room for `more` bytes behind the content. MR_ETOOBIG: the limit; MR_ENOMEM.
-int buffer_reserve(struct buffer *, size_t more);
+static inline int buffer_reserve(struct buffer *b, size_t more) {
+    bool fits = more <= b->capacity - b->size && (!b->limit || more <= b->limit - b->size);
+    return fits ? 0 : buffer_grow(b, more);
+}
 
 // Appends a copy. Errors as buffer_reserve; the content is then unchanged.
 int buffer_append(struct buffer *, const void *data, size_t size);

@@ -42,16 +42,6 @@ static struct map_slot *table_slot(const struct map_table *t, uint32_t hash, uin
     return NULL;
 }
 
-static uint32_t table_find(const struct map_table *t, uint32_t hash, map_equal *equal,
-                           const void *owner, const void *key) {
-    if (!t->slots)
-        return 0;
-    for (uint32_t i = hash & t->mask; t->slots[i].value; i = (i + 1) & t->mask)
-        if (t->slots[i].hash == hash && equal(owner, t->slots[i].value, key))
-            return t->slots[i].value;
-    return 0;
-}
-
 static void map_move_some(struct map *m) {
     for (int i = 0; i < MOVES_PER_CHANGE && m->old.used;) {
         struct map_slot slot = m->old.slots[m->move_at & m->old.mask];
@@ -76,7 +66,7 @@ void map_finish(struct map *m) {
     *m = (struct map){ 0 };
 }
 
-int map_reserve(struct map *m, size_t more) {
+int map_grow(struct map *m, size_t more) {
     map_move_some(m);
     uint64_t slots = m->now.slots ? (uint64_t)m->now.mask + 1 : 0;
     if (map_count(m) + more <= slots - slots / 8)
@@ -99,12 +89,6 @@ int map_reserve(struct map *m, size_t more) {
 void map_put(struct map *m, uint32_t hash, uint32_t value) {
     assert(value && m->now.slots);
     table_put(&m->now, hash, value);
-}
-
-uint32_t map_find(const struct map *m, uint32_t hash, map_equal *equal, const void *owner,
-                  const void *key) {
-    uint32_t value = table_find(&m->now, hash, equal, owner, key);
-    return value ? value : table_find(&m->old, hash, equal, owner, key);
 }
 
 void map_replace(struct map *m, uint32_t hash, uint32_t value, uint32_t other) {

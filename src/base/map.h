@@ -29,24 +29,44 @@ typedef bool map_equal(const void *owner, uint32_t value, const void *key);
 
 void map_finish(struct map *);
 
+static inline size_t map_count(const struct map *m) {
+    return (size_t)m->now.used + m->old.used;
+}
+
+int map_grow(struct map *, size_t more);
+
 // Makes sure that the next `more` calls of map_put succeed. MR_ENOMEM.
-int map_reserve(struct map *, size_t more);
+static inline int map_reserve(struct map *m, size_t more) {
+    size_t slots = m->now.slots ? (size_t)m->now.mask + 1 : 0;
+    if (!m->old.slots && m->now.used + more <= slots - slots / 8)
+        return 0;
+    return map_grow(m, more);
+}
 
 // Adds an entry that is not there yet. Only after map_reserve.
 void map_put(struct map *, uint32_t hash, uint32_t value);
 
-// The value found, or 0.
-uint32_t map_find(const struct map *, uint32_t hash, map_equal *, const void *owner,
-                  const void *key);
+static inline uint32_t map_table_find(const struct map_table *t, uint32_t hash, map_equal *equal,
+                                      const void *owner, const void *key) {
+    if (!t->slots)
+        return 0;
+    for (uint32_t i = hash & t->mask; t->slots[i].value; i = (i + 1) & t->mask)
+        if (t->slots[i].hash == hash && equal(owner, t->slots[i].value, key))
+            return t->slots[i].value;
+    return 0;
+}
+
+// The value found, or 0. Inline, so that `equal` can be too.
+static inline uint32_t map_find(const struct map *m, uint32_t hash, map_equal *equal,
+                                const void *owner, const void *key) {
+    uint32_t value = map_table_find(&m->now, hash, equal, owner, key);
+    return value || !m->old.slots ? value : map_table_find(&m->old, hash, equal, owner, key);
+}
 
 // Replaces the entry (hash, value), which must be there, by (hash, other).
 void map_replace(struct map *, uint32_t hash, uint32_t value, uint32_t other);
 
 // Removes the entry (hash, value), which must be there.
 void map_remove(struct map *, uint32_t hash, uint32_t value);
-
-static inline size_t map_count(const struct map *m) {
-    return (size_t)m->now.used + m->old.used;
-}
 
 #endif

@@ -36,7 +36,7 @@ static int slab_grow(struct slab *s) {
     return 0;
 }
 
-int slab_reserve(struct slab *s, uint32_t count) {
+int slab_grow_for(struct slab *s, uint32_t count) {
     if (count > s->limit - s->used)
         return error_set(MR_EFULL, "%u entries are in use, which is the limit", s->used);
     uint32_t freed = s->next_new - 1 - s->used;

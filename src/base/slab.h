@@ -25,8 +25,13 @@ struct slab {
 void slab_init(struct slab *, uint32_t entry_size, uint32_t limit);
 void slab_finish(struct slab *);
 
+int slab_grow_for(struct slab *, uint32_t count);
+
 // Makes sure that the next `count` calls of slab_take succeed. MR_ENOMEM, MR_EFULL.
-int slab_reserve(struct slab *, uint32_t count);
+static inline int slab_reserve(struct slab *s, uint32_t count) {
+    uint32_t made = s->chunk_count ? s->chunk_count * SLAB_CHUNK - 1 : 0;
+    return made - s->used >= count && s->limit - s->used >= count ? 0 : slab_grow_for(s, count);
+}
 
 // A zeroed entry's number; 0 when there is neither room nor memory.
 uint32_t slab_take(struct slab *);

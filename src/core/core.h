@@ -276,6 +276,8 @@ int core_beat(struct core *, uint64_t id, const struct token *);
 
 int core_retry(struct core *, uint64_t id); // MR_EGONE; MR_EINVAL: it is not dead
 int core_drop(struct core *, uint64_t id);  // waiting, delayed or dead; MR_EBUSY: it is running
+// Whether this can be a stage's name: 0, or MR_EINVAL with what can.
+int stage_name_check(mr_bytes name);
 int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);

@@ -79,7 +79,7 @@ static int commit_prepare(struct core *c, struct commit *m) {
     int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
     if (err < 0 || !count)
         return err;
-    if ((err = job_reserve(c, count)) < 0)
+    if ((err = job_reserve(c, count, true)) < 0)
         return err;
     if ((err = ids_reserve(c, count)) < 0)
         return err;
@@ -100,7 +100,8 @@ static void add_new_stages(struct core *c, const struct commit *m) {
         struct stage *s = c->stages[m->births[i].stage];
         if (s->recorded || m->births[i].is_repeat)
             continue;
-        struct record r = record_of_stage(c, s);
+        struct record_about about;
+        struct record r = record_of_stage(c, s, &about);
         stage_set_home(c, s, c->out.count, 0); // its place in the group, until that is written
         out_add(c, &r, (mr_bytes){ 0 });
     }
@@ -172,19 +173,18 @@ static void commit_apply(struct core *c, struct commit *m) {
         (void)stage_learn_edge(c, from, m->births[i].stage);
 }
 
-// The same commit again is answered as the first was; that comes before any other check.
-static bool is_repeated_commit(const struct core *c, const struct done *d) {
-    uint32_t number = job_find(c, d->id);
-    return number && job_at(c, number)->status == JOB_DONE &&
-           job_at(c, number)->serial == d->token.serial;
+// The same commit again is answered as the first was.
+static bool is_repeated_commit(const struct core *c, const struct commit *m) {
+    return m->job && job_at(c, m->job)->status == JOB_DONE &&
+           token_fits(c, &m->done->token, job_at(c, m->job));
 }
 
 int core_done(struct core *c, const struct done *d) {
-    if (is_repeated_commit(c, d))
-        return 0;
     struct commit m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
     if (err < 0) {
+        if (is_repeated_commit(c, &m))
+            return 0;
         if (m.lease)
             lease_let_go(c, m.lease, d->id);
         settle(c);

@@ -16,15 +16,15 @@ uint32_t job_find(const struct core *c, uint64_t id) {
 // Most jobs need one attribute or none, no job more than one of a kind; see enum attr_kind.
 enum { ATTRS_PER_JOB = 6, TIMERS_PER_JOB = 3 };
 
-int job_reserve(struct core *c, uint32_t count) {
+int job_reserve(struct core *c, uint32_t count, bool dressed) {
     int err = slab_reserve(&c->jobs, count);
     if (err < 0)
+        return err;
+    if ((err = map_reserve(&c->by_id, count)) < 0 || !dressed)
         return err;
     if ((err = slab_reserve(&c->attrs, count * ATTRS_PER_JOB)) < 0)
         return err;
     if ((err = slab_reserve(&c->onces, count)) < 0)
-        return err;
-    if ((err = map_reserve(&c->by_id, count)) < 0)
         return err;
     if ((err = map_reserve(&c->once, count)) < 0)
         return err;

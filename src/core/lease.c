@@ -91,15 +91,20 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     tell_running(c, lease_id(l, l->next), l->attempt, true);
 }
 
+// The random bits of earlier epochs are not kept: there the serial has to do.
+bool token_fits(const struct core *c, const struct token *t, const struct job *j) {
+    bool of_this_epoch = t->serial >> EPOCH_SHIFT == c->epoch;
+    return j->serial == t->serial && (!of_this_epoch || t->random == c->random);
+}
+
 // What DONE and the like answer for a job that is not running under the token they carry.
-static int answer_ended(struct core *c, const struct job *j, const struct token *t) {
-    if (j->serial != t->serial)
+static int answer_ended(const struct core *c, const struct job *j, const struct token *t) {
+    if (!token_fits(c, t, j))
         return error_set(MR_ESTALE, "job %" PRIu64 " is not under this lease any more", j->id);
     if (j->status == JOB_CANCELLED)
         return error_set(MR_ECANCELLED, "job %" PRIu64 " was cancelled", j->id);
     if (j->status == JOB_EXPIRED)
         return error_set(MR_EEXPIRED, "job %" PRIu64 " passed its deadline", j->id);
-    (void)c;
     return error_set(MR_ESTALE, "job %" PRIu64 " is not under this lease any more", j->id);
 }
 
@@ -322,7 +327,7 @@ int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
     uint32_t job = lease_first_running(c, l);
     struct token token = { l->serial, c->random, number };
     struct conn *conn = l->conn;
-    uint64_t id = lease_id(l, l->next);
+    uint64_t id = job ? job_at(c, job)->id : lease_id(l, l->next);
     int err = 0;
     if (!job) {
         lease_end(c, number, AT_TAIL);

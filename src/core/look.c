@@ -82,7 +82,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
     write_held_by(c, s, out->held_by, sizeof out->held_by);
 }
 
-static int find_stage(const struct core *c, mr_bytes name, struct stage **out) {
+static int find_stage(struct core *c, mr_bytes name, struct stage **out) {
     uint32_t number = stage_find(c, name);
     if (!number)
         return error_set(MR_EGONE, "no stage '%.*s' is known",

@@ -3,6 +3,8 @@
 
 static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     uint32_t low = 0, high = a->used;
+    if (at_ms >= a->slots[high - 1].from_ms)
+        return high - 1;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
         if (a->slots[middle].from_ms <= at_ms)

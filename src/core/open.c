@@ -94,7 +94,7 @@ static int begin_epoch(struct core *c, uint64_t random) {
     c->id_limit = next; // so that a block is reserved
     c->epoch++;
     c->random = random;
-    c->next_serial = c->epoch << 40 | 1;
+    c->next_serial = c->epoch << EPOCH_SHIFT | 1;
     return ids_reserve(c, 1);
 }
 

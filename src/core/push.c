@@ -3,7 +3,6 @@
 #include "core/state.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -23,9 +22,7 @@ static int check_time(const char *what, int64_t ms) {
 }
 
 int push_check(struct core *c, const struct push *p) {
-    int err = stage_name_check(p->stage);
-    if (err < 0)
-        return err;
+    int err = 0;
     if ((err = check_size("a key", p->key.size, c->limits.max_key)) < 0)
         return err;
     if ((err = check_size("a once", p->once.size, c->limits.max_once)) < 0)
@@ -120,12 +117,9 @@ int birth_prepare(struct core *c, struct birth *b) {
             return err;
         channel_pin(c, b->channel);
     }
-    if (b->source && !source_at(c, b->source)->ids) {
-        source_at(c, b->source)->ids = mem_alloc(SOURCE_WINDOW * sizeof(uint64_t));
-        if (!source_at(c, b->source)->ids) {
-            birth_undo(c, b);
-            return error_set(MR_ENOMEM, "no memory for a source");
-        }
+    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0) {
+        birth_undo(c, b);
+        return err;
     }
     b->id = c->next_id;
     c->next_id += c->config.id_step;
@@ -264,18 +258,12 @@ static int push_admit(struct core *c, const struct birth *b) {
     if (s->draining)
         return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
                          s->name_size, s->name);
-    struct pusher *p = b->push->pusher;
-    bool first = p && p->granted;
-    if (first) {
-        list_remove(&p->of_conn);
-        p->granted = false;
-        s->granted_rooms--;
-    } else if (!list_empty(&s->pushers)) {
+    if (!b->first && !list_empty(&s->pushers)) {
         error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
         return wait_for_room(c, b, AT_TAIL);
     }
     int err = check_room(c, b);
-    return err < 0 ? wait_for_room(c, b, first ? AT_HEAD : AT_TAIL) : 0;
+    return err < 0 ? wait_for_room(c, b, b->first ? AT_HEAD : AT_TAIL) : 0;
 }
 
 static void pusher_unlink(struct core *c, struct pusher *p) {
@@ -370,12 +358,13 @@ static int push_write(struct core *c, const struct birth *b) {
     if (err < 0)
         return err;
     struct record r;
+    struct record_about about;
     if (new_stage) {
-        r = record_of_stage(c, s);
+        r = record_of_stage(c, s, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
     if (new_source) {
-        r = record_of_source(c, source);
+        r = record_of_source(c, source, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
     r = birth_record(c, b);
@@ -389,11 +378,15 @@ static int push_write(struct core *c, const struct birth *b) {
     return 0;
 }
 
+static bool is_dressed(const struct push *p) {
+    return p->once.size || p->delay_ms || p->deadline_ms || p->attempts || p->number || p->caller;
+}
+
 static int push_new(struct core *c, struct birth *b, struct pushed *out) {
     int err = push_admit(c, b);
     if (err < 0)
         return err;
-    if ((err = job_reserve(c, 1)) < 0)
+    if ((err = job_reserve(c, 1, is_dressed(b->push))) < 0)
         return err;
     if ((err = ids_reserve(c, 1)) < 0)
         return err;
@@ -411,18 +404,38 @@ static int push_new(struct core *c, struct birth *b, struct pushed *out) {
     return 0;
 }
 
-int core_push(struct core *c, const struct push *p, struct pushed *out) {
+// Gives up the place that was kept for a pusher; true if there was one.
+static bool room_use(struct core *c, struct pusher *p) {
+    if (!p || !p->granted)
+        return false;
+    struct stage *s = c->stages[p->stage];
+    list_remove(&p->of_conn);
+    p->granted = false;
+    s->granted_rooms--;
+    return true;
+}
+
+static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
     int err = push_check(c, p);
     if (err < 0)
         return err;
     struct birth b;
     if ((err = birth_look(c, p, &b)) < 0)
         return err;
+    b.first = first;
     err = b.is_repeat ? push_repeat(c, &b, out) : push_new(c, &b, out);
     if (b.source && err < 0)
         source_refused(c, p, source_at(c, b.source));
     if (b.source && err == 0)
         source_accepted(c, p, source_at(c, b.source));
+    return err;
+}
+
+int core_push(struct core *c, const struct push *p, struct pushed *out) {
+    bool first = room_use(c, p->pusher);
+    int err = push(c, p, first, out);
+    if (first && err != MR_EAGAIN) // the next one is told, should the place be left
+        stage_wake(c, c->stages[p->pusher->stage]);
     settle(c);
     return err;
 }

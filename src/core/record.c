@@ -1,11 +1,12 @@
 // A record is a kind, a set of optional fields, the time, and the kind's own fields in a fixed
-// order. Instants are written relative to the record's time, which keeps them short.
+// order. What is small stays small, what is large has a fixed size: both are cheap to write.
 #include "core/record.h"
 
 #include "base/codec.h"
 #include "base/errors.h"
 
 #include <assert.h>
+#include <endian.h>
 
 // Fields that a kind always has.
 enum {
@@ -22,6 +23,8 @@ enum {
     HAS_ABOUT_STAGE = 1 << 10,
     HAS_ABOUT_SOURCE = 1 << 11,
     HAS_SOURCE_NUMBER = 1 << 12,
+    HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
+               HAS_SOURCE_NUMBER,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -34,7 +37,6 @@ enum {
     WITH_DEADLINE = 1 << 5,
     WITH_ATTEMPTS = 1 << 6,
     WITH_SOURCE = 1 << 7,
-    WITH_ALL = 0xff,
 };
 
 static const struct {
@@ -65,23 +67,6 @@ const char *record_kind_name(enum record_kind kind) {
     return (unsigned)kind < KINDS && kinds[kind].name ? kinds[kind].name : "unknown";
 }
 
-// Signed distance as a number that is small when it is near.
-static uint64_t zigzag(int64_t n) {
-    return ((uint64_t)n << 1) ^ (uint64_t)(n >> 63);
-}
-
-static int64_t unzigzag(uint64_t n) {
-    return (int64_t)(n >> 1) ^ -(int64_t)(n & 1);
-}
-
-static void put_near(struct writer *w, uint64_t value, uint64_t base) {
-    put_number(w, zigzag((int64_t)(value - base)));
-}
-
-static uint64_t get_near(struct reader *r, uint64_t base) {
-    return base + (uint64_t)unzigzag(get_number(r));
-}
-
 static uint32_t optional_fields(const struct record *r) {
     uint32_t with = 0;
     with |= r->copy ? WITH_COPY : 0;
@@ -95,17 +80,133 @@ static uint32_t optional_fields(const struct record *r) {
     return with;
 }
 
-static void put_about_stage(struct writer *w, const struct record_stage *a) {
-    const struct policy *p = &a->policy;
+// ---- Writing: `p` has RECORD_MAX bytes, which no record exceeds ---------------------------------
+
+static uint8_t *write_u64(uint8_t *p, uint64_t v) {
+    v = htole64(v);
+    memcpy(p, &v, sizeof v);
+    return p + sizeof v;
+}
+
+enum { TIME_BYTES = 6 }; // milliseconds for the next 8,000 years
+
+static uint8_t *write_time(uint8_t *p, uint64_t ms) {
+    write_u64(p, ms);
+    return p + TIME_BYTES;
+}
+
+static uint8_t *write_number(uint8_t *p, uint64_t v) {
+    while (v >= 0x80) {
+        *p++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+static uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
+    p = write_number(p, b.size);
+    memcpy(p, b.data, b.size);
+    return p + b.size;
+}
+
+static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
+    const struct policy *policy = &a->policy;
     const uint64_t numbers[] = {
         a->pushed, a->done, a->failed, a->dead, a->expired, a->cancelled, a->vain_ms, a->paused,
-        a->draining, p->max_jobs, p->max_channel, p->lease_ms, p->attempts, p->backoff_first_ms,
-        p->backoff_most_ms, p->halt_on_dead, p->overlap_never, p->dedupe_window_ms,
-        p->retention_ms, p->retention_count, p->concurrency, p->rate_milli, p->max_states,
-        p->state_ttl_ms, p->high_mark,
+        a->draining, policy->max_jobs, policy->max_channel, policy->lease_ms, policy->attempts,
+        policy->backoff_first_ms, policy->backoff_most_ms, policy->halt_on_dead,
+        policy->overlap_never, policy->dedupe_window_ms, policy->retention_ms,
+        policy->retention_count, policy->concurrency, policy->rate_milli, policy->max_states,
+        policy->state_ttl_ms, policy->high_mark,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        put_number(w, numbers[i]);
+        p = write_number(p, numbers[i]);
+    return p;
+}
+
+static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
+    const uint64_t numbers[] = { a->epic, a->highest, a->total, a->accepted,
+                                 a->done, a->dead,    a->cancelled, a->expired };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        p = write_number(p, numbers[i]);
+    memcpy(p, a->bitmap, sizeof a->bitmap);
+    return p + sizeof a->bitmap;
+}
+
+static uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
+    if (fields & HAS_ID)
+        p = write_u64(p, r->id);
+    if (fields & HAS_STAGE)
+        p = write_number(p, r->stage);
+    if (fields & HAS_POSITION)
+        p = write_u64(p, r->position);
+    if (fields & HAS_PUSHED)
+        p = write_time(p, r->pushed_ms);
+    if (fields & HAS_ATTEMPT)
+        p = write_number(p, r->attempt);
+    if (fields & HAS_STATUS)
+        *p++ = (uint8_t)r->status;
+    if (fields & HAS_SERIAL)
+        p = write_u64(p, r->serial);
+    return p;
+}
+
+static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) {
+    if (fields & HAS_UPTO)
+        p = write_u64(p, r->upto);
+    if (fields & HAS_EPOCH)
+        p = write_u64(write_u64(p, r->epoch), r->next_id);
+    if (fields & HAS_SOURCE_NUMBER)
+        p = write_u64(p, r->source);
+    if (fields & HAS_NAME)
+        p = write_bytes(p, r->name);
+    if (fields & HAS_ABOUT_STAGE)
+        p = write_about_stage(p, &r->about->stage);
+    if (fields & HAS_ABOUT_SOURCE)
+        p = write_about_source(p, &r->about->source);
+    return p;
+}
+
+static uint8_t *write_optional(uint8_t *p, const struct record *r, uint32_t with) {
+    if (with & WITH_KEY)
+        p = write_bytes(p, r->key);
+    if (with & WITH_ONCE)
+        p = write_u64(write_u64(p, r->once.low), r->once.high);
+    if (with & WITH_DUE)
+        p = write_time(p, r->due_ms);
+    if (with & WITH_DEADLINE)
+        p = write_time(p, r->deadline_ms);
+    if (with & WITH_ATTEMPTS)
+        p = write_number(p, r->attempts);
+    if (with & WITH_SOURCE)
+        p = write_number(write_u64(p, r->source), r->number);
+    return p;
+}
+
+size_t record_encode(const struct record *r, uint8_t *out) {
+    assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
+    uint32_t with = optional_fields(r), fields = kinds[r->kind].fields;
+    uint8_t *p = out;
+    *p++ = (uint8_t)r->kind;
+    *p++ = (uint8_t)with;
+    p = write_time(p, r->time_ms);
+    p = write_fixed(p, r, fields);
+    if (fields & HAS_RARE)
+        p = write_rare(p, r, fields);
+    if (with)
+        p = write_optional(p, r, with);
+    return (size_t)(p - out);
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+static uint64_t get_time(struct reader *in) {
+    mr_bytes raw = get_raw(in, TIME_BYTES);
+    uint64_t ms = 0;
+    if (raw.size)
+        memcpy(&ms, raw.data, TIME_BYTES);
+    return le64toh(ms);
 }
 
 static void get_about_stage(struct reader *r, struct record_stage *a) {
@@ -137,20 +238,8 @@ static void get_about_stage(struct reader *r, struct record_stage *a) {
     p->high_mark = get_number(r);
 }
 
-static void put_about_source(struct writer *w, const struct record_source *a) {
-    put_u8(w, a->epic);
-    put_number(w, a->highest);
-    put_number(w, a->total);
-    put_number(w, a->accepted);
-    put_number(w, a->done);
-    put_number(w, a->dead);
-    put_number(w, a->cancelled);
-    put_number(w, a->expired);
-    put_raw(w, bytes_of(a->bitmap, sizeof a->bitmap));
-}
-
 static void get_about_source(struct reader *r, struct record_source *a) {
-    a->epic = get_u8(r);
+    a->epic = get_number(r);
     a->highest = get_number(r);
     a->total = get_number(r);
     a->accepted = get_number(r);
@@ -163,85 +252,39 @@ static void get_about_source(struct reader *r, struct record_source *a) {
         memcpy(a->bitmap, bitmap.data, bitmap.size);
 }
 
-static void put_fixed(struct writer *w, const struct record *r, uint32_t fields) {
-    if (fields & HAS_ID)
-        put_number(w, r->id);
-    if (fields & HAS_STAGE)
-        put_number(w, r->stage);
-    if (fields & HAS_POSITION)
-        put_near(w, r->position, r->time_ms << 20);
-    if (fields & HAS_PUSHED)
-        put_near(w, r->pushed_ms, r->time_ms);
-    if (fields & HAS_ATTEMPT)
-        put_number(w, r->attempt);
-    if (fields & HAS_STATUS)
-        put_u8(w, (uint8_t)r->status);
-    if (fields & HAS_SERIAL)
-        put_number(w, r->serial);
-    if (fields & HAS_UPTO)
-        put_number(w, r->upto);
-    if (fields & HAS_EPOCH) {
-        put_number(w, r->epoch);
-        put_number(w, r->next_id);
-    }
-    if (fields & HAS_SOURCE_NUMBER)
-        put_number(w, r->source);
-    if (fields & HAS_NAME)
-        put_bytes(w, r->name);
-    if (fields & HAS_ABOUT_STAGE)
-        put_about_stage(w, &r->about_stage);
-    if (fields & HAS_ABOUT_SOURCE)
-        put_about_source(w, &r->about_source);
-}
-
 static void get_fixed(struct reader *in, struct record *r, uint32_t fields) {
     if (fields & HAS_ID)
-        r->id = get_number(in);
+        r->id = get_u64(in);
     if (fields & HAS_STAGE)
         r->stage = (uint32_t)get_number(in);
     if (fields & HAS_POSITION)
-        r->position = get_near(in, r->time_ms << 20);
+        r->position = get_u64(in);
     if (fields & HAS_PUSHED)
-        r->pushed_ms = get_near(in, r->time_ms);
+        r->pushed_ms = get_time(in);
     if (fields & HAS_ATTEMPT)
         r->attempt = (uint32_t)get_number(in);
     if (fields & HAS_STATUS)
         r->status = (enum job_status)get_u8(in);
     if (fields & HAS_SERIAL)
-        r->serial = get_number(in);
+        r->serial = get_u64(in);
+}
+
+static void get_rare(struct reader *in, struct record *r, uint32_t fields,
+                     struct record_about *about) {
     if (fields & HAS_UPTO)
-        r->upto = get_number(in);
+        r->upto = get_u64(in);
     if (fields & HAS_EPOCH) {
-        r->epoch = get_number(in);
-        r->next_id = get_number(in);
+        r->epoch = get_u64(in);
+        r->next_id = get_u64(in);
     }
     if (fields & HAS_SOURCE_NUMBER)
-        r->source = get_number(in);
+        r->source = get_u64(in);
     if (fields & HAS_NAME)
         r->name = get_bytes(in);
     if (fields & HAS_ABOUT_STAGE)
-        get_about_stage(in, &r->about_stage);
+        get_about_stage(in, &about->stage);
     if (fields & HAS_ABOUT_SOURCE)
-        get_about_source(in, &r->about_source);
-}
-
-static void put_optional(struct writer *w, const struct record *r, uint32_t with) {
-    if (with & WITH_KEY)
-        put_bytes(w, r->key);
-    if (with & WITH_ONCE) {
-        put_u64(w, r->once.low);
-        put_u64(w, r->once.high);
-    }
-    if (with & WITH_DUE)
-        put_near(w, r->due_ms, r->time_ms);
-    if (with & WITH_DEADLINE)
-        put_near(w, r->deadline_ms, r->time_ms);
-    if (with & WITH_ATTEMPTS)
-        put_number(w, r->attempts);
-    if (with & WITH_SOURCE) {
-        put_number(w, r->source);
-        put_number(w, r->number);
-    }
+        get_about_source(in, &about->source);
 }
 
 static void get_optional(struct reader *in, struct record *r, uint32_t with) {
@@ -253,45 +296,53 @@ static void get_optional(struct reader *in, struct record *r, uint32_t with) {
         r->once.high = get_u64(in);
     }
     if (with & WITH_DUE)
-        r->due_ms = get_near(in, r->time_ms);
+        r->due_ms = get_time(in);
     if (with & WITH_DEADLINE)
-        r->deadline_ms = get_near(in, r->time_ms);
+        r->deadline_ms = get_time(in);
     if (with & WITH_ATTEMPTS)
         r->attempts = (uint32_t)get_number(in);
     if (with & WITH_SOURCE) {
-        r->source = get_number(in);
+        r->source = get_u64(in);
         r->number = get_number(in);
     }
 }
 
-size_t record_encode(const struct record *r, uint8_t *out) {
-    assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
-    struct writer w = { .data = out, .capacity = RECORD_MAX };
-    uint32_t with = optional_fields(r);
-    put_u8(&w, (uint8_t)r->kind);
-    put_u8(&w, (uint8_t)with);
-    put_number(&w, r->time_ms);
-    put_fixed(&w, r, kinds[r->kind].fields);
-    put_optional(&w, r, with);
-    assert(!w.overflow);
-    return w.size;
-}
-
-int record_decode(mr_bytes head, struct record *out) {
+int record_decode(mr_bytes head, struct record_about *about, struct record *out) {
     struct reader in = reader_of(head);
+    struct record_about unwanted;
     uint8_t kind = get_u8(&in), with = get_u8(&in);
     if (in.bad || kind >= KINDS || !kinds[kind].name)
         return error_set(MR_ECORRUPT, "a record of unknown kind %u", kind);
-    struct record r = { .kind = (enum record_kind)kind };
+    struct record r = { .kind = (enum record_kind)kind, .about = about };
     r.copy = with & WITH_COPY;
     r.call = with & WITH_CALL;
-    r.time_ms = get_number(&in);
+    r.time_ms = get_time(&in);
     get_fixed(&in, &r, kinds[kind].fields);
-    get_optional(&in, &r, with);
+    if (kinds[kind].fields & HAS_RARE)
+        get_rare(&in, &r, kinds[kind].fields, about ? about : &unwanted);
+    if (with)
+        get_optional(&in, &r, with);
     if (!reader_done(&in) || (unsigned)r.status > JOB_CANCELLED)
         return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[kind].name);
     *out = r;
     return 0;
+}
+
+enum { ID_AT = 2 + TIME_BYTES }; // behind kind, optional fields and time
+
+bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bool *out_once) {
+    const uint8_t *p = head.data;
+    if (head.size < ID_AT + sizeof *out_id || p[0] < RECORD_PUSH || p[0] > RECORD_END)
+        return false;
+    memcpy(out_id, p + ID_AT, sizeof *out_id);
+    *out_id = le64toh(*out_id);
+    *out_kind = (enum record_kind)p[0];
+    *out_once = p[1] & WITH_ONCE;
+    return true;
+}
+
+void record_make_copy(uint8_t *head) {
+    head[1] |= WITH_COPY;
 }
 
 bool reasons_next(mr_bytes body, size_t *at, struct reason *out) {

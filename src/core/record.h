@@ -48,6 +48,12 @@ struct record_source {
     uint8_t bitmap[SOURCE_BITMAP]; // of the last SOURCE_WINDOW numbers n: bit n % SOURCE_WINDOW
 };
 
+// What STAGE and SOURCE records say beyond the common fields.
+struct record_about {
+    struct record_stage stage;
+    struct record_source source;
+};
+
 // One struct for all kinds; record.c says which kind has which fields.
 struct record {
     enum record_kind kind;
@@ -67,8 +73,7 @@ struct record {
     uint64_t serial;         // of the lease that ended it
     uint64_t source, number; // source's number; the push's number in it
     uint64_t epoch, next_id, upto;
-    struct record_stage about_stage;
-    struct record_source about_source;
+    const struct record_about *about; // STAGE, SOURCE
 };
 
 const char *record_kind_name(enum record_kind);
@@ -76,8 +81,16 @@ const char *record_kind_name(enum record_kind);
 // Writes the head into `out` (RECORD_MAX bytes); returns its size.
 size_t record_encode(const struct record *, uint8_t *out);
 
-// Names, key and the like are borrowed from `head`. MR_ECORRUPT: not a record.
-int record_decode(mr_bytes head, struct record *out);
+// Names, key and the like are borrowed from `head`, and `about` is filled for kinds that have it;
+// NULL: not wanted. MR_ECORRUPT: not a record.
+int record_decode(mr_bytes head, struct record_about *about, struct record *out);
+
+// What the cleaner asks of nearly every record, without decoding it: whether it is about a job
+// (PUSH, JOB, END), which one, and whether it carries a `once`.
+bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bool *out_once);
+
+// Turns an encoded record into its copy, in place.
+void record_make_copy(uint8_t *head);
 
 // A FAIL entry's body: the reasons of the latest attempts, oldest first.
 struct reason {

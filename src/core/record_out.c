@@ -40,6 +40,16 @@ void out_add(struct core *c, const struct record *r, mr_bytes body) {
     o->entries[o->count++] = (struct entry){ .head = bytes_of(head, size), .body = body };
 }
 
+void out_add_copy(struct core *c, mr_bytes head, mr_bytes body) {
+    struct out *o = &c->out;
+    assert(o->count < o->capacity && o->heads.capacity - o->heads.size >= head.size);
+    uint8_t *copy = o->heads.data + o->heads.size;
+    memcpy(copy, head.data, head.size);
+    record_make_copy(copy);
+    o->heads.size += head.size;
+    o->entries[o->count++] = (struct entry){ .head = bytes_of(copy, head.size), .body = body };
+}
+
 int out_commit(struct core *c, enum room room) {
     return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
 }
@@ -49,32 +59,36 @@ uint32_t out_size(const struct core *c, size_t index) {
     return entry_size(e->head.size, e->body.size);
 }
 
-struct record record_of_stage(const struct core *c, const struct stage *s) {
+struct record record_of_stage(const struct core *c, const struct stage *s,
+                              struct record_about *about) {
+    about->stage = (struct record_stage){ .pushed = s->pushed,
+                                          .done = s->done,
+                                          .failed = s->failed,
+                                          .dead = s->died,
+                                          .expired = s->expired,
+                                          .cancelled = s->cancelled,
+                                          .vain_ms = s->vain_ms,
+                                          .paused = s->paused,
+                                          .draining = s->draining,
+                                          .policy = s->policy };
     return (struct record){
         .kind = RECORD_STAGE,
         .time_ms = c->now_ms,
         .stage = s->number,
         .name = bytes_of(s->name, s->name_size),
-        .about_stage = { .pushed = s->pushed,
-                         .done = s->done,
-                         .failed = s->failed,
-                         .dead = s->died,
-                         .expired = s->expired,
-                         .cancelled = s->cancelled,
-                         .vain_ms = s->vain_ms,
-                         .paused = s->paused,
-                         .draining = s->draining,
-                         .policy = s->policy },
+        .about = about,
     };
 }
 
-struct record record_of_source(const struct core *c, const struct source *s) {
+struct record record_of_source(const struct core *c, const struct source *s,
+                               struct record_about *about) {
+    about->source = s->seen;
     return (struct record){
         .kind = RECORD_SOURCE,
         .time_ms = c->now_ms,
         .source = s->number,
         .name = bytes_of(s->name, s->name_size),
-        .about_source = s->seen,
+        .about = about,
     };
 }
 
@@ -92,15 +106,19 @@ struct record record_of_job(const struct core *c, const struct job *j) {
         .attempt = j->attempt,
         .status = j->status == JOB_RUNNING ? JOB_WAITING : (enum job_status)j->status,
         .serial = j->serial,
-        .deadline_ms = job_deadline(c, j),
-        .due_ms = job_due(c, j),
     };
+
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
         r.key = channel_key(ch);
         if (ch->halted && job_at(c, ch->halted) == j)
             r.due_ms = j->time_ms; // see RECORD_FAIL
     }
+    if (!j->attrs)
+        return r;
+    r.deadline_ms = job_deadline(c, j);
+    if (!r.due_ms)
+        r.due_ms = job_due(c, j);
     const struct once *once = job_once(c, j);
     if (once) {
         r.has_once = true;

@@ -24,10 +24,12 @@ static int take_source(struct core *c, const struct record *r, uint32_t job) {
     source_attach(c, j, index, r->number);
     if (j->status < JOB_DONE)
         s->unended[j->status]++;
-    if (r->kind == RECORD_PUSH) {
-        s->seen.accepted++;
-        source_see(s, r->number, r->id);
-    }
+    if (r->kind != RECORD_PUSH)
+        return 0;
+    if ((err = source_keep_ids(s)) < 0)
+        return err;
+    s->seen.accepted++;
+    source_see(s, r->number, r->id);
     return 0;
 }
 
@@ -110,7 +112,7 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
-    if ((err = job_reserve(c, 1)) < 0)
+    if ((err = job_reserve(c, 1, true)) < 0)
         return err;
     chan ref = 0;
     if (r->key.size && (err = channel_get(c, r->stage, r->key, &ref)) < 0)
@@ -149,7 +151,7 @@ static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
-    if ((err = job_reserve(c, 1)) < 0)
+    if ((err = job_reserve(c, 1, true)) < 0)
         return err;
     *out = job_create(c, r->id);
     struct job *j = job_at(c, *out);
@@ -308,7 +310,7 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
         if ((err = stage_name_it(c, r->stage, r->name)) < 0)
             return err;
     }
-    const struct record_stage *a = &r->about_stage;
+    const struct record_stage *a = &r->about->stage;
     s->pushed = a->pushed;
     s->done = a->done;
     s->failed = a->failed;
@@ -406,7 +408,8 @@ static int replay_record(struct core *c, const struct record *r, uint64_t at, ui
 
 int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) {
     struct record r;
-    int err = record_decode(head, &r);
+    struct record_about about;
+    int err = record_decode(head, &about, &r);
     if (err < 0)
         return err;
     if (r.time_ms > c->now_ms)

@@ -135,6 +135,12 @@ uint64_t source_resume(const struct source *s) {
     return n;
 }
 
+int source_keep_ids(struct source *s) {
+    if (!s->ids)
+        s->ids = mem_alloc(SOURCE_WINDOW * sizeof *s->ids);
+    return s->ids ? 0 : error_set(MR_ENOMEM, "no memory for a source");
+}
+
 void source_see(struct source *s, uint64_t number, uint64_t id) {
     uint64_t from = s->seen.highest + 1;
     if (number >= from + SOURCE_WINDOW)
@@ -162,8 +168,17 @@ static struct gap *gap_find(const struct conn *conn, uint64_t source) {
     return NULL;
 }
 
+static void gap_drop(struct gap *g) {
+    list_remove(&g->of_conn);
+    mem_free(g);
+}
+
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
-    const struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
+    struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
+    if (g && source_has_seen(s, g->number)) {
+        gap_drop(g); // it came another way
+        g = NULL;
+    }
     if (g && p->number > g->number)
         return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
     uint64_t resume = source_resume(s);
@@ -184,11 +199,6 @@ void source_refused(struct core *c, const struct push *p, const struct source *s
     g->source = s->number;
     g->number = p->number;
     list_append(&p->conn->gaps, &g->of_conn);
-}
-
-static void gap_drop(struct gap *g) {
-    list_remove(&g->of_conn);
-    mem_free(g);
 }
 
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
@@ -246,7 +256,7 @@ void source_count(struct core *c, struct job *j, enum job_status before, enum jo
 
 int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
     uint32_t index = source_find(c, name);
-    if (!index || !source_at(c, index)->seen.epic)
+    if (!index || !source_at(c, index)->seen.epic || !source_at(c, index)->size)
         return error_set(MR_EGONE, "no epic of that name is known");
     const struct source *s = source_at(c, index);
     *out = (struct epic_info){
@@ -325,7 +335,8 @@ int source_record(struct core *c, struct source *s) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
-    struct record r = record_of_source(c, s);
+    struct record_about about;
+    struct record r = record_of_source(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
@@ -348,7 +359,7 @@ int source_restore(struct core *c, const struct record *r, uint32_t *out) {
             if (err < 0)
                 return err;
         }
-        s->seen = r->about_source;
+        s->seen = r->about->source;
     }
     if (r->time_ms > s->idle_since_ms)
         s->idle_since_ms = r->time_ms;

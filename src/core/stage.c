@@ -32,10 +32,19 @@ static bool stage_has_name(const void *owner, uint32_t number, const void *name)
     return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
 }
 
-uint32_t stage_find(const struct core *c, mr_bytes name) {
+static uint32_t stage_look_up(const struct core *c, mr_bytes name) {
+    return map_find(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), stage_has_name, c, &name);
+}
+
+// The last one asked for is asked for again more often than not.
+uint32_t stage_find(struct core *c, mr_bytes name) {
     if (!name.size || name.size > sizeof((struct stage *)0)->name)
         return 0;
-    return map_find(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), stage_has_name, c, &name);
+    if (c->last_stage && stage_has_name(c, c->last_stage, &name))
+        return c->last_stage;
+    uint32_t number = stage_look_up(c, name);
+    c->last_stage = number ? number : c->last_stage;
+    return number;
 }
 
 static int stages_reserve(struct core *c, uint32_t number) {
@@ -288,8 +297,11 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+// What is planned already comes first: later ends are forgotten later.
 void stage_plan_sweep(struct core *c, struct stage *s) {
     uint64_t at = UINT64_MAX;
+    if (s->sweep_at_ms)
+        return;
     if (s->ended.head)
         at = earlier(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
     if (s->first_spent) {
@@ -300,7 +312,7 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
         struct state *st = slab_at(&c->states, s->states.head);
         at = earlier(at, st->time_ms + s->policy.state_ttl_ms);
     }
-    if (at == UINT64_MAX || (s->sweep_at_ms && s->sweep_at_ms <= at))
+    if (at == UINT64_MAX)
         return;
     if (at <= c->now_ms)
         at = c->now_ms + 1000; // what could not be forgotten just now
@@ -314,7 +326,8 @@ int stage_record(struct core *c, struct stage *s) {
     int err = out_begin(c, 1, s->name_size);
     if (err < 0)
         return err;
-    struct record r = record_of_stage(c, s);
+    struct record_about about;
+    struct record r = record_of_stage(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;

@@ -19,6 +19,7 @@
 #include "core/record.h"
 
 enum { REASON_MAX = 512 };
+enum { EPOCH_SHIFT = 40 };     // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
@@ -233,6 +234,7 @@ struct core {
     struct stage **stages; // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages;
     struct map stage_by_name;
+    uint32_t last_stage; // that stage_find found
     uint64_t next_source;
     bool sources_timer;
     uint32_t first_dirty, last_dirty;
@@ -285,7 +287,8 @@ void line_sort(struct core *, struct line *, uint64_t (*key)(const struct core *
 // ---- job.c: the table of jobs and their attributes --------------------------------------------
 
 uint32_t job_find(const struct core *, uint64_t id);
-int job_reserve(struct core *, uint32_t count); // everything that creating so many may need
+// Makes sure that so many jobs can be created; `dressed`: with any attributes and timers.
+int job_reserve(struct core *, uint32_t count, bool dressed);
 uint32_t job_create(struct core *, uint64_t id); // after job_reserve
 void job_free(struct core *, uint32_t number);
 void job_set_status(struct core *, struct job *, enum job_status);
@@ -330,8 +333,7 @@ bool channel_is_known(const struct core *, chan);
 
 enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 
-int stage_name_check(mr_bytes name);
-uint32_t stage_find(const struct core *, mr_bytes name);
+uint32_t stage_find(struct core *, mr_bytes name); // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
@@ -372,6 +374,7 @@ int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
 bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
 uint64_t source_resume(const struct source *);
+int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *, const struct source *);
@@ -397,10 +400,11 @@ void state_drop(struct core *, chan);
 
 int out_begin(struct core *, size_t records, size_t extra_bytes);
 void out_add(struct core *, const struct record *, mr_bytes body);
+void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
 int out_commit(struct core *, enum room);
 uint32_t out_size(const struct core *, size_t index);
-struct record record_of_stage(const struct core *, const struct stage *);
-struct record record_of_source(const struct core *, const struct source *);
+struct record record_of_stage(const struct core *, const struct stage *, struct record_about *);
+struct record record_of_source(const struct core *, const struct source *, struct record_about *);
 struct record record_of_job(const struct core *, const struct job *);
 
 // While replaying: moves a job among those of another status.
@@ -414,6 +418,7 @@ struct birth {
     uint32_t stage, source;
     chan channel; // 0: without a key
     bool has_once, is_repeat;
+    bool first; // it was told of room: nobody waits before it
     struct hash128 once;
     uint64_t id, position, due_ms, deadline_ms;
     uint32_t repeat_job; // the job it repeats, when that is known
@@ -440,6 +445,7 @@ void settle(struct core *);                // serves every stage that was woken
 // A running job's lease, checked against a token. 0, or the answer to give.
 int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_job,
                uint32_t *out_lease);
+bool token_fits(const struct core *, const struct token *, const struct job *);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
 void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);

@@ -4,15 +4,15 @@
 //           ├──────────────────────►│  engine  │◄── mem:, file:DIR: a shard in this process
 //     work ─┘   puller: take beat   └──────────┘
 //
-// Any thread may call anything; calls that take a wait block for at most that long. Errors are those
-// of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments have
-// been checked by whoever calls: pointers, waits and option structs are well formed. What depends
-// on names, sizes and the state of things is the engine's to check.
+// Any thread may call anything; calls that take a wait block for at most that long. Errors are
+// those of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments
+// have been checked by whoever calls: pointers, waits and option structs are well formed. What
+// depends on names, sizes and the state of things is the engine's to check.
 //
-// A puller takes for one worker: what it holds ends with it. Its `on_stop` is called for jobs in its
-// hands that nobody wants any more, with no lock held. A puller with `ring` has a loop of its own
-// instead: `ring` says, from any thread and perhaps under a lock, that `take` or `tell` has something
-// for it; takes then never wait, and one that finds nothing stays asked for.
+// A puller takes for one worker: what it holds ends with it. Its `on_stop` is called for jobs in
+// its hands that nobody wants any more, with no lock held. A puller with `ring` has a loop of its
+// own instead: `ring` says, from any thread and perhaps under a lock, that `take` or `tell` has
+// something for it; takes then never wait, and one that finds nothing stays asked for.
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -80,8 +80,8 @@ struct engine_impl {
     int (*release)(mr_job *, unsigned how);
     void (*unpin)(mr_job *);
     int (*beat)(mr_job *);
-    // Extends all leases of the puller that have run a third of their time. Returns the milliseconds
-    // until the next one has; -1: none is held.
+    // Extends all leases of the puller that have run a third of their time. Returns the
+    // milliseconds until the next one has; -1: none is held.
     int64_t (*beat_all)(struct puller *);
 
     // Looking and acting. `held_by` of the info is this thread's.
@@ -94,6 +94,9 @@ struct engine_impl {
     int (*retry)(struct engine *, mr_id);
     int (*drop)(struct engine *, mr_id);
 };
+
+// Whether this can be a stage's name, on any engine: 0, or MR_EINVAL with what can.
+int engine_check_stage(mr_bytes name);
 
 enum engine_sync { ENGINE_SYNC_ALWAYS, ENGINE_SYNC_INTERVAL, ENGINE_SYNC_NONE };
 

@@ -47,8 +47,9 @@ void hand_carry_state(struct mr_job *job) {
 
 int hand_emit(struct mr_job *job, mr_bytes stage, mr_bytes body, const mr_push_options *o) {
     if (job->emits.size / sizeof(struct hand_emit) >= HAND_EMITS)
-        return error_set(MR_EFULL, "a commit carries at most %d emits; emit fewer, or from several "
-                                   "jobs",
+        return error_set(MR_EFULL,
+                         "a commit carries at most %d emits; emit fewer, or from several "
+                         "jobs",
                          HAND_EMITS);
     size_t more = stage.size + o->key.size + o->once.size + body.size;
     if (more > HAND_BODY - job->emit_text.size)

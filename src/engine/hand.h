@@ -108,8 +108,7 @@ void hand_forget(struct mr_job *);
 void hand_renew(struct mr_job *);
 void hand_finish(struct mr_job *);
 
-// After a commit: hands the channel's state on to the job that follows under the same lease, if one
-// does.
+// After a commit: hands the channel's state on to the job that follows under the same lease.
 void hand_carry_state(struct mr_job *);
 
 // Adds an emit; options have been checked. MR_EFULL, MR_ETOOBIG, MR_ENOMEM.

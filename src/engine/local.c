@@ -37,6 +37,10 @@ static const struct engine_impl local_impl = {
     .drop = local_drop,
 };
 
+int engine_check_stage(mr_bytes name) {
+    return stage_name_check(name);
+}
+
 // ---- Opening ----------------------------------------------------------------------------------
 
 static enum log_sync sync_of(enum engine_sync sync) {
@@ -86,6 +90,7 @@ static void local_init(struct local *e) {
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&e->due, &clock);
+    pthread_cond_init(&e->calls_told, &clock);
     pthread_condattr_destroy(&clock);
 }
 
@@ -99,6 +104,7 @@ static void local_free(struct local *e) {
     mem_free(e->hands.slots);
     mem_free(e->grants);
     pthread_cond_destroy(&e->due);
+    pthread_cond_destroy(&e->calls_told);
     pthread_mutex_destroy(&e->lock);
     mem_free(e);
 }
@@ -146,9 +152,11 @@ static int check_unused(const struct local *e) {
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
     if (e->hands.count)
         return error_set(MR_EBUSY, "%u jobs are in hand: end them first", e->hands.count);
-    if (!list_empty(&e->started) || !list_empty(&e->calls) || e->telling_calls)
-        return error_set(MR_EBUSY, "started calls have not been told their end yet: await or "
-                                   "cancel them first");
+    if (!list_empty(&e->started))
+        return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
+    if (pthread_equal(pthread_self(), e->thread))
+        return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
+                                   "another thread");
     if (!list_empty(&e->waiters))
         return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");
     return 0;
@@ -158,6 +166,10 @@ static int local_close(struct engine *base) {
     struct local *e = (struct local *)base;
     pthread_mutex_lock(&e->lock);
     int err = check_unused(e);
+    while (err >= 0 && (e->telling_calls || !list_empty(&e->calls))) {
+        pthread_cond_wait(&e->calls_told, &e->lock); // calls that have ended are told first
+        err = check_unused(e);
+    }
     e->closing = err >= 0;
     if (e->thread_sleeps_on)
         local_wake_thread(e);

@@ -42,16 +42,17 @@ struct local {
     uint64_t asked_at;                // where the log was when last asked whether to clean it
     bool closing, stopped;
 
-    struct conn conn;     // of pushes, calls and awaits
-    struct list waiters;  // every thread that waits
-    struct list told;     // those that this turn has told
-    struct list empties;  // those waiting for a stage to be empty
-    struct list started;  // started calls that have not ended
-    struct list calls;    // started calls that have
-    struct list notices;  // jobs in hand that are to stop
-    struct list ringing;  // pullers that were granted something
+    struct conn conn;    // of pushes, calls and awaits
+    struct list waiters; // every thread that waits
+    struct list told;    // those that this turn has told
+    struct list empties; // those waiting for a stage to be empty
+    struct list started; // started calls that have not ended
+    struct list calls;   // started calls that have
+    struct list notices; // jobs in hand that are to stop
+    struct list ringing; // pullers that were granted something
     struct list pullers;
-    uint32_t telling_calls; // callbacks of calls that run now
+    uint32_t telling_calls;    // being told, or about to be
+    pthread_cond_t calls_told; // none is any more
     struct hands hands;
     struct mr_job *spare; // chained
     struct grant *grants; // room for the answer of a take

@@ -1,5 +1,5 @@
-// Jobs in hand: a table to find them by id when they must stop, spare ones to use again, and the ways
-// to end them.
+// Jobs in hand: a table to find them by id when they must stop, spare ones to use again, and the
+// ways to end them.
 //
 // The table grows when it can and works without; so taking a job never fails for it.
 #include "base/errors.h"
@@ -97,8 +97,12 @@ void spares_put(struct local *e, struct mr_job *chain) {
 struct mr_job *spares_get(struct local *e, uint32_t count) {
     if (!e->hands.slots)
         table_grow(&e->hands);
+    if (!e->hands.slots) {
+        error_set(MR_ENOMEM, "no memory for jobs in hand");
+        return NULL;
+    }
     struct mr_job *chain = NULL;
-    for (uint32_t i = 0; e->hands.slots && i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct mr_job *job = spare_get(e);
         if (!job) {
             spares_put(e, chain);

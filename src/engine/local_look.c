@@ -100,8 +100,8 @@ int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     local_end(e);
     if (w.waiter.err != MR_EAGAIN)
         return w.waiter.err;
-    return error_set(MR_EAGAIN, "stage '%.*s' was not empty within %" PRId64 " ms",
-                     (int)stage.size, (const char *)stage.data, wait_ms);
+    return error_set(MR_EAGAIN, "stage '%.*s' was not empty within %" PRId64 " ms", (int)stage.size,
+                     (const char *)stage.data, wait_ms);
 }
 
 // ---- Looking ----------------------------------------------------------------------------------

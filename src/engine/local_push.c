@@ -1,7 +1,7 @@
 // Handing in: pushes, which may wait for room, and whoever waits for the end of a job.
 //
-// A job that has ended is told with where its result lies; the thread that was told reads it, without
-// the lock, and makes the sentence.
+// A job that has ended is told with where its result lies; the thread that was told reads it,
+// without the lock, and makes the sentence.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/local.h"
@@ -49,8 +49,8 @@ static int wait_for_room(struct local *e, const struct push *push, struct local_
         return local_enter(e);
     if (p->waiter.err != MR_EAGAIN)
         return p->waiter.err;
-    return error_set(MR_EFULL, "stage '%.*s' had no room for %" PRId64 " ms",
-                     (int)push->stage.size, (const char *)push->stage.data, room_ms);
+    return error_set(MR_EFULL, "stage '%.*s' had no room for %" PRId64 " ms", (int)push->stage.size,
+                     (const char *)push->stage.data, room_ms);
 }
 
 // A push that waits for room, in as many turns as it takes.
@@ -182,10 +182,9 @@ static int say_expired(const struct local_call *c) {
     if (!c->stage.size)
         return error_set(MR_EEXPIRED, "job %" PRIu64 " did not end before its deadline",
                          c->outcome.id);
-    return error_set(MR_EEXPIRED,
-                     "job %" PRIu64 " of stage '%.*s' did not end within its %" PRId64 " ms",
-                     c->outcome.id, (int)c->stage.size, (const char *)c->stage.data,
-                     c->deadline_ms);
+    return error_set(
+        MR_EEXPIRED, "job %" PRIu64 " of stage '%.*s' did not end within its %" PRId64 " ms",
+        c->outcome.id, (int)c->stage.size, (const char *)c->stage.data, c->deadline_ms);
 }
 
 // Reads the result, or makes the sentence.
@@ -209,8 +208,7 @@ static int read_outcome(struct local *e, const struct local_call *c, struct buff
 }
 
 // Waits for the end with the lock held, and gives that up.
-static int wait_for_end(struct local *e, struct local_call *c, uint64_t until,
-                        struct buffer *out) {
+static int wait_for_end(struct local *e, struct local_call *c, uint64_t until, struct buffer *out) {
     if (local_wait(e, c->waiter, until)) {
         int err = local_show(e, c->waiter->at, 0);
         return err < 0 ? err : read_outcome(e, c, out);
@@ -223,10 +221,9 @@ int local_call(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
                struct buffer *out_result) {
     struct local *e = (struct local *)base;
     struct waiter waiter = { 0 };
-    struct local_call call = { .caller.conn = &e->conn,
-                               .waiter = &waiter,
-                               .stage = stage,
-                               .deadline_ms = o->deadline_ms };
+    struct local_call call = {
+        .caller.conn = &e->conn, .waiter = &waiter, .stage = stage, .deadline_ms = o->deadline_ms
+    };
     struct push push = push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;

@@ -1,7 +1,7 @@
 // Pullers: taking jobs, waiting for them, and hearing that they are not wanted any more.
 //
-// Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller stays asked for one
-// take and its loop is rung when that has been granted.
+// Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller stays asked for
+// one take and its loop is rung when that has been granted.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/local.h"
@@ -113,8 +113,7 @@ static int hand_out(struct local *e, uint64_t at, struct mr_job *jobs, mr_job **
 
 static int say_nothing_came(const struct pull *pull) {
     return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
-                     (int)pull->stages[0].size, (const char *)pull->stages[0].data,
-                     pull->wait_ms);
+                     (int)pull->stages[0].size, (const char *)pull->stages[0].data, pull->wait_ms);
 }
 
 // In a turn that found nothing: waits, and gives the lock up.

@@ -13,11 +13,14 @@ void local_wake_thread(struct local *e) {
     e->thread_sleeps_on = NULL; // once is enough
 }
 
-static void list_splice(struct list *from, struct list *to) {
-    for (struct list *l; (l = list_first(from)) != NULL;) {
+// Returns how many.
+static uint32_t list_splice(struct list *from, struct list *to) {
+    uint32_t count = 0;
+    for (struct list *l; (l = list_first(from)) != NULL; count++) {
         list_remove(l);
         list_append(to, l);
     }
+    return count;
 }
 
 static bool has_to_tell(const struct local *e) {
@@ -27,12 +30,12 @@ static bool has_to_tell(const struct local *e) {
 static void tell_calls(struct local *e, struct list *calls, int err) {
     for (struct list *l; (l = list_first(calls)) != NULL;) {
         list_remove(l);
-        e->telling_calls++;
         pthread_mutex_unlock(&e->lock);
         local_tell_call(e, list_entry(l, struct local_call, of_calls), err);
         pthread_mutex_lock(&e->lock);
         e->telling_calls--;
     }
+    pthread_cond_broadcast(&e->calls_told);
 }
 
 static void tell_notices(struct local *e, struct list *notices) {
@@ -54,7 +57,7 @@ static void tell_all(struct local *e) {
     list_init(&calls);
     list_init(&notices);
     list_init(&ringing);
-    list_splice(&e->calls, &calls);
+    e->telling_calls += list_splice(&e->calls, &calls);
     list_splice(&e->notices, &notices);
     list_splice(&e->ringing, &ringing);
     uint64_t at = e->position;

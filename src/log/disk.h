@@ -13,7 +13,8 @@ struct disk {
     int (*close)(const struct disk *, int fd);
     ssize_t (*pread)(const struct disk *, int fd, void *, size_t, uint64_t at);
     ssize_t (*pwrite)(const struct disk *, int fd, const void *, size_t, uint64_t at);
-    int (*allocate)(const struct disk *, int fd, uint64_t from, uint64_t size); // real blocks, zeros
+    // Real blocks that read as zeros; the file grows if need be.
+    int (*allocate)(const struct disk *, int fd, uint64_t from, uint64_t size);
     int (*truncate)(const struct disk *, int fd, uint64_t size);
     int (*sync)(const struct disk *, int fd); // fdatasync
     int64_t (*size)(const struct disk *, int fd);

@@ -34,8 +34,7 @@ static ssize_t os_pread(const struct disk *d, int fd, void *to, size_t size, uin
     return n < 0 ? -errno : n;
 }
 
-static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t size,
-                         uint64_t at) {
+static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t size, uint64_t at) {
     (void)d;
     ssize_t n;
     do
@@ -109,8 +108,8 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int os_list(const struct disk *d, const char *path,
-                   int (*each)(void *arg, const char *name), void *arg) {
+static int os_list(const struct disk *d, const char *path, int (*each)(void *arg, const char *name),
+                   void *arg) {
     (void)d;
     struct dirent **names;
     int count = scandir(path, &names, NULL, by_bytes);

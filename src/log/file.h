@@ -7,8 +7,8 @@
 //
 //     head ≤ synced ≤ written ≤ tail
 //
-// While one batch is being written and synced the next gathers. A batch never spans segments. When a
-// group does not fit into the last segment, the owner seals that in its batch and goes on in the
+// While one batch is being written and synced the next gathers. A batch never spans segments. When
+// a group does not fit into the last segment, the owner seals that in its batch and goes on in the
 // next, which the writer puts in place before it writes the seal.
 //
 // Room. New segments are made of spares, which are allocated ahead of need: real blocks, so that
@@ -80,16 +80,16 @@ struct file_log {
     struct batch *idle;         // one for reuse
     uint64_t pending;           // bytes in batches
     int spare_fd[SPARE_LEVELS];
-    uint32_t spare_count;       // the stack's height
-    bool ahead_wanted;          // fill the stack to the top
-    bool spares_failed;         // the last try to fill it
-    uint64_t spares_retry_ms;   // when to try again
-    char spares_reason[128];    // why it failed
+    uint32_t spare_count;     // the stack's height
+    bool ahead_wanted;        // fill the stack to the top
+    bool spares_failed;       // the last try to fill it
+    uint64_t spares_retry_ms; // when to try again
+    char spares_reason[128];  // why it failed
     uint64_t bytes;
     bool full, closing;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
 
-    struct store store;         // writer only, like the index of the last segment
+    struct store store; // writer only, like the index of the last segment
     struct index_builder index;
 };
 
@@ -205,5 +205,8 @@ int segment_examine(struct file_log *, struct segment *, struct recovered *out);
 
 // Finds the end of the log, cuts what is torn behind it (unless read-only) and sets the positions.
 int file_recover(struct file_log *);
+
+// Sets the positions of a log that was just made.
+void file_begin(struct file_log *);
 
 #endif

@@ -35,8 +35,7 @@ static int store_refuse_foreign(const struct file_log *l, const struct store_nam
     if (n->store)
         return 0;
     if (n->foreign[0])
-        return error_set(MR_EINVAL, "%s is not a Millrace store: it holds %s", l->dir,
-                         n->foreign);
+        return error_set(MR_EINVAL, "%s is not a Millrace store: it holds %s", l->dir, n->foreign);
     if (l->options.read_only)
         return error_set(MR_EINVAL, "%s is not a Millrace store: there is no store file", l->dir);
     return 0;
@@ -238,11 +237,14 @@ static int log_open(struct file_log *l, struct store_names *n) {
         err = segments_open(l, n);
     if (err == 0 && !fresh)
         err = leftovers_remove(l);
-    if (err == 0)
-        err = file_recover(l);
-    if (err == 0 && !fresh && !l->options.read_only)
-        err = spares_adopt(l);
-    return err;
+    if (err < 0)
+        return err;
+    if (fresh) {
+        file_begin(l);
+        return 0;
+    }
+    err = file_recover(l);
+    return err < 0 || l->options.read_only ? err : spares_adopt(l);
 }
 
 struct file_log *file_log_make(const char *dir, const struct log_options *options) {
@@ -256,7 +258,7 @@ struct file_log *file_log_make(const char *dir, const struct log_options *option
     l->base.impl = &file_log_impl;
     l->options = options ? *options : (struct log_options){ 0 };
     l->disk = l->options.disk ? l->options.disk : &disk_os;
-    l->dir = strcpy(copy, dir);
+    l->dir = memcpy(copy, dir, strlen(dir));
     l->lock_fd = l->store_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -87,8 +87,8 @@ static int entry_read(const struct file_log *l, const struct segment *s, uint64_
     uint8_t raw[READ_GUESS];
     uint64_t left = s->capacity - offset_of(l, at);
     struct frame f;
-    int64_t n = disk_read_all(l->disk, s->fd, raw, sizeof raw < left ? sizeof raw : left,
-                              offset_of(l, at));
+    int64_t n =
+        disk_read_all(l->disk, s->fd, raw, sizeof raw < left ? sizeof raw : left, offset_of(l, at));
     if (n < 0)
         return disk_failed(l->dir, "read", (int)n);
     if (n < ENTRY_FRAME || !frame_get(raw, &f) || frame_size(&f) > left)
@@ -188,9 +188,8 @@ static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) 
 static int scan_batch(struct scan *c, struct buffer *copy) {
     const uint8_t *raw = batch_find(c->log, c->at);
     struct frame f = { 0 };
-    int err = raw && frame_get(raw, &f)
-                  ? 0
-                  : error_set(MR_EINVAL, "no entry begins at %" PRIu64, c->at);
+    int err =
+        raw && frame_get(raw, &f) ? 0 : error_set(MR_EINVAL, "no entry begins at %" PRIu64, c->at);
     buffer_clear(copy);
     if (err == 0)
         err = buffer_append(copy, raw, frame_size(&f));

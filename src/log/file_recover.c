@@ -7,8 +7,8 @@
 //
 // A crash may leave any part of what was not synced, in any order. So a valid frame behind the end
 // proves damage only if it was written when the end had already been synced; every frame says how
-// far that was. Otherwise the rest is torn: nobody was told that it is durable, and it is zeroed, so
-// that it can never join on to what is written next.
+// far that was. Otherwise the rest is torn: nobody was told that it is durable, and it is zeroed,
+// so that it can never join on to what is written next.
 //
 // The bytes between the last known sync and the end are written again before they are relied on:
 // they may be in the page cache only, from an owner whose sync failed.
@@ -166,6 +166,12 @@ static void positions_set(struct file_log *l, uint64_t tail) {
     l->tail = l->written = l->synced = l->durable = tail;
     l->flush_to = l->sync_to = l->opened_at = tail;
     l->trim_to = l->segments.first;
+}
+
+void file_begin(struct file_log *l) {
+    const struct segment *first = segment_last(l);
+    index_begin(&l->index, l->disk, l->dir, first->number);
+    positions_set(l, segment_base(l, first->number) + SEGMENT_START);
 }
 
 int file_recover(struct file_log *l) {

@@ -1,5 +1,5 @@
-// The writer: takes batches in order, writes them, syncs as the policy says, trims and keeps spares.
-// One piece of work at a time, the most urgent first:
+// The writer: takes batches in order, writes them, syncs as the policy says, trims and keeps
+// spares. One piece of work at a time, the most urgent first:
 //
 //     sync ─► write a batch ─► trim ─► fill the spares ─► sleep
 //

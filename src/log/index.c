@@ -113,8 +113,7 @@ uint64_t index_end(struct index_builder *b, uint64_t seal) {
     return INDEX_HEADER + b->size;
 }
 
-static bool header_get(const uint8_t *raw, uint64_t number, struct index *out,
-                       uint64_t *out_size) {
+static bool header_get(const uint8_t *raw, uint64_t number, struct index *out, uint64_t *out_size) {
     if (memcmp(raw, index_magic, sizeof index_magic) != 0 || load_u32(raw + 8) != LOG_FORMAT ||
         load_u64(raw + 56) != XXH3_64bits(raw, 56) || load_u64(raw + 16) != number)
         return false;
@@ -128,8 +127,8 @@ static uint64_t content_sum(const struct buffer *content) {
     uint64_t sum = 0;
     for (size_t at = 0; at < content->size; at += INDEX_BLOCK) {
         size_t left = content->size - at;
-        sum = XXH3_64bits_withSeed(content->data + at, left < INDEX_BLOCK ? left : INDEX_BLOCK,
-                                   sum);
+        sum =
+            XXH3_64bits_withSeed(content->data + at, left < INDEX_BLOCK ? left : INDEX_BLOCK, sum);
     }
     return sum;
 }

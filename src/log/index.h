@@ -17,8 +17,8 @@ struct index_builder {
     const struct disk *disk;
     const char *dir;
     uint64_t number;
-    int fd;       // only while active
-    bool active;  // false: not begun, or given up
+    int fd;      // only while active
+    bool active; // false: not begun, or given up
     uint64_t size, count, sum;
     uint8_t *block;
     size_t filled;

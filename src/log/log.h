@@ -5,8 +5,8 @@
 //      trim  │  segment     │  segment     │  segment          │ gathering
 //
 // A position is a byte address in an endless log; it names an entry for as long as that is not
-// trimmed, grows with every append, and is never 0. The log is the store: there is no other copy. Two
-// implementations stand beside this file, log_memory.c and log_file.c; one suite tests both.
+// trimmed, grows with every append, and is never 0. The log is the store: there is no other copy.
+// Two implementations stand beside this file, log_memory.c and log_file.c; one suite tests both.
 //
 // Appending is the owner's business (one thread at a time: the shard's). Reading, waiting and
 // asking what is durable may be done by any thread. A group of entries appended together is read
@@ -43,8 +43,8 @@ struct log_state {
     uint64_t head, tail, durable; // positions
     uint64_t bytes;               // what the log takes up: on disk, or in memory
     uint64_t segment_size;
-    bool full;           // the last push did not fit on the disk
-    char stopped[256];   // why the log has stopped; "" while it runs
+    bool full;         // the last push did not fit on the disk
+    char stopped[256]; // why the log has stopped; "" while it runs
 };
 
 struct log_impl {
@@ -81,15 +81,16 @@ static inline void log_flush(struct log *l, bool now) {
     l->impl->flush(l, now);
 }
 
-// Waits until the entry at `at` and all before it are as durable as the sync policy promises; flushes
-// if nobody has. After log_flush(…, true) it waits for that sync, whatever the policy, and `durable`
-// does not pass it before. MR_EINVAL: nothing was appended there; MR_ESTOPPED. Any thread.
+// Waits until the entry at `at` and all before it are as durable as the sync policy promises;
+// flushes if nobody has. After log_flush(…, true) it waits for that sync, whatever the policy, and
+// `durable` does not pass it before. MR_EINVAL: nothing was appended there; MR_ESTOPPED. Any
+// thread.
 static inline int log_wait(struct log *l, uint64_t at) {
     return l->impl->wait(l, at);
 }
 
-// Appends the entry's head and body to the buffers (either may be NULL: not wanted). Its checksum is
-// tested. MR_EGONE: trimmed meanwhile; MR_EINVAL: no entry begins there; MR_ECORRUPT; MR_EIO;
+// Appends the entry's head and body to the buffers (either may be NULL: not wanted). Its checksum
+// is tested. MR_EGONE: trimmed meanwhile; MR_EINVAL: no entry begins there; MR_ECORRUPT; MR_EIO;
 // MR_ENOMEM. Any thread.
 static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
                            struct buffer *out_body) {
@@ -125,13 +126,13 @@ enum log_sync { LOG_SYNC_ALWAYS, LOG_SYNC_INTERVAL, LOG_SYNC_NONE };
 
 struct log_options {
     enum log_sync sync;
-    uint32_t interval_ms;                       // LOG_SYNC_INTERVAL
-    uint64_t segment_size; // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
-    uint64_t max_bytes;                         // 0: what the disk holds
-    bool inline_writer;                         // no thread: log_flush writes and syncs by itself
-    bool read_only;                             // examine: no lock taken, nothing written or cut
-    const struct disk *disk;                    // NULL: the real one
-    void (*on_durable)(void *arg);              // from the writer's thread, after each sync and stop
+    uint32_t interval_ms;    // LOG_SYNC_INTERVAL
+    uint64_t segment_size;   // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
+    uint64_t max_bytes;      // 0: what the disk holds
+    bool inline_writer;      // no thread: log_flush writes and syncs by itself
+    bool read_only;          // examine: no lock taken, nothing written or cut
+    const struct disk *disk; // NULL: the real one
+    void (*on_durable)(void *arg); // from the writer's thread, after each sync and stop
     void *arg;
 };
 
@@ -140,9 +141,10 @@ enum { LOG_SEGMENT = 64 << 20 };
 // The memory log; ignores what concerns disks. MR_ENOMEM.
 int log_memory_open(const struct log_options *, struct log **out);
 
-// The file log in `dir`, made when missing (not when read_only). MR_EBUSY: locked, by whom; MR_EINVAL:
-// not a store, or of a newer version; MR_ECORRUPT: damaged, where, and how to repair; MR_EFULL: no
-// room to make it; MR_EIO; MR_ENOMEM. Opened `read_only`, it answers MR_EPERM to append and trim.
+// The file log in `dir`, made when missing (not when read_only). MR_EBUSY: locked, by whom;
+// MR_EINVAL: not a store, or of a newer version; MR_ECORRUPT: damaged, where, and how to repair;
+// MR_EFULL: no room to make it; MR_EIO; MR_ENOMEM. Opened `read_only`, it answers MR_EPERM to
+// append and trim.
 int log_file_open(const char *dir, const struct log_options *, struct log **out);
 
 // Something wrong in a store. Borrowed until the callback returns.

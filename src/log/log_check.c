@@ -14,12 +14,10 @@ struct check {
     int problems;
 };
 
-static void check_tell(struct check *c, const char *file, struct stretch where,
-                       const char *what) {
-    struct log_problem p = { .file = file,
-                             .offset = where.from,
-                             .size = where.upto - where.from,
-                             .what = what };
+static void check_tell(struct check *c, const char *file, struct stretch where, const char *what) {
+    struct log_problem p = {
+        .file = file, .offset = where.from, .size = where.upto - where.from, .what = what
+    };
     c->problems++;
     c->each(c->arg, &p);
 }

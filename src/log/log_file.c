@@ -216,8 +216,8 @@ static void group_put(struct file_log *l, const struct entry *entries, size_t co
     }
 }
 
-static int file_append(struct log *base, const struct entry *entries, size_t count,
-                       enum room room, uint64_t *out_at) {
+static int file_append(struct log *base, const struct entry *entries, size_t count, enum room room,
+                       uint64_t *out_at) {
     struct file_log *l = (struct file_log *)base;
     assert(count > 0 && count <= LOG_GROUP);
     if (l->options.read_only)

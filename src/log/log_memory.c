@@ -186,8 +186,11 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
     return err;
 }
 
-// Where the next entry is, when `at` may be the end of a segment.
+// Where the next entry is, when `at` may be the end of a segment (if that was filled to the last
+// byte, it is the beginning of the next one).
 static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, uint64_t at) {
+    if (at < s->base + START)
+        return s->base + START;
     return s != l->current && at == s->end ? s->base + s->size + START : at;
 }
 
@@ -217,8 +220,8 @@ static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bo
     return 0;
 }
 
-static int memory_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each,
-                       void *arg, uint64_t *out_next) {
+static int memory_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each, void *arg,
+                       uint64_t *out_next) {
     return memory_walk((struct memory_log *)base, from, max_bytes, true, each, arg, out_next);
 }
 

@@ -3,8 +3,8 @@
 //     damaged   [ group | group, bad body | ░░░░░░░░ | group | seal ]
 //     repaired  [ group | skip ──────────────────────► group | seal ]
 //
-// Every change is made in place, after the segment was copied aside; each step may be repeated, so a
-// repair that was interrupted is simply run again. Positions stay what they were.
+// Every change is made in place, after the segment was copied aside; each step may be repeated, so
+// a repair that was interrupted is simply run again. Positions stay what they were.
 #include "log/file.h"
 #include "log/survey.h"
 

@@ -14,8 +14,7 @@ static const char segment_magic[8] = "MRSEGMNT";
 int disk_failed(const char *path, const char *doing, int err) {
     char text[128];
     int code = err == -ENOSPC || err == -EDQUOT ? MR_EFULL : err == -ENOMEM ? MR_ENOMEM : MR_EIO;
-    return error_set(code, "%s: cannot %s: %s", path, doing,
-                     strerror_r(-err, text, sizeof text));
+    return error_set(code, "%s: cannot %s: %s", path, doing, strerror_r(-err, text, sizeof text));
 }
 
 void path_make(char *out, const char *dir, const char *name) {
@@ -91,10 +90,9 @@ int segment_header_read(const struct disk *d, int fd, const char *path, struct s
     if (memcmp(raw, segment_magic, sizeof segment_magic) != 0 ||
         load_u64(raw + 56) != XXH3_64bits(raw, 56) || load_u32(raw + 8) != LOG_FORMAT)
         return error_set(MR_ECORRUPT, "%s: no segment header at offset 0", path);
-    *out = (struct segment){ .number = load_u64(raw + 16),
-                             .capacity = load_u64(raw + 32),
-                             .fd = -1,
-                             .spare = -1 };
+    *out = (struct segment){
+        .number = load_u64(raw + 16), .capacity = load_u64(raw + 32), .fd = -1, .spare = -1
+    };
     *out_segment_size = load_u64(raw + 24);
     return 0;
 }

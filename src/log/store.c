@@ -1,5 +1,5 @@
-// See store.h. A slot is a sector of its own; size, magic, version and the place of the sum hold for
-// all versions to come, so that a newer store is told from a damaged one.
+// See store.h. A slot is a sector of its own; size, magic, version and the place of the sum hold
+// for all versions to come, so that a newer store is told from a damaged one.
 #include "log/store.h"
 
 #include "base/errors.h"
@@ -115,8 +115,8 @@ static int lock_refused(const struct disk *d, int fd, const char *dir) {
 // A failure to say who holds the lock is none: the lock itself is held.
 static void lock_sign(const struct disk *d, int fd) {
     char text[128];
-    int size = snprintf(text, sizeof text, "%ld (%s)\n", (long)getpid(),
-                        program_invocation_short_name);
+    int size =
+        snprintf(text, sizeof text, "%ld (%s)\n", (long)getpid(), program_invocation_short_name);
     if (size >= (int)sizeof text)
         size = sizeof text - 1;
     if (d->truncate(d, fd, 0) == 0)
@@ -147,8 +147,7 @@ static bool name_ours(const char *name) {
         if (strcmp(name, ours[i]) == 0)
             return true;
     return strncmp(name, "spare-", 6) == 0 || segment_name_parse(name, "idx", &number) ||
-           segment_name_parse(name, "idx.tmp", &number) ||
-           segment_name_parse(name, "seg", &number);
+           segment_name_parse(name, "idx.tmp", &number) || segment_name_parse(name, "seg", &number);
 }
 
 static int names_add(void *arg, const char *name) {

@@ -22,7 +22,8 @@ struct store {
 // Writes a new `store` file with both slots, synced and in place. MR_EIO, MR_EFULL.
 int store_create(const struct disk *, const char *dir, const struct store *);
 
-// Opens the `store` file. MR_EGONE: there is none; MR_ECORRUPT; MR_EINVAL: of a newer version; MR_EIO.
+// Opens the `store` file. MR_EGONE: there is none; MR_ECORRUPT; MR_EINVAL: of a newer version;
+// MR_EIO.
 int store_open(const struct disk *, const char *dir, bool read_only, struct store *out,
                int *out_fd);
 

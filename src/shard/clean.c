@@ -13,10 +13,6 @@ static uint64_t from(const struct cleaner *c, const struct log_state *log) {
     return c->at > log->head ? c->at : log->head;
 }
 
-static bool is_durable(const struct cleaner *c, const struct log_state *log) {
-    return log->durable > c->wait_for;
-}
-
 // Besides being too long, the log must have something dead ahead: what is only allocated, or dead
 // but in one segment with something alive, is not gained by copying.
 static bool is_too_long(const struct cleaner *c, const struct log_state *log) {
@@ -69,39 +65,31 @@ static int trim(struct cleaner *c) {
 static int step(struct cleaner *c, const struct log_state *log) {
     switch (c->state) {
     case CLEANER_IDLE:
-        return is_too_long(c, log) ? begin(c, log) : 0;
+        return begin(c, log);
     case CLEANER_SCANNING:
         return scan(c);
     case CLEANER_COPYING:
-        return is_durable(c, log) ? note(c) : 0;
+        return note(c);
     case CLEANER_NOTING:
-        return is_durable(c, log) ? trim(c) : 0;
+        return trim(c);
     }
     return 0;
 }
 
-int cleaner_step(struct cleaner *c, uint64_t now_ms) {
-    if (now_ms < c->rests_until_ms)
-        return 0;
-    struct log_state log;
-    log_look(c->log, &log);
-    int err = step(c, &log);
-    if (err < 0)
-        c->rests_until_ms = now_ms + REST_MS;
-    return err;
-}
-
-int64_t cleaner_next_ms(const struct cleaner *c, uint64_t now_ms) {
-    struct log_state log;
-    log_look(c->log, &log);
-    if (log.stopped[0])
-        return -1;
-    if (c->state == CLEANER_IDLE && !is_too_long(c, &log))
+int64_t cleaner_next_ms(const struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
+    if (log->stopped[0] || (c->state == CLEANER_IDLE && !is_too_long(c, log)))
         return -1;
     if (now_ms < c->rests_until_ms)
         return (int64_t)(c->rests_until_ms - now_ms);
     bool waits = c->state == CLEANER_COPYING || c->state == CLEANER_NOTING;
-    return waits && !is_durable(c, &log) ? POLL_MS : 0;
+    return waits && log->durable <= c->wait_for ? POLL_MS : 0;
+}
+
+int cleaner_step(struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
+    int err = step(c, log);
+    if (err < 0)
+        c->rests_until_ms = now_ms + REST_MS;
+    return err;
 }
 
 int cleaner_resume(struct cleaner *c) {

@@ -33,12 +33,12 @@ struct cleaner {
     uint64_t rests_until_ms; // after a failure, so that it is not repeated at once
 };
 
-// Does one bounded step, if there is one to do now. The core's and the log's errors: the step was
-// not done, and is tried again a while later.
-int cleaner_step(struct cleaner *, uint64_t now_ms);
+// Milliseconds until the next step is possible, as far as `log` tells: 0 now, -1 none is in sight.
+int64_t cleaner_next_ms(const struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
-// Milliseconds until the next step may be possible: 0 now, -1 not before the log has grown.
-int64_t cleaner_next_ms(const struct cleaner *, uint64_t now_ms);
+// Does the next step, which is bounded; only when cleaner_next_ms says 0. The core's and the log's
+// errors: the step was not done, and is tried again a while later.
+int cleaner_step(struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
 // At opening, after replay: finishes a trim that a crash has interrupted. MR_ECORRUPT: the log
 // begins in a later segment than the last note says.

@@ -21,6 +21,7 @@ struct shard {
     struct core_events events; // the owner's
     void *owner;
     struct shard_world world;
+    struct log_state seen;          // the log as it was when the turn began
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
     bool appended;                  // something since the last flush
@@ -221,10 +222,9 @@ struct core *shard_core(struct shard *s) {
 }
 
 int shard_begin(struct shard *s) {
-    struct log_state log;
-    log_look(s->log, &log);
-    if (log.stopped[0])
-        return error_set(MR_ESTOPPED, "%s", log.stopped);
+    log_look(s->log, &s->seen);
+    if (s->seen.stopped[0])
+        return error_set(MR_ESTOPPED, "%s", s->seen.stopped);
     return core_advance(s->core, shard_now_ms(s));
 }
 
@@ -253,9 +253,11 @@ int shard_read(struct shard *s, uint64_t at, struct buffer *out_body) {
 }
 
 int64_t shard_next_ms(struct shard *s) {
+    struct log_state log;
+    log_look(s->log, &log);
     uint64_t now = shard_now_ms(s), next = core_next(s->core);
     int64_t core_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
-    int64_t clean_ms = cleaner_next_ms(&s->cleaner, now);
+    int64_t clean_ms = cleaner_next_ms(&s->cleaner, &log, now);
     if (core_ms < 0 || clean_ms < 0)
         return core_ms < 0 ? clean_ms : core_ms;
     return core_ms < clean_ms ? core_ms : clean_ms;
@@ -263,10 +265,15 @@ int64_t shard_next_ms(struct shard *s) {
 
 int shard_clean(struct shard *s, bool *out_more) {
     uint64_t now = core_now(s->core);
-    int err = cleaner_step(&s->cleaner, now);
+    if (cleaner_next_ms(&s->cleaner, &s->seen, now) != 0) {
+        *out_more = false;
+        return 0;
+    }
+    int err = cleaner_step(&s->cleaner, &s->seen, now);
     if (err < 0)
         return err;
-    *out_more = cleaner_next_ms(&s->cleaner, now) == 0;
+    log_look(s->log, &s->seen);
+    *out_more = cleaner_next_ms(&s->cleaner, &s->seen, now) == 0;
     return 0;
 }
 

@@ -66,7 +66,8 @@ int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
 int64_t shard_next_ms(struct shard *);
 
 // Does a bounded piece of cleaning if the log has grown beyond twice what lives in it plus two
-// segments. Between shard_begin and shard_end. `out_more`: there is more to do now.
+// segments. Between shard_begin and shard_end. `out_more`: there is more to do now. Errors are the
+// core's and the log's; nothing is lost by one, and shard_next_ms says when it is tried again.
 int shard_clean(struct shard *, bool *out_more);
 
 void shard_look(struct shard *, struct log_state *out);

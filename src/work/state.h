@@ -13,8 +13,8 @@ struct runner {
     struct worker *worker;
     pthread_t thread;
     _Atomic mr_id current;
-    mr_id ended;  // under the worker's lock: the current job, ended through the api …
-    int outcome;  // … and how
+    mr_id ended; // under the worker's lock: the current job, ended through the api …
+    int outcome; // … and how
 };
 
 struct worker {
@@ -29,9 +29,9 @@ struct worker {
 
     pthread_mutex_t lock; // guards what follows
     pthread_cond_t changed;
-    uint32_t alive;    // threads that run
-    atomic_int kept;   // jobs the handler kept: returned minus ended; read without the lock
-    int paused;        // threads pausing for them
+    uint32_t alive;  // threads that run
+    atomic_int kept; // jobs the handler kept: returned minus ended; read without the lock
+    int paused;      // threads pausing for them
 
     bool beats; // the beater runs
     pthread_t beater;
