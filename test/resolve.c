@@ -254,6 +254,13 @@ static void resolve_set(struct chance *c, unsigned features, struct command *out
     text_copy(out->text, choices[pick].value);
 }
 
+// A retention that is raised brings back at replay what was forgotten under the old one.
+static bool raises_retention(const struct model *m, const struct command *c) {
+    struct policy now = m->stages[c->job.stage].policy, then = now;
+    return policy_set(&then, mr_str(c->name), mr_str(c->text)) == 0 &&
+           (then.retention_ms > now.retention_ms || then.retention_count > now.retention_count);
+}
+
 static uint64_t time_step(struct chance *c, enum op op) {
     static const uint64_t scales[] = { 10, 100, 1000, 10000, 60000, 4000000 };
     if (op == OP_TIME)
@@ -331,7 +338,7 @@ bool resolve(const struct model *m, const struct step *step, unsigned features,
         return resolve_seat(m, c, out);
     case OP_SET:
         resolve_set(c, features, out);
-        return true;
+        return !((features & FEATURE_CRASH) && raises_retention(m, out));
     default:
         return resolve_rest(m, c, out);
     }

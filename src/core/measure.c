@@ -45,6 +45,7 @@ static void ages_add_oldest(struct ages *a, uint64_t at_ms) {
     a->slots[0].count = 1;
 }
 
+// A slot begins only with the newest, so that none takes over what an older one has counted.
 void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
     if (a->used && at_ms < a->slots[0].from_ms) {
         ages_add_oldest(a, at_ms);
@@ -53,11 +54,13 @@ void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
     if (a->used) {
         uint64_t width = (now_ms - a->slots[0].from_ms) / (AGES / 2);
         uint32_t slot = ages_slot(a, at_ms);
-        if (slot + 1 < a->used || at_ms - a->slots[slot].from_ms <= width) {
+        if (at_ms < a->newest_ms || at_ms - a->slots[slot].from_ms <= width) {
             a->slots[slot].count++;
+            a->newest_ms = at_ms > a->newest_ms ? at_ms : a->newest_ms;
             return;
         }
     }
+    a->newest_ms = at_ms > a->newest_ms ? at_ms : a->newest_ms;
     if (a->used == AGES)
         ages_join(a);
     a->slots[a->used].from_ms = at_ms;

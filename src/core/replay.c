@@ -24,11 +24,11 @@ static int take_source(struct core *c, const struct record *r, uint32_t job) {
     source_attach(c, j, index, r->number);
     if (j->status < JOB_DONE)
         s->unended[j->status]++;
-    if (r->kind != RECORD_PUSH)
+    if (r->kind == RECORD_END)
         return 0;
     if ((err = source_keep_ids(s)) < 0)
         return err;
-    s->seen.accepted++;
+    s->seen.accepted += r->kind == RECORD_PUSH;
     source_see(s, r->number, r->id);
     return 0;
 }

@@ -142,6 +142,8 @@ int source_keep_ids(struct source *s) {
 }
 
 void source_see(struct source *s, uint64_t number, uint64_t id) {
+    if (number + SOURCE_WINDOW <= s->seen.highest)
+        return;
     uint64_t from = s->seen.highest + 1;
     if (number >= from + SOURCE_WINDOW)
         from = number - SOURCE_WINDOW + 1;

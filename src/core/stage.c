@@ -297,11 +297,8 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-// What is planned already comes first: later ends are forgotten later.
 void stage_plan_sweep(struct core *c, struct stage *s) {
     uint64_t at = UINT64_MAX;
-    if (s->sweep_at_ms)
-        return;
     if (s->ended.head)
         at = earlier(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
     if (s->first_spent) {
@@ -312,7 +309,7 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
         struct state *st = slab_at(&c->states, s->states.head);
         at = earlier(at, st->time_ms + s->policy.state_ttl_ms);
     }
-    if (at == UINT64_MAX)
+    if (at == UINT64_MAX || (s->sweep_at_ms && s->sweep_at_ms <= at))
         return;
     if (at <= c->now_ms)
         at = c->now_ms + 1000; // what could not be forgotten just now

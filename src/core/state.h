@@ -123,6 +123,7 @@ struct ages {
         uint32_t count;
     } slots[AGES];
     uint32_t used;
+    uint64_t newest_ms; // of all that were ever added
 };
 
 // Events per second over the last few whole seconds.
