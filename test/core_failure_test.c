@@ -152,11 +152,11 @@ static void crash(struct twin *t, bool died) {
     twin_say(t, &c);
 }
 
-static void call(struct twin *t, const char *key, const char *once, int64_t deadline_ms) {
+static void call(struct twin *t, const char *key, const char *once, int64_t deadline_ms, int seat) {
     struct command c = push_of(t, 0, key, "call");
     text_copy(c.job.once, once);
     c.job.deadline_ms = deadline_ms;
-    c.caller = 0;
+    c.caller = seat;
     twin_say(t, &c);
 }
 
@@ -211,8 +211,8 @@ static void story_of_working(struct twin *t) {
 }
 
 static void story_of_waiting(struct twin *t) {
-    call(t, "k", "called", 0);
-    call(t, "m", "soon", 40);
+    call(t, "k", "called", 0, 0);
+    call(t, "m", "soon", 40, 2);
     say_about_job(t, OP_AWAIT, JOB_WAITING);
     pass(t, 50);
     say_about_job(t, OP_CANCEL, JOB_WAITING);

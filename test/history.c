@@ -56,6 +56,7 @@ void history_make(struct history *h, uint64_t seed) {
     struct chance chance = { seed };
     h->seed = seed;
     h->features = (unsigned)chance_next(&chance) & FEATURE_ALL;
+    if (getenv("NOMARKS")) h->features &= ~(unsigned)FEATURE_MARKS;
     if (h->features & FEATURE_ROOM)
         h->features |= FEATURE_POLICY;
     h->count = 20 + chance_below(&chance, 1 + chance_below(&chance, STEPS - 20));

@@ -103,6 +103,25 @@ static void F20_the_tail_is_written_again_before_it_is_used(void **state) {
     expect_after_power_cut(f, 2);
 }
 
+// What was cut never joins on to what is written in its place.
+static void F20_the_torn_rest_does_not_come_back(void **state) {
+    struct fixture *f = *state;
+    enum { SECTOR_BODY = SIM_SECTOR - 64 - 32 - SAMPLE_HEAD };
+    f->options.sync = LOG_SYNC_NONE;
+    start(f);
+    push(f, 1, SECTOR_BODY);
+    push(f, 1, 30);
+    log_flush(f->log, false);
+    die(f, SIM_KEEP);
+    blank(f, segment_path(0, "seg"), 64, SIM_SECTOR); // the first sector was not written
+    start(f);
+    assert_int_equal(look(f->log).tail, f->at[0]);
+    f->next = 0;
+    push(f, 1, SECTOR_BODY);
+    stop(f);
+    expect_numbers(f, 0, 1);
+}
+
 static void F21_zero_filled_tail(void **state) {
     struct fixture *f = *state;
     start(f);
@@ -290,6 +309,7 @@ int main(void) {
         ROW(F18_empty_or_zeroed_segment_is_refused),
         ROW(F20_torn_last_record),
         ROW(F20_the_tail_is_written_again_before_it_is_used),
+        ROW(F20_the_torn_rest_does_not_come_back),
         ROW(F21_zero_filled_tail),
         ROW(F22_bit_flip_in_the_middle_is_refused_and_repaired),
         ROW(F22_damage_in_a_sealed_segment_is_told_and_repaired),

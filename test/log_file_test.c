@@ -164,6 +164,21 @@ static void an_interval_syncs_by_itself(void **state) {
     expect_after_power_cut(f, 1);
 }
 
+static void a_trim_waits_for_what_was_appended_before_it(void **state) {
+    struct fixture *f = *state;
+    f->options.sync = LOG_SYNC_NONE;
+    start(f);
+    fill(f, 3);
+    uint64_t copied = f->next;
+    push(f, 2, 50); // copies of what counts, so far only handed to the system
+    assert_int_equal(log_trim(f->log, 2 * SEGMENT), 0);
+    die(f, SIM_DROP);
+    start(f);
+    struct tally t = { 0 };
+    assert_int_equal(log_replay(f->log, tally_see, &t), 0);
+    assert_true(t.first > 0 && t.next == copied + 2);
+}
+
 // --- F24 to F27: errors of the disk ---
 
 static void F24_sync_error_once_is_final(void **state) {
@@ -357,6 +372,7 @@ int main(void) {
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),
+        ROW(a_trim_waits_for_what_was_appended_before_it),
         ROW(F24_sync_error_once_is_final),
         ROW(F24_waiters_hear_of_the_stop),
         ROW(F25_disk_full_stops_pushes_first),

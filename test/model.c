@@ -231,6 +231,7 @@ void rule_end(struct model *m, int job, enum job_status status) {
     s->done += status == JOB_DONE;
     s->expired += status == JOB_EXPIRED;
     s->cancelled += status == JOB_CANCELLED;
+    rule_touch(m, j->stage);
     tell_callers(m, job);
     rule_forget_old(m, j->stage);
 }
@@ -284,7 +285,7 @@ void rule_interest(struct model *m, int job) {
     if (!job_unended(j) || !j->call || m->now_ms < j->grace_ms)
         return;
     for (int c = 0; c < SEATS; c++)
-        if (m->callers[c].waits && m->callers[c].job == job && m->callers[c].interested)
+        if (m->callers[c].waits && m->callers[c].job == job)
             return;
     rule_unwanted(m, job, JOB_CANCELLED);
 }
@@ -302,18 +303,12 @@ static bool kept_too_long(const struct model *m, const struct model_job *j) {
     return p->retention_count && later >= p->retention_count;
 }
 
-void rule_forget(struct model *m, int job) {
-    struct model_job *j = &m->jobs[job];
-    j->forgotten = true;
-    j->once_until_ms = j->ended_ms + m->stages[j->stage].policy.dedupe_window_ms;
-}
-
 void rule_forget_old(struct model *m, int stage) {
     for (int i = 0; i < m->job_count; i++) {
         struct model_job *j = &m->jobs[i];
         if (j->stage == stage && !j->forgotten && j->status > JOB_RUNNING &&
             j->status != JOB_DEAD && kept_too_long(m, j))
-            rule_forget(m, i);
+            j->forgotten = true;
     }
 }
 
@@ -477,6 +472,7 @@ int rule_take(struct model *m, const struct command *c, int taker) {
         while (given < count && may_start(m, c->stages[i]) && m->lease_count < MANY) {
             int most = count - given < batch ? count - given : batch;
             given += start_block(m, c, c->stages[i], most, taker);
+            mark_levels(m);
         }
     return given;
 }
@@ -504,7 +500,6 @@ void rule_settle(struct model *m) {
             m->takers[t].waits = false;
             if (!m->takers[t].command.refuses)
                 rule_take(m, &m->takers[t].command, t);
-            mark_levels(m);
         }
     }
 }

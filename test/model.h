@@ -32,7 +32,6 @@ struct model_job {
     bool released;     // `wait_ms` comes from releases: not recorded
     bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
     uint64_t backoff_ms;
-    uint64_t once_until_ms; // the end of the window, once it is forgotten
     struct token token;     // of the lease that ended it
     bool replayed;          // it ended before the latest crash
     int source;
@@ -84,7 +83,6 @@ struct model_seat {
     bool waits;
     uint64_t arrival;
     int conn, job; // a caller's job: index
-    bool interested;
     struct command command; // a taker's TAKE, a pusher's PUSH
 };
 
@@ -104,6 +102,7 @@ struct model {
     int touched[STAGES], touched_count; // stages where something may start now, in that order
     uint64_t last_position, last_end, last_arrival;
     struct happenings happened;
+    bool pushing_again; // the pusher that was told of room: it goes first
     bool ambiguous; // two things were due at one instant: the rules do not say which comes first
     bool full;      // an array is used up: the history must end here
 };

@@ -38,8 +38,7 @@ int rule_once(const struct model *m, int stage, const char *key, const char *onc
         if (job_unended(j) || (j->status == JOB_DEAD && !j->forgotten))
             return i;
         uint64_t window_ms = m->stages[stage].policy.dedupe_window_ms;
-        uint64_t until_ms = j->forgotten ? j->once_until_ms : j->ended_ms + window_ms;
-        if (j->status == JOB_DONE && m->now_ms < until_ms)
+        if (j->status == JOB_DONE && m->now_ms < j->ended_ms + window_ms)
             return i;
     }
     return -1;
@@ -80,7 +79,7 @@ static void number_accept(struct model *m, const struct command *c, int job) {
 static void caller_sit(struct model *m, const struct command *c, int job) {
     struct model_seat *seat = &m->callers[c->caller];
     *seat = (struct model_seat){ .waits = true, .conn = c->conn, .job = job };
-    seat->interested = true;
+    seat->arrival = ++m->last_arrival;
 }
 
 static void tell_end(const struct model *m, int job, struct answer *out) {
@@ -92,6 +91,8 @@ static void tell_end(const struct model *m, int job, struct answer *out) {
 
 static int push_repeat(struct model *m, const struct command *c, int job, struct answer *out) {
     struct model_job *j = &m->jobs[job];
+    if (c->caller >= 0 && j->forgotten)
+        return MR_EGONE;
     out->repeat = true;
     out->id = j->id;
     if (c->caller < 0)
@@ -118,7 +119,8 @@ static int push(struct model *m, const struct command *c, struct answer *out) {
         return MR_EGAP;
     if (s->draining)
         return refuse(m, c, MR_EDRAINING);
-    if (!model_has_room(m, &c->job)) {
+    bool in_turn = m->pushing_again || model_first_pusher(m, c->job.stage) < 0;
+    if (!in_turn || !model_has_room(m, &c->job)) {
         if (c->pusher < 0)
             return refuse(m, c, MR_EFULL);
         struct model_seat *seat = &m->pushers[c->pusher];
@@ -316,6 +318,15 @@ static int set(struct model *m, const struct command *c) {
     return err;
 }
 
+static int first_caller_of(const struct model *m, int conn) {
+    int first = -1;
+    for (int i = 0; i < SEATS; i++)
+        if (m->callers[i].waits && m->callers[i].conn == conn &&
+            (first < 0 || m->callers[i].arrival < m->callers[first].arrival))
+            first = i;
+    return first;
+}
+
 static void leave(struct model *m, int conn) {
     for (int i = 0; i < SEATS; i++) {
         if (m->takers[i].conn == conn)
@@ -323,11 +334,10 @@ static void leave(struct model *m, int conn) {
         if (m->pushers[i].conn == conn)
             m->pushers[i].waits = false;
     }
-    for (int i = 0; i < SEATS; i++)
-        if (m->callers[i].waits && m->callers[i].conn == conn) {
-            m->callers[i].waits = false;
-            rule_interest(m, m->callers[i].job);
-        }
+    for (int i; (i = first_caller_of(m, conn)) >= 0;) {
+        m->callers[i].waits = false;
+        rule_interest(m, m->callers[i].job);
+    }
     for (int l = 0; l < m->lease_count; l++) {
         struct model_lease *lease = &m->leases[l];
         if (!lease->alive || lease->conn != conn)
@@ -358,7 +368,7 @@ static int epic(struct model *m, const struct command *c) {
         *e = (struct model_source){ 0 };
         for (int i = 0; i < m->gap_count; i++)
             if (m->gaps[i].source == c->source)
-                m->gaps[i].conn = -2;
+                m->gaps[i] = (struct model_gap){ -2, -1, 0 };
         for (int i = 0; i < m->job_count; i++)
             if (m->jobs[i].source == c->source)
                 m->jobs[i].source = -1;

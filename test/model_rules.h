@@ -64,8 +64,7 @@ void rule_touch(struct model *, int stage);
 // who came first.
 void rule_settle(struct model *);
 
-// An ended job is forgotten; its `once` lives on until the window, as it is now, has passed.
-void rule_forget(struct model *, int job);
+// Forgets ended jobs beyond the stage's retention.
 void rule_forget_old(struct model *, int stage);
 
 #endif

@@ -74,10 +74,11 @@ bool model_taken(const struct model *m, uint64_t at_ms) {
 
 static void lease_ran_out(struct model *m, int lease) {
     struct model_lease *l = &m->leases[lease];
-    int first = 0;
-    while (first < l->count - 1 && m->jobs[l->jobs[first]].status != JOB_RUNNING)
-        first++;
-    rule_tell_stop(m, lease, l->jobs[first], MR_ESTALE);
+    int first = -1;
+    for (int i = l->count - 1; i >= 0; i--)
+        first = m->jobs[l->jobs[i]].status == JOB_RUNNING ? l->jobs[i] : first;
+    if (first >= 0)
+        rule_tell_stop(m, lease, first, MR_ESTALE);
     rule_fail(m, lease, "", MR_BACKOFF);
 }
 
@@ -102,7 +103,7 @@ static void come_due(struct model *m, struct planned p) {
         lease_ran_out(m, p.who);
         break;
     case DUE_FORGET:
-        rule_forget(m, p.who);
+        m->jobs[p.who].forgotten = true;
         break;
     }
 }

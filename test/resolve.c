@@ -55,6 +55,15 @@ static int free_seat(const struct model_seat *seats, struct chance *c) {
     return -1;
 }
 
+// A caller's seat that no waiting push keeps for its call either.
+static int free_caller(const struct model *m, struct chance *c) {
+    int seat = free_seat(m->callers, c);
+    for (int p = 0; p < SEATS; p++)
+        if (m->pushers[p].waits && m->pushers[p].command.caller == seat)
+            return -1;
+    return seat;
+}
+
 static int waiting_seat(const struct model_seat *seats, struct chance *c) {
     int first = (int)chance_below(c, SEATS);
     for (int i = 0; i < SEATS; i++)
@@ -84,7 +93,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
         if (out->number >= 1000)
             return false;
     } else if ((features & FEATURE_CALLS) && one_in(c, 2)) {
-        out->caller = free_seat(m->callers, c);
+        out->caller = free_caller(m, c);
         if (out->caller < 0)
             return false;
     }
@@ -279,7 +288,7 @@ static bool resolve_seat(const struct model *m, struct chance *c, struct command
 static bool resolve_rest(const struct model *m, struct chance *c, struct command *out) {
     switch (out->op) {
     case OP_AWAIT:
-        out->caller = free_seat(m->callers, c);
+        out->caller = free_caller(m, c);
         return out->caller >= 0 && some_id(m, c, JOB_WAITING, &out->id);
     case OP_CANCEL:
     case OP_DROP:

@@ -248,12 +248,17 @@ static int do_size(struct sim_disk *s, int fd, uint64_t size, bool shrink, enum 
     return call_end(s, 0);
 }
 
+// As a page cache does, a sync that fails forgets what it should have written: it stays readable,
+// and no later sync brings it to the disk.
 static int do_sync(struct sim_disk *s, int fd) {
+    struct file *f = descriptor_file(s, fd);
     int err = call_begin(s, SIM_SYNCS);
-    if (err < 0)
+    if (err < 0) {
+        f->dirty_from = f->dirty_upto = 0;
         return err;
+    }
     if (!dies_now(s))
-        file_settle(descriptor_file(s, fd));
+        file_settle(f);
     return call_end(s, 0);
 }
 
@@ -450,12 +455,14 @@ void sim_disk_restart(struct sim_disk *s, enum sim_survival how, uint64_t seed) 
     for (int fd = 0; fd < DESCRIPTORS; fd++)
         if (s->descriptors[fd].file)
             do_close(s, fd);
+    s->crashed = false;
+    s->crash_at = s->fail_at = 0;
+    if (how == SIM_KEEP)
+        return;
     names_restart(s, how, &seed);
     for (int i = 0; i < s->name_count; i++)
         if (s->names[i].live)
             file_restart(s->names[i].live, how, &seed);
-    s->crashed = false;
-    s->crash_at = s->fail_at = 0;
 }
 
 // --- control ---

@@ -339,10 +339,16 @@ static int say_take(struct twin *t, const struct command *c) {
     }
     struct grant grants[BLOCK];
     size_t count = 0;
+    struct happenings before = t->happened;
     int err = core_take(t->core, &take, grants, &count);
-    if (err == 0)
-        note_grants(t, -1, grants, count);
-    return err;
+    if (err < 0)
+        return err;
+    struct happenings during = t->happened; // grants that these made possible come after them
+    t->happened = before;
+    note_grants(t, -1, grants, count);
+    for (size_t i = before.count; i < during.count; i++)
+        *happening_add(&t->happened) = during.list[i];
+    return 0;
 }
 
 static int say_done(struct twin *t, const struct command *c) {

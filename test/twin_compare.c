@@ -249,10 +249,10 @@ static bool compare_dead(struct twin *t, int stage) {
     uint64_t above = 0;
     for (int i = 0; i < walk.count; i++) {
         int job = model_find(m, walk.ids[i]);
-        if (job < 0 || m->jobs[job].status != JOB_DEAD || m->jobs[job].end_order <= above)
+        if (job < 0 || m->jobs[job].status != JOB_DEAD || m->jobs[job].ended_ms < above)
             return twin_differs(t, "dead of %s: %" PRIu64 " is not in its place",
                                 stage_names[stage], walk.ids[i]);
-        above = m->jobs[job].end_order;
+        above = m->jobs[job].ended_ms;
     }
     return true;
 }

@@ -39,15 +39,12 @@ static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *ou
     int err = map_reserve(&c->by_key, 1);
     if (err < 0)
         return err;
+    if ((err = slab_reserve(&c->channels, 1)) < 0)
+        return err;
     uint8_t *copy = mem_alloc(key.size);
     if (!copy)
         return error_set(MR_ENOMEM, "no memory for a channel");
     uint32_t number = slab_take(&c->channels);
-    if (!number) {
-        mem_free(copy);
-        return error_set(MR_EFULL, "%u channels are known, which is the limit, or no memory",
-                         c->channels.used);
-    }
     memcpy(copy, key.data, key.size);
     struct channel *ch = channel_at(c, number);
     ch->stage = (uint16_t)stage;

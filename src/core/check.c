@@ -124,6 +124,23 @@ static int check_jobs(const struct core *c, struct tally *t) {
     return 0;
 }
 
+// The slots count exactly the unended jobs, each in the slot of its time.
+static int check_ages(const struct core *c, const struct stage *s) {
+    uint64_t counted = 0, unended = 0;
+    for (uint32_t i = 0; i < s->ages.used; i++) {
+        EXPECT(!i || s->ages.slots[i - 1].from_ms < s->ages.slots[i].from_ms,
+               "ages are out of order");
+        counted += s->ages.slots[i].count;
+    }
+    for (int status = JOB_DELAYED; status <= JOB_RUNNING; status++)
+        unended += s->by_status[status];
+    EXPECT(counted == unended, "%" PRIu64 " jobs are not ended, %" PRIu64 " have an age", unended,
+           counted);
+    EXPECT(!s->ages.used || s->ages.slots[0].count, "the oldest slot is empty");
+    (void)c;
+    return 0;
+}
+
 static int check_stages(const struct core *c, struct tally *t) {
     uint64_t ready = 0, parked = 0, leases = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
@@ -135,6 +152,9 @@ static int check_stages(const struct core *c, struct tally *t) {
             if (err < 0)
                 return err;
         }
+        int err = check_ages(c, s);
+        if (err < 0)
+            return err;
         EXPECT(s->dead.count == s->by_status[JOB_DEAD], "dead jobs are miscounted");
         EXPECT(s->ended.count == s->by_status[JOB_DONE] + s->by_status[JOB_EXPIRED] +
                                      s->by_status[JOB_CANCELLED],

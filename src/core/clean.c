@@ -84,7 +84,8 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     struct state *st = number ? slab_at(&c->states, number) : NULL;
     if (!st || st->at != at)
         return 0;
-    struct record r = { .kind = RECORD_STATE, .stage = old->stage, .key = old->key };
+    struct record r = { .kind = RECORD_STATE, .stage = old->stage, .key = old->key,
+                        .due_ms = st->time_ms }; // when it was set: a copy is no younger
     int err = write_copy(c, &r, body);
     if (err < 0)
         return err;

@@ -172,7 +172,8 @@ struct core_config {
 int core_create(const struct core_config *, struct core **out);
 void core_destroy(struct core *); // takes NULL; connections have left before
 
-// Takes in one entry met at `at` in the log, in log order. MR_ECORRUPT: it cannot be; MR_ENOMEM.
+// Takes in one entry met at `at` in the log, in log order. What was forgotten is not written down:
+// an ended job whose records are still there comes back if its stage's retention was raised since. MR_ECORRUPT: it cannot be; MR_ENOMEM.
 int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
 
 // Ends replay: puts every channel in order, then begins a new epoch with the given random bits.

@@ -138,7 +138,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
         struct outcome o = outcome_of(c, j);
         callers_tell(c, j, &o);
         static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
-                                                ATTR_COUNTS, ATTR_SOURCE };
+                                                ATTR_COUNTS };
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
             job_drop_attr(c, j, kinds[i]);
         if (status != JOB_DONE)
@@ -258,11 +258,15 @@ int core_cancel(struct core *c, uint64_t id, bool *out_changed) {
     return 0;
 }
 
-static int write_event(struct core *c, enum record_kind kind, uint64_t id, uint64_t position) {
+static int write_event(struct core *c, enum record_kind kind, const struct job *j,
+                       uint64_t position) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
-    struct record r = { .kind = kind, .time_ms = c->now_ms, .id = id, .position = position };
+    struct record r = { .kind = kind, .time_ms = c->now_ms, .id = j->id, .position = position,
+                        .stage = stage_of(c, j)->number,
+                        .status = (enum job_status)j->status };
+    record_add_source(c, j, &r);
     out_add(c, &r, (mr_bytes){ 0 });
     return out_commit(c, ROOM_COMMIT);
 }
@@ -298,7 +302,7 @@ int core_retry(struct core *c, uint64_t id) {
                          job_status_name((enum job_status)j->status));
     bool halted = job_is_keyed(j) && channel_at(c, j->owner)->halted == number;
     uint64_t position = halted ? j->position : position_next(c);
-    if ((err = write_event(c, RECORD_RETRY, id, position)) < 0)
+    if ((err = write_event(c, RECORD_RETRY, j, position)) < 0)
         return err;
     job_revive(c, number, position);
     if (job_is_keyed(j)) {
@@ -350,7 +354,7 @@ int core_drop(struct core *c, uint64_t id) {
         return error_set(MR_EBUSY, "job %" PRIu64 " is running: cancel it instead", id);
     if (j->status == JOB_DONE || j->status > JOB_DEAD)
         return error_set(MR_EINVAL, "job %" PRIu64 " has ended already", id);
-    if ((err = write_event(c, RECORD_DROP, id, 0)) < 0)
+    if ((err = write_event(c, RECORD_DROP, j, 0)) < 0)
         return err;
     job_drop(c, number);
     if (c->room_bytes)

@@ -49,6 +49,7 @@ void job_free(struct core *c, uint32_t number) {
     once_release(c, j);
     c->live_bytes -= j->size;
     map_remove(&c->by_id, number_hash(j->id), number);
+    j->owner = 0; // tells a free entry from a job
     slab_give(&c->jobs, number);
 }
 

@@ -49,6 +49,7 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
         if (job && job_at(c, job)->status == JOB_RUNNING)
             job_set_status(c, job_at(c, job), JOB_WAITING);
     }
+    stage_mark(c, c->stages[l->stage]);
     lease_free(c, number);
     if (!ref)
         return;
@@ -167,8 +168,10 @@ static int write_failure(struct core *c, const struct job *j, mr_bytes reason, u
     if ((err = out_begin(c, 1, 0)) < 0)
         return err;
     struct record record = { .kind = RECORD_FAIL, .time_ms = c->now_ms, .id = j->id,
-                             .attempt = j->attempt + 1u, .due_ms = due_ms,
+                             .stage = stage_of(c, j)->number, .attempt = j->attempt + 1u,
+                             .due_ms = due_ms,
                              .status = dead ? JOB_DEAD : JOB_WAITING };
+    record_add_source(c, j, &record);
     out_add(c, &record, buffer_bytes(&c->reasons));
     return out_commit(c, ROOM_COMMIT);
 }
@@ -234,6 +237,13 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
     return dead ? 1 : 0;
 }
 
+static bool lease_returns_more(const struct core *c, const struct lease *l, uint64_t failed) {
+    for (uint32_t i = l->next; i < l->count; i++)
+        if (lease_id(l, i) != failed && is_running_under(c, l, lease_id(l, i)))
+            return true;
+    return false;
+}
+
 // The failing job is the first unended of its lease, which ends with it.
 static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
                       uint64_t due_ms, bool dead, enum place place) {
@@ -241,6 +251,8 @@ static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes 
     if (died < 0)
         return died;
     struct lease *l = lease_at(c, lease);
+    if (died && !lease_returns_more(c, l, job_at(c, number)->id))
+        place = AT_TAIL; // nothing comes back
     if (died && !job_is_keyed(job_at(c, number))) {
         l->channel = 0; // its channel was this job
         link_of(c, number)->next = 0;
@@ -335,7 +347,7 @@ int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
         uint64_t due = backoff ? backoff_until(c, job_at(c, job)) : c->now_ms;
         err = lease_fail(c, number, job, mr_str(why), due, false, backoff ? AT_TAIL : AT_HEAD);
     }
-    if (err == 0 && c->config.events.stop && conn)
+    if (err == 0 && job && c->config.events.stop && conn)
         c->config.events.stop(c->config.owner, conn, id, &token, MR_ESTALE);
     return err;
 }

@@ -15,6 +15,38 @@ static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     return low;
 }
 
+// After replay: the span from the oldest to the newest is divided evenly, everything is counted, and
+// each slot then begins with the oldest that is in it.
+void ages_divide(struct ages *a, uint64_t oldest_ms, uint64_t newest_ms) {
+    uint64_t span = newest_ms - oldest_ms + 1;
+    a->newest_ms = newest_ms;
+    a->used = span < AGES / 2 ? (uint32_t)span : AGES / 2;
+    for (uint32_t i = 0; i < a->used; i++) {
+        a->slots[i].from_ms = oldest_ms + span * i / a->used;
+        a->slots[i].oldest_ms = UINT64_MAX;
+        a->slots[i].count = 0;
+    }
+}
+
+void ages_recount(struct ages *a, uint64_t at_ms) {
+    uint32_t slot = ages_slot(a, at_ms);
+    a->slots[slot].count++;
+    if (at_ms < a->slots[slot].oldest_ms)
+        a->slots[slot].oldest_ms = at_ms;
+}
+
+void ages_divided(struct ages *a) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < a->used; i++) {
+        if (!a->slots[i].count)
+            continue;
+        a->slots[kept] = a->slots[i];
+        a->slots[kept].from_ms = a->slots[i].oldest_ms;
+        kept++;
+    }
+    a->used = kept;
+}
+
 // Makes room by joining neighbours; the newest slot stays as it is.
 static void ages_join(struct ages *a) {
     uint32_t kept = 0;
@@ -36,31 +68,18 @@ static void ages_drop_empty(struct ages *a) {
     memmove(a->slots, a->slots + empty, a->used * sizeof *a->slots);
 }
 
-// Only when replaying are jobs met that are older than all before.
-static void ages_add_oldest(struct ages *a, uint64_t at_ms) {
-    if (a->used == AGES)
-        ages_join(a);
-    memmove(a->slots + 1, a->slots, a->used++ * sizeof *a->slots);
-    a->slots[0].from_ms = at_ms;
-    a->slots[0].count = 1;
-}
-
-// A slot begins only with the newest, so that none takes over what an older one has counted.
+// A slot begins later than all that was counted before, so that it takes nothing over.
 void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
-    if (a->used && at_ms < a->slots[0].from_ms) {
-        ages_add_oldest(a, at_ms);
-        return;
-    }
     if (a->used) {
         uint64_t width = (now_ms - a->slots[0].from_ms) / (AGES / 2);
         uint32_t slot = ages_slot(a, at_ms);
-        if (at_ms < a->newest_ms || at_ms - a->slots[slot].from_ms <= width) {
+        if (at_ms == a->newest_ms || at_ms - a->slots[slot].from_ms <= width) {
+            a->newest_ms = at_ms;
             a->slots[slot].count++;
-            a->newest_ms = at_ms > a->newest_ms ? at_ms : a->newest_ms;
             return;
         }
     }
-    a->newest_ms = at_ms > a->newest_ms ? at_ms : a->newest_ms;
+    a->newest_ms = at_ms;
     if (a->used == AGES)
         ages_join(a);
     a->slots[a->used].from_ms = at_ms;

@@ -98,6 +98,28 @@ static int begin_epoch(struct core *c, uint64_t random) {
     return ids_reserve(c, 1);
 }
 
+static bool is_unended(const struct job *j) {
+    return j->owner && j->status < JOB_DONE;
+}
+
+// Two passes over the jobs: the oldest of each stage, then how many are how old.
+static void count_ages(struct core *c) {
+    for (uint32_t i = 1; i < c->jobs.next_new; i++) {
+        const struct job *j = job_at(c, i);
+        struct stage *s = is_unended(j) ? stage_of(c, j) : NULL;
+        if (s && (!s->oldest_ms || j->time_ms < s->oldest_ms))
+            s->oldest_ms = j->time_ms;
+    }
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (c->stages[i]->oldest_ms)
+            ages_divide(&c->stages[i]->ages, c->stages[i]->oldest_ms, c->now_ms);
+    for (uint32_t i = 1; i < c->jobs.next_new; i++)
+        if (is_unended(job_at(c, i)))
+            ages_recount(&stage_of(c, job_at(c, i))->ages, job_at(c, i)->time_ms);
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        ages_divided(&c->stages[i]->ages);
+}
+
 int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     if (now_ms > c->now_ms)
         c->now_ms = now_ms;
@@ -112,12 +134,14 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         park_unkeyed(c, c->stages[i]);
     place_channels(c);
+    count_ages(c);
     c->replaying = false;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         struct stage *s = c->stages[i];
         line_sort(c, &s->ready, by_position);
         line_sort(c, &s->dead, by_time);
         line_sort(c, &s->ended, by_position);
+        states_sort(c, s);
         stage_sweep(c, s);
         stage_plan_sweep(c, s);
         stage_mark(c, s);

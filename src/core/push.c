@@ -279,8 +279,9 @@ static bool stage_is_full(const struct core *c, const struct stage *s) {
            (s->over && stage_in_cycle(s));
 }
 
+// When the stage drains, all are told, and refused when they push again.
 void push_rooms(struct core *c, struct stage *s) {
-    while (!list_empty(&s->pushers) && !s->draining && !stage_is_full(c, s)) {
+    while (!list_empty(&s->pushers) && (s->draining || !stage_is_full(c, s))) {
         struct pusher *p = list_entry(s->pushers.next, struct pusher, of_stage);
         pusher_unlink(c, p);
         p->granted = true;
@@ -289,7 +290,7 @@ void push_rooms(struct core *c, struct stage *s) {
             list_append(&p->conn->pushers, &p->of_conn);
         if (c->config.events.room)
             c->config.events.room(c->config.owner, p);
-        if (s->policy.max_channel)
+        if (s->policy.max_channel && !s->draining)
             break; // it may have waited for its channel only: one at a time
     }
 }

@@ -48,9 +48,9 @@ static const struct {
                                 HAS_STATUS },
     [RECORD_END] = { "end", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
                                 HAS_STATUS | HAS_SERIAL },
-    [RECORD_FAIL] = { "fail", HAS_ID | HAS_ATTEMPT | HAS_STATUS },
-    [RECORD_RETRY] = { "retry", HAS_ID | HAS_POSITION },
-    [RECORD_DROP] = { "drop", HAS_ID },
+    [RECORD_FAIL] = { "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS },
+    [RECORD_RETRY] = { "retry", HAS_ID | HAS_STAGE | HAS_POSITION },
+    [RECORD_DROP] = { "drop", HAS_ID | HAS_STAGE | HAS_STATUS },
     [RECORD_WANT] = { "want", HAS_ID },
     [RECORD_STAGE] = { "stage", HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE },
     [RECORD_SOURCE] = { "source", HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },

@@ -20,12 +20,12 @@ enum record_kind {
     RECORD_END,      // done, cancelled or expired; body: the result
     RECORD_FAIL,     // an attempt failed; dead with a due instant: it halts; body: the reasons
     RECORD_RETRY,    // a dead job lives again
-    RECORD_DROP,     // a job is forgotten
+    RECORD_DROP,     // a job of this status is forgotten
     RECORD_WANT,     // a call has become wanted for good
     RECORD_STAGE,    // name, policy and counters
     RECORD_SOURCE,   // name, numbers seen, progress
     RECORD_SOURCE_DROP,
-    RECORD_STATE, // body: the state; empty deletes
+    RECORD_STATE, // body: the state; empty deletes; a copy's due_ms is when it was set
     RECORD_ONCE,  // a `once` that outlives its job
     RECORD_EPOCH,
     RECORD_TRIM,

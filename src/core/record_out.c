@@ -92,6 +92,14 @@ struct record record_of_source(const struct core *c, const struct source *s,
     };
 }
 
+void record_add_source(const struct core *c, const struct job *j, struct record *r) {
+    const struct attr *source = job_attr(c, j, ATTR_SOURCE);
+    if (!source || source_at(c, source->small)->dropped)
+        return;
+    r->source = source_at(c, source->small)->number;
+    r->number = source->value;
+}
+
 // Everything about a job as it is now: a JOB record while it lives, an END record after.
 struct record record_of_job(const struct core *c, const struct job *j) {
     bool ended = j->status == JOB_DONE || j->status > JOB_DEAD;
@@ -126,11 +134,7 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     }
     const struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     r.attempts = counts ? counts->small & UINT16_MAX : 0;
-    const struct attr *source = job_attr(c, j, ATTR_SOURCE);
-    if (source && !source_at(c, source->small)->dropped) {
-        r.source = source_at(c, source->small)->number;
-        r.number = source->value;
-    }
+    record_add_source(c, j, &r);
     r.call = job_attr(c, j, ATTR_CALL) && !(j->flags & JOB_WANTED_FOR_GOOD);
     return r;
 }

@@ -24,8 +24,6 @@ static int take_source(struct core *c, const struct record *r, uint32_t job) {
     source_attach(c, j, index, r->number);
     if (j->status < JOB_DONE)
         s->unended[j->status]++;
-    if (r->kind == RECORD_END)
-        return 0;
     if ((err = source_keep_ids(s)) < 0)
         return err;
     s->seen.accepted += r->kind == RECORD_PUSH;
@@ -83,16 +81,12 @@ static void place(struct core *c, uint32_t number) {
     case JOB_CANCELLED:
         break;
     }
-    if (j->status < JOB_DONE)
-        ages_add(&s->ages, j->time_ms, c->now_ms);
 }
 
 static void unplace(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     bool keyed = job_is_keyed(j);
-    if (j->status < JOB_DONE)
-        ages_remove(&s->ages, j->time_ms);
     if (j->status == JOB_DEAD)
         line_remove(c, &s->dead, number);
     if (j->status == JOB_WAITING && !keyed)
@@ -205,13 +199,15 @@ static int replay_end(struct core *c, const struct record *r, uint64_t at, uint3
     j->serial = r->serial;
     j->attempt = (uint16_t)r->attempt;
     job_set_home(c, j, at, size);
-    static const enum attr_kind gone[] = { ATTR_CALL,    ATTR_DEADLINE, ATTR_DUE,
-                                           ATTR_REASONS, ATTR_COUNTS,   ATTR_SOURCE };
+    static const enum attr_kind gone[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
+                                           ATTR_COUNTS };
     for (size_t i = 0; j->attrs && i < sizeof gone / sizeof *gone; i++)
         job_drop_attr(c, j, gone[i]);
     if (!r->has_once)
         once_release(c, j);
     line_add(c, &s->ended, number, AT_TAIL);
+    if (r->copy && (err = take_source(c, r, number)) < 0) // it was counted when it ended
+        return err;
     if (!r->copy) {
         s->done += r->status == JOB_DONE;
         s->expired += r->status == JOB_EXPIRED;
@@ -228,12 +224,38 @@ void replay_move(struct core *c, uint32_t number, enum job_status status) {
     place(c, number);
 }
 
+// A job may be unknown here because the cleaner has moved its record further on. What happened to
+// it still counts, for its stage and for its source, which learns of known jobs by their status.
+static void count_unknown(struct core *c, const struct record *r, enum job_status before,
+                          enum job_status after) {
+    uint32_t index = r->number ? source_find_number(c, r->source) : 0;
+    if (!index)
+        return;
+    struct record_source *seen = &source_at(c, index)->seen;
+    seen->dead -= before == JOB_DEAD;
+    seen->dead += after == JOB_DEAD;
+    seen->cancelled += after == JOB_CANCELLED;
+}
+
+static int count_failure(struct core *c, const struct record *r, uint32_t number,
+                         struct stage **out) {
+    int err = stage_get_number(c, r->stage, out);
+    if (err < 0 || r->copy)
+        return err;
+    (*out)->failed++;
+    (*out)->died += r->status == JOB_DEAD;
+    if (!number)
+        count_unknown(c, r, JOB_WAITING, r->status);
+    return 0;
+}
+
 static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     uint32_t number = job_find(c, r->id);
-    if (!number || is_ended((enum job_status)job_at(c, number)->status))
-        return 0; // its JOB copy further on says how far it has come
-    int err = slab_reserve(&c->attrs, 2);
-    if (err < 0)
+    struct stage *s;
+    int err = count_failure(c, r, number, &s);
+    if (err < 0 || !number || is_ended((enum job_status)job_at(c, number)->status))
+        return err; // its JOB copy further on says how far it has come
+    if ((err = slab_reserve(&c->attrs, 2)) < 0)
         return err;
     if ((err = heap_reserve(&c->timers, 1)) < 0)
         return err;
@@ -241,12 +263,9 @@ static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint
     job_set_reasons(c, j, at, size);
     if (r->copy)
         return 0;
-    struct stage *s = stage_of(c, j);
     unplace(c, number);
     j->attempt = (uint16_t)r->attempt;
-    s->failed++;
     if (r->status == JOB_DEAD) {
-        s->died++;
         job_drop_attr(c, j, ATTR_CALL);
         job_drop_attr(c, j, ATTR_DEADLINE);
         job_drop_attr(c, j, ATTR_DUE);
@@ -264,6 +283,8 @@ static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint
 
 static int replay_retry(struct core *c, const struct record *r) {
     uint32_t number = job_find(c, r->id);
+    if (!number)
+        count_unknown(c, r, JOB_DEAD, JOB_WAITING);
     if (!number || job_at(c, number)->status != JOB_DEAD)
         return 0;
     unplace(c, number);
@@ -279,13 +300,18 @@ static int replay_retry(struct core *c, const struct record *r) {
 
 static int replay_drop(struct core *c, const struct record *r) {
     uint32_t number = job_find(c, r->id);
-    if (!number)
+    struct stage *s;
+    int err = stage_get_number(c, r->stage, &s);
+    if (err < 0)
+        return err;
+    s->cancelled += r->status != JOB_DEAD;
+    if (!number) {
+        count_unknown(c, r, r->status, r->status == JOB_DEAD ? JOB_DEAD : JOB_CANCELLED);
         return 0;
+    }
     struct job *j = job_at(c, number);
-    struct stage *s = stage_of(c, j);
     if (j->flags & JOB_HAS_SOURCE && j->status != JOB_DEAD)
         source_count(c, j, (enum job_status)j->status, JOB_CANCELLED);
-    s->cancelled += j->status != JOB_DEAD;
     unplace(c, number);
     s->by_status[j->status]--;
     job_free(c, number);
@@ -356,7 +382,7 @@ static int replay_state(struct core *c, const struct record *r, uint64_t at, uin
         return err;
     if ((err = slab_reserve(&c->states, 1)) < 0)
         return err;
-    state_set(c, ref, at, size, r->pushed_ms ? r->pushed_ms : r->time_ms);
+    state_set(c, ref, at, size, r->due_ms ? r->due_ms : r->time_ms);
     return 0;
 }
 

@@ -30,10 +30,9 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     int err = map_reserve(&c->source_by_number, 1);
     if (err < 0)
         return err;
+    if ((err = slab_reserve(&c->sources, 1)) < 0)
+        return err;
     uint32_t index = slab_take(&c->sources);
-    if (!index)
-        return error_set(MR_EFULL, "%u sources are known, which is the limit, or no memory",
-                         c->sources.used);
     struct source *s = source_at(c, index);
     s->number = number;
     s->in_use = true;
@@ -161,27 +160,31 @@ struct gap {
     uint64_t source, number;
 };
 
-static struct gap *gap_find(const struct conn *conn, uint64_t source) {
-    for (struct list *l = conn->gaps.next; l != &conn->gaps; l = l->next) {
-        struct gap *g = list_entry(l, struct gap, of_conn);
-        if (g->source == source)
-            return g;
-    }
-    return NULL;
-}
-
 static void gap_drop(struct gap *g) {
     list_remove(&g->of_conn);
     mem_free(g);
 }
 
-int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
-    struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
-    if (g && source_has_seen(s, g->number)) {
-        gap_drop(g); // it came another way
-        g = NULL;
+// The lowest refused number that is still missing, below `number`. Those that came another way
+// meanwhile are no gaps any more.
+static struct gap *gap_below(const struct conn *conn, const struct source *s, uint64_t number) {
+    struct gap *lowest = NULL;
+    for (struct list *l = conn->gaps.next, *next; l != &conn->gaps; l = next) {
+        struct gap *g = list_entry(l, struct gap, of_conn);
+        next = l->next;
+        if (g->source != s->number)
+            continue;
+        if (source_has_seen(s, g->number))
+            gap_drop(g);
+        else if (g->number < number && (!lowest || g->number < lowest->number))
+            lowest = g;
     }
-    if (g && p->number > g->number)
+    return lowest;
+}
+
+int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
+    const struct gap *g = p->conn ? gap_below(p->conn, s, p->number) : NULL;
+    if (g)
         return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
     uint64_t resume = source_resume(s);
     bool alone = c->config.id_step <= 1; // other shards' numbers are not missing here
@@ -191,9 +194,18 @@ int source_check_gap(const struct core *c, const struct push *p, const struct so
     return 0;
 }
 
+static bool has_gap(const struct conn *conn, const struct source *s, uint64_t number) {
+    for (struct list *l = conn->gaps.next; l != &conn->gaps; l = l->next) {
+        const struct gap *g = list_entry(l, struct gap, of_conn);
+        if (g->source == s->number && g->number == number)
+            return true;
+    }
+    return false;
+}
+
 void source_refused(struct core *c, const struct push *p, const struct source *s) {
     (void)c;
-    if (!p->conn || gap_find(p->conn, s->number))
+    if (!p->conn || has_gap(p->conn, s, p->number))
         return;
     struct gap *g = mem_alloc(sizeof *g);
     if (!g)
@@ -205,9 +217,8 @@ void source_refused(struct core *c, const struct push *p, const struct source *s
 
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
     s->idle_since_ms = c->now_ms;
-    struct gap *g = p->conn ? gap_find(p->conn, s->number) : NULL;
-    if (g && g->number == p->number)
-        gap_drop(g);
+    if (p->conn)
+        (void)gap_below(p->conn, s, p->number); // drops what it has filled
 }
 
 void gaps_drop(struct core *c, struct conn *conn) {
@@ -256,9 +267,15 @@ void source_count(struct core *c, struct job *j, enum job_status before, enum jo
     ++*counter(s, after);
 }
 
-int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
+// An epic is known once something of it was accepted.
+static uint32_t epic_find(const struct core *c, mr_bytes name) {
     uint32_t index = source_find(c, name);
-    if (!index || !source_at(c, index)->seen.epic || !source_at(c, index)->size)
+    return index && source_at(c, index)->seen.epic && source_at(c, index)->size ? index : 0;
+}
+
+int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
+    uint32_t index = epic_find(c, name);
+    if (!index)
         return error_set(MR_EGONE, "no epic of that name is known");
     const struct source *s = source_at(c, index);
     *out = (struct epic_info){
@@ -309,7 +326,7 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
 }
 
 int core_epic_drop(struct core *c, mr_bytes name) {
-    uint32_t index = source_find(c, name);
+    uint32_t index = epic_find(c, name);
     if (!index)
         return error_set(MR_EGONE, "no epic of that name is known");
     int err = out_begin(c, 1, 0);

@@ -30,6 +30,40 @@ static void states_append(struct core *c, struct stage *s, uint32_t number) {
     s->states.count++;
 }
 
+// Takes `count` states off the front of a chain and returns them in order, linked by `next` only.
+static uint32_t states_sorted(struct core *c, uint32_t *chain, uint32_t count) {
+    uint32_t head = *chain, *tail = &((struct state *)slab_at(&c->states, head))->link.next;
+    if (count == 1) {
+        *chain = *tail;
+        *tail = 0;
+        return head;
+    }
+    uint32_t a = states_sorted(c, chain, count / 2);
+    uint32_t b = states_sorted(c, chain, count - count / 2);
+    for (tail = &head; a || b;) {
+        const struct state *of_a = slab_at(&c->states, a), *of_b = slab_at(&c->states, b);
+        uint32_t *from = !b || (a && of_a->time_ms <= of_b->time_ms) ? &a : &b;
+        *tail = *from;
+        tail = &((struct state *)slab_at(&c->states, *from))->link.next;
+        *from = *tail;
+    }
+    return head;
+}
+
+// After replay, where copies of old states come behind newer ones.
+void states_sort(struct core *c, struct stage *s) {
+    if (!s->states.count)
+        return;
+    s->states.head = states_sorted(c, &s->states.head, s->states.count);
+    s->states.tail = 0;
+    for (uint32_t n = s->states.head; n;) {
+        struct state *st = slab_at(&c->states, n);
+        st->link.prev = s->states.tail;
+        s->states.tail = n;
+        n = st->link.next;
+    }
+}
+
 int state_reserve(struct core *c, chan ref, bool sets) {
     if (!(ref & CHAN_KEYED))
         return sets ? error_set(MR_EINVAL, "a job without a key has no channel to keep state")

@@ -120,10 +120,11 @@ enum { AGES = 256 };
 struct ages {
     struct {
         uint64_t from_ms;
+        uint64_t oldest_ms; // while dividing
         uint32_t count;
     } slots[AGES];
     uint32_t used;
-    uint64_t newest_ms; // of all that were ever added
+    uint64_t newest_ms; // added last
 };
 
 // Events per second over the last few whole seconds.
@@ -164,6 +165,7 @@ struct stage {
     chan deep[DEPTHS]; // their first
     uint64_t deep_bits[DEPTHS / 64];
     struct ages ages;
+    uint64_t oldest_ms; // at opening
     struct rate in, out;
     struct histogram *waits;
 };
@@ -351,6 +353,9 @@ void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
 void ages_add(struct ages *, uint64_t at_ms, uint64_t now_ms);
 void ages_remove(struct ages *, uint64_t at_ms);
+void ages_divide(struct ages *, uint64_t oldest_ms, uint64_t newest_ms);
+void ages_recount(struct ages *, uint64_t at_ms);
+void ages_divided(struct ages *);
 int64_t ages_oldest(const struct ages *, uint64_t now_ms);
 void rate_count(struct rate *, uint64_t now_ms, uint32_t events);
 double rate_per_s(const struct rate *, uint64_t now_ms);
@@ -396,6 +401,7 @@ void gaps_drop(struct core *, struct conn *);
 int state_reserve(struct core *, chan, bool sets);
 void state_set(struct core *, chan, uint64_t at, uint32_t size, uint64_t time_ms);
 void state_drop(struct core *, chan);
+void states_sort(struct core *, struct stage *);
 
 // ---- record_out.c: groups of records on their way out -----------------------------------------
 
@@ -407,6 +413,7 @@ uint32_t out_size(const struct core *, size_t index);
 struct record record_of_stage(const struct core *, const struct stage *, struct record_about *);
 struct record record_of_source(const struct core *, const struct source *, struct record_about *);
 struct record record_of_job(const struct core *, const struct job *);
+void record_add_source(const struct core *, const struct job *, struct record *);
 
 // While replaying: moves a job among those of another status.
 void replay_move(struct core *, uint32_t job, enum job_status);

@@ -118,6 +118,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
         number = j->link.next;
     }
     s->leases++;
+    stage_mark(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
     if (c->config.events.running)

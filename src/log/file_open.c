@@ -16,10 +16,16 @@
 
 static int dir_make(const struct file_log *l) {
     int err = l->disk->make_dir(l->disk, l->dir);
-    if (err == -EEXIST)
-        return 0;
-    if (err < 0)
-        return disk_failed(l->dir, "make the directory", err);
+    return err < 0 && err != -EEXIST ? disk_failed(l->dir, "make the directory", err) : 0;
+}
+
+// The names in the directory may be in memory only, from an owner that was killed.
+static int dir_sync(const struct file_log *l) {
+    int err = l->disk->sync_dir(l->disk, l->dir);
+    return err < 0 ? disk_failed(l->dir, "sync the directory", err) : 0;
+}
+
+static int dir_sync_parent(const struct file_log *l) {
     char parent[LOG_PATH];
     snprintf(parent, sizeof parent, "%s", l->dir);
     char *slash = strrchr(parent, '/');
@@ -27,7 +33,7 @@ static int dir_make(const struct file_log *l) {
         slash++;
     if (slash)
         *slash = 0;
-    err = l->disk->sync_dir(l->disk, slash ? parent : ".");
+    int err = l->disk->sync_dir(l->disk, slash ? parent : ".");
     return err < 0 ? disk_failed(l->dir, "sync the directory above", err) : 0;
 }
 
@@ -91,6 +97,8 @@ static int store_make(struct file_log *l, const struct store_names *n) {
     file_log_set_size(l, l->options.segment_size ? l->options.segment_size : LOG_SEGMENT);
     int err = store_names_count(n) ? remnant_remove(l, n) : 0;
     if (err == 0)
+        err = dir_sync_parent(l);
+    if (err == 0)
         err = spares_adopt(l);
     if (err < 0)
         return err;
@@ -136,11 +144,15 @@ static int leftover_remove(void *arg, const char *name) {
     return d->unlink(d, path);
 }
 
-static int leftovers_remove(struct file_log *l) {
+// Where the log begins may be in memory only, if the trim was interrupted before its sync: it is
+// written again before anything is removed.
+static int leftovers_remove(struct file_log *l, const struct store_names *n) {
     struct leftovers o = { .log = l, .first = l->store.first };
-    if (l->options.read_only)
+    if (l->options.read_only || store_names_at(n, 0) >= o.first)
         return 0;
-    int err = l->disk->list(l->disk, l->dir, leftover_remove, &o);
+    int err = store_write(l->disk, l->store_fd, &l->store);
+    if (err == 0)
+        err = l->disk->list(l->disk, l->dir, leftover_remove, &o);
     return err < 0 ? disk_failed(l->dir, "remove trimmed segments", err) : 0;
 }
 
@@ -230,13 +242,13 @@ static int log_open(struct file_log *l, struct store_names *n) {
     if (err < 0)
         return err;
     bool fresh = !n->store;
-    err = fresh ? store_make(l, n) : 0;
+    err = fresh ? store_make(l, n) : l->options.read_only ? 0 : dir_sync(l);
     if (err == 0)
         err = store_load(l);
     if (err == 0 && !fresh)
         err = segments_open(l, n);
     if (err == 0 && !fresh)
-        err = leftovers_remove(l);
+        err = leftovers_remove(l, n);
     if (err < 0)
         return err;
     if (fresh) {
@@ -259,6 +271,8 @@ struct file_log *file_log_make(const char *dir, const struct log_options *option
     l->options = options ? *options : (struct log_options){ 0 };
     l->disk = l->options.disk ? l->options.disk : &disk_os;
     l->dir = memcpy(copy, dir, strlen(dir));
+    for (size_t end = strlen(dir); end > 1 && copy[end - 1] == '/'; end--)
+        copy[end - 1] = 0;
     l->lock_fd = l->store_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -104,10 +104,12 @@ static int erase(const struct disk *d, int fd, uint64_t from, uint64_t end) {
     return 0;
 }
 
-// Makes the last segment what segment_examine has found it to be.
+// Makes a segment on the disk what segment_examine has found it to be.
 static int segment_mend(struct file_log *l, struct segment *s, const struct recovered *r) {
     const struct disk *d = l->disk;
-    int err = 0;
+    int err = segment_hold(l, s);
+    if (err < 0)
+        return err;
     if (d->size(d, s->fd) < (int64_t)s->capacity)
         err = d->allocate(d, s->fd, 0, s->capacity);
     if (err == 0)
@@ -116,6 +118,7 @@ static int segment_mend(struct file_log *l, struct segment *s, const struct reco
         err = erase(d, s->fd, r->end, r->content);
     if (err == 0)
         err = d->sync(d, s->fd);
+    segment_release(l, s);
     if (err == 0)
         return 0;
     char path[LOG_PATH];
@@ -123,18 +126,8 @@ static int segment_mend(struct file_log *l, struct segment *s, const struct reco
     return disk_failed(path, "rewrite the last entries", err);
 }
 
-// The next segment is put in place before its predecessor is sealed: an empty one behind one that
-// is not sealed does not count.
-static int last_drop_empty(struct file_log *l, struct recovered *r) {
+static int last_remove(struct file_log *l) {
     uint64_t number = segment_last(l)->number;
-    struct segment *before = ring_at(&l->segments, number - 1);
-    struct recovered found;
-    if (r->end > SEGMENT_START || r->sealed || !before)
-        return 0;
-    int err = segment_examine(l, before, &found);
-    if (err < 0 || found.sealed)
-        return err;
-    *r = found;
     l->bytes -= segment_last(l)->capacity;
     segment_destroy(l, segment_last(l));
     l->segments.next--;
@@ -142,15 +135,36 @@ static int last_drop_empty(struct file_log *l, struct recovered *r) {
         return 0;
     char path[LOG_PATH];
     segment_path(path, l->dir, number, "seg");
-    err = l->disk->unlink(l->disk, path);
+    int err = l->disk->unlink(l->disk, path);
     if (err == 0)
         err = l->disk->sync_dir(l->disk, l->dir);
     return err < 0 ? disk_failed(path, "remove", err) : 0;
 }
 
+// The next segment is put in place before its predecessor is sealed: an empty one behind one that
+// is not sealed does not count. If that is sealed, its seal may not have reached the disk.
+static int last_settle_empty(struct file_log *l, struct recovered *r) {
+    struct segment *before = ring_at(&l->segments, segment_last(l)->number - 1);
+    struct recovered found;
+    if (r->end > SEGMENT_START || r->sealed || !before)
+        return 0;
+    int err = segment_examine(l, before, &found);
+    if (err < 0)
+        return err;
+    if (!found.sealed) {
+        *r = found;
+        return last_remove(l);
+    }
+    found.end += ENTRY_FRAME;
+    return l->options.read_only ? 0 : segment_mend(l, before, &found);
+}
+
 // Gives the index the heads that the last segment already has.
-static int last_index(struct file_log *l, const struct segment *s, uint64_t end) {
+static int last_index(struct file_log *l, struct segment *s, uint64_t end) {
     char path[LOG_PATH];
+    int err = segment_hold(l, s);
+    if (err < 0)
+        return err;
     struct walk w = segment_walk(l, s, path, SEGMENT_START);
     struct walk_frame f;
     int found = 1;
@@ -158,6 +172,7 @@ static int last_index(struct file_log *l, const struct segment *s, uint64_t end)
     while (l->index.active && w.at < end && (found = walk_next(&w, &f)) > 0)
         index_add(&l->index, &f);
     walk_finish(&w);
+    segment_release(l, s);
     return found < 0 ? found : 0;
 }
 
@@ -178,20 +193,16 @@ int file_recover(struct file_log *l) {
     struct recovered r;
     int err = segment_examine(l, segment_last(l), &r);
     if (err == 0)
-        err = last_drop_empty(l, &r);
+        err = last_settle_empty(l, &r);
     if (err < 0)
         return err;
     struct segment *last = segment_last(l);
     if (r.sealed)
         return log_damaged(l, last->number + 1, 0, "the segment is missing");
-    err = segment_hold(l, last);
-    if (err < 0)
-        return err;
     if (!l->options.read_only)
         err = segment_mend(l, last, &r);
     if (err == 0 && !l->options.read_only)
         err = last_index(l, last, r.end);
-    segment_release(l, last);
     if (err == 0)
         positions_set(l, segment_base(l, last->number) + r.end);
     return err;

@@ -1,0 +1,85 @@
+// The peer of work.c and life.c within a process: asio strands, each of which runs its handlers in
+// order and without overlap. The handler is empty but for the count.
+//
+//     asio_strands [STRANDS [JOBS [THREADS [REPEATS]]]]
+//
+// One thread posts to every strand in turn and then runs what it has posted; with two, this one
+// posts and the other runs. No more than WINDOW handlers are on their way, as in work.c.
+#include <asio.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr std::uint64_t window_two = 100000, window_one = 1000;
+std::atomic<std::uint64_t> ran{0};
+
+double clock_ns(clockid_t clock) {
+    timespec t;
+    clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
+}
+
+using strand = asio::strand<asio::io_context::executor_type>;
+
+void post(strand &s) {
+    asio::post(s, [] { ran.fetch_add(1, std::memory_order_relaxed); });
+}
+
+void run_one(asio::io_context &context, std::vector<strand> &strands, std::uint64_t jobs) {
+    for (std::uint64_t i = 0; i < jobs;) {
+        for (std::uint64_t end = i + window_one; i < end && i < jobs; i++)
+            post(strands[i % strands.size()]);
+        context.restart();
+        context.poll();
+    }
+}
+
+void wait_until_ran(std::uint64_t count) {
+    while (ran.load(std::memory_order_relaxed) < count)
+        std::this_thread::yield();
+}
+
+void run_two(asio::io_context &context, std::vector<strand> &strands, std::uint64_t jobs) {
+    std::uint64_t before = ran.load();
+    auto work = asio::make_work_guard(context);
+    context.restart();
+    std::thread runner([&context] { context.run(); });
+    for (std::uint64_t i = 0; i < jobs; i++) {
+        if (i > window_two)
+            wait_until_ran(before + i - window_two);
+        post(strands[i % strands.size()]);
+    }
+    wait_until_ran(before + jobs);
+    work.reset();
+    runner.join();
+}
+
+std::uint64_t argument(int argc, char **argv, int at, std::uint64_t otherwise) {
+    return argc > at ? std::strtoull(argv[at], nullptr, 10) : otherwise;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    std::uint64_t count = argument(argc, argv, 1, 1000), jobs = argument(argc, argv, 2, 1000000);
+    std::uint64_t threads = argument(argc, argv, 3, 1), repeats = argument(argc, argv, 4, 3);
+    asio::io_context context(static_cast<int>(threads));
+    std::vector<strand> strands;
+    for (std::uint64_t i = 0; i < count; i++)
+        strands.push_back(asio::make_strand(context));
+    for (std::uint64_t repeat = 0; repeat < repeats; repeat++) {
+        double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ns(CLOCK_MONOTONIC);
+        threads == 1 ? run_one(context, strands, jobs) : run_two(context, strands, jobs);
+        std::printf("life_cpu_ns %.1f\nlife_wall_ns %.1f\n",
+                    (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<double>(jobs),
+                    (clock_ns(CLOCK_MONOTONIC) - wall) / static_cast<double>(jobs));
+    }
+    return 0;
+}

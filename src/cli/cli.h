@@ -1,0 +1,86 @@
+// Cli: the command `millrace`. One row of a table (main.c) per command says all there is to know of
+// it; dispatch, help, hints, the man page and the completion are made from the rows.
+//
+//     argv ──► main.c: which row? ──► arguments.c: does it fit the row? ──► row->run ──► exit code
+//
+// Results go to stdout, everything else to stderr. One thread.
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// What the process exits with; people's scripts rely on it.
+enum cli_exit {
+    CLI_DONE = 0,
+    CLI_FAILED = 1, // the work failed; a check has found something
+    CLI_USAGE = 2,
+    CLI_UNOPENED = 3, // cannot reach or open what was named
+    CLI_FULL = 5,
+    CLI_INTERRUPTED = 130,
+};
+
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 6 };
+
+struct option {
+    const char *name;  // "--from"
+    const char *value; // "POSITION"; NULL: it takes none
+    const char *doc;
+};
+
+struct input;
+
+struct command {
+    const char *name; // one or two words
+    const char *arguments;
+    int least, most; // arguments
+    const char *doc; // one line, without a full stop
+    const char *help;
+    const char *examples; // lines; an indented one says what the one before it does
+    struct option options[CLI_OPTIONS];
+    enum cli_exit (*run)(const struct input *);
+};
+
+extern const struct command commands[]; // ends with a row without a name
+
+// A command line that fits its row. Strings are argv's.
+struct input {
+    const struct command *command;
+    const char *arguments[CLI_ARGUMENTS]; // NULL: not given
+    const char *values[CLI_OPTIONS];      // of the row's options; NULL: not given
+};
+
+// Fits `argv` to the row of `command`. False: it does not, and the reason was said.
+bool input_read(const struct command *command, int argc, char **argv, struct input *out);
+
+// An option's value ("" for one that takes none), or NULL when it was not given. The row must have
+// an option of that name.
+const char *input_option(const struct input *, const char *name);
+
+// How many letters have to change to make one word of the other; what is too far apart is
+// NAMES_APART.
+enum { NAMES_APART = 3 };
+int names_distance(const char *a, const char *b);
+
+// The row called `first`, or `first second` (which may be NULL).
+const struct command *command_find(const char *first, const char *second);
+
+// Says that there is no such command, and what is called nearly so. Returns CLI_USAGE.
+enum cli_exit command_unknown(const char *first, const char *second);
+
+// The length of the first word of a command's name.
+size_t command_group(const struct command *);
+
+void help_overview(void);
+void help_command(const struct command *);
+bool help_group(const char *first); // false: no command begins with that word
+void manual_print(void);            // the man page
+void completion_print(void);        // for bash
+
+enum cli_exit help_run(const struct input *);
+enum cli_exit store_check_run(const struct input *);
+enum cli_exit store_dump_run(const struct input *);
+enum cli_exit store_repair_run(const struct input *);
+enum cli_exit store_copy_run(const struct input *);
+
+#endif

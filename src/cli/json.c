@@ -1,0 +1,126 @@
+// See json.h.
+#include "cli/json.h"
+
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// The bytes of the UTF-8 character that `p` begins with, of at most `size` bytes; 0: it is none.
+static size_t character(const uint8_t *p, size_t size) {
+    if (p[0] < 0x80)
+        return 1;
+    size_t length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || length > size)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] >= 0xa0;
+    bool beyond = p[0] == 0xf4 && p[1] >= 0x90;
+    return overlong || surrogate || beyond ? 0 : length;
+}
+
+static bool is_text(mr_bytes b) {
+    size_t length;
+    for (size_t i = 0; i < b.size; i += length)
+        if (!(length = character((const uint8_t *)b.data + i, b.size - i)))
+            return false;
+    return true;
+}
+
+// What is not UTF-8 is shown as U+FFFD; only texts of people come here with such.
+static void write_string(mr_bytes b) {
+    const uint8_t *p = b.data;
+    putchar('"');
+    for (size_t i = 0, length; i < b.size; i += length ? length : 1) {
+        length = character(p + i, b.size - i);
+        if (!length)
+            printf("\\ufffd");
+        else if (p[i] == '"' || p[i] == '\\')
+            printf("\\%c", p[i]);
+        else if (p[i] < ' ' || p[i] == 127)
+            printf("\\u%04x", p[i]);
+        else
+            fwrite(p + i, 1, length, stdout);
+    }
+    putchar('"');
+}
+
+static void write_base64(mr_bytes b) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *p = b.data;
+    putchar('"');
+    for (size_t i = 0; i < b.size; i += 3) {
+        size_t left = b.size - i;
+        uint32_t bits = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
+                        (left > 2 ? p[i + 2] : 0);
+        putchar(digits[bits >> 18]);
+        putchar(digits[bits >> 12 & 63]);
+        putchar(left > 1 ? digits[bits >> 6 & 63] : '=');
+        putchar(left > 2 ? digits[bits & 63] : '=');
+    }
+    putchar('"');
+}
+
+static void begin(struct json *j, const char *name) {
+    if (j->behind)
+        printf(", ");
+    if (name)
+        printf("\"%s\": ", name);
+    j->behind = true;
+}
+
+void json_open(struct json *j, const char *name, char bracket) {
+    begin(j, name);
+    putchar(bracket);
+    j->behind = false;
+}
+
+void json_close(struct json *j, char bracket) {
+    putchar(bracket);
+    j->behind = true;
+}
+
+void json_end(struct json *j) {
+    putchar('\n');
+    j->behind = false;
+}
+
+void json_number(struct json *j, const char *name, uint64_t value) {
+    begin(j, name);
+    printf("%" PRIu64, value);
+}
+
+void json_id(struct json *j, const char *name, uint64_t id) {
+    begin(j, name);
+    printf("\"%" PRIu64 "\"", id);
+}
+
+void json_flag(struct json *j, const char *name, bool value) {
+    begin(j, name);
+    printf("%s", value ? "true" : "false");
+}
+
+void json_text(struct json *j, const char *name, const char *text) {
+    begin(j, name);
+    write_string((mr_bytes){ text, strlen(text) });
+}
+
+void json_time(struct json *j, const char *name, uint64_t ms) {
+    char text[TIME_WORDS];
+    json_text(j, name, time_words(text, ms, true));
+}
+
+void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
+    char encoded[64];
+    bool text = is_text(bytes);
+    snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "_base64");
+    begin(j, encoded);
+    if (text)
+        write_string(bytes);
+    else
+        write_base64(bytes);
+}

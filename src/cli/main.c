@@ -1,0 +1,153 @@
+// The table of commands, and how a command line finds its row.
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "millrace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JSON                                                                                       \
+    { "--json", NULL, "write JSON, for a program to read" }
+
+const struct command commands[] = {
+    {
+        .name = "help",
+        .arguments = "[COMMAND]",
+        .most = 2,
+        .doc = "tell what the commands do",
+        .help = "Without COMMAND, lists all commands; with it, explains that one. The option\n"
+                "--help does the same behind any command.\n",
+        .examples = "millrace help\n"
+                    "millrace help store check\n",
+        .options = { { "--man", NULL, "print the man page" },
+                     { "--bash", NULL, "print the completion for bash" } },
+        .run = help_run,
+    },
+    {
+        .name = "store check",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "examine a store without starting it",
+        .help = "Reads the whole store that URL (file:DIR) names, changes nothing, and tells\n"
+                "whether it is sound: every entry is framed and sums up right, bodies too, and\n"
+                "the records together make an engine that keeps all its rules. Shows what is in\n"
+                "it; \"live\" is what a copy would keep.\n"
+                "\n"
+                "Exits 0 if it is sound, 1 if not (every problem is listed with its file and\n"
+                "offset), 3 if it cannot be opened. A torn end that a crash has left is no\n"
+                "problem: nobody was told that it is kept. A store in use may be checked, but\n"
+                "what is written meanwhile can look like damage: check again when in doubt.\n",
+        .examples = "millrace store check file:./data\n"
+                    "millrace store check file:./data --json | jq .stages\n",
+        .options = { JSON },
+        .run = store_check_run,
+    },
+    {
+        .name = "store dump",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "show the entries of a store, one a line",
+        .help =
+            "Writes position, time (UTC), kind and content of every entry that the store\n"
+            "holds, oldest first; \"copy\" marks what the cleaner has moved. Options narrow it\n"
+            "down and hold together. Bodies, results and states are told by their size, or\n"
+            "with --body shown, everything but printable text escaped. Changes nothing; a\n"
+            "store in use may be dumped.\n"
+            "\n"
+            "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
+            "stand in base64 under the name with _base64 behind it.\n",
+        .examples = "millrace store dump file:./data\n"
+                    "millrace store dump file:./data --id 17 --body\n"
+                    "    what has happened to job 17\n"
+                    "millrace store dump file:./data --stage mail --json | jq .kind\n",
+        .options = { { "--from", "POSITION", "begin at this position" },
+                     { "--stage", "STAGE", "only what concerns this stage" },
+                     { "--id", "ID", "only what concerns this job" },
+                     { "--body", NULL, "show bodies, results and states" },
+                     JSON },
+        .run = store_dump_run,
+    },
+    {
+        .name = "store repair",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "make a damaged store one that opens",
+        .help = "Gives up what cannot be read and keeps everything else. A damaged segment is\n"
+                "first copied aside, as NUMBER.seg.damaged in the same directory, so there must\n"
+                "be room for that; then it is changed in place. A repair that was interrupted is\n"
+                "simply run again. A sound store is left as it is.\n"
+                "\n"
+                "A stage whose name was lost is called lost-NUMBER, with default policies. If\n"
+                "anything was lost, ids go on far beyond the highest that is known, so that none\n"
+                "is given twice. What stood in the lost parts is gone: jobs, or the news that\n"
+                "they have ended, so a job may run again. Nobody may use the store meanwhile.\n",
+        .examples = "millrace store repair file:./data --dry-run\n"
+                    "    what is wrong, and what would be done\n"
+                    "millrace store repair file:./data\n",
+        .options = { { "--dry-run", NULL, "only say what would be done" }, JSON },
+        .run = store_repair_run,
+    },
+    {
+        .name = "store copy",
+        .arguments = "FROM TO",
+        .least = 2,
+        .most = 2,
+        .doc = "copy what lives in one store into a new one",
+        .help = "Copies jobs in their order, results, states, names of pushes that must not\n"
+                "happen twice, policies, counters and epics from FROM to TO (both file:DIR), and\n"
+                "leaves out what is over: a store that was large becomes as small as what lives\n"
+                "in it. TO must be missing or empty, and gets its name only when all of it is on\n"
+                "disk and was checked. FROM is not changed, and nobody may use it meanwhile.\n"
+                "\n"
+                "Both then hold the same jobs: open one of them, or each job runs twice.\n",
+        .examples = "millrace store copy file:./data file:/backup/data\n",
+        .options = { JSON },
+        .run = store_copy_run,
+    },
+    { 0 },
+};
+
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static bool asks_for_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (is_help(argv[i]))
+            return true;
+    return false;
+}
+
+static enum cli_exit run(int argc, char **argv) {
+    const char *second = argc > 2 ? argv[2] : NULL;
+    const struct command *c = command_find(argv[1], second);
+    if (!c && second && is_help(second) && help_group(argv[1]))
+        return CLI_DONE;
+    if (!c)
+        return command_unknown(argv[1], second);
+    int words = strchr(c->name, ' ') ? 3 : 2;
+    if (asks_for_help(argc - words, argv + words)) {
+        help_command(c);
+        return CLI_DONE;
+    }
+    struct input in;
+    return input_read(c, argc - words, argv + words, &in) ? c->run(&in) : CLI_USAGE;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        complain("a command is missing; millrace help lists them");
+        return CLI_USAGE;
+    }
+    enum cli_exit code = CLI_DONE;
+    if (is_help(argv[1]))
+        help_overview();
+    else if (strcmp(argv[1], "--version") == 0)
+        printf("millrace %s\n", mr_version());
+    else
+        code = run(argc, argv);
+    return output_finish() || code != CLI_DONE ? (int)code : CLI_FAILED;
+}

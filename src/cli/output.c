@@ -1,0 +1,114 @@
+// What people read, in one hand: sizes, times and bytes look the same wherever they stand.
+#include "cli/output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void complain(const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    fflush(stdout);
+    fprintf(stderr, "millrace: ");
+    vfprintf(stderr, format, values);
+    fprintf(stderr, "\n");
+    va_end(values);
+}
+
+bool output_is_rich(FILE *to) {
+    const char *plain = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    if (plain && *plain)
+        return false;
+    return isatty(fileno(to)) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+void print_coloured(enum colour colour, const char *text) {
+    if (output_is_rich(stdout))
+        printf("\033[%dm%s\033[0m", (int)colour, text);
+    else
+        printf("%s", text);
+}
+
+const char *size_words(char *out, uint64_t bytes) {
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    if (bytes < 1024) {
+        snprintf(out, SIZE_WORDS, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+        return out;
+    }
+    double size = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; size >= 1024; unit++)
+        size /= 1024;
+    snprintf(out, SIZE_WORDS, "%.1f %s", size, units[unit]);
+    return out;
+}
+
+const char *time_words(char *out, uint64_t ms, bool iso) {
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    char text[TIME_WORDS];
+    if (!gmtime_r(&seconds, &tm) ||
+        !strftime(text, sizeof text, iso ? "%Y-%m-%dT%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &tm))
+        snprintf(text, sizeof text, "%" PRIu64, ms / 1000);
+    snprintf(out, TIME_WORDS, "%.30s.%03u%s", text, (unsigned)(ms % 1000), iso ? "Z" : "");
+    return out;
+}
+
+void print_quoted(mr_bytes bytes) {
+    static const char special[] = "\n\r\t\\'", names[] = "nrt\\'";
+    const unsigned char *p = bytes.data;
+    putchar('\'');
+    for (size_t i = 0; i < bytes.size; i++) {
+        const char *found = p[i] ? strchr(special, p[i]) : NULL;
+        if (found)
+            printf("\\%c", names[found - special]);
+        else if (p[i] >= ' ' && p[i] < 127)
+            putchar(p[i]);
+        else
+            printf("\\x%02x", p[i]);
+    }
+    putchar('\'');
+}
+
+bool output_finish(void) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    complain("the output could not be written: %s", errno ? strerror(errno) : "an earlier failure");
+    return false;
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+enum { BAR = 40, FIRST_MS = 500, AGAIN_MS = 100 };
+
+static uint64_t clock_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void progress_draw(struct progress *p, uint64_t done) {
+    static const char bar[BAR + 1] = "########################################";
+    uint64_t now = clock_ms();
+    if (!p->begun_ms)
+        p->begun_ms = now;
+    if (now - p->begun_ms < FIRST_MS || now - p->drawn_ms < AGAIN_MS || !output_is_rich(stderr))
+        return;
+    int part = p->total ? (int)(done * BAR / p->total) : BAR;
+    char size[SIZE_WORDS], total[SIZE_WORDS];
+    fprintf(stderr, "\r%s [%-*.*s] %s of %s\033[K", p->doing, BAR, part, bar,
+            size_words(size, done), size_words(total, p->total));
+    p->drawn_ms = now;
+    p->shown = true;
+}
+
+void progress_clear(struct progress *p) {
+    if (p->shown)
+        fprintf(stderr, "\r\033[K");
+    p->shown = false;
+}

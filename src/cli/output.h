@@ -1,0 +1,46 @@
+// Output: what people read. Colours and progress only on a terminal, and never with NO_COLOR.
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include "millrace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+// "millrace: " and a sentence, on stderr.
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// Whether `to` is a terminal that wants more than plain lines.
+bool output_is_rich(FILE *to);
+
+enum colour { RED = 31, GREEN = 32 };
+void print_coloured(enum colour, const char *text); // on stdout
+
+// "17 bytes", "3.2 MiB". `out` has SIZE_WORDS bytes and is returned.
+enum { SIZE_WORDS = 32 };
+const char *size_words(char *out, uint64_t bytes);
+
+// "2025-01-31 12:00:00.250", UTC; with `iso` "2025-01-31T12:00:00.250Z". As above.
+enum { TIME_WORDS = 40 };
+const char *time_words(char *out, uint64_t ms, bool iso);
+
+// Bytes in single quotes; what is not printable ASCII is escaped as in C.
+void print_quoted(mr_bytes);
+
+// Writes out what is buffered. False: it was not all written, and that was said.
+bool output_finish(void);
+
+// A bar on stderr for work that takes long. Zero is a valid start; draws nothing for the first
+// moments, and nothing where it is not wanted.
+struct progress {
+    const char *doing;
+    uint64_t total;
+    uint64_t begun_ms, drawn_ms;
+    bool shown;
+};
+
+void progress_draw(struct progress *, uint64_t done);
+void progress_clear(struct progress *);
+
+#endif

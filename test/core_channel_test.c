@@ -1,0 +1,498 @@
+// Channels: how jobs of a key line up, start and end, and what that does to nobody else. The rows C
+// and T of the acceptance table, on the bare core; every tale is told as tale.h says.
+#include "tale.h"
+
+// ---- C: the three states, and parked ------------------------------------------------------------
+
+// Each state is reached, one at a time; core_check sees after every sentence that the states
+// partition the channels, that ready has no repeats, and that dormant means no work.
+static void C1_states_partition_the_channels(void **state) {
+    struct tale *t = *state;
+    set(t, "backoff", "100");
+    expect_unknown(t, "k");
+    push(t, "k", "a");
+    expect_state(t, "k", CHANNEL_READY);
+    struct taken a = take(t);
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    fail_job(t, a);
+    expect_state(t, "k", CHANNEL_PARKED);
+    pass_ms(t, 200);
+    expect_state(t, "k", CHANNEL_READY);
+    expect_take(t, "a");
+    expect_state(t, "k", CHANNEL_DORMANT);
+    assert_int_equal(look_stage(t, "s").ready, 0);
+}
+
+static void C2_deliver_to_dormant_makes_ready_at_the_tail(void **state) {
+    struct tale *t = *state;
+    push(t, "j", "first");
+    push(t, "k", "a");
+    expect_state(t, "k", CHANNEL_READY);
+    expect_order(t, "k", "a");
+    expect_order(t, "j", "first");
+    expect_take(t, "first");
+    expect_take(t, "a");
+}
+
+static void C2_deliver_to_ready_changes_no_place(void **state) {
+    struct tale *t = *state;
+    push(t, "j", "first");
+    push(t, "k", "a");
+    push(t, "j", "again");
+    assert_int_equal(look_stage(t, "s").ready, 2);
+    expect_order(t, "j", "first again");
+    expect_order(t, "k", "a");
+    expect_take(t, "first");
+    expect_take(t, "a");
+    expect_take(t, "again");
+}
+
+static void C2_deliver_to_in_progress_moves_nothing(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    push(t, "k", "b");
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    assert_int_equal(look_stage(t, "s").ready, 0);
+    expect_order(t, "k", "a b");
+    done(t, a);
+}
+
+static void C2_deliver_to_parked_moves_nothing(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    fail_job(t, take(t));
+    push(t, "k", "b");
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_order(t, "k", "a b");
+    expect_no_work(t);
+}
+
+static void C3_start_takes_the_head_of_the_head_and_touches_nobody_else(void **state) {
+    struct tale *t = *state;
+    expect_no_work(t);
+    push(t, "j", "a");
+    push(t, "j", "b");
+    push(t, "k", "c");
+    struct taken a = take(t);
+    assert_string_equal(a.body, "a");
+    expect_state(t, "j", CHANNEL_IN_PROGRESS);
+    expect_state(t, "k", CHANNEL_READY);
+    expect_order(t, "k", "c");
+    struct taken c = take(t);
+    assert_string_equal(c.body, "c");
+    expect_no_work(t);
+    done(t, a);
+    done(t, c);
+}
+
+static void C4_a_channel_emptied_by_start_is_not_dormant_until_end(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    push(t, "k", "b");
+    expect_no_work(t);
+    done(t, a);
+    expect_take(t, "b");
+    expect_state(t, "k", CHANNEL_DORMANT);
+}
+
+// Not even when the only job is cancelled meanwhile: the worker has not let go.
+static void C4_nor_when_its_only_job_is_cancelled(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    struct taken a = take(t);
+    assert_true(cancel(t, id));
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    push(t, "k", "b");
+    expect_no_work(t);
+    refused(MR_ECANCELLED, done_again(t, a));
+    expect_take(t, "b");
+}
+
+static void C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone(void **state) {
+    struct tale *t = *state;
+    push(t, "j", "a");
+    push(t, "k", "b");
+    push(t, "l", "c");
+    done(t, take(t));
+    expect_unknown(t, "j");
+    assert_int_equal(look_stage(t, "s").ready, 2);
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
+static void C5_end_with_work_left_goes_to_the_tail_of_ready(void **state) {
+    struct tale *t = *state;
+    push(t, "j", "a");
+    push(t, "j", "d");
+    push(t, "k", "b");
+    push(t, "l", "c");
+    done(t, take(t));
+    expect_state(t, "j", CHANNEL_READY);
+    expect_take(t, "b");
+    expect_take(t, "c");
+    expect_take(t, "d");
+}
+
+static void C5_end_is_only_for_channels_in_progress(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take(t);
+    done(t, a);
+    must(done_again(t, a)); // the same commit: answered again, not done again
+    refused(MR_ESTALE, fail_with(t, a, "late", 0));
+    refused(MR_ESTALE, release_job(t, a));
+    expect_state(t, "k", CHANNEL_READY);
+    expect_order(t, "k", "b");
+}
+
+static void C6_in_the_beginning_there_is_nothing(void **state) {
+    struct tale *t = *state;
+    struct stage_info s;
+    refused(MR_EGONE, core_look_stage(t->core, mr_str("s"), &s));
+    assert_int_equal(core_stage_count(t->core), 0);
+    expect_no_work(t);
+    assert_int_equal(look_stage(t, "s").ready, 0);
+    assert_int_equal(core_next(t->core), UINT64_MAX);
+}
+
+static void C7_any_number_of_workers_and_none_overtakes(void **state) {
+    struct tale *t = *state;
+    enum { KEYS = 3, EACH = 4 };
+    static const char *const keys[KEYS] = { "i", "j", "k" };
+    for (int n = 0; n < EACH; n++)
+        for (int k = 0; k < KEYS; k++)
+            push(t, keys[k], (const char[]){ keys[k][0], (char)('0' + n), 0 });
+    for (int n = 0; n < EACH; n++) {
+        struct taken held[KEYS];
+        for (int k = 0; k < KEYS; k++) {
+            held[k] = take(t); // as many at once as there are keys, in turn
+            assert_int_equal(held[k].body[0], keys[k][0]);
+            assert_int_equal(held[k].body[1], '0' + n);
+        }
+        expect_no_work(t);
+        for (int k = 0; k < KEYS; k++)
+            done(t, held[k]);
+    }
+}
+
+// ---- C8: what the text left open ----------------------------------------------------------------
+
+static void C8_a_channel_comes_with_its_first_job_and_goes_with_its_last(void **state) {
+    struct tale *t = *state;
+    expect_unknown(t, "k");
+    push(t, "k", "a");
+    expect_take(t, "a");
+    expect_unknown(t, "k");
+}
+
+static void C8_a_channel_with_state_is_known_while_dormant(void **state) {
+    struct tale *t = *state;
+    struct channel_info info;
+    push(t, "k", "a");
+    done_with(t, take(t), "", "kept");
+    must(core_look_channel(t->core, mr_str("s"), mr_str("k"), &info));
+    assert_int_equal(info.state, CHANNEL_DORMANT);
+    assert_true(info.has_state);
+    push(t, "k", "b");
+    done_with(t, take(t), "", "");
+    expect_unknown(t, "k");
+}
+
+static void C8_a_cancelled_only_job_leaves_no_empty_ready_channel(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    push(t, "l", "b");
+    assert_true(cancel(t, a));
+    expect_unknown(t, "k");
+    assert_int_equal(look_stage(t, "s").ready, 1);
+    expect_take(t, "b");
+}
+
+static void C8_a_failed_job_keeps_its_place(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    must(fail_with(t, take(t), "again", 0));
+    expect_order(t, "k", "a b");
+    expect_take(t, "a");
+    expect_take(t, "b");
+}
+
+static void C8_removing_a_job_wakes_whoever_waits_for_it(void **state) {
+    struct tale *t = *state;
+    struct outcome o;
+    uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
+    assert_int_equal(await(t, 0, a, &o), MR_EAGAIN);
+    must(drop(t, a));
+    expect_said(t, "caller 0: a cancelled\n");
+    refused(MR_EGONE, drop(t, a));
+    struct taken taken = take(t);
+    assert_int_equal(taken.id, b);
+    refused(MR_EBUSY, drop(t, b));
+    done(t, taken);
+    refused(MR_EINVAL, drop(t, b));
+}
+
+// ---- C9: blocks ---------------------------------------------------------------------------------
+
+static void C9_a_block_is_the_front_of_one_channel(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "k", "c");
+    push(t, "l", "other");
+    assert_int_equal(take_block(t, 2, b), 2);
+    assert_string_equal(b[0].body, "a");
+    assert_string_equal(b[1].body, "b");
+    assert_int_equal(b[0].token.serial, b[1].token.serial);
+    expect_take(t, "other");
+    expect_no_work(t);
+    refused(MR_EINVAL, done_again(t, b[1])); // in order
+    done(t, b[0]);
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    done(t, b[1]);
+    expect_state(t, "k", CHANNEL_READY);
+    expect_take(t, "c");
+}
+
+static void C9_a_failure_inside_loses_nothing_behind_it(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
+    assert_int_equal(take_block(t, 3, b), 3);
+    done(t, b[0]);
+    must(fail_with(t, b[1], "no", 0));
+    refused(MR_ESTALE, done_again(t, b[2]));
+    expect_order(t, "k", "b c");
+    assert_int_equal(look(t, second).attempt, 1);
+    assert_int_equal(look(t, third).attempt, 0); // uncounted
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
+static void C9_the_block_is_given_back_whole(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    uint64_t first = push(t, "k", "a"), second = push(t, "k", "b");
+    assert_int_equal(take_block(t, 4, b), 2);
+    must(release_job(t, b[0]));
+    assert_int_equal(look(t, first).attempt, 0);
+    assert_int_equal(take_block(t, 4, b), 2);
+    lose(t, 0);
+    assert_int_equal(look(t, first).attempt, 1);
+    assert_int_equal(look(t, second).attempt, 0);
+    expect_order(t, "k", "a b");
+}
+
+static void C9_one_cancelled_inside_is_skipped(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    uint64_t second = push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 3, b), 3);
+    assert_true(cancel(t, second));
+    expect_said(t, "stop b: ECANCELLED (connection 0)\n");
+    done(t, b[0]);
+    refused(MR_ECANCELLED, done_again(t, b[1]));
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    done(t, b[2]);
+    expect_state(t, "k", CHANNEL_DORMANT);
+}
+
+static void C9_or_passed_over_in_silence(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    uint64_t second = push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 3, b), 3);
+    done(t, b[0]);
+    assert_true(cancel(t, second));
+    done(t, b[2]);
+    expect_unknown(t, "k");
+}
+
+// Rule 3: state comes with the first; the worker carries it along.
+static void C9_state_comes_with_the_first_of_a_block(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 2, b), 2);
+    assert_string_equal(b[0].state, "one");
+    assert_string_equal(b[1].state, "");
+    done_with(t, b[0], "", "two");
+    done_with(t, b[1], "", "three");
+    push(t, "k", "d");
+    assert_string_equal(take(t).state, "three");
+}
+
+// ---- T: what the originals test -----------------------------------------------------------------
+
+static void T2_the_first_delivery_makes_ready_the_second_does_not_again(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    assert_int_equal(look_stage(t, "s").ready, 1);
+    push(t, "k", "b");
+    assert_int_equal(look_stage(t, "s").ready, 1);
+}
+
+static void T3_items_leave_in_order_and_then_there_is_no_work(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "k", "c");
+    expect_take(t, "a");
+    expect_take(t, "b");
+    expect_take(t, "c");
+    expect_no_work(t);
+}
+
+static void T4_what_arrives_in_progress_is_not_ready_until_the_end(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    push(t, "k", "b");
+    assert_int_equal(look_stage(t, "s").ready, 0);
+    done(t, a);
+    assert_int_equal(look_stage(t, "s").ready, 1);
+}
+
+static void T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two(void **state) {
+    struct tale *t = *state;
+    struct taken b[3];
+    push(t, "one", "a");
+    push(t, "two", "c");
+    push(t, "one", "b");
+    assert_int_equal(take_block(t, 3, b), 3);
+    assert_string_equal(b[0].body, "a");
+    assert_string_equal(b[1].body, "b");
+    assert_string_equal(b[2].body, "c");
+    assert_int_equal(b[0].token.serial, b[1].token.serial);
+    assert_true(b[2].token.serial != b[0].token.serial);
+}
+
+static int first_job(void *out_id, const struct job_info *j) {
+    *(uint64_t *)out_id = j->id;
+    return 1;
+}
+
+static void remove_key(struct tale *t, const char *key) {
+    uint64_t id;
+    while (core_each_job(t->core, mr_str("s"), mr_str(key), first_job, &id) == 1)
+        must(drop(t, id));
+}
+
+static void T6_removing_a_key_drops_its_work_only(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "l", "b");
+    push(t, "k", "c");
+    remove_key(t, "k");
+    expect_unknown(t, "k");
+    expect_take(t, "b");
+    expect_no_work(t);
+}
+
+static void T7_removing_all_leaves_nothing(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "l", "b");
+    remove_key(t, "k");
+    remove_key(t, "l");
+    expect_no_work(t);
+    struct stage_info s = look_stage(t, "s");
+    assert_int_equal(s.waiting + s.running + s.ready + s.delayed + s.dead, 0);
+}
+
+// ---- Rule 17 ------------------------------------------------------------------------------------
+
+static void rule17_ready_channels_take_turns_whatever_their_depth(void **state) {
+    struct tale *t = *state;
+    push(t, "deep", "d1");
+    push(t, "deep", "d2");
+    push(t, "deep", "d3");
+    push(t, "flat", "f1");
+    push(t, "", "alone");
+    push(t, "flat", "f2");
+    expect_take(t, "d1");
+    expect_take(t, "f1");
+    expect_take(t, "alone");
+    expect_take(t, "d2");
+    expect_take(t, "f2");
+    expect_take(t, "d3");
+}
+
+// What had its turn and did not use it (released, connection lost) is first again.
+static void rule17_what_comes_back_unserved_is_first_again(void **state) {
+    struct tale *t = *state;
+    push(t, "j", "a");
+    push(t, "k", "b");
+    must(release_job(t, take(t)));
+    assert_string_equal(take(t).body, "a");
+    lose(t, 0);
+    expect_take(t, "a");
+    expect_take(t, "b");
+}
+
+static void rule17_stages_named_first_are_served_first(void **state) {
+    struct tale *t = *state;
+    struct taken b[3];
+    mr_bytes stages[] = { mr_str("urgent"), mr_str("calm") };
+    push_to(t, "calm", "", "c");
+    push_to(t, "urgent", "", "u1");
+    push_to(t, "urgent", "", "u2");
+    struct take both = { .stages = stages, .stage_count = 2, .count = 3 };
+    assert_int_equal(try_take(t, both, b), 3);
+    assert_string_equal(b[0].body, "u1");
+    assert_string_equal(b[1].body, "u2");
+    assert_string_equal(b[2].body, "c");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(C1_states_partition_the_channels),
+        TALE(C2_deliver_to_dormant_makes_ready_at_the_tail),
+        TALE(C2_deliver_to_ready_changes_no_place),
+        TALE(C2_deliver_to_in_progress_moves_nothing),
+        TALE(C2_deliver_to_parked_moves_nothing),
+        TALE(C3_start_takes_the_head_of_the_head_and_touches_nobody_else),
+        TALE(C4_a_channel_emptied_by_start_is_not_dormant_until_end),
+        TALE(C4_nor_when_its_only_job_is_cancelled),
+        TALE(C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone),
+        TALE(C5_end_with_work_left_goes_to_the_tail_of_ready),
+        TALE(C5_end_is_only_for_channels_in_progress),
+        TALE(C6_in_the_beginning_there_is_nothing),
+        TALE(C7_any_number_of_workers_and_none_overtakes),
+        TALE(C8_a_channel_comes_with_its_first_job_and_goes_with_its_last),
+        TALE(C8_a_channel_with_state_is_known_while_dormant),
+        TALE(C8_a_cancelled_only_job_leaves_no_empty_ready_channel),
+        TALE(C8_a_failed_job_keeps_its_place),
+        TALE(C8_removing_a_job_wakes_whoever_waits_for_it),
+        TALE(C9_a_block_is_the_front_of_one_channel),
+        TALE(C9_a_failure_inside_loses_nothing_behind_it),
+        TALE(C9_the_block_is_given_back_whole),
+        TALE(C9_one_cancelled_inside_is_skipped),
+        TALE(C9_or_passed_over_in_silence),
+        TALE(C9_state_comes_with_the_first_of_a_block),
+        TALE(T2_the_first_delivery_makes_ready_the_second_does_not_again),
+        TALE(T3_items_leave_in_order_and_then_there_is_no_work),
+        TALE(T4_what_arrives_in_progress_is_not_ready_until_the_end),
+        TALE(T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two),
+        TALE(T6_removing_a_key_drops_its_work_only),
+        TALE(T7_removing_all_leaves_nothing),
+        TALE(rule17_ready_channels_take_turns_whatever_their_depth),
+        TALE(rule17_what_comes_back_unserved_is_first_again),
+        TALE(rule17_stages_named_first_are_served_first),
+    };
+    return TALES(tests);
+}

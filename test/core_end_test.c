@@ -1,0 +1,509 @@
+// Ends: by a commit, which is all or nothing; by a deadline, a caller who left, or somebody who
+// changed their mind. Rules 7 to 11 and 16, on the bare core.
+#include "tale.h"
+
+// ---- Rule 7: deadlines --------------------------------------------------------------------------
+
+static uint64_t push_until(struct tale *t, const char *key, const char *body, int64_t deadline_ms) {
+    return push_with(t, (struct push){ .key = mr_str(key),
+                                       .body = mr_str(body),
+                                       .deadline_ms = deadline_ms });
+}
+
+static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push_until(t, "k", "a", 100);
+    push(t, "k", "b");
+    pass_ms(t, 99);
+    assert_int_equal(look(t, a).left_ms, 1);
+    pass_ms(t, 1);
+    expect_status(t, a, JOB_EXPIRED);
+    expect_order(t, "k", "b");
+    crash(t);
+    expect_status(t, a, JOB_EXPIRED);
+    expect_take(t, "b");
+}
+
+static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state) {
+    struct tale *t = *state;
+    push_until(t, "k", "a", 100);
+    push(t, "k", "b");
+    struct taken a = take(t);
+    assert_int_equal(a.left_ms, 100);
+    pass_ms(t, 100);
+    expect_said(t, "stop a: EEXPIRED (connection 0)\n");
+    refused(MR_EEXPIRED, beat(t, a));
+    expect_state(t, "k", CHANNEL_IN_PROGRESS); // until the worker lets go
+    struct emit emit = { .stage = mr_str("s"), .body = mr_str("never") };
+    struct done late = { .id = a.id,
+                         .token = a.token,
+                         .set_state = true,
+                         .state = mr_str("never"),
+                         .emits = &emit,
+                         .emit_count = 1 };
+    refused(MR_EEXPIRED, try_done(t, late));
+    assert_int_equal(records_of(t, RECORD_STATE), 0);
+    expect_take(t, "b");
+    expect_no_work(t);
+}
+
+static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push_with(t, (struct push){ .key = mr_str("k"),
+                                             .body = mr_str("a"),
+                                             .delay_ms = 200,
+                                             .deadline_ms = 100 });
+    pass_ms(t, 100);
+    expect_status(t, a, JOB_EXPIRED);
+    expect_unknown(t, "k");
+    pass_ms(t, 100);
+    expect_no_work(t);
+}
+
+static void A8_the_limit_is_absolute_from_hand_in(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "", "a", 1000);
+    for (int i = 0; i < 9; i++) { // asking, failing and crashing do not prolong it
+        pass_ms(t, 100);
+        struct taken taken = take(t);
+        assert_int_equal(taken.left_ms, 900 - 100 * i);
+        must(fail_with(t, taken, "no", 0));
+    }
+    pass_ms(t, 99);
+    crash(t);
+    assert_int_equal(look(t, a).left_ms, 1);
+    pass_ms(t, 1);
+    expect_status(t, a, JOB_EXPIRED);
+}
+
+static void A8_a_waiter_never_outlives_its_job(void **state) {
+    struct tale *t = *state;
+    struct outcome o;
+    uint64_t a = call(t, 0, "", "a", 100), b = push(t, "", "b");
+    assert_int_equal(await(t, 1, b, &o), MR_EAGAIN);
+    pass_ms(t, 100); // at the deadline, not later
+    expect_said(t, "caller 0: a expired\n");
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    expect_said(t, "caller 1: b dead\n");
+    must(await(t, 0, a, &o)); // what has ended is answered at once
+    assert_int_equal(o.status, JOB_EXPIRED);
+    refused(MR_EGONE, await(t, 0, 999999, &o));
+}
+
+// ---- Rule 8: interest ---------------------------------------------------------------------------
+
+// S3: who has hung up is known, without a round trip.
+static void A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "", "a", 0);
+    call(t, 1, "", "b", 0);
+    hang_up(t, 0);
+    expect_status(t, a, JOB_CANCELLED);
+    expect_take(t, "b");
+    expect_said(t, "caller 1: b done\n");
+    expect_no_work(t);
+}
+
+static void A4_a_lost_connection_is_no_interest(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "", "a", 0);
+    lose(t, 0);
+    expect_status(t, a, JOB_CANCELLED);
+    expect_said(t, "");
+    expect_no_work(t);
+}
+
+static void A4_running_work_nobody_wants_is_told_to_stop(void **state) {
+    struct tale *t = *state;
+    call(t, 0, "", "a", 0);
+    struct taken a;
+    assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
+    lose(t, 0);
+    expect_said(t, "stop a: ECANCELLED (connection 1)\n");
+    refused(MR_ECANCELLED, done_again(t, a));
+}
+
+static void rule8_a_call_lives_until_its_last_caller_goes(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "name", "a", 0);
+    assert_int_equal(call(t, 1, "name", "a", 0), a);
+    hang_up(t, 0);
+    expect_status(t, a, JOB_WAITING);
+    hang_up(t, 1);
+    expect_status(t, a, JOB_CANCELLED);
+}
+
+static void rule8_a_plain_push_wants_it_for_good(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "name", "a", 0);
+    assert_int_equal(push_once(t, "", "name", "a"), a);
+    hang_up(t, 0);
+    expect_status(t, a, JOB_WAITING);
+    crash(t);
+    pass_ms(t, 60000);
+    expect_take(t, "a");
+}
+
+static void rule8_awaiting_never_takes_interest_away(void **state) {
+    struct tale *t = *state;
+    struct outcome o;
+    uint64_t a = push(t, "", "a");
+    assert_int_equal(await(t, 0, a, &o), MR_EAGAIN);
+    hang_up(t, 0);
+    expect_status(t, a, JOB_WAITING);
+    uint64_t b = call(t, 0, "", "b", 0);
+    assert_int_equal(await(t, 1, b, &o), MR_EAGAIN);
+    hang_up(t, 1);
+    expect_status(t, b, JOB_WAITING);
+}
+
+static void rule8_after_a_restart_callers_have_a_grace_to_come_back(void **state) {
+    struct tale *t = *state;
+    uint64_t gone = call(t, 0, "gone", "a", 0), back = call(t, 1, "back", "b", 0);
+    uint64_t awaited = call(t, 2, "awaited", "c", 0);
+    struct outcome o;
+    crash(t);
+    pass_ms(t, 9000);
+    expect_status(t, gone, JOB_WAITING);
+    assert_int_equal(call(t, 1, "back", "b", 0), back);
+    assert_int_equal(await(t, 2, awaited, &o), MR_EAGAIN);
+    pass_ms(t, 1000);
+    expect_status(t, gone, JOB_CANCELLED);
+    expect_status(t, back, JOB_WAITING);
+    expect_status(t, awaited, JOB_WAITING);
+    hang_up(t, 1); // the grace is over
+    expect_status(t, back, JOB_CANCELLED);
+}
+
+static void rule8_who_leaves_in_the_grace_may_come_back_once_more(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "name", "a", 0);
+    crash(t);
+    assert_int_equal(call(t, 0, "name", "a", 0), a);
+    hang_up(t, 0);
+    expect_status(t, a, JOB_WAITING);
+    pass_ms(t, 10000);
+    expect_status(t, a, JOB_CANCELLED);
+}
+
+static void A10_time_waited_in_vain_is_counted(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    push_until(t, "l", "b", 500);
+    call(t, 0, "", "c", 0);
+    pass_ms(t, 300);
+    assert_true(cancel(t, a));
+    assert_int_equal(look_stage(t, "s").vain_ms, 300);
+    hang_up(t, 0);
+    assert_int_equal(look_stage(t, "s").vain_ms, 600);
+    pass_ms(t, 200);
+    assert_int_equal(look_stage(t, "s").vain_ms, 1100);
+    crash(t);
+    assert_int_equal(look_stage(t, "s").vain_ms, 1100);
+}
+
+// ---- Rule 9: cancelling -------------------------------------------------------------------------
+
+static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    uint64_t b = push(t, "k", "b"), c = push(t, "l", "c");
+    push(t, "k", "d");
+    assert_true(cancel(t, b));
+    assert_true(cancel(t, c)); // emptied, l leaves ready
+    assert_int_equal(look_stage(t, "s").ready, 1);
+    assert_false(cancel(t, b)); // once is enough, and said so
+    expect_take(t, "a");
+    expect_take(t, "d");
+    expect_no_work(t);
+}
+
+static void rule9_a_delayed_job_is_cancelled_before_it_joins(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push_with(
+        t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
+    assert_true(cancel(t, a));
+    expect_unknown(t, "k");
+    pass_ms(t, 100);
+    expect_no_work(t);
+}
+
+static void rule9_nothing_a_cancelled_run_does_is_recorded(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take(t);
+    assert_true(cancel(t, id));
+    expect_said(t, "stop a: ECANCELLED (connection 0)\n");
+    refused(MR_ECANCELLED, beat(t, a));
+    size_t written = t->appends;
+    refused(MR_ECANCELLED, fail_with(t, a, "stopped", 0)); // counts as letting go
+    if (t->telling == TOLD_PLAINLY)
+        assert_int_equal(t->appends, written);
+    expect_status(t, id, JOB_CANCELLED);
+    expect_take(t, "b");
+}
+
+static void rule9_a_worker_that_never_lets_go_loses_its_lease(void **state) {
+    struct tale *t = *state;
+    set(t, "lease", "1000");
+    uint64_t id = push(t, "k", "a");
+    push(t, "k", "b");
+    take(t);
+    assert_true(cancel(t, id));
+    expect_no_work(t);
+    pass_ms(t, 1000);
+    expect_take(t, "b");
+    assert_int_equal(look_stage(t, "s").failed, 0);
+}
+
+static void rule9_what_has_ended_stays_as_it_ended(void **state) {
+    struct tale *t = *state;
+    bool changed;
+    uint64_t id = push(t, "k", "a");
+    expect_take(t, "a");
+    assert_false(cancel(t, id));
+    expect_status(t, id, JOB_DONE);
+    refused(MR_EGONE, core_cancel(t->core, 999999, &changed));
+}
+
+// ---- Rules 10 and 11: commits and state ---------------------------------------------------------
+
+// S7: input, state and output commit together, in one group of the log.
+static void rule10_a_commit_is_one_group_of_records(void **state) {
+    struct tale *t = *state;
+    if (t->telling != TOLD_PLAINLY)
+        return; // the others write more
+    uint64_t id = push(t, "k", "a");
+    push_to(t, "next", "k", "known");
+    struct taken a = take(t);
+    struct emit emits[] = { { .stage = mr_str("next"), .key = mr_str("k"), .body = mr_str("b") },
+                            { .stage = mr_str("new"), .body = mr_str("c") } };
+    size_t before = t->log_count;
+    must(try_done(t, (struct done){ .id = id,
+                                    .token = a.token,
+                                    .result = mr_str("ok"),
+                                    .set_state = true,
+                                    .state = mr_str("1"),
+                                    .emits = emits,
+                                    .emit_count = 2 }));
+    static const uint8_t kinds[] = { RECORD_STAGE, RECORD_END, RECORD_STATE, RECORD_PUSH,
+                                     RECORD_PUSH };
+    assert_int_equal(t->log_count - before, sizeof kinds);
+    for (size_t i = 0; i < sizeof kinds; i++) {
+        assert_int_equal(t->log[before + i].bytes[0], kinds[i]);
+        assert_int_equal(t->log[before + i].last, i + 1 == sizeof kinds);
+    }
+    assert_string_equal(take_from(t, "new").body, "c");
+}
+
+static void E2_S6_a_commit_repeated_is_answered_as_the_first_time(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    done_emit(t, a, "out", "k", "b");
+    for (int i = 0; i < 3; i++) {
+        done_emit(t, a, "out", "k", "b"); // answered, not computed again
+        crash(t);
+    }
+    assert_int_equal(look_stage(t, "out").pushed, 1);
+    struct taken wrong = a;
+    wrong.token.serial++;
+    refused(MR_ESTALE, done_again(t, wrong));
+    set(t, "retention", "1000");
+    pass_ms(t, 1000);
+    refused(MR_EGONE, done_again(t, a));
+}
+
+static void E4_a_crash_while_computing_computes_again_and_records_once(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    take(t);
+    crash(t); // computed, nobody knows
+    struct taken again = take(t);
+    done_emit(t, again, "out", "k", "b");
+    crash(t); // recorded, the answer is lost
+    done_emit(t, again, "out", "k", "b");
+    assert_string_equal(take_from(t, "out").body, "b");
+    assert_int_equal(look_stage(t, "out").pushed, 1);
+    assert_int_equal(look_stage(t, "s").done, 1);
+}
+
+// A commit refused for its size has changed nothing and keeps the lease: it may be made smaller.
+static void rule10_emits_are_bounded(void **state) {
+    struct tale *t = *state;
+    static struct emit emits[1001];
+    static char large[9 << 20];
+    for (int i = 0; i < 1001; i++)
+        emits[i] = (struct emit){ .stage = mr_str("out"), .body = mr_str("x") };
+    push(t, "k", "a");
+    struct taken a = take(t);
+    struct done d = { .id = a.id, .token = a.token, .emits = emits, .emit_count = 1001 };
+    refused(MR_ETOOBIG, try_done(t, d));
+    emits[0].body = emits[1].body = bytes_of(large, sizeof large);
+    d.emit_count = 2;
+    refused(MR_ETOOBIG, try_done(t, d));
+    emits[0] = (struct emit){ .stage = mr_str("no such name"), .body = mr_str("x") };
+    d.emit_count = 1;
+    refused(MR_EINVAL, try_done(t, d));
+    must(beat(t, a));
+    expect_status(t, a.id, JOB_RUNNING);
+    done_emit(t, a, "out", "", "small enough");
+    assert_int_equal(look_stage(t, "out").waiting, 1);
+}
+
+static void rule10_an_emit_may_be_named_and_is_then_made_once(void **state) {
+    struct tale *t = *state;
+    struct emit emits[] = { { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("b") },
+                            { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("c") } };
+    for (int i = 0; i < 2; i++) {
+        push(t, "k", "a");
+        struct taken a = take(t);
+        must(try_done(t, (struct done){ .id = a.id,
+                                        .token = a.token,
+                                        .emits = emits,
+                                        .emit_count = 2 }));
+    }
+    assert_int_equal(look_stage(t, "out").pushed, 1);
+    assert_string_equal(take_from(t, "out").body, "b");
+}
+
+static void rule11_state_is_read_at_start_and_replaced_at_commit(void **state) {
+    struct tale *t = *state;
+    char sum[8] = "";
+    for (int i = 1; i <= 4; i++) {
+        push(t, "k", "a");
+        push(t, "l", "other");
+        struct taken a = take(t);
+        assert_string_equal(a.state, sum);
+        (void)snprintf(sum, sizeof sum, "%d", i);
+        done_with(t, a, "", sum);
+        struct taken other = take(t);
+        assert_string_equal(other.state, "");
+        done(t, other); // says nothing about its state
+        if (i == 2)
+            crash(t);
+    }
+    push(t, "k", "a");
+    struct taken a = take(t);
+    must(fail_with(t, a, "a failed run leaves it alone", 0));
+    done_with(t, take(t), "", "");
+    expect_unknown(t, "k"); // an empty one deletes
+    assert_int_equal(look_stage(t, "s").states, 0);
+}
+
+static void rule11_states_are_bounded_in_number_and_need_a_key(void **state) {
+    struct tale *t = *state;
+    set(t, "max-states", "1");
+    push(t, "k", "a");
+    push(t, "l", "b");
+    push(t, "", "c");
+    done_with(t, take(t), "", "one");
+    struct taken b = take(t), c = take(t);
+    struct done d = { .id = b.id, .token = b.token, .set_state = true, .state = mr_str("two") };
+    refused(MR_EFULL, try_done(t, d));
+    done(t, b);
+    d = (struct done){ .id = c.id, .token = c.token, .set_state = true, .state = mr_str("x") };
+    refused(MR_EINVAL, try_done(t, d));
+    done(t, c);
+    push(t, "k", "d");
+    done_with(t, take(t), "", "replaced"); // one that is there may change
+    assert_int_equal(look_stage(t, "s").states, 1);
+}
+
+static void rule11_states_may_have_a_time_to_live(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    pass_ms(t, 500);
+    push(t, "l", "b");
+    done_with(t, take(t), "", "two");
+    crash(t); // nor do cleaning and opening make it younger
+    pass_ms(t, 500);
+    expect_unknown(t, "k");
+    assert_int_equal(look_stage(t, "s").states, 1);
+    pass_ms(t, 500);
+    assert_int_equal(look_stage(t, "s").states, 0);
+}
+
+// ---- Rule 16: results ---------------------------------------------------------------------------
+
+static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
+    struct tale *t = *state;
+    set(t, "retention", "1000,100");
+    uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
+    done_with(t, take(t), "result", NULL);
+    assert_true(cancel(t, b));
+    pass_ms(t, 999);
+    assert_string_equal(tale_read(t, look(t, a).at), "result");
+    expect_status(t, b, JOB_CANCELLED);
+    pass_ms(t, 1);
+    struct job_info j;
+    refused(MR_EGONE, core_look_job(t->core, a, &j));
+    refused(MR_EGONE, core_look_job(t->core, b, &j));
+    assert_int_equal(look_stage(t, "s").done, 1); // counted for ever
+}
+
+static void rule16_and_up_to_a_count_oldest_first(void **state) {
+    struct tale *t = *state;
+    struct job_info j;
+    set(t, "retention", "1h,2");
+    uint64_t ids[4];
+    for (int i = 0; i < 4; i++) {
+        ids[i] = push(t, "", "a");
+        done(t, take(t));
+    }
+    refused(MR_EGONE, core_look_job(t->core, ids[1], &j));
+    expect_status(t, ids[2], JOB_DONE);
+    expect_status(t, ids[3], JOB_DONE);
+    set(t, "retention", "1h,0");
+    refused(MR_EGONE, core_look_job(t->core, ids[3], &j));
+}
+
+static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
+    struct tale *t = *state;
+    set(t, "retention", "0,0");
+    uint64_t a = push(t, "k", "a");
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    pass_ms(t, 1000000000);
+    expect_status(t, a, JOB_DEAD);
+    must(retry(t, a));
+    expect_take(t, "a");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(rule7_not_started_by_its_deadline_a_job_never_is),
+        TALE(rule7_one_running_is_told_and_its_commit_refused_whole),
+        TALE(rule7_delayed_past_its_deadline_it_expires_on_time),
+        TALE(A8_the_limit_is_absolute_from_hand_in),
+        TALE(A8_a_waiter_never_outlives_its_job),
+        TALE(A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot),
+        TALE(A4_a_lost_connection_is_no_interest),
+        TALE(A4_running_work_nobody_wants_is_told_to_stop),
+        TALE(rule8_a_call_lives_until_its_last_caller_goes),
+        TALE(rule8_a_plain_push_wants_it_for_good),
+        TALE(rule8_awaiting_never_takes_interest_away),
+        TALE(rule8_after_a_restart_callers_have_a_grace_to_come_back),
+        TALE(rule8_who_leaves_in_the_grace_may_come_back_once_more),
+        TALE(A10_time_waited_in_vain_is_counted),
+        TALE(S2_a_cancelled_job_ends_in_place_and_is_skipped),
+        TALE(rule9_a_delayed_job_is_cancelled_before_it_joins),
+        TALE(rule9_nothing_a_cancelled_run_does_is_recorded),
+        TALE(rule9_a_worker_that_never_lets_go_loses_its_lease),
+        TALE(rule9_what_has_ended_stays_as_it_ended),
+        TALE(rule10_a_commit_is_one_group_of_records),
+        TALE(E2_S6_a_commit_repeated_is_answered_as_the_first_time),
+        TALE(E4_a_crash_while_computing_computes_again_and_records_once),
+        TALE(rule10_emits_are_bounded),
+        TALE(rule10_an_emit_may_be_named_and_is_then_made_once),
+        TALE(rule11_state_is_read_at_start_and_replaced_at_commit),
+        TALE(rule11_states_are_bounded_in_number_and_need_a_key),
+        TALE(rule11_states_may_have_a_time_to_live),
+        TALE(rule16_ended_jobs_are_kept_for_a_time),
+        TALE(rule16_and_up_to_a_count_oldest_first),
+        TALE(rule16_the_dead_are_not_ended_in_this_sense),
+    };
+    return TALES(tests);
+}

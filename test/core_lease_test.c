@@ -1,0 +1,488 @@
+// Failing and leases: a job keeps its place until it is done or dead, and only the current token
+// ends, fails, releases or prolongs. Rules 5, 6 and 22, the faults of workers, on the bare core.
+#include "tale.h"
+
+// ---- Rule 5: failing ----------------------------------------------------------------------------
+
+static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state) {
+    struct tale *t = *state;
+    set(t, "backoff", "1000..8000");
+    uint64_t a = push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "l", "other");
+    fail_job(t, take(t));
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_order(t, "k", "a b");
+    expect_take(t, "other"); // nobody else is held up
+    expect_no_work(t);
+    pass_ms(t, (uint64_t)look(t, a).due_ms);
+    expect_take(t, "a");
+    expect_take(t, "b");
+}
+
+static void rule5_the_backoff_doubles_give_or_take_a_fifth(void **state) {
+    struct tale *t = *state;
+    set(t, "backoff", "1000..4000");
+    uint64_t a = push(t, "k", "a");
+    static const int64_t expected[] = { 1000, 2000, 4000, 4000 };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        fail_job(t, take(t));
+        int64_t due = look(t, a).due_ms;
+        assert_in_range(due, expected[i] * 4 / 5, expected[i] * 6 / 5);
+        pass_ms(t, (uint64_t)due - 1);
+        expect_no_work(t);
+        pass_ms(t, 1);
+    }
+    expect_take(t, "a");
+}
+
+// The instant is recorded, not worked out again.
+static void rule5_the_backoff_survives_a_crash(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    fail_job(t, take(t));
+    int64_t due = look(t, a).due_ms;
+    crash(t);
+    assert_int_equal(look(t, a).due_ms, due);
+    expect_state(t, "k", CHANNEL_PARKED);
+    pass_ms(t, (uint64_t)due);
+    assert_int_equal(take(t).attempt, 2);
+}
+
+static void rule5_a_worker_may_say_when(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "", "a");
+    must(fail_with(t, take(t), "in a minute", 60000));
+    assert_int_equal(look(t, a).due_ms, 60000);
+    pass_ms(t, 60000);
+    refused(MR_EINVAL, fail_with(t, take(t), "that is no time", -3));
+}
+
+static void A8_F13_work_that_fails_ends_dead_listed_and_retryable(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "2");
+    uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
+    must(fail_with(t, take(t), "one", 0));
+    must(fail_with(t, take(t), "two\nlines", 0));
+    expect_status(t, a, JOB_DEAD);
+    assert_string_equal(reason_of(t, a, 1), "1: one");
+    assert_string_equal(reason_of(t, a, 0), "2: two lines");
+    assert_int_equal(look_stage(t, "s").dead, 1);
+    assert_string_equal(take(t).body, "b"); // skip: the channel goes on
+    crash(t);
+    expect_status(t, a, JOB_DEAD);
+    must(retry(t, a));
+    expect_order(t, "k", "b a"); // to the tail
+    assert_int_equal(look(t, a).attempt, 0);
+    refused(MR_EINVAL, retry(t, b));
+    expect_take(t, "b");
+    expect_take(t, "a");
+}
+
+static void F13_never_means_dead_at_once(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "", "a");
+    must(fail_with(t, take(t), "hopeless", MR_NEVER));
+    expect_status(t, a, JOB_DEAD);
+    must(drop(t, a)); // only a person forgets it
+    refused(MR_EGONE, retry(t, a));
+}
+
+static void F13_a_job_may_have_its_own_number_of_attempts(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
+    fail_job(t, take(t));
+    expect_status(t, a, JOB_DEAD);
+}
+
+static void rule5_halt_parks_the_channel_until_somebody_decides(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "1");
+    set(t, "on-dead", "halt");
+    uint64_t a = push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "l", "other");
+    fail_job(t, take(t));
+    expect_status(t, a, JOB_DEAD);
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_take(t, "other");
+    pass_ms(t, 1000000000);
+    expect_no_work(t);
+    expect_held(t, "s", "halted");
+    crash(t);
+    expect_no_work(t);
+    must(retry(t, a));
+    expect_order(t, "k", "a b"); // to the head
+    expect_take(t, "a");
+    expect_take(t, "b");
+}
+
+static void rule5_dropping_the_dead_frees_a_halted_channel(void **state) {
+    struct tale *t = *state;
+    set(t, "on-dead", "halt");
+    uint64_t a = push(t, "k", "a");
+    push(t, "k", "b");
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    must(drop(t, a));
+    expect_take(t, "b");
+    expect_unknown(t, "k");
+}
+
+// Parking belongs to the head job: when that ends in any way the channel moves at once.
+static void rule5_parking_ends_with_the_head(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    push(t, "k", "b");
+    fail_job(t, take(t));
+    assert_true(cancel(t, a));
+    expect_state(t, "k", CHANNEL_READY);
+    uint64_t b = take(t).id;
+    lose(t, 0);
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("c"), .deadline_ms = 100 });
+    fail_job(t, take(t));
+    must(drop(t, b));
+    expect_state(t, "k", CHANNEL_READY);
+    fail_job(t, take(t));
+    expect_state(t, "k", CHANNEL_PARKED);
+    pass_ms(t, 100); // c expires
+    expect_unknown(t, "k");
+}
+
+static void rule5_a_retried_job_has_no_deadline_and_needs_no_caller(void **state) {
+    struct tale *t = *state;
+    uint64_t a = call(t, 0, "", "a", 500);
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    expect_said(t, "caller 0: a dead\n");
+    must(retry(t, a));
+    assert_int_equal(look(t, a).left_ms, -1);
+    pass_ms(t, 1000);
+    expect_take(t, "a");
+}
+
+static void rule5_the_latest_ten_reasons_are_kept_cut_and_tidy(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "20");
+    char text[700];
+    uint64_t a = push(t, "", "a");
+    for (int i = 0; i < 12; i++) {
+        (void)snprintf(text, sizeof text, "reason %d %0590d", i, 0);
+        must(fail_with(t, take(t), text, 0));
+    }
+    assert_memory_equal(reason_of(t, a, 0), "12: reason 11 000", 17);
+    assert_memory_equal(reason_of(t, a, 9), "3: reason 2 00000", 17);
+    assert_int_equal(strlen(reason_of(t, a, 0)), 512 + strlen("12: "));
+}
+
+// ---- Rule 6: leases and tokens ------------------------------------------------------------------
+
+static void expect_powerless(struct tale *t, struct taken old) {
+    refused(MR_ESTALE, beat(t, old));
+    refused(MR_ESTALE, fail_with(t, old, "late", 0));
+    refused(MR_ESTALE, release_job(t, old));
+    refused(MR_ESTALE, done_again(t, old));
+}
+
+// S4 and rule 6: a lost lease's token changes nothing, on any path, however it was lost.
+static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **state) {
+    struct tale *t = *state;
+    set(t, "lease", "1000");
+    uint64_t id = push(t, "k", "a");
+    struct taken first = take(t);
+    pass_ms(t, 1000);
+    expect_said(t, "stop a: ESTALE (connection 0)\n");
+    expect_powerless(t, first);
+    pass_ms(t, 10000);
+    struct taken second = take(t);
+    assert_int_equal(second.attempt, 2);
+    expect_powerless(t, first);
+    expect_status(t, id, JOB_RUNNING);
+    done_with(t, second, "mine", NULL);
+    expect_powerless(t, first);
+    assert_string_equal(tale_read(t, look(t, id).at), "mine");
+}
+
+static void S4_no_token_is_issued_twice(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    struct taken first = take(t);
+    must(release_job(t, first));
+    struct taken second = take(t);
+    expect_powerless(t, first);
+    fail_with(t, second, "no", 0);
+    struct taken third = take(t);
+    expect_powerless(t, second);
+    crash(t);
+    struct taken fourth = take(t);
+    assert_true(first.token.serial < second.token.serial);
+    assert_true(second.token.serial < third.token.serial);
+    assert_true(third.token.serial < fourth.token.serial);
+    expect_powerless(t, third);
+    struct taken guessed = fourth;
+    guessed.token.random ^= 1;
+    expect_powerless(t, guessed);
+    done(t, fourth);
+}
+
+static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take(t);
+    crash(t);
+    push(t, "k", "c");
+    expect_powerless(t, a);
+    expect_order(t, "k", "a b c");
+    struct taken again = take(t);
+    assert_string_equal(again.body, "a");
+    assert_int_equal(again.attempt, 1); // nobody saw it fail
+}
+
+static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
+    struct tale *t = *state;
+    set(t, "lease", "100");
+    uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 1000 });
+    pass_ms(t, 999);
+    expect_status(t, a, JOB_DELAYED);
+    pass_ms(t, 1);
+    assert_int_equal(take(t).attempt, 1);
+}
+
+static void F9_a_job_longer_than_its_lease_lives_by_beats(void **state) {
+    struct tale *t = *state;
+    set(t, "lease", "1000");
+    push(t, "k", "a");
+    struct taken a = take(t);
+    for (int i = 0; i < 20; i++) {
+        pass_ms(t, 999);
+        must(beat(t, a));
+    }
+    done(t, a);
+    push(t, "k", "b");
+    struct taken b = take(t);
+    must(beat(t, b));
+    pass_ms(t, 1000);
+    refused(MR_ESTALE, beat(t, b));
+}
+
+static void F10_one_stuck_job_holds_up_no_other_channel(void **state) {
+    struct tale *t = *state;
+    push(t, "stuck", "a");
+    take(t);
+    push(t, "stuck", "b");
+    push(t, "k", "c");
+    push(t, "", "d");
+    expect_take(t, "c");
+    expect_take(t, "d");
+    expect_no_work(t);
+}
+
+static void F11_a_disconnect_returns_work_at_once(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    take(t);
+    lose(t, 0);
+    expect_said(t, ""); // there is nobody to tell
+    assert_int_equal(look(t, id).attempt, 1);
+    assert_string_equal(reason_of(t, id, 0), "1: the worker's connection was lost");
+    assert_int_equal(take(t).attempt, 2); // without backoff
+}
+
+static void F11_a_disconnect_may_be_the_last_attempt(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "1");
+    uint64_t id = push(t, "k", "a");
+    take(t);
+    lose(t, 0);
+    expect_status(t, id, JOB_DEAD);
+}
+
+static void F12_orphans_return_without_a_restart(void **state) {
+    struct tale *t = *state;
+    struct taken a;
+    uint64_t id = push(t, "k", "a");
+    assert_int_equal(try_take(t, (struct take){ .detached = true, .lease_ms = 5000 }, &a), 1);
+    lose(t, 0);
+    expect_status(t, id, JOB_RUNNING); // detached: it outlives its connection
+    must(beat(t, a));
+    pass_ms(t, 5000);
+    expect_status(t, id, JOB_WAITING);
+    assert_string_equal(reason_of(t, id, 0), "1: the lease ran out");
+}
+
+static void rule6_overlap_never_waits_out_the_lease(void **state) {
+    struct tale *t = *state;
+    set(t, "overlap", "never");
+    set(t, "lease", "1000");
+    set(t, "backoff", "0");
+    uint64_t id = push(t, "k", "a");
+    struct taken a = take(t);
+    pass_ms(t, 400);
+    lose(t, 0);
+    expect_no_work(t);
+    expect_status(t, id, JOB_RUNNING);
+    pass_ms(t, 600);
+    assert_int_equal(take(t).attempt, 2);
+    expect_powerless(t, a);
+}
+
+static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    must(release_job(t, take(t)));
+    must(release_job(t, take(t))); // the first is free
+    int64_t waited = 0;
+    for (int i = 0; i < 12; i++) {
+        int64_t due = look(t, id).due_ms;
+        assert_true(due >= waited && due > 0 && due <= 1000);
+        waited = due;
+        pass_ms(t, (uint64_t)due);
+        must(release_job(t, take(t)));
+    }
+    assert_int_equal(waited, 1000);
+    pass_ms(t, 1000);
+    struct taken a = take(t);
+    assert_int_equal(a.attempt, 1);
+    must(fail_with(t, a, "an attempt in between", 0));
+    must(release_job(t, take(t)));
+    expect_take(t, "a"); // at once again
+}
+
+static void rule6_any_connection_may_answer(void **state) {
+    struct tale *t = *state;
+    struct taken a;
+    push(t, "k", "a");
+    assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
+    lose(t, 0);
+    must(beat(t, a));
+    done(t, a);
+    lose(t, 1);
+    expect_unknown(t, "k");
+}
+
+static void rule6_a_take_may_say_how_long(void **state) {
+    struct tale *t = *state;
+    struct taken a;
+    push(t, "k", "a");
+    assert_int_equal(try_take(t, (struct take){ .lease_ms = 50 }, &a), 1);
+    assert_int_equal(a.lease_ms, 50);
+    pass_ms(t, 50);
+    refused(MR_ESTALE, done_again(t, a));
+}
+
+static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) {
+    struct tale *t = *state;
+    struct taken b[3], other[3];
+    push(t, "k", "1");
+    push(t, "k", "2");
+    push(t, "k", "3");
+    assert_int_equal(take_block(t, 3, b), 3);
+    done(t, b[0]);
+    lose(t, 0);
+    struct take by_another = { .count = 3, .batch = 3, .conn = &t->conns[1] };
+    assert_int_equal(try_take(t, by_another, other), 2);
+    assert_string_equal(other[0].body, "2");
+    assert_string_equal(other[1].body, "3");
+}
+
+static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void **state) {
+    struct tale *t = *state;
+    call(t, 0, "", "a", 0);
+    struct taken a;
+    assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
+    done_with(t, a, "yes", NULL);
+    expect_said(t, "caller 0: a done yes\n");
+    lose(t, 1);
+    crash(t);
+    expect_status(t, a.id, JOB_DONE);
+    expect_no_work(t);
+}
+
+// ---- Rule 22: poison ----------------------------------------------------------------------------
+
+static void rule22_what_kills_the_engine_dies_too(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "3");
+    uint64_t id = push(t, "k", "a");
+    push(t, "k", "b");
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct taken a = take(t);
+        assert_string_equal(a.body, "a");
+        assert_int_equal(a.attempt, i);
+        crash_noted(t);
+    }
+    expect_status(t, id, JOB_DEAD);
+    assert_string_equal(reason_of(t, id, 0), "3: the engine died while it ran");
+    expect_take(t, "b");
+}
+
+static void rule22_a_note_counts_once(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    take(t);
+    crash_noted(t);
+    assert_int_equal(look(t, id).attempt, 1);
+    must(core_crashed(t->core, id, 1)); // it was counted
+    must(core_crashed(t->core, 999999, 1));
+    assert_int_equal(look(t, id).attempt, 1);
+    done(t, take(t));
+    must(core_crashed(t->core, id, 2)); // it has ended
+    expect_status(t, id, JOB_DONE);
+}
+
+static void rule22_only_the_first_unanswered_of_a_block_is_noted(void **state) {
+    struct tale *t = *state;
+    struct taken b[3];
+    push(t, "k", "a");
+    uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
+    assert_int_equal(take_block(t, 3, b), 3);
+    done(t, b[0]);
+    crash_noted(t);
+    assert_int_equal(look(t, second).attempt, 1);
+    assert_int_equal(look(t, third).attempt, 0);
+    expect_order(t, "k", "b c");
+}
+
+static void rule22_a_peaceful_end_counts_nothing(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    must(release_job(t, take(t)));
+    crash_noted(t);
+    assert_int_equal(look(t, id).attempt, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(S1_a_retry_stays_at_the_head_and_its_channel_is_parked),
+        TALE(rule5_the_backoff_doubles_give_or_take_a_fifth),
+        TALE(rule5_the_backoff_survives_a_crash),
+        TALE(rule5_a_worker_may_say_when),
+        TALE(A8_F13_work_that_fails_ends_dead_listed_and_retryable),
+        TALE(F13_never_means_dead_at_once),
+        TALE(F13_a_job_may_have_its_own_number_of_attempts),
+        TALE(rule5_halt_parks_the_channel_until_somebody_decides),
+        TALE(rule5_dropping_the_dead_frees_a_halted_channel),
+        TALE(rule5_parking_ends_with_the_head),
+        TALE(rule5_a_retried_job_has_no_deadline_and_needs_no_caller),
+        TALE(rule5_the_latest_ten_reasons_are_kept_cut_and_tidy),
+        TALE(F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two),
+        TALE(S4_no_token_is_issued_twice),
+        TALE(F4_killed_between_effect_and_done_it_runs_again_first),
+        TALE(F8_a_delay_longer_than_the_lease_is_just_a_delay),
+        TALE(F9_a_job_longer_than_its_lease_lives_by_beats),
+        TALE(F10_one_stuck_job_holds_up_no_other_channel),
+        TALE(F11_a_disconnect_returns_work_at_once),
+        TALE(F11_a_disconnect_may_be_the_last_attempt),
+        TALE(F12_orphans_return_without_a_restart),
+        TALE(rule6_overlap_never_waits_out_the_lease),
+        TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
+        TALE(rule6_any_connection_may_answer),
+        TALE(rule6_a_take_may_say_how_long),
+        TALE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
+        TALE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),
+        TALE(rule22_what_kills_the_engine_dies_too),
+        TALE(rule22_a_note_counts_once),
+        TALE(rule22_only_the_first_unanswered_of_a_block_is_noted),
+        TALE(rule22_a_peaceful_end_counts_nothing),
+    };
+    return TALES(tests);
+}

@@ -1,0 +1,378 @@
+// Handing in: the same name or number makes no second job, a full stage makes pushes wait in line,
+// and an epic is read as fast as it is worked off. Rules 12 and 13, on the bare core.
+#include "tale.h"
+
+// ---- Names --------------------------------------------------------------------------------------
+
+static void E2_a_name_pushed_twice_is_one_job(void **state) {
+    struct tale *t = *state;
+    struct pushed first, again;
+    struct push p = { .key = mr_str("k"), .once = mr_str("n"), .body = mr_str("a") };
+    must(try_push(t, p, &first));
+    must(try_push(t, p, &again));
+    assert_false(first.repeat);
+    assert_true(again.repeat);
+    assert_int_equal(first.id, again.id);
+    assert_true(push_once(t, "l", "n", "b") != first.id); // a name belongs to its stage and key
+    assert_int_equal(look_stage(t, "s").pushed, 2);
+}
+
+static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
+    struct tale *t = *state;
+    struct pushed again;
+    uint64_t id = call(t, 0, "n", "a", 0);
+    done_with(t, take(t), "42", NULL);
+    crash(t);
+    t->callers[1] = (struct caller){ .conn = &t->conns[0] };
+    struct push p = { .once = mr_str("n"), .body = mr_str("a"), .caller = &t->callers[1] };
+    must(try_push(t, p, &again));
+    assert_true(again.repeat && again.ended);
+    assert_int_equal(again.id, id);
+    assert_int_equal(again.outcome.status, JOB_DONE);
+    assert_string_equal(tale_read(t, again.outcome.at), "42");
+    set(t, "retention", "0");
+    pass_ms(t, 1);
+    refused(MR_EGONE, try_push(t, p, &again)); // known, but its result is not
+}
+
+// E3: the memory of names is bounded by a window, and survives restarts.
+static void S5_E3_a_name_is_remembered_for_the_window_after_its_end(void **state) {
+    struct tale *t = *state;
+    set(t, "dedupe-window", "1000");
+    set(t, "retention", "10");
+    uint64_t id = push_once(t, "k", "n", "a");
+    pass_ms(t, 5000); // before the end no window runs
+    assert_int_equal(push_once(t, "k", "n", "a"), id);
+    expect_take(t, "a");
+    pass_ms(t, 500); // the job is forgotten, its name is not
+    assert_int_equal(push_once(t, "k", "n", "a"), id);
+    crash(t);
+    pass_ms(t, 499);
+    assert_int_equal(push_once(t, "k", "n", "a"), id);
+    pass_ms(t, 1);
+    assert_true(push_once(t, "k", "n", "a") != id);
+}
+
+static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push_once(t, "k", "n", "a");
+    assert_true(cancel(t, a));
+    uint64_t b = push_with(t, (struct push){ .key = mr_str("k"),
+                                             .once = mr_str("n"),
+                                             .body = mr_str("b"),
+                                             .deadline_ms = 10 });
+    assert_true(b != a);
+    pass_ms(t, 10);
+    uint64_t c = push_once(t, "k", "n", "c");
+    assert_true(c != b);
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    assert_int_equal(push_once(t, "k", "n", "c"), c);
+    must(drop(t, c));
+    assert_true(push_once(t, "k", "n", "d") != c);
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+static void E2_a_number_pushed_twice_is_one_job(void **state) {
+    struct tale *t = *state;
+    struct pushed first, again;
+    struct push p = { .source = mr_str("client"), .number = 1, .body = mr_str("a") };
+    must(try_push(t, p, &first));
+    crash(t);
+    must(try_push(t, p, &again));
+    assert_true(again.repeat);
+    assert_int_equal(again.id, first.id);
+    p.number = 0;
+    refused(MR_EINVAL, try_push(t, p, &again));
+}
+
+static void S5_E3_numbers_are_remembered_for_ever(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    set(t, "dedupe-window", "0");
+    set(t, "retention", "0,0");
+    t->telling = TOLD_PLAINLY; // it is long enough as it is
+    enum { MANY = SOURCE_WINDOW + 100 };
+    struct push p = { .source = mr_str("e"), .epic = true, .body = mr_str("a") };
+    pause_stage(t, "s");
+    for (p.number = 1; p.number <= MANY; p.number++)
+        must(core_push(t->core, &p, &pushed));
+    for (int restarted = 0; restarted < 2; restarted++) {
+        for (p.number = 1; p.number <= MANY; p.number++) {
+            must(core_push(t->core, &p, &pushed));
+            assert_true(pushed.repeat);
+            // With its id while it is in the window, else it is only known to have been.
+            assert_int_equal(pushed.id != 0, p.number > MANY - SOURCE_WINDOW);
+        }
+        assert_int_equal(look_epic(t, "e").resume, MANY + 1);
+        crash(t);
+    }
+    assert_int_equal(look_stage(t, "s").pushed, MANY);
+}
+
+static void rule12_numbers_may_come_in_any_order_within_the_window(void **state) {
+    struct tale *t = *state;
+    struct pushed p;
+    must(push_number(t, "e", 3, "c"));
+    must(push_number(t, "e", 1, "a"));
+    assert_int_equal(look_epic(t, "e").resume, 2);
+    struct push far = { .source = mr_str("e"), .number = 2 + SOURCE_WINDOW, .epic = true };
+    refused(MR_EGAP, try_push(t, far, &p));
+    crash(t);
+    assert_int_equal(look_epic(t, "e").resume, 2);
+    must(push_number(t, "e", 2, "b"));
+    assert_int_equal(look_epic(t, "e").resume, 4);
+    expect_order(t, "e", "c a b"); // by arrival
+}
+
+// S9: a full queue makes the epic wait, and order survives the refusal.
+static void S9_a_refused_number_holds_the_higher_ones(void **state) {
+    struct tale *t = *state;
+    set(t, "max-jobs", "2");
+    must(push_number(t, "e", 1, "1"));
+    must(push_number(t, "e", 2, "2"));
+    refused(MR_EFULL, push_number(t, "e", 3, "3"));
+    refused(MR_EGAP, push_number(t, "e", 4, "4"));
+    expect_take(t, "1");
+    refused(MR_EGAP, push_number(t, "e", 4, "4")); // there is room, but not for this one
+    must(push_number(t, "e", 2, "2"));             // a repeat is always answered
+    must(push_number(t, "e", 3, "3"));
+    expect_take(t, "2");
+    must(push_number(t, "e", 4, "4"));
+    expect_take(t, "3");
+    expect_take(t, "4");
+}
+
+// The hold belongs to the connection: who comes back starts again from the resume point.
+static void S9_the_hold_ends_with_the_connection(void **state) {
+    struct tale *t = *state;
+    set(t, "max-jobs", "1");
+    must(push_number(t, "e", 1, "1"));
+    refused(MR_EFULL, push_number(t, "e", 2, "2"));
+    lose(t, 0);
+    assert_int_equal(look_epic(t, "e").resume, 2);
+    expect_take(t, "1");
+    must(push_number(t, "e", 3, "3"));
+}
+
+static void rule12_an_epic_has_an_end_and_progress(void **state) {
+    struct tale *t = *state;
+    struct epic_info e;
+    refused(MR_EGONE, core_epic(t->core, mr_str("e"), &e));
+    for (uint64_t n = 1; n <= 5; n++)
+        must(push_number(t, "e", n, (const char[]){ (char)('0' + n), 0 }));
+    must(skip_number(t, "e", 6));
+    must(end_epic(t, "e", 6));
+    expect_take(t, "1");
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    assert_true(cancel(t, take(t).id));
+    lose(t, 0);
+    struct taken four = take(t);
+    e = look_epic(t, "e");
+    assert_int_equal(e.resume, 7);
+    assert_int_equal(e.total, 6);
+    assert_int_equal(e.accepted, 5);
+    assert_int_equal(e.done, 1);
+    assert_int_equal(e.dead, 1);
+    assert_int_equal(e.cancelled, 1);
+    assert_int_equal(e.running, 1);
+    assert_int_equal(e.waiting, 1);
+    done(t, four);
+    crash(t);
+    assert_int_equal(look_epic(t, "e").done, 2);
+    refused(MR_EINVAL, skip_number(t, "e", 0));
+}
+
+static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    struct push p = { .source = mr_str("client"), .number = 1, .body = mr_str("a") };
+    must(try_push(t, p, &pushed));
+    must(push_number(t, "e", 1, "b"));
+    for (int i = 0; i < 4; i++) {
+        pass_ms(t, 1800000); // used every half hour it lives
+        p.number++;
+        must(try_push(t, p, &pushed));
+        assert_false(pushed.repeat);
+    }
+    pass_ms(t, 2 * 3600000);
+    p.number = 1;
+    must(try_push(t, p, &pushed));
+    assert_false(pushed.repeat);
+    assert_int_equal(look_epic(t, "e").resume, 2);
+}
+
+static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
+    struct tale *t = *state;
+    struct epic_info e;
+    must(push_number(t, "e", 1, "a"));
+    must(core_epic_drop(t->core, mr_str("e")));
+    replay(t);
+    refused(MR_EGONE, core_epic(t->core, mr_str("e"), &e));
+    expect_take(t, "a");
+    must(push_number(t, "e", 1, "again"));
+    assert_int_equal(look_epic(t, "e").accepted, 1);
+}
+
+// ---- Rule 13: room ------------------------------------------------------------------------------
+
+static int push_patiently(struct tale *t, int pusher, const char *body) {
+    struct pushed pushed;
+    if (!t->pushers[pusher].granted)
+        t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % TALE_CONNS] };
+    return try_push(
+        t, (struct push){ .body = mr_str(body), .pusher = &t->pushers[pusher] }, &pushed);
+}
+
+static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    set(t, "max-jobs", "3");
+    set(t, "max-channel", "2");
+    push(t, "k", "a");
+    push(t, "k", "b");
+    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("k") }, &pushed));
+    push_with(t, (struct push){ .body = mr_str("delayed"), .delay_ms = 60000 });
+    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("l") }, &pushed));
+    must(fail_with(t, take(t), "no", MR_NEVER)); // dead and delayed jobs count
+    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("l") }, &pushed));
+    expect_take(t, "b");
+    push(t, "l", "c");
+    assert_int_equal(look_stage(t, "s").pushed, 4);
+}
+
+static void rule13_waiting_pushes_are_let_in_one_after_another(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    set(t, "max-jobs", "1");
+    push(t, "", "a");
+    assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
+    assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
+    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("hasty") }, &pushed));
+    expect_take(t, "a");
+    expect_said(t, "room 0\n");
+    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("hasty") }, &pushed));
+    must(push_patiently(t, 0, "b"));
+    expect_said(t, "");
+    expect_take(t, "b");
+    expect_said(t, "room 1\n");
+    must(push_patiently(t, 1, "c"));
+    expect_take(t, "c");
+    push(t, "", "d");
+}
+
+static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
+    struct tale *t = *state;
+    set(t, "max-jobs", "1");
+    push(t, "", "a");
+    assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
+    assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
+    assert_int_equal(push_patiently(t, 2, "d"), MR_EAGAIN);
+    expect_take(t, "a");
+    expect_said(t, "room 0\n");
+    lose(t, 0); // told of room, and gone
+    expect_said(t, "room 1\n");
+    core_push_leave(t->core, &t->pushers[1]);
+    expect_said(t, "room 2\n");
+    must(push_patiently(t, 2, "d"));
+}
+
+static void rule13_more_room_is_told_at_once(void **state) {
+    struct tale *t = *state;
+    set(t, "max-jobs", "1");
+    push(t, "", "a");
+    assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
+    assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
+    set(t, "max-jobs", "none");
+    expect_said(t, "room 0\nroom 1\n");
+}
+
+// What waits for room has a budget of its own, and what lives has one in bytes.
+static void rule13_bytes_are_bounded(void **state) {
+    struct tale *t = tale_create(
+        TOLD_PLAINLY, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
+    struct pushed pushed;
+    static char large[2000];
+    struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
+    (void)state;
+    must(try_push(t, p, &pushed));
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    assert_int_equal(push_patiently(t, 0, "12345"), 0); // a small one fits
+    for (int i = 0; i < 30; i++)
+        if (push_patiently(t, 1, "12345") == MR_EAGAIN)
+            break;
+    assert_int_equal(push_patiently(t, 2, "12345"), MR_EAGAIN);
+    assert_int_equal(push_patiently(t, 3, "1"), MR_EFULL);
+    tale_destroy(t);
+}
+
+static void rule13_what_is_too_large_is_named(void **state) {
+    struct tale *t = tale_create(
+        TOLD_PLAINLY,
+        (struct core_limits){ .max_body = 8, .max_key = 4, .max_once = 4, .max_state = 4 });
+    struct pushed p;
+    (void)state;
+    refused(MR_ETOOBIG, try_push(t, (struct push){ .body = mr_str("123456789") }, &p));
+    refused(MR_ETOOBIG, try_push(t, (struct push){ .key = mr_str("12345") }, &p));
+    refused(MR_ETOOBIG, try_push(t, (struct push){ .once = mr_str("12345") }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .delay_ms = -1 }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .deadline_ms = INT64_MAX }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .attempts = 65536 }, &p));
+    refused(MR_EINVAL, try_push(t, (struct push){ .stage = mr_str("a b") }, &p));
+    push_with(t, (struct push){ .key = mr_str("1234"),
+                                .once = mr_str("1234"),
+                                .body = mr_str("12345678"),
+                                .attempts = 65535 });
+    struct taken a = take(t);
+    struct done d = { .id = a.id, .token = a.token, .result = mr_str("123456789") };
+    refused(MR_ETOOBIG, try_done(t, d));
+    d = (struct done){ .id = a.id, .token = a.token, .set_state = true, .state = mr_str("12345") };
+    refused(MR_ETOOBIG, try_done(t, d));
+    done(t, a);
+    tale_destroy(t);
+}
+
+static void rule13_everything_has_a_number_that_is_most(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_jobs = 4,
+                                                                     .max_channels = 2,
+                                                                     .max_stages = 2,
+                                                                     .max_sources = 1,
+                                                                     .max_once_entries = 1 });
+    struct pushed p;
+    (void)state;
+    push_once(t, "k", "n", "a");
+    refused(MR_EFULL, try_push(t, (struct push){ .once = mr_str("m") }, &p));
+    push(t, "l", "b");
+    refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("m") }, &p));
+    push_to(t, "s2", "", "c");
+    refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("s3") }, &p));
+    refused(MR_EFULL, try_push(t, (struct push){ .source = mr_str("x"), .number = 1 }, &p));
+    push(t, "", "d");
+    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("e") }, &p));
+    tale_destroy(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(E2_a_name_pushed_twice_is_one_job),
+        TALE(E2_S6_a_call_repeated_gets_the_first_ones_result),
+        TALE(S5_E3_a_name_is_remembered_for_the_window_after_its_end),
+        TALE(rule12_cancelled_and_expired_release_the_name_dead_does_not),
+        TALE(E2_a_number_pushed_twice_is_one_job),
+        TALE(S5_E3_numbers_are_remembered_for_ever),
+        TALE(rule12_numbers_may_come_in_any_order_within_the_window),
+        TALE(S9_a_refused_number_holds_the_higher_ones),
+        TALE(S9_the_hold_ends_with_the_connection),
+        TALE(rule12_an_epic_has_an_end_and_progress),
+        TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
+        TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
+        TALE(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
+        TALE(rule13_waiting_pushes_are_let_in_one_after_another),
+        TALE(rule13_who_gives_up_makes_room_for_the_next),
+        TALE(rule13_more_room_is_told_at_once),
+        TALE(rule13_bytes_are_bounded),
+        TALE(rule13_what_is_too_large_is_named),
+        TALE(rule13_everything_has_a_number_that_is_most),
+    };
+    return TALES(tests);
+}

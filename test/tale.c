@@ -1,0 +1,257 @@
+// The core's surroundings for tales: a log in an array, names for jobs, what the core tells.
+#include "tale.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static enum telling telling_now;
+
+void must_be(const char *file, int line, const char *what, int got, int expected) {
+    if (got == expected)
+        return;
+    fprintf(stderr, "%s:%d: %s\n  answered %s, not %s: %s\n", file, line, what,
+            got < 0 ? error_name(got) : "0", expected < 0 ? error_name(expected) : "0",
+            error_text());
+    _fail(file, line);
+}
+
+// ---- The log ------------------------------------------------------------------------------------
+
+static void log_add(struct tale *t, const struct entry *e, bool last) {
+    if (t->log_count == t->log_capacity) {
+        t->log_capacity = t->log_capacity ? 2 * t->log_capacity : 64;
+        t->log = realloc(t->log, t->log_capacity * sizeof *t->log);
+    }
+    struct tale_entry *k = &t->log[t->log_count++];
+    *k = (struct tale_entry){ t->log_end, e->head.size, e->body.size, NULL, last };
+    k->bytes = malloc(e->head.size + e->body.size + 1);
+    memcpy(k->bytes, e->head.data, e->head.size);
+    if (e->body.size)
+        memcpy(k->bytes + e->head.size, e->body.data, e->body.size);
+    t->log_end += entry_size(e->head.size, e->body.size);
+}
+
+void tale_forget_log(struct tale *t, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        free(t->log[i].bytes);
+    t->log_count -= count;
+    memmove(t->log, t->log + count, t->log_count * sizeof *t->log);
+}
+
+const struct tale_entry *tale_entry_at(const struct tale *t, uint64_t at) {
+    for (size_t i = 0; i < t->log_count; i++)
+        if (t->log[i].at == at)
+            return &t->log[i];
+    return NULL;
+}
+
+static int sink_append(void *owner, const struct entry *e, size_t count, enum room room,
+                       uint64_t *out_at) {
+    struct tale *t = owner;
+    (void)room;
+    t->appends++;
+    if (t->refuse) {
+        int err = t->refuse;
+        t->refuse = 0;
+        t->refused = true;
+        return error_set(err, "the log does not take it");
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct record r;
+        struct record_about about;
+        out_at[i] = t->log_end;
+        log_add(t, &e[i], i + 1 == count);
+        assert_int_equal(record_decode(e[i].head, &about, &r), 0);
+        if (t->on_record)
+            t->on_record(t, &r, e[i].body);
+    }
+    return 0;
+}
+
+int tale_sink_read(void *owner, uint64_t at, struct buffer *out_body) {
+    const struct tale_entry *k = tale_entry_at(owner, at);
+    return k ? buffer_append(out_body, k->bytes + k->head_size, k->body_size) : MR_EGONE;
+}
+
+const char *tale_read(struct tale *t, uint64_t at) {
+    static char text[1 << 16];
+    const struct tale_entry *k = at ? tale_entry_at(t, at) : NULL;
+    if (at && !k)
+        fail_msg("nothing is kept at %" PRIu64, at);
+    size_t size = k && k->body_size < sizeof text ? k->body_size : 0;
+    if (size)
+        memcpy(text, k->bytes + k->head_size, size);
+    text[size] = 0;
+    return text;
+}
+
+void tale_text(mr_bytes b, char out[TALE_TEXT]) {
+    (void)snprintf(out, TALE_TEXT, "%.*s", (int)b.size, b.size ? (const char *)b.data : "");
+}
+
+// ---- Who is who ---------------------------------------------------------------------------------
+
+struct tale_job *tale_job_of(struct tale *t, uint64_t id) {
+    for (size_t i = 0; i < t->job_count; i++)
+        if (t->jobs[i].id == id)
+            return &t->jobs[i];
+    return NULL;
+}
+
+const char *tale_name(const struct tale *t, uint64_t id) {
+    for (size_t i = 0; i < t->job_count; i++)
+        if (t->jobs[i].id == id)
+            return t->jobs[i].body;
+    return "?";
+}
+
+void tale_meet_job(struct tale *t, uint64_t id, mr_bytes body) {
+    if (!id || tale_job_of(t, id))
+        return;
+    assert_true(t->job_count < TALE_JOBS);
+    struct tale_job *j = &t->jobs[t->job_count++];
+    j->id = id;
+    tale_text(body, j->body);
+}
+
+void tale_meet_key(struct tale *t, mr_bytes stage, mr_bytes key) {
+    struct tale_key k;
+    tale_text(stage, k.stage);
+    tale_text(key, k.key);
+    for (size_t i = 0; i < t->key_count; i++)
+        if (!strcmp(t->keys[i].stage, k.stage) && !strcmp(t->keys[i].key, k.key))
+            return;
+    if (key.size && t->key_count < TALE_KEYS)
+        t->keys[t->key_count++] = k;
+}
+
+void tale_meet_epic(struct tale *t, const char *name) {
+    for (size_t i = 0; i < t->epic_count; i++)
+        if (!strcmp(t->epics[i], name))
+            return;
+    assert_true(t->epic_count < TALE_SEATS);
+    (void)snprintf(t->epics[t->epic_count++], TALE_TEXT, "%s", name);
+}
+
+// ---- What the core tells ------------------------------------------------------------------------
+
+static bool on_claim(void *owner, struct taker *taker) {
+    struct tale *t = owner;
+    return !t->deaf[taker - t->takers];
+}
+
+static void on_granted(void *owner, struct taker *taker, const struct grant *g, size_t count) {
+    struct tale *t = owner;
+    for (size_t i = 0; i < count; i++) {
+        tale_meet_job(t, g[i].id, mr_str(tale_read(t, g[i].at)));
+        fprintf(t->said, "taker %d: %s\n", (int)(taker - t->takers), tale_name(t, g[i].id));
+    }
+}
+
+static void on_ended(void *owner, struct caller *caller, const struct outcome *o) {
+    struct tale *t = owner;
+    const char *result = o->status == JOB_DONE ? tale_read(t, o->at) : "";
+    fprintf(t->said, "caller %d: %s %s%s%s\n", (int)(caller - t->callers), tale_name(t, o->id),
+            job_status_name(o->status), *result ? " " : "", result);
+}
+
+static void on_room(void *owner, struct pusher *pusher) {
+    struct tale *t = owner;
+    fprintf(t->said, "room %d\n", (int)(pusher - t->pushers));
+}
+
+static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
+                    int why) {
+    struct tale *t = owner;
+    (void)token;
+    fprintf(t->said, "stop %s: %s (connection %d)\n", tale_name(t, id), error_name(why),
+            (int)(conn - t->conns));
+}
+
+static void on_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
+    struct tale *t = owner;
+    if (begins && t->running_count < TALE_SEATS)
+        t->running[t->running_count++] = (struct tale_note){ id, attempt };
+    for (size_t i = 0; i < t->running_count && !begins; i++)
+        if (t->running[i].id == id && t->running[i].attempt == attempt)
+            t->running[i] = t->running[--t->running_count];
+}
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+int tale_replay_into(const struct tale *t, size_t count, struct core *core) {
+    int err = 0;
+    for (size_t i = 0; i < count && err == 0; i++) {
+        const struct tale_entry *k = &t->log[i];
+        err = core_replay(core, k->at, bytes_of(k->bytes, k->head_size), (uint32_t)k->body_size);
+    }
+    return err;
+}
+
+void tale_open(struct tale *t) {
+    struct core_config config = {
+        .limits = t->limits,
+        .sink = { sink_append, tale_sink_read },
+        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running },
+        .owner = t,
+    };
+    assert_int_equal(core_create(&config, &t->core), 0);
+    must(tale_replay_into(t, t->log_count, t->core));
+    must(core_open(t->core, t->now_ms, ++t->opens));
+    must(core_advance(t->core, t->now_ms));
+    for (int i = 0; i < TALE_CONNS; i++)
+        core_join(t->core, &t->conns[i]);
+}
+
+void tale_close(struct tale *t) {
+    for (int i = 0; i < TALE_SEATS && t->core; i++)
+        core_take_leave(t->core, &t->takers[i]);
+    core_destroy(t->core);
+    t->core = NULL;
+}
+
+struct tale *tale_create(enum telling telling, struct core_limits limits) {
+    struct tale *t = calloc(1, sizeof *t);
+    t->telling = telling;
+    t->limits = limits;
+    t->now_ms = LATER_MS;
+    t->log_end = 64;
+    t->said = open_memstream(&t->said_text, &t->said_size);
+    tale_open(t);
+    return t;
+}
+
+void tale_destroy(struct tale *t) {
+    tale_close(t);
+    tale_forget_log(t, t->log_count);
+    free(t->log);
+    (void)fclose(t->said);
+    free(t->said_text);
+    free(t);
+}
+
+// ---- Telling ------------------------------------------------------------------------------------
+
+int tale_setup(void **state) {
+    *state = tale_create(telling_now, (struct core_limits){ 0 });
+    return 0;
+}
+
+int tale_teardown(void **state) {
+    struct tale *t = *state;
+    if (t->telling == TOLD_PLAINLY)
+        tale_finish_every_prefix(t);
+    tale_destroy(t);
+    return 0;
+}
+
+int tales_run(const char *name, const struct CMUnitTest *tests, size_t count) {
+    static const char *const tellings[] = { "plainly", "cleaned", "refused" };
+    int failed = 0;
+    for (telling_now = TOLD_PLAINLY; telling_now <= TOLD_REFUSED; telling_now++) {
+        char group[256];
+        (void)snprintf(group, sizeof group, "%s, told %s", name, tellings[telling_now]);
+        failed += _cmocka_run_group_tests(group, tests, count, NULL, NULL);
+    }
+    return failed;
+}
