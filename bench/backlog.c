@@ -2,8 +2,12 @@
 // and taking stay as fast, and how long opening it again takes. 1 KiB bodies, sync policy none: the
 // disk's speed is not what is asked here.
 //
-//     backlog DIR COUNT plain|keyed|once|deadline|delay      memory: bytes a queued job
+//     backlog DIR COUNT plain|keyed|once|deadline|delay
 //     backlog DIR COUNT all [REPEATS]
+//
+// By kind of job: bytes of memory a queued job, of the process and of what is allocated for it. The
+// difference between kinds is what a key, a deadline … cost; so the log writes without a thread
+// there, whose buffers would be larger or smaller by chance.
 //
 // `all`: push and take at 10,000 and at COUNT queued; closing; opening again, warm and with the
 // files out of the cache; draining; then a history that leaves one job in ten behind. After both,
@@ -16,6 +20,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <string.h>
 
 enum { BODY = 1024, KEYS = 100000, SHALLOW = 10000, BURST = 1000, BURSTS = 100, TURN = 100 };
@@ -33,6 +38,7 @@ struct run {
     struct buffer body;
     uint64_t pushed;
     enum kind kind;
+    bool inline_writer;
 };
 
 static void try(int err, const char *what) {
@@ -40,7 +46,9 @@ static void try(int err, const char *what) {
 }
 
 static void run_open(struct run *r) {
-    struct shard_options o = { .dir = r->dir, .log.sync = LOG_SYNC_NONE };
+    struct shard_options o = {
+        .dir = r->dir, .log = { .sync = LOG_SYNC_NONE, .inline_writer = r->inline_writer }
+    };
     try(shard_open(&o, &r->shard), "open");
     r->core = shard_core(r->shard);
     core_join(r->core, &r->conn);
@@ -171,12 +179,14 @@ static void tell_disk(struct run *r, const char *name) {
 }
 
 static void measure_all(struct run *r, uint64_t count, uint64_t repeats) {
+    uint64_t rss = rss_bytes();
     turns(r, SHALLOW, 0);
     for (uint64_t i = 0; i < repeats; i++)
         measure_rates(r, "push_shallow", "take_shallow");
     struct lap start = lap_begin();
     turns(r, count - SHALLOW, 0);
     lap_tell("fill", lap_end(start), count - SHALLOW);
+    printf("job_rss_bytes %.1f\n", (double)(rss_bytes() - rss) / (double)count);
     for (uint64_t i = 0; i < repeats; i++)
         measure_rates(r, "push_deep", "take_deep");
     start = lap_begin();
@@ -201,10 +211,20 @@ static void measure_all(struct run *r, uint64_t count, uint64_t repeats) {
     tell_disk(r, "churned");
 }
 
+static uint64_t allocated_bytes(void) {
+#ifdef __GLIBC__
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+#else
+    return rss_bytes();
+#endif
+}
+
 static void measure_memory(struct run *r, uint64_t count) {
-    uint64_t before = rss_bytes();
+    uint64_t rss = rss_bytes(), allocated = allocated_bytes();
     turns(r, count, 0);
-    printf("job_bytes %.1f\n", (double)(rss_bytes() - before) / (double)count);
+    printf("job_rss_bytes %.1f\n", (double)(rss_bytes() - rss) / (double)count);
+    printf("job_bytes %.1f\n", (double)(allocated_bytes() - allocated) / (double)count);
 }
 
 int main(int argc, char **argv) {
@@ -220,6 +240,7 @@ int main(int argc, char **argv) {
     }
     if (all)
         r.kind = PLAIN;
+    r.inline_writer = !all;
     run_open(&r);
     if (all)
         measure_all(&r, count, repeats);

@@ -5,9 +5,8 @@
 // ---- Rule 7: deadlines --------------------------------------------------------------------------
 
 static uint64_t push_until(struct tale *t, const char *key, const char *body, int64_t deadline_ms) {
-    return push_with(t, (struct push){ .key = mr_str(key),
-                                       .body = mr_str(body),
-                                       .deadline_ms = deadline_ms });
+    return push_with(
+        t, (struct push){ .key = mr_str(key), .body = mr_str(body), .deadline_ms = deadline_ms });
 }
 
 static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
@@ -49,10 +48,9 @@ static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state)
 
 static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
     struct tale *t = *state;
-    uint64_t a = push_with(t, (struct push){ .key = mr_str("k"),
-                                             .body = mr_str("a"),
-                                             .delay_ms = 200,
-                                             .deadline_ms = 100 });
+    uint64_t a = push_with(
+        t, (struct push){
+               .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 200, .deadline_ms = 100 });
     pass_ms(t, 100);
     expect_status(t, a, JOB_EXPIRED);
     expect_unknown(t, "k");
@@ -220,8 +218,8 @@ static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
 
 static void rule9_a_delayed_job_is_cancelled_before_it_joins(void **state) {
     struct tale *t = *state;
-    uint64_t a = push_with(
-        t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
+    uint64_t a =
+        push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
     assert_true(cancel(t, a));
     expect_unknown(t, "k");
     pass_ms(t, 100);
@@ -359,10 +357,8 @@ static void rule10_an_emit_may_be_named_and_is_then_made_once(void **state) {
     for (int i = 0; i < 2; i++) {
         push(t, "k", "a");
         struct taken a = take(t);
-        must(try_done(t, (struct done){ .id = a.id,
-                                        .token = a.token,
-                                        .emits = emits,
-                                        .emit_count = 2 }));
+        must(try_done(
+            t, (struct done){ .id = a.id, .token = a.token, .emits = emits, .emit_count = 2 }));
     }
     assert_int_equal(look_stage(t, "out").pushed, 1);
     assert_string_equal(take_from(t, "out").body, "b");

@@ -29,7 +29,7 @@ static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
     assert_true(again.repeat && again.ended);
     assert_int_equal(again.id, id);
     assert_int_equal(again.outcome.status, JOB_DONE);
-    assert_string_equal(tale_read(t, again.outcome.at), "42");
+    assert_string_equal(tale_read(t, look(t, id).at), "42");
     set(t, "retention", "0");
     pass_ms(t, 1);
     refused(MR_EGONE, try_push(t, p, &again)); // known, but its result is not
@@ -57,10 +57,9 @@ static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **s
     struct tale *t = *state;
     uint64_t a = push_once(t, "k", "n", "a");
     assert_true(cancel(t, a));
-    uint64_t b = push_with(t, (struct push){ .key = mr_str("k"),
-                                             .once = mr_str("n"),
-                                             .body = mr_str("b"),
-                                             .deadline_ms = 10 });
+    uint64_t b = push_with(
+        t, (struct push){
+               .key = mr_str("k"), .once = mr_str("n"), .body = mr_str("b"), .deadline_ms = 10 });
     assert_true(b != a);
     pass_ms(t, 10);
     uint64_t c = push_once(t, "k", "n", "c");
@@ -91,9 +90,9 @@ static void S5_E3_numbers_are_remembered_for_ever(void **state) {
     struct pushed pushed;
     set(t, "dedupe-window", "0");
     set(t, "retention", "0,0");
-    t->telling = TOLD_PLAINLY; // it is long enough as it is
+    t->telling = TOLD_REFUSED; // it is long enough without every prefix of it
     enum { MANY = SOURCE_WINDOW + 100 };
-    struct push p = { .source = mr_str("e"), .epic = true, .body = mr_str("a") };
+    struct push p = { .stage = mr_str("s"), .source = mr_str("e"), .epic = true };
     pause_stage(t, "s");
     for (p.number = 1; p.number <= MANY; p.number++)
         must(core_push(t->core, &p, &pushed));
@@ -199,6 +198,10 @@ static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void *
     p.number = 1;
     must(try_push(t, p, &pushed));
     assert_false(pushed.repeat);
+    crash(t); // its numbers are not those of its forgotten namesake
+    p.number = 2;
+    must(try_push(t, p, &pushed));
+    assert_false(pushed.repeat);
     assert_int_equal(look_epic(t, "e").resume, 2);
 }
 
@@ -220,8 +223,8 @@ static int push_patiently(struct tale *t, int pusher, const char *body) {
     struct pushed pushed;
     if (!t->pushers[pusher].granted)
         t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % TALE_CONNS] };
-    return try_push(
-        t, (struct push){ .body = mr_str(body), .pusher = &t->pushers[pusher] }, &pushed);
+    return try_push(t, (struct push){ .body = mr_str(body), .pusher = &t->pushers[pusher] },
+                    &pushed);
 }
 
 static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void **state) {
@@ -244,6 +247,8 @@ static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void 
 static void rule13_waiting_pushes_are_let_in_one_after_another(void **state) {
     struct tale *t = *state;
     struct pushed pushed;
+    if (t->telling == TOLD_REFUSED)
+        return; // whose push fails for another reason has left its place to the next
     set(t, "max-jobs", "1");
     push(t, "", "a");
     assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
@@ -289,8 +294,8 @@ static void rule13_more_room_is_told_at_once(void **state) {
 
 // What waits for room has a budget of its own, and what lives has one in bytes.
 static void rule13_bytes_are_bounded(void **state) {
-    struct tale *t = tale_create(
-        TOLD_PLAINLY, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
+    struct tale *t =
+        tale_create(TOLD_PLAINLY, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
     struct pushed pushed;
     static char large[2000];
     struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
@@ -342,13 +347,17 @@ static void rule13_everything_has_a_number_that_is_most(void **state) {
     (void)state;
     push_once(t, "k", "n", "a");
     refused(MR_EFULL, try_push(t, (struct push){ .once = mr_str("m") }, &p));
-    push(t, "l", "b");
+    push_with(t, (struct push){ .key = mr_str("l"), .body = mr_str("b"), .deadline_ms = 1000 });
     refused(MR_EFULL, try_push(t, (struct push){ .key = mr_str("m") }, &p));
     push_to(t, "s2", "", "c");
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("s3") }, &p));
-    refused(MR_EFULL, try_push(t, (struct push){ .source = mr_str("x"), .number = 1 }, &p));
-    push(t, "", "d");
+    must(try_push(t, (struct push){ .source = mr_str("x"), .number = 1 }, &p));
     refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("e") }, &p));
+    set(t, "retention", "0,0");
+    expect_take(t, "a");
+    push(t, "m", "d"); // what is over makes room
+    expect_take(t, "b");
+    refused(MR_EFULL, try_push(t, (struct push){ .source = mr_str("y"), .number = 1 }, &p));
     tale_destroy(t);
 }
 

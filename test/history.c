@@ -56,7 +56,6 @@ void history_make(struct history *h, uint64_t seed) {
     struct chance chance = { seed };
     h->seed = seed;
     h->features = (unsigned)chance_next(&chance) & FEATURE_ALL;
-    if (getenv("NOMARKS")) h->features &= ~(unsigned)FEATURE_MARKS;
     if (h->features & FEATURE_ROOM)
         h->features |= FEATURE_POLICY;
     h->count = 20 + chance_below(&chance, 1 + chance_below(&chance, STEPS - 20));
@@ -106,7 +105,7 @@ static void result_of(const struct twin *t, struct history_result *out) {
 
 static bool goes_on(const struct twin *t) {
     const struct model *m = t->model;
-    return !*t->why && !m->ambiguous && !m->full && m->lease_count + 8 < MANY;
+    return !*t->why && !t->late && !m->ambiguous && !m->full && m->lease_count + 8 < MANY;
 }
 
 static void run(const struct history *h, struct twin *t, FILE *script, struct command *out_said,

@@ -226,6 +226,7 @@ void rule_end(struct model *m, int job, enum job_status status) {
     struct model_job *j = &m->jobs[job];
     struct model_stage *s = &m->stages[j->stage];
     j->status = status;
+    j->replayed = false;
     j->ended_ms = m->now_ms;
     j->end_order = ++m->last_end;
     s->done += status == JOB_DONE;
@@ -490,8 +491,30 @@ static int first_taker(const struct model *m, int stage) {
     return first;
 }
 
+static int waiting_takers(const struct model *m) {
+    int count = 0;
+    for (int t = 0; t < SEATS; t++)
+        count += m->takers[t].waits;
+    return count;
+}
+
+// Somebody waits for several stages that have work: what he gets depends on which is served first,
+// and the rules do not say which.
+static bool choice_is_open(struct model *m) {
+    for (int t = 0; t < SEATS; t++) {
+        const struct model_seat *seat = &m->takers[t];
+        int with_work = 0;
+        for (int i = 0; seat->waits && i < seat->command.stage_count; i++)
+            with_work += may_start(m, seat->command.stages[i]);
+        if (with_work > 1)
+            return true;
+    }
+    return false;
+}
+
 void rule_settle(struct model *m) {
     mark_levels(m);
+    m->ambiguous |= waiting_takers(m) > 1 && choice_is_open(m);
     while (m->touched_count > 0) {
         int stage = m->touched[0];
         m->touched_count--;

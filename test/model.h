@@ -22,8 +22,9 @@ struct model_job {
     char key[TEXT], once[TEXT], body[TEXT], result[TEXT], reason[TEXT];
     enum job_status status;
     bool forgotten, joined;
-    uint64_t position; // given when it joins its channel
-    uint64_t pushed_ms, joins_ms, deadline_ms, ended_ms;
+    uint64_t position;           // given when it joins its channel
+    uint64_t made_ms, pushed_ms; // RETRY pushes anew
+    uint64_t joins_ms, deadline_ms, ended_ms;
     uint64_t end_order; // among all that ended
     uint32_t attempts, attempt, releases;
     bool call;         // lives as long as somebody waits for it
@@ -32,8 +33,8 @@ struct model_job {
     bool released;     // `wait_ms` comes from releases: not recorded
     bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
     uint64_t backoff_ms;
-    struct token token;     // of the lease that ended it
-    bool replayed;          // it ended before the latest crash
+    struct token token; // of the lease that ended it
+    bool replayed;      // it ended before the latest crash
     int source;
     uint64_t number;
 };
@@ -82,7 +83,7 @@ struct model_gap {
 struct model_seat {
     bool waits;
     uint64_t arrival;
-    int conn, job; // a caller's job: index
+    int conn, job;          // a caller's job: index
     struct command command; // a taker's TAKE, a pusher's PUSH
 };
 

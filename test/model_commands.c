@@ -16,7 +16,7 @@ int rule_new_job(struct model *m, const struct command_job *of) {
     text_copy(j->key, of->key);
     text_copy(j->once, of->once);
     text_copy(j->body, of->body);
-    j->pushed_ms = m->now_ms;
+    j->made_ms = j->pushed_ms = m->now_ms;
     j->deadline_ms = of->deadline_ms ? m->now_ms + (uint64_t)of->deadline_ms : 0;
     m->stages[of->stage].known = true;
     m->stages[of->stage].pushed++;
@@ -201,7 +201,9 @@ static int held(const struct model *m, const struct command *c, int *out_lease, 
             ++*out_index;
     }
     if (status == JOB_CANCELLED || status == JOB_EXPIRED) {
-        return !ended_by(&m->jobs[job], &c->token) ? MR_ESTALE : status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED;
+        return !ended_by(&m->jobs[job], &c->token) ? MR_ESTALE
+               : status == JOB_CANCELLED           ? MR_ECANCELLED
+                                                   : MR_EEXPIRED;
     }
     return fits && l->alive && status == JOB_RUNNING ? 0 : MR_ESTALE;
 }

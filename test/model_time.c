@@ -11,10 +11,15 @@ struct planned {
     int who;
 };
 
+// Whether the rules leave open which of two things due at one instant comes first, and it matters.
+// Forgetting takes nothing from anybody, leases granted together end together in order, and calls
+// nobody came back to end together.
+static bool open_order(enum due a, enum due b) {
+    return a != DUE_FORGET && b != DUE_FORGET && !(a == b && (a == DUE_GRACE || a == DUE_LEASE));
+}
+
 static void plan(struct planned *best, uint64_t at_ms, enum due what, int who, bool *tie) {
-    // Forgetting takes nothing from anybody, and leases granted together end together in order.
-    if (tie && at_ms == best->at_ms && what != DUE_FORGET && best->what != DUE_FORGET &&
-        !(what == best->what && (what == DUE_GRACE || what == DUE_LEASE)))
+    if (tie && at_ms == best->at_ms && open_order(what, best->what))
         *tie = true;
     if (at_ms < best->at_ms) {
         *best = (struct planned){ at_ms, what, who };
@@ -108,13 +113,21 @@ static void come_due(struct model *m, struct planned p) {
     }
 }
 
+// Calls that end together are forgotten one by one: in which order, the rules do not say.
+static bool few_are_kept(const struct model *m) {
+    for (int s = 0; s < STAGES; s++)
+        if (m->stages[s].policy.retention_count < 10)
+            return true;
+    return false;
+}
+
 void model_advance(struct model *m, uint64_t now_ms) {
     for (;;) {
         bool tie = false;
         struct planned p = plan_all(m, &tie);
         if (p.at_ms > now_ms)
             break;
-        m->ambiguous |= tie;
+        m->ambiguous |= tie || (p.what == DUE_GRACE && few_are_kept(m));
         if (p.at_ms > m->now_ms)
             m->now_ms = p.at_ms;
         come_due(m, p);

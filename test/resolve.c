@@ -1,7 +1,6 @@
 // What a step says. Most choices are sensible, some are wrong on purpose: stale tokens, ids that
 // never were, jobs out of turn.
 #include "resolve.h"
-#include <stdlib.h>
 
 uint64_t chance_next(struct chance *c) {
     uint64_t z = c->state += UINT64_C(0x9e3779b97f4a7c15);
@@ -97,7 +96,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
         if (out->caller < 0)
             return false;
     }
-    if ((features & FEATURE_ROOM) && one_in(c, 2) && !(getenv("NOROOMNUM") && (out->source >= 0 || *out->job.once)))
+    if ((features & FEATURE_ROOM) && one_in(c, 2))
         out->pusher = free_seat(m->pushers, c);
     return true;
 }
@@ -256,9 +255,7 @@ static void resolve_set(struct chance *c, unsigned features, struct command *out
     uint64_t pick;
     do
         pick = chance_below(c, sizeof choices / sizeof *choices);
-    while ((choices[pick].feature & ~features) ||
-           (getenv("NORETAIN") && strcmp(choices[pick].name, "retention") == 0 &&
-            strncmp(choices[pick].value, "1h", 2) != 0));
+    while (choices[pick].feature & ~features);
     out->name = choices[pick].name;
     text_copy(out->text, choices[pick].value);
 }

@@ -2,14 +2,23 @@
 // hold the same, down to what the next commands would answer.
 //
 //     store_story make DIR      store_story same DIR DIR
+//     store_story die DIR       pushes a job and dies
 #include "base/errors.h"
 #include "shard/shard.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { START_MS = 1700000000, IDS = 4096, EPIC_LINES = 5, FILLER = 2000, FILLER_BYTES = 100 };
+enum {
+    START_MS = 1700000000,
+    IDS = 4096,
+    EPIC_LINES = 5,
+    FILLER = 2000,
+    FILLER_BYTES = 100,
+    BULK = 800
+};
 
 static uint64_t now_ms = UINT64_C(1000) * START_MS;
 
@@ -146,6 +155,13 @@ static void make_filler(struct side *s) {
     }
 }
 
+// What waits fills several segments.
+static void make_bulk(struct side *s) {
+    char body[2 * FILLER_BYTES] = { 0 };
+    for (int i = 0; i < BULK; i++)
+        push(s, (struct push){ .stage = mr_str("bulk"), .body = { body, sizeof body } });
+}
+
 static void make(const char *dir) {
     struct side s = { 0 };
     side_open(&s, dir);
@@ -153,8 +169,17 @@ static void make(const char *dir) {
     make_mail(&s);
     make_filler(&s);
     make_epic(&s);
+    make_bulk(&s);
     need(core_check(s.core) == 0, "check");
     side_close(&s);
+}
+
+static void die(const char *dir) {
+    struct side s = { 0 };
+    side_open(&s, dir);
+    push(&s, (struct push){ .stage = mr_str("bulk"), .body = mr_str("the last") });
+    need(shard_wait(s.shard, shard_end(s.shard)) == 0, "wait");
+    _exit(0);
 }
 
 // ---- Comparing --------------------------------------------------------------------------------
@@ -260,6 +285,7 @@ static void same(const char *one, const char *other) {
     same_order(&a, &b, "orders");
     same_order(&a, &b, "mail");
     same_order(&a, &b, "lines");
+    same_order(&a, &b, "bulk");
     need(core_check(a.core) == 0 && core_check(b.core) == 0, "check");
     side_close(&a);
     side_close(&b);
@@ -268,6 +294,8 @@ static void same(const char *one, const char *other) {
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "make") == 0)
         make(argv[2]);
+    else if (argc == 3 && strcmp(argv[1], "die") == 0)
+        die(argv[2]);
     else if (argc == 4 && strcmp(argv[1], "same") == 0)
         same(argv[2], argv[3]);
     else

@@ -133,6 +133,20 @@ void tale_meet_epic(struct tale *t, const char *name) {
     (void)snprintf(t->epics[t->epic_count++], TALE_TEXT, "%s", name);
 }
 
+struct taken tale_taken(struct tale *t, const struct grant *g) {
+    struct taken taken = { .id = g->id,
+                           .token = g->token,
+                           .attempt = g->attempt,
+                           .left_ms = g->left_ms,
+                           .lease_ms = g->lease_ms };
+    tale_text(g->stage, taken.stage);
+    tale_text(g->key, taken.key);
+    tale_text(mr_str(tale_read(t, g->at)), taken.body);
+    tale_text(mr_str(tale_read(t, g->state_at)), taken.state);
+    tale_meet_job(t, g->id, mr_str(taken.body));
+    return taken;
+}
+
 // ---- What the core tells ------------------------------------------------------------------------
 
 static bool on_claim(void *owner, struct taker *taker) {
@@ -143,7 +157,7 @@ static bool on_claim(void *owner, struct taker *taker) {
 static void on_granted(void *owner, struct taker *taker, const struct grant *g, size_t count) {
     struct tale *t = owner;
     for (size_t i = 0; i < count; i++) {
-        tale_meet_job(t, g[i].id, mr_str(tale_read(t, g[i].at)));
+        t->granted[taker - t->takers] = tale_taken(t, &g[i]);
         fprintf(t->said, "taker %d: %s\n", (int)(taker - t->takers), tale_name(t, g[i].id));
     }
 }

@@ -49,6 +49,14 @@ struct tale_note {
     uint32_t attempt;
 };
 
+struct taken {
+    uint64_t id;
+    struct token token;
+    uint32_t attempt;
+    int64_t left_ms, lease_ms;
+    char stage[TALE_TEXT], key[TALE_TEXT], body[TALE_TEXT], state[TALE_TEXT];
+};
+
 struct tale {
     struct core *core;
     struct core_limits limits;
@@ -63,7 +71,8 @@ struct tale {
     struct taker takers[TALE_SEATS];
     struct caller callers[TALE_SEATS];
     struct pusher pushers[TALE_SEATS];
-    bool deaf[TALE_SEATS]; // these takers do not answer when claimed
+    bool deaf[TALE_SEATS];           // these takers do not answer when claimed
+    struct taken granted[TALE_SEATS]; // what they were given last
     struct tale_job jobs[TALE_JOBS];
     size_t job_count;
     struct tale_key keys[TALE_KEYS];
@@ -76,14 +85,6 @@ struct tale {
     char *said_text;
     size_t said_size;
     void (*on_record)(struct tale *, const struct record *, mr_bytes body);
-};
-
-struct taken {
-    uint64_t id;
-    struct token token;
-    uint32_t attempt;
-    int64_t left_ms, lease_ms;
-    char stage[TALE_TEXT], key[TALE_TEXT], body[TALE_TEXT], state[TALE_TEXT];
 };
 
 #define LATER_MS UINT64_C(1000000) // engine time at the beginning
@@ -104,8 +105,10 @@ void tale_meet_job(struct tale *, uint64_t id, mr_bytes body);
 void tale_meet_key(struct tale *, mr_bytes stage, mr_bytes key);
 void tale_meet_epic(struct tale *, const char *name);
 void tale_text(mr_bytes, char out[TALE_TEXT]);
+struct taken tale_taken(struct tale *, const struct grant *);
 
-// Everything visible as a text, which the caller frees. `restarted`: without what a restart changes.
+// Everything visible as a text, which the caller frees. `restarted`: without what a restart
+// changes.
 char *tale_view(struct tale *, struct core *, bool restarted);
 int tale_view_order(struct tale *, const char *key, FILE *out);
 void tale_expect_same(const char *what, const char *before, const char *after);

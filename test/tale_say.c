@@ -187,20 +187,6 @@ bool cancel(struct tale *t, uint64_t id) {
     return changed;
 }
 
-static struct taken taken_of(struct tale *t, const struct grant *g) {
-    struct taken taken = { .id = g->id,
-                           .token = g->token,
-                           .attempt = g->attempt,
-                           .left_ms = g->left_ms,
-                           .lease_ms = g->lease_ms };
-    tale_text(g->stage, taken.stage);
-    tale_text(g->key, taken.key);
-    tale_text(mr_str(tale_read(t, g->at)), taken.body);
-    tale_text(mr_str(tale_read(t, g->state_at)), taken.state);
-    tale_meet_job(t, g->id, mr_str(taken.body));
-    return taken;
-}
-
 size_t try_take(struct tale *t, struct take take, struct taken *out) {
     struct grant grants[32];
     size_t count = 0;
@@ -214,7 +200,7 @@ size_t try_take(struct tale *t, struct take take, struct taken *out) {
     assert_true(take.count <= 32);
     int err = core_take(t->core, &take, grants, &count);
     for (size_t i = 0; i < count && err == 0; i++)
-        out[i] = taken_of(t, &grants[i]);
+        out[i] = tale_taken(t, &grants[i]);
     if (err != MR_EAGAIN)
         must(err);
     say_once(t);
@@ -254,10 +240,9 @@ void wait_for_work(struct tale *t, int taker, const char *stage) {
     struct grant grant;
     size_t count;
     t->takers[taker] = (struct taker){ .conn = &t->conns[taker % TALE_CONNS] };
-    struct take take = { .stages = &name,
-                         .stage_count = 1,
-                         .conn = t->takers[taker].conn,
-                         .taker = &t->takers[taker] };
+    struct take take = {
+        .stages = &name, .stage_count = 1, .conn = t->takers[taker].conn, .taker = &t->takers[taker]
+    };
     assert_int_equal(core_take(t->core, &take, &grant, &count), MR_EAGAIN);
     say_once(t);
 }
@@ -292,10 +277,8 @@ void done_with(struct tale *t, struct taken taken, const char *result, const cha
 void done_emit(struct tale *t, struct taken taken, const char *stage, const char *key,
                const char *body) {
     struct emit emit = { .stage = mr_str(stage), .key = mr_str(key), .body = mr_str(body) };
-    must(try_done(t, (struct done){ .id = taken.id,
-                                    .token = taken.token,
-                                    .emits = &emit,
-                                    .emit_count = 1 }));
+    must(try_done(
+        t, (struct done){ .id = taken.id, .token = taken.token, .emits = &emit, .emit_count = 1 }));
 }
 
 int fail_with(struct tale *t, struct taken taken, const char *reason, int64_t retry_ms) {
@@ -487,4 +470,3 @@ void expect_said(struct tale *t, const char *lines) {
     free(t->said_text);
     t->said = open_memstream(&t->said_text, &t->said_size);
 }
-

@@ -1,4 +1,5 @@
-// Everything of a tale that can be seen, as one text; and second cores, made from the records alone.
+// Everything of a tale that can be seen, as one text; and second cores, made from the records
+// alone.
 #include "tale.h"
 
 #include <inttypes.h>
@@ -61,8 +62,8 @@ static void view_job(const struct view *v, const struct tale_job *known) {
             j.left_ms);
     if (!v->restarted || !is_unsure(v->tale, known->id))
         fprintf(v->out, " due %" PRId64, j.due_ms);
-    fprintf(v->out, " of %.*s:%.*s", (int)j.stage.size, (const char *)j.stage.data,
-            (int)j.key.size, j.key.size ? (const char *)j.key.data : "");
+    fprintf(v->out, " of %.*s:%.*s", (int)j.stage.size, (const char *)j.stage.data, (int)j.key.size,
+            j.key.size ? (const char *)j.key.data : "");
     fprintf(v->out, " body '%s'", tale_read(v->tale, j.at));
     fprintf(v->out, " state '%s'", tale_read(v->tale, j.state_at));
     struct reason r;
@@ -221,23 +222,24 @@ static bool work_off_one(struct core *core, mr_bytes stage) {
     return true;
 }
 
-// Whatever a log says, each live job in it can still end.
+// Whatever a log says, each live job in it can still end, within a few days.
 static void finish_all(struct core *core) {
+    uint64_t until = core_now(core) + UINT64_C(3) * 24 * 3600 * 1000;
     struct stage_info s;
     size_t stages = core_stage_count(core);
     for (size_t i = 0; i < stages; i++) {
         core_stage_at(core, i, &s);
         free_stage(core, s.name);
     }
-    for (uint64_t last = 0; last <= core_now(core);) {
+    for (uint64_t next = 0; next <= until;) {
         for (size_t i = 0; i < stages; i++) {
             core_stage_at(core, i, &s);
             while (work_off_one(core, s.name)) {
             }
         }
-        last = core_next(core);
-        if (last < UINT64_MAX)
-            must(core_advance(core, last));
+        next = core_next(core);
+        if (next <= until)
+            must(core_advance(core, next));
     }
     for (size_t i = 0; i < stages; i++) {
         core_stage_at(core, i, &s);
@@ -256,4 +258,3 @@ void tale_finish_every_prefix(struct tale *t) {
         core_destroy(core);
     }
 }
-

@@ -46,9 +46,16 @@ static int sink_append(void *owner, const struct entry *e, size_t count, enum ro
 }
 
 static const struct kept_entry *log_find(const struct twin *t, uint64_t at) {
-    for (size_t i = 0; i < t->log_count; i++)
-        if (t->log[i].at == at)
-            return &t->log[i];
+    size_t from = 0, to = t->log_count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (t->log[middle].at == at)
+            return &t->log[middle];
+        if (t->log[middle].at < at)
+            from = middle + 1;
+        else
+            to = middle;
+    }
     return NULL;
 }
 
@@ -57,16 +64,21 @@ static int sink_read(void *owner, uint64_t at, struct buffer *out_body) {
     return k ? buffer_append(out_body, k->bytes + k->head_size, k->body_size) : MR_EGONE;
 }
 
-void twin_text(struct twin *t, uint64_t at, char out[TEXT]) {
+mr_bytes twin_body(const struct twin *t, uint64_t at) {
     const struct kept_entry *k = at ? log_find(t, at) : NULL;
-    char text[TEXT] = "?";
-    if (!at)
-        *text = 0;
-    if (k && k->body_size < TEXT) {
-        memcpy(text, k->bytes + k->head_size, k->body_size);
-        text[k->body_size] = 0;
-    }
+    return k ? bytes_of(k->bytes + k->head_size, k->body_size) : (mr_bytes){ 0 };
+}
+
+static void bytes_text(mr_bytes b, char out[TEXT]) {
+    char text[TEXT] = "";
+    if (b.size)
+        memcpy(text, b.data, b.size < TEXT ? b.size : TEXT - 1);
     text_copy(out, text);
+}
+
+void twin_text(struct twin *t, uint64_t at, char out[TEXT]) {
+    mr_bytes body = twin_body(t, at);
+    bytes_text(at && !body.data ? mr_str("(lost)") : body, out);
 }
 
 static void log_forget(struct twin *t, size_t count) {
@@ -83,12 +95,6 @@ static int stage_index(mr_bytes name) {
         if (bytes_equal(name, mr_str(stage_names[s])))
             return s;
     return -1;
-}
-
-static void bytes_text(mr_bytes b, char out[TEXT]) {
-    char text[TEXT] = "";
-    memcpy(text, b.data ? b.data : "", b.size < TEXT ? b.size : TEXT - 1);
-    text_copy(out, text);
 }
 
 static void note_grants(struct twin *t, int taker, const struct grant *g, size_t count) {
@@ -339,15 +345,17 @@ static int say_take(struct twin *t, const struct command *c) {
     }
     struct grant grants[BLOCK];
     size_t count = 0;
-    struct happenings before = t->happened;
+    size_t before = t->happened.count;
     int err = core_take(t->core, &take, grants, &count);
+    size_t during = t->happened.count - before;
     if (err < 0)
         return err;
-    struct happenings during = t->happened; // grants that these made possible come after them
-    t->happened = before;
     note_grants(t, -1, grants, count);
-    for (size_t i = before.count; i < during.count; i++)
-        *happening_add(&t->happened) = during.list[i];
+    // What these grants made possible was told first, but came after them.
+    struct happening mine[BLOCK], *list = &t->happened.list[before];
+    memcpy(mine, list + during, count * sizeof *mine);
+    memmove(list + count, list, during * sizeof *list);
+    memcpy(list, mine, count * sizeof *mine);
     return 0;
 }
 
@@ -378,6 +386,15 @@ static int say_done(struct twin *t, const struct command *c) {
     return err == MR_ESTALE && t->fault == FAULT_ACCEPT_STALE ? 0 : err;
 }
 
+// F16: the log holds what lives, and after cleaning all of it hardly anything else.
+static void check_live(struct twin *t, bool all_cleaned) {
+    uint64_t bytes = 0, live = core_live_bytes(t->core);
+    for (size_t i = 0; i < t->log_count; i++)
+        bytes += entry_size(t->log[i].head_size, t->log[i].body_size);
+    if (live > bytes || (all_cleaned && bytes > live + 2 * ENTRY_FRAME))
+        twin_differs(t, "%" PRIu64 " bytes live in a log of %" PRIu64, live, bytes);
+}
+
 // Copies what lives in the oldest entries to the end, then gives them up.
 static int say_clean(struct twin *t, const struct command *c) {
     size_t count = c->entries < t->log_count ? c->entries : t->log_count;
@@ -394,14 +411,15 @@ static int say_clean(struct twin *t, const struct command *c) {
     int err = core_trimmed(t->core, upto);
     if (err < 0)
         return err;
+    bool all = count < c->entries;
     log_forget(t, count);
+    check_live(t, all);
     return core_trim_mark(t->core) == upto ? 0 : MR_ECORRUPT;
 }
 
 static int say_leave(struct twin *t, const struct command *c) {
     int err = core_leave(t->core, &t->conns[c->conn]);
-    if (err == 0)
-        core_join(t->core, &t->conns[c->conn]);
+    core_join(t->core, &t->conns[c->conn]);
     return err;
 }
 

@@ -58,11 +58,12 @@ struct twin {
     struct happenings happened;
     struct running_note running[MANY];
     size_t running_count;
-    uint64_t last_id, last_serial;
+    uint64_t last_id;
 
     long fail_alloc; // after so many more allocations one fails, once; negative: none
     bool failed_now; // an allocation or append was made to fail in the latest call
     long failures;   // how many commands answered so
+    bool late;       // something due could not be done in time: the history is over
     size_t steps;
     char why[512]; // the first difference; "": none
 };
@@ -88,7 +89,8 @@ bool twin_compare(struct twin *); // all that can be looked at
 
 bool twin_differs(struct twin *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// The body of the entry at `at` as a text; "?" if there is none.
+// The body of the entry at `at`, valid until the log changes; as a text, "(lost)" if it is gone.
+mr_bytes twin_body(const struct twin *, uint64_t at);
 void twin_text(struct twin *, uint64_t at, char out[TEXT]);
 
 #endif

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 bool twin_differs(struct twin *t, const char *format, ...) {
     if (*t->why)
@@ -16,6 +15,18 @@ bool twin_differs(struct twin *t, const char *format, ...) {
     vsnprintf(t->why, sizeof t->why, format, args);
     va_end(args);
     return false;
+}
+
+// Names for sentences, made only when there is something to say.
+static const char *name(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static const char *name(const char *format, ...) {
+    static char text[64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return text;
 }
 
 #define SAME(t, what, core, model)                                                                 \
@@ -64,46 +75,45 @@ static int64_t oldest_of(const struct model *m, int stage) {
     return oldest;
 }
 
-// The core's answer is an estimate: never too young, too old by a hundredth of what it has seen.
+// The core's answer is an estimate: never too young, too old by a hundredth of what it has seen, or
+// by little.
 static bool oldest_is_near(const struct model *m, int stage, int64_t oldest_ms) {
     int64_t truth = oldest_of(m, stage), seen = 0;
     for (int i = 0; i < m->job_count; i++)
-        if (m->jobs[i].stage == stage && (int64_t)(m->now_ms - m->jobs[i].pushed_ms) > seen)
-            seen = (int64_t)(m->now_ms - m->jobs[i].pushed_ms);
-    return truth < 0 ? oldest_ms == -1 : oldest_ms >= truth && oldest_ms <= truth + seen / 100 + 1;
+        if (m->jobs[i].stage == stage && (int64_t)(m->now_ms - m->jobs[i].made_ms) > seen)
+            seen = (int64_t)(m->now_ms - m->jobs[i].made_ms);
+    return truth < 0 ? oldest_ms == -1
+                     : oldest_ms >= truth && oldest_ms <= truth + seen / 100 + 100;
 }
 
 static bool compare_stage(struct twin *t, int stage) {
     const struct model *m = t->model;
     const struct model_stage *s = &m->stages[stage];
     struct stage_info info;
-    char what[32];
-    snprintf(what, sizeof what, "stage %s", stage_names[stage]);
     int err = core_look_stage(t->core, mr_str(stage_names[stage]), &info);
     if (!s->known && (err == MR_EGONE || s->seen))
         return true;
-    SAME(t, what, err, 0);
-    SAME(t, what, info.paused, s->paused);
-    SAME(t, what, info.draining, s->draining);
-    SAME(t, what, info.waiting, model_count(m, stage, JOB_WAITING));
-    SAME(t, what, info.running, model_count(m, stage, JOB_RUNNING));
-    SAME(t, what, info.delayed, model_count(m, stage, JOB_DELAYED));
-    SAME(t, what, info.dead, model_count(m, stage, JOB_DEAD));
-    SAME(t, what, info.parked, count_channels(m, stage, CHANNEL_PARKED));
-    SAME(t, what, info.ready, s->ready_count);
-    SAME(t, what, info.states, count_states(m, stage));
-    SAME(t, what, info.takers, count_takers(m, stage));
-    if (t->opens > 1 && getenv("NOCOUNT"))
-        return true;
-    SAME(t, what, info.pushed, s->pushed);
-    SAME(t, what, info.done, s->done);
-    SAME(t, what, info.failed, s->failed);
-    SAME(t, what, info.expired, s->expired);
-    SAME(t, what, info.cancelled, s->cancelled);
-    if ((t->opens == 1 || !getenv("NOOLD")) && !oldest_is_near(m, stage, info.oldest_ms))
-        return twin_differs(t, "%s: oldest is %" PRId64 ", should be about %" PRId64, what,
-                            info.oldest_ms, oldest_of(m, stage));
-    SAME(t, what, info.vain_ms, s->vain_ms);
+    SAME(t, name("stage %s", stage_names[stage]), err, 0);
+    SAME(t, name("stage %s", stage_names[stage]), info.paused, s->paused);
+    SAME(t, name("stage %s", stage_names[stage]), info.draining, s->draining);
+    SAME(t, name("stage %s", stage_names[stage]), info.waiting, model_count(m, stage, JOB_WAITING));
+    SAME(t, name("stage %s", stage_names[stage]), info.running, model_count(m, stage, JOB_RUNNING));
+    SAME(t, name("stage %s", stage_names[stage]), info.delayed, model_count(m, stage, JOB_DELAYED));
+    SAME(t, name("stage %s", stage_names[stage]), info.dead, model_count(m, stage, JOB_DEAD));
+    SAME(t, name("stage %s", stage_names[stage]), info.parked,
+         count_channels(m, stage, CHANNEL_PARKED));
+    SAME(t, name("stage %s", stage_names[stage]), info.ready, s->ready_count);
+    SAME(t, name("stage %s", stage_names[stage]), info.states, count_states(m, stage));
+    SAME(t, name("stage %s", stage_names[stage]), info.takers, count_takers(m, stage));
+    SAME(t, name("stage %s", stage_names[stage]), info.pushed, s->pushed);
+    SAME(t, name("stage %s", stage_names[stage]), info.done, s->done);
+    SAME(t, name("stage %s", stage_names[stage]), info.failed, s->failed);
+    SAME(t, name("stage %s", stage_names[stage]), info.expired, s->expired);
+    SAME(t, name("stage %s", stage_names[stage]), info.cancelled, s->cancelled);
+    if (!oldest_is_near(m, stage, info.oldest_ms))
+        return twin_differs(t, "stage %s: oldest is %" PRId64 ", should be about %" PRId64,
+                            stage_names[stage], info.oldest_ms, oldest_of(m, stage));
+    SAME(t, name("stage %s", stage_names[stage]), info.vain_ms, s->vain_ms);
     return true;
 }
 
@@ -126,14 +136,16 @@ static int parked_ms(const struct model *m, int channel) {
     return m->channels[channel].halted_by ? -1 : (int)(m->jobs[head].wait_ms - m->now_ms);
 }
 
-static bool compare_order(struct twin *t, const char *what, int stage, int channel) {
+static bool compare_order(struct twin *t, int stage, int channel) {
     static struct walk walk;
     walk.count = 0;
     core_each_job(t->core, mr_str(stage_names[stage]), mr_str(t->model->channels[channel].key),
                   walk_one, &walk);
-    SAME(t, what, walk.count, model_depth(t->model, channel));
+    SAME(t, name("order of stage %s", stage_names[stage]), walk.count,
+         model_depth(t->model, channel));
     for (int i = 0; i < walk.count; i++)
-        SAME(t, what, walk.ids[i], t->model->jobs[model_nth(t->model, channel, i)].id);
+        SAME(t, name("order of stage %s", stage_names[stage]), walk.ids[i],
+             t->model->jobs[model_nth(t->model, channel, i)].id);
     return true;
 }
 
@@ -148,28 +160,32 @@ static bool has_outsiders(const struct model *m, int stage, const char *key) {
     return false;
 }
 
+static const char *channel_name(int stage, int key) {
+    return name("channel %s/%s", stage_names[stage], key_names[key]);
+}
+
 static bool compare_channel(struct twin *t, int stage, int key) {
     const struct model *m = t->model;
     struct channel_info info;
-    char what[48];
-    snprintf(what, sizeof what, "channel %s/%s", stage_names[stage], key_names[key]);
     int c = model_channel_of(m, stage, key_names[key], 0);
     int err = core_look_channel(t->core, mr_str(stage_names[stage]), mr_str(key_names[key]), &info);
     if (c < 0 && err == 0 && info.state == CHANNEL_DORMANT && info.depth == 0)
-        return has_outsiders(m, stage, key_names[key]) || twin_differs(t, "%s is known", what);
-    SAME(t, what, err, c < 0 ? MR_EGONE : 0);
+        return has_outsiders(m, stage, key_names[key]) ||
+               twin_differs(t, "%s is known", channel_name(stage, key));
+    SAME(t, channel_name(stage, key), err, c < 0 ? MR_EGONE : 0);
     if (c < 0)
         return true;
     const struct model_channel *ch = &m->channels[c];
-    SAME(t, what, info.state, ch->state);
-    SAME(t, what, info.depth, model_depth(m, c));
-    SAME(t, what, info.halted, ch->halted_by != 0);
-    SAME(t, what, info.has_state, *ch->kept != 0);
+    SAME(t, channel_name(stage, key), info.state, ch->state);
+    SAME(t, channel_name(stage, key), info.depth, model_depth(m, c));
+    SAME(t, channel_name(stage, key), info.halted, ch->halted_by != 0);
+    SAME(t, channel_name(stage, key), info.has_state, *ch->kept != 0);
     int head = model_nth(m, c, 0);
-    SAME(t, what, info.oldest_ms, head < 0 ? -1 : (int64_t)(m->now_ms - m->jobs[head].pushed_ms));
+    SAME(t, channel_name(stage, key), info.oldest_ms,
+         head < 0 ? -1 : (int64_t)(m->now_ms - m->jobs[head].pushed_ms));
     if (ch->state == CHANNEL_PARKED)
-        SAME(t, what, info.parked_ms, parked_ms(m, c));
-    return compare_order(t, what, stage, c);
+        SAME(t, channel_name(stage, key), info.parked_ms, parked_ms(m, c));
+    return compare_order(t, stage, c);
 }
 
 // The ready channels without key are visible, in their order.
@@ -201,15 +217,35 @@ static int64_t due_of(const struct model *m, int job) {
     return at > m->now_ms ? (int64_t)(at - m->now_ms) : -1;
 }
 
-static bool compare_texts(struct twin *t, const char *what, const struct model_job *j,
-                          const struct job_info *info) {
+static const char *job_name(const struct model_job *j) {
+    return name("job %" PRIu64, j->id);
+}
+
+static bool compare_texts(struct twin *t, const struct model_job *j, const struct job_info *info) {
     char text[TEXT];
     const char *expected = j->status == JOB_DONE ? j->result : j->body;
     if (j->status == JOB_CANCELLED || j->status == JOB_EXPIRED)
         return true;
     twin_text(t, info->at, text);
     if (strcmp(text, expected) != 0 && !(info->at == 0 && !*expected))
-        return twin_differs(t, "%s: its text is \"%s\", should be \"%s\"", what, text, expected);
+        return twin_differs(t, "%s: its text is \"%s\", should be \"%s\"", job_name(j), text,
+                            expected);
+    return true;
+}
+
+// A job that has failed tells why, the latest reason last.
+static bool compare_reasons(struct twin *t, const struct model_job *j,
+                            const struct job_info *info) {
+    struct reason reason = { 0 };
+    size_t at = 0;
+    uint32_t count = 0;
+    mr_bytes body = twin_body(t, info->reasons_at);
+    while (reasons_next(body, &at, &reason))
+        count++;
+    if (count < j->attempt && count < 10)
+        return twin_differs(t, "%s: %u reasons for %u attempts", job_name(j), count, j->attempt);
+    if (*j->reason && !bytes_equal(reason.text, mr_str(j->reason)))
+        return twin_differs(t, "%s: its reason is not \"%s\"", job_name(j), j->reason);
     return true;
 }
 
@@ -217,27 +253,28 @@ static bool compare_job(struct twin *t, int job) {
     const struct model *m = t->model;
     const struct model_job *j = &m->jobs[job];
     struct job_info info;
-    char what[48];
-    snprintf(what, sizeof what, "job %" PRIu64, j->id);
     int err = core_look_job(t->core, j->id, &info);
-    SAME(t, what, err, j->forgotten ? MR_EGONE : 0);
+    SAME(t, job_name(j), err, j->forgotten ? MR_EGONE : 0);
     if (j->forgotten)
         return true;
-    SAME(t, what, info.id, j->id);
-    SAME(t, what, info.status, j->status);
+    SAME(t, job_name(j), info.id, j->id);
+    SAME(t, job_name(j), info.status, j->status);
     if (!bytes_equal(info.stage, mr_str(stage_names[j->stage])))
-        return twin_differs(t, "%s: wrong stage", what);
+        return twin_differs(t, "%s: wrong stage", job_name(j));
     bool running = j->status == JOB_RUNNING;
-    SAME(t, what, info.attempt, j->attempt + running);
+    SAME(t, job_name(j), info.attempt, j->attempt + running);
+    if (j->attempt > 0 && j->status <= JOB_DEAD && j->status != JOB_DONE &&
+        !compare_reasons(t, j, &info))
+        return false;
     bool ended = j->status > JOB_RUNNING;
-    SAME(t, what, info.age_ms, m->now_ms - (ended ? j->ended_ms : j->pushed_ms));
+    SAME(t, job_name(j), info.age_ms, m->now_ms - (ended ? j->ended_ms : j->pushed_ms));
     if (ended)
-        return compare_texts(t, what, j, &info);
+        return compare_texts(t, j, &info);
     if (!bytes_equal(info.key, mr_str(j->key)))
-        return twin_differs(t, "%s: wrong key", what);
-    SAME(t, what, info.left_ms, j->deadline_ms ? (int64_t)(j->deadline_ms - m->now_ms) : -1);
-    SAME(t, what, info.due_ms, due_of(m, job));
-    return compare_texts(t, what, j, &info);
+        return twin_differs(t, "%s: wrong key", job_name(j));
+    SAME(t, job_name(j), info.left_ms, j->deadline_ms ? (int64_t)(j->deadline_ms - m->now_ms) : -1);
+    SAME(t, job_name(j), info.due_ms, due_of(m, job));
+    return compare_texts(t, j, &info);
 }
 
 static bool compare_dead(struct twin *t, int stage) {
@@ -317,7 +354,7 @@ bool twin_compare(struct twin *t) {
         if (!compare_epic(t, e))
             return false;
     uint64_t next = model_next(t->model);
-    if (!getenv("NONEXT") && core_next(t->core) > next)
+    if (core_next(t->core) > next)
         return twin_differs(t, "core_next is %" PRIu64 ", but something is due at %" PRIu64,
                             core_next(t->core), next);
     return true;

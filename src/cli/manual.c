@@ -77,68 +77,67 @@ void manual_print(void) {
 
 // ---- The completion ---------------------------------------------------------------------------
 
-// Each first word once; a row of a group that was met before adds nothing.
+// Whether the row before belongs to the same group: rows of a group stand together.
+static bool goes_on(const struct command *c) {
+    size_t size = command_group(c);
+    return c > commands && command_group(c - 1) == size && memcmp(c[-1].name, c->name, size) == 0;
+}
+
 static void complete_first_words(void) {
-    const char *group = "";
-    for (const struct command *c = commands; c->name; c++) {
-        size_t size = command_group(c);
-        if (strlen(group) < size || memcmp(group, c->name, size) != 0)
-            printf("%.*s ", (int)size, c->name);
-        group = c->name;
-    }
+    for (const struct command *c = commands; c->name; c++)
+        if (!goes_on(c))
+            printf("%.*s ", (int)command_group(c), c->name);
 }
 
 static void complete_second_words(void) {
     for (const struct command *c = commands; c->name; c++) {
         size_t size = command_group(c);
-        if (c->name[size])
-            printf("    %.*s) words+=' %s' ;;&\n", (int)size, c->name, c->name + size + 1);
+        if (!c->name[size])
+            continue;
+        if (!goes_on(c))
+            printf("        %.*s) words='", (int)size, c->name);
+        printf("%s%s", goes_on(c) ? " " : "", c->name + size + 1);
+        if (!c[1].name || !goes_on(c + 1))
+            printf("' ;;\n");
     }
 }
 
 static void complete_options(void) {
     for (const struct command *c = commands; c->name; c++) {
-        printf("    '%s'%s) words='--help", c->name, strchr(c->name, ' ') ? "" : "*");
+        printf("        '%s'%s) words='--help", c->name, strchr(c->name, ' ') ? "" : "*");
         for (const struct option *o = c->options; o->name; o++)
             printf(" %s", o->name);
         printf("' ;;\n");
     }
 }
 
+// Bash splits words at colons: what stands behind one is a directory.
 void completion_print(void) {
     printf("# Completion of millrace for bash; made by: millrace help --bash\n"
            "_millrace() {\n"
            "    local current=${COMP_WORDS[COMP_CWORD]} words= at=1\n"
-           "    COMPREPLY=()\n"
            "    [[ ${COMP_WORDS[1]} == help && COMP_CWORD -gt 1 ]] && at=2\n"
-           "    if [[ $COMP_CWORD == \"$at\" ]]; then\n"
+           "    if [[ COMP_CWORD -gt 1 && $current == -* ]]; then\n"
+           "        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
+    complete_options();
+    printf("        esac\n"
+           "    elif [[ COMP_CWORD -eq at ]]; then\n"
            "        words='");
     complete_first_words();
     printf("--help --version'\n"
-           "        COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-           "        return\n"
-           "    fi\n"
-           "    case ${COMP_WORDS[at]} in\n");
+           "    elif [[ COMP_CWORD -eq at+1 ]]; then\n"
+           "        case ${COMP_WORDS[at]} in\n");
     complete_second_words();
-    printf("    esac\n"
-           "    if [[ $COMP_CWORD == $((at + 1)) && $words ]]; then\n"
-           "        COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-           "        return\n"
-           "    fi\n"
-           "    words=\n"
-           "    case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
-    complete_options();
-    // Bash splits words at colons: what stands behind one is a directory, with a space or without.
-    printf("    esac\n"
-           "    if [[ $current == -* ]]; then\n"
-           "        COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+    printf("        esac\n"
            "    elif [[ $current == : || ${COMP_WORDS[COMP_CWORD - 1]} == : ]]; then\n"
            "        compopt -o filenames -o nospace\n"
            "        COMPREPLY=($(compgen -d -- \"${current#:}\"))\n"
+           "        return\n"
            "    elif [[ ${COMP_WORDS[1]} != help ]]; then\n"
            "        compopt -o nospace\n"
-           "        COMPREPLY=($(compgen -W file: -- \"$current\"))\n"
+           "        words=file:\n"
            "    fi\n"
+           "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
            "}\n"
            "complete -F _millrace millrace\n");
 }

@@ -5,6 +5,7 @@
 #include "cli/store.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static uint64_t segment_count(const struct log_state *log) {
     return log->tail / log->segment_size - log->head / log->segment_size + 1;
@@ -18,12 +19,14 @@ static uint64_t problems_listed(const struct findings *f) {
 
 // ---- For people -------------------------------------------------------------------------------
 
-static void print_problem(const struct problem *p) {
+// What is said of the whole directory names its place itself.
+static void print_problem(const char *dir, const struct problem *p) {
     char size[SIZE_WORDS];
-    printf("  %s", p->file);
-    if (p->offset || p->size)
-        printf(", offset %" PRIu64, p->offset);
-    printf(": %s", p->what);
+    if (strcmp(p->file, dir) == 0) {
+        printf("  %s\n", p->what);
+        return;
+    }
+    printf("  %s, offset %" PRIu64 ": %s", p->file, p->offset, p->what);
     if (p->size)
         printf(" (%s)", size_words(size, p->size));
     printf("\n");
@@ -34,7 +37,7 @@ void problems_print(const char *dir, const struct findings *f) {
     print_coloured(RED, "damaged");
     printf(":\n\n");
     for (uint64_t i = 0; i < problems_listed(f); i++)
-        print_problem(&f->problems[i]);
+        print_problem(dir, &f->problems[i]);
     if (f->problem_count > problems_listed(f))
         printf("  … and %" PRIu64 " more\n", f->problem_count - problems_listed(f));
 }
@@ -43,20 +46,54 @@ static void print_row(const char *name, uint64_t number, const char *words) {
     printf("  %-10s  %14" PRIu64 "%s%s\n", name, number, *words ? "  " : "", words);
 }
 
+enum { COLUMNS = 7 };
+
+static const struct {
+    const char *name;
+    size_t at; // in struct stage_info
+} columns[COLUMNS] = {
+    { "waiting", offsetof(struct stage_info, waiting) },
+    { "delayed", offsetof(struct stage_info, delayed) },
+    { "dead", offsetof(struct stage_info, dead) },
+    { "pushed", offsetof(struct stage_info, pushed) },
+    { "done", offsetof(struct stage_info, done) },
+    { "expired", offsetof(struct stage_info, expired) },
+    { "cancelled", offsetof(struct stage_info, cancelled) },
+};
+
+static uint64_t column_of(const struct stage_info *s, size_t i) {
+    uint64_t number;
+    memcpy(&number, (const char *)s + columns[i].at, sizeof number);
+    return number;
+}
+
+static void print_stage(const struct stage_info *s, const int *widths) {
+    for (size_t i = 0; i < COLUMNS; i++)
+        printf("  %*" PRIu64, widths[i], column_of(s, i));
+    printf("  %.*s%s%s\n", (int)s->name.size, (const char *)s->name.data,
+           s->paused ? " (paused)" : "", s->draining ? " (draining)" : "");
+}
+
+// The name comes last, because it may be long.
 static void print_stages(struct core *core) {
-    size_t count = core_stage_count(core);
-    if (!count)
-        return;
-    printf("\n  %9s  %7s  %7s  %9s  %9s  %7s  %9s  %s\n", "waiting", "delayed", "dead", "pushed",
-           "done", "expired", "cancelled", "stage");
-    for (size_t i = 0; i < count; i++) {
-        struct stage_info s;
-        core_stage_at(core, i, &s);
-        printf("  %9" PRIu64 "  %7" PRIu64 "  %7" PRIu64 "  %9" PRIu64 "  %9" PRIu64 "  %7" PRIu64
-               "  %9" PRIu64 "  %.*s%s%s\n",
-               s.waiting, s.delayed, s.dead, s.pushed, s.done, s.expired, s.cancelled,
-               (int)s.name.size, (const char *)s.name.data, s.paused ? " (paused)" : "",
-               s.draining ? " (draining)" : "");
+    struct stage_info s;
+    int widths[COLUMNS];
+    for (size_t i = 0; i < COLUMNS; i++)
+        widths[i] = (int)strlen(columns[i].name);
+    for (size_t n = 0; n < core_stage_count(core); n++) {
+        core_stage_at(core, n, &s);
+        for (size_t i = 0; i < COLUMNS; i++) {
+            int width = snprintf(NULL, 0, "%" PRIu64, column_of(&s, i));
+            widths[i] = width > widths[i] ? width : widths[i];
+        }
+    }
+    printf("\n");
+    for (size_t i = 0; i < COLUMNS; i++)
+        printf("  %*s", widths[i], columns[i].name);
+    printf("  stage\n");
+    for (size_t n = 0; n < core_stage_count(core); n++) {
+        core_stage_at(core, n, &s);
+        print_stage(&s, widths);
     }
 }
 
@@ -70,7 +107,8 @@ static void print_sound(const char *dir, const struct findings *f) {
     print_row("bytes", f->log.bytes, size_words(size, f->log.bytes));
     uint64_t live = core_live_bytes(f->core);
     print_row("live", live, size_words(size, live));
-    print_stages(f->core);
+    if (core_stage_count(f->core))
+        print_stages(f->core);
 }
 
 // ---- For programs -----------------------------------------------------------------------------
@@ -92,15 +130,10 @@ void problems_json(struct json *j, const struct findings *f) {
 static void json_stage(struct json *j, const struct stage_info *s) {
     json_open(j, NULL, '{');
     json_bytes(j, "name", s->name);
-    json_number(j, "waiting", s->waiting);
-    json_number(j, "delayed", s->delayed);
-    json_number(j, "dead", s->dead);
-    json_number(j, "states", s->states);
-    json_number(j, "pushed", s->pushed);
-    json_number(j, "done", s->done);
+    for (size_t i = 0; i < COLUMNS; i++)
+        json_number(j, columns[i].name, column_of(s, i));
     json_number(j, "failed", s->failed);
-    json_number(j, "expired", s->expired);
-    json_number(j, "cancelled", s->cancelled);
+    json_number(j, "states", s->states);
     json_flag(j, "paused", s->paused);
     json_flag(j, "draining", s->draining);
     json_close(j, '}');

@@ -35,10 +35,30 @@ chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
     return number ? number | CHAN_KEYED : 0;
 }
 
+static void channel_free(struct core *c, chan ref) {
+    struct channel *ch = channel_at(c, ref);
+    line_remove(c, &c->stages[ch->stage]->idle, ref);
+    map_remove(&c->by_key, ch->hash, ref & ~CHAN_KEYED);
+    mem_free(ch->key);
+    ch->key = NULL;
+    slab_give(&c->channels, ref & ~CHAN_KEYED);
+}
+
+// Those that are kept for their next job give way when there are as many as there may be.
+static void forget_an_idle_one(struct core *c) {
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (c->stages[i] && c->stages[i]->idle.head) {
+            channel_free(c, c->stages[i]->idle.head);
+            return;
+        }
+}
+
 static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
     int err = map_reserve(&c->by_key, 1);
     if (err < 0)
         return err;
+    if (c->channels.used >= c->channels.limit)
+        forget_an_idle_one(c);
     if ((err = slab_reserve(&c->channels, 1)) < 0)
         return err;
     uint8_t *copy = mem_alloc(key.size);
@@ -64,15 +84,6 @@ int channel_get(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
         return channel_create(c, stage, key, out);
     *out = found;
     return 0;
-}
-
-static void channel_free(struct core *c, chan ref) {
-    struct channel *ch = channel_at(c, ref);
-    line_remove(c, &c->stages[ch->stage]->idle, ref);
-    map_remove(&c->by_key, ch->hash, ref & ~CHAN_KEYED);
-    mem_free(ch->key);
-    ch->key = NULL;
-    slab_give(&c->channels, ref & ~CHAN_KEYED);
 }
 
 static bool is_used(const struct channel *ch) {

@@ -53,14 +53,14 @@ int core_create(const struct core_config *config, struct core **out) {
         c->config.first_id = 1;
     c->replaying = true;
     c->next_source = 1;
-    slab_init(&c->jobs, sizeof(struct job), c->limits.max_jobs);
-    slab_init(&c->channels, sizeof(struct channel), c->limits.max_channels);
+    slab_init(&c->jobs, sizeof(struct job), 0);
+    slab_init(&c->channels, sizeof(struct channel), 0);
     slab_init(&c->attrs, sizeof(struct attr), 0);
-    slab_init(&c->onces, sizeof(struct once), c->limits.max_once_entries);
-    slab_init(&c->spents, sizeof(struct spent), c->limits.max_once_entries);
+    slab_init(&c->onces, sizeof(struct once), 0);
+    slab_init(&c->spents, sizeof(struct spent), 0);
     slab_init(&c->states, sizeof(struct state), 0);
     slab_init(&c->leases, sizeof(struct lease), 0);
-    slab_init(&c->sources, sizeof(struct source), c->limits.max_sources);
+    slab_init(&c->sources, sizeof(struct source), 0);
     *out = c;
     return 0;
 }

@@ -79,7 +79,12 @@ static int commit_prepare(struct core *c, struct commit *m) {
     int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
     if (err < 0 || !count)
         return err;
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < count; i++)
+        named += d->emits[i].once.size != 0;
     if ((err = job_reserve(c, count, true)) < 0)
+        return err;
+    if ((err = once_reserve(c, named)) < 0)
         return err;
     if ((err = ids_reserve(c, count)) < 0)
         return err;

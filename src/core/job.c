@@ -24,11 +24,12 @@ int job_reserve(struct core *c, uint32_t count, bool dressed) {
         return err;
     if ((err = slab_reserve(&c->attrs, count * ATTRS_PER_JOB)) < 0)
         return err;
-    if ((err = slab_reserve(&c->onces, count)) < 0)
-        return err;
-    if ((err = map_reserve(&c->once, count)) < 0)
-        return err;
     return heap_reserve(&c->timers, (size_t)count * TIMERS_PER_JOB);
+}
+
+int once_reserve(struct core *c, uint32_t count) {
+    int err = slab_reserve(&c->onces, count);
+    return err < 0 ? err : map_reserve(&c->once, count);
 }
 
 uint32_t job_create(struct core *c, uint64_t id) {

@@ -76,13 +76,30 @@ static int lease_index(const struct core *c, const struct lease *l, uint64_t id,
     return error_set(MR_ESTALE, "job %" PRIu64 " is no longer under this lease", id);
 }
 
+static bool lease_holds(const struct lease *l, uint64_t id) {
+    for (uint32_t i = l->next; i < l->count; i++)
+        if (lease_id(l, i) == id)
+            return true;
+    return false;
+}
+
+// Lets go of one job. If another before it still runs, that is only noted: in its turn it is
+// passed over.
 void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
     uint32_t i = l->next;
+    for (; lease_id(l, i) != id; i++) {
+        if (!is_running_under(c, l, lease_id(l, i)))
+            continue;
+        while (l->ids[i] != id)
+            i++;
+        l->ids[i] = 0;
+        return;
+    }
     tell_running(c, lease_id(l, l->next), l->attempt, false);
-    while (i < l->count && lease_id(l, i) != id)
-        i++;
     l->next = i + 1;
+    while (l->next < l->count && !lease_id(l, l->next))
+        l->next++;
     if (l->next >= l->count) {
         lease_end(c, number, AT_TAIL);
         return;
@@ -125,11 +142,8 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
         *out_lease = t->lease;
         return 0;
     }
-    if (current) {
-        uint32_t index; // ended by others while the worker still holds on
-        if (lease_index(c, lease_at(c, t->lease), id, &index) == 0)
-            *out_lease = t->lease;
-    }
+    if (current && lease_holds(lease_at(c, t->lease), id))
+        *out_lease = t->lease; // ended by others while the worker holds on
     return answer_ended(c, j, t);
 }
 

@@ -19,7 +19,6 @@ static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
 // each slot then begins with the oldest that is in it.
 void ages_divide(struct ages *a, uint64_t oldest_ms, uint64_t newest_ms) {
     uint64_t span = newest_ms - oldest_ms + 1;
-    a->newest_ms = newest_ms;
     a->used = span < AGES / 2 ? (uint32_t)span : AGES / 2;
     for (uint32_t i = 0; i < a->used; i++) {
         a->slots[i].from_ms = oldest_ms + span * i / a->used;
@@ -31,6 +30,8 @@ void ages_divide(struct ages *a, uint64_t oldest_ms, uint64_t newest_ms) {
 void ages_recount(struct ages *a, uint64_t at_ms) {
     uint32_t slot = ages_slot(a, at_ms);
     a->slots[slot].count++;
+    if (at_ms > a->newest_ms)
+        a->newest_ms = at_ms;
     if (at_ms < a->slots[slot].oldest_ms)
         a->slots[slot].oldest_ms = at_ms;
 }

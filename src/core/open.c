@@ -84,6 +84,20 @@ static int wake_jobs(struct core *c) {
     return 0;
 }
 
+static void limit(struct slab *slab, uint32_t most) {
+    slab->limit = slab->used > most ? slab->used : most;
+}
+
+// Limits are for what is handed in: what the log says is taken in whole, also things that were
+// forgotten without a record and are again by now.
+static void begin_limits(struct core *c) {
+    limit(&c->jobs, c->limits.max_jobs);
+    limit(&c->channels, c->limits.max_channels);
+    limit(&c->onces, c->limits.max_once_entries);
+    limit(&c->spents, c->limits.max_once_entries);
+    limit(&c->sources, c->limits.max_sources);
+}
+
 static int begin_epoch(struct core *c, uint64_t random) {
     uint64_t step = c->config.id_step, first = c->config.first_id;
     uint64_t next = c->next_id > c->highest_id ? c->next_id : c->highest_id + 1;
@@ -148,6 +162,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     }
     if (c->sources.used)
         source_plan_sweep(c);
+    begin_limits(c);
     return begin_epoch(c, random);
 }
 

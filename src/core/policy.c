@@ -108,7 +108,7 @@ static bool read_max_channel(struct policy *p, mr_bytes v) {
     return count_or_none(v, &p->max_channel);
 }
 static bool read_lease(struct policy *p, mr_bytes v) {
-    return whole_duration(v, &p->lease_ms) && p->lease_ms;
+    return whole_duration(v, &p->lease_ms) && p->lease_ms && p->lease_ms <= UINT32_MAX;
 }
 static bool read_attempts(struct policy *p, mr_bytes v) {
     uint64_t n;
@@ -150,17 +150,21 @@ static bool read_concurrency(struct policy *p, mr_bytes v) {
 }
 static bool read_rate(struct policy *p, mr_bytes v) {
     if (is_none(v)) {
-        p->rate_milli = 0;
+        p->rate_per_h = 0;
         return true;
     }
     uint64_t n;
     if (!digits(&v, &n) || !n || n > 1000000000)
         return false;
-    uint64_t seconds = starts_with(&v, "/h") ? 3600 : starts_with(&v, "/m") ? 60 : 1;
-    if (v.size && !starts_with(&v, "/s"))
-        return false;
-    p->rate_milli = n * 1000 / seconds;
-    return !v.size && p->rate_milli;
+    uint64_t scale = 3600;
+    if (starts_with(&v, "/h"))
+        scale = 1;
+    else if (starts_with(&v, "/m"))
+        scale = 60;
+    else
+        (void)starts_with(&v, "/s");
+    p->rate_per_h = n * scale;
+    return !v.size;
 }
 static bool read_max_states(struct policy *p, mr_bytes v) {
     return count_or_none(v, &p->max_states);
@@ -210,11 +214,13 @@ static int write_concurrency(const struct policy *p, char *out, size_t size) {
     return write_count(out, size, p->concurrency);
 }
 static int write_rate(const struct policy *p, char *out, size_t size) {
-    if (!p->rate_milli)
+    if (!p->rate_per_h)
         return snprintf(out, size, "none");
-    if (p->rate_milli % 1000 == 0)
-        return snprintf(out, size, "%" PRIu64 "/s", p->rate_milli / 1000);
-    return snprintf(out, size, "%" PRIu64 "/h", p->rate_milli * 3600 / 1000);
+    if (p->rate_per_h % 3600 == 0)
+        return snprintf(out, size, "%" PRIu64 "/s", p->rate_per_h / 3600);
+    if (p->rate_per_h % 60 == 0)
+        return snprintf(out, size, "%" PRIu64 "/m", p->rate_per_h / 60);
+    return snprintf(out, size, "%" PRIu64 "/h", p->rate_per_h);
 }
 static int write_max_states(const struct policy *p, char *out, size_t size) {
     return write_count(out, size, p->max_states);
@@ -233,7 +239,7 @@ static const struct row {
 } rows[] = {
     { "max-jobs", "a count, or none", read_max_jobs, write_max_jobs },
     { "max-channel", "a count, or none", read_max_channel, write_max_channel },
-    { "lease", "a duration such as 30s", read_lease, write_lease },
+    { "lease", "a duration such as 30s, up to 49 days", read_lease, write_lease },
     { "attempts", "a count from 1 to 65535", read_attempts, write_attempts },
     { "backoff", "a duration, or two: 1s..5m", read_backoff, write_backoff },
     { "on-dead", "skip or halt", read_on_dead, write_on_dead },

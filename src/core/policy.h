@@ -17,7 +17,7 @@ struct policy {
     uint64_t dedupe_window_ms;
     uint64_t retention_ms, retention_count;
     uint64_t concurrency;
-    uint64_t rate_milli; // starts per 1,000 seconds
+    uint64_t rate_per_h; // starts per hour
     uint64_t max_states, state_ttl_ms;
     uint64_t high_mark; // jobs, above which upstream stages are not started; low is half of it
 };

@@ -389,6 +389,8 @@ static int push_new(struct core *c, struct birth *b, struct pushed *out) {
         return err;
     if ((err = job_reserve(c, 1, is_dressed(b->push))) < 0)
         return err;
+    if (b->has_once && (err = once_reserve(c, 1)) < 0)
+        return err;
     if ((err = ids_reserve(c, 1)) < 0)
         return err;
     if ((err = birth_prepare(c, b)) < 0)

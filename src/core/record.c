@@ -76,7 +76,8 @@ static uint32_t optional_fields(const struct record *r) {
     with |= r->due_ms ? WITH_DUE : 0;
     with |= r->deadline_ms ? WITH_DEADLINE : 0;
     with |= r->attempts ? WITH_ATTEMPTS : 0;
-    with |= r->source && r->number ? WITH_SOURCE : 0;
+    bool is_source = kinds[r->kind].fields & HAS_SOURCE_NUMBER;
+    with |= r->source && r->number && !is_source ? WITH_SOURCE : 0;
     return with;
 }
 
@@ -117,7 +118,7 @@ static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
         a->draining, policy->max_jobs, policy->max_channel, policy->lease_ms, policy->attempts,
         policy->backoff_first_ms, policy->backoff_most_ms, policy->halt_on_dead,
         policy->overlap_never, policy->dedupe_window_ms, policy->retention_ms,
-        policy->retention_count, policy->concurrency, policy->rate_milli, policy->max_states,
+        policy->retention_count, policy->concurrency, policy->rate_per_h, policy->max_states,
         policy->state_ttl_ms, policy->high_mark,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -209,6 +210,19 @@ static uint64_t get_time(struct reader *in) {
     return le64toh(ms);
 }
 
+// Numbers that are smaller than a varint can say.
+static uint32_t get_small(struct reader *in) {
+    uint64_t n = get_number(in);
+    in->bad = in->bad || n > UINT32_MAX;
+    return (uint32_t)n;
+}
+
+static bool get_flag(struct reader *in) {
+    uint64_t n = get_number(in);
+    in->bad = in->bad || n > 1;
+    return n;
+}
+
 static void get_about_stage(struct reader *r, struct record_stage *a) {
     struct policy *p = &a->policy;
     a->pushed = get_number(r);
@@ -218,28 +232,28 @@ static void get_about_stage(struct reader *r, struct record_stage *a) {
     a->expired = get_number(r);
     a->cancelled = get_number(r);
     a->vain_ms = get_number(r);
-    a->paused = get_number(r);
-    a->draining = get_number(r);
+    a->paused = get_flag(r);
+    a->draining = get_flag(r);
     p->max_jobs = get_number(r);
     p->max_channel = get_number(r);
     p->lease_ms = get_number(r);
-    p->attempts = (uint32_t)get_number(r);
+    p->attempts = get_small(r);
     p->backoff_first_ms = get_number(r);
     p->backoff_most_ms = get_number(r);
-    p->halt_on_dead = get_number(r);
-    p->overlap_never = get_number(r);
+    p->halt_on_dead = get_flag(r);
+    p->overlap_never = get_flag(r);
     p->dedupe_window_ms = get_number(r);
     p->retention_ms = get_number(r);
     p->retention_count = get_number(r);
     p->concurrency = get_number(r);
-    p->rate_milli = get_number(r);
+    p->rate_per_h = get_number(r);
     p->max_states = get_number(r);
     p->state_ttl_ms = get_number(r);
     p->high_mark = get_number(r);
 }
 
 static void get_about_source(struct reader *r, struct record_source *a) {
-    a->epic = get_number(r);
+    a->epic = get_flag(r);
     a->highest = get_number(r);
     a->total = get_number(r);
     a->accepted = get_number(r);
@@ -256,13 +270,13 @@ static void get_fixed(struct reader *in, struct record *r, uint32_t fields) {
     if (fields & HAS_ID)
         r->id = get_u64(in);
     if (fields & HAS_STAGE)
-        r->stage = (uint32_t)get_number(in);
+        r->stage = get_small(in);
     if (fields & HAS_POSITION)
         r->position = get_u64(in);
     if (fields & HAS_PUSHED)
         r->pushed_ms = get_time(in);
     if (fields & HAS_ATTEMPT)
-        r->attempt = (uint32_t)get_number(in);
+        r->attempt = get_small(in);
     if (fields & HAS_STATUS)
         r->status = (enum job_status)get_u8(in);
     if (fields & HAS_SERIAL)
@@ -300,7 +314,7 @@ static void get_optional(struct reader *in, struct record *r, uint32_t with) {
     if (with & WITH_DEADLINE)
         r->deadline_ms = get_time(in);
     if (with & WITH_ATTEMPTS)
-        r->attempts = (uint32_t)get_number(in);
+        r->attempts = get_small(in);
     if (with & WITH_SOURCE) {
         r->source = get_u64(in);
         r->number = get_number(in);
@@ -322,7 +336,8 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
         get_rare(&in, &r, kinds[kind].fields, about ? about : &unwanted);
     if (with)
         get_optional(&in, &r, with);
-    if (!reader_done(&in) || (unsigned)r.status > JOB_CANCELLED)
+    bool exact = reader_done(&in) && optional_fields(&r) == with; // it has one spelling
+    if (!exact || (unsigned)r.status > JOB_CANCELLED)
         return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[kind].name);
     *out = r;
     return 0;

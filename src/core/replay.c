@@ -108,6 +108,8 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
         return err;
     if ((err = job_reserve(c, 1, true)) < 0)
         return err;
+    if (r->has_once && (err = once_reserve(c, 1)) < 0)
+        return err;
     chan ref = 0;
     if (r->key.size && (err = channel_get(c, r->stage, r->key, &ref)) < 0)
         return err;
@@ -146,6 +148,8 @@ static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
     if (err < 0)
         return err;
     if ((err = job_reserve(c, 1, true)) < 0)
+        return err;
+    if (r->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     *out = job_create(c, r->id);
     struct job *j = job_at(c, *out);

@@ -302,7 +302,7 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     struct record_source before = s->seen;
     if (total)
         s->seen.total = total;
-    if (skip)
+    if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
     s->seen.epic = true;
     if ((err = source_record(c, s)) < 0)
@@ -325,20 +325,25 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
     return epic_change(c, name, 0, number);
 }
 
-int core_epic_drop(struct core *c, mr_bytes name) {
-    uint32_t index = epic_find(c, name);
-    if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+// Written down, so that after a restart its numbers are not those of a later one of its name.
+static int source_drop(struct core *c, uint32_t index) {
+    struct record r = { .kind = RECORD_SOURCE_DROP, .time_ms = c->now_ms,
+                        .source = source_at(c, index)->number };
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
-    struct record r = { .kind = RECORD_SOURCE_DROP, .time_ms = c->now_ms,
-                        .source = source_at(c, index)->number };
     out_add(c, &r, (mr_bytes){ 0 });
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     source_forget(c, index);
     return 0;
+}
+
+int core_epic_drop(struct core *c, mr_bytes name) {
+    uint32_t index = epic_find(c, name);
+    if (!index)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    return source_drop(c, index);
 }
 
 // ---- Records, forgetting ----------------------------------------------------------------------
@@ -398,7 +403,8 @@ void source_plan_sweep(struct core *c) {
     heap_put(&c->timers, c->now_ms + c->limits.source_idle_ms, timer_value(TIMER_SOURCES, 1));
 }
 
-// Epics are kept until dropped; a client's source only while it is used.
+// Epics are kept until dropped; a client's source only while it is used. One that cannot be dropped
+// now is tried again with the next sweep.
 void source_sweep(struct core *c) {
     c->sources_timer = false;
     bool any = false;
@@ -406,9 +412,7 @@ void source_sweep(struct core *c) {
         struct source *s = source_at(c, i);
         if (!s->in_use)
             continue;
-        if (source_is_idle(c, s))
-            source_forget(c, i);
-        else
+        if (!source_is_idle(c, s) || source_drop(c, i) < 0)
             any = true;
     }
     if (any)

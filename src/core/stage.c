@@ -144,18 +144,19 @@ enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_
             *out_downstream = s->edges[i].to;
         return HOLD_DOWNSTREAM;
     }
-    if (s->policy.rate_milli && s->rate_next_us > c->now_ms * 1000)
+    if (s->policy.rate_per_h && s->rate_next_us > c->now_ms * 1000)
         return HOLD_RATE;
     return HOLD_NONE;
 }
 
 // A tenth of a second may be caught up, so that coarse time does not lower the rate.
 enum { RATE_SLACK_US = 100000 };
+#define HOUR_US (UINT64_C(3600) * 1000000)
 
 void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
-    if (!s->policy.rate_milli)
+    if (!s->policy.rate_per_h)
         return;
-    uint64_t now_us = c->now_ms * 1000, each_us = UINT64_C(1000000000) / s->policy.rate_milli;
+    uint64_t now_us = c->now_ms * 1000, each_us = HOUR_US / s->policy.rate_per_h;
     uint64_t earliest = now_us > RATE_SLACK_US ? now_us - RATE_SLACK_US : 0;
     if (s->rate_next_us < earliest)
         s->rate_next_us = earliest;

@@ -366,7 +366,8 @@ struct hash128 once_name(struct core *, uint32_t stage, mr_bytes key, mr_bytes o
 // The id remembered for it, and the job while that is known; 0: not remembered.
 uint64_t once_find(struct core *, struct stage *, struct hash128, uint32_t *out_job);
 void once_displace(struct core *, struct hash128); // replay: a later push took the name
-void once_remember(struct core *, uint32_t job, struct hash128); // after job_reserve
+int once_reserve(struct core *, uint32_t count); // makes sure that so many can be remembered
+void once_remember(struct core *, uint32_t job, struct hash128); // after once_reserve
 void once_release(struct core *, struct job *);
 int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
 void once_sweep(struct core *, struct stage *);

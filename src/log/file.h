@@ -2,7 +2,7 @@
 //
 //     owner ──► batches [being written][gathering] ──► writer ──► segment files
 //                    │                                   │
-//     readers ◄──────┴── not yet written                 ├─ spares: clean, commit, ahead
+//     readers ◄──────┴── not yet written                 ├─ a spare: the next segment
 //             ◄───────── pread, segment held             └─ store file (where the log begins)
 //
 //     head ≤ synced ≤ written ≤ tail
@@ -11,18 +11,17 @@
 // a group does not fit into the last segment, the owner seals that in its batch and goes on in the
 // next, which the writer puts in place before it writes the seal.
 //
-// Room. New segments are made of spares, which are allocated ahead of need: real blocks, so that
-// no write meets a full disk. They are a stack; each kind of entry must leave a part of it:
+// Room. A new segment is made of the spare, which is allocated ahead of need: real blocks, so that
+// no write meets a full disk. When the spare has been used and the disk has no room for another,
+// what is left of the last segment is kept for what makes room:
 //
-//     top ──► ahead   whole segment, made when the current one is nearly used up
-//             commit  a quarter; pushes leave this and the next
-//             clean   a half; commits leave this, the cleaner may take it
+//     ├── commits ──────────────────────┬── cleaner ─┤
+//     0                                3/4     capacity       pushes get MR_EFULL at once
 //
-// While the stack cannot be filled up again, entries that would take more than their share get
-// MR_EFULL; the writer tries again after a trim and once a second.
+// The writer tries to make a spare again after a trim and once a second.
 //
 // The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c
-// (the writer's), file_spare.c (spares and new segments), file_read.c, file_open.c, file_recover.c.
+// (the writer's), file_spare.c (the spare and new segments), file_read.c, file_open.c, file_recover.c.
 #ifndef LOG_FILE_H
 #define LOG_FILE_H
 
@@ -34,8 +33,6 @@
 #include "log/store.h"
 
 #include <pthread.h>
-
-enum spare_level { SPARE_CLEAN, SPARE_COMMIT, SPARE_AHEAD, SPARE_LEVELS };
 
 enum {
     GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
@@ -79,12 +76,11 @@ struct file_log {
     struct batch *first, *last; // oldest first; the last gathers unless closed
     struct batch *idle;         // one for reuse
     uint64_t pending;           // bytes in batches
-    int spare_fd[SPARE_LEVELS];
-    uint32_t spare_count;     // the stack's height
-    bool ahead_wanted;        // fill the stack to the top
-    bool spares_failed;       // the last try to fill it
-    uint64_t spares_retry_ms; // when to try again
-    char spares_reason[128];  // why it failed
+    int spare_fd;
+    bool has_spare;
+    bool spare_failed;       // the last try to make one
+    uint64_t spare_retry_ms; // when to try again
+    char spare_reason[128];  // why it failed
     uint64_t bytes;
     bool full, closing;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
@@ -139,18 +135,16 @@ uint64_t clock_ms(void);
 
 // --- file_spare.c ---
 
-uint64_t spare_size(const struct file_log *, uint32_t level);
+// Finds the spare that an earlier owner left. Only while opening.
+int spare_adopt(struct file_log *);
 
-// Finds spares that an earlier owner left. Only while opening.
-int spares_adopt(struct file_log *);
+// Allocates the spare. The lock is held, and dropped meanwhile.
+void spare_fill(struct file_log *);
 
-// Allocates the next missing spare. The lock is held, and dropped meanwhile.
-void spares_fill(struct file_log *);
+// True if there is none and making it has not just failed.
+bool spare_due(const struct file_log *);
 
-// True if the stack should be higher and filling it has not just failed.
-bool spares_due(const struct file_log *);
-
-// Takes the top spare for segment `s`; the lock is held.
+// Takes the spare for segment `s`; the lock is held.
 void spare_take(struct file_log *, struct segment *s);
 
 // Writes the header into the spare and gives it the segment's name, durably. Writer only.

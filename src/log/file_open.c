@@ -1,6 +1,6 @@
 // Opening the file log: whose directory is this, is it whole, where does it end?
 //
-//     names known? ─► lock ─► store file ─► segments complete? ─► recover ─► spares ─► writer
+//     names known? ─► lock ─► store file ─► segments complete? ─► recover ─► spare ─► writer
 //
 // A store is made in an order that leaves no doubt: segment 0 first, then the store file. Without
 // a store file a directory is empty, or was left half made, or is not ours.
@@ -99,16 +99,15 @@ static int store_make(struct file_log *l, const struct store_names *n) {
     if (err == 0)
         err = dir_sync_parent(l);
     if (err == 0)
-        err = spares_adopt(l);
+        err = spare_adopt(l);
     if (err < 0)
         return err;
-    l->ahead_wanted = true;
-    while (spares_due(l) && !l->stopped[0])
-        spares_fill(l);
+    if (spare_due(l))
+        spare_fill(l);
     if (l->stopped[0])
         return MR_EIO;
-    if (l->spares_failed)
-        return error_set(MR_EFULL, "%s: no room for a store: %s", l->dir, l->spares_reason);
+    if (l->spare_failed)
+        return error_set(MR_EFULL, "%s: no room for a store: %s", l->dir, l->spare_reason);
     struct segment first = { 0 };
     spare_take(l, &first);
     err = segment_place(l, &first);
@@ -256,7 +255,7 @@ static int log_open(struct file_log *l, struct store_names *n) {
         return 0;
     }
     err = file_recover(l);
-    return err < 0 || l->options.read_only ? err : spares_adopt(l);
+    return err < 0 || l->options.read_only ? err : spare_adopt(l);
 }
 
 struct file_log *file_log_make(const char *dir, const struct log_options *options) {

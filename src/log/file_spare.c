@@ -1,8 +1,8 @@
-// Spares: the stack of preallocated files that new segments are made of; see file.h.
+// The spare: the preallocated file that the next segment is made of; see file.h.
 //
-// A spare is synced before it counts, so that its blocks are real. Its content stays zeros: a
-// header left in it by a crash is overwritten when it is used, and nothing else is written before
-// it has a segment's name. Left-over spares are therefore used again as they are.
+// It is synced before it counts, so that its blocks are real. Its content stays zeros: a header
+// left in it by a crash is overwritten when it is used, and nothing else is written before it has
+// a segment's name. One that was left over is therefore used again as it is.
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -11,39 +11,36 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static const char *const spare_names[SPARE_LEVELS] = { "spare-clean", "spare-commit",
-                                                       "spare-ahead" };
+static const char spare_name[] = "spare-ahead";
 
-uint64_t spare_size(const struct file_log *l, uint32_t level) {
-    static const uint32_t parts[SPARE_LEVELS] = { 2, 4, 1 };
-    uint64_t whole = UINT64_C(1) << l->shift, size = whole / parts[level];
-    return size < SEGMENT_SIZE_MIN ? SEGMENT_SIZE_MIN : size;
+static uint64_t whole_size(const struct file_log *l) {
+    return UINT64_C(1) << l->shift;
 }
 
-int spares_adopt(struct file_log *l) {
-    for (uint32_t level = 0; level < SPARE_LEVELS; level++) {
-        char path[LOG_PATH];
-        path_make(path, l->dir, spare_names[level]);
-        int fd = l->disk->open(l->disk, path, O_RDWR, 0);
-        if (fd == -ENOENT)
-            continue;
-        if (fd < 0)
-            return disk_failed(path, "open", fd);
-        bool fits = l->disk->size(l->disk, fd) == (int64_t)spare_size(l, level);
-        if (fits && level == l->spare_count) {
-            l->spare_fd[l->spare_count++] = fd;
-            l->bytes += spare_size(l, level);
-            continue;
-        }
-        l->disk->close(l->disk, fd);
-        l->disk->unlink(l->disk, path);
+int spare_adopt(struct file_log *l) {
+    char path[LOG_PATH];
+    path_make(path, l->dir, spare_name);
+    int fd = l->disk->open(l->disk, path, O_RDWR, 0);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return disk_failed(path, "open", fd);
+    if (l->disk->size(l->disk, fd) == (int64_t)whole_size(l)) {
+        l->spare_fd = fd;
+        l->has_spare = true;
+        l->bytes += whole_size(l);
+        return 0;
     }
-    return 0;
+    l->disk->close(l->disk, fd);
+    int err = l->disk->unlink(l->disk, path);
+    return err < 0 ? disk_failed(path, "remove", err) : 0;
 }
 
-bool spares_due(const struct file_log *l) {
-    uint32_t wanted = l->ahead_wanted ? SPARE_LEVELS : SPARE_AHEAD;
-    return l->spare_count < wanted && !l->spares_failed && !l->closing && !l->options.read_only;
+// A segment that has the spare's name still must get its own first.
+bool spare_due(const struct file_log *l) {
+    bool name_is_free = !ring_count(&l->segments) || !segment_last(l)->is_spare;
+    return name_is_free && !l->has_spare && !l->spare_failed && !l->closing &&
+           !l->options.read_only;
 }
 
 // A descriptor of an allocated and synced file; -errno. A sync that fails sets `out_final`.
@@ -64,63 +61,59 @@ static int spare_make(const struct file_log *l, const char *path, uint64_t size,
     return err;
 }
 
-static void spares_fail(struct file_log *l, const char *reason) {
-    l->spares_failed = true;
-    l->spares_retry_ms = clock_ms() + FULL_RETRY_MS;
-    snprintf(l->spares_reason, sizeof l->spares_reason, "%s", reason);
+static void spare_fails(struct file_log *l, const char *reason) {
+    l->spare_failed = true;
+    l->spare_retry_ms = clock_ms() + FULL_RETRY_MS;
+    snprintf(l->spare_reason, sizeof l->spare_reason, "%s", reason);
     pthread_cond_broadcast(&l->done);
 }
 
-static void spares_add(struct file_log *l, int fd) {
-    uint32_t level = l->spare_count++;
-    l->spare_fd[level] = fd;
-    l->bytes += spare_size(l, level);
+static void spare_add(struct file_log *l, int fd) {
+    l->spare_fd = fd;
+    l->has_spare = true;
+    l->bytes += whole_size(l);
     bool was_full = l->full;
-    if (l->spare_count >= SPARE_AHEAD && !spares_due(l))
-        l->full = false;
-    if (was_full && !l->full)
+    l->full = false;
+    if (was_full)
         writer_tell(l);
     pthread_cond_broadcast(&l->done);
 }
 
-void spares_fill(struct file_log *l) {
-    uint32_t level = l->spare_count;
-    uint64_t size = spare_size(l, level);
-    if (l->options.max_bytes && l->bytes + size > l->options.max_bytes) {
-        spares_fail(l, "the log may not take up more bytes");
+void spare_fill(struct file_log *l) {
+    if (l->options.max_bytes && l->bytes + whole_size(l) > l->options.max_bytes) {
+        spare_fails(l, "the log may not take up more bytes");
         return;
     }
     char path[LOG_PATH], text[128];
-    path_make(path, l->dir, spare_names[level]);
+    path_make(path, l->dir, spare_name);
     bool final = false;
     pthread_mutex_unlock(&l->lock);
-    int fd = spare_make(l, path, size, &final);
+    int fd = spare_make(l, path, whole_size(l), &final);
     pthread_mutex_lock(&l->lock);
     if (fd >= 0) {
-        spares_add(l, fd);
+        spare_add(l, fd);
     } else if (final) {
         disk_failed(path, "sync", fd);
         writer_stop(l);
     } else {
-        spares_fail(l, strerror_r(-fd, text, sizeof text));
+        spare_fails(l, strerror_r(-fd, text, sizeof text));
     }
 }
 
 void spare_take(struct file_log *l, struct segment *s) {
-    uint32_t level = --l->spare_count;
-    s->fd = l->spare_fd[level];
-    s->capacity = spare_size(l, level);
-    s->spare = (int)level;
+    s->fd = l->spare_fd;
+    s->capacity = whole_size(l);
+    s->is_spare = true;
+    l->has_spare = false;
     l->open_segments++;
-    l->ahead_wanted = false;
 }
 
 int segment_place(struct file_log *l, struct segment *s) {
     const struct disk *d = l->disk;
     char from[LOG_PATH], to[LOG_PATH];
-    path_make(from, l->dir, spare_names[s->spare]);
+    path_make(from, l->dir, spare_name);
     segment_path(to, l->dir, s->number, "seg");
-    int err = segment_header_write(d, s->fd, s, UINT64_C(1) << l->shift);
+    int err = segment_header_write(d, s->fd, s, whole_size(l));
     if (err == 0)
         err = d->sync(d, s->fd);
     if (err == 0)
@@ -129,6 +122,6 @@ int segment_place(struct file_log *l, struct segment *s) {
         err = d->sync_dir(d, l->dir);
     if (err < 0)
         return disk_failed(to, "put a new segment in place", err);
-    s->spare = -1;
+    s->is_spare = false;
     return 0;
 }

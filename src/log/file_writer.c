@@ -1,7 +1,7 @@
 // The writer: takes batches in order, writes them, syncs as the policy says, trims and keeps
-// spares. One piece of work at a time, the most urgent first:
+// spare. One piece of work at a time, the most urgent first:
 //
-//     sync ─► write a batch ─► trim ─► fill the spares ─► sleep
+//     sync ─► write a batch ─► trim ─► make the spare ─► sleep
 //
 // Under `always` a written batch is synced before the next is taken, which meanwhile has gathered.
 // A failed write or sync is final: the page cache can no longer be trusted to hold what the disk
@@ -33,6 +33,7 @@ void writer_tell(struct file_log *l) {
 
 void writer_stop(struct file_log *l) {
     snprintf(l->stopped, sizeof l->stopped, "%s", error_text());
+    atomic_store_explicit(&l->base.stopped, true, memory_order_relaxed);
     writer_tell(l);
 }
 
@@ -194,7 +195,7 @@ static void writer_trim(struct file_log *l) {
     l->store = store;
     while (l->segments.first < store.first)
         segment_drop(l);
-    l->spares_failed = false;
+    l->spare_failed = false;
 }
 
 bool writer_turn(struct file_log *l) {
@@ -206,8 +207,8 @@ bool writer_turn(struct file_log *l) {
         writer_write(l);
     else if (trim_due(l))
         writer_trim(l);
-    else if (spares_due(l))
-        spares_fill(l);
+    else if (spare_due(l))
+        spare_fill(l);
     else
         return false;
     return true;
@@ -231,7 +232,7 @@ void writer_await(struct file_log *l) {
 // When to look again though nobody calls; 0: never.
 static uint64_t writer_deadline(const struct file_log *l) {
     uint64_t sync = l->synced < l->written ? l->sync_at_ms : 0;
-    uint64_t retry = l->spares_failed ? l->spares_retry_ms : 0;
+    uint64_t retry = l->spare_failed ? l->spare_retry_ms : 0;
     return !sync || (retry && retry < sync) ? retry : sync;
 }
 
@@ -244,8 +245,8 @@ static void writer_sleep(struct file_log *l) {
     struct timespec at = { .tv_sec = (time_t)(at_ms / 1000),
                            .tv_nsec = (long)(at_ms % 1000) * 1000000 };
     pthread_cond_timedwait(&l->work, &l->lock, &at);
-    if (l->spares_failed && clock_ms() >= l->spares_retry_ms)
-        l->spares_failed = false;
+    if (l->spare_failed && clock_ms() >= l->spare_retry_ms)
+        l->spare_failed = false;
 }
 
 void *writer_main(void *log) {

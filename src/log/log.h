@@ -21,11 +21,13 @@
 #include "base/entry.h"
 #include "millrace.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct log {
     const struct log_impl *impl;
+    atomic_bool stopped; // log_look says why
 };
 
 // An entry met while replaying or scanning. Everything is borrowed until the callback returns.
@@ -109,6 +111,11 @@ static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_e
 // made sure that what still counts has durable copies further on. Owner only.
 static inline int log_trim(struct log *l, uint64_t upto) {
     return l->impl->trim(l, upto);
+}
+
+// Whether it has stopped; cheaper than a look. Any thread.
+static inline bool log_has_stopped(const struct log *l) {
+    return atomic_load_explicit(&l->stopped, memory_order_relaxed);
 }
 
 // Any thread.

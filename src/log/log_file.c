@@ -12,9 +12,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 
-// What must be left of the stack of spares, by kind of entry.
-static const uint32_t room_leaves[] = { [ROOM_PUSH] = 2, [ROOM_COMMIT] = 1, [ROOM_CLEAN] = 0 };
-
 int log_damaged(const struct file_log *l, uint64_t number, uint64_t offset, const char *what) {
     char path[LOG_PATH];
     segment_path(path, l->dir, number, "seg");
@@ -142,7 +139,7 @@ static uint32_t unsynced_before(const struct file_log *l, uint64_t at) {
     return (uint32_t)(at - (l->synced > start ? l->synced : start));
 }
 
-// Seals the last segment and goes on in a new one made of the top spare.
+// Seals the last segment and goes on in a new one made of the spare.
 static int segment_turn(struct file_log *l) {
     struct segment *last = segment_last(l);
     struct segment *next = mem_alloc(sizeof *next);
@@ -171,14 +168,28 @@ static int segment_turn(struct file_log *l) {
 static int room_refused(struct file_log *l, enum room room) {
     if (room == ROOM_PUSH)
         l->full = true;
-    return error_set(MR_EFULL, "%s: no room for a new segment: %s", l->dir, l->spares_reason);
+    return error_set(MR_EFULL, "%s: no room for a new segment: %s", l->dir, l->spare_reason);
+}
+
+// How far into the last segment this kind of entry may go while there is no room for another.
+static uint64_t share_of(const struct file_log *l, enum room room) {
+    uint64_t capacity = segment_last(l)->capacity;
+    switch (room) {
+    case ROOM_PUSH:
+        return 0;
+    case ROOM_COMMIT:
+        return capacity / 4 * 3;
+    case ROOM_CLEAN:
+        break;
+    }
+    return capacity;
 }
 
 // Waits while the writer is behind, and for a spare that it can still make; then turns to a new
 // segment if the group needs one.
 static int room_make(struct file_log *l, uint64_t size, enum room room) {
     if (!l->threaded)
-        l->spares_failed = false;
+        l->spare_failed = false;
     while (!l->stopped[0]) {
         if (l->pending > GATHER_LIMIT) {
             l->flush_to = l->tail;
@@ -186,16 +197,14 @@ static int room_make(struct file_log *l, uint64_t size, enum room room) {
             continue;
         }
         bool turns = !fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
-        uint32_t needed = room_leaves[room] + turns;
-        if (l->spare_count < (turns ? SPARE_LEVELS : needed) && !l->spares_failed) {
-            l->ahead_wanted |= turns;
+        if (l->has_spare)
+            return turns ? segment_turn(l) : 0;
+        if (!l->spare_failed && (turns || !l->threaded)) {
             writer_await(l);
             continue;
         }
-        if (l->spare_count < needed ||
-            (turns && !fits(spare_size(l, l->spare_count - 1), SEGMENT_START, size)))
-            return room_refused(l, room);
-        return turns ? segment_turn(l) : 0;
+        bool refused = l->spare_failed && !fits(share_of(l, room), offset_of(l, l->tail), size);
+        return refused ? room_refused(l, room) : 0;
     }
     return log_stopped(l);
 }
@@ -208,11 +217,6 @@ static void group_put(struct file_log *l, const struct entry *entries, size_t co
         uint32_t size = entry_size(entries[i].head.size, entries[i].body.size);
         frame_put(batch_extend(l, size), at, &entries[i], flags, unsynced_before(l, at));
         out_at[i] = at;
-    }
-    const struct segment *last = segment_last(l);
-    if (offset_of(l, l->tail) > last->capacity / 4 * 3 && !l->ahead_wanted) {
-        l->ahead_wanted = true;
-        writer_wake(l);
     }
 }
 
@@ -299,7 +303,9 @@ static void file_look(struct log *base, struct log_state *out) {
     out->bytes = l->bytes;
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = l->full;
-    memcpy(out->stopped, l->stopped, sizeof out->stopped);
+    out->stopped[0] = 0;
+    if (l->stopped[0])
+        memcpy(out->stopped, l->stopped, sizeof out->stopped);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -357,8 +363,8 @@ void file_log_destroy(struct file_log *l) {
         batch_destroy(b);
     }
     batch_destroy(l->idle);
-    while (l->spare_count > 0)
-        l->disk->close(l->disk, l->spare_fd[--l->spare_count]);
+    if (l->has_spare)
+        l->disk->close(l->disk, l->spare_fd);
     if (l->store_fd >= 0)
         l->disk->close(l->disk, l->store_fd);
     if (l->lock_fd >= 0)

@@ -7,7 +7,8 @@
 //
 // Entries below the tail never change and segments never move, so appending takes no lock: it
 // copies, then publishes the tail. The lock guards the table of cells, which only turning to a new
-// segment and trimming change; a reader takes it to hold on to a segment, not to copy from it.
+// segment and trimming change; a reader takes it to copy a small entry, or to hold on to the
+// segment of a large one.
 #include "log/log.h"
 
 #include "base/errors.h"
@@ -22,6 +23,7 @@ enum {
     CELL = 1 << 20,
     START = 64, // no entry has position 0; the first bytes of every segment stay unused
     FRAME_USED = 2 * sizeof(uint32_t),
+    COPY_UNDER_LOCK = 4096, // what is larger is copied without, its segment held meanwhile
 };
 
 struct segment {
@@ -34,14 +36,21 @@ struct segment {
 
 struct memory_log {
     struct log base;
-    uint32_t shift; // cell = position >> shift
-    _Atomic uint64_t tail;
-    struct segment *current; // owner only, as is `idle`
-    struct segment *idle;    // one freed segment, kept for the next turn
-    pthread_mutex_t lock;    // guards what follows; the owner reads it without
+    uint32_t shift;                     // cell = position >> shift
+    _Atomic uint64_t head, tail, bytes; // the owner writes them
+    struct segment *current;            // owner only, as is `idle`
+    struct segment *idle;               // one freed segment, kept for the next turn
+    pthread_mutex_t lock;               // guards what follows; the owner reads it without
     struct ring cells;
-    uint64_t bytes;
 };
+
+static uint64_t get(const _Atomic uint64_t *number) {
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static void set(_Atomic uint64_t *number, uint64_t value) {
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
 
 static uint64_t memory_head(const struct memory_log *l) {
     return (l->cells.first << l->shift) + START;
@@ -80,16 +89,14 @@ static int memory_turn(struct memory_log *l, uint64_t size) {
     int err = ring_reserve(&l->cells, cells);
     for (uint64_t i = 0; err == 0 && i < cells; i++)
         ring_push(&l->cells, s);
-    if (err == 0)
-        l->bytes += s->size;
     pthread_mutex_unlock(&l->lock);
     if (err < 0) {
         mem_free(s);
         return err;
     }
-    uint64_t tail = atomic_load_explicit(&l->tail, memory_order_relaxed);
+    set(&l->bytes, get(&l->bytes) + s->size);
     if (l->current)
-        l->current->end = tail;
+        l->current->end = get(&l->tail);
     l->current = s;
     atomic_store_explicit(&l->tail, s->base + START, memory_order_release);
     return 0;
@@ -126,12 +133,12 @@ static int memory_append(struct log *base, const struct entry *entries, size_t c
     if (size > LOG_SEGMENT)
         return error_set(MR_ETOOBIG, "a group of %llu bytes is more than a segment holds",
                          (unsigned long long)size);
-    uint64_t at = atomic_load_explicit(&l->tail, memory_order_relaxed);
+    uint64_t at = get(&l->tail);
     if (size > l->current->base + l->current->size - at) {
         int err = memory_turn(l, size);
         if (err < 0)
             return err;
-        at = atomic_load_explicit(&l->tail, memory_order_relaxed);
+        at = get(&l->tail);
     }
     for (size_t i = 0; i < count; i++) {
         entry_put(l->current->data + (at - l->current->base), &entries[i]);
@@ -174,15 +181,22 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
     pthread_mutex_lock(&l->lock);
     struct segment *s = memory_segment(l, at);
+    struct log_seen seen = { 0 };
     if (s)
+        entry_get(s, at, &seen);
+    bool held = seen.head.size + seen.body.size > COPY_UNDER_LOCK;
+    int err = 0;
+    if (held)
         atomic_fetch_add_explicit(&s->users, 1, memory_order_relaxed);
+    else
+        err = seen_copy(&seen, out_head, out_body);
     pthread_mutex_unlock(&l->lock);
     if (!s)
         return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
-    struct log_seen seen;
-    entry_get(s, at, &seen);
-    int err = seen_copy(&seen, out_head, out_body);
-    segment_release(s);
+    if (held) {
+        err = seen_copy(&seen, out_head, out_body);
+        segment_release(s);
+    }
     return err;
 }
 
@@ -196,7 +210,7 @@ static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, 
 
 static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
                        log_each *each, void *arg, uint64_t *out_next) {
-    uint64_t tail = atomic_load_explicit(&l->tail, memory_order_relaxed), at = from;
+    uint64_t tail = get(&l->tail), at = from;
     for (uint64_t done = 0; at < tail && done < max_bytes;) {
         struct segment *s = memory_segment(l, at);
         if (!s)
@@ -239,8 +253,9 @@ static struct segment *memory_shift(struct memory_log *l, uint64_t upto) {
     pthread_mutex_lock(&l->lock);
     for (uint64_t i = 0; i < s->size >> l->shift; i++)
         ring_shift(&l->cells);
-    l->bytes -= s->size;
     pthread_mutex_unlock(&l->lock);
+    set(&l->bytes, get(&l->bytes) - s->size);
+    set(&l->head, memory_head(l));
     return s;
 }
 
@@ -258,11 +273,9 @@ static int memory_trim(struct log *base, uint64_t upto) {
 
 static void memory_look(struct log *base, struct log_state *out) {
     struct memory_log *l = (struct memory_log *)base;
+    out->head = get(&l->head);
     out->tail = out->durable = atomic_load_explicit(&l->tail, memory_order_acquire);
-    pthread_mutex_lock(&l->lock);
-    out->head = memory_head(l);
-    out->bytes = l->bytes;
-    pthread_mutex_unlock(&l->lock);
+    out->bytes = get(&l->bytes);
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = false;
     out->stopped[0] = 0;
@@ -303,6 +316,7 @@ int log_memory_open(const struct log_options *options, struct log **out) {
     for (l->shift = 10; UINT64_C(1) << l->shift < cell;)
         l->shift++;
     pthread_mutex_init(&l->lock, NULL);
+    set(&l->head, memory_head(l));
     int err = memory_turn(l, 0);
     if (err < 0) {
         memory_close(&l->base);

@@ -183,7 +183,6 @@ static int header_guess(struct repair *r, int fd, uint64_t number, struct segmen
     if ((uint64_t)bytes < out->capacity)
         *out_good = false;
     out->fd = fd;
-    out->spare = -1;
     return 0;
 }
 

@@ -32,7 +32,7 @@ struct segment {
     uint64_t index_bytes; // bytes of its index file, as far as known
     uint32_t users;       // readers inside
     int fd;               // -1: closed meanwhile
-    int spare;            // the spare it is still to be made of; -1: it is in place
+    bool is_spare;        // it has the spare's name still
     bool trimmed;         // the last reader frees it
 };
 

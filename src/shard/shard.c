@@ -21,7 +21,6 @@ struct shard {
     struct core_events events; // the owner's
     void *owner;
     struct shard_world world;
-    struct log_state seen;          // the log as it was when the turn began
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
     bool appended;                  // something since the last flush
@@ -221,11 +220,14 @@ struct core *shard_core(struct shard *s) {
     return s->core;
 }
 
+static int shard_stopped(struct shard *s) {
+    struct log_state log;
+    log_look(s->log, &log);
+    return error_set(MR_ESTOPPED, "%s", log.stopped);
+}
+
 int shard_begin(struct shard *s) {
-    log_look(s->log, &s->seen);
-    if (s->seen.stopped[0])
-        return error_set(MR_ESTOPPED, "%s", s->seen.stopped);
-    return core_advance(s->core, shard_now_ms(s));
+    return log_has_stopped(s->log) ? shard_stopped(s) : core_advance(s->core, shard_now_ms(s));
 }
 
 uint64_t shard_end(struct shard *s) {
@@ -264,16 +266,18 @@ int64_t shard_next_ms(struct shard *s) {
 }
 
 int shard_clean(struct shard *s, bool *out_more) {
+    struct log_state log;
+    log_look(s->log, &log);
     uint64_t now = core_now(s->core);
-    if (cleaner_next_ms(&s->cleaner, &s->seen, now) != 0) {
+    if (cleaner_next_ms(&s->cleaner, &log, now) != 0) {
         *out_more = false;
         return 0;
     }
-    int err = cleaner_step(&s->cleaner, &s->seen, now);
+    int err = cleaner_step(&s->cleaner, &log, now);
     if (err < 0)
         return err;
-    log_look(s->log, &s->seen);
-    *out_more = cleaner_next_ms(&s->cleaner, &s->seen, now) == 0;
+    log_look(s->log, &log);
+    *out_more = cleaner_next_ms(&s->cleaner, &log, now) == 0;
     return 0;
 }
 

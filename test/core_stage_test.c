@@ -1,0 +1,446 @@
+// Stages: whether they may start, who is woken when they may, what can be seen, and that all of it
+// comes back. Rules 13 (back pressure), 14, 15, 18 and 20, on the bare core.
+#include "tale.h"
+
+// ---- Rule 2: waiting takers ---------------------------------------------------------------------
+
+static void S10_as_many_wake_as_there_is_work(void **state) {
+    struct tale *t = *state;
+    wait_for_work(t, 0, "s");
+    wait_for_work(t, 1, "s");
+    wait_for_work(t, 2, "s");
+    push(t, "k", "a");
+    expect_said(t, "taker 0: a\n");
+    push(t, "k", "b"); // its channel is in progress: nobody wakes
+    expect_said(t, "");
+    push(t, "l", "c");
+    expect_said(t, "taker 1: c\n");
+    assert_int_equal(look_stage(t, "s").takers, 1);
+}
+
+static void S10_the_end_of_one_job_wakes_who_waits_for_the_next(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take(t);
+    wait_for_work(t, 1, "s");
+    done(t, a);
+    expect_said(t, "taker 1: b\n");
+    lose(t, 1); // and what a lost worker had goes on to whoever waits
+    wait_for_work(t, 2, "none-yet");
+    assert_int_equal(take(t).attempt, 2);
+}
+
+static void S10_a_taker_is_claimed_before_it_is_given_work(void **state) {
+    struct tale *t = *state;
+    wait_for_work(t, 0, "s");
+    wait_for_work(t, 1, "s");
+    t->deaf[0] = true;
+    push(t, "k", "a");
+    expect_said(t, "taker 1: a\n");
+}
+
+static void S10_who_left_is_not_given_work(void **state) {
+    struct tale *t = *state;
+    wait_for_work(t, 0, "s");
+    wait_for_work(t, 1, "s");
+    lose(t, 0);
+    core_take_leave(t->core, &t->takers[1]);
+    uint64_t a = push(t, "k", "a");
+    expect_said(t, "");
+    expect_status(t, a, JOB_WAITING);
+}
+
+// ---- Rule 14: limits ----------------------------------------------------------------------------
+
+// S8: in flight is the least of what workers ask for and what the stage allows.
+static void A2_below_the_limit_work_starts_at_it_work_queues(void **state) {
+    struct tale *t = *state;
+    struct taken held[8];
+    set(t, "concurrency", "5");
+    for (int i = 0; i < 7; i++)
+        push(t, "", (const char[]){ (char)('0' + i), 0 });
+    assert_int_equal(try_take(t, (struct take){ .count = 8 }, held), 5);
+    expect_held(t, "s", "limit");
+    wait_for_work(t, 1, "s");
+    done(t, held[3]);
+    expect_said(t, "taker 1: 5\n");
+    set(t, "concurrency", "none");
+    expect_take(t, "6");
+}
+
+static void rule14_a_rate_spreads_starts_over_time(void **state) {
+    struct tale *t = *state;
+    set(t, "rate", "10/s");
+    for (int i = 0; i < 50; i++)
+        push(t, "", "a");
+    int started = 0;
+    for (int ms = 0; ms < 2000; ms += 50) {
+        struct taken a;
+        while (try_take(t, (struct take){ 0 }, &a)) {
+            done(t, a);
+            started++;
+        }
+        expect_held(t, "s", "rate");
+        pass_ms(t, 50);
+    }
+    assert_in_range(started, 20, 21);
+}
+
+static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
+    struct tale *t = *state;
+    set(t, "rate", "1/s");
+    push(t, "", "a");
+    push(t, "", "b");
+    expect_take(t, "a");
+    wait_for_work(t, 0, "s");
+    pass_ms(t, 800);
+    expect_said(t, "");
+    pass_ms(t, 200);
+    expect_said(t, "taker 0: b\n");
+}
+
+// ---- Rule 15: delay, pause, drain ---------------------------------------------------------------
+
+static void rule15_a_delayed_job_joins_when_due(void **state) {
+    struct tale *t = *state;
+    uint64_t late = push_with(
+        t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
+    expect_status(t, late, JOB_DELAYED);
+    expect_held(t, "s", "delay");
+    push(t, "k", "soon");
+    pass_ms(t, 100);
+    push(t, "k", "after");
+    expect_order(t, "k", "soon late after");
+    crash(t);
+    expect_order(t, "k", "soon late after");
+}
+
+static void rule15_equal_instants_join_by_id(void **state) {
+    struct tale *t = *state;
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
+    pass_ms(t, 50);
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("b"), .delay_ms = 50 });
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("c"), .delay_ms = 50 });
+    pass_ms(t, 50);
+    expect_order(t, "k", "a b c");
+}
+
+// Due while the engine was down, it stands where it would have stood.
+static void rule15_due_in_the_engines_absence(void **state) {
+    struct tale *t = *state;
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
+    t->now_ms += 200;
+    crash(t);
+    push(t, "k", "after");
+    expect_order(t, "k", "late after");
+    expect_take(t, "late");
+}
+
+static void rule15_pause_accepts_and_does_not_start(void **state) {
+    struct tale *t = *state;
+    pause_stage(t, "s");
+    push(t, "k", "a");
+    wait_for_work(t, 0, "s");
+    expect_held(t, "s", "paused");
+    crash(t);
+    expect_no_work(t);
+    wait_for_work(t, 0, "s");
+    resume_stage(t, "s");
+    expect_said(t, "taker 0: a\n");
+}
+
+static void rule15_drain_finishes_and_refuses_pushes_not_emits(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    push(t, "k", "a");
+    push_to(t, "up", "", "b");
+    drain_stage(t, "s");
+    refused(MR_EDRAINING, try_push(t, (struct push){ .body = mr_str("c") }, &pushed));
+    done_emit(t, take_from(t, "up"), "s", "k", "emitted");
+    crash(t);
+    refused(MR_EDRAINING, try_push(t, (struct push){ .body = mr_str("c") }, &pushed));
+    expect_take(t, "a");
+    expect_take(t, "emitted");
+    expect_held(t, "s", "draining");
+    resume_stage(t, "s");
+    push(t, "", "c");
+}
+
+// ---- Rule 13: back pressure ---------------------------------------------------------------------
+
+static void move_on(struct tale *t, const char *from, const char *to) {
+    done_emit(t, take_from(t, from), to, "", "moved");
+}
+
+static bool has_work(struct tale *t, const char *stage) {
+    struct taken taken;
+    mr_bytes name = mr_str(stage);
+    if (!try_take(t, (struct take){ .stages = &name, .stage_count = 1 }, &taken))
+        return false;
+    must(release_job(t, taken));
+    return true;
+}
+
+static void rule13_a_stage_is_held_while_its_downstream_is_over_the_mark(void **state) {
+    struct tale *t = *state;
+    set_on(t, "out", "high-mark", "4");
+    link_stages(t, "in", "out");
+    for (int i = 0; i < 8; i++)
+        push_to(t, "in", "", "a");
+    for (int i = 0; i < 4; i++)
+        move_on(t, "in", "out");
+    expect_held(t, "in", "downstream:out");
+    assert_false(has_work(t, "in"));
+    wait_for_work(t, 0, "in");
+    done(t, take_from(t, "out"));
+    expect_said(t, ""); // until it is under the low mark, which is half
+    done(t, take_from(t, "out"));
+    expect_said(t, "taker 0: a\n");
+}
+
+static void rule13_edges_are_learned(void **state) {
+    struct tale *t = *state;
+    set_on(t, "out", "high-mark", "2");
+    for (int i = 0; i < 4; i++)
+        push_to(t, "in", "", "a");
+    move_on(t, "in", "out");
+    move_on(t, "in", "out");
+    expect_held(t, "in", "downstream:out");
+}
+
+// Emits are always accepted, whatever the room.
+static void rule13_emits_find_room_where_pushes_do_not(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    set_on(t, "out", "max-jobs", "1");
+    push_to(t, "out", "", "full");
+    push_to(t, "in", "", "a");
+    struct push p = { .stage = mr_str("out"), .body = mr_str("b") };
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    pause_stage(t, "out");
+    move_on(t, "in", "out");
+    assert_int_equal(look_stage(t, "out").waiting, 2);
+}
+
+static void rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    set_on(t, "a", "high-mark", "2");
+    set_on(t, "b", "high-mark", "2");
+    link_stages(t, "a", "b");
+    link_stages(t, "b", "a");
+    push_to(t, "a", "", "1");
+    push_to(t, "a", "", "2");
+    struct push p = { .stage = mr_str("a"), .body = mr_str("3") };
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    for (int i = 0; i < 5; i++) {
+        move_on(t, "a", "b");
+        move_on(t, "a", "b");
+        move_on(t, "b", "a");
+        move_on(t, "b", "a");
+    }
+    expect_held(t, "a", "no-worker");
+}
+
+static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
+    struct tale *t = *state;
+    set_on(t, "out", "high-mark", "2");
+    link_stages(t, "in", "out");
+    push_to(t, "out", "", "1");
+    push_to(t, "out", "", "2");
+    push_to(t, "in", "", "3");
+    expect_held(t, "in", "downstream:out");
+    pause_stage(t, "out");
+    expect_held(t, "in", "downstream:out stuck");
+    resume_stage(t, "out");
+    expect_held(t, "in", "downstream:out");
+}
+
+// ---- Rule 20: looks -----------------------------------------------------------------------------
+
+static void rule20_what_holds_a_stage_is_said(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    expect_held(t, "s", "no-worker");
+    pause_stage(t, "s");
+    expect_held(t, "s", "paused");
+    resume_stage(t, "s");
+    fail_job(t, take(t));
+    expect_held(t, "s", "backoff");
+    set(t, "on-dead", "halt");
+    pass_ms(t, 10000);
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    expect_held(t, "s", "halted");
+    push(t, "l", "b");
+    set(t, "concurrency", "1");
+    take(t);
+    push(t, "m", "c");
+    expect_held(t, "s", "limit");
+    set_on(t, "empty", "lease", "1000");
+    expect_held(t, "empty", "");
+}
+
+static void rule20_ages_are_seen_without_a_scan(void **state) {
+    struct tale *t = *state;
+    struct channel_info k;
+    push(t, "k", "a");
+    pass_ms(t, 1000);
+    push(t, "l", "b");
+    pass_ms(t, 500);
+    assert_int_equal(look_stage(t, "s").oldest_ms, 1500);
+    must(core_look_channel(t->core, mr_str("s"), mr_str("l"), &k));
+    assert_int_equal(k.oldest_ms, 500);
+    expect_take(t, "a");
+    assert_int_equal(look_stage(t, "s").oldest_ms, 500);
+    expect_take(t, "b");
+    assert_int_equal(look_stage(t, "s").oldest_ms, -1);
+    assert_int_equal(look_stage(t, "s").waits->count, 2);
+}
+
+static void rule20_the_deepest_channels_come_first(void **state) {
+    struct tale *t = *state;
+    struct channel_info top[3];
+    t->telling = TOLD_REFUSED; // every prefix of this would take long
+    static const struct {
+        const char *key;
+        int depth;
+    } channels[] = { { "two", 2 }, { "nine", 9 }, { "one", 1 }, { "five", 5 }, { "three", 3 } };
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
+        for (int n = 0; n < channels[i].depth; n++)
+            push(t, channels[i].key, "a");
+    assert_int_equal(core_top_channels(t->core, mr_str("s"), top, 3), 3);
+    assert_memory_equal(top[0].key.data, "nine", 4);
+    assert_memory_equal(top[1].key.data, "five", 4);
+    assert_memory_equal(top[2].key.data, "three", 5);
+    assert_int_equal(top[0].depth, 9);
+    for (int n = 0; n < 40; n++)
+        push(t, "two", "a");
+    assert_int_equal(core_top_channels(t->core, mr_str("s"), top, 1), 1);
+    assert_memory_equal(top[0].key.data, "two", 3);
+    assert_int_equal(core_top_channels(t->core, mr_str("nowhere"), top, 3), 0);
+}
+
+static void rule20_rates_are_those_of_the_last_seconds(void **state) {
+    struct tale *t = *state;
+    for (int i = 0; i < 20; i++) {
+        push(t, "", "a");
+        expect_take(t, "a");
+        pass_ms(t, 500);
+    }
+    assert_float_equal(look_stage(t, "s").in_per_s, 2, 0.3);
+    assert_float_equal(look_stage(t, "s").out_per_s, 2, 0.3);
+    pass_ms(t, 60000);
+    assert_float_equal(look_stage(t, "s").in_per_s, 0, 0.01);
+}
+
+// ---- What comes back ----------------------------------------------------------------------------
+
+static void F14_every_policy_and_order_change_is_replayed(void **state) {
+    struct tale *t = *state;
+    static const char *const changes[][2] = {
+        { "max-jobs", "1000" },      { "max-channel", "100" }, { "lease", "7s" },
+        { "attempts", "3" },         { "backoff", "5..50" },   { "on-dead", "halt" },
+        { "overlap", "never" },      { "dedupe-window", "9" }, { "retention", "5m,7" },
+        { "concurrency", "11" },     { "rate", "70/m" },       { "max-states", "13" },
+        { "state-ttl", "17" },       { "high-mark", "19" },
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        set(t, changes[i][0], changes[i][1]); // each is replayed and compared as it is said
+    pause_stage(t, "s");
+    drain_stage(t, "s");
+    crash(t);
+    struct stage_info s = look_stage(t, "s");
+    assert_true(s.paused && s.draining && s.policy->halt_on_dead && s.policy->overlap_never);
+    assert_int_equal(s.policy->high_mark, 19);
+    resume_stage(t, "s");
+    crash(t);
+    assert_false(look_stage(t, "s").paused || look_stage(t, "s").draining);
+    refused(MR_EINVAL, try_set(t, "s", "lease", "soon"));
+    refused(MR_EINVAL, try_set(t, "s", "colour", "red"));
+    assert_int_equal(look_stage(t, "s").policy->lease_ms, 7000);
+}
+
+static void F15_counters_and_order_are_equal_after_replay(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "2");
+    for (int i = 0; i < 6; i++) {
+        push(t, "k", (const char[]){ 'k', (char)('0' + i), 0 });
+        push(t, "", (const char[]){ 'u', (char)('0' + i), 0 });
+    }
+    expect_take(t, "k0");
+    must(fail_with(t, take(t), "no", MR_NEVER)); // u0
+    assert_true(cancel(t, take(t).id));          // u1
+    must(fail_with(t, take(t), "no", 0));        // k1
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("x"), .deadline_ms = 10 });
+    pass_ms(t, 10);
+    for (int round = 0; round < 3; round++) {
+        crash(t);
+        struct stage_info s = look_stage(t, "s");
+        assert_int_equal(s.pushed, 13);
+        assert_int_equal(s.done, 1);
+        assert_int_equal(s.failed, 2);
+        assert_int_equal(s.dead, 1);
+        assert_int_equal(s.cancelled, 1);
+        assert_int_equal(s.expired, 1);
+        expect_order(t, "k", "k1 k2 k3 k4 k5");
+        clean(t);
+    }
+}
+
+// Rule 18: the same sentences give the same records, whatever lies in memory meanwhile.
+static void rule18_the_same_commands_give_the_same_records(void **state) {
+    struct tale *tales[2] = { *state, tale_create(((struct tale *)*state)->telling,
+                                                  (struct core_limits){ 0 }) };
+    for (int i = 0; i < 2; i++) {
+        struct tale *t = tales[i];
+        void *ballast = test_malloc(100000 * (size_t)(i + 1));
+        set(t, "backoff", "10..1000");
+        push(t, "k", "a");
+        push(t, "l", "b");
+        fail_job(t, take(t));
+        done_with(t, take(t), "yes", "state");
+        pass_ms(t, 100);
+        done_emit(t, take(t), "next", "k", "c");
+        crash(t);
+        test_free(ballast);
+    }
+    assert_int_equal(tales[0]->log_count, tales[1]->log_count);
+    for (size_t i = 0; i < tales[0]->log_count; i++) {
+        const struct tale_entry *a = &tales[0]->log[i], *b = &tales[1]->log[i];
+        assert_int_equal(a->head_size, b->head_size);
+        assert_int_equal(a->body_size, b->body_size);
+        assert_memory_equal(a->bytes, b->bytes, a->head_size + a->body_size);
+    }
+    tale_destroy(tales[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(S10_as_many_wake_as_there_is_work),
+        TALE(S10_the_end_of_one_job_wakes_who_waits_for_the_next),
+        TALE(S10_a_taker_is_claimed_before_it_is_given_work),
+        TALE(S10_who_left_is_not_given_work),
+        TALE(A2_below_the_limit_work_starts_at_it_work_queues),
+        TALE(rule14_a_rate_spreads_starts_over_time),
+        TALE(rule14_a_taker_held_by_the_rate_is_woken_by_time),
+        TALE(rule15_a_delayed_job_joins_when_due),
+        TALE(rule15_equal_instants_join_by_id),
+        TALE(rule15_due_in_the_engines_absence),
+        TALE(rule15_pause_accepts_and_does_not_start),
+        TALE(rule15_drain_finishes_and_refuses_pushes_not_emits),
+        TALE(rule13_a_stage_is_held_while_its_downstream_is_over_the_mark),
+        TALE(rule13_edges_are_learned),
+        TALE(rule13_emits_find_room_where_pushes_do_not),
+        TALE(rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it),
+        TALE(rule13_stuck_is_said_when_nothing_can_move),
+        TALE(rule20_what_holds_a_stage_is_said),
+        TALE(rule20_ages_are_seen_without_a_scan),
+        TALE(rule20_the_deepest_channels_come_first),
+        TALE(rule20_rates_are_those_of_the_last_seconds),
+        TALE(F14_every_policy_and_order_change_is_replayed),
+        TALE(F15_counters_and_order_are_equal_after_replay),
+        TALE(rule18_the_same_commands_give_the_same_records),
+    };
+    return TALES(tests);
+}

@@ -1,0 +1,380 @@
+// Records: what is encoded is decoded, whatever is cut off or flipped is noticed or is another
+// record, and nothing reads beyond the end: inputs lie against a page that may not be touched.
+#include "base/errors.h"
+#include "core/record.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---- The page behind ----------------------------------------------------------------------------
+
+static uint8_t *guard; // the first byte that may not be read
+
+static int guard_begin(void **state) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = 4 * page;
+    (void)state;
+    uint8_t *area = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (area == MAP_FAILED || mprotect(area + room, page, PROT_NONE) != 0)
+        return -1;
+    guard = area + room;
+    return 0;
+}
+
+static mr_bytes at_the_edge(const void *data, size_t size) {
+    if (size)
+        memcpy(guard - size, data, size);
+    return bytes_of(guard - size, size);
+}
+
+// ---- One of each kind ---------------------------------------------------------------------------
+
+static struct record_about everything(void) {
+    struct record_about about = {
+        .stage = { .pushed = 1,
+                   .done = 128,
+                   .failed = 3,
+                   .dead = 70000,
+                   .expired = 5,
+                   .cancelled = UINT64_MAX,
+                   .vain_ms = 7,
+                   .paused = true,
+                   .policy = policy_default() },
+        .source = { .epic = true,
+                    .highest = 300,
+                    .total = 400,
+                    .accepted = 5,
+                    .done = 6,
+                    .dead = 7,
+                    .cancelled = 8,
+                    .expired = 9 },
+    };
+    about.stage.policy.rate_per_h = 123456789;
+    about.stage.policy.halt_on_dead = true;
+    for (int i = 0; i < SOURCE_BITMAP; i++)
+        about.source.bitmap[i] = (uint8_t)(i * 37);
+    return about;
+}
+
+// With all the fields that any kind may have; each kind keeps its own of them.
+static struct record full(enum record_kind kind, const struct record_about *about) {
+    struct record r = {
+        .kind = kind,
+        .copy = true,
+        .time_ms = UINT64_C(0x123456789abc),
+        .id = UINT64_C(0x1122334455667788),
+        .stage = 300,
+        .name = mr_str("name/of:it"),
+        .key = mr_str("key"),
+        .has_once = true,
+        .call = true,
+        .once = { 1, UINT64_MAX },
+        .pushed_ms = 1234567,
+        .position = UINT64_MAX - 1,
+        .due_ms = 77,
+        .deadline_ms = 88,
+        .attempt = 65535,
+        .attempts = 12,
+        .status = JOB_EXPIRED,
+        .serial = UINT64_C(1) << 40 | 5,
+        .source = 17,
+        .number = 1000,
+        .epoch = 9,
+        .next_id = 1 << 20,
+        .upto = 123456,
+        .about = about,
+    };
+    return r;
+}
+
+static struct record bare(enum record_kind kind, const struct record_about *about) {
+    return (struct record){ .kind = kind, .time_ms = 1, .name = mr_str("n"), .about = about };
+}
+
+static bool same_bytes(mr_bytes a, const uint8_t *b, size_t size) {
+    return a.size == size && memcmp(a.data, b, size) == 0;
+}
+
+// Decodes what lies at the edge: an error, or a record that is encoded again just so.
+static bool decodes(mr_bytes head) {
+    struct record r = { .id = 42 };
+    struct record_about about;
+    uint8_t again[RECORD_MAX];
+    int err = record_decode(head, &about, &r);
+    if (err < 0) {
+        assert_int_equal(err, MR_ECORRUPT);
+        assert_int_equal(r.id, 42); // untouched
+        return false;
+    }
+    size_t size = record_encode(&r, again);
+    assert_true(same_bytes(head, again, size));
+    struct record unwanted;
+    assert_int_equal(record_decode(head, NULL, &unwanted), 0);
+    return true;
+}
+
+// ---- The tests ----------------------------------------------------------------------------------
+
+static void every_kind_survives_being_written_and_read(void **state) {
+    struct record_about about = everything(), empty = { 0 };
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        assert_string_not_equal(record_kind_name(kind), "unknown");
+        struct record records[] = { full(kind, &about), bare(kind, &empty) };
+        for (int i = 0; i < 2; i++) {
+            size_t size = record_encode(&records[i], head);
+            assert_true(size <= RECORD_MAX);
+            assert_true(decodes(at_the_edge(head, size)));
+        }
+    }
+    assert_string_equal(record_kind_name((enum record_kind)0), "unknown");
+    assert_string_equal(record_kind_name((enum record_kind)(RECORD_TRIM + 1)), "unknown");
+}
+
+static void a_push_says_everything_about_a_job(void **state) {
+    struct record_about about = everything();
+    struct record in = full(RECORD_PUSH, &about), out;
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    size_t size = record_encode(&in, head);
+    assert_int_equal(record_decode(bytes_of(head, size), NULL, &out), 0);
+    assert_int_equal(out.kind, in.kind);
+    assert_int_equal(out.time_ms, in.time_ms);
+    assert_int_equal(out.id, in.id);
+    assert_int_equal(out.stage, in.stage);
+    assert_int_equal(out.position, in.position);
+    assert_true(bytes_equal(out.key, in.key));
+    assert_true(out.copy && out.call && out.has_once);
+    assert_int_equal(out.once.low, in.once.low);
+    assert_int_equal(out.once.high, in.once.high);
+    assert_int_equal(out.due_ms, in.due_ms);
+    assert_int_equal(out.deadline_ms, in.deadline_ms);
+    assert_int_equal(out.attempts, in.attempts);
+    assert_int_equal(out.source, in.source);
+    assert_int_equal(out.number, in.number);
+}
+
+static void an_end_stands_alone(void **state) {
+    struct record_about about = everything();
+    struct record in = full(RECORD_END, &about), out;
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    size_t size = record_encode(&in, head);
+    assert_int_equal(record_decode(bytes_of(head, size), NULL, &out), 0);
+    assert_int_equal(out.pushed_ms, in.pushed_ms);
+    assert_int_equal(out.attempt, in.attempt);
+    assert_int_equal(out.status, in.status);
+    assert_int_equal(out.serial, in.serial);
+    assert_true(bytes_equal(out.key, in.key));
+}
+
+static void stages_and_sources_keep_their_counters(void **state) {
+    struct record_about in = everything(), out;
+    struct record r = full(RECORD_STAGE, &in), got;
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    memset(&out, 0, sizeof out);
+    assert_int_equal(record_decode(bytes_of(head, record_encode(&r, head)), &out, &got), 0);
+    assert_int_equal(out.stage.cancelled, UINT64_MAX);
+    assert_true(out.stage.paused && !out.stage.draining);
+    assert_int_equal(out.stage.policy.rate_per_h, 123456789);
+    assert_int_equal(out.stage.policy.lease_ms, in.stage.policy.lease_ms);
+    assert_true(bytes_equal(got.name, r.name));
+    r = full(RECORD_SOURCE, &in);
+    assert_int_equal(record_decode(bytes_of(head, record_encode(&r, head)), &out, &got), 0);
+    assert_int_equal(got.source, 17);
+    assert_int_equal(out.source.highest, 300);
+    assert_memory_equal(out.source.bitmap, in.source.bitmap, SOURCE_BITMAP);
+}
+
+static void the_longest_of_each_kind_fits(void **state) {
+    static uint8_t key[1024], name[200], head[RECORD_MAX];
+    struct record_about about;
+    (void)state;
+    memset(&about, 0xff, sizeof about);
+    memset(&about.stage.paused, 1, 2);
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        struct record r = full(kind, &about);
+        bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE;
+        r.key = bytes_of(key, about_jobs ? sizeof key : 0);
+        r.name = bytes_of(name, sizeof name);
+        r.stage = r.attempt = r.attempts = UINT32_MAX;
+        r.number = UINT64_MAX;
+        assert_true(record_encode(&r, head) <= RECORD_MAX);
+    }
+}
+
+static void cut_off_anywhere_it_is_no_record(void **state) {
+    struct record_about about = everything();
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        struct record r = full(kind, &about);
+        size_t size = record_encode(&r, head);
+        for (size_t cut = 0; cut < size; cut++)
+            assert_false(decodes(at_the_edge(head, cut)));
+    }
+}
+
+static void with_more_behind_it_it_is_no_record(void **state) {
+    struct record_about about = everything();
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        struct record r = full(kind, &about);
+        size_t size = record_encode(&r, head);
+        head[size] = 0;
+        assert_false(decodes(at_the_edge(head, size + 1)));
+    }
+}
+
+// Every byte becomes every other byte.
+static void flipped_anywhere_it_is_no_record_or_another_one(void **state) {
+    struct record_about some = everything(), none = { 0 };
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        struct record records[] = { full(kind, &some), bare(kind, &none) };
+        for (int i = 0; i < 2; i++) {
+            size_t size = record_encode(&records[i], head);
+            for (size_t at = 0; at < size; at++) {
+                uint8_t right = head[at];
+                for (int wrong = 0; wrong < 256; wrong++) {
+                    head[at] = (uint8_t)wrong;
+                    (void)decodes(at_the_edge(head, size));
+                }
+                head[at] = right;
+            }
+        }
+    }
+}
+
+static void any_bytes_are_no_record_or_one(void **state) {
+    uint8_t noise[200];
+    uint64_t dice = 7;
+    (void)state;
+    for (int round = 0; round < 200000; round++) {
+        for (size_t i = 0; i < sizeof noise; i++) {
+            dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
+            noise[i] = (uint8_t)(dice >> 33);
+        }
+        noise[0] = (uint8_t)(round % (RECORD_TRIM + 2));
+        (void)decodes(at_the_edge(noise, (size_t)round % sizeof noise));
+    }
+}
+
+static void a_peek_sees_what_decoding_sees(void **state) {
+    struct record_about about = everything();
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+        for (int named = 0; named < 2; named++) {
+            struct record r = full(kind, &about);
+            r.has_once = named;
+            size_t size = record_encode(&r, head);
+            enum record_kind seen;
+            uint64_t id;
+            bool once;
+            bool is_job = kind <= RECORD_END;
+            assert_int_equal(record_peek(at_the_edge(head, size), &seen, &id, &once), is_job);
+            if (is_job) {
+                assert_int_equal(seen, kind);
+                assert_int_equal(id, r.id);
+                assert_int_equal(once, named);
+            }
+            for (size_t cut = 0; cut < 16; cut++)
+                assert_false(record_peek(at_the_edge(head, cut), &seen, &id, &once));
+        }
+    }
+}
+
+static void a_copy_differs_in_being_one(void **state) {
+    struct record_about about = everything();
+    struct record in = full(RECORD_END, &about), out;
+    uint8_t head[RECORD_MAX], copy[RECORD_MAX];
+    (void)state;
+    in.copy = false;
+    size_t size = record_encode(&in, head);
+    record_make_copy(head);
+    assert_int_equal(record_decode(bytes_of(head, size), NULL, &out), 0);
+    assert_true(out.copy);
+    in.copy = true;
+    assert_int_equal(record_encode(&in, copy), size);
+    assert_memory_equal(head, copy, size);
+}
+
+// ---- Reasons ------------------------------------------------------------------------------------
+
+static size_t count_reasons(mr_bytes body, uint32_t *out_first) {
+    struct reason r;
+    size_t count = 0;
+    for (size_t at = 0; reasons_next(body, &at, &r); count++)
+        if (count == 0)
+            *out_first = r.attempt;
+    return count;
+}
+
+static void reasons_keep_the_latest(void **state) {
+    struct buffer body = { 0 };
+    (void)state;
+    for (uint32_t i = 1; i <= 1000; i++) {
+        char text[32];
+        uint32_t first = 0;
+        (void)snprintf(text, sizeof text, "reason %u", i);
+        struct reason reason = { i, UINT64_C(1) << 40, mr_str(i % 7 ? text : "") };
+        assert_int_equal(reasons_add(&body, &reason, 10), 0);
+        assert_int_equal(count_reasons(buffer_bytes(&body), &first), i < 10 ? i : 10);
+        assert_int_equal(first, i < 10 ? 1 : i - 9);
+    }
+    assert_true(body.size < 10 * 30);
+    buffer_finish(&body);
+}
+
+static void reasons_cut_off_or_flipped_end_early(void **state) {
+    struct buffer body = { 0 };
+    uint32_t first;
+    (void)state;
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct reason reason = { i, 1000 + i, mr_str("because") };
+        assert_int_equal(reasons_add(&body, &reason, 10), 0);
+    }
+    for (size_t cut = 0; cut <= body.size; cut++)
+        assert_true(count_reasons(at_the_edge(body.data, cut), &first) <= 3);
+    for (size_t at = 0; at < body.size; at++)
+        for (int wrong = 0; wrong < 256; wrong++) {
+            uint8_t right = body.data[at];
+            body.data[at] = (uint8_t)wrong;
+            assert_true(count_reasons(at_the_edge(body.data, body.size), &first) <= body.size / 3);
+            body.data[at] = right;
+        }
+    struct reason more = { 4, 5, mr_str("after damage the list still takes one") };
+    body.data[0] = 0xff;
+    body.data[1] = 0;
+    assert_int_equal(reasons_add(&body, &more, 10), 0);
+    buffer_finish(&body);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_survives_being_written_and_read),
+        cmocka_unit_test(a_push_says_everything_about_a_job),
+        cmocka_unit_test(an_end_stands_alone),
+        cmocka_unit_test(stages_and_sources_keep_their_counters),
+        cmocka_unit_test(the_longest_of_each_kind_fits),
+        cmocka_unit_test(cut_off_anywhere_it_is_no_record),
+        cmocka_unit_test(with_more_behind_it_it_is_no_record),
+        cmocka_unit_test(flipped_anywhere_it_is_no_record_or_another_one),
+        cmocka_unit_test(any_bytes_are_no_record_or_one),
+        cmocka_unit_test(a_peek_sees_what_decoding_sees),
+        cmocka_unit_test(a_copy_differs_in_being_one),
+        cmocka_unit_test(reasons_keep_the_latest),
+        cmocka_unit_test(reasons_cut_off_or_flipped_end_early),
+    };
+    return cmocka_run_group_tests(tests, guard_begin, NULL);
+}
