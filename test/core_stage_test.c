@@ -104,8 +104,8 @@ static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
 
 static void rule15_a_delayed_job_joins_when_due(void **state) {
     struct tale *t = *state;
-    uint64_t late = push_with(
-        t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
+    uint64_t late =
+        push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
     expect_status(t, late, JOB_DELAYED);
     expect_held(t, "s", "delay");
     push(t, "k", "soon");
@@ -339,11 +339,11 @@ static void rule20_rates_are_those_of_the_last_seconds(void **state) {
 static void F14_every_policy_and_order_change_is_replayed(void **state) {
     struct tale *t = *state;
     static const char *const changes[][2] = {
-        { "max-jobs", "1000" },      { "max-channel", "100" }, { "lease", "7s" },
-        { "attempts", "3" },         { "backoff", "5..50" },   { "on-dead", "halt" },
-        { "overlap", "never" },      { "dedupe-window", "9" }, { "retention", "5m,7" },
-        { "concurrency", "11" },     { "rate", "70/m" },       { "max-states", "13" },
-        { "state-ttl", "17" },       { "high-mark", "19" },
+        { "max-jobs", "1000" },  { "max-channel", "100" }, { "lease", "7s" },
+        { "attempts", "3" },     { "backoff", "5..50" },   { "on-dead", "halt" },
+        { "overlap", "never" },  { "dedupe-window", "9" }, { "retention", "5m,7" },
+        { "concurrency", "11" }, { "rate", "70/m" },       { "max-states", "13" },
+        { "state-ttl", "17" },   { "high-mark", "19" },
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         set(t, changes[i][0], changes[i][1]); // each is replayed and compared as it is said

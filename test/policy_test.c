@@ -27,7 +27,8 @@ static const struct expected {
     { "lease",
       "30000",
       { "1", "1ms", "30s", "5m", "2h", "49d", "4294967295" },
-      { "0", "0s", "4294967296", "50d", "none", "-1s", "1.5s", "1w", "s", "99999999999999999999" } },
+      { "0", "0s", "4294967296", "50d", "none", "-1s", "1.5s", "1w", "s",
+        "99999999999999999999" } },
     { "attempts", "10", { "1", "65535" }, { "0", "65536", "none", "-1", "ten" } },
     { "backoff",
       "1000..300000",
@@ -35,7 +36,10 @@ static const struct expected {
       { "5..4", "1s..", "..1s", "1s...5m", "1s..2s..3s", "none", MORE_YEARS_MS } },
     { "on-dead", "skip", { "halt", "skip" }, { "stop", "HALT", "haltt", "hal" } },
     { "overlap", "brief", { "never", "brief" }, { "always", "none" } },
-    { "dedupe-window", "3600000", { "0", "7d", HUNDRED_YEARS_MS }, { MORE_YEARS_MS, "none", "-1" } },
+    { "dedupe-window",
+      "3600000",
+      { "0", "7d", HUNDRED_YEARS_MS },
+      { MORE_YEARS_MS, "none", "-1" } },
     { "retention",
       "3600000,10000",
       { "0", "1h", "1h,5", "0,0", "7d,1000000000000" },
@@ -105,8 +109,8 @@ static void a_value_survives_being_written_and_read(void **state) {
             assert_int_equal(set(&q, policies[i].name, value), 0);
             assert_non_null(policy_get(&q, i, again, sizeof again));
             if (!same(&p, &q))
-                fail_msg("%s %s was written %s, which is %s", policies[i].name,
-                         policies[i].good[v], value, again);
+                fail_msg("%s %s was written %s, which is %s", policies[i].name, policies[i].good[v],
+                         value, again);
         }
     }
 }

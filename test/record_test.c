@@ -19,7 +19,8 @@ static uint8_t *guard; // the first byte that may not be read
 static int guard_begin(void **state) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = 4 * page;
     (void)state;
-    uint8_t *area = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *area =
+        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (area == MAP_FAILED || mprotect(area + room, page, PROT_NONE) != 0)
         return -1;
     guard = area + room;

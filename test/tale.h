@@ -71,7 +71,7 @@ struct tale {
     struct taker takers[TALE_SEATS];
     struct caller callers[TALE_SEATS];
     struct pusher pushers[TALE_SEATS];
-    bool deaf[TALE_SEATS];           // these takers do not answer when claimed
+    bool deaf[TALE_SEATS];            // these takers do not answer when claimed
     struct taken granted[TALE_SEATS]; // what they were given last
     struct tale_job jobs[TALE_JOBS];
     size_t job_count;

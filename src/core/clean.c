@@ -20,10 +20,26 @@ static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number
     if (j->at != at)
         return 0;
     struct record r = record_of_job(c, j);
-    int err = write_copy(c, &r, body);
-    if (err == 0)
-        job_set_home(c, j, c->out.at[0], out_size(c, 0));
-    return err;
+    r.copy = true;
+    int err = slab_reserve(&c->attrs, 1);
+    if (err < 0)
+        return err;
+    bool failed = job_attr(c, j, ATTR_REASONS) && reasons_of(c, j, &c->reasons) == 0;
+    if ((err = out_begin(c, 2, 0)) < 0)
+        return err;
+    out_add(c, &r, body);
+    if (failed) { // its reasons come along: replay has to know the job first
+        r = (struct record){ .kind = RECORD_FAIL, .copy = true, .time_ms = c->now_ms, .id = j->id,
+                             .stage = stage_of(c, j)->number, .attempt = j->attempt,
+                             .status = r.status };
+        out_add(c, &r, buffer_bytes(&c->reasons));
+    }
+    if ((err = out_commit(c, ROOM_CLEAN)) < 0)
+        return err;
+    job_set_home(c, j, c->out.at[0], out_size(c, 0));
+    if (failed)
+        job_set_reasons(c, j, c->out.at[1], out_size(c, 1));
+    return 0;
 }
 
 static int clean_spent(struct core *c, uint64_t at, const struct record *old) {

@@ -121,9 +121,11 @@ static int leave_lease(struct core *c, struct lease *l) {
     l->conn = NULL;
     if (l->detached || c->stages[l->stage]->policy.overlap_never)
         return 0;
-    int err = lease_lose(c, l->number, "the worker's connection was lost", false);
-    if (err < 0)
-        l->until_ms = c->now_ms; // its timer tries again
+    int err = lease_lose(c, l->number, LEASE_LOST, false);
+    if (err < 0) {
+        l->lost = true;
+        timer_retry(c, TIMER_LEASE, l->number);
+    }
     return err;
 }
 

@@ -122,6 +122,7 @@ struct pusher {
     struct conn *conn;
     struct list of_conn, of_stage; // the core's, as is all below
     uint32_t stage, bytes;
+    uint64_t order; // among all that ever waited
     bool granted; // told that there is room, which is kept for it
 };
 
@@ -219,7 +220,8 @@ struct pushed {
     struct outcome outcome;
 };
 
-// MR_EINVAL, MR_ETOOBIG, MR_EFULL, MR_EGAP, MR_EDRAINING, MR_EAGAIN (waits for room: event `room`).
+// MR_EINVAL, MR_ETOOBIG, MR_EFULL, MR_EGAP, MR_EDRAINING, MR_EAGAIN (waits for room: event `room`),
+// MR_EGONE: a call that repeats one whose job is forgotten.
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 

@@ -112,6 +112,13 @@ static void add_new_stages(struct core *c, const struct commit *m) {
     }
 }
 
+// An emit that repeats a call makes it wanted for good, as a push would.
+static bool makes_wanted(const struct core *c, const struct commit *m, uint32_t index) {
+    uint32_t job = m->births[index].is_repeat ? m->births[index].repeat_job : 0;
+    return job && job_at(c, job)->status < JOB_DONE &&
+           !(job_at(c, job)->flags & JOB_WANTED_FOR_GOOD);
+}
+
 static int commit_write(struct core *c, struct commit *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
@@ -137,6 +144,13 @@ static int commit_write(struct core *c, struct commit *m) {
             continue;
         r = birth_record(c, &m->births[i]);
         out_add(c, &r, m->births[i].push->body);
+    }
+    for (uint32_t i = 0; i < m->prepared; i++) {
+        if (!makes_wanted(c, m, i))
+            continue;
+        r = (struct record){ .kind = RECORD_WANT, .time_ms = c->now_ms,
+                             .id = m->births[i].repeat_id };
+        out_add(c, &r, (mr_bytes){ 0 });
     }
     err = out_commit(c, ROOM_COMMIT);
     for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
@@ -164,6 +178,9 @@ static void commit_apply(struct core *c, struct commit *m) {
             state_drop(c, ref);
         next++;
     }
+    for (uint32_t i = 0; i < m->prepared; i++)
+        if (makes_wanted(c, m, i))
+            job_at(c, m->births[i].repeat_job)->flags |= JOB_WANTED_FOR_GOOD;
     job_at(c, m->job)->position = m->position;
     job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
     lease_let_go(c, m->lease, id);

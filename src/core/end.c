@@ -230,7 +230,10 @@ int caller_leave(struct core *c, struct caller *caller) {
     bool in_grace = c->now_ms < c->grace_until_ms && job_at(c, number)->flags & JOB_IN_GRACE;
     if (in_grace || !is_unwanted(c, job_at(c, number)))
         return 0;
-    return job_end(c, number, JOB_CANCELLED);
+    int err = job_end(c, number, JOB_CANCELLED);
+    if (err < 0)
+        timer_retry(c, TIMER_GRACE, number);
+    return err;
 }
 
 int core_await_leave(struct core *c, struct caller *caller) {

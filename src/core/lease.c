@@ -333,8 +333,10 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
     if (releases <= UINT16_MAX)
         counts->small = (counts->small & UINT16_MAX) | releases << 16;
     uint64_t wait = release_wait_ms(releases);
-    if (wait)
+    if (wait) {
         job_set_due(c, number, c->now_ms + wait);
+        job_at(c, number)->flags |= JOB_RELEASED;
+    }
     lease_end(c, lease, AT_HEAD);
     settle(c);
     return 0;

@@ -234,7 +234,15 @@ static int check_room(const struct core *c, const struct birth *b) {
     return 0;
 }
 
-static int wait_for_room(struct core *c, const struct birth *b, enum place place) {
+// Whoever was told and finds no room all the same takes its old place again.
+static void pushers_insert(struct stage *s, struct pusher *p) {
+    struct list *before = s->pushers.next;
+    while (before != &s->pushers && list_entry(before, struct pusher, of_stage)->order < p->order)
+        before = before->next;
+    list_append(before, &p->of_stage);
+}
+
+static int wait_for_room(struct core *c, const struct birth *b) {
     struct pusher *waiting = b->push->pusher;
     size_t bytes = b->push->body.size + b->push->key.size + b->push->once.size;
     if (!waiting)
@@ -247,8 +255,9 @@ static int wait_for_room(struct core *c, const struct birth *b, enum place place
     c->room_bytes += bytes;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
-    struct list *pushers = &c->stages[b->stage]->pushers;
-    list_append(place == AT_HEAD ? pushers->next : pushers, &waiting->of_stage);
+    if (!b->first)
+        waiting->order = ++c->last_pusher;
+    pushers_insert(c->stages[b->stage], waiting);
     return MR_EAGAIN;
 }
 
@@ -260,10 +269,10 @@ static int push_admit(struct core *c, const struct birth *b) {
                          s->name_size, s->name);
     if (!b->first && !list_empty(&s->pushers)) {
         error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
-        return wait_for_room(c, b, AT_TAIL);
+        return wait_for_room(c, b);
     }
     int err = check_room(c, b);
-    return err < 0 ? wait_for_room(c, b, b->first ? AT_HEAD : AT_TAIL) : 0;
+    return err < 0 ? wait_for_room(c, b) : 0;
 }
 
 static void pusher_unlink(struct core *c, struct pusher *p) {

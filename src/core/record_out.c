@@ -125,7 +125,7 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     if (!j->attrs)
         return r;
     r.deadline_ms = job_deadline(c, j);
-    if (!r.due_ms)
+    if (!r.due_ms && !(j->flags & JOB_RELEASED))
         r.due_ms = job_due(c, j);
     const struct once *once = job_once(c, j);
     if (once) {

@@ -39,6 +39,7 @@ enum job_flag {
     JOB_CHANNEL_STATE = 3, // two bits: the state of a channel that is this job
     JOB_WANTED_FOR_GOOD = 1 << 2,
     JOB_HAS_SOURCE = 1 << 3,
+    JOB_RELEASED = 1 << 5, // parked because it was released again and again: not recorded
     JOB_IN_GRACE = 1 << 4, // a call from before a restart: its callers may still come back
 };
 
@@ -180,6 +181,7 @@ struct lease {
     uint64_t *ids;        // … or all, for a block
     struct conn *conn;    // NULL: lost, and waiting out its time
     bool detached;        // it outlives its connection
+    bool lost;            // its connection is gone, which could not be written down yet
     uint32_t attempt;     // of the first job not let go, as told to `running`
     struct list of_conn;
 };
@@ -227,7 +229,7 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes;
+    uint64_t live_bytes, room_bytes, last_pusher;
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying;
@@ -457,6 +459,7 @@ int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_j
 bool token_fits(const struct core *, const struct token *, const struct job *);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
 void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
+#define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.
 int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead);
@@ -480,6 +483,9 @@ int caller_leave(struct core *, struct caller *);
 void pusher_leave(struct core *, struct pusher *);
 void caller_unlink(struct core *, struct caller *);
 struct outcome outcome_of(const struct core *, const struct job *);
+
+// Tries again a little later what could not be written down now.
+void timer_retry(struct core *, enum timer, uint32_t number);
 
 static inline uint32_t timer_value(enum timer kind, uint32_t number) {
     return (uint32_t)kind << ATTR_SHIFT | number;

@@ -106,6 +106,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
         struct job *j = job_at(c, number);
         note_wait(c, s, j);
         job_drop_attr(c, j, ATTR_DUE);
+        j->flags &= (uint8_t)~JOB_RELEASED;
         job_set_status(c, j, JOB_RUNNING);
         j->serial = l->serial;
         if (l->ids)

@@ -74,11 +74,21 @@ static int due_rings(struct core *c, uint32_t number) {
 
 static int lease_rings(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
+    if (l->lost)
+        return lease_lose(c, number, LEASE_LOST, false);
     if (l->until_ms <= c->now_ms)
         return lease_lose(c, number, "the lease ran out", true);
     l->timer_ms = l->until_ms; // it was extended; there is room: one entry was just taken out
     heap_put(&c->timers, l->until_ms, timer_value(TIMER_LEASE, number));
     return 0;
+}
+
+void timer_retry(struct core *c, enum timer kind, uint32_t number) {
+    if (heap_reserve(&c->timers, 1) < 0)
+        return; // a lease then ends by its time; a call nobody waits for is done in vain
+    if (kind == TIMER_LEASE)
+        lease_at(c, number)->timer_ms = c->now_ms + AGAIN_MS;
+    heap_put(&c->timers, c->now_ms + AGAIN_MS, timer_value(kind, number));
 }
 
 static int sweep_rings(struct core *c, struct stage *s) {

@@ -1,0 +1,564 @@
+// Golden traces: stories as scripts, with everything the core answers, tells and writes down.
+//
+//     @100 push mail key=ann "hello"        a command, at 100 ms, as it was said
+//         + push 1 mail:ann "hello"         a record
+//         = job 1                           the answer
+//
+// A file of golden/ is its own expectation: commands, comments and blank lines are kept, lines that
+// begin with a blank are what happened. MILLRACE_GOLDEN=write writes that down anew, to be read.
+// Jobs have numbers in order of appearance; a `take` of a job can be named later as 1/2: the second
+// take of job 1. After every command the story is replayed and compared, see tale.h.
+#include "tale.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { WORDS = 32, TAKES = 64, STAGES = 16, LINE = 512 };
+
+// A line's words; those that were quoted as a whole begin with a quote.
+struct line {
+    char text[LINE];
+    const char *words[WORDS];
+    int count;
+};
+
+struct golden {
+    struct tale *tale;
+    char stages[STAGES][TALE_TEXT]; // by number
+    struct taken takes[TAKES];
+    size_t take_count;
+    FILE *out;
+};
+
+static struct golden *now; // for the hook, which knows the tale only
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+static void line_split(struct line *l, const char *text) {
+    (void)snprintf(l->text, sizeof l->text, "%s", text);
+    l->count = 0;
+    char *to = l->text, *from = l->text;
+    while (*from) {
+        if (*from == ' ') {
+            from++;
+            continue;
+        }
+        assert_true(l->count < WORDS);
+        l->words[l->count++] = to;
+        bool quoted = *from == '"', inside = quoted;
+        if (quoted) {
+            *to++ = '"';
+            from++;
+        }
+        for (; *from && (inside || *from != ' '); from++) {
+            if (*from == '"')
+                inside = !inside;
+            else
+                *to++ = *from;
+        }
+        from += *from == ' ';
+        *to++ = 0;
+    }
+}
+
+// The value of name=value among words from `from` on; NULL: there is none.
+static const char *option(const struct line *l, int from, const char *name) {
+    size_t size = strlen(name);
+    for (int i = from; i < l->count && strcmp(l->words[i], "emit") != 0; i++)
+        if (!strncmp(l->words[i], name, size) && l->words[i][size] == '=')
+            return l->words[i] + size + 1;
+    return NULL;
+}
+
+static int64_t number_option(const struct line *l, int from, const char *name) {
+    const char *value = option(l, from, name);
+    return value ? strtoll(value, NULL, 10) : 0;
+}
+
+static const char *quoted(const struct line *l, int from) {
+    for (int i = from; i < l->count; i++)
+        if (l->words[i][0] == '"')
+            return l->words[i] + 1;
+    return "";
+}
+
+static const char *word(const struct line *l, int i) {
+    return i < l->count ? l->words[i] : "";
+}
+
+static bool has_word(const struct line *l, const char *text) {
+    for (int i = 1; i < l->count; i++)
+        if (!strcmp(l->words[i], text))
+            return true;
+    return false;
+}
+
+static uint64_t job_id(struct golden *g, const char *number) {
+    size_t n = strtoull(number, NULL, 10);
+    return n && n <= g->tale->job_count ? g->tale->jobs[n - 1].id : 999999999;
+}
+
+static size_t job_number(struct golden *g, uint64_t id) {
+    for (size_t i = 0; i < g->tale->job_count; i++)
+        if (g->tale->jobs[i].id == id)
+            return i + 1;
+    return 0;
+}
+
+// "1" is the latest take of job 1, "1/2" its second.
+static struct taken take_of(struct golden *g, const char *name) {
+    uint64_t id = job_id(g, name);
+    const char *slash = strchr(name, '/');
+    size_t which = slash ? strtoull(slash + 1, NULL, 10) : SIZE_MAX, seen = 0;
+    struct taken found = { .id = id };
+    for (size_t i = 0; i < g->take_count && seen < which; i++)
+        if (g->takes[i].id == id) {
+            found = g->takes[i];
+            seen++;
+        }
+    return found;
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+static void note_take(struct golden *g, struct taken taken) {
+    assert_true(g->take_count < TAKES);
+    g->takes[g->take_count++] = taken;
+}
+
+static void write_answer(struct golden *g, int err) {
+    if (err < 0)
+        fprintf(g->tale->said, "= %s\n", error_name(err));
+    else
+        fprintf(g->tale->said, "= ok\n");
+}
+
+static int64_t since_start(uint64_t ms) {
+    return (int64_t)(ms - LATER_MS);
+}
+
+static void write_bytes(FILE *out, const char *before, mr_bytes b) {
+    fprintf(out, "%s\"%.*s\"", before, (int)b.size, b.size ? (const char *)b.data : "");
+}
+
+static void write_optional(FILE *out, const struct record *r) {
+    if (r->has_once)
+        fprintf(out, " once");
+    if (r->call)
+        fprintf(out, " call");
+    bool halts = r->kind == RECORD_FAIL && r->status == JOB_DEAD;
+    const char *due = r->kind == RECORD_END ? "in vain since" : halts ? "halts" : "due";
+    if (r->due_ms)
+        fprintf(out, " %s @%" PRId64, due, since_start(r->due_ms));
+    if (r->deadline_ms)
+        fprintf(out, " until @%" PRId64, since_start(r->deadline_ms));
+    if (r->attempts)
+        fprintf(out, " of %u attempts", r->attempts);
+    if (r->number)
+        fprintf(out, " number %" PRIu64, r->number);
+}
+
+static void write_reasons(FILE *out, mr_bytes body) {
+    struct reason reason;
+    for (size_t at = 0; reasons_next(body, &at, &reason);)
+        fprintf(out, " [%u: %.*s]", reason.attempt, (int)reason.text.size,
+                (const char *)reason.text.data);
+}
+
+// A stage's record says everything about it; here what is not as in the beginning.
+static void write_stage(FILE *out, const struct record_stage *s) {
+    struct policy plain = policy_default();
+    char value[64], usual[64];
+    const char *name;
+    for (size_t i = 0; (name = policy_get(&s->policy, i, value, sizeof value)); i++) {
+        (void)policy_get(&plain, i, usual, sizeof usual);
+        if (strcmp(value, usual) != 0)
+            fprintf(out, " %s=%s", name, value);
+    }
+    fprintf(out, "%s%s", s->paused ? " paused" : "", s->draining ? " draining" : "");
+}
+
+static void write_place(struct golden *g, const struct record *r) {
+    FILE *out = g->tale->said;
+    if (r->stage && r->stage < STAGES)
+        fprintf(out, " %s", g->stages[r->stage]);
+    if (r->key.size)
+        fprintf(out, ":%.*s", (int)r->key.size, (const char *)r->key.data);
+}
+
+static void write_body(struct golden *g, const struct record *r, mr_bytes body) {
+    FILE *out = g->tale->said;
+    switch (r->kind) {
+    case RECORD_PUSH:
+    case RECORD_JOB:
+    case RECORD_STATE:
+        write_bytes(out, " ", body);
+        break;
+    case RECORD_END:
+        if (body.size)
+            write_bytes(out, " ", body);
+        break;
+    case RECORD_FAIL:
+        write_reasons(out, body);
+        break;
+    case RECORD_STAGE:
+        write_stage(out, &r->about->stage);
+        break;
+    case RECORD_SOURCE:
+        fprintf(out, " %.*s up to %" PRIu64, (int)r->name.size, (const char *)r->name.data,
+                r->about->source.highest);
+        break;
+    case RECORD_RETRY:
+    case RECORD_DROP:
+    case RECORD_WANT:
+    case RECORD_SOURCE_DROP:
+    case RECORD_ONCE:
+    case RECORD_EPOCH:
+    case RECORD_TRIM:
+        break;
+    }
+}
+
+static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
+    struct golden *g = now;
+    if (r->kind == RECORD_STAGE)
+        tale_text(r->name, g->stages[r->stage]);
+    tale_meet_job(t, r->kind == RECORD_PUSH ? r->id : 0, body);
+    fprintf(t->said, "+ %s", record_kind_name(r->kind));
+    if (r->id)
+        fprintf(t->said, " %zu", job_number(g, r->id));
+    write_place(g, r);
+    if (r->kind == RECORD_END || r->kind == RECORD_FAIL || r->kind == RECORD_JOB)
+        fprintf(t->said, " %s", job_status_name(r->status));
+    if (r->kind == RECORD_FAIL || (r->kind == RECORD_JOB && r->attempt))
+        fprintf(t->said, " attempt %u", r->attempt);
+    if (r->kind == RECORD_EPOCH)
+        fprintf(t->said, " %" PRIu64, r->epoch);
+    write_optional(t->said, r);
+    write_body(g, r, body);
+    fprintf(t->said, "%s\n", r->copy ? " (copy)" : "");
+}
+
+// ---- Commands -----------------------------------------------------------------------------------
+
+static void say_push(struct golden *g, const struct line *l) {
+    struct tale *t = g->tale;
+    const char *caller = option(l, 1, "call"), *room = option(l, 1, "room");
+    struct push p = {
+        .stage = mr_str(word(l, 1)),
+        .key = mr_str(option(l, 1, "key")),
+        .once = mr_str(option(l, 1, "once")),
+        .body = mr_str(quoted(l, 1)),
+        .delay_ms = number_option(l, 1, "delay"),
+        .deadline_ms = number_option(l, 1, "deadline"),
+        .attempts = (uint32_t)number_option(l, 1, "attempts"),
+        .source = mr_str(option(l, 1, "epic")),
+        .number = (uint64_t)number_option(l, 1, "number"),
+        .epic = true,
+        .conn = &t->conns[number_option(l, 1, "by")],
+    };
+    if (p.source.size)
+        tale_meet_epic(t, option(l, 1, "epic"));
+    if (caller) {
+        p.caller = &t->callers[strtol(caller, NULL, 10)];
+        *p.caller = (struct caller){ .conn = p.conn };
+    }
+    if (room) {
+        p.pusher = &t->pushers[strtol(room, NULL, 10)];
+        p.pusher->conn = p.conn;
+    }
+    struct pushed pushed = { 0 };
+    int err = try_push(t, p, &pushed);
+    if (err < 0)
+        write_answer(g, err);
+    else
+        fprintf(t->said, "= job %zu%s\n", job_number(g, pushed.id), pushed.repeat ? " again" : "");
+}
+
+static void write_taken(struct golden *g, const struct taken *a) {
+    FILE *out = g->tale->said;
+    fprintf(out, "= take %zu %s%s%s attempt %u \"%s\"", job_number(g, a->id), a->stage,
+            *a->key ? ":" : "", a->key, a->attempt, a->body);
+    if (*a->state)
+        fprintf(out, " state \"%s\"", a->state);
+    if (a->left_ms >= 0)
+        fprintf(out, " %" PRId64 " ms left", a->left_ms);
+    fprintf(out, "\n");
+}
+
+static void say_take(struct golden *g, const struct line *l) {
+    struct tale *t = g->tale;
+    mr_bytes stage = mr_str(word(l, 1));
+    struct take take = {
+        .stages = &stage,
+        .stage_count = 1,
+        .count = (uint32_t)number_option(l, 1, "count"),
+        .batch = (uint32_t)number_option(l, 1, "batch"),
+        .lease_ms = number_option(l, 1, "lease"),
+        .detached = has_word(l, "detached"),
+        .conn = &t->conns[number_option(l, 1, "by")],
+    };
+    if (take.batch > take.count)
+        take.count = take.batch;
+    struct taken taken[32];
+    size_t count = try_take(t, take, taken);
+    for (size_t i = 0; i < count; i++) {
+        note_take(g, taken[i]);
+        write_taken(g, &taken[i]);
+    }
+    if (!count)
+        fprintf(t->said, "= nothing\n");
+}
+
+static void say_done(struct golden *g, const struct line *l) {
+    struct taken taken = take_of(g, word(l, 1));
+    struct emit emits[8];
+    struct done d = { .id = taken.id,
+                      .token = taken.token,
+                      .result = mr_str(option(l, 1, "result")),
+                      .set_state = option(l, 1, "state") != NULL,
+                      .state = mr_str(option(l, 1, "state")),
+                      .emits = emits };
+    for (int i = 2; i < l->count; i++) {
+        if (strcmp(l->words[i], "emit") != 0)
+            continue;
+        assert_true(d.emit_count < 8);
+        emits[d.emit_count++] = (struct emit){ .stage = mr_str(word(l, i + 1)),
+                                               .key = mr_str(option(l, i + 1, "key")),
+                                               .once = mr_str(option(l, i + 1, "once")),
+                                               .body = mr_str(quoted(l, i + 1)) };
+    }
+    write_answer(g, try_done(g->tale, d));
+}
+
+static void say_fail(struct golden *g, const struct line *l) {
+    const char *when = option(l, 1, "retry");
+    int64_t retry_ms = MR_BACKOFF;
+    if (when)
+        retry_ms = strcmp(when, "never") ? strtoll(when, NULL, 10) : MR_NEVER;
+    write_answer(g, fail_with(g->tale, take_of(g, word(l, 1)), quoted(l, 2), retry_ms));
+}
+
+static void say_release(struct golden *g, const struct line *l) {
+    write_answer(g, release_job(g->tale, take_of(g, word(l, 1))));
+}
+
+static void say_beat(struct golden *g, const struct line *l) {
+    write_answer(g, beat(g->tale, take_of(g, word(l, 1))));
+}
+
+static void say_cancel(struct golden *g, const struct line *l) {
+    bool changed = cancel(g->tale, job_id(g, word(l, 1)));
+    fprintf(g->tale->said, "= %s\n", changed ? "ok" : "it has ended already");
+}
+
+static void say_retry(struct golden *g, const struct line *l) {
+    write_answer(g, retry(g->tale, job_id(g, word(l, 1))));
+}
+
+static void say_drop(struct golden *g, const struct line *l) {
+    write_answer(g, drop(g->tale, job_id(g, word(l, 1))));
+}
+
+static void say_hang_up(struct golden *g, const struct line *l) {
+    hang_up(g->tale, (int)strtol(word(l, 1), NULL, 10));
+}
+
+static void say_lose(struct golden *g, const struct line *l) {
+    lose(g->tale, (int)strtol(word(l, 1), NULL, 10));
+}
+
+static void say_set(struct golden *g, const struct line *l) {
+    write_answer(g, try_set(g->tale, word(l, 1), word(l, 2), word(l, 3)));
+}
+
+static void say_pause(struct golden *g, const struct line *l) {
+    pause_stage(g->tale, word(l, 1));
+}
+
+static void say_resume(struct golden *g, const struct line *l) {
+    resume_stage(g->tale, word(l, 1));
+}
+
+static void say_link(struct golden *g, const struct line *l) {
+    link_stages(g->tale, word(l, 1), word(l, 2));
+}
+
+static void say_end_epic(struct golden *g, const struct line *l) {
+    write_answer(g, end_epic(g->tale, word(l, 1), strtoull(word(l, 2), NULL, 10)));
+}
+
+static void say_skip(struct golden *g, const struct line *l) {
+    write_answer(g, skip_number(g->tale, word(l, 1), strtoull(word(l, 2), NULL, 10)));
+}
+
+static void say_epic(struct golden *g, const struct line *l) {
+    struct epic_info e = look_epic(g->tale, word(l, 1));
+    fprintf(g->tale->said,
+            "= next %" PRIu64 ", of %" PRIu64 ": %" PRIu64 " accepted, %" PRIu64
+            " unended, %" PRIu64 " done, %" PRIu64 " dead\n",
+            e.resume, e.total, e.accepted, e.waiting + e.running, e.done, e.dead);
+}
+
+static void say_look(struct golden *g, const struct line *l) {
+    struct stage_info s = look_stage(g->tale, word(l, 1));
+    fprintf(g->tale->said,
+            "= waiting %" PRIu64 " running %" PRIu64 " delayed %" PRIu64 " dead %" PRIu64
+            " done %" PRIu64 " held '%s'\n",
+            s.waiting, s.running, s.delayed, s.dead, s.done, s.held_by);
+}
+
+static int write_job(void *arg, const struct job_info *j) {
+    struct golden *g = arg;
+    fprintf(g->tale->said, " %zu", job_number(g, j->id));
+    return 0;
+}
+
+static void say_channel(struct golden *g, const struct line *l) {
+    static const char *const states[] = { "dormant", "ready", "in progress", "parked" };
+    mr_bytes stage = mr_str(word(l, 1)), key = mr_str(word(l, 2));
+    struct channel_info ch;
+    if (core_look_channel(g->tale->core, stage, key, &ch) < 0) {
+        fprintf(g->tale->said, "= unknown\n");
+        return;
+    }
+    fprintf(g->tale->said, "= %s%s:", states[ch.state], ch.halted ? ", halted" : "");
+    must(core_each_job(g->tale->core, stage, key, write_job, g));
+    fprintf(g->tale->said, "\n");
+}
+
+static void say_crash(struct golden *g, const struct line *l) {
+    if (has_word(l, "noted"))
+        crash_noted(g->tale);
+    else
+        crash(g->tale);
+}
+
+static void say_clean(struct golden *g, const struct line *l) {
+    (void)l;
+    clean(g->tale);
+}
+
+static const struct {
+    const char *name;
+    void (*say)(struct golden *, const struct line *);
+} commands[] = {
+    { "push", say_push },       { "take", say_take },       { "done", say_done },
+    { "fail", say_fail },       { "release", say_release }, { "beat", say_beat },
+    { "cancel", say_cancel },   { "retry", say_retry },     { "drop", say_drop },
+    { "hang-up", say_hang_up }, { "lose", say_lose },       { "set", say_set },
+    { "pause", say_pause },     { "resume", say_resume },   { "link", say_link },
+    { "end", say_end_epic },    { "skip", say_skip },       { "epic", say_epic },
+    { "look", say_look },       { "channel", say_channel }, { "crash", say_crash },
+    { "clean", say_clean },
+};
+
+// ---- The story ----------------------------------------------------------------------------------
+
+static void command_say(struct golden *g, const char *text) {
+    struct line l;
+    line_split(&l, text);
+    if (l.words[0][0] == '@') {
+        pass_ms(g->tale, LATER_MS + strtoull(l.words[0] + 1, NULL, 10) - g->tale->now_ms);
+        memmove(l.words, l.words + 1, (size_t)--l.count * sizeof *l.words);
+    }
+    for (size_t i = 0; l.count && i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(commands[i].name, l.words[0])) {
+            commands[i].say(g, &l);
+            return;
+        }
+    if (l.count)
+        fail_msg("there is no command '%s'", l.words[0]);
+}
+
+static void write_said(struct golden *g) {
+    struct tale *t = g->tale;
+    (void)fflush(t->said);
+    char *rest = t->said_text, *line;
+    while ((line = strsep(&rest, "\n")) && rest)
+        fprintf(g->out, "    %s\n", line);
+    (void)fclose(t->said);
+    free(t->said_text);
+    t->said = open_memstream(&t->said_text, &t->said_size);
+}
+
+static char *tell(const char *script) {
+    char *text = NULL, *copy = strdup(script), *rest = copy, *line;
+    size_t size = 0;
+    struct golden *g = now = calloc(1, sizeof *g);
+    g->out = open_memstream(&text, &size);
+    g->tale = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    g->tale->on_record = on_record;
+    while ((line = strsep(&rest, "\n")) && rest) {
+        if (*line == ' ')
+            continue;
+        fprintf(g->out, "%s\n", line);
+        if (!*line || *line == '#')
+            continue;
+        command_say(g, line);
+        write_said(g);
+    }
+    (void)fclose(g->out);
+    tale_destroy(g->tale);
+    free(g);
+    free(copy);
+    return text;
+}
+
+static char *file_read(const char *path) {
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("%s cannot be read", path);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    (void)fclose(file);
+    return text;
+}
+
+static void file_write(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Says where they part, which is easier on the eye than two long texts.
+static void expect_trace(const char *path, const char *expected, const char *got) {
+    size_t line = 1, begins = 0, i = 0;
+    for (; expected[i] && expected[i] == got[i]; i++)
+        if (got[i] == '\n') {
+            line++;
+            begins = i + 1;
+        }
+    if (expected[i] != got[i])
+        fail_msg("%s:%zu: expected\n%.*s\nbut\n%.*s", path, line,
+                 (int)strcspn(expected + begins, "\n"), expected + begins,
+                 (int)strcspn(got + begins, "\n"), got + begins);
+}
+
+static void story(void **state) {
+    char path[512];
+    const char *mode = getenv("MILLRACE_GOLDEN");
+    (void)snprintf(path, sizeof path, "%s/golden/%s.txt", TEST_DIR, (const char *)*state);
+    char *expected = file_read(path), *got = tell(expected);
+    if (mode && !strcmp(mode, "write"))
+        file_write(path, got);
+    else
+        expect_trace(path, expected, got);
+    free(got);
+}
+
+#define STORY(name)                                                                                \
+    { name, story, NULL, NULL, (void *)(name) }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        STORY("ordered-keys"),    STORY("failing-and-backing-off"),
+        STORY("dead-letter"),     STORY("call-given-up"),
+        STORY("expired-running"), STORY("exactly-once"),
+        STORY("epic-with-gap"),   STORY("block-with-cancelled"),
+        STORY("back-pressure"),   STORY("cleaning"),
+        STORY("lost-workers"),    STORY("poison"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
