@@ -33,6 +33,10 @@ static int sink_append(void *owner, const struct entry *e, size_t count, enum ro
                        uint64_t *out_at) {
     struct twin *t = owner;
     (void)room;
+    for (size_t i = 0; i < count && t->crashing; i++)
+        out_at[i] = t->log_end;
+    if (t->crashing)
+        return 0;
     t->appends++;
     if (t->refuse_append >= 0 && t->refuse_append-- == 0) {
         t->failed_now = true;
@@ -147,6 +151,8 @@ static void on_ended(void *owner, struct caller *caller, const struct outcome *o
 
 static void on_room(void *owner, struct pusher *pusher) {
     struct twin *t = owner;
+    if (t->crashing)
+        return;
     assert(t->told_count < SEATS);
     t->told_room[t->told_count++] = (int)(pusher - t->pushers);
 }
@@ -166,6 +172,8 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
 
 static void on_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
     struct twin *t = owner;
+    if (t->crashing)
+        return;
     if (begins && t->running_count < MANY) {
         t->running[t->running_count++] = (struct running_note){ id, attempt };
         return;
@@ -233,12 +241,16 @@ int twin_start_core(struct twin *t, uint64_t now_ms) {
     return 0;
 }
 
+// Connections have to leave before, but a crash writes and tells nothing.
 void twin_stop_core(struct twin *t) {
-    for (int i = 0; i < SEATS && t->core; i++)
-        core_take_leave(t->core, &t->takers[i]);
+    size_t happened = t->happened.count;
+    t->crashing = true;
+    for (int i = 0; i < CONNS && t->core; i++)
+        core_leave(t->core, &t->conns[i]);
     core_destroy(t->core);
     t->core = NULL;
-    memset(t->takers, 0, sizeof t->takers);
+    t->crashing = false;
+    t->happened.count = happened;
     t->running_count = 0;
     t->told_count = 0;
     t->opens++;

@@ -38,6 +38,7 @@ struct twin {
     struct model *model;
     enum fault fault;
     uint64_t opens; // also the random bits of the latest opening
+    bool crashing;  // nothing is written or told any more
 
     struct kept_entry *log;
     size_t log_count, log_capacity;

@@ -196,8 +196,8 @@ static int tell_core(struct twin *t, const struct command *c, struct answer *out
     if (!disarm(t) || out->err == 0 || (out->err != MR_ENOMEM && out->err != t->refuse_with))
         return out->err;
     t->failures++;
-    if (c->op == OP_LEAVE) // a connection is gone whether or not that can be written down
-        return out->err = 0;
+    if (c->op == OP_LEAVE || c->op == OP_AWAIT_LEAVE)
+        return out->err = 0; // who is gone is gone, whether or not that can be written down
     if (t->happened.count != before)
         twin_differs(t, "something happened in a command that failed");
     if (core_check(t->core) < 0)
@@ -226,6 +226,7 @@ static bool made_up_for(struct twin *t, const struct command *c) {
         if (core_look_stage(t->core, mr_str(stage_names[s]), &info) == 0 &&
             (info.running != model_count(t->model, s, JOB_RUNNING) ||
              info.waiting != model_count(t->model, s, JOB_WAITING) ||
+             info.delayed != model_count(t->model, s, JOB_DELAYED) ||
              info.dead != model_count(t->model, s, JOB_DEAD)))
             return twin_differs(t, "stage %s: what was left over is not made up for",
                                 stage_names[s]);

@@ -124,10 +124,12 @@ static void tell_refused(const char *dir, struct findings *f, const struct loade
 
 static int examine_records(const char *dir, struct findings *f) {
     struct log *log;
-    int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
-    if (err < 0)
-        return err;
     struct loaded l = { 0 };
+    int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
+    if (err == MR_ECORRUPT)
+        tell_refused(dir, f, &l);
+    if (err < 0)
+        return err == MR_ECORRUPT ? 0 : err;
     log_look(log, &f->log);
     err = store_load(log, &nowhere, NULL, &l);
     if (err == 0)

@@ -36,8 +36,8 @@ const struct command commands[] = {
                 "\n"
                 "Exits 0 if it is sound, 1 if not (every problem is listed with its file and\n"
                 "offset), 3 if it cannot be opened. A torn end that a crash has left is no\n"
-                "problem: nobody was told that it is kept. A store in use may be checked, but\n"
-                "what is written meanwhile can look like damage: check again when in doubt.\n",
+                "problem: nobody was told that it is kept. A store in use may be checked:\n"
+                "what is found then is a moment old, and 3 means that it changes too fast.\n",
         .examples = "millrace store check file:./data\n"
                     "millrace store check file:./data --json | jq .stages\n",
         .options = { JSON },

@@ -2,6 +2,7 @@
 #include "cli/store.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
 #include "cli/output.h"
 
 #include <errno.h>
@@ -11,6 +12,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { LOOKS = 20 }; // at a store that somebody writes to
 
 static bool begins_with(const char *url, const char *scheme) {
     return strncmp(url, scheme, strlen(scheme)) == 0;
@@ -75,11 +78,64 @@ int store_hold(const char *dir, int *out_fd) {
     return err;
 }
 
-void store_note_use(const char *dir) {
+static bool store_in_use(const char *dir) {
     int fd = -1;
     int err = store_hold(dir, &fd);
     if (fd >= 0)
         close(fd);
-    if (err == MR_EBUSY)
+    return err == MR_EBUSY;
+}
+
+void store_note_use(const char *dir) {
+    if (store_in_use(dir))
         complain("%s; this is how it looks now", error_text());
+}
+
+// ---- Looking at what is being written ---------------------------------------------------------
+
+static int too_fast(const char *dir) {
+    return error_set(MR_EBUSY, "%s changes faster than it can be read", dir);
+}
+
+int store_open_to_look(const char *dir, struct log **out) {
+    int err = MR_EBUSY;
+    for (int i = 0; i < LOOKS; i++) {
+        bool in_use = store_in_use(dir);
+        err = log_file_open(dir, &(struct log_options){ .read_only = true }, out);
+        if ((err != MR_ECORRUPT && err != MR_EIO) || !in_use)
+            return err;
+    }
+    return too_fast(dir);
+}
+
+static bool problem_equals(const struct problem *a, const struct problem *b) {
+    return a->offset == b->offset && strcmp(a->file, b->file) == 0 && strcmp(a->what, b->what) == 0;
+}
+
+// What was half written is somewhere else when it is looked at again; damage is not.
+static int examine_patiently(const char *dir, struct problem *before, struct findings *out) {
+    for (int i = 0; i < LOOKS; i++) {
+        bool in_use = store_in_use(dir);
+        int err = store_examine(dir, out);
+        if (!in_use || (err < 0 && err != MR_EIO) || (err == 0 && !out->problem_count))
+            return err;
+        if (err < 0 || !out->problems)
+            continue;
+        if (problem_equals(before, &out->problems[0]))
+            return 0;
+        *before = out->problems[0];
+        findings_finish(out);
+    }
+    return too_fast(dir);
+}
+
+int store_look(const char *dir, struct findings *out) {
+    struct problem *before = mem_alloc(sizeof *before);
+    struct findings f = { 0 };
+    int err = before ? examine_patiently(dir, before, &f)
+                     : error_set(MR_ENOMEM, "no memory to examine %s", dir);
+    mem_free(before);
+    if (err == 0)
+        *out = f;
+    return err;
 }

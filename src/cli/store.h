@@ -23,6 +23,10 @@ int store_hold(const char *dir, int *out_fd);
 // Says so if the store is in use: what is read of it may be a moment old.
 void store_note_use(const char *dir);
 
+// Opens the log read-only. In a store that is in use what is half written looks like damage: then
+// it is tried again for a while. MR_EBUSY: in vain.
+int store_open_to_look(const char *dir, struct log **out);
+
 // ---- Loading ----------------------------------------------------------------------------------
 
 // A core filled with the records of a log, not opened yet.
@@ -60,6 +64,10 @@ struct findings {
 // newer one; MR_EIO; MR_ENOMEM.
 int store_examine(const char *dir, struct findings *out);
 void findings_finish(struct findings *);
+
+// The same of a store that may be in use: problems count only if they are there twice. MR_EBUSY:
+// they change too fast to tell.
+int store_look(const char *dir, struct findings *out);
 
 // That `dir` is damaged, and where.
 void problems_print(const char *dir, const struct findings *);

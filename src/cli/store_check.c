@@ -172,7 +172,7 @@ enum cli_exit store_check_run(const struct input *in) {
         return CLI_USAGE;
     store_note_use(dir);
     struct findings f;
-    int err = store_examine(dir, &f);
+    int err = store_look(dir, &f);
     if (err < 0)
         return store_failed(in, dir, err);
     if (input_option(in, "--json"))

@@ -192,7 +192,7 @@ enum cli_exit store_dump_run(const struct input *in) {
     if (!dir || !dump_read(in, &d))
         return CLI_USAGE;
     store_note_use(dir);
-    int err = log_file_open(dir, &(struct log_options){ .read_only = true }, &d.log);
+    int err = store_open_to_look(dir, &d.log);
     if (err < 0)
         return store_failed(in, dir, err);
     enum cli_exit code = dump_run(in, &d);

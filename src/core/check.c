@@ -156,8 +156,8 @@ static int check_stages(const struct core *c, struct tally *t) {
         if (err < 0)
             return err;
         EXPECT(s->dead.count == s->by_status[JOB_DEAD], "dead jobs are miscounted");
-        EXPECT(s->ended.count == s->by_status[JOB_DONE] + s->by_status[JOB_EXPIRED] +
-                                     s->by_status[JOB_CANCELLED],
+        EXPECT(s->ended.count ==
+                   s->by_status[JOB_DONE] + s->by_status[JOB_EXPIRED] + s->by_status[JOB_CANCELLED],
                "ended jobs are miscounted");
         ready += s->ready.count;
         parked += s->parked.count;
@@ -174,8 +174,8 @@ static int check_stages(const struct core *c, struct tally *t) {
             n = st->link.next;
         }
     }
-    EXPECT(ready == t->ready, "%" PRIu64 " channels are ready, %" PRIu64 " stand in line",
-           t->ready, ready);
+    EXPECT(ready == t->ready, "%" PRIu64 " channels are ready, %" PRIu64 " stand in line", t->ready,
+           ready);
     EXPECT(parked == t->parked, "%" PRIu64 " channels are parked, %" PRIu64 " stand in line",
            t->parked, parked);
     EXPECT(leases == c->leases.used, "leases are miscounted");

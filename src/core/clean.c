@@ -29,8 +29,12 @@ static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number
         return err;
     out_add(c, &r, body);
     if (failed) { // its reasons come along: replay has to know the job first
-        r = (struct record){ .kind = RECORD_FAIL, .copy = true, .time_ms = c->now_ms, .id = j->id,
-                             .stage = stage_of(c, j)->number, .attempt = j->attempt,
+        r = (struct record){ .kind = RECORD_FAIL,
+                             .copy = true,
+                             .time_ms = c->now_ms,
+                             .id = j->id,
+                             .stage = stage_of(c, j)->number,
+                             .attempt = j->attempt,
                              .status = r.status };
         out_add(c, &r, buffer_bytes(&c->reasons));
     }
@@ -46,8 +50,12 @@ static int clean_spent(struct core *c, uint64_t at, const struct record *old) {
     struct spent *sp = old->has_once ? once_spent(c, old->once) : NULL;
     if (!sp || sp->at != at)
         return 0;
-    struct record r = { .kind = RECORD_ONCE, .id = sp->id, .stage = old->stage, .has_once = true,
-                        .once = sp->name, .pushed_ms = sp->ended_ms };
+    struct record r = { .kind = RECORD_ONCE,
+                        .id = sp->id,
+                        .stage = old->stage,
+                        .has_once = true,
+                        .once = sp->name,
+                        .pushed_ms = sp->ended_ms };
     int err = write_copy(c, &r, (mr_bytes){ 0 });
     if (err == 0)
         once_set_home(c, sp, c->out.at[0], out_size(c, 0));
@@ -100,8 +108,9 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     struct state *st = number ? slab_at(&c->states, number) : NULL;
     if (!st || st->at != at)
         return 0;
-    struct record r = { .kind = RECORD_STATE, .stage = old->stage, .key = old->key,
-                        .due_ms = st->time_ms }; // when it was set: a copy is no younger
+    struct record r = {
+        .kind = RECORD_STATE, .stage = old->stage, .key = old->key, .due_ms = st->time_ms
+    }; // when it was set: a copy is no younger
     int err = write_copy(c, &r, body);
     if (err < 0)
         return err;

@@ -88,8 +88,8 @@ void core_destroy(struct core *c) {
                              &c->spents, &c->states,   &c->leases, &c->sources };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
-    struct map *maps[] = { &c->by_id, &c->by_key, &c->once, &c->source_by_name,
-                           &c->source_by_number, &c->stage_by_name };
+    struct map *maps[] = { &c->by_id,          &c->by_key,           &c->once,
+                           &c->source_by_name, &c->source_by_number, &c->stage_by_name };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     mem_free(c->stages);

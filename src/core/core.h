@@ -123,7 +123,7 @@ struct pusher {
     struct list of_conn, of_stage; // the core's, as is all below
     uint32_t stage, bytes;
     uint64_t order; // among all that ever waited
-    bool granted; // told that there is room, which is kept for it
+    bool granted;   // told that there is room, which is kept for it
 };
 
 // A job handed to a worker. Names and key are borrowed until the event or call returns.
@@ -162,8 +162,8 @@ struct core_events {
 struct core_config {
     struct core_limits limits;
     struct core_sink sink;
-    struct core_events events; // those that are NULL are not told
-    void *owner;               // handed to sink and events
+    struct core_events events;  // those that are NULL are not told
+    void *owner;                // handed to sink and events
     uint64_t first_id, id_step; // ids of this shard: 0 means 1 and 1
 };
 
@@ -174,7 +174,8 @@ int core_create(const struct core_config *, struct core **out);
 void core_destroy(struct core *); // takes NULL; connections have left before
 
 // Takes in one entry met at `at` in the log, in log order. What was forgotten is not written down:
-// an ended job whose records are still there comes back if its stage's retention was raised since. MR_ECORRUPT: it cannot be; MR_ENOMEM.
+// an ended job whose records are still there comes back if its stage's retention was raised since.
+// MR_ECORRUPT: it cannot be; MR_ENOMEM.
 int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
 
 // Ends replay: puts every channel in order, then begins a new epoch with the given random bits.
@@ -238,11 +239,11 @@ int core_cancel(struct core *, uint64_t id, bool *out_changed); // MR_EGONE
 struct take {
     const mr_bytes *stages; // served in this order
     size_t stage_count;
-    uint32_t count, batch;  // 0: 1
-    int64_t lease_ms;       // 0: as the stage says
-    bool detached;          // the lease outlives the connection
+    uint32_t count, batch; // 0: 1
+    int64_t lease_ms;      // 0: as the stage says
+    bool detached;         // the lease outlives the connection
     struct conn *conn;
-    struct taker *taker;    // waits (MR_EAGAIN, event `granted`); NULL: MR_EAGAIN at once
+    struct taker *taker; // waits (MR_EAGAIN, event `granted`); NULL: MR_EAGAIN at once
 };
 
 // Leases up to `count` jobs into `out_grants` (room for as many). MR_EAGAIN: none now.
@@ -301,11 +302,11 @@ int core_epic_drop(struct core *, mr_bytes name);
 // ---- Looking ----------------------------------------------------------------------------------
 
 struct stage_info {
-    mr_bytes name; // borrowed until the next command
-    uint64_t waiting, running, parked, delayed, dead; // jobs; parked: channels
+    mr_bytes name;                                     // borrowed until the next command
+    uint64_t waiting, running, parked, delayed, dead;  // jobs; parked: channels
     uint64_t pushed, done, failed, expired, cancelled; // since the beginning
-    int64_t oldest_ms; // age of the oldest job not ended; -1: none
-    uint64_t vain_ms;  // time waited by jobs that were never started
+    int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
+    uint64_t vain_ms; // time waited by jobs that were never started
     uint64_t ready, states, takers;
     double in_per_s, out_per_s;
     bool paused, draining;
@@ -328,9 +329,9 @@ struct job_info {
     mr_bytes stage, key; // key is empty once the job has ended: see its entry's head
     enum job_status status;
     uint32_t attempt, attempts;
-    int64_t age_ms;     // since the push; since the end, when it has ended
-    int64_t left_ms;    // to its deadline; -1: none
-    int64_t due_ms;     // until it may start; -1: now
+    int64_t age_ms;          // since the push; since the end, when it has ended
+    int64_t left_ms;         // to its deadline; -1: none
+    int64_t due_ms;          // until it may start; -1: now
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint64_t state_at;       // the entry of its channel's state; 0: none
 };

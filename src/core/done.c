@@ -24,8 +24,8 @@ static int done_check(const struct core *c, const struct done *d) {
         return error_set(MR_ETOOBIG, "a result of %zu bytes is too large: %u at most",
                          d->result.size, c->limits.max_body);
     if (d->set_state && d->state.size > c->limits.max_state)
-        return error_set(MR_ETOOBIG, "a state of %zu bytes is too large: %u at most",
-                         d->state.size, c->limits.max_state);
+        return error_set(MR_ETOOBIG, "a state of %zu bytes is too large: %u at most", d->state.size,
+                         c->limits.max_state);
     if (d->emit_count > c->limits.max_emits)
         return error_set(MR_ETOOBIG, "%zu emits in one commit are too many: %u at most",
                          d->emit_count, c->limits.max_emits);
@@ -33,8 +33,10 @@ static int done_check(const struct core *c, const struct done *d) {
     for (size_t i = 0; i < d->emit_count; i++)
         bytes += d->emits[i].body.size + d->emits[i].key.size;
     if (bytes > c->limits.max_emit_bytes)
-        return error_set(MR_ETOOBIG, "emits of %" PRIu64 " bytes in one commit are too large: %"
-                         PRIu64 " at most", bytes, c->limits.max_emit_bytes);
+        return error_set(MR_ETOOBIG,
+                         "emits of %" PRIu64 " bytes in one commit are too large: %" PRIu64
+                         " at most",
+                         bytes, c->limits.max_emit_bytes);
     return 0;
 }
 
@@ -58,9 +60,13 @@ static bool is_repeated_here(const struct commit *m, uint32_t index) {
 static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
     const struct emit *e = &m->done->emits[index];
     struct birth *b = &m->births[index];
-    m->pushes[index] = (struct push){ .stage = e->stage, .key = e->key, .once = e->once,
-                                      .body = e->body, .delay_ms = e->delay_ms,
-                                      .deadline_ms = e->deadline_ms, .attempts = e->attempts };
+    m->pushes[index] = (struct push){ .stage = e->stage,
+                                      .key = e->key,
+                                      .once = e->once,
+                                      .body = e->body,
+                                      .delay_ms = e->delay_ms,
+                                      .deadline_ms = e->deadline_ms,
+                                      .attempts = e->attempts };
     int err = push_check(c, &m->pushes[index]);
     if (err < 0)
         return err;
@@ -135,8 +141,9 @@ static int commit_write(struct core *c, struct commit *m) {
     out_add(c, &r, d->result);
     m->writes_state = d->set_state && job_is_keyed(j);
     if (m->writes_state) {
-        r = (struct record){ .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = r.stage,
-                             .key = r.key };
+        r = (struct record){
+            .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = r.stage, .key = r.key
+        };
         out_add(c, &r, d->state);
     }
     for (uint32_t i = 0; i < m->prepared; i++) {
@@ -148,7 +155,8 @@ static int commit_write(struct core *c, struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
         if (!makes_wanted(c, m, i))
             continue;
-        r = (struct record){ .kind = RECORD_WANT, .time_ms = c->now_ms,
+        r = (struct record){ .kind = RECORD_WANT,
+                             .time_ms = c->now_ms,
                              .id = m->births[i].repeat_id };
         out_add(c, &r, (mr_bytes){ 0 });
     }

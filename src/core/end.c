@@ -266,7 +266,10 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
-    struct record r = { .kind = kind, .time_ms = c->now_ms, .id = j->id, .position = position,
+    struct record r = { .kind = kind,
+                        .time_ms = c->now_ms,
+                        .id = j->id,
+                        .position = position,
                         .stage = stage_of(c, j)->number,
                         .status = (enum job_status)j->status };
     record_add_source(c, j, &r);
@@ -280,7 +283,8 @@ static void unhalt(struct core *c, uint32_t number) {
         channel_halt(c, j->owner, 0);
 }
 
-// What RETRY changes, running and replaying alike: the job is out of the dead, not yet in its channel.
+// What RETRY changes, running and replaying alike: the job is out of the dead, not yet in its
+// channel.
 void job_revive(struct core *c, uint32_t number, uint64_t position) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);

@@ -181,8 +181,11 @@ static int write_failure(struct core *c, const struct job *j, mr_bytes reason, u
         return err;
     if ((err = out_begin(c, 1, 0)) < 0)
         return err;
-    struct record record = { .kind = RECORD_FAIL, .time_ms = c->now_ms, .id = j->id,
-                             .stage = stage_of(c, j)->number, .attempt = j->attempt + 1u,
+    struct record record = { .kind = RECORD_FAIL,
+                             .time_ms = c->now_ms,
+                             .id = j->id,
+                             .stage = stage_of(c, j)->number,
+                             .attempt = j->attempt + 1u,
                              .due_ms = due_ms,
                              .status = dead ? JOB_DEAD : JOB_WAITING };
     record_add_source(c, j, &record);

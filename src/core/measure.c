@@ -15,8 +15,8 @@ static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     return low;
 }
 
-// After replay: the span from the oldest to the newest is divided evenly, everything is counted, and
-// each slot then begins with the oldest that is in it.
+// After replay: the span from the oldest to the newest is divided evenly, everything is counted,
+// and each slot then begins with the oldest that is in it.
 void ages_divide(struct ages *a, uint64_t oldest_ms, uint64_t newest_ms) {
     uint64_t span = newest_ms - oldest_ms + 1;
     a->used = span < AGES / 2 ? (uint32_t)span : AGES / 2;

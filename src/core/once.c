@@ -105,8 +105,9 @@ int once_spend(struct core *c, struct stage *s, struct job *j) {
     struct once *o = job_once(c, j);
     if (!o || window_is_over(c, s, j->time_ms))
         return 0;
-    struct spent spent = { .name = o->name, .id = j->id, .ended_ms = j->time_ms, .at = j->at,
-                           .size = j->size };
+    struct spent spent = {
+        .name = o->name, .id = j->id, .ended_ms = j->time_ms, .at = j->at, .size = j->size
+    };
     uint32_t number = spent_add(c, s, spent);
     if (!number)
         return error_set(MR_ENOMEM, "no memory to remember a name");
@@ -149,8 +150,9 @@ int once_restore(struct core *c, struct stage *s, const struct record *r, uint64
     int err = map_reserve(&c->once, 1);
     if (err < 0)
         return err;
-    struct spent spent = { .name = r->once, .id = r->id, .ended_ms = r->pushed_ms, .at = at,
-                           .size = size };
+    struct spent spent = {
+        .name = r->once, .id = r->id, .ended_ms = r->pushed_ms, .at = at, .size = size
+    };
     uint32_t number = spent_add(c, s, spent);
     if (!number)
         return error_set(MR_ENOMEM, "no memory to remember a name");

@@ -55,8 +55,9 @@ static bool duration(mr_bytes *text, uint64_t *out_ms) {
     static const struct {
         const char *unit;
         uint64_t ms;
-    } units[] = { { "ms", 1 },      { "s", SECOND },     { "m", MINUTE },
-                  { "h", HOUR }, { "d", 24 * HOUR } };
+    } units[] = {
+        { "ms", 1 }, { "s", SECOND }, { "m", MINUTE }, { "h", HOUR }, { "d", 24 * HOUR }
+    };
     uint64_t n;
     if (!digits(text, &n))
         return false;

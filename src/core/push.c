@@ -58,7 +58,9 @@ int ids_reserve(struct core *c, uint32_t count) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
-    struct record r = { .kind = RECORD_EPOCH, .time_ms = c->now_ms, .epoch = c->epoch,
+    struct record r = { .kind = RECORD_EPOCH,
+                        .time_ms = c->now_ms,
+                        .epoch = c->epoch,
                         .next_id = c->next_id + ID_BLOCK * step };
     out_add(c, &r, (mr_bytes){ 0 });
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
@@ -221,8 +223,10 @@ static int check_room(const struct core *c, const struct birth *b) {
     if (policy->max_channel && ref) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
-            return error_set(MR_EFULL, "this channel of stage %.*s holds %u jobs, which is its "
-                             "max-channel", s->name_size, s->name, ch->jobs.count);
+            return error_set(MR_EFULL,
+                             "this channel of stage %.*s holds %u jobs, which is its "
+                             "max-channel",
+                             s->name_size, s->name, ch->jobs.count);
     }
     uint32_t size = entry_size(RECORD_MAX, b->push->body.size);
     if (c->limits.max_bytes && c->live_bytes + size > c->limits.max_bytes)

@@ -23,8 +23,8 @@ enum {
     HAS_ABOUT_STAGE = 1 << 10,
     HAS_ABOUT_SOURCE = 1 << 11,
     HAS_SOURCE_NUMBER = 1 << 12,
-    HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
-               HAS_SOURCE_NUMBER,
+    HAS_RARE =
+        HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE | HAS_SOURCE_NUMBER,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -44,8 +44,8 @@ static const struct {
     uint32_t fields;
 } kinds[] = {
     [RECORD_PUSH] = { "push", HAS_ID | HAS_STAGE | HAS_POSITION },
-    [RECORD_JOB] = { "job", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
-                                HAS_STATUS },
+    [RECORD_JOB] = { "job",
+                     HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_STATUS },
     [RECORD_END] = { "end", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
                                 HAS_STATUS | HAS_SERIAL },
     [RECORD_FAIL] = { "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS },
@@ -114,12 +114,31 @@ static uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
 static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
     const struct policy *policy = &a->policy;
     const uint64_t numbers[] = {
-        a->pushed, a->done, a->failed, a->dead, a->expired, a->cancelled, a->vain_ms, a->paused,
-        a->draining, policy->max_jobs, policy->max_channel, policy->lease_ms, policy->attempts,
-        policy->backoff_first_ms, policy->backoff_most_ms, policy->halt_on_dead,
-        policy->overlap_never, policy->dedupe_window_ms, policy->retention_ms,
-        policy->retention_count, policy->concurrency, policy->rate_per_h, policy->max_states,
-        policy->state_ttl_ms, policy->high_mark,
+        a->pushed,
+        a->done,
+        a->failed,
+        a->dead,
+        a->expired,
+        a->cancelled,
+        a->vain_ms,
+        a->paused,
+        a->draining,
+        policy->max_jobs,
+        policy->max_channel,
+        policy->lease_ms,
+        policy->attempts,
+        policy->backoff_first_ms,
+        policy->backoff_most_ms,
+        policy->halt_on_dead,
+        policy->overlap_never,
+        policy->dedupe_window_ms,
+        policy->retention_ms,
+        policy->retention_count,
+        policy->concurrency,
+        policy->rate_per_h,
+        policy->max_states,
+        policy->state_ttl_ms,
+        policy->high_mark,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         p = write_number(p, numbers[i]);
@@ -127,7 +146,7 @@ static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
 }
 
 static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
-    const uint64_t numbers[] = { a->epic, a->highest, a->total, a->accepted,
+    const uint64_t numbers[] = { a->epic, a->highest, a->total,     a->accepted,
                                  a->done, a->dead,    a->cancelled, a->expired };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         p = write_number(p, numbers[i]);

@@ -327,7 +327,8 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
 
 // Written down, so that after a restart its numbers are not those of a later one of its name.
 static int source_drop(struct core *c, uint32_t index) {
-    struct record r = { .kind = RECORD_SOURCE_DROP, .time_ms = c->now_ms,
+    struct record r = { .kind = RECORD_SOURCE_DROP,
+                        .time_ms = c->now_ms,
                         .source = source_at(c, index)->number };
     int err = out_begin(c, 1, 0);
     if (err < 0)
@@ -392,8 +393,7 @@ int source_restore(struct core *c, const struct record *r, uint32_t *out) {
 }
 
 static bool source_is_idle(const struct core *c, const struct source *s) {
-    return !s->dropped && !s->seen.epic &&
-           s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
+    return !s->dropped && !s->seen.epic && s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
 }
 
 void source_plan_sweep(struct core *c) {

@@ -66,8 +66,7 @@ void states_sort(struct core *c, struct stage *s) {
 
 int state_reserve(struct core *c, chan ref, bool sets) {
     if (!(ref & CHAN_KEYED))
-        return sets ? error_set(MR_EINVAL, "a job without a key has no channel to keep state")
-                    : 0;
+        return sets ? error_set(MR_EINVAL, "a job without a key has no channel to keep state") : 0;
     struct channel *ch = channel_at(c, ref);
     struct stage *s = c->stages[ch->stage];
     if (ch->state || !sets)

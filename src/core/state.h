@@ -19,7 +19,7 @@
 #include "core/record.h"
 
 enum { REASON_MAX = 512 };
-enum { EPOCH_SHIFT = 40 };     // a lease's serial is an epoch and a counter
+enum { EPOCH_SHIFT = 40 };    // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
@@ -147,7 +147,7 @@ struct stage {
     uint8_t name_size;
     char name[200];
     bool recorded, dirty, paused, draining, over; // over: beyond its high mark
-    bool rate_timer; // one is planned
+    bool rate_timer;                              // one is planned
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -175,7 +175,7 @@ struct lease {
     uint64_t serial, until_ms;
     uint64_t timer_ms; // when its timer rings; beats only move `until_ms`
     uint32_t number, lease_ms, stage;
-    chan channel; // 0: it has let go of the channel (its only job was ended by others)
+    chan channel;         // 0: it has let go of the channel (its only job was ended by others)
     uint32_t count, next; // jobs under it; the first not let go
     uint64_t id;          // the only job …
     uint64_t *ids;        // … or all, for a block
@@ -194,8 +194,8 @@ struct source {
     char name[200];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
-    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
-    uint64_t jobs; // that count in it
+    uint64_t *ids;        // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs;        // that count in it
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
@@ -312,7 +312,7 @@ int reasons_of(struct core *, const struct job *, struct buffer *out);
 // ---- channel.c: channels and their states -----------------------------------------------------
 
 uint32_t channel_hash(uint32_t stage, mr_bytes key);
-chan channel_find(const struct core *, uint32_t stage, mr_bytes key); // 0: not known
+chan channel_find(const struct core *, uint32_t stage, mr_bytes key);    // 0: not known
 int channel_get(struct core *, uint32_t stage, mr_bytes key, chan *out); // made when missing
 mr_bytes channel_key(const struct channel *);
 void channel_pin(struct core *, chan);
@@ -338,8 +338,8 @@ bool channel_is_known(const struct core *, chan);
 
 enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 
-uint32_t stage_find(struct core *, mr_bytes name); // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out); // made when missing
+uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
@@ -368,7 +368,7 @@ struct hash128 once_name(struct core *, uint32_t stage, mr_bytes key, mr_bytes o
 // The id remembered for it, and the job while that is known; 0: not remembered.
 uint64_t once_find(struct core *, struct stage *, struct hash128, uint32_t *out_job);
 void once_displace(struct core *, struct hash128); // replay: a later push took the name
-int once_reserve(struct core *, uint32_t count); // makes sure that so many can be remembered
+int once_reserve(struct core *, uint32_t count);   // makes sure that so many can be remembered
 void once_remember(struct core *, uint32_t job, struct hash128); // after once_reserve
 void once_release(struct core *, struct job *);
 int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
@@ -451,7 +451,7 @@ void push_rooms(struct core *, struct stage *); // tells waiting pushers that th
 void serve(struct core *, struct stage *); // gives ready work to waiting takers
 void rate_timer(struct core *, struct stage *);
 void timers_tidy(struct core *);
-void settle(struct core *);                // serves every stage that was woken
+void settle(struct core *); // serves every stage that was woken
 
 // A running job's lease, checked against a token. 0, or the answer to give.
 int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_job,
@@ -470,7 +470,8 @@ void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 int job_end(struct core *, uint32_t job, enum job_status);
 // What an end changes, after it was written down as the entry at `at`.
 void job_ended(struct core *, uint32_t job, enum job_status, uint64_t at, uint32_t size);
-struct record end_record(const struct core *, const struct job *, enum job_status, uint64_t position);
+struct record end_record(const struct core *, const struct job *, enum job_status,
+                         uint64_t position);
 void job_forget(struct core *, uint32_t job);
 void job_revive(struct core *, uint32_t job, uint64_t position);
 void job_drop(struct core *, uint32_t job);

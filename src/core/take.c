@@ -84,8 +84,7 @@ static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
     if (!(ref & CHAN_KEYED) || most <= 1)
         return 1;
     uint32_t count = 0;
-    for (uint32_t n = channel_at(c, ref)->jobs.head; n && count < most;
-         n = job_at(c, n)->link.next)
+    for (uint32_t n = channel_at(c, ref)->jobs.head; n && count < most; n = job_at(c, n)->link.next)
         count++;
     return count;
 }
@@ -202,8 +201,8 @@ static int taker_give(struct core *c, struct taker *t) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
         uint32_t more;
-        int err = start_some(c, c->stages[t->seats[i].stage], &w, t->count - count,
-                             grants + count, &more);
+        int err = start_some(c, c->stages[t->seats[i].stage], &w, t->count - count, grants + count,
+                             &more);
         if (err < 0)
             break;
         count += more;
@@ -276,8 +275,8 @@ static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
             return err;
         for (size_t k = 0; k < i; k++)
             if (out[k] == out[i])
-                return error_set(MR_EINVAL, "a take names stage %.*s twice",
-                                 (int)t->stages[i].size, (const char *)t->stages[i].data);
+                return error_set(MR_EINVAL, "a take names stage %.*s twice", (int)t->stages[i].size,
+                                 (const char *)t->stages[i].data);
     }
     return 0;
 }

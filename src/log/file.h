@@ -21,7 +21,8 @@
 // The writer tries to make a spare again after a trim and once a second.
 //
 // The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c
-// (the writer's), file_spare.c (the spare and new segments), file_read.c, file_open.c, file_recover.c.
+// (the writer's), file_spare.c (the spare and new segments), file_read.c, file_open.c,
+// file_recover.c.
 #ifndef LOG_FILE_H
 #define LOG_FILE_H
 

@@ -90,9 +90,8 @@ int segment_header_read(const struct disk *d, int fd, const char *path, struct s
     if (memcmp(raw, segment_magic, sizeof segment_magic) != 0 ||
         load_u64(raw + 56) != XXH3_64bits(raw, 56) || load_u32(raw + 8) != LOG_FORMAT)
         return error_set(MR_ECORRUPT, "%s: no segment header at offset 0", path);
-    *out = (struct segment){
-        .number = load_u64(raw + 16), .capacity = load_u64(raw + 32), .fd = -1
-    };
+    *out =
+        (struct segment){ .number = load_u64(raw + 16), .capacity = load_u64(raw + 32), .fd = -1 };
     *out_segment_size = load_u64(raw + 24);
     return 0;
 }
