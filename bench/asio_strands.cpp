@@ -8,6 +8,7 @@
 #include <asio.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +44,7 @@ void run_one(asio::io_context &context, std::vector<strand> &strands, std::uint6
 
 void wait_until_ran(std::uint64_t count) {
     while (ran.load(std::memory_order_relaxed) < count)
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void run_two(asio::io_context &context, std::vector<strand> &strands, std::uint64_t jobs) {

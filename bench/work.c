@@ -7,10 +7,9 @@
 #include "bench/keys.h"
 #include "bench/measure.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 
-enum { WINDOW = 100000, BATCH_MOST = 1000 };
+enum { WINDOW = 100000, BATCH_MOST = 1000, PAUSE_US = 100 };
 
 static _Atomic uint64_t ran;
 
@@ -26,7 +25,7 @@ static void try(int err, const char *what) {
 
 static void wait_until_ran(uint64_t count) {
     while (atomic_load_explicit(&ran, memory_order_relaxed) < count)
-        sched_yield();
+        usleep(PAUSE_US);
 }
 
 static void push_some(mr *m, const struct keys *keys, uint64_t from, size_t count) {

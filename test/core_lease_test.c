@@ -201,6 +201,32 @@ static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **s
     assert_string_equal(tale_read(t, look(t, id).at), "mine");
 }
 
+static void T10_a_taker_stands_in_a_stages_line_only_once(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    mr_bytes stages[] = { mr_str("s"), mr_str("s") };
+    struct take twice = { .stages = stages, .stage_count = 2, .conn = &t->conns[0] };
+    struct grant grant;
+    size_t count;
+    refused(MR_EINVAL, core_take(t->core, &twice, &grant, &count));
+    assert_int_equal(look_stage(t, "s").takers, 0);
+    expect_take(t, "a");
+}
+
+// T13: the answer to a commit may be lost, so it is sent again until it comes, then more is taken.
+static void T13_a_result_is_resent_until_acknowledged(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take(t);
+    done_with(t, a, "42", NULL);
+    done_with(t, a, "42", NULL);
+    crash(t);
+    done_with(t, a, "42", NULL);
+    assert_int_equal(look_stage(t, "s").done, 1);
+    expect_take(t, "b");
+}
+
 static void S4_no_token_is_issued_twice(void **state) {
     struct tale *t = *state;
     push(t, "k", "a");
@@ -466,6 +492,8 @@ int main(void) {
         TALE(rule5_the_latest_ten_reasons_are_kept_cut_and_tidy),
         TALE(F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two),
         TALE(S4_no_token_is_issued_twice),
+        TALE(T10_a_taker_stands_in_a_stages_line_only_once),
+        TALE(T13_a_result_is_resent_until_acknowledged),
         TALE(F4_killed_between_effect_and_done_it_runs_again_first),
         TALE(F8_a_delay_longer_than_the_lease_is_just_a_delay),
         TALE(F9_a_job_longer_than_its_lease_lives_by_beats),

@@ -154,6 +154,18 @@ static void S9_the_hold_ends_with_the_connection(void **state) {
     must(push_number(t, "e", 3, "3"));
 }
 
+static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    struct push p = { .body = mr_str("a"), .source = mr_str("e"), .epic = true, .number = 1 };
+    must(try_push(t, p, &pushed));
+    crash(t);
+    assert_int_equal(look_epic(t, "e").waiting, 1);
+    assert_string_equal(look_stage(t, "s").held_by, "no-worker");
+    expect_take(t, "a");
+    assert_int_equal(look_epic(t, "e").done, 1);
+}
+
 static void rule12_an_epic_has_an_end_and_progress(void **state) {
     struct tale *t = *state;
     struct epic_info e;
@@ -372,6 +384,7 @@ int main(void) {
         TALE(rule12_numbers_may_come_in_any_order_within_the_window),
         TALE(S9_a_refused_number_holds_the_higher_ones),
         TALE(S9_the_hold_ends_with_the_connection),
+        TALE(T9_an_epic_without_workers_is_kept_and_said_so),
         TALE(rule12_an_epic_has_an_end_and_progress),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),

@@ -514,8 +514,8 @@ static bool choice_is_open(struct model *m) {
 
 void rule_settle(struct model *m) {
     mark_levels(m);
-    m->ambiguous |= waiting_takers(m) > 1 && choice_is_open(m);
     while (m->touched_count > 0) {
+        m->ambiguous |= waiting_takers(m) > 1 && choice_is_open(m);
         int stage = m->touched[0];
         m->touched_count--;
         memmove(m->touched, m->touched + 1, (size_t)m->touched_count * sizeof(int));

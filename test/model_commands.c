@@ -217,7 +217,7 @@ static bool first_of_block(const struct model *m, int lease, int index) {
 
 // The worker has let go of a job that had ended under it.
 static void let_go(struct model *m, int lease, int index) {
-    if (lease < 0)
+    if (lease < 0 || m->leases[lease].let_go[index])
         return;
     m->leases[lease].let_go[index] = true;
     rule_lease_over(m, lease);

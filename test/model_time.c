@@ -113,10 +113,14 @@ static void come_due(struct model *m, struct planned p) {
     }
 }
 
-// Calls that end together are forgotten one by one: in which order, the rules do not say.
-static bool few_are_kept(const struct model *m) {
+// Calls that end together are forgotten one by one, and may make room for one another to start: in
+// which order, the rules do not say.
+static bool order_of_graces_matters(const struct model *m) {
     for (int s = 0; s < STAGES; s++)
         if (m->stages[s].policy.retention_count < 10)
+            return true;
+    for (int t = 0; t < SEATS; t++)
+        if (m->takers[t].waits)
             return true;
     return false;
 }
@@ -127,7 +131,7 @@ void model_advance(struct model *m, uint64_t now_ms) {
         struct planned p = plan_all(m, &tie);
         if (p.at_ms > now_ms)
             break;
-        m->ambiguous |= tie || (p.what == DUE_GRACE && few_are_kept(m));
+        m->ambiguous |= tie || (p.what == DUE_GRACE && order_of_graces_matters(m));
         if (p.at_ms > m->now_ms)
             m->now_ms = p.at_ms;
         come_due(m, p);

@@ -3,7 +3,9 @@
 //
 //     store_story make DIR      store_story same DIR DIR
 //     store_story die DIR       pushes a job and dies
+//     store_story newer DIR     says that a later version made it
 #include "base/errors.h"
+#include "log/segment.h"
 #include "shard/shard.h"
 
 #include <inttypes.h>
@@ -182,6 +184,22 @@ static void die(const char *dir) {
     _exit(0);
 }
 
+// Where store.h has magic, version and sum for all versions to come.
+static void newer(const char *dir) {
+    enum { SLOT = 512, VERSION_AT = 8, SUM_AT = SLOT - 8 };
+    char path[4096];
+    uint8_t slots[2][SLOT];
+    snprintf(path, sizeof path, "%s/store", dir);
+    FILE *f = fopen(path, "r+");
+    need(f && fread(slots, SLOT, 2, f) == 2, path);
+    for (int i = 0; i < 2; i++) {
+        store_u32(slots[i] + VERSION_AT, LOG_FORMAT + 1);
+        store_u64(slots[i] + SUM_AT, XXH3_64bits(slots[i], SUM_AT));
+    }
+    rewind(f);
+    need(fwrite(slots, SLOT, 2, f) == 2 && fclose(f) == 0, path);
+}
+
 // ---- Comparing --------------------------------------------------------------------------------
 
 static void same_policy(const struct policy *a, const struct policy *b) {
@@ -296,6 +314,8 @@ int main(int argc, char **argv) {
         make(argv[2]);
     else if (argc == 3 && strcmp(argv[1], "die") == 0)
         die(argv[2]);
+    else if (argc == 3 && strcmp(argv[1], "newer") == 0)
+        newer(argv[2]);
     else if (argc == 4 && strcmp(argv[1], "same") == 0)
         same(argv[2], argv[3]);
     else

@@ -3,6 +3,9 @@
 #include "api.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static mr_worker *work(mr *m, const char *stage, mr_handler *handler, void *arg, uint32_t jobs) {
     mr_worker *w = NULL;
@@ -299,6 +302,36 @@ static void F10_one_stuck_job_does_not_hold_up_other_channels(void **state) {
         must(mr_await(m, push(m, "s", "k", "y"), MR_FOREVER, NULL));
     assert_int_equal(s.ran, 0);
     gate_pass(&s.go);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+// The first attempt's process is killed as the system does when memory runs out; its parent lives.
+static int run_in_a_process(mr_job *job, void *arg) {
+    (void)arg;
+    pid_t child = fork();
+    if (child == 0) {
+        if (mr_job_attempt(job) == 1)
+            raise(SIGKILL);
+        _exit(0);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    must(mr_set_reason(job, "its process was killed"));
+    return -1;
+}
+
+static void F5_a_handlers_process_is_killed_and_the_job_runs_again(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    must(mr_set(m, "s", "backoff", "1"));
+    mr_worker *w = work(m, "s", run_in_a_process, NULL, 2);
+    must(mr_await(m, push(m, "s", "k", "x"), MR_FOREVER, NULL));
+    assert_int_equal(look(m, "s").failed, 1);
+    assert_int_equal(look(m, "s").done, 1);
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -608,6 +641,7 @@ int main(void) {
         cmocka_unit_test(T11_five_askers_get_their_own_answers_though_one_worker_dies),
         cmocka_unit_test(T12_ninety_nine_items_three_good_workers_one_flaky),
         cmocka_unit_test(T22_a_graceful_stop_drains_first),
+        cmocka_unit_test(F5_a_handlers_process_is_killed_and_the_job_runs_again),
         cmocka_unit_test(F9_a_job_longer_than_its_lease_is_kept_by_beats),
         cmocka_unit_test(F10_one_stuck_job_does_not_hold_up_other_channels),
         cmocka_unit_test(R17_stages_named_first_are_served_first),

@@ -19,7 +19,8 @@
 #include "core/record.h"
 
 enum { REASON_MAX = 512 };
-enum { EPOCH_SHIFT = 40 };    // a lease's serial is an epoch and a counter
+enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
+enum { EPOCH_SHIFT = 40 }; // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
@@ -147,7 +148,7 @@ struct stage {
     uint8_t name_size;
     char name[200];
     bool recorded, dirty, paused, draining, over; // over: beyond its high mark
-    bool rate_timer;                              // one is planned
+    bool serve_timer;                             // one is planned
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -211,7 +212,7 @@ enum timer {
     TIMER_GRACE,        // a job
     TIMER_LEASE,        // a lease
     TIMER_SWEEP,        // a stage: something is to be forgotten
-    TIMER_RATE,         // a stage may start again
+    TIMER_SERVE,        // a stage may start again
     TIMER_SOURCES,      // idle sources are to be forgotten
 };
 
@@ -449,7 +450,6 @@ uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
 
 void serve(struct core *, struct stage *); // gives ready work to waiting takers
-void rate_timer(struct core *, struct stage *);
 void timers_tidy(struct core *);
 void settle(struct core *); // serves every stage that was woken
 

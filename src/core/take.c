@@ -146,6 +146,19 @@ static int start_some(struct core *c, struct stage *s, const struct wish *w, uin
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
+static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
+    if (s->serve_timer || heap_reserve(&c->timers, 1) < 0)
+        return;
+    s->serve_timer = true;
+    heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
+}
+
+// A stage held by its rate alone is looked at again when the rate allows.
+static void serve_when_rate_allows(struct core *c, struct stage *s) {
+    if (s->ready.head && !list_empty(&s->takers) && stage_hold(c, s, NULL) == HOLD_RATE)
+        serve_later(c, s, (s->rate_next_us + 999) / 1000);
+}
+
 static void taker_unseat(struct core *c, struct taker *t) {
     for (uint32_t i = 0; i < t->seat_count; i++) {
         list_remove(&t->seats[i].of_stage);
@@ -176,7 +189,7 @@ static int taker_seat(struct core *c, const struct take *take, const uint32_t *s
         seats[i] = (struct taker_seat){ .taker = t, .stage = stages[i] };
         list_append(&c->stages[stages[i]]->takers, &seats[i].of_stage);
         c->stages[stages[i]]->taker_count++;
-        rate_timer(c, c->stages[stages[i]]);
+        serve_when_rate_allows(c, c->stages[stages[i]]);
     }
     return MR_EAGAIN;
 }
@@ -222,19 +235,12 @@ void serve(struct core *c, struct stage *s) {
             taker_unseat(c, t);
             continue;
         }
-        if (taker_give(c, t) < 0)
-            break; // no memory now; the next change tries again
+        if (taker_give(c, t) < 0) { // no memory now
+            serve_later(c, s, c->now_ms + AGAIN_MS);
+            break;
+        }
     }
-    rate_timer(c, s);
-}
-
-// A stage held by its rate alone is looked at again when the rate allows.
-void rate_timer(struct core *c, struct stage *s) {
-    if (s->rate_timer || !s->ready.head || list_empty(&s->takers) ||
-        stage_hold(c, s, NULL) != HOLD_RATE || heap_reserve(&c->timers, 1) < 0)
-        return;
-    s->rate_timer = true;
-    heap_put(&c->timers, (s->rate_next_us + 999) / 1000, timer_value(TIMER_RATE, s->number));
+    serve_when_rate_allows(c, s);
 }
 
 void settle(struct core *c) {

@@ -4,9 +4,6 @@
 
 #include "base/errors.h"
 
-// When a record cannot be written, the cause is tried again a little later.
-enum { AGAIN_MS = 100 };
-
 static uint32_t kind_of(struct heap_entry e) {
     return e.value >> ATTR_SHIFT;
 }
@@ -40,7 +37,7 @@ static bool timer_counts(const void *owner, struct heap_entry e) {
                lease_at(c, number)->timer_ms == e.at_ms;
     case TIMER_SWEEP:
         return c->stages[number]->sweep_at_ms == e.at_ms;
-    case TIMER_RATE:
+    case TIMER_SERVE:
     case TIMER_SOURCES:
         return true;
     }
@@ -111,8 +108,8 @@ static int timer_rings(struct core *c, struct heap_entry e) {
         return lease_rings(c, number);
     case TIMER_SWEEP:
         return sweep_rings(c, c->stages[number]);
-    case TIMER_RATE:
-        c->stages[number]->rate_timer = false;
+    case TIMER_SERVE:
+        c->stages[number]->serve_timer = false;
         stage_wake(c, c->stages[number]);
         return 0;
     case TIMER_SOURCES:
@@ -138,7 +135,7 @@ static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
     case TIMER_DUE:
     case TIMER_GRACE:
     case TIMER_SWEEP:
-    case TIMER_RATE:
+    case TIMER_SERVE:
     case TIMER_SOURCES:
         break;
     }
