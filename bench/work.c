@@ -1,7 +1,7 @@
-// Two threads: this one pushes to mem:, a worker with one thread runs an empty handler. The jobs of
-// a key run in order and never overlap.
+// Threads: this one pushes to mem:, those of a worker run an empty handler. The jobs of a key run
+// in order and never overlap.
 //
-//     work [KEYS [JOBS [BATCH [REPEATS]]]]     BATCH: taken at once, and pushed at once
+//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS]]]]]     BATCH: taken at once, and pushed at once
 //
 // No more than WINDOW jobs are on their way, so that memory does not decide.
 #include "bench/keys.h"
@@ -56,15 +56,15 @@ static void run(mr *m, const struct keys *keys, uint64_t jobs, size_t batch) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t jobs = argument(argc, argv, 2, 1000000), batch = argument(argc, argv, 3, 1);
-    uint64_t repeats = argument(argc, argv, 4, 3);
+    uint64_t jobs = argument(argc, argv, 2, 1000000), batch = argument(argc, argv, 4, 1);
+    uint64_t runners = argument(argc, argv, 3, 1), repeats = argument(argc, argv, 5, 3);
     struct keys keys = keys_make(argument(argc, argv, 1, 1000));
     if (batch < 1 || batch > BATCH_MOST)
         return 1;
     jobs -= jobs % batch;
     mr *m;
     mr_worker *worker;
-    mr_work_options o = { .jobs = 1, .batch = (uint32_t)batch };
+    mr_work_options o = { .jobs = (uint32_t)runners, .batch = (uint32_t)batch };
     try(mr_open("mem:", NULL, &m), "open");
     try(mr_work(m, "bench", handle, NULL, &o, &worker), "work");
     for (uint64_t repeat = 0; repeat < repeats; repeat++)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command: what it says of stores that are sound, torn, damaged, empty or no stores, what it makes
-# of bad usage, and that help, man page and completion know every command. Speaks TAP.
+# The command: what it says of stores that are sound, torn, damaged, empty or none at all, what it
+# makes of bad usage, and that help, man page and completion know every command. Speaks TAP.
 #     cli_test.sh BUILD     where BUILD/millrace and BUILD/test/store_story are
 build=$(realpath "${1:-build}")
 dir=$(mktemp -d) || exit 1
@@ -179,7 +179,11 @@ sums sound >before
 exits 0 store check file:sound && says 'is sound' && says '^ *4 *1 *0 *8 *2 *0 *1  orders$' &&
     says 'mail (paused)' && [ "$(wc -L <out)" -le 80 ]
 ok "check tells what is in it"
-lines_up() { awk '/stage$/ { at = index($0, "stage") } at && NF && !/stage$/ { if (substr($0, at - 2, 2) != "  " || substr($0, at, 1) == " ") bad = 1 } END { exit bad || !at }' out; }
+lines_up() { # names begin where the heading says, with two spaces before them
+    awk '/ stage$/ { at = index($0, "stage"); next }
+         at && substr($0, at - 2, 3) !~ /^  [^ ]/ { bad = 1 }
+         END { exit bad || !at }' out
+}
 lines_up
 ok "the table lines up"
 exits 0 store check file:sound --json && is_json && says '"sound": true' && says '"name": "mail"'

@@ -423,6 +423,24 @@ static void rule11_states_may_have_a_time_to_live(void **state) {
     assert_int_equal(look_stage(t, "s").states, 0);
 }
 
+static void rule11_a_state_in_use_outlives_its_time(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    push(t, "k", "b");
+    done_with(t, take(t), "", "one");
+    struct taken b = take(t);
+    assert_string_equal(b.state, "one");
+    t->unlike = true; // a restart would end the lease, and the state with it
+    pass_ms(t, 1500);
+    assert_int_equal(look_stage(t, "s").states, 1); // it may still be what b goes on from
+    done(t, b);
+    pass_ms(t, 1000);
+    t->unlike = false;
+    replay(t);
+    assert_int_equal(look_stage(t, "s").states, 0);
+}
+
 // ---- Rule 16: results ---------------------------------------------------------------------------
 
 static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
@@ -497,6 +515,7 @@ int main(void) {
         TALE(rule11_state_is_read_at_start_and_replaced_at_commit),
         TALE(rule11_states_are_bounded_in_number_and_need_a_key),
         TALE(rule11_states_may_have_a_time_to_live),
+        TALE(rule11_a_state_in_use_outlives_its_time),
         TALE(rule16_ended_jobs_are_kept_for_a_time),
         TALE(rule16_and_up_to_a_count_oldest_first),
         TALE(rule16_the_dead_are_not_ended_in_this_sense),

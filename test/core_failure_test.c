@@ -328,7 +328,7 @@ static void opening_fails_cleanly(void **state) {
 static void histories_survive_failures(void **state) {
     (void)state;
     static struct history h;
-    for (uint64_t seed = 1; seed <= 150; seed++) {
+    for (uint64_t seed = 1; seed <= 400; seed++) {
         struct history_result result;
         struct trouble trouble = NO_TROUBLE;
         trouble.fail_alloc = (long)(seed * 7 % 40);

@@ -155,6 +155,9 @@ static void rule5_a_retried_job_has_no_deadline_and_needs_no_caller(void **state
     expect_said(t, "caller 0: a dead\n");
     must(retry(t, a));
     assert_int_equal(look(t, a).left_ms, -1);
+    struct outcome o;
+    assert_int_equal(await(t, 1, a, &o), MR_EAGAIN);
+    hang_up(t, 1);
     pass_ms(t, 1000);
     expect_take(t, "a");
 }
@@ -190,6 +193,7 @@ static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **s
     struct taken first = take(t);
     pass_ms(t, 1000);
     expect_said(t, "stop a: ESTALE (connection 0)\n");
+    expect_state(t, "k", CHANNEL_PARKED); // a failed attempt like others
     expect_powerless(t, first);
     pass_ms(t, 10000);
     struct taken second = take(t);
@@ -247,6 +251,7 @@ static void S4_no_token_is_issued_twice(void **state) {
     guessed.token.random ^= 1;
     expect_powerless(t, guessed);
     done(t, fourth);
+    refused(MR_ESTALE, done_again(t, guessed));
 }
 
 static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) {

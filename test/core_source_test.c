@@ -231,12 +231,16 @@ static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
 
 // ---- Rule 13: room ------------------------------------------------------------------------------
 
-static int push_patiently(struct tale *t, int pusher, const char *body) {
+static int push_to_key_patiently(struct tale *t, int pusher, const char *key, const char *body) {
     struct pushed pushed;
     if (!t->pushers[pusher].granted)
         t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % TALE_CONNS] };
-    return try_push(t, (struct push){ .body = mr_str(body), .pusher = &t->pushers[pusher] },
-                    &pushed);
+    struct push p = { .key = mr_str(key), .body = mr_str(body), .pusher = &t->pushers[pusher] };
+    return try_push(t, p, &pushed);
+}
+
+static int push_patiently(struct tale *t, int pusher, const char *body) {
+    return push_to_key_patiently(t, pusher, NULL, body);
 }
 
 static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void **state) {
@@ -292,6 +296,21 @@ static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
     core_push_leave(t->core, &t->pushers[1]);
     expect_said(t, "room 2\n");
     must(push_patiently(t, 2, "d"));
+}
+
+// Though there would be room for another key.
+static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    struct push hasty = { .key = mr_str("l"), .body = mr_str("hasty") };
+    set(t, "max-channel", "1");
+    push(t, "k", "a");
+    assert_int_equal(push_to_key_patiently(t, 0, "k", "b"), MR_EAGAIN);
+    refused(MR_EFULL, try_push(t, hasty, &pushed));
+    expect_take(t, "a");
+    expect_said(t, "room 0\n");
+    must(push_to_key_patiently(t, 0, "k", "b"));
+    must(try_push(t, hasty, &pushed));
 }
 
 static void rule13_more_room_is_told_at_once(void **state) {
@@ -391,6 +410,7 @@ int main(void) {
         TALE(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
         TALE(rule13_waiting_pushes_are_let_in_one_after_another),
         TALE(rule13_who_gives_up_makes_room_for_the_next),
+        TALE(rule13_nobody_overtakes_a_waiting_push_of_its_stage),
         TALE(rule13_more_room_is_told_at_once),
         TALE(rule13_bytes_are_bounded),
         TALE(rule13_what_is_too_large_is_named),

@@ -234,12 +234,17 @@ static void rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it(void **stat
     push_to(t, "a", "", "2");
     struct push p = { .stage = mr_str("a"), .body = mr_str("3") };
     refused(MR_EFULL, try_push(t, p, &pushed));
+    move_on(t, "a", "b");
+    move_on(t, "a", "b"); // now b is over its mark
+    push_to(t, "a", "", "3");
+    move_on(t, "a", "b");
     for (int i = 0; i < 5; i++) {
-        move_on(t, "a", "b");
-        move_on(t, "a", "b");
         move_on(t, "b", "a");
         move_on(t, "b", "a");
+        move_on(t, "a", "b");
+        move_on(t, "a", "b");
     }
+    push_to(t, "a", "", "4");
     expect_held(t, "a", "no-worker");
 }
 

@@ -199,7 +199,8 @@ static void the_longest_of_each_kind_fits(void **state) {
     struct record_about about;
     (void)state;
     memset(&about, 0xff, sizeof about);
-    memset(&about.stage.paused, 1, 2);
+    about.stage.paused = about.stage.draining = about.source.epic = true;
+    about.stage.policy.halt_on_dead = about.stage.policy.overlap_never = true;
     for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
         struct record r = full(kind, &about);
         bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE;

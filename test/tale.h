@@ -65,6 +65,7 @@ struct tale {
     struct tale_entry *log;
     size_t log_count, log_capacity, appends;
     uint64_t log_end;
+    bool unlike;  // a restart would change what can be seen now, and rightly so
     int refuse;   // answer to the next append; 0: none is refused
     bool refused; // one was
     struct conn conns[TALE_CONNS];

@@ -45,7 +45,8 @@ static void say_once(struct tale *t) {
     if (t->telling == TOLD_CLEANED)
         clean(t);
     tale_check(t->core, "said");
-    replay(t);
+    if (!t->unlike)
+        replay(t);
 }
 
 static bool say_again(struct saying *s, int err) {

@@ -188,24 +188,29 @@ static bool disarm(struct twin *t) {
     return t->failed_now;
 }
 
+static bool failed_as_planned(struct twin *t, int err) {
+    return disarm(t) && err < 0 && (err == MR_ENOMEM || err == t->refuse_with);
+}
+
 // A command that failed for want of memory or log has changed nothing, and works the second time.
-static int tell_core(struct twin *t, const struct command *c, struct answer *out) {
-    size_t before = t->happened.count;
-    arm(t);
-    out->err = twin_tell_core(t, c, out);
-    if (!disarm(t) || out->err == 0 || (out->err != MR_ENOMEM && out->err != t->refuse_with))
-        return out->err;
-    t->failures++;
-    if (c->op == OP_LEAVE || c->op == OP_AWAIT_LEAVE)
-        return out->err = 0; // who is gone is gone, whether or not that can be written down
-    if (t->happened.count != before)
-        twin_differs(t, "something happened in a command that failed");
-    if (core_check(t->core) < 0)
-        twin_differs(t, "after a failed command: %s", error_text());
-    twin_compare(t);
-    *out = (struct answer){ 0 };
-    t->failed_now = false;
-    return out->err = twin_tell_core(t, c, out);
+static void tell_core(struct twin *t, const struct command *c, struct answer *out) {
+    for (;;) {
+        size_t before = t->happened.count;
+        *out = (struct answer){ 0 };
+        arm(t);
+        out->err = twin_tell_core(t, c, out);
+        if (!failed_as_planned(t, out->err))
+            return;
+        t->failures++;
+        if (c->op == OP_LEAVE || c->op == OP_AWAIT_LEAVE)
+            break; // who is gone is gone, whether or not that can be written down
+        if (t->happened.count != before)
+            twin_differs(t, "something happened in a command that failed");
+        if (core_check(t->core) < 0)
+            twin_differs(t, "after a failed command: %s", error_text());
+        twin_compare(t);
+    }
+    out->err = 0;
 }
 
 // What is due and cannot be written down is done a little later. The model knows no such delay: the
@@ -217,6 +222,7 @@ enum { LATER_MS = 100 };
 static bool made_up_for(struct twin *t, const struct command *c) {
     uint64_t later_ms = t->model->now_ms + LATER_MS;
     t->late = true;
+    t->refuse_append = -1;
     if (core_advance(t->core, later_ms) < 0 || core_check(t->core) < 0)
         return twin_differs(t, "what was left over is not made up for: %s", error_text());
     if (c->op == OP_TAKE || model_next(t->model) <= later_ms)
@@ -239,13 +245,14 @@ static int advance_core(struct twin *t, uint64_t now_ms) {
         return 0;
     arm(t);
     int err = core_advance(t->core, now_ms);
-    if (!disarm(t) || err == 0)
+    if (!disarm(t))
         return err;
-    t->failures++;
+    t->failures += err < 0;
     t->late = true;
+    t->refuse_append = -1;
     if (core_check(t->core) < 0)
         twin_differs(t, "after a failed advance: %s", error_text());
-    if (core_next(t->core) > now_ms + LATER_MS)
+    if (err < 0 && core_next(t->core) > now_ms + LATER_MS)
         twin_differs(t, "after a failed advance nothing is planned soon");
     return core_advance(t->core, now_ms + LATER_MS);
 }
@@ -374,12 +381,11 @@ static bool crash(struct twin *t, const struct command *c) {
     size_t count = t->running_count;
     memcpy(notes, t->running, count * sizeof *notes);
     twin_stop_core(t);
-    arm(t);
-    int err = twin_start_core(t, c->now_ms);
-    if (disarm(t) && err < 0) {
-        t->failures++;
+    int err;
+    do {
+        arm(t);
         err = twin_start_core(t, c->now_ms);
-    }
+    } while (failed_as_planned(t, err) && ++t->failures);
     if (err < 0)
         return twin_differs(t, "the core does not open again: %s (%s)", error_name(err),
                             error_text());
@@ -392,7 +398,10 @@ static bool crash(struct twin *t, const struct command *c) {
     if (!same_happenings(t))
         return false;
     for (size_t i = 0; i < count && c->died; i++) {
+        t->failed_now = false;
         err = core_crashed(t->core, notes[i].id, notes[i].attempt);
+        if (err < 0 && t->failed_now)
+            err = core_crashed(t->core, notes[i].id, notes[i].attempt);
         if (err < 0)
             return twin_differs(t, "core_crashed: %s", error_name(err));
         model_crashed(t->model, notes[i].id, notes[i].attempt);

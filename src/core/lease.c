@@ -227,6 +227,7 @@ void job_die(struct core *c, uint32_t number) {
         channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
     }
     line_add(c, &s->dead, number, AT_TAIL);
+    stage_mark(c, s);
 }
 
 // Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.

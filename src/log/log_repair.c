@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -215,11 +216,15 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
     uint64_t capacity = last ? UINT64_C(1) << r->log->shift : SEGMENT_SIZE_MIN;
     struct segment s = { .number = number, .capacity = capacity };
     path_make(temporary, r->log->dir, "spare-repair");
+    segment_path(path, r->log->dir, number, "idx"); // tells of what is gone
+    int err = d->unlink(d, path);
+    if (err < 0 && err != -ENOENT)
+        return disk_failed(path, "remove", err);
     segment_path(path, r->log->dir, number, "seg");
     int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
         return disk_failed(temporary, "create", fd);
-    int err = d->allocate(d, fd, 0, capacity);
+    err = d->allocate(d, fd, 0, capacity);
     if (err == 0)
         err = segment_header_write(d, fd, &s, UINT64_C(1) << r->log->shift);
     if (err == 0 && !last)
