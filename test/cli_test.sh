@@ -310,6 +310,11 @@ exits 1 store check file:damaged && exits 0 store repair file:damaged && says 'm
     says 'lost-' && exits 0 store check file:damaged && "$build/examples/counter" damaged >out 2>err
 ok "without its first segment: stages get a name, the head is where it is"
 
+fresh damaged && rm "$first"
+exits 1 store check file:damaged && exits 0 store repair file:damaged &&
+    exits 0 store check file:damaged && "$build/examples/counter" damaged >out 2>err
+ok "nor does the index it left behind get in the way"
+
 fresh damaged && rm damaged/store
 exits 1 store check file:damaged && says 'damaged/store' && exits 0 store repair file:damaged &&
     exits 0 store check file:damaged

@@ -447,10 +447,24 @@ static int push(struct core *c, const struct push *p, bool first, struct pushed 
     return err;
 }
 
+// Not the push's fault: it may be said again, and finds its place kept.
+static bool is_passing(int err) {
+    return err == MR_ENOMEM || err == MR_EFULL || err == MR_EIO || err == MR_ESTOPPED;
+}
+
+static void room_keep(struct core *c, struct pusher *p) {
+    p->granted = true;
+    c->stages[p->stage]->granted_rooms++;
+    if (p->conn)
+        list_append(&p->conn->pushers, &p->of_conn);
+}
+
 int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool first = room_use(c, p->pusher);
     int err = push(c, p, first, out);
-    if (first && err != MR_EAGAIN) // the next one is told, should the place be left
+    if (first && is_passing(err))
+        room_keep(c, p->pusher);
+    else if (first && err != MR_EAGAIN) // the next one is told, should the place be left
         stage_wake(c, c->stages[p->pusher->stage]);
     settle(c);
     return err;

@@ -344,7 +344,7 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     struct reader in = reader_of(head);
     struct record_about unwanted;
     uint8_t kind = get_u8(&in), with = get_u8(&in);
-    if (in.bad || kind >= KINDS || !kinds[kind].name)
+    if (in.bad || kind >= KINDS || !kinds[kind].name || head.size > RECORD_MAX)
         return error_set(MR_ECORRUPT, "a record of unknown kind %u", kind);
     struct record r = { .kind = (enum record_kind)kind, .about = about };
     r.copy = with & WITH_COPY;

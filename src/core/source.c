@@ -372,6 +372,9 @@ int source_record(struct core *c, struct source *s) {
 // Finds or makes the source that a record names; a SOURCE record says everything about it.
 int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     uint32_t index = source_find_number(c, r->source);
+    bool named = r->name.size && r->name.size <= sizeof((struct source *)0)->name;
+    if (r->kind == RECORD_SOURCE && !named)
+        return error_set(MR_ECORRUPT, "a source's name of %zu bytes", r->name.size);
     if (!index) {
         int err = source_create(c, r->source, &index);
         if (err < 0)
