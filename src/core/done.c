@@ -212,14 +212,10 @@ static bool is_repeated_commit(const struct core *c, const struct commit *m) {
 int core_done(struct core *c, const struct done *d) {
     struct commit m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
-    if (err < 0) {
-        if (is_repeated_commit(c, &m))
-            return 0;
-        if (m.lease)
-            lease_let_go(c, m.lease, d->id);
-        settle(c);
-        return err;
-    }
+    if (err < 0 && is_repeated_commit(c, &m))
+        return 0;
+    if (err < 0)
+        return lease_refuse(c, m.lease, d->id, err);
     if ((err = done_check(c, d)) < 0)
         return err;
     err = commit_prepare(c, &m);

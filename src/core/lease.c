@@ -147,6 +147,13 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     return answer_ended(c, j, t);
 }
 
+int lease_refuse(struct core *c, uint32_t lease, uint64_t id, int err) {
+    if (lease)
+        lease_let_go(c, lease, id);
+    settle(c);
+    return err;
+}
+
 int core_beat(struct core *c, uint64_t id, const struct token *t) {
     uint32_t job = job_find(c, id);
     if (!job)
@@ -295,12 +302,8 @@ int core_fail(struct core *c, uint64_t id, const struct token *t, mr_bytes reaso
         return error_set(MR_EINVAL, "retrying after %" PRId64 " ms is not possible", retry_ms);
     uint32_t number, lease;
     int err = lease_find(c, id, t, &number, &lease);
-    if (err < 0) {
-        if (lease)
-            lease_let_go(c, lease, id);
-        settle(c);
-        return err;
-    }
+    if (err < 0)
+        return lease_refuse(c, lease, id, err);
     const struct job *j = job_at(c, number);
     uint64_t due = retry_ms >= 0 ? c->now_ms + (uint64_t)retry_ms : backoff_until(c, j);
     err = lease_fail(c, lease, number, reason, due, retry_ms == MR_NEVER, AT_TAIL);
@@ -322,12 +325,8 @@ static uint64_t release_wait_ms(uint32_t releases) {
 int core_release(struct core *c, uint64_t id, const struct token *t) {
     uint32_t number, lease;
     int err = lease_find(c, id, t, &number, &lease);
-    if (err < 0) {
-        if (lease)
-            lease_let_go(c, lease, id);
-        settle(c);
-        return err;
-    }
+    if (err < 0)
+        return lease_refuse(c, lease, id, err);
     if ((err = slab_reserve(&c->attrs, 2)) < 0)
         return err;
     if ((err = heap_reserve(&c->timers, 1)) < 0)

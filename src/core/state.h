@@ -457,6 +457,8 @@ void settle(struct core *); // serves every stage that was woken
 int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_job,
                uint32_t *out_lease);
 bool token_fits(const struct core *, const struct token *, const struct job *);
+// Answers `err`; if the job was ended by others under this lease, that counts as letting go of it.
+int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
 void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
 #define LEASE_LOST "the worker's connection was lost"
