@@ -306,7 +306,7 @@ struct stage_info {
     uint64_t waiting, running, parked, delayed, dead;  // jobs; parked: channels
     uint64_t pushed, done, failed, expired, cancelled; // since the beginning
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
-    uint64_t vain_ms; // time waited by jobs that were never started
+    uint64_t vain_ms; // waited by jobs that were cancelled or expired while waiting
     uint64_t ready, states, takers;
     double in_per_s, out_per_s;
     bool paused, draining;
