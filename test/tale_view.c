@@ -30,11 +30,19 @@ static void view_policy(const struct view *v, const struct policy *p) {
         fprintf(v->out, " %s=%s", name, value);
 }
 
+static bool is_plain(const struct policy *policy) {
+    struct policy plain = policy_default();
+    char is[64], would_be[64];
+    for (size_t i = 0; policy_get(policy, i, is, sizeof is); i++)
+        if (!policy_get(&plain, i, would_be, sizeof would_be) || strcmp(is, would_be) != 0)
+            return false;
+    return true;
+}
+
 static void view_stage(const struct view *v, size_t index) {
     struct stage_info s;
     core_stage_at(v->core, index, &s);
-    struct policy plain = policy_default();
-    if (!s.pushed && !s.paused && !s.draining && !memcmp(&plain, s.policy, sizeof plain))
+    if (!s.pushed && !s.paused && !s.draining && is_plain(s.policy))
         return; // perhaps only named, which nobody writes down
     fprintf(v->out, "stage %.*s: unended %" PRIu64, (int)s.name.size, (const char *)s.name.data,
             s.waiting + s.running);
