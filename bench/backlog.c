@@ -173,8 +173,10 @@ static void tell_disk(struct run *r, const char *name) {
     settle(r);
     shard_look(r->shard, &log);
     uint64_t live = core_live_bytes(r->core);
+    printf("%s_at_once_bytes %" PRIu64 "\n", name, log.bytes);
     for (int ms = 0; ms < TRIM_MS && log.bytes > 2 * live + 2 * log.segment_size; ms++) {
         usleep(1000);
+        settle(r);
         shard_look(r->shard, &log);
     }
     printf("%s_bytes %" PRIu64 "\n%s_live_bytes %" PRIu64 "\n%s_most_bytes %" PRIu64 "\n", name,

@@ -210,6 +210,7 @@ void model_crash(struct model *m, uint64_t now_ms) {
             rule_place(m, c, false);
         }
     }
+    rule_settle(m);
     model_advance(m, now_ms);
 }
 
@@ -221,4 +222,5 @@ void model_crashed(struct model *m, uint64_t id, uint32_t attempt) {
     int channel = rule_channel_of(m, job);
     if (m->channels[channel].halted_by || model_nth(m, channel, 0) < 0)
         rule_place(m, channel, false);
+    rule_settle(m);
 }
