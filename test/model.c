@@ -324,10 +324,9 @@ static void lease_end(struct model *m, int lease, bool at_head) {
 void rule_lease_over(struct model *m, int lease) {
     struct model_lease *l = &m->leases[lease];
     for (int i = 0; i < l->count; i++)
-        if (m->jobs[l->jobs[i]].status == JOB_RUNNING)
+        if (!l->let_go[i])
             return;
-    if (l->let_go[l->count - 1])
-        lease_end(m, lease, false);
+    lease_end(m, lease, false);
 }
 
 // The first unended job of the lease, with all unended ones made waiting again; -1: none.

@@ -215,11 +215,13 @@ static bool first_of_block(const struct model *m, int lease, int index) {
     return true;
 }
 
-// The worker has let go of a job that had ended under it.
+// The worker has let go of this job; and of all before it, if it is this one's turn.
 static void let_go(struct model *m, int lease, int index) {
     if (lease < 0 || m->leases[lease].let_go[index])
         return;
-    m->leases[lease].let_go[index] = true;
+    bool in_turn = first_of_block(m, lease, index);
+    for (int i = in_turn ? 0 : index; i <= index; i++)
+        m->leases[lease].let_go[i] = true;
     rule_lease_over(m, lease);
 }
 

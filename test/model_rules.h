@@ -45,7 +45,7 @@ enum { RETRY_AT_HEAD = -3 };
 void rule_fail(struct model *, int lease, const char *reason, int64_t retry_ms);
 void rule_release(struct model *, int lease);
 
-// Ends the lease if all its jobs have ended and the last was reported or given up.
+// Ends the lease if the worker has let go of all its jobs.
 void rule_lease_over(struct model *, int lease);
 
 // A new job: index, or -1 when the model is full.
