@@ -114,7 +114,7 @@ static int check_jobs(const struct core *c, struct tally *t) {
         if (err < 0)
             return err;
     }
-    EXPECT(t->jobs == c->jobs.used && t->jobs == map_count(&c->by_id), "jobs are miscounted");
+    EXPECT(t->jobs == c->jobs.used && t->jobs == idmap_count(&c->by_id), "jobs are miscounted");
     for (uint32_t i = 1; i <= c->stage_count; i++)
         for (int status = 0; status <= JOB_CANCELLED; status++)
             by_status[status] -= c->stages[i]->by_status[status];

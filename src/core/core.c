@@ -57,6 +57,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->channels, sizeof(struct channel), 0);
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->onces, sizeof(struct once), 0);
+    idmap_init(&c->by_id);
     slab_init(&c->spents, sizeof(struct spent), 0);
     slab_init(&c->states, sizeof(struct state), 0);
     slab_init(&c->leases, sizeof(struct lease), 0);
@@ -88,10 +89,11 @@ void core_destroy(struct core *c) {
                              &c->spents, &c->states,   &c->leases, &c->sources };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
-    struct map *maps[] = { &c->by_id,          &c->by_key,           &c->once,
-                           &c->source_by_name, &c->source_by_number, &c->stage_by_name };
+    struct map *maps[] = { &c->by_key, &c->once, &c->source_by_name, &c->source_by_number,
+                           &c->stage_by_name };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
+    idmap_finish(&c->by_id);
     mem_free(c->stages);
     heap_finish(&c->timers);
     mem_free(c->out.entries);

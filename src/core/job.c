@@ -5,12 +5,8 @@
 
 #include <assert.h>
 
-static bool job_has_id(const void *owner, uint32_t number, const void *id) {
-    return job_at(owner, number)->id == *(const uint64_t *)id;
-}
-
 uint32_t job_find(const struct core *c, uint64_t id) {
-    return map_find(&c->by_id, number_hash(id), job_has_id, c, &id);
+    return idmap_find(&c->by_id, id);
 }
 
 // Most jobs need one attribute or none, no job more than one of a kind; see enum attr_kind.
@@ -20,7 +16,7 @@ int job_reserve(struct core *c, uint32_t count, bool dressed) {
     int err = slab_reserve(&c->jobs, count);
     if (err < 0)
         return err;
-    if ((err = map_reserve(&c->by_id, count)) < 0 || !dressed)
+    if ((err = idmap_reserve(&c->by_id, count)) < 0 || !dressed)
         return err;
     if ((err = slab_reserve(&c->attrs, count * ATTRS_PER_JOB)) < 0)
         return err;
@@ -36,7 +32,7 @@ uint32_t job_create(struct core *c, uint64_t id) {
     uint32_t number = slab_take(&c->jobs);
     assert(number);
     job_at(c, number)->id = id;
-    map_put(&c->by_id, number_hash(id), number);
+    idmap_put(&c->by_id, id, number);
     if (id > c->highest_id)
         c->highest_id = id;
     return number;
@@ -49,7 +45,7 @@ void job_free(struct core *c, uint32_t number) {
             job_drop_attr(c, j, (enum attr_kind)kind);
     once_release(c, j);
     c->live_bytes -= j->size;
-    map_remove(&c->by_id, number_hash(j->id), number);
+    idmap_remove(&c->by_id, j->id);
     j->owner = 0; // tells a free entry from a job
     slab_give(&c->jobs, number);
 }

@@ -13,6 +13,7 @@
 #define CORE_STATE_H
 
 #include "base/heap.h"
+#include "base/idmap.h"
 #include "base/map.h"
 #include "base/slab.h"
 #include "core/core.h"
@@ -236,7 +237,8 @@ struct core {
     bool replaying;
 
     struct slab jobs, channels, attrs, onces, spents, states, leases, sources;
-    struct map by_id, by_key, once, source_by_name, source_by_number;
+    struct idmap by_id;
+    struct map by_key, once, source_by_name, source_by_number;
     struct stage **stages; // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages;
     struct map stage_by_name;

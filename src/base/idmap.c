@@ -1,0 +1,73 @@
+// A page is given back when its last id goes.
+#include "base/idmap.h"
+
+#include "base/bytes.h"
+
+#include <assert.h>
+
+struct idmap_page {
+    uint64_t index; // id >> IDMAP_SHIFT
+    uint32_t used;
+    uint32_t numbers[IDMAP_PAGE];
+};
+
+static struct idmap_page *page_at(const struct idmap *i, uint32_t number) {
+    return slab_at(&i->slab, number);
+}
+
+static bool page_has_index(const void *owner, uint32_t number, const void *index) {
+    return page_at(owner, number)->index == *(const uint64_t *)index;
+}
+
+static uint32_t page_find(const struct idmap *i, uint64_t id) {
+    uint64_t index = id >> IDMAP_SHIFT;
+    return map_find(&i->pages, number_hash(index), page_has_index, i, &index);
+}
+
+void idmap_init(struct idmap *i) {
+    *i = (struct idmap){ 0 };
+    slab_init(&i->slab, sizeof(struct idmap_page), 0);
+}
+
+void idmap_finish(struct idmap *i) {
+    map_finish(&i->pages);
+    slab_finish(&i->slab);
+    i->count = 0;
+}
+
+int idmap_reserve(struct idmap *i, uint32_t more) {
+    int err = slab_reserve(&i->slab, more);
+    return err < 0 ? err : map_reserve(&i->pages, more);
+}
+
+void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
+    uint32_t page = page_find(i, id);
+    if (!page) {
+        page = slab_take(&i->slab);
+        assert(page);
+        page_at(i, page)->index = id >> IDMAP_SHIFT;
+        map_put(&i->pages, number_hash(id >> IDMAP_SHIFT), page);
+    }
+    struct idmap_page *p = page_at(i, page);
+    p->numbers[id % IDMAP_PAGE] = number;
+    p->used++;
+    i->count++;
+}
+
+uint32_t idmap_find(const struct idmap *i, uint64_t id) {
+    uint32_t page = page_find(i, id);
+    return page ? page_at(i, page)->numbers[id % IDMAP_PAGE] : 0;
+}
+
+void idmap_remove(struct idmap *i, uint64_t id) {
+    uint32_t page = page_find(i, id);
+    assert(page);
+    struct idmap_page *p = page_at(i, page);
+    assert(p->numbers[id % IDMAP_PAGE]);
+    p->numbers[id % IDMAP_PAGE] = 0;
+    i->count--;
+    if (--p->used > 0)
+        return;
+    map_remove(&i->pages, number_hash(id >> IDMAP_SHIFT), page);
+    slab_give(&i->slab, page);
+}
