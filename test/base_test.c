@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/heap.h"
 #include "base/histogram.h"
+#include "base/idmap.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -706,6 +707,37 @@ static void an_allocation_failing_anywhere_loses_nothing(void **state) {
     assert_true(failures > 30);
 }
 
+// Ids come and go in any order; a page is given back with its last.
+static void an_id_finds_its_number(void **state) {
+    (void)state;
+    enum { IDS = 5000, STEPS = 100000 };
+    static bool there[IDS];
+    struct idmap m;
+    size_t count = 0;
+    uint64_t seed = 7;
+    idmap_init(&m);
+    for (int step = 0; step < STEPS; step++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint64_t id = (seed >> 33) % IDS;
+        assert_int_equal(idmap_find(&m, id), there[id] ? id + 1 : 0);
+        if (there[id]) {
+            idmap_remove(&m, id);
+        } else {
+            assert_int_equal(idmap_reserve(&m, 1), 0);
+            idmap_put(&m, id, (uint32_t)id + 1);
+        }
+        there[id] = !there[id];
+        count += there[id] ? 1 : (size_t)-1;
+        assert_int_equal(idmap_count(&m), count);
+    }
+    for (uint64_t id = 0; id < IDS; id++)
+        if (there[id])
+            idmap_remove(&m, id);
+    assert_int_equal(m.slab.used, 0);
+    assert_int_equal(map_count(&m.pages), 0);
+    idmap_finish(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(bytes_are_equal_by_content, setup),
@@ -732,6 +764,7 @@ int main(void) {
         cmocka_unit_test_setup(nothing_can_be_written_and_read, setup),
         cmocka_unit_test_setup(a_percentile_is_within_one_percent, setup),
         cmocka_unit_test_setup(a_histogram_bears_extremes, setup),
+        cmocka_unit_test_setup(an_id_finds_its_number, setup),
         cmocka_unit_test_setup(a_quantile_rounds_up_to_a_value, setup),
         cmocka_unit_test_setup(a_full_bucket_keeps_the_shares, setup),
         cmocka_unit_test_setup(every_error_has_a_name_and_a_meaning, setup),
