@@ -13,11 +13,13 @@ static uint64_t from(const struct cleaner *c, const struct log_state *log) {
     return c->at > log->head ? c->at : log->head;
 }
 
-// Besides being too long, the log must have something dead ahead: what is only allocated, or dead
-// but in one segment with something alive, is not gained by copying.
+// Segments given up but not yet removed do not count; and what is in the segment being written
+// cannot be gained by copying. A little that lives in two segments is brought together in one.
 static bool is_too_long(const struct cleaner *c, const struct log_state *log) {
     uint64_t live = core_live_bytes(c->core), segment = log->segment_size;
-    return log->bytes > 2 * live + 2 * segment && log->tail - from(c, log) > live + segment / 2;
+    uint64_t first = from(c, log) / segment;
+    uint64_t given_up = (first - log->head / segment) * segment;
+    return log->bytes > 2 * live + 2 * segment + given_up && first < log->tail / segment;
 }
 
 static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
