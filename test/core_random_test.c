@@ -70,7 +70,7 @@ static void histories_agree_with_the_model(void **state) {
         assert_true(result.good);
     }
     print_message("%" PRIu64 " histories, %" PRIu64 " steps, %.0f a second; %" PRIu64
-                  " ended early at an instant with two things due\n",
+                  " ended early where the rules leave an order open\n",
                   seed - 1, steps, (double)steps / (seconds_now() - begun), ambiguous);
 }
 

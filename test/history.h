@@ -40,7 +40,7 @@ struct history {
 
 struct history_result {
     bool good;
-    bool ambiguous; // ended early: two things were due at one instant
+    bool ambiguous; // ended early: the rules leave an order open
     size_t steps;   // said
     size_t appends;
     uint64_t log_hash;

@@ -104,8 +104,8 @@ struct model {
     uint64_t last_position, last_end, last_arrival;
     struct happenings happened;
     bool pushing_again; // the pusher that was told of room: it goes first
-    bool ambiguous; // two things were due at one instant: the rules do not say which comes first
-    bool full;      // an array is used up: the history must end here
+    bool ambiguous;     // the rules do not say which of two things comes first
+    bool full;          // an array is used up: the history must end here
 };
 
 enum { MODEL_GRACE_MS = 10000 };
