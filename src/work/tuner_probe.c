@@ -32,7 +32,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define BLOCK_ROUNDS 4
 #define BLOCK_NS 10000000ull
 #define TRIAL_BLOCKS 8 // a trial ends undecided after so many blocks and …
-#define TRIAL_S 2.0    // … so much time, or
+#define TRIAL_ERROR 0.02
 #define TRIAL_COUNT 20000
 
 #define DOUBLING_ERROR 0.15 // a doubling is measured as well as this …
@@ -336,7 +336,7 @@ static void trial_block(struct tuner *t) {
     else if (worth < -WORSE * d.error)
         trial_lost(t, d.gain, true);
     else if (p->trial_blocks >= TRIAL_BLOCKS &&
-             (p->trial_sum.seconds >= TRIAL_S || p->trial_sum.count >= TRIAL_COUNT))
+             (d.error <= TRIAL_ERROR || p->trial_sum.count >= TRIAL_COUNT))
         trial_lost(t, d.gain, false);
     else
         go_to(t, p->choice);
@@ -458,6 +458,13 @@ static bool is_gross(struct tuner_probe *p) {
     return fabs(d.gain - price(p, p->choice, p->trial)) > GROSS * d.error;
 }
 
+// The longer a trial is undecided, the longer are its blocks: at the beginning of each, jobs that
+// began under the other level are still in flight, and long ones longest.
+static uint32_t rounds_of_block(const struct tuner_probe *p) {
+    uint32_t longer = p->phase == SEARCHING ? p->trial_blocks / 2 : 0;
+    return BLOCK_ROUNDS << (longer > 5 ? 5 : longer);
+}
+
 static void round_end(struct tuner *t, uint64_t now_ns) {
     struct tuner_probe *p = &t->probe;
     struct tuner_arm round = { p->count, (double)(now_ns - p->began_ns) * 1e-9, p->logs };
@@ -478,7 +485,7 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
             doubling_block(t);
         return;
     }
-    bool whole = p->rounds >= BLOCK_ROUNDS && p->block.seconds * 1e9 >= BLOCK_NS;
+    bool whole = p->rounds >= rounds_of_block(p) && p->block.seconds * 1e9 >= BLOCK_NS;
     if (!whole && !is_gross(p))
         return;
     if (p->now == p->choice)
