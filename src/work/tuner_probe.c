@@ -33,7 +33,13 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define BLOCK_NS 10000000ull
 #define TRIAL_BLOCKS 8 // a trial ends undecided after so many blocks and …
 #define TRIAL_ERROR 0.02
-#define TRIAL_COUNT 20000
+#ifndef TRIAL_COUNT
+#define TRIAL_COUNT 12000
+#define SETTLE 1
+#endif
+#ifndef REMAINS
+#define REMAINS .1
+#endif
 
 #define DOUBLING_ERROR 0.15 // a doubling is measured as well as this …
 #define DOUBLING_COUNT 400  // … or with so many completions
@@ -181,6 +187,7 @@ static void go_to(struct tuner *t, uint32_t place) {
     if (level == old)
         return;
     p->settling = level > old ? level : old;
+    p->settling += (uint32_t)(SETTLE*fmin(noise_level(&p->timed), 5) * level);
     noise_pause(&p->counted);
     noise_pause(&p->timed);
 }
@@ -308,6 +315,12 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
     search_next(t);
 }
 
+// What jobs that began under the other level may do to a block: the wider their times are spread,
+// the longer some of them stay.
+static double remains(const struct tuner_probe *p) {
+    return REMAINS * noise_level(&p->timed) / p->rounds;
+}
+
 static void trial_block(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     struct tuner_arm *known = &p->arms[p->trial];
@@ -330,11 +343,15 @@ static void trial_block(struct tuner *t) {
         return;
     }
     struct difference d = compare(p, p->choice, choice, p->trial, known);
+    d.error = hypot(d.error, remains(p));
     double worth = d.gain - price(p, p->choice, p->trial);
     if (worth > (p->direction == MORE ? BETTER_MORE : BETTER_FEWER) * d.error)
         trial_won(t, d.gain);
     else if (worth < -WORSE * d.error)
         trial_lost(t, d.gain, true);
+    else if (p->trial_blocks >= TRIAL_BLOCKS &&
+             (d.error <= TRIAL_ERROR || p->trial_sum.count >= TRIAL_COUNT) && p->direction==FEWER && worth>0)
+        trial_won(t, d.gain);
     else if (p->trial_blocks >= TRIAL_BLOCKS &&
              (d.error <= TRIAL_ERROR || p->trial_sum.count >= TRIAL_COUNT))
         trial_lost(t, d.gain, false);
@@ -455,6 +472,7 @@ static bool is_gross(struct tuner_probe *p) {
         p->block.seconds * 4e9 < BLOCK_NS)
         return false;
     struct difference d = compare(p, p->choice, choice, p->trial, &p->block);
+    d.error = hypot(d.error, remains(p));
     return fabs(d.gain - price(p, p->choice, p->trial)) > GROSS * d.error;
 }
 
