@@ -113,10 +113,10 @@ struct tuner_probe {
     struct tuner_arm block;
     uint32_t rounds;
     uint32_t choice, trial, now; // places: the level of choice, the one compared with it, …
-    int phase, direction, fineness, trial_fineness;
+    int phase, direction, fineness;
     bool over[2], worse[2]; // sides of the choice: decided; and clearly worse
-    int open[2];            // a side that made no difference: the coarsest step that did not
     bool again;             // this search is a look whether things are still so
+    uint32_t looks;
     bool mistrust;          // times in flight do not tell throughput here
     uint32_t fails, doublings[16], doubled;
     uint32_t odd; // blocks in a row unlike what is known

@@ -156,7 +156,6 @@ static double price(const struct tuner_probe *p, uint32_t place_a, uint32_t plac
 // Nothing known holds any more.
 static void forget(struct tuner_probe *p) {
     memset(p->arms, 0, sizeof p->arms);
-    p->open[FEWER] = p->open[MORE] = -1;
     p->odd = 0;
     p->mistrust = false;
     noise_reset(&p->counted, fmax(1, p->counted.variance[0]), 4);
@@ -228,8 +227,7 @@ static void trial_begin(struct tuner *t, int side) {
         return;
     }
     p->direction = side;
-    p->trial_fineness = p->again && p->open[side] >= 0 ? p->open[side] : p->fineness;
-    p->trial = neighbour(p, side, p->trial_fineness);
+    p->trial = neighbour(p, side, p->again && side == FEWER ? FINEST : p->fineness);
     if (p->trial == p->choice) {
         p->over[side] = p->worse[side] = true;
         search_next(t);
@@ -249,12 +247,22 @@ static void search_begin(struct tuner *t, int side) {
     trial_begin(t, side);
 }
 
+// Things are not what they were: throughput at a known level has changed by `gain`.
+static void search_anew(struct tuner *t, double gain) {
+    struct tuner_probe *p = &t->probe;
+    forget(p);
+    learn(p, p->now, &p->block);
+    p->fineness = 0;
+    p->again = false;
+    search_begin(t, gain > 0 ? MORE : FEWER);
+}
+
 static void hold(struct tuner *t, double least) {
     struct tuner_probe *p = &t->probe;
     const struct tuner_arm *a = &p->arms[p->choice];
     double rate = a->seconds > 0 ? a->count / a->seconds : 0;
     double most = fmax(HOLD_S * rate, HOLD_TRIALS * p->trial_sum.count);
-    p->hold = fmax(least, fmin(most, fmax(p->spent, p->regret / REGRET)));
+    p->hold = fmax(least, fmin(most, fmax(p->spent / 8, p->regret / REGRET)));
     p->phase = HOLDING;
     p->spent = p->regret = 0;
     go_to(t, p->choice);
@@ -293,10 +301,9 @@ static void trial_won(struct tuner *t, double gain) {
     struct tuner_probe *p = &t->probe;
     choose(t, p->trial,
            p->direction == MORE ? TUNER_FASTER : gain > 0 ? TUNER_TOO_MUCH : TUNER_FEWER);
-    p->fineness = p->trial_fineness > 0 ? p->trial_fineness - 1 : 0;
+    p->fineness -= p->fineness > 0;
     p->over[p->direction] = p->worse[p->direction] = false;
     p->over[!p->direction] = p->worse[!p->direction] = true; // we come from there
-    p->open[0] = p->open[1] = -1;
     p->again = false;
     trial_begin(t, p->direction);
 }
@@ -308,10 +315,6 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
     p->over[side] = true;
     p->worse[side] = sure;
     p->regret += p->trial_sum.count * fmax(0, 1 - exp(gain));
-    if (sure)
-        p->open[side] = -1;
-    else if (p->open[side] < 0 || p->trial_fineness < p->open[side])
-        p->open[side] = p->trial_fineness;
     search_next(t);
 }
 
@@ -330,13 +333,11 @@ static void trial_block(struct tuner *t) {
     if (known->count > 0) {
         struct difference d = compare(p, p->trial, known, p->trial, &p->trial_sum);
         if (fabs(d.gain) > fmax(TRIAL_CHANGED, TRIAL_CHANGED_ERRORS * d.error)) {
-            forget(p);
-            *known = p->trial_sum;
-            p->arms[p->choice] = p->choice_sum;
-        } else
-            learn(p, p->trial, &p->block);
-    } else
-        learn(p, p->trial, &p->block);
+            search_anew(t, d.gain);
+            return;
+        }
+    }
+    learn(p, p->trial, &p->block);
     const struct tuner_arm *choice = &p->arms[p->choice];
     if (choice->count == 0) {
         go_to(t, p->choice);
@@ -376,11 +377,7 @@ static bool has_changed(struct tuner *t) {
         block_begin(p);
         return true;
     }
-    forget(p);
-    learn(p, p->choice, &p->block);
-    p->fineness = 0;
-    p->again = false;
-    search_begin(t, d.gain > 0 ? MORE : FEWER);
+    search_anew(t, d.gain);
     return true;
 }
 
@@ -402,6 +399,7 @@ static void choice_block(struct tuner *t) {
         return;
     }
     p->again = true;
+    p->fineness = (int)(p->looks++ % (FINEST + 1));
     search_begin(t, !p->direction);
 }
 
@@ -556,7 +554,6 @@ void probe_init(struct tuner *t) {
     p->settling = 1; // from the first completion on there is a time to count from
     p->patience = 1;
     p->direction = MORE;
-    p->open[FEWER] = p->open[MORE] = -1;
     noise_reset(&p->counted, 1, 2);
     noise_reset(&p->timed, 1, 2);
 }
