@@ -262,7 +262,7 @@ static void hold(struct tuner *t, double least) {
     const struct tuner_arm *a = &p->arms[p->choice];
     double rate = a->seconds > 0 ? a->count / a->seconds : 0;
     double most = fmax(HOLD_S * rate, HOLD_TRIALS * p->trial_sum.count);
-    p->hold = fmax(least, fmin(most, fmax(p->spent / 8, p->regret / REGRET)));
+    p->hold = fmax(least, fmin(most, fmax(p->spent / 8, p->again ? p->regret / REGRET : 0)));
     p->phase = HOLDING;
     p->spent = p->regret = 0;
     go_to(t, p->choice);
