@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 void tuner_init(struct tuner *t, const struct tuner_options *o) {
@@ -55,4 +56,61 @@ size_t tuner_path(const struct tuner *t, struct tuner_step out[TUNER_PATH]) {
     for (uint32_t i = 0; i < count; i++)
         out[i] = t->path[(t->moves - count + i) % TUNER_PATH];
     return count;
+}
+
+// ---- Words ------------------------------------------------------------------------------------
+
+// Text that grows up to its room.
+struct text {
+    char *out;
+    size_t size, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct text *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int wrote = vsnprintf(t->out + t->used, t->size - t->used, format, args);
+    va_end(args);
+    if (wrote > 0)
+        t->used += (size_t)wrote < t->size - t->used ? (size_t)wrote : t->size - t->used - 1;
+}
+
+static double percent(double gain) {
+    return 100 * fabs(exp(gain) - 1);
+}
+
+static void say_more(struct text *out, const struct tuner_trial *more) {
+    if (!more->sure)
+        say(out, "%" PRIu32 " makes no difference", more->level);
+    else if (more->gain < 0)
+        say(out, "%" PRIu32 " is too much (%.0f %% less)", more->level, percent(more->gain));
+    else
+        say(out, "%" PRIu32 " brings only %.0f %% more", more->level, percent(more->gain));
+}
+
+static void say_fewer(struct text *out, const struct tuner_trial *fewer) {
+    if (fewer->sure)
+        say(out, "%" PRIu32 " is too few (%.0f %% less)", fewer->level, percent(fewer->gain));
+    else
+        say(out, "%" PRIu32 " makes no difference", fewer->level);
+}
+
+void tuner_say(const struct tuner *t, char *out, size_t size) {
+    struct text text = { out, size, 0 };
+    bool probes = t->options.kind == TUNER_PROBE;
+    say(&text, "%" PRIu32 " at once", tuner_choice(t));
+    if (t->options.kind == TUNER_FIXED)
+        say(&text, ", as asked");
+    else if (probes && t->probe.patience > 1)
+        say(&text, ": there is not enough work to try more");
+    else if (probes && (t->more.level || t->fewer.level)) {
+        say(&text, ": ");
+        if (t->more.level)
+            say_more(&text, &t->more);
+        if (t->more.level && t->fewer.level)
+            say(&text, ", ");
+        if (t->fewer.level)
+            say_fewer(&text, &t->fewer);
+    } else
+        say(&text, " so far");
 }

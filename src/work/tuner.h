@@ -17,6 +17,8 @@
 #ifndef WORK_TUNER_H
 #define WORK_TUNER_H
 
+#include "work/evidence.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,11 +57,10 @@ struct tuner_options {
 
 // Why the level of choice moved.
 enum tuner_why {
-    TUNER_BEGAN,   // where it started
-    TUNER_DOUBLED, // each doubling at the start paid
-    TUNER_FASTER,  // more at once completes more
-    TUNER_FEWER,   // fewer at once completes as much
-    TUNER_TOO_MUCH // fewer at once completes more: there was too much in flight
+    TUNER_BEGAN,    // where it started
+    TUNER_FASTER,   // more at once completes more
+    TUNER_FEWER,    // fewer at once completes as much
+    TUNER_TOO_MUCH, // fewer at once completes more: there was too much in flight
 };
 
 struct tuner_step {
@@ -79,53 +80,36 @@ struct tuner_trial {
 
 // ---- Inside; use the functions below ----------------------------------------------------------
 
-enum {
-    TUNER_GRID = 72,  // levels that are tried: every small one, then steps of a fifth
-    TUNER_SCALES = 6, // of the noise
-};
-
-// What is known about a level.
-struct tuner_arm {
-    double count, seconds; // completions, in so much time
-    double logs;           // sum of ln(time in flight), in seconds
-};
-
-// Noise of a rate, by scale: the variance of its logarithm, times completions.
-struct tuner_noise {
-    double variance[TUNER_SCALES], weight[TUNER_SCALES];
-    double half_count[TUNER_SCALES], half_sum[TUNER_SCALES]; // waiting for their other halves
-};
-
 struct tuner_probe {
-    uint32_t grid[TUNER_GRID];
-    struct tuner_arm arms[TUNER_GRID]; // by place in the grid
-    uint32_t places;
-    struct tuner_noise counted, timed; // of completions per second; of time in flight
+    struct evidence evidence;
+    int phase;
 
-    // The round being measured: about as many completions as are in flight.
+    // The round being measured, and the block of rounds.
+    struct arm round, block;
     uint32_t settling; // completions to let pass first
-    uint32_t count;
-    double logs;
-    uint64_t in_flight_sum, began_ns;
+    uint64_t in_flight_sum, began_ns, now_ns;
     bool starved;
-
-    // The block being measured, of some rounds; and what is being done.
-    struct tuner_arm block;
     uint32_t rounds;
-    uint32_t choice, trial, now; // places: the level of choice, the one compared with it, …
-    int phase, direction, fineness;
-    bool over[2], worse[2]; // sides of the choice: decided; and clearly worse
-    bool again;             // this search is a look whether things are still so
-    uint32_t looks;
-    bool mistrust;          // times in flight do not tell throughput here
-    uint32_t fails, doublings[16], doubled;
     uint32_t odd; // blocks in a row unlike what is known
-    struct tuner_arm trial_sum, choice_sum;
+
+    // Places of levels: where we are, the one of choice, the one on trial beside it.
+    uint32_t place, choice, trial;
+
+    // Doubling.
+    uint32_t doublings[16], doubled, fails;
+
+    // The trial, and the search it is part of.
+    int side;
+    uint32_t fineness;
+    struct arm trial_sum;
     uint32_t trial_blocks;
+    bool over[2], worse[2]; // sides: decided; clearly worse
+    bool again;             // only a look whether things are still so
+    uint32_t looks;
     double spent, regret; // completions spent on comparing, and lost by it
-    double hold;          // completions until the next look
-    double patience;      // factor of the hold, while there is too little work for a comparison
-    uint64_t now_ns;
+
+    double hold;     // completions until the next look
+    double patience; // grows while there is too little work for a trial
 };
 
 struct tuner_santa {

@@ -1,11 +1,12 @@
 // The mailbox's own tuner. For every number in flight it remembers a throughput: with n in flight
 // and S seconds from a job's arrival to its end, n ÷ S jobs complete a second. After whatever
-// happens it moves by one: by chance sometimes, else towards a neighbour that is known to be better.
+// happens it moves by one: by chance sometimes, else towards a neighbour that is known to be
+// better.
 //
 //     known:  … level−1  level  level+1 …      down if that is better than both, else up if better
 //
-// Its flaw is told with it: with little in flight nothing is learned about the level it is at, while
-// chance goes on moving it, and jobs that waited long make any level look bad.
+// Its flaw is told with it: with little in flight nothing is learned about the level it is at,
+// while chance goes on moving it, and jobs that waited long make any level look bad.
 #include "work/tuner.h"
 
 static double chance(struct tuner_santa *s) { // 0 ≤ … < 1
