@@ -6,11 +6,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WIDTH = 900, PANEL = 220, LEFT = 70, RIGHT = 20, TOP = 40, GAP = 40 };
 
-static const char *const colours[] = { "#1b6ca8", "#c8553d", "#3c8d53", "#8a5aa3",
-                                       "#b8860b", "#4d4d4d" };
+static const char *const colours[] = { "#1b6ca8", "#c8553d", "#3c8d53",
+                                       "#8a5aa3", "#b8860b", "#4d4d4d" };
 
 struct range {
     double low, high;
@@ -133,6 +134,8 @@ static void draw_line(FILE *f, const struct plot_line *l, struct range x, struct
         }
         size_t keep[] = { i, low < high ? low : high, low < high ? high : low, end - 1 };
         for (int k = 0; k < 4; k++) {
+            if (k > 0 && keep[k] == keep[k - 1])
+                continue;
             double qx = place_x(x, l->points[keep[k]].x);
             double qy = place_y(y, l->panel, l->points[keep[k]].y);
             if (l->steps && keep[k] > 0)
@@ -145,6 +148,14 @@ static void draw_line(FILE *f, const struct plot_line *l, struct range x, struct
     fprintf(f, "\"/>\n");
 }
 
+// A line's colour is that of lines in its place in other panels.
+static const char *colour(const struct plot *p, int line) {
+    int place = 0;
+    for (int i = 0; i < line; i++)
+        place += p->lines[i].panel == p->lines[line].panel;
+    return colours[place % (int)(sizeof colours / sizeof *colours)];
+}
+
 // Names of a panel's lines, from the right.
 static void draw_names(FILE *f, const struct plot *p, int panel, struct range y) {
     double at = WIDTH - RIGHT;
@@ -152,13 +163,10 @@ static void draw_names(FILE *f, const struct plot *p, int panel, struct range y)
         const struct plot_line *l = &p->lines[i];
         if (l->panel != panel)
             continue;
-        fprintf(f, "<g fill=\"%s\">", colours[i % 6]);
+        fprintf(f, "<g fill=\"%s\">", colour(p, i));
         draw_text(f, at, place_y(y, panel, y.high) - 6, "end", l->name);
         fprintf(f, "</g>\n");
-        size_t length = 0;
-        while (l->name[length])
-            length++;
-        at -= 7.0 * (double)length + 14;
+        at -= 7.0 * (double)strlen(l->name) + 14;
     }
 }
 
@@ -180,7 +188,7 @@ int plot_write(const struct plot *p, const char *path) {
         draw_names(f, p, panel, y);
         for (int i = 0; i < p->line_count; i++)
             if (p->lines[i].panel == panel)
-                draw_line(f, &p->lines[i], x, y, colours[i % 6]);
+                draw_line(f, &p->lines[i], x, y, colour(p, i));
     }
     fprintf(f, "</svg>\n");
     return fclose(f) == 0 ? 0 : -1;

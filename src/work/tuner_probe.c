@@ -31,7 +31,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 // A trial is won or lost by so many standard errors, or by gross ones before its block is complete.
 #define WON_MORE 2.5
 #define WON_FEWER 2.0
-#define LOST 2.0
+#define LOST 2.5
 #define GROSS 4.0
 // It is over in any case after so many blocks, known as well as this or after so many completions.
 #define TRIAL_BLOCKS 4
