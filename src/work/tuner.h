@@ -37,7 +37,7 @@ struct tuner_event {
     enum tuner_event_kind kind;
     uint32_t in_flight; // COMPLETED: how many there were, this one included
     uint64_t now_ns;
-    uint64_t waited_ns, ran_ns; // COMPLETED: in the queue, where that is known, and in flight
+    uint64_t waited_ns, ran_ns; // COMPLETED: in the queue and in flight; 0: not known
 };
 
 // Where events are kept for a replay; the first `room` of them.

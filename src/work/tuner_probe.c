@@ -420,7 +420,10 @@ static void completed(struct tuner *t, const struct tuner_event *e) {
         return;
     }
     p->round.count++;
-    p->round.logs += log((double)(e->ran_ns + 1) * 1e-9);
+    if (e->ran_ns > 0)
+        p->round.logs += log((double)e->ran_ns * 1e-9);
+    else
+        p->evidence.mistrust = true; // not known
     p->in_flight_sum += e->in_flight;
     if (p->round.count >= ROUND_LEAST && p->round.count >= t->level)
         round_end(t, e->now_ns);
