@@ -120,25 +120,6 @@ void channel_unpin(struct core *c, chan ref) {
     channel_check_idle(c, ref);
 }
 
-chan chan_of(const struct core *c, uint32_t job) {
-    const struct job *j = job_at(c, job);
-    return job_is_keyed(j) ? j->owner : job;
-}
-
-enum channel_state chan_state(const struct core *c, chan ref) {
-    if (ref & CHAN_KEYED)
-        return (enum channel_state)channel_at(c, ref)->channel_state;
-    return (enum channel_state)(job_at(c, ref)->flags & JOB_CHANNEL_STATE);
-}
-
-uint32_t chan_head(const struct core *c, chan ref) {
-    return ref & CHAN_KEYED ? channel_at(c, ref)->jobs.head : ref;
-}
-
-struct stage *chan_stage(const struct core *c, chan ref) {
-    return ref & CHAN_KEYED ? c->stages[channel_at(c, ref)->stage] : stage_of(c, job_at(c, ref));
-}
-
 // The line that channels in this state stand in; NULL: in none.
 static struct line *line_of_state(struct stage *s, enum channel_state state) {
     switch (state) {

@@ -10,22 +10,27 @@
 // What a head needs beyond names and keys; a SOURCE record is the longest.
 enum { HEAD_ROOM = 400 };
 
+static int out_grow(struct out *o, size_t records) {
+    size_t capacity = o->capacity ? o->capacity : 8;
+    while (capacity < records)
+        capacity *= 2;
+    struct entry *entries = mem_resize(o->entries, capacity * sizeof *entries);
+    if (entries)
+        o->entries = entries;
+    uint64_t *at = mem_resize(o->at, capacity * sizeof *at);
+    if (at)
+        o->at = at;
+    if (!entries || !at)
+        return error_set(MR_ENOMEM, "no memory for %zu records", records);
+    o->capacity = capacity;
+    return 0;
+}
+
 int out_begin(struct core *c, size_t records, size_t extra_bytes) {
     struct out *o = &c->out;
-    if (records > o->capacity) {
-        size_t capacity = o->capacity ? o->capacity : 8;
-        while (capacity < records)
-            capacity *= 2;
-        struct entry *entries = mem_resize(o->entries, capacity * sizeof *entries);
-        if (entries)
-            o->entries = entries;
-        uint64_t *at = mem_resize(o->at, capacity * sizeof *at);
-        if (at)
-            o->at = at;
-        if (!entries || !at)
-            return error_set(MR_ENOMEM, "no memory for %zu records", records);
-        o->capacity = capacity;
-    }
+    int err = records > o->capacity ? out_grow(o, records) : 0;
+    if (err < 0)
+        return err;
     o->count = 0;
     buffer_clear(&o->heads);
     return buffer_reserve(&o->heads, RECORD_MAX + records * HEAD_ROOM + extra_bytes);

@@ -179,8 +179,9 @@ struct lease {
     uint32_t number, lease_ms, stage;
     chan channel;         // 0: it has let go of the channel (its only job was ended by others)
     uint32_t count, next; // jobs under it; the first not let go
-    uint64_t id;          // the only job …
-    uint64_t *ids;        // … or all, for a block
+    uint64_t id;          // the only job, …
+    uint32_t job;         // … where it was when it was leased;
+    uint64_t *ids;        // or all, for a block
     struct conn *conn;    // NULL: lost, and waiting out its time
     bool detached;        // it outlives its connection
     bool lost;            // its connection is gone, which could not be written down yet
@@ -252,15 +253,15 @@ struct core {
 };
 
 static inline struct job *job_at(const struct core *c, uint32_t number) {
-    return slab_at(&c->jobs, number);
+    return SLAB_AT(&c->jobs, struct job, number);
 }
 
 static inline struct channel *channel_at(const struct core *c, chan ch) {
-    return slab_at(&c->channels, ch & ~CHAN_KEYED);
+    return SLAB_AT(&c->channels, struct channel, ch & ~CHAN_KEYED);
 }
 
 static inline struct lease *lease_at(const struct core *c, uint32_t number) {
-    return slab_at(&c->leases, number);
+    return SLAB_AT(&c->leases, struct lease, number);
 }
 
 static inline struct source *source_at(const struct core *c, uint32_t number) {
@@ -275,6 +276,30 @@ static inline bool job_is_keyed(const struct job *j) {
     return j->owner & CHAN_KEYED;
 }
 
+static inline chan chan_of(const struct core *c, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return job_is_keyed(j) ? j->owner : job;
+}
+
+static inline enum channel_state chan_state(const struct core *c, chan ref) {
+    if (ref & CHAN_KEYED)
+        return (enum channel_state)channel_at(c, ref)->channel_state;
+    return (enum channel_state)(job_at(c, ref)->flags & JOB_CHANNEL_STATE);
+}
+
+// Its first job; 0: none.
+static inline uint32_t chan_head(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? channel_at(c, ref)->jobs.head : ref;
+}
+
+static inline struct stage *chan_stage(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? c->stages[channel_at(c, ref)->stage] : stage_of(c, job_at(c, ref));
+}
+
+static inline struct link *link_of(const struct core *c, uint32_t ref) {
+    return ref & CHAN_KEYED ? &channel_at(c, ref)->link : &job_at(c, ref)->link;
+}
+
 // What a command changes about a stage.
 struct stage_change {
     mr_bytes policy, value;
@@ -285,7 +310,6 @@ struct stage_change {
 
 enum place { AT_TAIL, AT_HEAD };
 
-struct link *link_of(const struct core *, uint32_t ref);
 void line_add(struct core *, struct line *, uint32_t ref, enum place);
 void line_insert_before(struct core *, struct line *, uint32_t ref, uint32_t before); // 0: tail
 void line_remove(struct core *, struct line *, uint32_t ref);
@@ -322,10 +346,6 @@ void channel_pin(struct core *, chan);
 void channel_unpin(struct core *, chan);
 void channel_check_idle(struct core *, chan); // after its pins or its state changed
 
-chan chan_of(const struct core *, uint32_t job);
-enum channel_state chan_state(const struct core *, chan);
-uint32_t chan_head(const struct core *, chan); // its first job; 0: none
-struct stage *chan_stage(const struct core *, chan);
 // The one function that moves a channel between states.
 void channel_move(struct core *, chan, enum channel_state, enum place);
 // Puts a channel that is not in progress where its content says.

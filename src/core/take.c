@@ -111,7 +111,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
         if (l->ids)
             l->ids[i] = j->id;
         else
-            l->id = j->id;
+            l->id = j->id, l->job = number;
         out[i] = grant_of(c, number, l, lease);
         if (i > 0)
             out[i].state_at = 0; // comes with the first; the worker carries it along
