@@ -42,7 +42,8 @@ struct run {
 };
 
 static void try(int err, const char *what) {
-    must(err, what, error_text());
+    if (err < 0)
+        must(err, what, error_text());
 }
 
 static void run_open(struct run *r) {

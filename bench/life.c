@@ -20,7 +20,8 @@ struct run {
 };
 
 static void try(int err, const char *what) {
-    must(err, what, error_text());
+    if (err < 0)
+        must(err, what, error_text());
 }
 
 static void push(struct run *r) {
