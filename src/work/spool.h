@@ -20,8 +20,8 @@ struct spool {
 // written. What was appended before is still there.
 int spool_append(struct spool *, const void *data, size_t size);
 
-// All of it in one piece, borrowed until the spool changes; what is in the file is mapped, not read.
-// MR_ENOMEM.
+// All of it in one piece, borrowed until the spool changes; what is in the file is mapped, not
+// read. MR_ENOMEM.
 int spool_bytes(struct spool *, mr_bytes *out);
 
 // Writes all of it to a descriptor that blocks. MR_EIO, with what the system says.
@@ -32,5 +32,11 @@ int spool_write(const struct spool *, int to);
 void spool_last_line(const struct spool *, char *out, size_t size);
 
 void spool_finish(struct spool *);
+
+// A file without a name, in $TMPDIR or /tmp; its descriptor, or MR_EIO, MR_ENOMEM.
+int file_unnamed(void);
+
+// All of it, to a descriptor that blocks. MR_EIO.
+int file_write(int to, const void *data, size_t size);
 
 #endif
