@@ -1,4 +1,5 @@
 // Commands run for jobs: whatever a command does, its job ends, with a reason, and nothing is left.
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "command_support.h"
 #include "work/exec.h"
@@ -30,7 +31,7 @@ static struct exec_result run_order(struct exec_order order) {
 static void expect_text(struct spool *s, const char *text) {
     mr_bytes got;
     must(spool_bytes(s, &got));
-    if (got.size != strlen(text) || memcmp(got.data, text, got.size) != 0)
+    if (!bytes_equal(got, mr_str(text)))
         fail_msg("expected \"%s\", got \"%.*s\"", text, (int)got.size, (const char *)got.data);
 }
 
