@@ -23,7 +23,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PIECE = 32 << 10, LAST_LINE = 300 };
@@ -51,12 +50,6 @@ struct run {
     int failed;  // of ours, negative
     uint64_t timeout_at_ms, kill_at_ms;
 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 // ---- The commands of a worker -----------------------------------------------------------------
 
@@ -193,7 +186,7 @@ static void run_end(struct execs *e, struct run *r, enum exec_end why) {
         return;
     r->ending = true;
     r->result.end = why;
-    r->kill_at_ms = now_ms() + (uint64_t)e->grace_ms;
+    r->kill_at_ms = process_now_ms() + (uint64_t)e->grace_ms;
     process_signal(&r->process, SIGTERM);
     process_signal(&r->process, SIGCONT); // one that was stopped may tidy up as well
 }
@@ -232,18 +225,13 @@ static void stream_drain(struct execs *e, struct run *r, struct stream *s) {
     stream_close(s);
 }
 
-static int wait_ms(const struct run *r) {
-    uint64_t until = r->ending ? r->kill_at_ms : r->timeout_at_ms;
-    if (until == UINT64_MAX)
-        return -1;
-    uint64_t now = now_ms();
-    uint64_t left = until > now ? until - now : 0;
-    return left > 3600000 ? 3600000 : (int)left;
+// When something has to be done about it if nothing happens.
+static uint64_t due_ms(const struct run *r) {
+    return r->ending ? r->kill_at_ms : r->timeout_at_ms;
 }
 
 static void see_to_time(struct execs *e, struct run *r) {
-    uint64_t until = r->ending ? r->kill_at_ms : r->timeout_at_ms;
-    if (until == UINT64_MAX || now_ms() < until)
+    if (process_wait_ms(due_ms(r)) != 0)
         return;
     if (!r->ending) {
         run_end(e, r, EXEC_TIMED_OUT);
@@ -267,7 +255,7 @@ static void run_attend(struct execs *e, struct run *r, const struct stop *stop) 
                                { r->streams[0].fd, POLLIN, 0 },
                                { r->streams[1].fd, POLLIN, 0 },
                                { r->ending ? -1 : stop->ring, POLLIN, 0 } };
-        int ready = poll(on, sizeof on / sizeof *on, wait_ms(r));
+        int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(due_ms(r)));
         assert(ready >= 0 || errno == EINTR || errno == ENOMEM);
         if (ready > 0 && on[0].revents)
             return;
@@ -348,7 +336,7 @@ static int run_command(struct execs *e, struct run *r, const struct stop *stop) 
 int exec_run(struct execs *e, const struct exec_order *order, struct exec_result *out) {
     assert(order->argv && order->argv[0]);
     uint64_t timeout_at =
-        order->timeout_ms > 0 ? now_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
+        order->timeout_ms > 0 ? process_now_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
     struct run r = { .order = order,
                      .streams = { { .fd = -1 }, { .fd = -1 } },
                      .timeout_at_ms = timeout_at };
