@@ -168,7 +168,10 @@ static int run_start(struct execs *e, struct run *r) {
     int err = environment_fill(&environment, r->order->job, r->order->variables);
     if (err < 0)
         return err;
-    struct process_order p = { r->order->argv, environment.all, { -1, -1, -1 } };
+    struct process_order p = { .argv = r->order->argv,
+                               .environment = environment.all,
+                               .descriptors = { -1, -1, -1 },
+                               .dies_with_thread = true };
     err = open_descriptors(e, r, p.descriptors);
     if (err >= 0)
         err = process_start(&p, &r->process);
