@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" or a sign's ":-" never has all twenty digits
+enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" and twenty digits, or ":-" and nineteen
 
 // Room for `size` bytes, or NULL after a failure.
 static inline uint8_t *room(struct reply *r, size_t size) {
