@@ -219,8 +219,9 @@ static int check_room(const struct core *c, const struct birth *b) {
     if (policy->max_jobs && jobs_in(s) + s->granted_rooms >= policy->max_jobs)
         return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
                          s->name_size, s->name, jobs_in(s));
-    chan ref = b->push->key.size ? channel_find(c, b->stage, b->push->key) : 0;
-    if (policy->max_channel && ref) {
+    bool bounded = policy->max_channel && b->push->key.size;
+    chan ref = bounded ? channel_find(c, b->stage, b->push->key) : 0;
+    if (ref) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
             return error_set(MR_EFULL,
