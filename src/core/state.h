@@ -15,6 +15,7 @@
 #include "base/heap.h"
 #include "base/idmap.h"
 #include "base/map.h"
+#include "base/pool.h"
 #include "base/slab.h"
 #include "core/core.h"
 #include "core/record.h"
@@ -100,15 +101,13 @@ struct channel {
     uint32_t pins;    // delayed and dead jobs that will come back to it
     uint32_t state;   // number of a struct state; 0: none
     uint32_t halted;  // the dead job it waits for a decision on
+    uint32_t key;     // its number in `keys`; 0: this entry is free
     uint16_t stage;
     uint8_t channel_state; // an enum channel_state
     bool idle;             // dormant and of no use: in the stage's line of such
-    uint8_t *key;
-    uint32_t hash;
-    uint16_t key_size;
 };
 
-_Static_assert(sizeof(struct channel) <= 64, "a keyed channel costs 64 bytes and its key");
+_Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes and its key");
 
 // A channel's state: where it is kept.
 struct state {
@@ -237,6 +236,7 @@ struct core {
     bool replaying;
 
     struct slab jobs, channels, attrs, onces, spents, states, leases, sources;
+    struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number;
     struct stage **stages; // by number, from 1
@@ -273,6 +273,26 @@ static inline struct stage *stage_of(const struct core *c, const struct job *j) 
 
 static inline bool job_is_keyed(const struct job *j) {
     return j->owner & CHAN_KEYED;
+}
+
+static inline chan chan_of(const struct core *c, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return job_is_keyed(j) ? j->owner : job;
+}
+
+static inline enum channel_state chan_state(const struct core *c, chan ref) {
+    if (ref & CHAN_KEYED)
+        return (enum channel_state)channel_at(c, ref)->channel_state;
+    return (enum channel_state)(job_at(c, ref)->flags & JOB_CHANNEL_STATE);
+}
+
+// Its first job; 0: none.
+static inline uint32_t chan_head(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? channel_at(c, ref)->jobs.head : ref;
+}
+
+static inline struct stage *chan_stage(const struct core *c, chan ref) {
+    return ref & CHAN_KEYED ? c->stages[channel_at(c, ref)->stage] : stage_of(c, job_at(c, ref));
 }
 
 // What a command changes about a stage.
@@ -317,15 +337,11 @@ int reasons_of(struct core *, const struct job *, struct buffer *out);
 uint32_t channel_hash(uint32_t stage, mr_bytes key);
 chan channel_find(const struct core *, uint32_t stage, mr_bytes key);    // 0: not known
 int channel_get(struct core *, uint32_t stage, mr_bytes key, chan *out); // made when missing
-mr_bytes channel_key(const struct channel *);
+mr_bytes channel_key(const struct core *, const struct channel *);
 void channel_pin(struct core *, chan);
 void channel_unpin(struct core *, chan);
 void channel_check_idle(struct core *, chan); // after its pins or its state changed
 
-chan chan_of(const struct core *, uint32_t job);
-enum channel_state chan_state(const struct core *, chan);
-uint32_t chan_head(const struct core *, chan); // its first job; 0: none
-struct stage *chan_stage(const struct core *, chan);
 // The one function that moves a channel between states.
 void channel_move(struct core *, chan, enum channel_state, enum place);
 // Puts a channel that is not in progress where its content says.
