@@ -57,6 +57,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->channels, sizeof(struct channel), 0);
     pool_init(&c->keys);
     slab_init(&c->attrs, sizeof(struct attr), 0);
+    slab_init(&c->instants, sizeof(struct instant), 0);
     slab_init(&c->onces, sizeof(struct once), 0);
     idmap_init(&c->by_id);
     slab_init(&c->spents, sizeof(struct spent), 0);
@@ -84,7 +85,7 @@ void core_destroy(struct core *c) {
     if (!c)
         return;
     finish_parts(c);
-    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->onces,
+    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->instants, &c->onces,
                              &c->spents, &c->states,   &c->leases, &c->sources };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);

@@ -134,7 +134,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     j->time_ms = c->now_ms;
     j->owner = s->number;
     job_set_home(c, j, at, size);
-    if (j->attrs) {
+    if (job_has_attrs(j)) {
         struct outcome o = outcome_of(c, j);
         callers_tell(c, j, &o);
         static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,

@@ -164,10 +164,8 @@ static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
         once_remember(c, number, b->once);
     if (p->attempts)
         job_add_attr(c, j, ATTR_COUNTS)->small = p->attempts;
-    if (b->deadline_ms) {
-        job_add_attr(c, j, ATTR_DEADLINE)->value = b->deadline_ms;
-        heap_put(&c->timers, b->deadline_ms, timer_value(TIMER_DEADLINE, number));
-    }
+    if (b->deadline_ms)
+        job_set_deadline(c, number, b->deadline_ms);
     if (b->source) {
         struct source *s = source_at(c, b->source);
         source_attach(c, j, b->source, p->number);
