@@ -12,7 +12,8 @@ struct run {
 };
 
 static void try(int err, const char *what) {
-    must(err, what, mr_error());
+    if (err < 0)
+        must(err, what, mr_error());
 }
 
 static void push(struct run *r) {

@@ -41,4 +41,8 @@ static inline void *slab_at(const struct slab *s, uint32_t number) {
     return s->chunks[number >> SLAB_SHIFT] + (size_t)(number & (SLAB_CHUNK - 1)) * s->entry_size;
 }
 
+// The same for a type known here, which spares a multiplication.
+#define SLAB_AT(slab, type, number)                                                                \
+    ((type *)(void *)(slab)->chunks[(number) >> SLAB_SHIFT] + ((number) & (SLAB_CHUNK - 1)))
+
 #endif

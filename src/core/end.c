@@ -71,20 +71,25 @@ void callers_tell(struct core *c, struct job *j, const struct outcome *o) {
 
 struct record end_record(const struct core *c, const struct job *j, enum job_status status,
                          uint64_t position) {
-    struct record r = record_of_job(c, j);
-    r.kind = RECORD_END;
-    r.copy = false;
-    r.call = false;
-    r.pushed_ms = c->now_ms;
-    r.position = position;
-    r.status = status;
-    r.deadline_ms = 0;
-    r.due_ms = status != JOB_DONE && j->status != JOB_RUNNING ? j->time_ms : 0; // in vain
-    r.attempts = 0;
-    if (status != JOB_DONE)
-        r.has_once = false; // cancelled and expired release it
-    if (j->status != JOB_RUNNING)
-        r.serial = 0;
+    bool running = j->status == JOB_RUNNING;
+    struct record r = {
+        .kind = RECORD_END,
+        .time_ms = c->now_ms,
+        .id = j->id,
+        .stage = stage_of(c, j)->number,
+        .position = position,
+        .pushed_ms = c->now_ms,
+        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // in vain
+        .attempt = j->attempt,
+        .status = status,
+        .serial = running ? j->serial : 0,
+    };
+    if (job_is_keyed(j))
+        r.key = channel_key(c, channel_at(c, j->owner));
+    if (!job_has_attrs(j))
+        return r;
+    r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // the other ends release it
+    record_add_source(c, j, &r);
     return r;
 }
 
@@ -134,7 +139,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     j->time_ms = c->now_ms;
     j->owner = s->number;
     job_set_home(c, j, at, size);
-    if (j->attrs) {
+    if (job_has_attrs(j)) {
         struct outcome o = outcome_of(c, j);
         callers_tell(c, j, &o);
         static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,

@@ -12,6 +12,14 @@ static uint64_t lease_id(const struct lease *l, uint32_t i) {
     return l->ids ? l->ids[i] : l->id;
 }
 
+// The job there, by number; 0: it ended and was forgotten, and another may have its place.
+static uint32_t lease_job(const struct core *c, const struct lease *l, uint32_t i) {
+    if (l->ids)
+        return job_find(c, l->ids[i]);
+    const struct job *j = job_at(c, l->job);
+    return j->owner && j->id == l->id ? l->job : 0;
+}
+
 static bool lease_is_current(const struct core *c, const struct token *t) {
     if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
         return false;
@@ -45,7 +53,7 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {
-        uint32_t job = job_find(c, lease_id(l, i));
+        uint32_t job = lease_job(c, l, i);
         if (job && job_at(c, job)->status == JOB_RUNNING)
             job_set_status(c, job_at(c, job), JOB_WAITING);
     }
@@ -57,19 +65,17 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
     channel_resolve(c, ref, place);
 }
 
-static bool is_running_under(const struct core *c, const struct lease *l, uint64_t id) {
-    uint32_t job = job_find(c, id);
+static bool is_running_under(const struct core *c, const struct lease *l, uint32_t i) {
+    uint32_t job = lease_job(c, l, i);
     return job && job_at(c, job)->status == JOB_RUNNING && job_at(c, job)->serial == l->serial;
 }
 
-// The index of `id` in the lease, if everything before it has ended; otherwise MR_EINVAL.
-static int lease_index(const struct core *c, const struct lease *l, uint64_t id, uint32_t *out) {
+// Whether everything before `id` in the lease has ended; otherwise MR_EINVAL.
+static int lease_check_order(const struct core *c, const struct lease *l, uint64_t id) {
     for (uint32_t i = l->next; i < l->count; i++) {
-        if (lease_id(l, i) == id) {
-            *out = i;
+        if (lease_id(l, i) == id)
             return 0;
-        }
-        if (is_running_under(c, l, lease_id(l, i)))
+        if (is_running_under(c, l, i))
             return error_set(MR_EINVAL, "a block's jobs end in order: %" PRIu64 " comes first",
                              lease_id(l, i));
     }
@@ -89,7 +95,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
     uint32_t i = l->next;
     for (; lease_id(l, i) != id; i++) {
-        if (!is_running_under(c, l, lease_id(l, i)))
+        if (!is_running_under(c, l, i))
             continue;
         while (l->ids[i] != id)
             i++;
@@ -104,7 +110,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
         lease_end(c, number, AT_TAIL);
         return;
     }
-    uint32_t job = job_find(c, lease_id(l, l->next));
+    uint32_t job = lease_job(c, l, l->next);
     l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
     tell_running(c, lease_id(l, l->next), l->attempt, true);
 }
@@ -129,20 +135,21 @@ static int answer_ended(const struct core *c, const struct job *j, const struct 
 int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out_job,
                uint32_t *out_lease) {
     *out_lease = 0;
-    *out_job = job_find(c, id);
+    bool is_held = lease_is_current(c, t);
+    const struct lease *l = is_held ? lease_at(c, t->lease) : NULL;
+    *out_job = is_held && l->id == id ? lease_job(c, l, 0) : job_find(c, id);
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);
-    bool current = lease_is_current(c, t) && j->serial == t->serial;
+    bool current = is_held && j->serial == t->serial;
     if (j->status == JOB_RUNNING && current) {
-        uint32_t index;
-        int err = lease_index(c, lease_at(c, t->lease), id, &index);
+        int err = lease_check_order(c, l, id);
         if (err < 0)
             return err;
         *out_lease = t->lease;
         return 0;
     }
-    if (current && lease_holds(lease_at(c, t->lease), id))
+    if (current && lease_holds(l, id))
         *out_lease = t->lease; // ended by others while the worker holds on
     return answer_ended(c, j, t);
 }
@@ -241,10 +248,8 @@ void job_die(struct core *c, uint32_t number) {
 int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead) {
     struct job *j = job_at(c, number);
     dead = dead || j->attempt + 1u >= job_attempts(c, j);
-    int err = slab_reserve(&c->attrs, 2);
+    int err = job_reserve_due(c);
     if (err < 0)
-        return err;
-    if ((err = heap_reserve(&c->timers, 1)) < 0)
         return err;
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
@@ -264,7 +269,7 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
 
 static bool lease_returns_more(const struct core *c, const struct lease *l, uint64_t failed) {
     for (uint32_t i = l->next; i < l->count; i++)
-        if (lease_id(l, i) != failed && is_running_under(c, l, lease_id(l, i)))
+        if (lease_id(l, i) != failed && is_running_under(c, l, i))
             return true;
     return false;
 }
@@ -327,9 +332,7 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
     int err = lease_find(c, id, t, &number, &lease);
     if (err < 0)
         return lease_refuse(c, lease, id, err);
-    if ((err = slab_reserve(&c->attrs, 2)) < 0)
-        return err;
-    if ((err = heap_reserve(&c->timers, 1)) < 0)
+    if ((err = job_reserve_due(c)) < 0)
         return err;
     struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
     uint32_t releases = (counts->small >> 16) + 1;
@@ -348,8 +351,8 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
 // The first job of the lease that is still running; 0: all were ended by others.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {
     for (uint32_t i = l->next; i < l->count; i++)
-        if (is_running_under(c, l, lease_id(l, i)))
-            return job_find(c, lease_id(l, i));
+        if (is_running_under(c, l, i))
+            return lease_job(c, l, i);
     return 0;
 }
 

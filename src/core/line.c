@@ -1,10 +1,6 @@
 // Lines: doubly linked lists through the links of jobs and channels, named by number.
 #include "core/state.h"
 
-struct link *link_of(const struct core *c, uint32_t ref) {
-    return ref & CHAN_KEYED ? &channel_at(c, ref)->link : &job_at(c, ref)->link;
-}
-
 void line_insert_before(struct core *c, struct line *l, uint32_t ref, uint32_t before) {
     struct link *link = link_of(c, ref);
     uint32_t after = before ? link_of(c, before)->prev : l->tail;

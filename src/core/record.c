@@ -39,15 +39,19 @@ enum {
     WITH_SOURCE = 1 << 7,
 };
 
+enum {
+    FIELDS_OF_PUSH = HAS_ID | HAS_STAGE | HAS_POSITION,
+    FIELDS_OF_JOB = FIELDS_OF_PUSH | HAS_PUSHED | HAS_ATTEMPT | HAS_STATUS,
+    FIELDS_OF_END = FIELDS_OF_JOB | HAS_SERIAL,
+};
+
 static const struct {
     const char *name;
     uint32_t fields;
 } kinds[] = {
-    [RECORD_PUSH] = { "push", HAS_ID | HAS_STAGE | HAS_POSITION },
-    [RECORD_JOB] = { "job",
-                     HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_STATUS },
-    [RECORD_END] = { "end", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
-                                HAS_STATUS | HAS_SERIAL },
+    [RECORD_PUSH] = { "push", FIELDS_OF_PUSH },
+    [RECORD_JOB] = { "job", FIELDS_OF_JOB },
+    [RECORD_END] = { "end", FIELDS_OF_END },
     [RECORD_FAIL] = { "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS },
     [RECORD_RETRY] = { "retry", HAS_ID | HAS_STAGE | HAS_POSITION },
     [RECORD_DROP] = { "drop", HAS_ID | HAS_STAGE | HAS_STATUS },
@@ -67,7 +71,7 @@ const char *record_kind_name(enum record_kind kind) {
     return (unsigned)kind < KINDS && kinds[kind].name ? kinds[kind].name : "unknown";
 }
 
-static uint32_t optional_fields(const struct record *r) {
+static inline uint32_t optional_fields(const struct record *r, uint32_t fields) {
     uint32_t with = 0;
     with |= r->copy ? WITH_COPY : 0;
     with |= r->call ? WITH_CALL : 0;
@@ -76,14 +80,13 @@ static uint32_t optional_fields(const struct record *r) {
     with |= r->due_ms ? WITH_DUE : 0;
     with |= r->deadline_ms ? WITH_DEADLINE : 0;
     with |= r->attempts ? WITH_ATTEMPTS : 0;
-    bool is_source = kinds[r->kind].fields & HAS_SOURCE_NUMBER;
-    with |= r->source && r->number && !is_source ? WITH_SOURCE : 0;
+    with |= r->number && r->source && !(fields & HAS_SOURCE_NUMBER) ? WITH_SOURCE : 0;
     return with;
 }
 
 // ---- Writing: `p` has RECORD_MAX bytes, which no record exceeds ---------------------------------
 
-static uint8_t *write_u64(uint8_t *p, uint64_t v) {
+static inline uint8_t *write_u64(uint8_t *p, uint64_t v) {
     v = htole64(v);
     memcpy(p, &v, sizeof v);
     return p + sizeof v;
@@ -91,12 +94,12 @@ static uint8_t *write_u64(uint8_t *p, uint64_t v) {
 
 enum { TIME_BYTES = 6 }; // milliseconds for the next 8,000 years
 
-static uint8_t *write_time(uint8_t *p, uint64_t ms) {
+static inline uint8_t *write_time(uint8_t *p, uint64_t ms) {
     write_u64(p, ms);
     return p + TIME_BYTES;
 }
 
-static uint8_t *write_number(uint8_t *p, uint64_t v) {
+static inline uint8_t *write_number(uint8_t *p, uint64_t v) {
     while (v >= 0x80) {
         *p++ = (uint8_t)(v | 0x80);
         v >>= 7;
@@ -105,7 +108,7 @@ static uint8_t *write_number(uint8_t *p, uint64_t v) {
     return p;
 }
 
-static uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
+static inline uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
     p = write_number(p, b.size);
     memcpy(p, b.data, b.size);
     return p + b.size;
@@ -154,7 +157,7 @@ static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
     return p + sizeof a->bitmap;
 }
 
-static uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
+static inline uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
     if (fields & HAS_ID)
         p = write_u64(p, r->id);
     if (fields & HAS_STAGE)
@@ -204,9 +207,9 @@ static uint8_t *write_optional(uint8_t *p, const struct record *r, uint32_t with
     return p;
 }
 
-size_t record_encode(const struct record *r, uint8_t *out) {
-    assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
-    uint32_t with = optional_fields(r), fields = kinds[r->kind].fields;
+__attribute__((always_inline)) static inline size_t encode(const struct record *r, uint32_t fields,
+                                                           uint8_t *out) {
+    uint32_t with = optional_fields(r, fields);
     uint8_t *p = out;
     *p++ = (uint8_t)r->kind;
     *p++ = (uint8_t)with;
@@ -217,6 +220,16 @@ size_t record_encode(const struct record *r, uint8_t *out) {
     if (with)
         p = write_optional(p, r, with);
     return (size_t)(p - out);
+}
+
+// Nearly all records are of two kinds: for these the compiler knows the fields.
+size_t record_encode(const struct record *r, uint8_t *out) {
+    if (r->kind == RECORD_PUSH)
+        return encode(r, FIELDS_OF_PUSH, out);
+    if (r->kind == RECORD_END)
+        return encode(r, FIELDS_OF_END, out);
+    assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
+    return encode(r, kinds[r->kind].fields, out);
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -350,12 +363,13 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     r.copy = with & WITH_COPY;
     r.call = with & WITH_CALL;
     r.time_ms = get_time(&in);
-    get_fixed(&in, &r, kinds[kind].fields);
-    if (kinds[kind].fields & HAS_RARE)
-        get_rare(&in, &r, kinds[kind].fields, about ? about : &unwanted);
+    uint32_t fields = kinds[kind].fields;
+    get_fixed(&in, &r, fields);
+    if (fields & HAS_RARE)
+        get_rare(&in, &r, fields, about ? about : &unwanted);
     if (with)
         get_optional(&in, &r, with);
-    bool exact = reader_done(&in) && optional_fields(&r) == with; // it has one spelling
+    bool exact = reader_done(&in) && optional_fields(&r, fields) == with; // it has one spelling
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
         return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[kind].name);
     *out = r;

@@ -10,22 +10,27 @@
 // What a head needs beyond names and keys; a SOURCE record is the longest.
 enum { HEAD_ROOM = 400 };
 
+static int out_grow(struct out *o, size_t records) {
+    size_t capacity = o->capacity ? o->capacity : 8;
+    while (capacity < records)
+        capacity *= 2;
+    struct entry *entries = mem_resize(o->entries, capacity * sizeof *entries);
+    if (entries)
+        o->entries = entries;
+    uint64_t *at = mem_resize(o->at, capacity * sizeof *at);
+    if (at)
+        o->at = at;
+    if (!entries || !at)
+        return error_set(MR_ENOMEM, "no memory for %zu records", records);
+    o->capacity = capacity;
+    return 0;
+}
+
 int out_begin(struct core *c, size_t records, size_t extra_bytes) {
     struct out *o = &c->out;
-    if (records > o->capacity) {
-        size_t capacity = o->capacity ? o->capacity : 8;
-        while (capacity < records)
-            capacity *= 2;
-        struct entry *entries = mem_resize(o->entries, capacity * sizeof *entries);
-        if (entries)
-            o->entries = entries;
-        uint64_t *at = mem_resize(o->at, capacity * sizeof *at);
-        if (at)
-            o->at = at;
-        if (!entries || !at)
-            return error_set(MR_ENOMEM, "no memory for %zu records", records);
-        o->capacity = capacity;
-    }
+    int err = records > o->capacity ? out_grow(o, records) : 0;
+    if (err < 0)
+        return err;
     o->count = 0;
     buffer_clear(&o->heads);
     return buffer_reserve(&o->heads, RECORD_MAX + records * HEAD_ROOM + extra_bytes);
@@ -118,20 +123,16 @@ struct record record_of_job(const struct core *c, const struct job *j) {
 
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
-        r.key = channel_key(ch);
+        r.key = channel_key(c, ch);
         if (ch->halted && job_at(c, ch->halted) == j)
             r.due_ms = j->time_ms; // see RECORD_FAIL
     }
-    if (!j->attrs)
+    if (!job_has_attrs(j))
         return r;
     r.deadline_ms = job_deadline(c, j);
     if (!r.due_ms && !(j->flags & JOB_RELEASED))
         r.due_ms = job_due(c, j);
-    const struct once *once = job_once(c, j);
-    if (once) {
-        r.has_once = true;
-        r.once = once->name;
-    }
+    r.has_once = job_once(c, j, &r.once);
     const struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     r.attempts = counts ? counts->small & UINT16_MAX : 0;
     record_add_source(c, j, &r);

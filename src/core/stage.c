@@ -164,8 +164,8 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 }
 
 void stage_wake(struct core *c, struct stage *s) {
-    if (s->dirty || c->replaying)
-        return;
+    if (s->dirty || c->replaying || (list_empty(&s->takers) && list_empty(&s->pushers)))
+        return; // nobody waits
     s->dirty = true;
     s->next_dirty = 0;
     if (c->last_dirty)

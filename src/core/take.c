@@ -33,7 +33,7 @@ static struct grant grant_of(const struct core *c, uint32_t number, const struct
     };
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
-        g.key = channel_key(ch);
+        g.key = channel_key(c, ch);
         g.state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
     }
     return g;
@@ -111,7 +111,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
         if (l->ids)
             l->ids[i] = j->id;
         else
-            l->id = j->id;
+            l->id = j->id, l->job = number;
         out[i] = grant_of(c, number, l, lease);
         if (i > 0)
             out[i].state_at = 0; // comes with the first; the worker carries it along
