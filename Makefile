@@ -1,7 +1,7 @@
 # The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
 #
 #:   make            sets up what is missing and builds into build/
-#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60)
+#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60); plots in build/demo/
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
