@@ -58,7 +58,8 @@ struct mr_job {
     uint64_t token[5]; // the engine's own
     uint32_t attempt;
     uint64_t deadline_at_ms; // CLOCK_MONOTONIC; 0: none
-    uint64_t lease_ms, lease_from_ms;
+    uint64_t lease_ms;
+    _Atomic uint64_t lease_from_ms; // beats move it while the holder looks
     uint32_t stage_size, key_size;
     char stage[HAND_STAGE + 1];
     uint8_t key[HAND_KEY];

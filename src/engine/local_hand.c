@@ -131,7 +131,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->attempt = g->attempt;
     job->deadline_at_ms = g->left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)g->left_ms;
     job->lease_ms = (uint64_t)g->lease_ms;
-    job->lease_from_ms = now_ms;
+    atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     memcpy(job->stage, g->stage.data, g->stage.size);
     job->stage[g->stage.size] = 0;
     job->stage_size = (uint32_t)g->stage.size;
@@ -293,7 +293,7 @@ static int beat_one(struct local *e, struct mr_job *job, uint64_t now_ms) {
     struct token token = token_of(job);
     int err = core_beat(e->core, job->id, &token);
     if (err >= 0)
-        job->lease_from_ms = now_ms;
+        atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     return err;
 }
 
