@@ -6,7 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { PROBE = 15485863, PROBES = 3, PROCESSORS_MOST = 256 };
+enum { PROBE = 15485863 /* a prime */, PROBES = 3, PROCESSORS_MOST = 256 };
 static const uint32_t story_prime = 2130093701;
 
 int factorize(uint32_t number, uint32_t out[FACTORS_MOST]) {
@@ -34,23 +34,28 @@ static bool is_prime(uint32_t n) {
     return n > 1;
 }
 
-static void *probe(void *arg) {
+// Answers, so that no compiler leaves it out.
+static void *probe(void *out_count) {
     uint32_t factors[FACTORS_MOST];
-    (void)arg;
-    factorize(PROBE, factors);
+    *(int *)out_count = factorize(PROBE, factors);
     return NULL;
 }
 
 // Seconds for the probe on every processor at once: cores that share their units are slower then.
 static double probe_all(int processors) {
     pthread_t threads[PROCESSORS_MOST];
-    int started = 0, wanted = processors < PROCESSORS_MOST ? processors : PROCESSORS_MOST;
+    int counts[PROCESSORS_MOST],
+        right = 0, started = 0,
+        wanted = processors < PROCESSORS_MOST ? processors : PROCESSORS_MOST;
     double begun = now_s();
-    while (started < wanted && pthread_create(&threads[started], NULL, probe, NULL) == 0)
+    while (started < wanted &&
+           pthread_create(&threads[started], NULL, probe, &counts[started]) == 0)
         started++;
-    for (int i = 0; i < started; i++)
+    for (int i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);
-    return started == wanted ? now_s() - begun : 0;
+        right += counts[i] == 1;
+    }
+    return right == wanted ? now_s() - begun : 0;
 }
 
 uint32_t factors_prime_for(double seconds, int processors) {
