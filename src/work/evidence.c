@@ -18,8 +18,10 @@
 #define VARIANCE_LEAST 1e-4
 #define SPREAD_MOST 5.0 // beyond it, counts are hopeless anyhow
 
-// Times are preferred when so much quieter, until they are so many errors off the count.
+// Times are preferred when so much quieter, while the noise of rounds is no more than so many times
+// what independent times would make it, and until they are so many errors off the count.
 #define QUIETER 2.0
+#define INDEPENDENT 3.0
 #define CONTRADICTION 3.5
 
 // ---- Noise ------------------------------------------------------------------------------------
@@ -57,15 +59,25 @@ static double noise_level(const struct noise *n) {
     return worst;
 }
 
+// Whether times in flight can be believed: no wider apart from round to round than within rounds.
+static bool times_hold(const struct evidence *e) {
+    return !e->mistrust && e->spread_weight >= PAIRS_LEAST &&
+           noise_level(&e->timed) <= INDEPENDENT * e->spread;
+}
+
 // Of counts: at least what the times in flight, taken as lognormal, make of it.
 static double noise_counted(const struct evidence *e) {
-    double spread = e->timed.weight[0] >= PAIRS_LEAST ? e->timed.variance[0] : 0;
-    return fmax(noise_level(&e->counted), exp(fmin(spread, SPREAD_MOST)) - 1);
+    double least = times_hold(e) ? exp(fmin(e->spread, SPREAD_MOST)) - 1 : 0;
+    return fmax(noise_level(&e->counted), least);
 }
 
 void evidence_round(struct evidence *e, const struct arm *round) {
     noise_add(&e->counted, round->count, round->count * log(round->count / round->seconds));
     noise_add(&e->timed, round->count, round->logs);
+    double mean = round->logs / round->count;
+    double within = (round->squares - mean * round->logs) / (round->count - 1);
+    e->spread_weight = fmin(e->spread_weight + 1, PAIRS_MOST);
+    e->spread += (within - e->spread) / e->spread_weight;
 }
 
 void evidence_pause(struct evidence *e) {
@@ -74,12 +86,12 @@ void evidence_pause(struct evidence *e) {
 }
 
 double evidence_spread(const struct evidence *e) {
-    return fmin(noise_level(&e->timed), SPREAD_MOST);
+    return fmin(times_hold(e) ? e->spread : noise_level(&e->counted), SPREAD_MOST);
 }
 
 double evidence_error(const struct evidence *e, double count) {
     double variance = noise_counted(e);
-    if (!e->mistrust)
+    if (times_hold(e))
         variance = fmin(variance, noise_level(&e->timed));
     return sqrt(variance / count);
 }
@@ -122,12 +134,14 @@ void arm_add(struct arm *a, const struct arm *more) {
     a->count += more->count;
     a->seconds += more->seconds;
     a->logs += more->logs;
+    a->squares += more->squares;
 }
 
 static void arm_scale(struct arm *a, double factor) {
     a->count *= factor;
     a->seconds *= factor;
     a->logs *= factor;
+    a->squares *= factor;
 }
 
 void evidence_learn(struct evidence *e, uint32_t place, const struct arm *more) {
@@ -147,6 +161,7 @@ void evidence_forget(struct evidence *e) {
     e->mistrust = false;
     noise_reset(&e->counted, fmax(1, e->counted.variance[0]), 4);
     noise_reset(&e->timed, fmax(1, e->timed.variance[0]), 4);
+    e->spread_weight = 0;
 }
 
 struct difference evidence_compare(struct evidence *e, uint32_t place_a, const struct arm *a,
@@ -155,7 +170,7 @@ struct difference evidence_compare(struct evidence *e, uint32_t place_a, const s
     double counted = noise_counted(e), timed = noise_level(&e->timed);
     struct difference by_count = { log(b->count / b->seconds) - log(a->count / a->seconds),
                                    sqrt(counted * share) };
-    if (e->mistrust || counted < QUIETER * timed)
+    if (!times_hold(e) || counted < QUIETER * timed)
         return by_count;
     double level_ratio = (double)e->levels[place_b] / e->levels[place_a];
     struct difference by_time = { log(level_ratio) + a->logs / a->count - b->logs / b->count,
