@@ -16,13 +16,14 @@
 #define PAIRS_ENOUGH 16
 #define PAIRS_MOST 64.0
 #define VARIANCE_LEAST 1e-4
-#define SPREAD_MOST 5.0 // beyond it, counts are hopeless anyhow
+#define SPREAD_MOST 4.0 // beyond it, counts are hopeless anyhow
 
 // Times are preferred when so much quieter, while the noise of rounds is no more than so many times
 // what independent times would make it, and until they are so many errors off the count.
 #define QUIETER 2.0
 #define INDEPENDENT 3.0
 #define CONTRADICTION 3.5
+#define CONTRADICTION_COUNT 16.0 // completions of an arm that has a say in it
 
 // ---- Noise ------------------------------------------------------------------------------------
 
@@ -164,17 +165,37 @@ void evidence_forget(struct evidence *e) {
     e->spread_weight = 0;
 }
 
+static struct difference by_count(const struct evidence *e, const struct arm *a,
+                                  const struct arm *b) {
+    return (struct difference){ log(b->count / b->seconds) - log(a->count / a->seconds),
+                                sqrt(noise_counted(e) * (1 / a->count + 1 / b->count)) };
+}
+
+static struct difference by_time(const struct evidence *e, uint32_t place_a, const struct arm *a,
+                                 uint32_t place_b, const struct arm *b) {
+    double levels = log((double)e->levels[place_b] / e->levels[place_a]);
+    return (struct difference){ levels + a->logs / a->count - b->logs / b->count,
+                                sqrt(noise_level(&e->timed) * (1 / a->count + 1 / b->count)) };
+}
+
+// Whether times and counts tell different stories of this arm and any that is known: over a long
+// way even noisy counts are sure.
+static bool contradicts(const struct evidence *e, uint32_t place, const struct arm *a) {
+    for (uint32_t i = 0; i < e->places; i++) {
+        const struct arm *known = &e->arms[i];
+        if (known->count < CONTRADICTION_COUNT)
+            continue;
+        struct difference count = by_count(e, known, a), time = by_time(e, i, known, place, a);
+        if (fabs(time.gain - count.gain) > CONTRADICTION * count.error)
+            return true;
+    }
+    return false;
+}
+
 struct difference evidence_compare(struct evidence *e, uint32_t place_a, const struct arm *a,
                                    uint32_t place_b, const struct arm *b) {
-    double share = 1 / a->count + 1 / b->count;
-    double counted = noise_counted(e), timed = noise_level(&e->timed);
-    struct difference by_count = { log(b->count / b->seconds) - log(a->count / a->seconds),
-                                   sqrt(counted * share) };
-    if (!times_hold(e) || counted < QUIETER * timed)
-        return by_count;
-    double level_ratio = (double)e->levels[place_b] / e->levels[place_a];
-    struct difference by_time = { log(level_ratio) + a->logs / a->count - b->logs / b->count,
-                                  sqrt(timed * share) };
-    e->mistrust = fabs(by_time.gain - by_count.gain) > CONTRADICTION * by_count.error;
-    return e->mistrust ? by_count : by_time;
+    if (!times_hold(e) || noise_counted(e) < QUIETER * noise_level(&e->timed))
+        return by_count(e, a, b);
+    e->mistrust = contradicts(e, place_b, b);
+    return e->mistrust ? by_count(e, a, b) : by_time(e, place_a, a, place_b, b);
 }
