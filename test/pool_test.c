@@ -295,6 +295,48 @@ static void B5_the_level_follows_the_work_up_and_down(void **state) {
     must(mr_close(m));
 }
 
+static int do_nothing(mr_job *job, void *arg) {
+    (void)job, (void)arg;
+    return 0;
+}
+
+static void B5_what_a_worker_went_through_replays(void **state) {
+    (void)state;
+    enum { JOBS = 20000, ROOM = 10 * JOBS };
+    mr *m = open_mem();
+    struct tuner_trace trace = { calloc(ROOM, sizeof *trace.events), 0, ROOM };
+    struct tuner_options tuned = { .first = 1, .trace = &trace };
+    mr_bytes stage = mr_str("s");
+    mr_worker w = { 0 };
+    must(worker_open(m->engine,
+                     &(struct worker_options){ .stages = &stage,
+                                               .stage_count = 1,
+                                               .handler = do_nothing,
+                                               .batch = 1,
+                                               .tuner = &tuned },
+                     &w.worker));
+    push_some(m, JOBS);
+    wait_for_completed(&w, JOBS);
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    struct worker_info info = look_at(&w);
+    must(worker_stop(w.worker, MR_FOREVER));
+    assert_in_range(trace.count, JOBS, ROOM - 1);
+    struct tuner again;
+    struct tuner_step path[TUNER_PATH];
+    tuner_init(&again, &(struct tuner_options){ .first = 1 });
+    for (size_t i = 0; i < trace.count; i++)
+        tuner_feed(&again, &trace.events[i]);
+    assert_int_equal(tuner_choice(&again), info.choice);
+    assert_int_equal(tuner_path(&again, path), info.steps);
+    for (size_t i = 0; i < info.steps; i++) {
+        assert_int_equal(path[i].level, info.path[i].level);
+        assert_int_equal(path[i].at_ns, info.path[i].at_ns);
+        assert_int_equal(path[i].why, info.path[i].why);
+    }
+    free(trace.events);
+    must(mr_close(m));
+}
+
 static int keep_for_later(mr_job *job, void *arg) {
     mr_job *_Atomic *kept = arg;
     for (int i = 0;; i = (i + 1) % 8) {
@@ -334,6 +376,7 @@ int main(void) {
         cmocka_unit_test(T22_a_worker_that_grows_can_be_stopped_at_any_moment),
         cmocka_unit_test(C7_self_tuned_workers_keep_order_together),
         cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
+        cmocka_unit_test(B5_what_a_worker_went_through_replays),
         cmocka_unit_test(X_kept_jobs_are_tuned_by_their_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
