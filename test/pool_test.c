@@ -254,12 +254,25 @@ static void C7_self_tuned_workers_keep_order_together(void **state) {
     must(mr_close(m));
 }
 
-// A lane that is wide, so that jobs only wait, or has room for one at a time.
+static void open_tuned(mr *m, mr_handler *handler, void *arg, const struct tuner_options *tuned,
+                       mr_worker *out) {
+    mr_bytes stage = mr_str("s");
+    struct worker_options o = { .stages = &stage,
+                                .stage_count = 1,
+                                .handler = handler,
+                                .arg = arg,
+                                .batch = 1,
+                                .tuner = tuned };
+    must(worker_open(m->engine, &o, &out->worker));
+}
+
+// A lane that is wide, so that jobs only wait; or narrow, so that they hinder each other.
 struct lane {
     mr *m;
-    mr_worker *w;
+    mr_worker w;
     pthread_mutex_t lock;
     atomic_bool narrow;
+    atomic_int crowd;
     struct gate many, few;
 };
 
@@ -268,14 +281,16 @@ static int pass_lane(mr_job *job, void *arg) {
     (void)job;
     if (!l->narrow) {
         let_pass(l->m, 1);
-        if (look_at(l->w).choice >= 16)
+        if (look_at(&l->w).choice >= 16)
             gate_pass(&l->many);
         return 0;
     }
+    l->crowd++;
     pthread_mutex_lock(&l->lock);
-    let_pass(l->m, 1);
+    let_pass(l->m, 1 + l->crowd / 4);
     pthread_mutex_unlock(&l->lock);
-    if (look_at(l->w).choice <= 8)
+    l->crowd--;
+    if (look_at(&l->w).choice <= 8)
         gate_pass(&l->few);
     return 0;
 }
@@ -283,15 +298,15 @@ static int pass_lane(mr_job *job, void *arg) {
 static void B5_the_level_follows_the_work_up_and_down(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct lane l = { m, NULL, PTHREAD_MUTEX_INITIALIZER, false, GATE, GATE };
+    struct lane l = { .m = m, .lock = PTHREAD_MUTEX_INITIALIZER, .many = GATE, .few = GATE };
     must(mr_pause(m, "s"));
-    must(mr_work(m, "s", pass_lane, &l, NULL, &l.w));
+    open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 32 }, &l.w);
     push_some(m, 100000); // more than it takes
     must(mr_resume(m, "s"));
     gate_wait(&l.many, 1);
     l.narrow = true;
     gate_wait(&l.few, 1);
-    must(mr_worker_stop(l.w, MR_FOREVER));
+    must(worker_stop(l.w.worker, MR_FOREVER));
     must(mr_close(m));
 }
 
@@ -306,15 +321,8 @@ static void B5_what_a_worker_went_through_replays(void **state) {
     mr *m = open_mem();
     struct tuner_trace trace = { calloc(ROOM, sizeof *trace.events), 0, ROOM };
     struct tuner_options tuned = { .first = 1, .trace = &trace };
-    mr_bytes stage = mr_str("s");
     mr_worker w = { 0 };
-    must(worker_open(m->engine,
-                     &(struct worker_options){ .stages = &stage,
-                                               .stage_count = 1,
-                                               .handler = do_nothing,
-                                               .batch = 1,
-                                               .tuner = &tuned },
-                     &w.worker));
+    open_tuned(m, do_nothing, NULL, &tuned, &w);
     push_some(m, JOBS);
     wait_for_completed(&w, JOBS);
     must(mr_wait_empty(m, "s", MR_FOREVER));
