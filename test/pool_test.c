@@ -281,16 +281,16 @@ static int pass_lane(mr_job *job, void *arg) {
     (void)job;
     if (!l->narrow) {
         let_pass(l->m, 1);
-        if (look_at(&l->w).choice >= 16)
+        if (look_at(&l->w).choice >= 8)
             gate_pass(&l->many);
         return 0;
     }
     l->crowd++;
     pthread_mutex_lock(&l->lock);
-    let_pass(l->m, 1 + l->crowd / 4);
+    let_pass(l->m, 1 + l->crowd / 2);
     pthread_mutex_unlock(&l->lock);
     l->crowd--;
-    if (look_at(&l->w).choice <= 8)
+    if (look_at(&l->w).choice <= 4)
         gate_pass(&l->few);
     return 0;
 }
@@ -300,7 +300,7 @@ static void B5_the_level_follows_the_work_up_and_down(void **state) {
     mr *m = open_mem();
     struct lane l = { .m = m, .lock = PTHREAD_MUTEX_INITIALIZER, .many = GATE, .few = GATE };
     must(mr_pause(m, "s"));
-    open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 32 }, &l.w);
+    open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 16 }, &l.w);
     push_some(m, 100000); // more than it takes
     must(mr_resume(m, "s"));
     gate_wait(&l.many, 1);
