@@ -20,8 +20,8 @@ struct spool {
 // written. What was appended before is still there.
 int spool_append(struct spool *, const void *data, size_t size);
 
-// All of it in one piece, borrowed until the spool changes; what is in the file is mapped, not read.
-// MR_ENOMEM.
+// All of it in one piece, borrowed until the spool changes; what is in the file is mapped, not
+// read. MR_ENOMEM.
 int spool_bytes(struct spool *, mr_bytes *out);
 
 // Writes all of it to a descriptor that blocks. MR_EIO, with what the system says.
