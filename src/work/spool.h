@@ -33,4 +33,10 @@ void spool_last_line(const struct spool *, char *out, size_t size);
 
 void spool_finish(struct spool *);
 
+// A file without a name, in $TMPDIR or /tmp; its descriptor, or MR_EIO, MR_ENOMEM.
+int file_unnamed(void);
+
+// All of it, to a descriptor that blocks. MR_EIO.
+int file_write(int to, const void *data, size_t size);
+
 #endif
