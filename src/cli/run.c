@@ -426,7 +426,7 @@ static enum cli_exit run_finish(struct run *r, int err) {
         output_say(&r->output, "run: %s", error_text());
     bool complete = err >= 0 && all_has_ended(r);
     enum cli_exit code = exit_code_of(r);
-    if (!complete)
+    if (!complete && err >= 0)
         say_how_to_go_on(r);
     summary_print(r, code);
     output_close(&r->output);

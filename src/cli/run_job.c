@@ -72,6 +72,10 @@ static int run_task(struct run *r, const mr_job *job, const struct task *task,
         err = template_fill(&r->options->template, &parts, &filled, &argv);
     if (err >= 0)
         err = run_command(r, job, task, argv, out);
+    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG) {
+        exec_result_finish(out);
+        refuse(out, "it is too long for an argument; --stdin pipes it in instead");
+    }
     if (err < 0 && err != MR_EBUSY) {
         refuse(out, error_text());
         err = 0;
@@ -142,7 +146,12 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
         err = output_hold(&r->output, number, failed, &spools[0], &spools[1]);
     spool_finish(&spools[0]);
     spool_finish(&spools[1]);
-    return err;
+    if (err < 0)
+        return err;
+    *(failed ? &r->failed : &r->done) += 1;
+    r->ended++;
+    r->ended_before++;
+    return 0;
 }
 
 // ---- Ending -----------------------------------------------------------------------------------
@@ -213,12 +222,9 @@ static int end_line(struct run *r, mr_job *job, const struct task *task, bool fa
     if (r->output.in_order &&
         output_hold(&r->output, task->number, failed, &x->output, &x->errors) < 0)
         stop_printing(r);
-    if (failed) {
-        r->failed++;
+    *(failed ? &r->failed : &r->done) += 1;
+    if (failed)
         tell_failure(r, task->number, x->reason);
-    } else {
-        r->done++;
-    }
     r->bytes -= bytes;
     r->ended++;
     if (failed && r->options->halt != HALT_NEVER)
