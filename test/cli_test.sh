@@ -7,6 +7,7 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export NO_COLOR=1
+unset MILLRACE_CARRY MILLRACE_KEY
 number=0 failed=0
 commands='help run emit state store\ check store\ dump store\ repair store\ copy'
 
@@ -138,6 +139,11 @@ exits 2 xyzzy && complains "millrace help lists"
 ok "no such command"
 exits 2 help xyzzy && exits 2 help store xyzzy
 ok "help of no such command"
+
+for command in 'emit stage body' 'state' 'state --set x'; do
+    exits 2 $command && complains 'not inside a job'
+    ok "outside a job: $command"
+done
 refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
@@ -146,7 +152,7 @@ each_command refuses_more
 ok "every command refuses too many arguments"
 refuses_none() { [ "$1" = help ] || [ "$1" = state ] || { exits 2 $1 && complains "usage: millrace $1"; }; }
 each_command refuses_none
-ok "every command misses its arguments"
+ok "every command that needs arguments misses them"
 exits 2 store dump file:x --form 1 && complains 'did you mean --from'
 ok "an option nearly called so"
 exits 2 store dump file:x --from && exits 2 store dump file:x --from 1x &&
