@@ -541,7 +541,7 @@ def _():
         r.feed(b"1\n2\n")
         wait_for("up")
         r.signal(number)
-        wait_in(r.err, b"waiting for 1")
+        wait_in(r.err, b"what runs may finish")
         with open("go", "w"):
             pass
         ended = r.end()
@@ -555,7 +555,7 @@ def _():
     wait_for("up.1")
     wait_for("up.2")
     r.signal(signal.SIGINT)
-    wait_in(r.err, b"waiting for 2")
+    wait_in(r.err, b"what runs may finish")
     r.signal(signal.SIGINT)
     ended = r.end()
     equal(ended.code, 130, ended)
@@ -579,6 +579,21 @@ def _():
     r.feed(b"1\n2\n3\n")
     ended = r.end()
     equal((ended.code, ended.err), (130, b""), ended)
+
+
+@case("a reader that stands still holds up the end only for a while")
+def _():
+    reader, writer = os.pipe()
+    r = Running("--jobs", "1", *sh("head -c 1000000 /dev/zero"), stdout=writer)
+    os.close(writer)
+    r.feed(b"1\n2\n")
+    os.read(reader, 1)  # it has begun to print
+    r.signal(signal.SIGINT)
+    wait_in(r.err, b"what runs may finish")
+    r.signal(signal.SIGINT)
+    ended = r.end(close=False)
+    os.close(reader)
+    check(ended.code == 130 and b"leaving it" in ended.err, ended)
 
 
 @case("output that cannot be written is a failure")
@@ -657,7 +672,7 @@ def interrupt(*arguments, data, after="up"):
     r.feed(data)
     wait_for(after)
     r.signal(signal.SIGINT)
-    wait_in(r.err, b"waiting for")
+    wait_in(r.err, b"what runs may finish")
     with open("go", "w"):
         pass
     return r.end()

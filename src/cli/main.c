@@ -38,6 +38,8 @@ const struct command commands[] = {
                 "Lines with the same key run one after another, in order, and never together.\n"
                 "What a command writes is shown whole when it has ended, of a retried line what\n"
                 "the last attempt wrote. Input is read as it is worked off, however long it is.\n"
+                "MILLRACE_KEY, MILLRACE_ATTEMPT and others tell a command about its line;\n"
+                "millrace state, and millrace emit run for further lines, work inside it.\n"
                 "\n"
                 "Ctrl-C reads and starts no more and lets finish what runs; a second one ends\n"
                 "that too (TERM, and KILL after 2 s). With --journal, the same command with the\n"

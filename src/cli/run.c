@@ -212,27 +212,30 @@ static int resume(struct run *r) {
     return err;
 }
 
-static int run_open(struct run *r, const struct input *in) {
+static int engine_begin(struct run *r, const struct input *in) {
     const struct run_options *o = r->options;
-    int mark = -1;
+    int err = o->journal ? journal_begin(r, in) : 0;
+    if (err >= 0)
+        err = engine_open(r);
+    if (err < 0 || !o->journal)
+        return err;
+    int mark = o->keep_order ? journal_mark(&r->journal) : 0;
+    if (mark < 0)
+        return mark;
+    if (o->keep_order)
+        output_resume(&r->output, mark);
+    return resume(r);
+}
+
+static int run_open(struct run *r, const struct input *in) {
     int err = signals_open(r);
     if (err >= 0)
         err = execs_create(NULL, &r->execs);
     if (err >= 0)
         err = carry_create(&r->carry);
-    if (err >= 0 && o->results)
-        err = results_open(o->results);
-    if (err >= 0 && o->journal)
-        err = journal_begin(r, in);
-    if (err >= 0)
-        err = engine_open(r);
-    if (err >= 0 && o->journal && o->keep_order)
-        err = mark = journal_mark(&r->journal);
-    if (err >= 0)
-        err = output_open(&r->output, o->keep_order, mark);
-    if (err >= 0 && o->journal)
-        err = resume(r);
-    return err;
+    if (err >= 0 && r->options->results)
+        err = results_open(r->options->results);
+    return err < 0 ? err : engine_begin(r, in);
 }
 
 static enum cli_exit run_unopened(struct run *r, int err) {
@@ -267,20 +270,32 @@ void run_stop_any(struct run *r, enum cli_exit code, bool now) {
     ring(r);
 }
 
+// Ends what runs; what has not ended soon after its KILL is left.
+static void end_all(struct run *r, enum cli_exit code, const char *why) {
+    output_try_say(&r->output, why);
+    run_stop_any(r, code, true);
+    if (!r->leave_at_us)
+        r->leave_at_us = run_now_us() + (uint64_t)LAST_WAIT_MS * 1000;
+}
+
 static void hear_signal(struct run *r) {
     struct signalfd_siginfo info;
     if (read(r->signals, &info, sizeof info) != sizeof info)
         return;
-    int running = r->running;
     if (r->interrupts++ > 0) {
-        output_say(&r->output, "ending what runs");
-        run_stop_any(r, CLI_INTERRUPTED, true);
+        end_all(r, CLI_INTERRUPTED, "ending what runs");
         return;
     }
     run_stop_any(r, CLI_INTERRUPTED, false);
-    if (running)
-        output_say(&r->output, "starting no more; waiting for %d that run%s (again to end %s)",
-                   running, running == 1 ? "s" : "", running == 1 ? "it" : "them");
+    if (r->running > 0)
+        output_try_say(&r->output, "starting no more; what runs may finish (again to end it)");
+}
+
+// Something cannot be ended, say a write that nobody reads: we go without it. What was to be kept
+// is on disk.
+static void leave_at_once(struct run *r) {
+    output_try_say(&r->output, "something does not end, or nobody reads the output; leaving it");
+    _exit(r->exit_code < 0 ? CLI_FAILED : r->exit_code);
 }
 
 // ---- The loop ---------------------------------------------------------------------------------
@@ -292,7 +307,7 @@ static bool deadline_is_over(const struct run *r) {
 
 static int loop_wait_ms(const struct run *r, bool bar) {
     int64_t ms = r->options->deadline_ms;
-    if (bar)
+    if (bar || r->leave_at_us)
         return BAR_MS;
     if (!ms)
         return -1;
@@ -353,9 +368,10 @@ static int loop_wait(struct run *r, bool bar) {
 static void look_at_time(struct run *r, bool bar, uint64_t *drawn_us) {
     uint64_t now = run_now_us();
     if (deadline_is_over(r) && !atomic_load(&r->stopping)) {
-        output_say(&r->output, "the deadline has passed; ending what runs");
-        run_stop_any(r, CLI_DEADLINE, true);
+        end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
     }
+    if (r->leave_at_us && now >= r->leave_at_us)
+        leave_at_once(r);
     levels_note(r);
     if (!bar || now - r->begun_us < FIRST_BAR_MS * 1000 || now - *drawn_us < BAR_MS * 1000)
         return;
@@ -376,20 +392,10 @@ static int run_loop(struct run *r) {
 
 // ---- Closing ----------------------------------------------------------------------------------
 
-// Something cannot be ended, say a write that nobody reads: we go without it. What was to be kept
-// is on disk.
-static void leave_at_once(struct run *r) {
-    output_say(&r->output, "something does not end; leaving it");
-    _exit(r->exit_code < 0 ? CLI_FAILED : r->exit_code);
-}
-
 static int worker_end(struct run *r) {
     if (!r->worker)
         return 0;
-    int64_t wait_ms = r->interrupts > 1 ? LAST_WAIT_MS : MR_FOREVER;
-    int err = worker_stop(r->worker, wait_ms);
-    if (err == MR_EBUSY)
-        leave_at_once(r);
+    int err = worker_stop(r->worker, MR_FOREVER);
     r->worker = NULL;
     return err;
 }
@@ -412,6 +418,7 @@ static void run_close(struct run *r) {
     carry_destroy(r->carry);
     lines_finish(&r->lines);
     journal_close(&r->journal);
+    output_close(&r->output);
     if (r->signals > 0)
         close(r->signals);
     if (r->ring > 0)
@@ -432,7 +439,6 @@ static enum cli_exit run_finish(struct run *r, int err) {
     if (!complete && err >= 0)
         say_how_to_go_on(r);
     summary_print(r, code);
-    output_close(&r->output);
     if (complete && r->journal.dir) {
         r->engine->impl->close(r->engine);
         r->engine = NULL;
@@ -443,7 +449,9 @@ static enum cli_exit run_finish(struct run *r, int err) {
 }
 
 static enum cli_exit run_all(struct run *r, const struct input *in) {
-    int err = run_open(r, in);
+    int err = output_open(&r->output, r->options->keep_order);
+    if (err >= 0)
+        err = run_open(r, in);
     if (err < 0)
         return run_unopened(r, err);
     if (isatty(STDIN_FILENO))
@@ -465,8 +473,11 @@ enum cli_exit run_run(const struct input *in) {
     r->ring_at = -1;
     r->exit_code = -1;
     pthread_mutex_init(&r->lock, NULL);
-    enum cli_exit code = command_check(&o) ? run_all(r, in) : CLI_USAGE;
-    run_close(r);
+    enum cli_exit code = CLI_USAGE;
+    if (command_check(&o)) {
+        code = run_all(r, in);
+        run_close(r);
+    }
     keys_close(&o.keys);
     return code;
 }

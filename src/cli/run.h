@@ -65,6 +65,7 @@ struct run {
     uint64_t begun_us;
     struct levels levels;
     unsigned interrupts;
+    uint64_t leave_at_us; // whatever has not ended; 0: never
 
     atomic_int running; // handlers
     _Atomic uint64_t read, ended;

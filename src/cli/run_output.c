@@ -16,16 +16,6 @@ enum { PIECE = 64 << 10, MARK_SIZE = 16 };
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-// How far an earlier run has printed.
-static void mark_read(struct output *o) {
-    uint8_t bytes[MARK_SIZE];
-    if (o->mark < 0 || pread(o->mark, bytes, sizeof bytes, 0) != sizeof bytes)
-        return;
-    struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
-    o->printed = get_u64(&r);
-    o->failed = get_u64(&r);
-}
-
 static int mark_write(const struct output *o) {
     uint8_t bytes[MARK_SIZE];
     struct writer w = { .data = bytes, .capacity = sizeof bytes };
@@ -36,10 +26,19 @@ static int mark_write(const struct output *o) {
     return error_set(MR_EIO, "the journal cannot note what was printed: %s", strerror(errno));
 }
 
-int output_open(struct output *o, bool in_order, int mark) {
-    *o = (struct output){ .in_order = in_order, .file = -1, .mark = mark };
+void output_resume(struct output *o, int mark) {
+    uint8_t bytes[MARK_SIZE];
+    o->mark = mark;
+    if (pread(mark, bytes, sizeof bytes, 0) != sizeof bytes)
+        return; // nothing was
+    struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+    o->printed = get_u64(&r);
+    o->failed = get_u64(&r);
+}
+
+int output_open(struct output *o, bool in_order) {
+    *o = (struct output){ .in_order = in_order, .file = -1, .mark = -1 };
     pthread_mutex_init(&o->lock, NULL);
-    mark_read(o);
     if (in_order)
         o->slots = mem_alloc(ORDER_AHEAD * sizeof *o->slots);
     return in_order && !o->slots ? error_set(MR_ENOMEM, "no memory to keep lines in order") : 0;
@@ -67,7 +66,8 @@ static void bar_clear(struct output *o) {
 }
 
 void output_bar(struct output *o, const char *line) {
-    pthread_mutex_lock(&o->lock);
+    if (pthread_mutex_trylock(&o->lock) != 0)
+        return;
     if (*line)
         fprintf(stderr, "\r%s\033[K", line);
     else
@@ -87,6 +87,15 @@ void output_say(struct output *o, const char *format, ...) {
     fprintf(stderr, "\n");
     pthread_mutex_unlock(&o->lock);
     va_end(values);
+}
+
+void output_try_say(struct output *o, const char *sentence) {
+    bool locked = pthread_mutex_trylock(&o->lock) == 0;
+    if (locked)
+        bar_clear(o);
+    fprintf(stderr, "millrace: %s\n", sentence);
+    if (locked)
+        pthread_mutex_unlock(&o->lock);
 }
 
 // ---- Printing ---------------------------------------------------------------------------------

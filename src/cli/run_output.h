@@ -42,9 +42,12 @@ struct output {
     int broken; // why a write has failed, an errno: nothing more is printed then
 };
 
-// `mark` (or -1) is a descriptor that the output then owns; what it says goes on. MR_ENOMEM.
-int output_open(struct output *, bool in_order, int mark);
+int output_open(struct output *, bool in_order); // MR_ENOMEM
 void output_close(struct output *);
+
+// Goes on from what `mark`, a descriptor that the output then owns, says was printed; and notes it
+// there from now on.
+void output_resume(struct output *, int mark);
 
 // Prints both at once. MR_EIO: stdout cannot be written, now and from now on; `broken`
 // says why.
@@ -58,7 +61,11 @@ int output_hold(struct output *, uint64_t number, bool failed, struct spool *out
 // "millrace: " and a sentence on stderr, beside no half-printed output and no bar.
 void output_say(struct output *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// Replaces the bar, a line without its end; "" clears it.
+// The same from the main thread, which must not wait for somebody who is stuck printing: it then
+// says it anyway.
+void output_try_say(struct output *, const char *sentence);
+
+// Replaces the bar, a line without its end; "" clears it. Not while somebody is printing.
 void output_bar(struct output *, const char *line);
 
 #endif

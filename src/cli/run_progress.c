@@ -157,10 +157,14 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_end(&j);
 }
 
+static bool is_telling(const struct run *r, enum cli_exit code) {
+    return r->failed || code == CLI_INTERRUPTED || code == CLI_DEADLINE;
+}
+
 void summary_print(struct run *r, enum cli_exit code) {
     output_bar(&r->output, "");
     if (r->options->json)
         print_json(r, code);
-    else if (r->options->progress || (r->failed && !r->quiet))
+    else if (r->options->progress || (is_telling(r, code) && !r->quiet))
         print_words(r);
 }
