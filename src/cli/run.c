@@ -372,7 +372,6 @@ static void look_at_time(struct run *r, bool bar, uint64_t *drawn_us) {
     }
     if (r->leave_at_us && now >= r->leave_at_us)
         leave_at_once(r);
-    levels_note(r);
     if (!bar || now - r->begun_us < FIRST_BAR_MS * 1000 || now - *drawn_us < BAR_MS * 1000)
         return;
     bar_draw(r);
@@ -395,6 +394,7 @@ static int run_loop(struct run *r) {
 static int worker_end(struct run *r) {
     if (!r->worker)
         return 0;
+    worker_look(r->worker, &r->look);
     int err = worker_stop(r->worker, MR_FOREVER);
     r->worker = NULL;
     return err;
@@ -431,7 +431,6 @@ static enum cli_exit run_finish(struct run *r, int err) {
         output_say(&r->output, "run: %s", error_text());
         run_stop_any(r, err == MR_EINVAL ? CLI_UNOPENED : CLI_FAILED, false);
     }
-    levels_note(r);
     if (worker_end(r) < 0)
         output_say(&r->output, "run: %s", error_text());
     bool complete = err >= 0 && all_has_ended(r);

@@ -41,14 +41,6 @@ struct run_options {
     const char *journal, *results; // directories; NULL: none
 };
 
-// Which levels the worker went through, the latest last.
-enum { LEVELS_KEPT = 24 };
-struct levels {
-    uint32_t levels[LEVELS_KEPT];
-    uint32_t count;
-    bool cut; // there were earlier ones
-};
-
 struct run {
     const struct run_options *options;
     struct engine *engine;
@@ -63,7 +55,7 @@ struct run {
     bool pending;          // lines are read, but not pushed yet
     uint64_t ended_before; // in earlier runs of the journal
     uint64_t begun_us;
-    struct levels levels;
+    struct worker_info look; // how the worker went, when last looked at
     unsigned interrupts;
     uint64_t leave_at_us; // whatever has not ended; 0: never
 
@@ -127,7 +119,6 @@ int results_write(const char *dir, const char *name, const struct exec_result *)
 
 bool bar_is_wanted(const struct run_options *);
 void bar_draw(struct run *);
-void levels_note(struct run *);
 void summary_print(struct run *, enum cli_exit);
 
 #endif

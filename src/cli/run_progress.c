@@ -16,21 +16,6 @@
 
 enum { BAR = 20, LINE_MOST_COLUMNS = 200 };
 
-// ---- Levels -----------------------------------------------------------------------------------
-
-void levels_note(struct run *r) {
-    struct levels *l = &r->levels;
-    uint32_t level = r->worker ? worker_level(r->worker) : 0;
-    if (!level || (l->count && l->levels[l->count - 1] == level))
-        return;
-    if (l->count == LEVELS_KEPT) {
-        memmove(l->levels, l->levels + 1, (LEVELS_KEPT - 1) * sizeof *l->levels);
-        l->count--;
-        l->cut = true;
-    }
-    l->levels[l->count++] = level;
-}
-
 // ---- The bar ----------------------------------------------------------------------------------
 
 bool bar_is_wanted(const struct run_options *o) {
@@ -63,11 +48,10 @@ struct figures {
 };
 
 static struct figures look(const struct run *r) {
-    const struct levels *l = &r->levels;
     struct figures f = { .read = r->read, .ended = r->ended, .failed = r->failed };
     double s = (double)(run_now_us() - r->begun_us) / 1e6;
     f.per_s = s > 0 ? (double)(f.ended - r->ended_before) / s : 0;
-    f.level = l->count ? l->levels[l->count - 1] : 0;
+    f.level = r->look.level;
     return f;
 }
 
@@ -77,6 +61,8 @@ static void append(char *line, size_t size, const char *text) {
 }
 
 void bar_draw(struct run *r) {
+    if (r->worker)
+        worker_look(r->worker, &r->look);
     static const char full[] = "####################", none[] = "....................";
     struct figures f = look(r);
     char line[LINE_MOST_COLUMNS + 1] = "", part[64], left[32];
@@ -103,12 +89,15 @@ void bar_draw(struct run *r) {
 
 // ---- The summary ------------------------------------------------------------------------------
 
-static void print_levels(const struct levels *l) {
-    if (!l->count)
+// Which levels were chosen, one after another, and why the last one.
+static void print_levels(const struct worker_info *look) {
+    if (!look->steps)
         return;
-    fprintf(stderr, "; at once %s", l->cut ? "… → " : "");
-    for (uint32_t i = 0; i < l->count; i++)
-        fprintf(stderr, "%s%" PRIu32, i ? " → " : "", l->levels[i]);
+    fprintf(stderr, "; at once ");
+    for (size_t i = 0; i < look->steps; i++)
+        fprintf(stderr, "%s%" PRIu32, i ? " → " : "", look->path[i].level);
+    if (look->why[0])
+        fprintf(stderr, " (%s)", look->why);
 }
 
 static double ms_of(const struct run *r, double share) {
@@ -128,7 +117,7 @@ static void print_words(struct run *r) {
     if (r->job_us.count)
         fprintf(stderr, "; half took up to %.1f ms, 95 %% up to %.1f ms", ms_of(r, 0.5),
                 ms_of(r, 0.95));
-    print_levels(&r->levels);
+    print_levels(&r->look);
     if (r->keyless)
         fprintf(stderr, "; %" PRIu64 " had no key", (uint64_t)r->keyless);
     fprintf(stderr, "\n");
@@ -149,9 +138,10 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_number(&j, "job_p50_us", histogram_quantile(&r->job_us, 0.5));
     json_number(&j, "job_p95_us", histogram_quantile(&r->job_us, 0.95));
     json_open(&j, "levels", '[');
-    for (uint32_t i = 0; i < r->levels.count; i++)
-        json_number(&j, NULL, r->levels.levels[i]);
+    for (size_t i = 0; i < r->look.steps; i++)
+        json_number(&j, NULL, r->look.path[i].level);
     json_close(&j, ']');
+    json_text(&j, "level_why", r->look.why);
     json_number(&j, "exit", code);
     json_close(&j, '}');
     json_end(&j);
