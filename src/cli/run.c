@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
+enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
 
 uint64_t run_now_us(void) {
     struct timespec t;
@@ -307,6 +307,8 @@ static bool deadline_is_over(const struct run *r) {
 
 static int loop_wait_ms(const struct run *r, bool bar) {
     int64_t ms = r->options->deadline_ms;
+    if (r->input_over && r->running == 0 && lines_outstanding(r) <= 0)
+        return 0; // whoever asked the engine has waited already
     if (bar || r->leave_at_us)
         return BAR_MS;
     if (!ms)
@@ -316,13 +318,12 @@ static int loop_wait_ms(const struct run *r, bool bar) {
     return left > 3600000 ? 3600000 : (int)left;
 }
 
-// The engine knows best whether anything is left.
+// The engine knows best whether anything is left: what was emitted is no line, and the last commit
+// may be on its way.
 static bool all_has_ended(const struct run *r) {
-    mr_stage_info info = { 0 };
-    if (!r->input_over || r->running > 0)
+    if (!r->input_over || r->running > 0 || lines_outstanding(r) > 0)
         return false;
-    int err = r->engine->impl->stage(r->engine, mr_str(RUN_STAGE), &info);
-    return err < 0 || info.waiting + info.delayed + info.running == 0;
+    return r->engine->impl->wait_empty(r->engine, mr_str(RUN_STAGE), LAST_COMMIT_MS) != MR_EAGAIN;
 }
 
 static bool is_over(const struct run *r) {

@@ -242,13 +242,17 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
     return err;
 }
 
-// In order and with a journal a failure is a result as well: it has to be printed in its turn.
+// In memory the worker commits when the handler returns, and so knows how long the job took. With a
+// journal the line is done when that is on disk; and in order a failure is a result as well: it has
+// to be printed in its turn.
 static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
     mr_id id = mr_job_id(job);
     bool kept = r->output.in_order && r->journal.dir;
     int err = kept ? keep_result(job, failed, x) : 0;
     if (err < 0)
         return err;
+    if (!failed && !r->journal.dir)
+        return 0;
     if (kept || !failed)
         return mr_done(job);
     err = mr_fail(job, x->reason, MR_NEVER);
@@ -324,7 +328,7 @@ int run_handler(mr_job *job, void *arg) {
     }
     r->running--;
     run_ring_any(r);
-    return err; // the job was ended here
+    return err; // matters only if the job was not ended above
 }
 
 void run_on_stop(mr_job *job, void *arg) {
