@@ -25,7 +25,7 @@ const struct command commands[] = {
     },
     {
         .name = "run",
-        .arguments = "[OPTION...] -- COMMAND [ARGUMENT...]",
+        .arguments = "-- COMMAND...",
         .runs_command = true,
         .doc = "run a command for each line of stdin",
         .help = "Like xargs, with no server: one job a line, as many at once as the machine\n"
