@@ -131,7 +131,7 @@ static enum cli_exit run_unopened(struct run *r, int err) {
     if (err == MR_ECORRUPT && r->journal.store)
         complain("run: nothing was changed; to see what can be done: millrace store check file:%s",
                  r->journal.store);
-    return CLI_UNOPENED;
+    return err == MR_EFULL ? CLI_FULL : CLI_UNOPENED;
 }
 
 // ---- Stopping ---------------------------------------------------------------------------------
@@ -145,6 +145,19 @@ static void ring(const struct run *r) {
 void run_ring_any(struct run *r) {
     if (lines_outstanding(r) <= r->ring_at || atomic_load(&r->stopping))
         ring(r);
+}
+
+enum cli_exit run_exit_of(int err) {
+    switch (err) {
+    case MR_EFULL:
+        return CLI_FULL;
+    case MR_EINVAL: // other input than the journal's
+    case MR_ESTOPPED:
+    case MR_ECORRUPT:
+        return CLI_UNOPENED;
+    default:
+        return CLI_FAILED;
+    }
 }
 
 void run_stop_any(struct run *r, enum cli_exit code, bool now) {
@@ -317,7 +330,7 @@ static void run_close(struct run *r) {
 static enum cli_exit run_finish(struct run *r, int err) {
     if (err < 0) {
         output_say(&r->output, "run: %s", error_text());
-        run_stop_any(r, err == MR_EINVAL ? CLI_UNOPENED : CLI_FAILED, false);
+        run_stop_any(r, run_exit_of(err), false);
     }
     if (worker_end(r) < 0)
         output_say(&r->output, "run: %s", error_text());

@@ -89,6 +89,8 @@ uint64_t run_now_us(void);
 // Tells the main loop that something has ended, if it waits for that. Any thread.
 void run_ring_any(struct run *);
 
+enum cli_exit run_exit_of(int err); // that the run cannot go on for
+
 // Starts nothing more, and with `now` ends what runs. The first who stops decides what to exit
 // with. Any thread.
 void run_stop_any(struct run *, enum cli_exit, bool now);

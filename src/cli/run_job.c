@@ -324,7 +324,7 @@ int run_handler(mr_job *job, void *arg) {
     int err = atomic_load(&r->stopping) ? mr_release(job) : run_line(r, job);
     if (err < 0 && !atomic_load(&r->stopping)) {
         output_say(&r->output, "run: %s", error_text());
-        run_stop_any(r, CLI_UNOPENED, false);
+        run_stop_any(r, run_exit_of(err), false);
     }
     r->running--;
     run_ring_any(r);
