@@ -699,6 +699,16 @@ def _():
         equal(os.listdir("journal"), [])
 
 
+@case("a power cut that takes the mark of --keep-order: lines are shown again, none is run again")
+def _():
+    journal = ["--jobs", "1", "--journal", "journal", "--keep-order"]
+    interrupt(*journal, *sh(SLOW), data=SIX)
+    os.unlink("journal/printed")
+    r = run(*journal, *sh(SLOW), data=SIX)
+    equal((r.code, numbers(r.out)), (0, [1, 2, 3, 4, 5, 6]), r)
+    equal(lines_of("log"), list("123456"))
+
+
 @case("a journal that has finished starts afresh")
 def _():
     for _ in range(2):

@@ -80,39 +80,45 @@ static int drop_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
     return r->engine->impl->drop(r->engine, id);
 }
 
+// Printed is at least what the window has left behind, also if a power cut took the mark.
+static int resume_output(struct run *r) {
+    uint64_t known = r->journal.resume - 1;
+    int mark = journal_mark(&r->journal);
+    if (mark < 0)
+        return mark;
+    output_resume(&r->output, mark, known > ORDER_AHEAD ? known - ORDER_AHEAD : 0);
+    r->failed = r->output.failed;
+    r->done = r->output.printed - r->failed;
+    return 0;
+}
+
+static int resume_counts(struct run *r) {
+    struct epic_look look = { 0 };
+    int err = r->engine->impl->epic(r->engine, mr_str(JOURNAL_EPIC), &look);
+    if (err < 0 && err != MR_EGONE)
+        return err;
+    r->done = look.done;
+    r->failed = look.dead;
+    return 0;
+}
+
 // What an earlier run has ended counts as before.
 static int resume(struct run *r) {
-    struct epic_look look = { 0 };
     int err = journal_resume(&r->journal, r->engine);
     if (err >= 0)
         err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), drop_dead, r);
-    if (err < 0)
-        return err;
-    if (r->journal.resume > 1)
-        err = r->engine->impl->epic(r->engine, mr_str(JOURNAL_EPIC), &look);
-    r->done = look.done;
-    r->failed = look.dead;
-    if (r->output.in_order) {
-        r->failed = r->output.failed;
-        r->done = r->output.printed - r->failed;
-    }
+    if (err >= 0)
+        err = r->output.in_order ? resume_output(r) : resume_counts(r);
     r->ended = r->ended_before = r->done + r->failed;
     return err;
 }
 
 static int engine_begin(struct run *r, const struct input *in) {
-    const struct run_options *o = r->options;
-    int err = o->journal ? journal_begin(r, in) : 0;
+    bool journal = r->options->journal != NULL;
+    int err = journal ? journal_begin(r, in) : 0;
     if (err >= 0)
         err = engine_open(r);
-    if (err < 0 || !o->journal)
-        return err;
-    int mark = o->keep_order ? journal_mark(&r->journal) : 0;
-    if (mark < 0)
-        return mark;
-    if (o->keep_order)
-        output_resume(&r->output, mark);
-    return resume(r);
+    return err < 0 || !journal ? err : resume(r);
 }
 
 static int run_open(struct run *r, const struct input *in) {

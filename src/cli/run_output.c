@@ -26,14 +26,16 @@ static int mark_write(const struct output *o) {
     return error_set(MR_EIO, "the journal cannot note what was printed: %s", strerror(errno));
 }
 
-void output_resume(struct output *o, int mark) {
+void output_resume(struct output *o, int mark, uint64_t least) {
     uint8_t bytes[MARK_SIZE];
     o->mark = mark;
-    if (pread(mark, bytes, sizeof bytes, 0) != sizeof bytes)
-        return; // nothing was
-    struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
-    o->printed = get_u64(&r);
-    o->failed = get_u64(&r);
+    if (pread(mark, bytes, sizeof bytes, 0) == sizeof bytes) {
+        struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+        o->printed = get_u64(&r);
+        o->failed = get_u64(&r);
+    }
+    if (o->printed < least)
+        o->printed = least;
 }
 
 int output_open(struct output *o, bool in_order) {

@@ -45,9 +45,9 @@ struct output {
 int output_open(struct output *, bool in_order); // MR_ENOMEM
 void output_close(struct output *);
 
-// Goes on from what `mark`, a descriptor that the output then owns, says was printed; and notes it
-// there from now on.
-void output_resume(struct output *, int mark);
+// Goes on from what `mark`, a descriptor that the output then owns, says was printed, but not below
+// line `least`; and notes it there from now on.
+void output_resume(struct output *, int mark, uint64_t least);
 
 // Prints both at once. MR_EIO: stdout cannot be written, now and from now on; `broken`
 // says why.
