@@ -524,8 +524,9 @@ def _():
 def _():
     r = run(*sh('"$MILLRACE" emit elsewhere x'), data=[1])
     check(r.code == 1 and b"stage 'elsewhere'" in r.err, r)
-    r = run("--keep-order", *sh('"$MILLRACE" emit run x'), data=[1])
-    check(r.code == 1 and b"--keep-order" in r.err, r)
+    for journal in [], ["--journal", "journal"]:
+        r = run("--keep-order", *journal, *sh('echo $1; "$MILLRACE" emit run x'), data=[1])
+        check(r.code == 1 and r.out == b"1\n" and b"--keep-order" in r.err, r)
 
 
 # ---- Signals and output ------------------------------------------------------------------------

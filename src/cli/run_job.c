@@ -64,10 +64,17 @@ static int check_emits(const struct run *r, const mr_job *job) {
     return 0;
 }
 
-// What a command that ended well leaves for the commit.
+// What a command that ended well leaves for the commit: all of it, or nothing.
 static int collect(const struct run *r, const struct carry_slot *slot, mr_job *job) {
     int err = carry_collect(slot, job);
-    return err < 0 ? err : check_emits(r, job);
+    if (err >= 0)
+        err = check_emits(r, job);
+    if (err < 0) {
+        buffer_clear(&job->emits);
+        buffer_clear(&job->emit_text);
+        job->has_new_state = false;
+    }
+    return err;
 }
 
 static int run_command(struct run *r, mr_job *job, const struct task *task, const char *const *argv,
@@ -110,9 +117,8 @@ static int run_task(struct run *r, mr_job *job, const struct task *task, struct 
         err = template_fill(&r->options->template, &parts, &filled, &argv);
     if (err >= 0)
         err = run_command(r, job, task, argv, out);
-    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG) {
+    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG)
         refuse(out, "it is too long for an argument; --stdin pipes it in instead");
-    }
     if (err < 0 && err != MR_EBUSY) {
         refuse(out, error_text());
         err = 0;
