@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { AHEAD = 2000, REPEATS = 3, LEVELS = 8, PAUSE_US = 1000 };
+enum { AHEAD = 2000, REPEATS = 3, LEVELS = 11, PAUSE_US = 1000 };
 
-static const uint32_t levels[LEVELS] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+static const uint32_t levels[LEVELS] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
 
 static _Atomic uint64_t ran;
 

@@ -254,12 +254,25 @@ static void C7_self_tuned_workers_keep_order_together(void **state) {
     must(mr_close(m));
 }
 
-// A lane that is wide, so that jobs only wait, or has room for one at a time.
+static void open_tuned(mr *m, mr_handler *handler, void *arg, const struct tuner_options *tuned,
+                       mr_worker *out) {
+    mr_bytes stage = mr_str("s");
+    struct worker_options o = { .stages = &stage,
+                                .stage_count = 1,
+                                .handler = handler,
+                                .arg = arg,
+                                .batch = 1,
+                                .tuner = tuned };
+    must(worker_open(m->engine, &o, &out->worker));
+}
+
+// A lane that is wide, so that jobs only wait; or narrow, so that they hinder each other.
 struct lane {
     mr *m;
-    mr_worker *w;
+    mr_worker w;
     pthread_mutex_t lock;
     atomic_bool narrow;
+    atomic_int crowd;
     struct gate many, few;
 };
 
@@ -268,14 +281,16 @@ static int pass_lane(mr_job *job, void *arg) {
     (void)job;
     if (!l->narrow) {
         let_pass(l->m, 1);
-        if (look_at(l->w).choice >= 16)
+        if (look_at(&l->w).choice >= 8)
             gate_pass(&l->many);
         return 0;
     }
+    l->crowd++;
     pthread_mutex_lock(&l->lock);
-    let_pass(l->m, 1);
+    let_pass(l->m, 1 + l->crowd / 2);
     pthread_mutex_unlock(&l->lock);
-    if (look_at(l->w).choice <= 8)
+    l->crowd--;
+    if (look_at(&l->w).choice <= 4)
         gate_pass(&l->few);
     return 0;
 }
@@ -283,15 +298,50 @@ static int pass_lane(mr_job *job, void *arg) {
 static void B5_the_level_follows_the_work_up_and_down(void **state) {
     (void)state;
     mr *m = open_mem();
-    struct lane l = { m, NULL, PTHREAD_MUTEX_INITIALIZER, false, GATE, GATE };
+    struct lane l = { .m = m, .lock = PTHREAD_MUTEX_INITIALIZER, .many = GATE, .few = GATE };
     must(mr_pause(m, "s"));
-    must(mr_work(m, "s", pass_lane, &l, NULL, &l.w));
+    open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 16 }, &l.w);
     push_some(m, 100000); // more than it takes
     must(mr_resume(m, "s"));
     gate_wait(&l.many, 1);
     l.narrow = true;
     gate_wait(&l.few, 1);
-    must(mr_worker_stop(l.w, MR_FOREVER));
+    must(worker_stop(l.w.worker, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static int do_nothing(mr_job *job, void *arg) {
+    (void)job, (void)arg;
+    return 0;
+}
+
+static void B5_what_a_worker_went_through_replays(void **state) {
+    (void)state;
+    enum { JOBS = 20000, ROOM = 10 * JOBS };
+    mr *m = open_mem();
+    struct tuner_trace trace = { calloc(ROOM, sizeof *trace.events), 0, ROOM };
+    struct tuner_options tuned = { .first = 1, .trace = &trace };
+    mr_worker w = { 0 };
+    open_tuned(m, do_nothing, NULL, &tuned, &w);
+    push_some(m, JOBS);
+    wait_for_completed(&w, JOBS);
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    struct worker_info info = look_at(&w);
+    must(worker_stop(w.worker, MR_FOREVER));
+    assert_in_range(trace.count, JOBS, ROOM - 1);
+    struct tuner again;
+    struct tuner_step path[TUNER_PATH];
+    tuner_init(&again, &(struct tuner_options){ .first = 1 });
+    for (size_t i = 0; i < trace.count; i++)
+        tuner_feed(&again, &trace.events[i]);
+    assert_int_equal(tuner_choice(&again), info.choice);
+    assert_int_equal(tuner_path(&again, path), info.steps);
+    for (size_t i = 0; i < info.steps; i++) {
+        assert_int_equal(path[i].level, info.path[i].level);
+        assert_int_equal(path[i].at_ns, info.path[i].at_ns);
+        assert_int_equal(path[i].why, info.path[i].why);
+    }
+    free(trace.events);
     must(mr_close(m));
 }
 
@@ -334,6 +384,7 @@ int main(void) {
         cmocka_unit_test(T22_a_worker_that_grows_can_be_stopped_at_any_moment),
         cmocka_unit_test(C7_self_tuned_workers_keep_order_together),
         cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
+        cmocka_unit_test(B5_what_a_worker_went_through_replays),
         cmocka_unit_test(X_kept_jobs_are_tuned_by_their_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
