@@ -327,6 +327,24 @@ static void F11_a_disconnect_may_be_the_last_attempt(void **state) {
     expect_status(t, id, JOB_DEAD);
 }
 
+// A full or failing log delays what it is to take down, but not beyond the end of the lease.
+static void F11_a_disconnect_that_cannot_be_recorded_counts_soon(void **state) {
+    struct tale *t = *state;
+    for (int64_t lease_ms = 40; lease_ms <= 4000; lease_ms *= 100) {
+        struct taken a;
+        uint64_t id = push(t, "", "a");
+        assert_int_equal(try_take(t, (struct take){ .lease_ms = lease_ms }, &a), 1);
+        t->refuse = MR_ESTOPPED;
+        refused(MR_ESTOPPED, core_leave(t->core, &t->conns[0]));
+        core_join(t->core, &t->conns[0]);
+        expect_status(t, id, JOB_RUNNING);
+        pass_ms(t, lease_ms < 100 ? 40 : 100);
+        expect_status(t, id, JOB_WAITING);
+        assert_string_equal(reason_of(t, id, 0), "1: the worker's connection was lost");
+        must(drop(t, id));
+    }
+}
+
 static void F12_orphans_return_without_a_restart(void **state) {
     struct tale *t = *state;
     struct taken a;
@@ -505,6 +523,7 @@ int main(void) {
         TALE(F10_one_stuck_job_holds_up_no_other_channel),
         TALE(F11_a_disconnect_returns_work_at_once),
         TALE(F11_a_disconnect_may_be_the_last_attempt),
+        TALE(F11_a_disconnect_that_cannot_be_recorded_counts_soon),
         TALE(F12_orphans_return_without_a_restart),
         TALE(rule6_overlap_never_waits_out_the_lease),
         TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
