@@ -391,10 +391,18 @@ static bool reach(struct twin *t, uint64_t now_ms) {
     }
 }
 
+// What was noted as running when the engine died; returns how many.
+static size_t notes_of(const struct twin *t, const struct command *c, struct running_note *out) {
+    size_t count = c->died ? t->running_count : 0;
+    memcpy(out, t->running, count * sizeof *out);
+    if (c->died && c->id)
+        out[count++] = (struct running_note){ c->id, c->attempt };
+    return count;
+}
+
 static bool crash(struct twin *t, const struct command *c) {
-    struct running_note notes[MANY];
-    size_t count = t->running_count;
-    memcpy(notes, t->running, count * sizeof *notes);
+    struct running_note notes[MANY + 1];
+    size_t count = notes_of(t, c, notes);
     twin_stop_core(t);
     int err;
     do {
@@ -415,7 +423,7 @@ static bool crash(struct twin *t, const struct command *c) {
         return made_up_for(t, c, UINT64_MAX);
     if (!same_happenings(t))
         return false;
-    for (size_t i = 0; i < count && c->died; i++) {
+    for (size_t i = 0; i < count; i++) {
         t->failed_now = false;
         err = core_crashed(t->core, notes[i].id, notes[i].attempt);
         if (err < 0 && t->failed_now && ++t->failures)
@@ -446,14 +454,13 @@ bool twin_say(struct twin *t, const struct command *c) {
 void twin_say_core(struct twin *t, const struct command *c) {
     struct answer ignored;
     if (c->op == OP_CRASH) {
-        struct running_note notes[MANY];
-        size_t count = t->running_count;
-        memcpy(notes, t->running, count * sizeof *notes);
+        struct running_note notes[MANY + 1];
+        size_t count = notes_of(t, c, notes);
         twin_stop_core(t);
         if (twin_start_core(t, c->now_ms) < 0)
             return;
         core_advance(t->core, c->now_ms);
-        for (size_t i = 0; i < count && c->died; i++)
+        for (size_t i = 0; i < count; i++)
             core_crashed(t->core, notes[i].id, notes[i].attempt);
         return;
     }
