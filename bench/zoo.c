@@ -28,7 +28,6 @@ const struct zoo zoo_all[] = {
       .completions = 300 },
     { "100k/s, knee 4", { { ZOO_KNEE, 4, .01 } }, 1, 40e-6, 0.5, 3, 1024, .share = .95 },
     { "lock, 41", { { ZOO_LOCK, .0005, 0 } }, 1, .020, 1.0, 100, 1024, .share = .95 },
-    // and those it was not.
     { "cpu, knee 24", { { ZOO_KNEE, 24, .003 } }, 1, .003, 1.0, 25, 1024, .share = .95 },
     { "i/o, knee 700", { { ZOO_KNEE, 700, 0 } }, 1, .200, 0.3, 90, 1024, .share = .95 },
     { "contention, peak 12", { { ZOO_USL, .1, .006 } }, 1, .050, 1.2, 600, 1024, .share = .95 },
@@ -37,6 +36,11 @@ const struct zoo zoo_all[] = {
     { "lock, 12", { { ZOO_LOCK, .00045, 0 } }, 1, .005, 1.0, 60, 1024, .share = .95 },
     { "serial", { { ZOO_KNEE, 1, .05 } }, 1, .002, 0.5, 150, 1024, .share = .95 },
     { "linear to 256", { { ZOO_KNEE, 1e9, 0 } }, 1, .010, 0.7, 12, 256, .share = .95 },
+    // and those that were added when it was finished.
+    { "cpu, knee 12", { { ZOO_KNEE, 12, .006 } }, 1, .008, 0.8, 80, 1024, .share = .95 },
+    { "contention, peak 22", { { ZOO_USL, .05, .002 } }, 1, .020, 0.9, 200, 1024, .share = .95 },
+    { "cliff at 20", { { ZOO_CLIFF, 20, .7 } }, 1, .030, 1.2, 200, 1024, .share = .95 },
+    { "lock, 25", { { ZOO_LOCK, .002, 0 } }, 1, .050, 0.7, 300, 1024, .share = .95 },
     // Changes, and too little work.
     { "steps: 8, 64, peak 18",
       { { ZOO_KNEE, 8, .004 }, { ZOO_KNEE, 64, .004 }, { ZOO_USL, .05, .003 } },

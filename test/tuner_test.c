@@ -327,15 +327,16 @@ static void B5_it_is_not_fooled_by_short_jobs_that_wait_for_nothing(void **state
     (void)state;
     struct tuner t;
     tuner_init(&t, &(struct tuner_options){ 0 });
-    for (uint64_t i = 1; i <= 50000; i++) {
+    for (uint64_t i = 1; i <= 100000; i++) {
         uint32_t level = tuner_level(&t);
-        uint64_t ran_ns = i * 7919 % 10 == 0 ? level * SECOND / 10 : SECOND / 1000 + i % 97;
+        uint64_t ran_ns = i * i % 7919 % 10 == 0 ? level * SECOND / 10 : SECOND / 1000 + i % 97;
         tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_COMPLETED,
                                               .in_flight = level,
                                               .now_ns = i * SECOND / 100,
                                               .ran_ns = ran_ns });
     }
     assert_in_range(tuner_choice(&t), 1, 4);
+    assert_true(t.probe.evidence.mistrust);
 }
 
 static void B5_counts_alone_are_enough(void **state) {

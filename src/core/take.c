@@ -83,8 +83,9 @@ static void note_wait(struct core *c, struct stage *s, const struct job *j) {
 static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
     if (!(ref & CHAN_KEYED) || most <= 1)
         return 1;
-    uint32_t count = 0;
-    for (uint32_t n = channel_at(c, ref)->jobs.head; n && count < most; n = job_at(c, n)->link.next)
+    const struct channel *ch = channel_at(c, ref);
+    uint32_t count = 0, n = ch->jobs.head;
+    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next)
         count++;
     return count;
 }

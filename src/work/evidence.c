@@ -16,11 +16,14 @@
 #define PAIRS_ENOUGH 16
 #define PAIRS_MOST 64.0
 #define VARIANCE_LEAST 1e-4
-#define SPREAD_MOST 5.0 // beyond it, counts are hopeless anyhow
+#define SPREAD_MOST 4.0 // beyond it, counts are hopeless anyhow
 
-// Times are preferred when so much quieter, until they are so many errors off the count.
+// Times are preferred when so much quieter, while the noise of rounds is no more than so many times
+// what independent times would make it, and until they are so many errors off the count.
 #define QUIETER 2.0
+#define INDEPENDENT 3.0
 #define CONTRADICTION 3.5
+#define CONTRADICTION_COUNT 16.0 // completions of an arm that has a say in it
 
 // ---- Noise ------------------------------------------------------------------------------------
 
@@ -57,15 +60,25 @@ static double noise_level(const struct noise *n) {
     return worst;
 }
 
+// Whether times in flight can be believed: no wider apart from round to round than within rounds.
+static bool times_hold(const struct evidence *e) {
+    return !e->mistrust && e->spread_weight >= PAIRS_LEAST &&
+           noise_level(&e->timed) <= INDEPENDENT * e->spread;
+}
+
 // Of counts: at least what the times in flight, taken as lognormal, make of it.
 static double noise_counted(const struct evidence *e) {
-    double spread = e->timed.weight[0] >= PAIRS_LEAST ? e->timed.variance[0] : 0;
-    return fmax(noise_level(&e->counted), exp(fmin(spread, SPREAD_MOST)) - 1);
+    double least = times_hold(e) ? exp(fmin(e->spread, SPREAD_MOST)) - 1 : 0;
+    return fmax(noise_level(&e->counted), least);
 }
 
 void evidence_round(struct evidence *e, const struct arm *round) {
     noise_add(&e->counted, round->count, round->count * log(round->count / round->seconds));
     noise_add(&e->timed, round->count, round->logs);
+    double mean = round->logs / round->count;
+    double within = (round->squares - mean * round->logs) / (round->count - 1);
+    e->spread_weight = fmin(e->spread_weight + 1, PAIRS_MOST);
+    e->spread += (within - e->spread) / e->spread_weight;
 }
 
 void evidence_pause(struct evidence *e) {
@@ -74,12 +87,12 @@ void evidence_pause(struct evidence *e) {
 }
 
 double evidence_spread(const struct evidence *e) {
-    return fmin(noise_level(&e->timed), SPREAD_MOST);
+    return fmin(times_hold(e) ? e->spread : noise_level(&e->counted), SPREAD_MOST);
 }
 
 double evidence_error(const struct evidence *e, double count) {
     double variance = noise_counted(e);
-    if (!e->mistrust)
+    if (times_hold(e))
         variance = fmin(variance, noise_level(&e->timed));
     return sqrt(variance / count);
 }
@@ -122,12 +135,14 @@ void arm_add(struct arm *a, const struct arm *more) {
     a->count += more->count;
     a->seconds += more->seconds;
     a->logs += more->logs;
+    a->squares += more->squares;
 }
 
 static void arm_scale(struct arm *a, double factor) {
     a->count *= factor;
     a->seconds *= factor;
     a->logs *= factor;
+    a->squares *= factor;
 }
 
 void evidence_learn(struct evidence *e, uint32_t place, const struct arm *more) {
@@ -147,19 +162,40 @@ void evidence_forget(struct evidence *e) {
     e->mistrust = false;
     noise_reset(&e->counted, fmax(1, e->counted.variance[0]), 4);
     noise_reset(&e->timed, fmax(1, e->timed.variance[0]), 4);
+    e->spread_weight = 0;
+}
+
+static struct difference by_count(const struct evidence *e, const struct arm *a,
+                                  const struct arm *b) {
+    return (struct difference){ log(b->count / b->seconds) - log(a->count / a->seconds),
+                                sqrt(noise_counted(e) * (1 / a->count + 1 / b->count)) };
+}
+
+static struct difference by_time(const struct evidence *e, uint32_t place_a, const struct arm *a,
+                                 uint32_t place_b, const struct arm *b) {
+    double levels = log((double)e->levels[place_b] / e->levels[place_a]);
+    return (struct difference){ levels + a->logs / a->count - b->logs / b->count,
+                                sqrt(noise_level(&e->timed) * (1 / a->count + 1 / b->count)) };
+}
+
+// Whether times and counts tell different stories of this arm and any that is known: over a long
+// way even noisy counts are sure.
+static bool contradicts(const struct evidence *e, uint32_t place, const struct arm *a) {
+    for (uint32_t i = 0; i < e->places; i++) {
+        const struct arm *known = &e->arms[i];
+        if (known->count < CONTRADICTION_COUNT)
+            continue;
+        struct difference count = by_count(e, known, a), time = by_time(e, i, known, place, a);
+        if (fabs(time.gain - count.gain) > CONTRADICTION * count.error)
+            return true;
+    }
+    return false;
 }
 
 struct difference evidence_compare(struct evidence *e, uint32_t place_a, const struct arm *a,
                                    uint32_t place_b, const struct arm *b) {
-    double share = 1 / a->count + 1 / b->count;
-    double counted = noise_counted(e), timed = noise_level(&e->timed);
-    struct difference by_count = { log(b->count / b->seconds) - log(a->count / a->seconds),
-                                   sqrt(counted * share) };
-    if (e->mistrust || counted < QUIETER * timed)
-        return by_count;
-    double level_ratio = (double)e->levels[place_b] / e->levels[place_a];
-    struct difference by_time = { log(level_ratio) + a->logs / a->count - b->logs / b->count,
-                                  sqrt(timed * share) };
-    e->mistrust = fabs(by_time.gain - by_count.gain) > CONTRADICTION * by_count.error;
-    return e->mistrust ? by_count : by_time;
+    if (!times_hold(e) || noise_counted(e) < QUIETER * noise_level(&e->timed))
+        return by_count(e, a, b);
+    e->mistrust = contradicts(e, place_b, b);
+    return e->mistrust ? by_count(e, a, b) : by_time(e, place_a, a, place_b, b);
 }

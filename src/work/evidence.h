@@ -6,7 +6,9 @@
 // Throughput is measured in two ways. Counting completions per second is the truth, but a few very
 // long jobs make it noisy. By Little's law throughput is also level ÷ time in flight; the mean
 // logarithm of that time is hardly disturbed by long jobs, but tells the truth only if all jobs are
-// slowed down alike. So it is used where it is much the quieter, until it contradicts the count.
+// slowed down alike. So it is used where it is much the quieter, if the times of neighbours look
+// independent (an unfair lock makes some jobs wait for ages while others pass), and until it
+// contradicts the count.
 #ifndef WORK_EVIDENCE_H
 #define WORK_EVIDENCE_H
 
@@ -21,7 +23,7 @@ enum {
 // Completions at one level.
 struct arm {
     double count, seconds;
-    double logs; // sum of ln(seconds in flight)
+    double logs, squares; // sums of ln(seconds in flight) and its square
 };
 
 struct noise {
@@ -35,7 +37,8 @@ struct evidence {
     uint32_t places;
     struct arm arms[EVIDENCE_PLACES];
     struct noise counted, timed;
-    bool mistrust; // times in flight have contradicted the count
+    double spread, spread_weight; // variance of ln(seconds in flight) within rounds
+    bool mistrust;                // times in flight have contradicted the count
 };
 
 // Of throughput, in logarithms, with its standard error.
@@ -65,7 +68,7 @@ struct difference evidence_compare(struct evidence *, uint32_t place_a, const st
 
 // The standard error of a measurement of so many completions.
 double evidence_error(const struct evidence *, double count);
-// How widely times in flight are spread: the variance of their logarithm.
+// How widely times in flight are spread: the variance of their logarithm, as far as it is known.
 double evidence_spread(const struct evidence *);
 
 // The place whose level is about `ratio` times that of `place`, and another unless it is the last.

@@ -1,9 +1,8 @@
 // The threads of a worker: each takes, runs and ends one job after another.
 //
-//          make ──► taking ──► running ──┐
-//                     ▲  │ idle          │ ended
-//              called │  ▼               ▼
-//                   parked ◄── too many ─┴─► taking …        parked or idle for long: leaves
+//     made ──► taking ──► running ──► taking …
+//                 ▲           │ too many
+//          called └── parked ◄┘                      idle or parked for long: it leaves
 //
 // No more threads are active (taking or running) than the level allows, less the jobs kept with
 // MR_LATER: for each of those one thread steps down. While there is room, one thread more than run

@@ -54,7 +54,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define SEARCH_SHARE 8
 #define HOLD_S 60.0
 #define HOLD_TRIALS 20
-#define PATIENCE_MOST 64.0
+#define PATIENCE_MOST 64 // blocks
 
 // A level is not what it was: by so much and so many errors; that of choice twice in a row.
 #define CHOICE_CHANGED 0.15
@@ -149,13 +149,13 @@ static void search_anew(struct tuner *t, double gain) {
     search_begin(t, gain > 0 ? MORE : FEWER);
 }
 
-static void hold(struct tuner *t, double least) {
+static void hold(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     const struct arm *a = &p->evidence.arms[p->choice];
     double rate = a->seconds > 0 ? a->count / a->seconds : 0;
     double most = fmax(HOLD_S * rate, HOLD_TRIALS * p->trial_sum.count);
     double pay = fmax(p->spent / SEARCH_SHARE, p->again ? p->regret / REGRET : 0);
-    p->hold = fmax(least, fmin(most, pay));
+    p->hold = fmin(most, pay);
     p->phase = HOLDING;
     p->spent = p->regret = 0;
     go_to(t, p->choice);
@@ -182,8 +182,7 @@ static void search_next(struct tuner *t) {
         return;
     }
     if (!refine(p)) {
-        p->patience = 1;
-        hold(t, 0);
+        hold(t);
         return;
     }
     sides_open(p);
@@ -196,6 +195,7 @@ static void trial_won(struct tuner *t, double gain) {
     struct tuner_probe *p = &t->probe;
     enum tuner_why fewer = gain > 0 ? TUNER_TOO_MUCH : TUNER_FEWER;
     choose(t, p->trial, p->side == MORE ? TUNER_FASTER : fewer);
+    p->patience = 1;
     p->fineness -= p->fineness > 0;
     p->again = false;
     sides_open(p);
@@ -207,6 +207,7 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
     struct tuner_probe *p = &t->probe;
     struct tuner_trial *told = p->side == MORE ? &t->more : &t->fewer;
     *told = (struct tuner_trial){ p->evidence.levels[p->trial], gain, sure };
+    p->patience = 1;
     p->over[p->side] = true;
     p->worse[p->side] = sure;
     p->regret += p->trial_sum.count * fmax(0, 1 - exp(gain));
@@ -299,6 +300,9 @@ static void choice_block(struct tuner *t) {
     double count = p->block.count;
     evidence_learn(&p->evidence, p->choice, &p->block);
     block_begin(p);
+    p->pause -= p->pause > 0;
+    if (p->pause > 0)
+        return;
     if (p->phase == SEARCHING) {
         p->spent += count;
         go_to(t, p->trial);
@@ -359,18 +363,22 @@ static void doubling_block(struct tuner *t) {
 
 // ---- Feeding ----------------------------------------------------------------------------------
 
-// Too little work to tell anything about the level: a trial is broken off. More are tried again
-// when there has been enough for a while, each time a longer one.
+// Too little work to tell anything about the level. A block of the level of choice goes on when
+// there is work again; one on trial is broken off, and tried again when there has been enough for a
+// while, each time a longer one.
 static void round_dropped(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     evidence_pause(&p->evidence);
-    block_begin(p);
     p->settling = t->level;
     if (p->place == p->choice)
         return;
-    p->side = FEWER; // so that the next trial is one of more
-    p->patience = fmin(p->patience * 2, PATIENCE_MOST);
-    hold(t, p->patience * BLOCK_ROUNDS * fmax(ROUND_LEAST, t->level));
+    p->patience = p->patience < PATIENCE_MOST ? p->patience * 2 : PATIENCE_MOST;
+    p->pause = p->patience;
+    if (p->phase == DOUBLING) {
+        p->phase = HOLDING;
+        p->side = FEWER; // so that the next trial is one of more
+    }
+    go_to(t, p->choice);
 }
 
 static uint32_t rounds_of_block(const struct tuner_probe *p) {
@@ -420,10 +428,11 @@ static void completed(struct tuner *t, const struct tuner_event *e) {
         return;
     }
     p->round.count++;
-    if (e->ran_ns > 0)
-        p->round.logs += log((double)e->ran_ns * 1e-9);
-    else
+    if (e->ran_ns == 0)
         p->evidence.mistrust = true; // not known
+    double log_s = log((double)(e->ran_ns + 1) * 1e-9);
+    p->round.logs += log_s;
+    p->round.squares += log_s * log_s;
     p->in_flight_sum += e->in_flight;
     if (p->round.count >= ROUND_LEAST && p->round.count >= t->level)
         round_end(t, e->now_ns);
