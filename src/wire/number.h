@@ -1,0 +1,83 @@
+// Numbers as the wire spells them: decimal digits, no sign, no idle zeros. Every length, count and
+// id goes through here, so these are the hottest lines of the folder.
+#ifndef WIRE_NUMBER_H
+#define WIRE_NUMBER_H
+
+#include "millrace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    NUMBER_DIGITS = 20,     // the longest: that of UINT64_MAX
+    NUMBER_DIGITS_SAFE = 19 // as many never overflow 64 bits
+};
+
+// What is wrong with, or missing from, a number of which `digits` were read; see number_read.
+int number_misfit(const uint8_t *text, size_t size, size_t digits);
+
+// "\r\n" at `text`, where two bytes may be read.
+static inline bool number_is_line_end(const uint8_t *text) {
+    return memcmp(text, "\r\n", 2) == 0;
+}
+
+// Reads a number of at most `most` (no more than INT64_MAX + 1) and the CR LF behind it. Returns
+// the bytes used; 0: more are needed; MR_ETOOBIG: it is, or can only become, larger than `most`;
+// MR_EINVAL: not a number. Notes no sentence: only the caller knows what it counts.
+static inline int number_read(const uint8_t *text, size_t size, uint64_t most, uint64_t *out) {
+    size_t safe = size < NUMBER_DIGITS_SAFE ? size : NUMBER_DIGITS_SAFE, digits = 0;
+    uint64_t number = 0;
+    for (uint8_t digit; digits < safe && (digit = (uint8_t)(text[digits] - '0')) <= 9; digits++)
+        number = number * 10 + digit;
+    bool spelled = digits == 1 || (digits > 1 && text[0] != '0');
+    if (spelled && number > most)
+        return MR_ETOOBIG;
+    if (!spelled || size - digits < 2 || !number_is_line_end(text + digits))
+        return number_misfit(text, size, digits);
+    *out = number;
+    return (int)digits + 2;
+}
+
+// All of `text` as a number: an id, a count of milliseconds. MR_EINVAL (without a sentence): it is
+// none, or beyond 64 bits.
+int number_parse(mr_bytes text, uint64_t *out);
+
+// How many digits `number` has.
+static inline size_t number_size(uint64_t number) {
+    for (size_t size = 1;; size += 4, number /= 10000) {
+        if (number < 100)
+            return size + (number >= 10);
+        if (number < 10000)
+            return size + 2 + (number >= 1000);
+    }
+}
+
+extern const char number_pairs[201]; // "00" to "99"
+
+// Writes the digits, as many as number_size says, and returns where they end.
+static inline uint8_t *number_write(uint8_t *to, uint64_t number) {
+    uint8_t *end = to + number_size(number), *at = end;
+    for (; number >= 100; number /= 100)
+        memcpy(at -= 2, number_pairs + number % 100 * 2, 2);
+    if (number >= 10)
+        memcpy(to, number_pairs + number * 2, 2);
+    else
+        *to = (uint8_t)('0' + number);
+    return end;
+}
+
+// Writes a line such as "$5\r\n" and returns where it ends.
+static inline uint8_t *number_line_write(uint8_t *to, char kind, uint64_t number) {
+    *to = (uint8_t)kind;
+    to = number_write(to + 1, number);
+    memcpy(to, "\r\n", 2);
+    return to + 2;
+}
+
+// The size of such a line.
+static inline size_t number_line_size(uint64_t number) {
+    return 1 + number_size(number) + 2;
+}
+
+#endif

@@ -1,0 +1,175 @@
+// See reply.h. Every value first makes room for the most it can take, then writes without looking.
+#include "wire/reply.h"
+
+#include "wire/number.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" or a sign's ":-" never has all twenty digits
+
+// Room for `size` bytes, or NULL after a failure.
+static inline uint8_t *room(struct reply *r, size_t size) {
+    if (r->err == 0)
+        r->err = buffer_reserve(r->out, size);
+    return r->err == 0 ? r->out->data + r->out->size : NULL;
+}
+
+static inline void written(struct reply *r, const uint8_t *end) {
+    r->out->size = (size_t)(end - r->out->data);
+}
+
+static inline uint8_t *copy(uint8_t *to, const void *data, size_t size) {
+    if (size)
+        memcpy(to, data, size);
+    return to + size;
+}
+
+static void constant(struct reply *r, mr_bytes text) {
+    uint8_t *to = room(r, text.size);
+    if (to)
+        written(r, copy(to, text.data, text.size));
+}
+
+static void head(struct reply *r, char kind, uint64_t number) {
+    uint8_t *to = room(r, LINE_SIZE);
+    if (to)
+        written(r, number_line_write(to, kind, number));
+}
+
+// Copies a text into a line, which it may not end.
+static uint8_t *copy_line(uint8_t *to, mr_bytes text) {
+    const uint8_t *from = text.data;
+    for (size_t i = 0; i < text.size; i++)
+        *to++ = from[i] == '\r' || from[i] == '\n' ? ' ' : from[i];
+    return to;
+}
+
+void reply_simple(struct reply *r, const char *text) {
+    mr_bytes line = mr_str(text);
+    uint8_t *to = room(r, 1 + line.size + 2);
+    if (!to)
+        return;
+    *to++ = '+';
+    written(r, copy(copy_line(to, line), "\r\n", 2));
+}
+
+void reply_error(struct reply *r, const char *code, mr_bytes text) {
+    mr_bytes name = mr_str(code);
+    uint8_t *to = room(r, 1 + name.size + 1 + text.size + 2);
+    if (!to)
+        return;
+    *to++ = '-';
+    to = copy_line(to, name);
+    if (text.size)
+        *to++ = ' ';
+    written(r, copy(copy_line(to, text), "\r\n", 2));
+}
+
+void reply_integer(struct reply *r, int64_t number) {
+    if (number >= 0) {
+        head(r, ':', (uint64_t)number);
+        return;
+    }
+    uint8_t *to = room(r, LINE_SIZE);
+    if (!to)
+        return;
+    *to++ = ':';
+    written(r, number_line_write(to, '-', -(uint64_t)number));
+}
+
+void reply_bulk(struct reply *r, mr_bytes bytes) {
+    uint8_t *to = room(r, LINE_SIZE + bytes.size + 2);
+    if (!to)
+        return;
+    to = number_line_write(to, '$', bytes.size);
+    written(r, copy(copy(to, bytes.data, bytes.size), "\r\n", 2));
+}
+
+void reply_id(struct reply *r, uint64_t id) {
+    uint8_t *to = room(r, LINE_SIZE + NUMBER_DIGITS + 2);
+    if (!to)
+        return;
+    to = number_line_write(to, '$', number_size(id));
+    written(r, copy(number_write(to, id), "\r\n", 2));
+}
+
+void reply_null(struct reply *r) {
+    constant(r, r->resp3 ? mr_str("_\r\n") : mr_str("$-1\r\n"));
+}
+
+void reply_boolean(struct reply *r, bool yes) {
+    if (r->resp3)
+        constant(r, yes ? mr_str("#t\r\n") : mr_str("#f\r\n"));
+    else
+        head(r, ':', yes);
+}
+
+// The shorter of two spellings that reads back as the same number, with a point whatever the
+// locale says. Returns its size.
+static size_t double_spell(double number, char *to, size_t size) {
+    if (isnan(number) || isinf(number))
+        return (size_t)snprintf(to, size, "%s",
+                                isnan(number) ? "nan"
+                                : number > 0  ? "inf"
+                                              : "-inf");
+    int used = snprintf(to, size, "%.15g", number);
+    if (strtod(to, NULL) != number)
+        used = snprintf(to, size, "%.17g", number);
+    size_t kept = 0;
+    for (int i = 0; i < used; i++) {
+        bool plain = memchr("0123456789+-e", to[i], 13);
+        if (plain || kept == 0 || to[kept - 1] != '.')
+            to[kept++] = plain ? to[i] : '.';
+    }
+    return kept;
+}
+
+void reply_double(struct reply *r, double number) {
+    char text[40];
+    size_t size = double_spell(number, text, sizeof text);
+    if (!r->resp3) {
+        reply_bulk(r, (mr_bytes){ text, size });
+        return;
+    }
+    uint8_t *to = room(r, 1 + size + 2);
+    if (!to)
+        return;
+    *to++ = ',';
+    written(r, copy(copy(to, text, size), "\r\n", 2));
+}
+
+void reply_array(struct reply *r, uint64_t count) {
+    head(r, '*', count);
+}
+
+void reply_map(struct reply *r, uint64_t pairs) {
+    head(r, r->resp3 ? '%' : '*', r->resp3 ? pairs : 2 * pairs);
+}
+
+void reply_push(struct reply *r, uint64_t count) {
+    assert(r->resp3);
+    head(r, '>', count);
+}
+
+size_t reply_bulk_begin(struct reply *r, size_t likely_size) {
+    size_t begin = r->out->size;
+    head(r, '$', likely_size);
+    return begin;
+}
+
+void reply_bulk_end(struct reply *r, size_t begin) {
+    if (!room(r, LINE_SIZE + 2))
+        return;
+    uint8_t *line = r->out->data + begin;
+    const uint8_t *end = r->out->data + r->out->size;
+    const uint8_t *body = (const uint8_t *)memchr(line, '\n', LINE_SIZE) + 1;
+    size_t size = (size_t)(end - body);
+    uint8_t *to = line + number_line_size(size);
+    if (to != body)
+        memmove(to, body, size);
+    number_line_write(line, '$', size);
+    written(r, copy(to + size, "\r\n", 2));
+}

@@ -1,0 +1,207 @@
+// See response.h. One value is read at a time, whatever its depth; what is open is a stack of
+// counts in the reader, so nesting costs no recursion.
+#include "wire/response.h"
+
+#include "base/errors.h"
+#include "wire/number.h"
+
+#include <assert.h>
+
+enum { LEAST_VALUE = sizeof "_\r\n" - 1 };
+
+// The value being read.
+struct input {
+    struct response *reader;
+    const struct response_limits *limits;
+    const uint8_t *text; // behind the byte that says its kind
+    size_t size;         // bytes there
+};
+
+static int malformed(const char *what) {
+    return error_set(MR_EINVAL, "the reply is malformed: %s", what);
+}
+
+static int over_limit(const char *what, size_t limit) {
+    return error_set(MR_ETOOBIG, "the reply is too large: more than %zu %s", limit, what);
+}
+
+static int length_refused(int err, const char *what, size_t limit) {
+    return err == MR_ETOOBIG ? over_limit(what, limit) : malformed("a length is not a number");
+}
+
+// ---- One value --------------------------------------------------------------------------------
+// Each of these returns the bytes used behind the kind; 0: more are needed (reader->need says how
+// many, if that is known); or an error.
+
+static ptrdiff_t literal_read(const struct input *in, const char *literal) {
+    size_t whole = strlen(literal), size = in->size < whole ? in->size : whole;
+    if (memcmp(in->text, literal, size) != 0)
+        return malformed("neither null nor true nor false");
+    return size == whole ? (ptrdiff_t)whole : 0;
+}
+
+static ptrdiff_t null_read(const struct input *in, const char *literal,
+                           struct response_value *out) {
+    *out = (struct response_value){ .type = RESPONSE_NULL };
+    return literal_read(in, literal);
+}
+
+static ptrdiff_t boolean_read(const struct input *in, struct response_value *out) {
+    bool no = in->size > 0 && in->text[0] == 'f';
+    *out = (struct response_value){ .type = RESPONSE_BOOLEAN, .boolean = !no };
+    return literal_read(in, no ? "f\r\n" : "t\r\n");
+}
+
+static ptrdiff_t integer_read(const struct input *in, struct response_value *out) {
+    bool negative = in->size > 0 && in->text[0] == '-';
+    uint64_t most = (uint64_t)INT64_MAX + negative, number = 0;
+    int used = number_read(in->text + negative, in->size - negative, most, &number);
+    if (used < 0)
+        return malformed("an integer is not a number of 64 bits");
+    if (used == 0)
+        return 0;
+    int64_t integer = (int64_t)(negative ? -number : number);
+    *out = (struct response_value){ .type = RESPONSE_INTEGER, .integer = integer };
+    return used + negative;
+}
+
+static ptrdiff_t line_read(const struct input *in, enum response_type type,
+                           struct response_value *out) {
+    size_t most = in->limits->line_size + 2, size = in->size < most ? in->size : most;
+    size_t searched = in->reader->searched;
+    const uint8_t *end =
+        searched < size ? memchr(in->text + searched, '\n', size - searched) : NULL;
+    in->reader->searched = size;
+    if (!end)
+        return size == most ? over_limit("bytes in a line", in->limits->line_size) : 0;
+    if (end == in->text || end[-1] != '\r')
+        return malformed("a line ends without CR");
+    mr_bytes bytes = { in->text, (size_t)(end - in->text) - 1 };
+    *out = (struct response_value){ .type = type, .bytes = bytes };
+    return end - in->text + 1;
+}
+
+static ptrdiff_t bulk_read(const struct input *in, struct response_value *out) {
+    if (in->size > 0 && in->text[0] == '-')
+        return null_read(in, "-1\r\n", out);
+    uint64_t length = 0;
+    int used = number_read(in->text, in->size, in->limits->bulk_size, &length);
+    if (used < 0)
+        return length_refused(used, "bytes in a bulk string", in->limits->bulk_size);
+    if (used == 0)
+        return 0;
+    size_t end = (size_t)used + length;
+    if (end + 2 > in->size) {
+        in->reader->need = in->reader->at + 1 + end + 2;
+        return 0;
+    }
+    if (!number_is_line_end(in->text + end))
+        return malformed("a bulk string does not end where its length says");
+    *out = (struct response_value){ .type = RESPONSE_BULK, .bytes = { in->text + used, length } };
+    return (ptrdiff_t)end + 2;
+}
+
+static ptrdiff_t many_read(const struct input *in, enum response_type type,
+                           struct response_value *out) {
+    if (in->size > 0 && in->text[0] == '-' && type == RESPONSE_ARRAY)
+        return null_read(in, "-1\r\n", out);
+    uint32_t each = type == RESPONSE_MAP ? 2 : 1;
+    uint64_t most = in->limits->values - 1 - in->reader->inside, count = 0;
+    int used = number_read(in->text, in->size, most / each, &count);
+    if (used < 0)
+        return length_refused(used, "values", in->limits->values);
+    if (used == 0)
+        return 0;
+    *out = (struct response_value){ .type = type, .count = (uint32_t)count * each };
+    return used;
+}
+
+static ptrdiff_t value_read(const struct input *in, uint8_t kind, struct response_value *out) {
+    switch (kind) {
+    case '+':
+        return line_read(in, RESPONSE_SIMPLE, out);
+    case '-':
+        return line_read(in, RESPONSE_ERROR, out);
+    case ',':
+        return line_read(in, RESPONSE_DOUBLE, out);
+    case ':':
+        return integer_read(in, out);
+    case '$':
+        return bulk_read(in, out);
+    case '*':
+        return many_read(in, RESPONSE_ARRAY, out);
+    case '%':
+        return many_read(in, RESPONSE_MAP, out);
+    case '>':
+        return many_read(in, RESPONSE_PUSH, out);
+    case '_':
+        return null_read(in, "\r\n", out);
+    case '#':
+        return boolean_read(in, out);
+    }
+    return malformed("a value of unknown kind");
+}
+
+// ---- Values within values ---------------------------------------------------------------------
+
+// Takes the value that ends at `end` into account. Returns 1 if the reply is whole with it, else 0.
+static int value_note(struct response *r, const struct response_limits *limits, size_t end,
+                      const struct response_value *value) {
+    if (end + (uint64_t)value->count * LEAST_VALUE > limits->size)
+        return over_limit("bytes", limits->size);
+    if (value->count > 0 && r->depth == RESPONSE_DEPTH)
+        return over_limit("values within each other", RESPONSE_DEPTH);
+    r->at = end;
+    r->searched = 0;
+    r->count++;
+    r->inside += value->count;
+    if (value->count > 0) {
+        r->left[r->depth++] = value->count;
+        return 0;
+    }
+    while (r->depth > 0 && --r->left[r->depth - 1] == 0)
+        r->depth--;
+    return r->depth == 0;
+}
+
+// Walks on from value to value, noting them in `values` unless that is NULL. Returns 1 when the
+// reply is whole, 0 when bytes are missing.
+static int walk(struct response *r, const struct response_limits *limits, const uint8_t *data,
+                size_t size, struct response_value *values) {
+    for (;;) {
+        r->need = size + 1;
+        if (r->at == size)
+            return 0;
+        struct input in = { r, limits, data + r->at + 1, size - r->at - 1 };
+        struct response_value value;
+        ptrdiff_t used = value_read(&in, data[r->at], &value);
+        if (used < 0)
+            return (int)used;
+        if (used == 0)
+            return r->need > limits->size ? over_limit("bytes", limits->size) : 0;
+        if (values)
+            values[r->count] = value;
+        int whole = value_note(r, limits, r->at + 1 + (size_t)used, &value);
+        if (whole != 0)
+            return whole;
+    }
+}
+
+ptrdiff_t response_read(struct response *r, const struct response_limits *limits,
+                        const uint8_t *data, size_t size, struct response_value *out_values,
+                        uint32_t *out_count) {
+    assert(limits->values > 0);
+    if (size == 0 || size < r->need)
+        return 0;
+    bool afresh = r->at == 0;
+    int whole = walk(r, limits, data, size, afresh ? out_values : NULL);
+    if (whole <= 0)
+        return whole;
+    ptrdiff_t used = (ptrdiff_t)r->at;
+    uint32_t count = r->count;
+    *r = (struct response){ 0 };
+    if (!afresh) // the last piece has come: once more from the beginning, now for the values
+        return response_read(r, limits, data, size, out_values, out_count);
+    *out_count = count;
+    return used;
+}
