@@ -20,7 +20,7 @@ enum cli_exit {
     CLI_INTERRUPTED = 130,
 };
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 6 };
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 16 };
 
 struct option {
     const char *name;  // "--from"
@@ -78,6 +78,7 @@ void manual_print(void);            // the man page
 void completion_print(void);        // for bash
 
 enum cli_exit help_run(const struct input *);
+enum cli_exit serve_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

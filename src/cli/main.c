@@ -24,6 +24,32 @@ const struct command commands[] = {
         .run = help_run,
     },
     {
+        .name = "serve",
+        .arguments = "",
+        .doc = "be a server that any Redis client can talk to",
+        .help =
+            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no more\n"
+            "jobs, lets running ones end for a while, and closes. What it has answered is\n"
+            "kept, whatever happens to the process or the machine, as --sync says:\n"
+            "\n"
+            "    always       a reply means that it is on disk (the default)\n"
+            "    interval:MS  on disk at most so many milliseconds later\n"
+            "    none         when the system writes it\n",
+        .examples = "millrace serve\n"
+                    "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
+                    "millrace serve --store mem: --listen 127.0.0.1:0\n"
+                    "    in memory only, on a free port, which it tells\n",
+        .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
+                     { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
+                     { "--sync", "WHEN", "always, interval:MS or none (always)" },
+                     { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
+                     { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
+                     { "--log", "LEVEL", "error, warn, info or debug (info)" },
+                     { "--log-json", NULL, "write notices as JSON" },
+                     { "--insecure", NULL, "listen on an address that others can reach" } },
+        .run = serve_run,
+    },
+    {
         .name = "store check",
         .arguments = "URL",
         .least = 1,

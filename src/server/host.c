@@ -1,0 +1,265 @@
+// A turn: time moves on, commands run, those that may go on do, the log is flushed; then whatever
+// was said is marked with the position it has to wait for.
+#include "server/host.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/answer.h"
+#include "server/session.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+int host_init(struct host *h, const char *store) {
+    *h = (struct host){
+        .store = store,
+        .request_limits = { .arguments = LIMIT_ARGUMENTS,
+                            .argument_size = LIMIT_ARGUMENT,
+                            .line_size = LIMIT_LINE,
+                            .size = LIMIT_REQUEST },
+    };
+    struct list *lists[] = {
+        &h->sessions, &h->touched, &h->held, &h->resuming, &h->ready, &h->epics
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        list_init(lists[i]);
+    slab_init(&h->seats, sizeof(struct session *), 0);
+    h->inbox = mem_alloc(READ_SIZE);
+    h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
+    h->grants = mem_alloc(ANSWER_GRANTS * sizeof *h->grants);
+    if (h->inbox && h->arguments && h->grants)
+        return 0;
+    host_finish(h);
+    return error_set(MR_ENOMEM, "no memory for a server");
+}
+
+void host_load(struct host *h, struct shard *shard) {
+    h->shard = shard;
+    h->core = shard_core(shard);
+    h->started_ms = core_now(h->core);
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        core_join(h->core, &list_entry(l, struct session, of_host)->conn);
+}
+
+void host_finish(struct host *h) {
+    while (!list_empty(&h->sessions))
+        session_destroy(list_entry(h->sessions.next, struct session, of_host));
+    slab_finish(&h->seats);
+    heap_finish(&h->waits);
+    buffer_finish(&h->scratch);
+    while (h->spare_count)
+        buffer_finish(&h->spare[--h->spare_count]);
+    mem_free(h->inbox);
+    mem_free(h->arguments);
+    mem_free(h->grants);
+    h->inbox = NULL;
+    h->arguments = NULL;
+    h->grants = NULL;
+}
+
+uint64_t host_now_ms(const struct host *h) {
+    return h->core ? core_now(h->core) : 0;
+}
+
+void host_lend(struct host *h, struct buffer *out) {
+    *out = h->spare_count ? h->spare[--h->spare_count] : (struct buffer){ 0 };
+    out->size = 0;
+    out->limit = LIMIT_UNSENT;
+}
+
+enum { SPARE_SIZE = 1 << 20 }; // larger ones are freed
+
+void host_take_back(struct host *h, struct buffer *b) {
+    if (h->spare_count < HOST_SPARE && b->capacity && b->capacity <= SPARE_SIZE)
+        h->spare[h->spare_count++] = *b;
+    else
+        buffer_finish(b);
+    *b = (struct buffer){ 0 };
+}
+
+// Where there are too many the rest fail when their leases run out.
+void host_note_unreadable(struct host *h, const struct grant *g) {
+    if (h->unreadable_count == HOST_UNREADABLE)
+        return;
+    h->unreadable[h->unreadable_count].id = g->id;
+    h->unreadable[h->unreadable_count++].token = g->token;
+}
+
+static void fail_unreadable(struct host *h) {
+    while (h->unreadable_count) {
+        h->unreadable_count--;
+        (void)core_fail(h->core, h->unreadable[h->unreadable_count].id,
+                        &h->unreadable[h->unreadable_count].token,
+                        mr_str("its body could not be read from the store"), MR_BACKOFF);
+    }
+}
+
+// ---- Turns ------------------------------------------------------------------------------------
+
+static struct session *session_at_seat(const struct host *h, uint32_t seat) {
+    return seat < h->seats.next_new ? *SLAB_AT(&h->seats, struct session *, seat) : NULL;
+}
+
+static void end_waits(struct host *h) {
+    while (heap_next(&h->waits) <= host_now_ms(h)) {
+        struct heap_entry e = heap_pop(&h->waits);
+        struct session *s = session_at_seat(h, e.value);
+        if (s && s->blocked && s->wait_until_ms == e.at_ms)
+            session_wait_over(s);
+    }
+}
+
+void host_begin(struct host *h) {
+    if (h->in_turn || !h->shard)
+        return;
+    h->in_turn = true;
+    h->stopped = shard_begin(h->shard);
+    if (h->stopped == MR_ESTOPPED)
+        snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
+    else
+        h->stopped = 0; // what could not be written is tried again by the core
+    end_waits(h);
+}
+
+static void resume_all(struct host *h) {
+    while (!list_empty(&h->resuming)) {
+        struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
+        list_remove(&s->of_resuming);
+        session_run(s);
+    }
+}
+
+// Epics have no event of their own: who waits for one looks again after every turn.
+static void resume_epics(struct host *h) {
+    struct list *l = h->epics.next;
+    while (l != &h->epics) {
+        struct session *s = list_entry(l, struct session, of_epics);
+        l = l->next;
+        session_unblock(s);
+    }
+    resume_all(h);
+}
+
+static void mark_all(struct host *h, uint64_t at) {
+    bool durable = shard_is_durable(h->shard, at);
+    while (!list_empty(&h->touched)) {
+        struct session *s = list_entry(h->touched.next, struct session, of_touched);
+        list_remove(&s->of_touched);
+        session_mark(s, at, durable);
+    }
+}
+
+void host_end(struct host *h) {
+    if (!h->shard) { // nothing waits for a log: what was said can be shown
+        while (!list_empty(&h->touched)) {
+            struct session *s = list_entry(h->touched.next, struct session, of_touched);
+            list_remove(&s->of_touched);
+            session_mark(s, 0, true);
+        }
+        return;
+    }
+    host_begin(h);
+    resume_all(h);
+    if (!list_empty(&h->epics))
+        resume_epics(h);
+    fail_unreadable(h);
+    bool more;
+    if (!h->stopped)
+        (void)shard_clean(h->shard, &more); // it is tried again when host_next_ms says
+    uint64_t at = shard_end(h->shard);
+    h->in_turn = false;
+    mark_all(h, at);
+}
+
+void host_durable(struct host *h) {
+    if (!h->shard || list_empty(&h->held))
+        return;
+    struct log_state log;
+    shard_look(h->shard, &log);
+    for (struct list *l = h->held.next; l != &h->held;) {
+        struct session *s = list_entry(l, struct session, of_held);
+        l = l->next;
+        if (log.stopped[0])
+            session_show_stopped(s, log.stopped);
+        else
+            session_show(s, log.durable);
+    }
+}
+
+int64_t host_next_ms(struct host *h) {
+    if (!h->shard)
+        return -1;
+    int64_t shard_ms = shard_next_ms(h->shard);
+    uint64_t now = host_now_ms(h), next = heap_next(&h->waits);
+    int64_t wait_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+    if (shard_ms < 0 || wait_ms < 0)
+        return shard_ms < 0 ? wait_ms : shard_ms;
+    return shard_ms < wait_ms ? shard_ms : wait_ms;
+}
+
+void host_stop(struct host *h) {
+    h->stopping = true;
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        if (s->blocked == BLOCKED_TAKE)
+            session_wait_over(s);
+    }
+}
+
+uint64_t host_running(const struct host *h) {
+    uint64_t running = 0;
+    struct stage_info info;
+    for (size_t i = 0; h->core && i < core_stage_count(h->core); i++) {
+        core_stage_at(h->core, i, &info);
+        running += info.running;
+    }
+    return running;
+}
+
+// ---- What the core tells ----------------------------------------------------------------------
+
+static bool on_claim(void *owner, struct taker *taker) {
+    const struct host *h = owner;
+    (void)taker;
+    return !h->stopping;
+}
+
+static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
+    (void)owner;
+    struct session *s = list_entry(taker, struct session, taker);
+    answer_grants(s, grants, count);
+    session_unblock(s);
+}
+
+static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
+    (void)owner;
+    struct session *s = list_entry(caller, struct session, caller);
+    answer_outcome(s, outcome);
+    session_unblock(s);
+}
+
+static void on_room(void *owner, struct pusher *pusher) {
+    (void)owner;
+    session_unblock(list_entry(pusher, struct session, pusher)); // its push is run again
+}
+
+static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
+                    int why) {
+    (void)owner, (void)token, (void)why;
+    struct session *s = list_entry(conn, struct session, conn);
+    if (!s->cancels)
+        return; // it hears with its next beat
+    reply_push(session_reply(s), 2);
+    reply_bulk(&s->reply, mr_str("cancel"));
+    reply_id(&s->reply, id);
+    session_touch(s);
+}
+
+struct core_events host_events(void) {
+    return (struct core_events){ .claim = on_claim,
+                                 .granted = on_granted,
+                                 .ended = on_ended,
+                                 .room = on_room,
+                                 .stop = on_stop };
+}

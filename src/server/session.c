@@ -1,0 +1,303 @@
+#include "server/session.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/answer.h"
+#include "server/command.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Life -------------------------------------------------------------------------------------
+
+int session_create(struct host *h, struct session **out) {
+    struct session *s = mem_alloc(sizeof *s);
+    if (!s)
+        return error_set(MR_ENOMEM, "no memory for a session");
+    uint32_t seat = heap_reserve(&h->waits, 1) < 0 ? 0 : slab_take(&h->seats);
+    if (!seat) {
+        mem_free(s);
+        return error_set(MR_ENOMEM, "no memory for a session");
+    }
+    *SLAB_AT(&h->seats, struct session *, seat) = s;
+    s->host = h;
+    s->id = ++h->next_session;
+    s->seat = seat;
+    s->address = "";
+    s->since_ms = host_now_ms(h);
+    s->reply.out = &s->out;
+    struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
+                             &s->of_resuming, &s->of_ready,   &s->of_epics };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        list_init(links[i]);
+    list_append(&h->sessions, &s->of_host);
+    if (h->core)
+        core_join(h->core, &s->conn);
+    h->connections++;
+    *out = s;
+    return 0;
+}
+
+void session_destroy(struct session *s) {
+    if (!s)
+        return;
+    struct host *h = s->host;
+    if (h->core)
+        (void)core_leave(h->core, &s->conn); // what could not be written is made up for by the core
+    struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
+                             &s->of_resuming, &s->of_ready,   &s->of_epics };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        list_remove(links[i]);
+    *SLAB_AT(&h->seats, struct session *, s->seat) = NULL;
+    slab_give(&h->seats, s->seat);
+    buffer_finish(&s->in);
+    buffer_finish(&s->out);
+    mem_free(s->ids);
+    mem_free(s);
+}
+
+static size_t unsent(const struct session *s) {
+    return s->out.size - s->out_sent;
+}
+
+static bool rests(const struct session *s) {
+    return unsent(s) > LIMIT_UNSENT_PAUSE;
+}
+
+bool session_is_over(const struct session *s) {
+    return s->broken || (s->closing && !unsent(s));
+}
+
+// ---- Receiving --------------------------------------------------------------------------------
+
+// While it is blocked or rests it receives a little, so that a client that has gone is noticed.
+enum { RECEIVE_AHEAD = READ_SIZE };
+
+uint8_t *session_room(struct session *s, size_t *out_size) {
+    bool waits = s->blocked || rests(s);
+    if (s->broken || s->closing || (waits && s->in.size >= RECEIVE_AHEAD))
+        return NULL;
+    if (!s->in.size) {
+        *out_size = READ_SIZE;
+        return s->host->inbox;
+    }
+    size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
+    if (buffer_reserve(&s->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
+        s->broken = true;
+        return NULL;
+    }
+    *out_size = s->in.capacity - s->in.size;
+    return s->in.data + s->in.size;
+}
+
+static void refuse_frame(struct session *s) {
+    reply_error(session_reply(s), "ERR", mr_str(error_text()));
+    s->closing = true;
+    session_touch(s);
+}
+
+// Runs what is whole; returns how many bytes are done with.
+static size_t run_some(struct session *s, uint8_t *data, size_t size) {
+    struct host *h = s->host;
+    size_t at = 0;
+    while (at < size && !s->blocked && !s->closing && !rests(s)) {
+        uint32_t count;
+        if (size - at < s->request.need)
+            break;
+        ptrdiff_t used = request_read(&s->request, &h->request_limits, data + at, size - at,
+                                      h->arguments, &count);
+        if (used < 0)
+            refuse_frame(s);
+        if (used <= 0)
+            break;
+        if (count)
+            command_run(s, h->arguments, count);
+        if (s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC)
+            break; // it will run again
+        at += (size_t)used;
+    }
+    return s->closing ? size : at;
+}
+
+static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
+    if (size && buffer_append(&s->in, rest, size) < 0)
+        s->broken = true;
+}
+
+void session_run(struct session *s) {
+    if (!s->in.size)
+        return;
+    size_t used = run_some(s, s->in.data, s->in.size);
+    s->in.size -= used;
+    if (!s->in.size) {
+        buffer_finish(&s->in); // a session at rest holds no buffers
+        return;
+    }
+    memmove(s->in.data, s->in.data + used, s->in.size);
+}
+
+void session_receive(struct session *s, size_t size) {
+    if (s->in.size) {
+        s->in.size += size;
+        session_run(s);
+        return;
+    }
+    uint8_t *inbox = s->host->inbox;
+    size_t used = run_some(s, inbox, size);
+    keep_rest(s, inbox + used, size - used);
+}
+
+// ---- Blocking ---------------------------------------------------------------------------------
+
+void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
+    struct host *h = s->host;
+    s->blocked = blocked;
+    if (!s->again) // run again, a request waits no longer than it was to
+        s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
+    s->wait_until_ms = s->first_until_ms;
+    if (blocked == BLOCKED_EPIC)
+        list_append(&h->epics, &s->of_epics);
+    if (s->wait_until_ms == UINT64_MAX)
+        return;
+    if (heap_reserve(&h->waits, 1) < 0)
+        session_wait_over(s); // no memory to wait
+    else
+        heap_put(&h->waits, s->wait_until_ms, s->seat);
+}
+
+void session_unblock(struct session *s) {
+    s->again = s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC;
+    s->blocked = BLOCKED_NOT;
+    s->wait_until_ms = UINT64_MAX;
+    list_remove(&s->of_epics);
+    if (list_empty(&s->of_resuming))
+        list_append(&s->host->resuming, &s->of_resuming);
+}
+
+// The time a command may wait has passed: it is answered with what there is.
+void session_wait_over(struct session *s) {
+    struct core *core = s->host->core;
+    enum blocked blocked = s->blocked;
+    switch (blocked) {
+    case BLOCKED_NOT:
+        return;
+    case BLOCKED_TAKE:
+        core_take_leave(core, &s->taker);
+        reply_array(session_reply(s), 0);
+        session_touch(s);
+        break;
+    case BLOCKED_END:
+        (void)core_await_leave(core, &s->caller); // an end not written now is made up for
+        reply_null(session_reply(s));
+        session_touch(s);
+        break;
+    case BLOCKED_ROOM:
+        core_push_leave(core, &s->pusher);
+        break;
+    case BLOCKED_EPIC:
+        break;
+    }
+    session_unblock(s);
+    s->wait_until_ms = 0; // run again, it does not wait any more
+}
+
+// ---- Replies ----------------------------------------------------------------------------------
+
+struct reply *session_reply(struct session *s) {
+    if (!s->out.capacity)
+        host_lend(s->host, &s->out);
+    return &s->reply;
+}
+
+void session_touch(struct session *s) {
+    if (s->reply.err)
+        s->broken = true;
+    if (list_empty(&s->of_touched))
+        list_append(&s->host->touched, &s->of_touched);
+}
+
+static void offer(struct session *s) {
+    if (list_empty(&s->of_ready))
+        list_append(&s->host->ready, &s->of_ready);
+}
+
+// What was said in this turn waits for `at`. Where marks run out the last one waits a little
+// longer.
+void session_mark(struct session *s, uint64_t at, bool durable) {
+    uint64_t upto = s->sent + unsent(s);
+    if (durable && !s->mark_count) {
+        s->shown = upto;
+        s->shown_replies = s->replies;
+        offer(s);
+        return;
+    }
+    if (s->mark_count < SESSION_MARKS)
+        s->mark_count++;
+    s->marks[s->mark_count - 1].upto = upto;
+    s->marks[s->mark_count - 1].at = at;
+    s->marks[s->mark_count - 1].replies = s->replies;
+    if (list_empty(&s->of_held))
+        list_append(&s->host->held, &s->of_held);
+    if (s->broken)
+        offer(s);
+}
+
+void session_show(struct session *s, uint64_t durable) {
+    uint32_t shown = 0;
+    for (; shown < s->mark_count && s->marks[shown].at < durable; shown++) {
+        s->shown = s->marks[shown].upto;
+        s->shown_replies = s->marks[shown].replies;
+    }
+    if (!shown)
+        return;
+    s->mark_count -= shown;
+    memmove(s->marks, s->marks + shown, s->mark_count * sizeof *s->marks);
+    if (!s->mark_count)
+        list_remove(&s->of_held);
+    offer(s);
+}
+
+// Each reply that was held back says instead that the outcome is not known.
+void session_show_stopped(struct session *s, const char *why) {
+    session_reply(s);
+    s->out.size = s->out_sent + (size_t)(s->shown - s->sent);
+    s->mark_count = 0;
+    list_remove(&s->of_held);
+    for (; s->shown_replies < s->replies; s->shown_replies++)
+        reply_error(&s->reply, "STOPPED", mr_str(why));
+    s->shown = s->sent + unsent(s);
+    s->broken = s->broken || s->reply.err;
+    offer(s);
+}
+
+mr_bytes session_ready(const struct session *s) {
+    return (mr_bytes){ s->out.data ? s->out.data + s->out_sent : NULL,
+                       (size_t)(s->shown - s->sent) };
+}
+
+void session_sent(struct session *s, size_t size) {
+    bool rested = rests(s);
+    s->sent += size;
+    s->out_sent += size;
+    if (!unsent(s)) {
+        host_take_back(s->host, &s->out);
+        s->out_sent = 0;
+    }
+    if (rested && !rests(s) && list_empty(&s->of_resuming))
+        list_append(&s->host->resuming, &s->of_resuming);
+}
+
+void session_fail(struct session *s, int err) {
+    answer_error(s, err);
+}
+
+void session_usage(struct session *s, const char *format, ...) {
+    char text[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    reply_error(&s->reply, "ERR", mr_str(text));
+}
