@@ -156,8 +156,10 @@ static char body[BODY];
 // Millrace: TAKE brings up to a window of jobs; the DONEs go out with the next TAKE.
 static void millrace_push(struct line *l, const struct work *w, uint64_t number) {
     char key[24];
-    int size = snprintf(key, sizeof key, "key%llu", (unsigned long long)(w->keys ? number % w->keys : 0));
-    put_text(l, w->keys ? "*5\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n" : "*3\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n");
+    int size =
+        snprintf(key, sizeof key, "key%llu", (unsigned long long)(w->keys ? number % w->keys : 0));
+    put_text(l, w->keys ? "*5\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n"
+                        : "*3\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n");
     put_bulk(l, body, sizeof body);
     if (w->keys) {
         put_text(l, "$3\r\nKEY\r\n");
@@ -216,7 +218,8 @@ static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
     static uint64_t held;
     uint64_t ended = held, asks = left > held ? w->window : 0;
     for (uint64_t i = 0; i < asks; i++)
-        put_text(l, "*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\nhands\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n");
+        put_text(
+            l, "*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\nhands\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n");
     line_flush(l);
     for (; held > 0; held--)
         skip_reply(l);
@@ -234,7 +237,8 @@ static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
 // Redis streams: XADD; XREADGROUP; XACK and XDEL for all that it brought.
 static void stream_prepare(struct line *l) {
     redis_prepare(l);
-    put_text(l, "*6\r\n$6\r\nXGROUP\r\n$6\r\nCREATE\r\n$5\r\nbench\r\n$1\r\ng\r\n$1\r\n$\r\n$8\r\nMKSTREAM\r\n");
+    put_text(l, "*6\r\n$6\r\nXGROUP\r\n$6\r\nCREATE\r\n$5\r\nbench\r\n$1\r\ng\r\n$1\r\n$\r\n$"
+                "8\r\nMKSTREAM\r\n");
     line_flush(l);
     skip_reply(l);
 }
@@ -266,7 +270,8 @@ static uint64_t stream_work(struct line *l, const struct work *w, uint64_t left)
     }
     bool asks = left > held;
     if (asks) {
-        put_text(l, "*11\r\n$10\r\nXREADGROUP\r\n$5\r\nGROUP\r\n$1\r\ng\r\n$1\r\nc\r\n$5\r\nCOUNT\r\n");
+        put_text(
+            l, "*11\r\n$10\r\nXREADGROUP\r\n$5\r\nGROUP\r\n$1\r\ng\r\n$1\r\nc\r\n$5\r\nCOUNT\r\n");
         put_bulk(l, count, (size_t)size);
         put_text(l, "$5\r\nBLOCK\r\n$1\r\n0\r\n$7\r\nSTREAMS\r\n$5\r\nbench\r\n$1\r\n>\r\n");
     }
@@ -354,12 +359,9 @@ static void work(const struct peer *p, uint16_t port, const struct work *w) {
     exit(0);
 }
 
-// CPU time of the server so far, in ns, in clock ticks of the kernel's accounting.
+// CPU time of the server so far, all its threads together.
 static double server_cpu_ns(const char *pid) {
     char path[64], line[1024];
-    snprintf(path, sizeof path, "/proc/%s/schedstat", pid);
-    double sum = 0;
-    // Threads have files of their own; the process's sums up user and system time of all.
     snprintf(path, sizeof path, "/proc/%s/stat", pid);
     FILE *file = fopen(path, "r");
     if (!file || !fgets(line, sizeof line, file))
@@ -370,8 +372,7 @@ static double server_cpu_ns(const char *pid) {
     if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
                         &system) != 2)
         die("cannot read the server's times");
-    sum = (double)(user + system) * 1e9 / (double)sysconf(_SC_CLK_TCK);
-    return sum;
+    return (double)(user + system) * 1e9 / (double)sysconf(_SC_CLK_TCK);
 }
 
 static void run(const struct peer *p, uint16_t port, const char *pid, const struct work *w) {
