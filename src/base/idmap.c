@@ -1,4 +1,5 @@
-// A page is given back when its last id goes.
+// A page is given back when its last id goes. Pages are few beside the ids, so their map is kept
+// half empty: they are found at the first step.
 #include "base/idmap.h"
 
 #include "base/bytes.h"
@@ -46,7 +47,7 @@ void idmap_finish(struct idmap *i) {
 
 int idmap_reserve(struct idmap *i, uint32_t more) {
     int err = slab_reserve(&i->slab, more);
-    return err < 0 ? err : map_reserve(&i->pages, more);
+    return err < 0 ? err : map_reserve(&i->pages, more + i->slab.used / 2);
 }
 
 void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
