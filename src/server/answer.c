@@ -43,9 +43,21 @@ void answer_error(struct session *s, int err) {
 
 // ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
 
-enum { TOKEN_BYTES = 20 };
+enum { TOKEN_BYTES = 20, NO_LETTER = 0x80 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+// What each byte stands for; filled at first use.
+static const uint8_t *letter_values(void) {
+    static uint8_t values[256];
+    if (values[0] == NO_LETTER)
+        return values;
+    memset(values, NO_LETTER, sizeof values);
+    for (uint8_t i = 0; i < 64; i++)
+        values[(uint8_t)letters[i]] = i;
+    return values;
+}
+
+// Three bytes are four letters; the last two bytes are three.
 void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     uint8_t raw[TOKEN_BYTES + 1] = { 0 };
     uint64_t serial = htole64(t->serial), random = htole64(t->random);
@@ -53,40 +65,33 @@ void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     memcpy(raw, &serial, 8);
     memcpy(raw + 8, &random, 8);
     memcpy(raw + 16, &lease, 4);
-    for (int i = 0; i < TOKEN_BYTES / 3 * 3 + 3; i += 3) {
-        uint32_t three = (uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 8 | raw[i + 2];
-        for (int k = 0; k < 4 && i / 3 * 4 + k < ANSWER_TOKEN; k++)
-            out[i / 3 * 4 + k] = letters[three >> (18 - 6 * k) & 63];
+    char text[ANSWER_TOKEN + 1];
+    for (int from = 0, to = 0; from < TOKEN_BYTES; from += 3, to += 4) {
+        uint32_t three = (uint32_t)raw[from] << 16 | (uint32_t)raw[from + 1] << 8 | raw[from + 2];
+        text[to] = letters[three >> 18];
+        text[to + 1] = letters[three >> 12 & 63];
+        text[to + 2] = letters[three >> 6 & 63];
+        text[to + 3] = letters[three & 63];
     }
+    memcpy(out, text, ANSWER_TOKEN);
 }
 
-// 64: not a letter.
-static uint8_t letter_value(char c) {
-    if (c >= 'A' && c <= 'Z')
-        return (uint8_t)(c - 'A');
-    if (c >= 'a' && c <= 'z')
-        return (uint8_t)(c - 'a' + 26);
-    if (c >= '0' && c <= '9')
-        return (uint8_t)(c - '0' + 52);
-    return c == '-' ? 62 : c == '_' ? 63 : 64;
-}
-
-int token_read(mr_bytes text, struct token *out) {
-    uint8_t raw[TOKEN_BYTES + 1] = { 0 };
-    const char *p = text.data;
-    bool bad = text.size != ANSWER_TOKEN;
-    for (int i = 0; !bad && i < ANSWER_TOKEN; i += 4) {
-        uint32_t three = 0;
-        for (int k = 0; k < 4; k++) {
-            uint8_t value = i + k < ANSWER_TOKEN ? letter_value(p[i + k]) : 0;
-            bad = bad || value > 63;
-            three = three << 6 | value;
-        }
-        raw[i / 4 * 3] = (uint8_t)(three >> 16);
-        raw[i / 4 * 3 + 1] = (uint8_t)(three >> 8);
-        raw[i / 4 * 3 + 2] = (uint8_t)three;
+int token_read(mr_bytes given, struct token *out) {
+    uint8_t raw[TOKEN_BYTES + 1], text[ANSWER_TOKEN + 1], bad = 0;
+    if (given.size != ANSWER_TOKEN)
+        return error_set(MR_ESTALE, "that is not a token");
+    const uint8_t *values = letter_values();
+    memcpy(text, given.data, ANSWER_TOKEN);
+    text[ANSWER_TOKEN] = letters[0];
+    for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {
+        uint8_t a = values[text[from]], b = values[text[from + 1]];
+        uint8_t c = values[text[from + 2]], d = values[text[from + 3]];
+        bad |= a | b | c | d;
+        raw[to] = (uint8_t)(a << 2 | b >> 4);
+        raw[to + 1] = (uint8_t)(b << 4 | c >> 2);
+        raw[to + 2] = (uint8_t)(c << 6 | d);
     }
-    if (bad)
+    if (bad & NO_LETTER)
         return error_set(MR_ESTALE, "that is not a token");
     memcpy(&out->serial, raw, 8);
     memcpy(&out->random, raw + 8, 8);

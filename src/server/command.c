@@ -6,12 +6,18 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 // ---- Finding ----------------------------------------------------------------------------------
 
+// Names are of capitals, digits and signs; of these only letters have two cases.
 bool word_is(mr_bytes word, const char *name) {
-    return strncasecmp(word.data, name, word.size) == 0 && !name[word.size];
+    const char *p = word.data;
+    for (size_t i = 0; i < word.size; i++) {
+        char c = p[i] >= 'a' && p[i] <= 'z' ? (char)(p[i] - 32) : p[i];
+        if (c != name[i])
+            return false; // also where the name ends
+    }
+    return !name[word.size];
 }
 
 enum { INDEX_SIZE = 256 }; // a power of two, well above the number of commands

@@ -69,7 +69,7 @@ int option_read(struct session *, struct arguments *a, const struct option *opti
 // Reads all that is left as options. False: refused, and told.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
 
-bool word_is(mr_bytes word, const char *name); // in any case of letters
+bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
 bool read_id(struct session *, mr_bytes word, uint64_t *out);
 
 // ---- The commands, by file --------------------------------------------------------------------

@@ -138,8 +138,8 @@ static bool wants(const struct arguments *a, const char *section) {
     if (a->at >= a->count)
         return true;
     mr_bytes asked = a->words[a->at];
-    return word_is(asked, section) || word_is(asked, "all") || word_is(asked, "default") ||
-           word_is(asked, "everything");
+    return word_is(asked, section) || word_is(asked, "ALL") || word_is(asked, "DEFAULT") ||
+           word_is(asked, "EVERYTHING");
 }
 
 static size_t info_server(const struct host *h, char *to, size_t room) {
@@ -193,11 +193,11 @@ void run_info(struct session *s, struct arguments *a) {
     static const struct {
         const char *name;
         size_t (*write)(const struct host *, char *to, size_t room);
-    } sections[] = { { "server", info_server },
-                     { "clients", info_clients },
-                     { "persistence", info_persistence },
-                     { "stats", info_stats },
-                     { "replication", info_replication } };
+    } sections[] = { { "SERVER", info_server },
+                     { "CLIENTS", info_clients },
+                     { "PERSISTENCE", info_persistence },
+                     { "STATS", info_stats },
+                     { "REPLICATION", info_replication } };
     char text[4096];
     size_t size = 0;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {

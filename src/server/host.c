@@ -43,7 +43,7 @@ void host_load(struct host *h, struct shard *shard) {
 }
 
 void host_finish(struct host *h) {
-    while (!list_empty(&h->sessions))
+    while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
     slab_finish(&h->seats);
     heap_finish(&h->waits);
@@ -53,9 +53,7 @@ void host_finish(struct host *h) {
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
-    h->inbox = NULL;
-    h->arguments = NULL;
-    h->grants = NULL;
+    *h = (struct host){ 0 };
 }
 
 uint64_t host_now_ms(const struct host *h) {
