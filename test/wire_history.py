@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-SECONDS = float(os.environ.get("MILLRACE_SECONDS", "6")) if os.environ.get("MILLRACE_LONG") else 6.0
+SECONDS = float(os.environ.get("MILLRACE_SECONDS", "30")) if os.environ.get("MILLRACE_LONG") else 4.0
 KEYS, PRODUCERS, WORKERS, CALLERS = 5, 3, 4, 2
 
 
