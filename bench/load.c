@@ -4,8 +4,9 @@
 //     load PEER PORT PID JOBS WINDOW KEYS     PID: the server's, whose CPU time is told
 //
 // PEER is a row of `peers`. The producer keeps WINDOW pushes in flight; the worker takes up to
-// WINDOW jobs at once and ends them together with asking for the next. Tells jobs a second, and the
-// server's CPU time and the clients' for each job.
+// WINDOW jobs at once and ends them together with asking for the next. Tells jobs a second, the
+// server's CPU time and the clients' for each job, and how long it was from push to start: a body
+// begins with the instant it was pushed.
 #include "bench/measure.h"
 
 #include <arpa/inet.h>
@@ -151,16 +152,46 @@ struct peer {
     uint64_t (*work)(struct line *, const struct work *, uint64_t left); // a round: jobs ended
 };
 
-static char body[BODY];
+// ---- Latency ----------------------------------------------------------------------------------
 
-// Millrace: TAKE brings up to a window of jobs; the DONEs go out with the next TAKE.
+static char body[BODY];
+static float *waits_us; // the worker's, one for each job
+static uint64_t waits;
+
+static const char *body_now(void) {
+    double now = clock_ns(CLOCK_MONOTONIC);
+    memcpy(body, &now, sizeof now);
+    return body;
+}
+
+static void body_seen(const char *bytes) {
+    double pushed;
+    memcpy(&pushed, bytes, sizeof pushed);
+    waits_us[waits++] = (float)((clock_ns(CLOCK_MONOTONIC) - pushed) / 1e3);
+}
+
+static int by_size(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void waits_tell(void) {
+    qsort(waits_us, waits, sizeof *waits_us, by_size);
+    printf("start_p50_us %.1f\n", (double)waits_us[waits / 2]);
+    printf("start_p99_us %.1f\n", (double)waits_us[waits * 99 / 100]);
+    fflush(stdout);
+}
+
+// ---- Millrace: TAKE brings up to a window of jobs; the DONEs go out with the next TAKE
+// -----------
+
 static void millrace_push(struct line *l, const struct work *w, uint64_t number) {
     char key[24];
     int size =
         snprintf(key, sizeof key, "key%llu", (unsigned long long)(w->keys ? number % w->keys : 0));
     put_text(l, w->keys ? "*5\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n"
                         : "*3\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n");
-    put_bulk(l, body, sizeof body);
+    put_bulk(l, body_now(), BODY);
     if (w->keys) {
         put_text(l, "$3\r\nKEY\r\n");
         put_bulk(l, key, (size_t)size);
@@ -171,7 +202,12 @@ static void millrace_job(struct line *l) {
     char kind, id[24], token[TOKEN];
     next_header(l, &kind); // *8
     size_t id_size = next_bulk(l, id, sizeof id), token_size = next_bulk(l, token, sizeof token);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 2; i++)
+        skip_reply(l); // stage, key
+    char job[BODY];
+    next_bulk(l, job, sizeof job);
+    body_seen(job);
+    for (int i = 0; i < 3; i++)
         skip_reply(l);
     put_text(l, "*3\r\n$4\r\nDONE\r\n");
     put_bulk(l, id, id_size);
@@ -200,7 +236,8 @@ static uint64_t millrace_work(struct line *l, const struct work *w, uint64_t lef
     return ended;
 }
 
-// Redis lists: LPUSH; LMOVE to a list of what is being worked on; LREM there.
+// ---- Redis lists: LPUSH; LMOVE to a list of what is being worked on; LREM there -----------------
+
 static void redis_prepare(struct line *l) {
     put_text(l, "*1\r\n$8\r\nFLUSHALL\r\n");
     line_flush(l);
@@ -209,9 +246,10 @@ static void redis_prepare(struct line *l) {
 
 static void list_push(struct line *l, const struct work *w, uint64_t number) {
     (void)w;
-    memcpy(body, &number, sizeof number); // LREM finds a job by its content
+    body_now();
+    memcpy(body + 8, &number, sizeof number); // LREM finds a job by its content
     put_text(l, "*3\r\n$5\r\nLPUSH\r\n$5\r\nbench\r\n");
-    put_bulk(l, body, sizeof body);
+    put_bulk(l, body, BODY);
 }
 
 static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
@@ -227,6 +265,7 @@ static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
         char job[BODY];
         if (next_bulk(l, job, sizeof job) == 0)
             continue; // nothing there
+        body_seen(job);
         put_text(l, "*4\r\n$4\r\nLREM\r\n$5\r\nhands\r\n$2\r\n-1\r\n");
         put_bulk(l, job, sizeof job);
         held++;
@@ -234,7 +273,8 @@ static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
     return ended;
 }
 
-// Redis streams: XADD; XREADGROUP; XACK and XDEL for all that it brought.
+// ---- Redis streams: XADD; XREADGROUP; XACK and XDEL for all that it brought ---------------------
+
 static void stream_prepare(struct line *l) {
     redis_prepare(l);
     put_text(l, "*6\r\n$6\r\nXGROUP\r\n$6\r\nCREATE\r\n$5\r\nbench\r\n$1\r\ng\r\n$1\r\n$\r\n$"
@@ -246,7 +286,7 @@ static void stream_prepare(struct line *l) {
 static void stream_push(struct line *l, const struct work *w, uint64_t number) {
     (void)w, (void)number;
     put_text(l, "*5\r\n$4\r\nXADD\r\n$5\r\nbench\r\n$1\r\n*\r\n$1\r\nb\r\n");
-    put_bulk(l, body, sizeof body);
+    put_bulk(l, body_now(), BODY);
 }
 
 static void stream_end(struct line *l, const char *start, char (*ids)[32], const size_t *sizes,
@@ -289,16 +329,21 @@ static uint64_t stream_work(struct line *l, const struct work *w, uint64_t left)
     for (; (long)held < entries; held++) {
         next_header(l, &kind);
         sizes[held] = next_bulk(l, ids[held], sizeof ids[held]);
+        char job[BODY];
+        next_header(l, &kind); // a name and a value
         skip_reply(l);
+        next_bulk(l, job, sizeof job);
+        body_seen(job);
     }
     return ended;
 }
 
-// beanstalkd: put; reserve; delete.
+// ---- beanstalkd: put; reserve; delete ----------------------------------------------------------
+
 static void bean_push(struct line *l, const struct work *w, uint64_t number) {
     (void)w, (void)number;
     put_text(l, "put 0 0 60 64\r\n");
-    put(l, body, sizeof body);
+    put(l, body_now(), BODY);
     put_text(l, "\r\n");
 }
 
@@ -321,12 +366,14 @@ static uint64_t bean_work(struct line *l, const struct work *w, uint64_t left) {
         size_t size = next_line(l, &text); // RESERVED id size
         char copy[64];
         snprintf(copy, sizeof copy, "%.*s", (int)size, text);
-        next_bytes(l, BODY);
+        body_seen(next_bytes(l, BODY));
         l->out_size += (size_t)snprintf(l->out + l->out_size, 64, "delete %llu\r\n",
                                         strtoull(copy + sizeof "RESERVED", NULL, 10));
     }
     return ended;
 }
+
+// ---- The two processes ------------------------------------------------------------------------
 
 static const struct peer peers[] = {
     { "millrace", NULL, millrace_push, skip_reply, millrace_work },
@@ -334,8 +381,6 @@ static const struct peer peers[] = {
     { "redis-streams", stream_prepare, stream_push, skip_reply, stream_work },
     { "beanstalkd", NULL, bean_push, bean_line, bean_work },
 };
-
-// ---- The two processes ------------------------------------------------------------------------
 
 static void produce(const struct peer *p, uint16_t port, const struct work *w) {
     struct line *l = line_open(port);
@@ -354,8 +399,12 @@ static void produce(const struct peer *p, uint16_t port, const struct work *w) {
 
 static void work(const struct peer *p, uint16_t port, const struct work *w) {
     struct line *l = line_open(port);
+    waits_us = malloc((w->jobs + w->window) * sizeof *waits_us);
+    if (!waits_us)
+        die("memory");
     for (uint64_t ended = 0; ended < w->jobs;)
         ended += p->work(l, w, w->jobs - ended);
+    waits_tell();
     exit(0);
 }
 
