@@ -112,7 +112,7 @@ static void commands_tell_of_themselves(void **state) {
     assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
     ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
     ask(d, 0, "COMMAND DOCS push",
-        "[\"push\" [\"summary\" \"hands in a job\" \"group\" \"millrace\" \"syntax\" \"stage body "
+        "[\"push\" [\"summary\" \"hands in a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
         "*]]");
     ask(d, 0, "COMMAND DOCS nonsense", "[]");
     ask(d, 0, "COMMAND DOCS get", "[]"); // it only says what to use instead
