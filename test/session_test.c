@@ -691,6 +691,81 @@ static void QUIT_says_OK_and_closes(void **state) {
     ask(d, 1, "STAGES", "[[*\"waiting\" :1 *]]");
 }
 
+// ---- Memory
+// ---------------------------------------------------------------------------------------
+
+// What is said by client 0, or by client 1 after "1:"; % stands for id and token of a job taken.
+static const char *const everything[] = {
+    "HELLO 3",
+    "STAGE s max-jobs 4 retention 0,0",
+    "PUSHMANY s ITEMS k a k b l c",
+    "1:CALL s d ONCE n",
+    "PUSH s e ROOM 10",
+    "TAKE s COUNT 2 BATCH 2",
+    "BEAT %",
+    "DONE % RESULT r STATE x EMIT t k y EMIT t '' z",
+    "PUSH s f KEY m EPIC e 1 DELAY 1000 DEADLINE 5000",
+    "JOBS s STATUS delayed",
+    "TAKE t s WAIT 10",
+    "FAIL % no NEVER",
+    "JOBS s",
+    "JOB 1 BODY",
+    "DEAD",
+    "STAGES",
+    "CHANNELS s",
+    "WORKERS",
+    "EPICS",
+    "EPIC e WAIT 10",
+    "WHY s",
+    "RETRY STAGE t DEAD REASON no",
+    "PUSHMANY s ROOM 10 ITEMS '' a '' b '' c '' d '' e",
+    "DROP STAGE s WAITING",
+    "COMMAND DOCS",
+    "INFO",
+};
+
+// Says one line; whoever was closed for want of memory connects again.
+static void say_somehow(struct dialogue *d, const char *line, char *lease) {
+    char text[256];
+    int client = strncmp(line, "1:", 2) == 0;
+    const char *from = line + 2 * client, *mark = strchr(from, '%');
+    int before = mark ? (int)(mark - from) : (int)strlen(from);
+    snprintf(text, sizeof text, "%.*s%s%s", before, from, mark ? lease : "", mark ? mark + 1 : "");
+    for (int i = 0; i < 2; i++)
+        if (!d->clients[i].session && session_create(&d->host, &d->clients[i].session) == 0)
+            d->clients[i].session->owner = &d->clients[i];
+    if (d->clients[client].session && !d->clients[client].session->blocked)
+        say(d, client, text);
+    pass_ms(d, 20);
+    for (int i = 0; i < 2; i++) {
+        if (!d->clients[i].session)
+            d->clients[i].heard.size = 0; // the last reply may not be whole
+        while (d->clients[i].heard.size) {
+            char id[24], token[40];
+            const char *heard = hear_any(d, i);
+            if (sscanf(heard, "[[\"%23[0-9]\" \"%39[^\"]\"", id, token) == 2)
+                snprintf(lease, 64, "%s %s", id, token);
+        }
+    }
+}
+
+// F51: every allocation fails once; nothing breaks, leaks or contradicts itself.
+static void F51_any_allocation_may_fail(void **state) {
+    (void)state;
+    long left = -1, n = 0;
+    for (; left < 0; n++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        char lease[64] = "1 x";
+        mem_fail_after(n);
+        for (size_t i = 0; i < sizeof everything / sizeof *everything; i++)
+            say_somehow(d, everything[i], lease);
+        left = mem_fail_after(-1);
+        say_somehow(d, "PING", lease);
+        dialogue_destroy(d);
+    }
+    assert_true(n > 50); // there is something to fail
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         DIALOGUE(C7_replies_come_in_the_order_of_the_commands),
@@ -726,6 +801,7 @@ int main(void) {
         cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
         cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
+        cmocka_unit_test(F51_any_allocation_may_fail),
         DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
         DIALOGUE(QUIT_says_OK_and_closes),
     };
