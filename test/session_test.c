@@ -518,31 +518,29 @@ static void F43_a_session_nobody_reads_rests(void **state) {
     free(kilobyte);
 }
 
-// F43: the room that is kept for one who does not read is used: others wait behind.
+// F43: the room that is kept for one who does not read is used: others wait behind. (It rests
+// because of a message that came while it waited.)
 static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
     struct dialogue *d = *state;
     struct client *c = &d->clients[0];
-    connect_client(d, 2);
+    static char large[LIMIT_UNSENT_PAUSE];
+    memset(large, 'x', sizeof large);
     ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "other a");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "CLIENT CANCELS ON", "+OK");
+    take(d, 0, "other");
     push(d, "s a");
     c->deaf = true;
-    char *large = calloc(1, LIMIT_UNSENT_PAUSE + 1);
-    memset(large, 'x', LIMIT_UNSENT_PAUSE + 1);
-    struct buffer both = { 0 };
-    mr_bytes echo[] = { text("ECHO"), { large, LIMIT_UNSENT_PAUSE - 100 } };
-    mr_bytes waiting[] = { text("PUSH"), text("s"), text("b"), text("ROOM"), text("-1") };
-    mr_bytes ping[] = { text("PING"), { large, 200 } };
-    assert_int_equal(request_write(&both, echo, 2), 0);
-    assert_int_equal(request_write(&both, waiting, 5), 0);
-    assert_int_equal(request_write(&both, ping, 2), 0);
-    say_bytes(d, 0, buffer_bytes(&both));
+    mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
+    say_words(d, 0, echo, 2);
+    say(d, 0, "PUSH s b ROOM -1");
     assert_int_equal(c->session->blocked, BLOCKED_ROOM);
+    ask(d, 1, "CANCEL 1", ":1");
+    assert_true(c->session->out.size > LIMIT_UNSENT_PAUSE);
     done_next(d, "a");
     done_next(d, "b");
-    ask(d, 2, "PUSH s c", "\"*\"");
-    done_next(d, "c");
-    buffer_finish(&both);
-    free(large);
+    ask(d, 1, "PUSH s c", "\"*\"");
 }
 
 // ---- Before the store is there
@@ -766,6 +764,30 @@ static void F51_any_allocation_may_fail(void **state) {
     assert_true(n > 50); // there is something to fail
 }
 
+// F51: a push that had to wait and then fails for want of memory keeps no room from others.
+static void F51_a_waiting_push_that_fails_gives_its_room_back(void **state) {
+    (void)state;
+    bool failed = false;
+    for (long n = 0; n < 20; n++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        ask(d, 1, "STAGE s max-jobs 1 retention 0,0", "+OK");
+        push(d, "s a");
+        say(d, 0, "PUSH s b KEY new ONCE n DEADLINE 1000 ROOM -1");
+        ask(d, 1, "CANCEL 99", "-GONE *");
+        mem_fail_after(n);
+        say(d, 1, "CANCEL 1");
+        mem_fail_after(-1);
+        hear(d, 1, "*");
+        const char *heard = d->clients[0].heard.size ? hear_any(d, 0) : "";
+        if (strncmp(heard, "-FULL", 5) == 0) {
+            failed = true;
+            ask(d, 1, "PUSH s c", "\"*\"");
+        }
+        dialogue_destroy(d);
+    }
+    assert_true(failed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         DIALOGUE(C7_replies_come_in_the_order_of_the_commands),
@@ -802,6 +824,7 @@ int main(void) {
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
         cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
         cmocka_unit_test(F51_any_allocation_may_fail),
+        cmocka_unit_test(F51_a_waiting_push_that_fails_gives_its_room_back),
         DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
         DIALOGUE(QUIT_says_OK_and_closes),
     };
