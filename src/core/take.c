@@ -34,7 +34,7 @@ static struct grant grant_of(const struct core *c, uint32_t number, const struct
     };
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
-        g.key = channel_key(ch);
+        g.key = channel_key(c, ch);
         g.state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
     }
     return g;
