@@ -550,12 +550,12 @@ static void WHY_tells_what_a_stage_waits_for(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "WHY s", "-GONE no stage 's'*");
     push(d, "s a");
-    ask(d, 0, "WHY s", "\"s has 1 jobs waiting and no worker: TAKE s *\"");
+    ask(d, 0, "WHY s", "\"s has no worker, and 1 job waiting: TAKE s *\"");
     ask(d, 0, "PAUSE s", "+OK");
     ask(d, 0, "WHY s", "\"s is paused*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "WHY s", "\"s is working: 1 jobs run*\"");
+    ask(d, 0, "WHY s", "\"s is working (running: 1, waiting: 0)*\"");
     ask(d, 0, "STAGE s concurrency 1", "+OK");
     push(d, "s b");
     ask(d, 0, "WHY s", "\"s runs as many*STAGE s concurrency none*\"");
@@ -580,7 +580,7 @@ static void WHY_tells_what_a_job_waits_for(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "WHY 1", "-GONE no job or stage '1'*");
     ask(d, 1, "PUSHMANY s ITEMS k a k b", "[*]");
-    ask(d, 0, "WHY 1", "\"s has 2 jobs waiting and no worker*\"");
+    ask(d, 0, "WHY 1", "\"s has no worker, and 2 jobs waiting*\"");
     ask(d, 0, "WHY 2", "\"Job 2 waits behind job 1*'k'*WHY 1*CANCEL 1*\"");
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY 1", "\"Job 1 is running, attempt 1 of 10: CANCEL 1*\"");
@@ -601,7 +601,7 @@ static void WHY_tells_what_a_job_waits_for(void **state) {
     ask(d, 0, "CANCEL 3", ":1");
     ask(d, 0, "WHY 3", "\"Job 3 waits for nothing: it has ended (cancelled)*\"");
     push(d, "7 d");
-    ask(d, 0, "WHY 7", "\"7 has 1 jobs waiting*\""); // a stage whose name is a number
+    ask(d, 0, "WHY 7", "\"7 has no worker, and 1 job waiting*\""); // a stage whose name is a number
 }
 
 // D7: what is held by the next stage says so.
