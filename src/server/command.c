@@ -1,3 +1,4 @@
+// See command.h. The row is found by a hash of its name; options are read by their kinds.
 #include "server/command.h"
 
 #include "base/errors.h"
