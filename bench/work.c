@@ -1,17 +1,22 @@
 // Threads: this one pushes to mem:, those of a worker run an empty handler. The jobs of a key run
 // in order and never overlap.
 //
-//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS]]]]]     BATCH: taken at once, and pushed at once
+//     work [KEYS [JOBS [RUNNERS [BATCH [REPEATS [HOW]]]]]]
 //
+// BATCH: taken at once, and pushed at once. RUNNERS 0: the worker tunes itself. HOW 1: no worker,
+// RUNNERS plain threads take and end jobs by hand; what a worker costs is the difference.
 // No more than WINDOW jobs are on their way, so that memory does not decide.
 #include "bench/keys.h"
 #include "bench/measure.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
-enum { WINDOW = 100000, BATCH_MOST = 1000, PAUSE_US = 100 };
+enum { WINDOW = 100000, BATCH_MOST = 1000, RUNNERS_MOST = 64, PAUSE_US = 100, HAND_WAIT_MS = 10 };
 
 static _Atomic uint64_t ran;
+static atomic_bool stops;
 
 static int handle(mr_job *job, void *arg) {
     (void)job, (void)arg;
@@ -44,34 +49,76 @@ static void push_some(mr *m, const struct keys *keys, uint64_t from, size_t coun
     must(pushed == count ? 0 : -1, "push", "not all were accepted");
 }
 
-static void run(mr *m, const struct keys *keys, uint64_t jobs, size_t batch) {
+struct task {
+    struct keys keys;
+    uint64_t jobs, batch, repeats;
+};
+
+static void run_once(mr *m, const struct task *t) {
     uint64_t before = atomic_load(&ran);
     struct lap start = lap_begin();
-    for (uint64_t i = 0; i < jobs; i += batch) {
+    for (uint64_t i = 0; i < t->jobs; i += t->batch) {
         if (i > WINDOW)
             wait_until_ran(before + i - WINDOW);
-        push_some(m, keys, i, batch);
+        push_some(m, &t->keys, i, t->batch);
     }
-    wait_until_ran(before + jobs);
-    lap_tell("life", lap_end(start), jobs);
+    wait_until_ran(before + t->jobs);
+    lap_tell("life", lap_end(start), t->jobs);
+}
+
+static void run(mr *m, const struct task *t) {
+    for (uint64_t repeat = 0; repeat < t->repeats; repeat++)
+        run_once(m, t);
+}
+
+// ---- Who runs the jobs ------------------------------------------------------------------------
+
+static void *take_by_hand(void *arg) {
+    mr *m = arg;
+    mr_take_options o = { .wait_ms = HAND_WAIT_MS };
+    mr_job *job;
+    while (!atomic_load(&stops)) {
+        int err = mr_take(m, "bench", &o, &job);
+        if (err == MR_EAGAIN)
+            continue;
+        try(err, "take");
+        handle(job, NULL);
+        try(mr_done(job), "done");
+    }
+    return NULL;
+}
+
+static void with_hands(mr *m, uint64_t runners, const struct task *task) {
+    pthread_t threads[RUNNERS_MOST];
+    for (uint64_t i = 0; i < runners; i++)
+        must(-pthread_create(&threads[i], NULL, take_by_hand, m), "thread", "none to be had");
+    run(m, task);
+    atomic_store(&stops, true);
+    for (uint64_t i = 0; i < runners; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void with_worker(mr *m, uint64_t runners, const struct task *task) {
+    mr_worker *worker;
+    mr_work_options o = { .jobs = (uint32_t)runners, .batch = (uint32_t)task->batch };
+    try(mr_work(m, "bench", handle, NULL, &o, &worker), "work");
+    run(m, task);
+    try(mr_worker_stop(worker, MR_FOREVER), "stop");
 }
 
 int main(int argc, char **argv) {
-    uint64_t jobs = argument(argc, argv, 2, 1000000), batch = argument(argc, argv, 4, 1);
-    uint64_t runners = argument(argc, argv, 3, 1), repeats = argument(argc, argv, 5, 3);
-    struct keys keys = keys_make(argument(argc, argv, 1, 1000));
-    if (batch < 1 || batch > BATCH_MOST)
+    struct task task = { .keys = keys_make(argument(argc, argv, 1, 1000)),
+                         .jobs = argument(argc, argv, 2, 1000000),
+                         .batch = argument(argc, argv, 4, 1),
+                         .repeats = argument(argc, argv, 5, 3) };
+    uint64_t runners = argument(argc, argv, 3, 1), how = argument(argc, argv, 6, 0);
+    if (task.batch < 1 || task.batch > BATCH_MOST || (how && runners > RUNNERS_MOST))
         return 1;
-    jobs -= jobs % batch;
+    task.jobs -= task.jobs % task.batch;
     mr *m;
-    mr_worker *worker;
-    mr_work_options o = { .jobs = (uint32_t)runners, .batch = (uint32_t)batch };
     try(mr_open("mem:", NULL, &m), "open");
-    try(mr_work(m, "bench", handle, NULL, &o, &worker), "work");
-    for (uint64_t repeat = 0; repeat < repeats; repeat++)
-        run(m, &keys, jobs, batch);
-    try(mr_worker_stop(worker, MR_FOREVER), "stop");
+    (how ? with_hands : with_worker)(m, runners, &task);
     try(mr_close(m), "close");
-    free(keys.names);
+    free(task.keys.names);
     return 0;
 }

@@ -213,7 +213,7 @@ typedef int mr_handler(mr_job *, void *arg);
 
 typedef struct mr_work_options {
     const char *const *more_stages; // NULL-terminated; served after `stage`, in this order
-    uint32_t jobs;     // in flight at once, also those kept with MR_LATER; 0: as many as suit
+    uint32_t jobs;     // in flight at once, also those kept with MR_LATER; 0: self-tuned
     uint32_t batch;    // up to so many are taken at once and run one after another; 0: 1
     uint32_t own_loop; // not 0: no threads, see mr_worker_fd
     int64_t lease_ms;  // how long a job stays ours without a sign of life; 0: as the stage says
@@ -221,9 +221,14 @@ typedef struct mr_work_options {
     uint64_t reserved[8];
 } mr_work_options;
 
-// Begins to pull jobs of `stage` and to run `handler` on them, with `jobs` threads of its own.
+// Begins to pull jobs of `stage` and to run `handler` on them, in up to `jobs` threads of its own;
+// threads are made when there is work for them, and leave when there is not.
 // Leases are kept by beats in the background for as long as a job is in hand. A commit that comes
 // too late (cancelled, expired, lease lost) is refused and forgotten.
+//   * jobs 0: the worker finds out by trial how many at once complete the most, and keeps to the
+//     fewest that do: it begins with one for each processor, doubles while that pays, then compares
+//     levels side by side, and looks again from time to time. With too little work it stays where
+//     it is. Only commits count, so failing fast is no success.
 //   * batch: more throughput for short jobs; but a long one holds up those taken with it.
 //   * on_stop is called by a thread of the engine while the handler runs (or after MR_LATER), with
 //     the handler's `arg`; the job is good until it returns. It may end the job. It is never called

@@ -8,7 +8,6 @@ import collections
 import copy
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -74,18 +73,28 @@ class Client:
         return body[:-2]
 
 
+def lasting_port():
+    """A free port that stays free while the server is away: none that the system gives to clients,
+    which could even be connected to themselves."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
 class Server:
     def __init__(self, build, folder):
         self.command = [os.path.join(build, "millrace"), "serve", "--store", f"file:{folder}"]
-        self.port, self.process = 0, None
+        self.port, self.process = lasting_port(), None
 
     def start(self):
         self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{self.port}"],
                                         stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
-            match = re.search(r"listens on 127\.0\.0\.1:(\d+)", line)
-            if match:
-                self.port = int(match[1])
             if "ready" in line:
                 break
         else:
@@ -244,7 +253,7 @@ def record(build, seed, seconds):
         talkers = [(Producer(run, f"p{i}"), f"p{i}") for i in range(PRODUCERS)]
         talkers += [(Caller(run, f"c{i}"), f"c{i}") for i in range(CALLERS)]
         workers = [(lambda client, chance: work(run, client, chance), f"w{i}") for i in range(WORKERS)]
-        threads = {name: threading.Thread(target=run.forever, args=(body, name))
+        threads = {name: threading.Thread(target=run.forever, args=(body, name), daemon=True)
                    for body, name in talkers + workers}
         for thread in threads.values():
             thread.start()

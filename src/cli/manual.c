@@ -59,12 +59,13 @@ static void man_command(const struct command *c) {
 
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
-           ".SH NAME\nmillrace \\- look after the stores of Millrace, a job engine\n"
+           ".SH NAME\nmillrace \\- run jobs in order of their keys, and look after their stores\n"
            ".SH SYNOPSIS\n.B millrace\n\\fIcommand\\fR [\\fIargument\\fR ...]\n"
            ".SH DESCRIPTION\n"
            "Millrace runs jobs in the order their keys demand and records the effect of each\n"
-           "exactly once. This command looks after the stores that programs with the Millrace\n"
-           "library keep. A store is named by a URL, file:\\fIDIR\\fR. Results go to the\n"
+           "exactly once. This command runs them in a pipeline, and looks after the stores that\n"
+           "programs with the Millrace library keep. A store is named by a URL, file:\\fIDIR\\fR. "
+           "Results go to the\n"
            "standard output, everything else to the standard error.\n"
            ".SH COMMANDS\n",
            mr_version());
@@ -75,8 +76,9 @@ void manual_print(void) {
            ".SH EXIT STATUS\n"
            ".TP\n%d\ndone\n.TP\n%d\nthe work failed, or a check has found something\n"
            ".TP\n%d\nbad usage\n.TP\n%d\na store cannot be opened\n"
-           ".TP\n%d\nno room on the disk\n.TP\n%d\ninterrupted\n",
-           CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_UNOPENED, CLI_FULL, CLI_INTERRUPTED);
+           ".TP\n%d\nno room on the disk\n.TP\n%d\nthe deadline has passed\n"
+           ".TP\n%d\ninterrupted\n",
+           CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_UNOPENED, CLI_FULL, CLI_DEADLINE, CLI_INTERRUPTED);
 }
 
 // ---- The protocol -----------------------------------------------------------------------------

@@ -87,6 +87,8 @@ int worker_turn(struct worker *w) {
         }
         mr_job *job;
         err = w->engine->impl->take(w->puller, &w->pull, &job);
+        if (err == MR_EAGAIN)
+            worker_starved(w);
         if (err >= 0)
             runner_run(&w->runners[0], job);
     }

@@ -27,10 +27,19 @@ static void runner_hears(struct hand_owner *owner, mr_id id, int outcome) {
     if (atomic_load(&r->current) == id) {
         r->ended = id;
         r->outcome = outcome;
+        if (r->waits_ended) { // its thread goes on in the job's place
+            atomic_fetch_add(&w->active, 1);
+            w->waiting--;
+        }
+        r->waits_ended = false;
     }
+    if (outcome == 0)
+        worker_completed(w, 0);
+    atomic_fetch_sub(&w->kept, 1);
     if (w->options.own_loop)
         loop_ring(w);
-    w->kept--;
+    else
+        pool_call(w);
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
@@ -81,10 +90,13 @@ static int run_job(struct runner *r, mr_job *job) {
 static int wait_until_ended(struct runner *r, mr_id id) {
     struct worker *w = r->worker;
     pthread_mutex_lock(&w->lock);
-    w->paused++; // it is this thread that pauses for the job
+    if (r->ended != id) { // until then the job counts, and not its thread
+        r->waits_ended = true;
+        w->waiting++;
+        atomic_fetch_sub(&w->active, 1);
+    }
     while (r->ended != id)
         worker_sleep(w, &w->changed, UINT64_MAX);
-    w->paused--;
     int outcome = r->outcome;
     pthread_mutex_unlock(&w->lock);
     return outcome;
@@ -98,6 +110,7 @@ static void give_back(struct worker *w, mr_job *job) {
 void runner_run(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
     int outcome = 0;
+    uint64_t started_ns = worker_now_ns();
     for (mr_job *next; job; job = next) {
         next = job->next;
         mr_id id = job->id;
@@ -107,6 +120,8 @@ void runner_run(struct runner *r, mr_job *job) {
             continue;
         }
         outcome = run_job(r, job);
+        if (outcome == 0)
+            started_ns = worker_completed(w, started_ns);
         if (outcome == MR_LATER && next && next->follows)
             outcome = wait_until_ended(r, id);
     }

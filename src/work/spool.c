@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,10 @@ int file_write(int to, const void *data, size_t size) {
         ssize_t written = write(to, at, size);
         if (written < 0 && errno == EINTR)
             continue;
+        if (written < 0 && errno == EAGAIN) { // somebody else has made it so
+            poll(&(struct pollfd){ .fd = to, .events = POLLOUT }, 1, -1);
+            continue;
+        }
         if (written < 0)
             return error_set(MR_EIO, "writing failed: %s", strerror(errno));
         at += written;

@@ -39,7 +39,7 @@ void spool_finish(struct spool *);
 // A file without a name, in $TMPDIR or /tmp; its descriptor, or MR_EIO, MR_ENOMEM.
 int file_unnamed(void);
 
-// All of it, to a descriptor that blocks. MR_EIO.
+// All of it; waits while the descriptor takes no more. MR_EIO.
 int file_write(int to, const void *data, size_t size);
 
 #endif

@@ -13,25 +13,40 @@ struct runner {
     struct worker *worker;
     pthread_t thread;
     _Atomic mr_id current;
-    mr_id ended; // under the worker's lock: the current job, ended through the api …
-    int outcome; // … and how
+    mr_id ended;      // under the worker's lock: the current job, ended through the api …
+    int outcome;      // … and how
+    bool waits_ended; // its thread waits for that, and is not active
+    bool threaded;    // among those that left: its thread is to be joined
+    struct runner *next_left;
 };
 
 struct worker {
     struct engine *engine;
     struct puller *puller;
     struct worker_options options;
-    struct pull pull; // what every take asks for
-    void *names;      // copies of the stages' names
-    struct runner *runners;
-    uint32_t runner_count, thread_count; // the loop's runner has no thread
+    struct pull pull;       // what every take asks for
+    void *names;            // copies of the stages' names
+    struct runner *runners; // as many as there may ever be threads; the loop's has none
+    uint32_t most;
     atomic_bool stopping;
+
+    pthread_mutex_t tuner_lock; // guards the tuner; taken with no other, or after `lock`
+    struct tuner tuner;
+    _Atomic uint32_t level, limit; // the tuner's; what the system allows
+
+    _Atomic uint32_t active; // threads that take or run
+    _Atomic uint32_t taking; // of them, those that take
+    atomic_int kept;         // jobs the handler kept: returned minus ended
+    _Atomic uint64_t completed;
 
     pthread_mutex_t lock; // guards what follows
     pthread_cond_t changed;
-    uint32_t alive;  // threads that run
-    atomic_int kept; // jobs the handler kept: returned minus ended; read without the lock
-    int paused;      // threads pausing for them
+    uint32_t made;       // runners that have had a thread
+    uint32_t alive;      // threads that run
+    uint32_t waiting;    // of them, those that wait for a kept job before the next of its batch
+    struct runner *left; // runners whose threads have left
+    uint32_t calls;      // threads that are to go on: parked ones, or on the way there
+    pthread_cond_t called;
 
     bool beats; // the beater runs
     pthread_t beater;
@@ -55,9 +70,22 @@ void worker_on_stop(mr_job *, void *worker);
 
 // ---- pool.c: threads --------------------------------------------------------------------------
 
-int pool_start(struct worker *);
+int pool_start(struct worker *); // MR_ENOMEM
 void pool_join(struct worker *);
+// Calls a thread if there is room for a job and none is taking. pool_call: with the lock.
+void pool_fill(struct worker *);
+int pool_call(struct worker *);
+uint32_t pool_in_flight(const struct worker *);
+
+// ---- tune.c: the level ------------------------------------------------------------------------
+
+void worker_tune(struct worker *);
 uint32_t worker_level(const struct worker *); // how many may be in flight
+void worker_limit(struct worker *, uint32_t threads);
+// A job was committed, begun then (0: not known). Returns the present, or 0 when nobody needs it.
+uint64_t worker_completed(struct worker *, uint64_t started_ns);
+void worker_starved(struct worker *); // there was room for a job, and none to be had
+uint64_t worker_now_ns(void);
 
 // ---- beat.c: leases ---------------------------------------------------------------------------
 

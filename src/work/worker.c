@@ -51,13 +51,11 @@ static int copy_names(struct worker *w, const struct worker_options *o) {
 }
 
 static int make_runners(struct worker *w) {
-    uint32_t count = w->options.own_loop ? 1 : worker_level(w);
-    w->runners = mem_alloc(count * sizeof *w->runners);
+    uint32_t count = w->options.own_loop ? 1 : w->most;
+    w->runners = mem_alloc(count * sizeof *w->runners); // only what is used is ever touched
     if (!w->runners)
         return error_set(MR_ENOMEM, "no memory for %u threads", count);
-    w->runner_count = count;
-    for (uint32_t i = 0; i < count; i++)
-        runner_init(&w->runners[i], w);
+    runner_init(&w->runners[0], w);
     return 0;
 }
 
@@ -66,11 +64,14 @@ static void worker_init(struct worker *w, struct engine *engine, const struct wo
     w->options = *o;
     w->epoll_fd = w->ring_fd = w->timer_fd = -1;
     atomic_init(&w->beat_at_ms, UINT64_MAX);
+    worker_tune(w);
     pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_init(&w->tuner_lock, NULL);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&w->changed, &clock);
+    pthread_cond_init(&w->called, &clock);
     pthread_cond_init(&w->beat_due, &clock);
     pthread_condattr_destroy(&clock);
 }
@@ -100,7 +101,9 @@ static void worker_free(struct worker *w) {
     mem_free(w->runners);
     mem_free(w->names);
     pthread_cond_destroy(&w->changed);
+    pthread_cond_destroy(&w->called);
     pthread_cond_destroy(&w->beat_due);
+    pthread_mutex_destroy(&w->tuner_lock);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);
 }
@@ -125,6 +128,7 @@ static bool worker_drain(struct worker *w, int64_t wait_ms) {
     uint64_t until = wait_ms < 0 ? UINT64_MAX : worker_now_ms() + (uint64_t)wait_ms;
     pthread_mutex_lock(&w->lock);
     pthread_cond_broadcast(&w->changed);
+    pthread_cond_broadcast(&w->called);
     while ((w->alive > 0 || atomic_load(&w->kept) != 0) && worker_now_ms() < until)
         worker_sleep(w, &w->changed, until);
     bool drained = w->alive == 0 && atomic_load(&w->kept) == 0;

@@ -1,0 +1,221 @@
+// The tuner: how near it comes to the best level that does not move.
+//
+//     tuner zoo [SEEDS [FIRST]]       simulated workloads of zoo.h: a table
+//     tuner plot DIR [SEED]           level and throughput over time, as DIR/*.svg
+//     tuner cost [EVENTS]             time to feed it a completion
+//     tuner real [SECONDS [NAME]]     real workloads beside a sweep of levels; see tuner_real.c
+//
+// In the zoo the share of the best throughput is computed from the levels it chose, so that it is
+// free of chance; the seeds are not those it was made with. Columns: the lowest level with 99 % of
+// the best throughput; share and mean level in the second half; completions until nine runs in ten
+// were there for good; and what santa's tuner does.
+#include "bench/measure.h"
+#include "bench/plot.h"
+#include "bench/tuner_real.h"
+#include "bench/zoo.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum { SEEDS = 32, FIRST_SEED = 70000, COST_EVENTS = 20000000 };
+
+#define CONVERGED_WITHIN 10000.0
+#define LEVEL_TIMES 2.0
+#define RECOVERED_S 10.0
+#define RECOVERED_WITHIN 25000.0
+
+static struct zoo_run simulate(const struct zoo *z, enum tuner_kind kind, uint64_t seed) {
+    struct tuner_options o = {
+        .kind = kind, .most = z->most, .learning = .1, .exploring = .1, .seed = seed
+    };
+    struct tuner tuner;
+    struct zoo_run run;
+    tuner_init(&tuner, &o);
+    zoo_run(z, &tuner, seed, &run);
+    return run;
+}
+
+// ---- The table --------------------------------------------------------------------------------
+
+struct score {
+    double share, share_least, level, level_most, converged, converged_worst;
+};
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct score score(const struct zoo *z, enum tuner_kind kind, uint64_t seeds,
+                          uint64_t first) {
+    struct score s = { .share_least = 1 };
+    double half_s = z->seconds / 2, *converged = calloc(seeds, sizeof *converged);
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        struct zoo_run run = simulate(z, kind, seed);
+        double share = zoo_share(&run, half_s, z->seconds);
+        double level = zoo_level(&run, half_s, z->seconds);
+        double in_s, completed = INFINITY;
+        zoo_converged(&run, 0, z->seconds, z->share, &in_s, &completed);
+        s.share += share / (double)seeds;
+        s.share_least = fmin(s.share_least, share);
+        s.level += level / (double)seeds;
+        s.level_most = fmax(s.level_most, level);
+        converged[seed - first] = completed;
+        zoo_run_free(&run);
+    }
+    qsort(converged, seeds, sizeof *converged, by_size);
+    s.converged = converged[(seeds - 1) * 9 / 10];
+    s.converged_worst = converged[seeds - 1];
+    free(converged);
+    return s;
+}
+
+// What both are after: throughput, and a little for every level spared.
+static double worth(const struct score *s) {
+    return log(s->share) - .03 * log(s->level);
+}
+
+static const char *verdict(bool reached) {
+    return reached ? "reached" : "NOT REACHED";
+}
+
+static bool row(const struct zoo *z, uint64_t seeds, uint64_t first) {
+    uint32_t lowest;
+    zoo_best(z, 0, &lowest);
+    struct score probe = score(z, TUNER_PROBE, seeds, first);
+    struct score santa = score(z, TUNER_SANTA, 1, first);
+    double within = z->completions > 0 ? z->completions : CONVERGED_WITHIN;
+    bool reached = probe.share >= z->share && probe.level <= LEVEL_TIMES * lowest &&
+                   probe.converged <= within && worth(&probe) > worth(&santa);
+    printf("%-24s %5u  %.3f (%.3f)  %6.1f (%5.1f)  %6.0f (%6.0f)  %.3f @ %5.1f  %s\n", z->name,
+           lowest, probe.share, probe.share_least, probe.level, probe.level_most, probe.converged,
+           probe.converged_worst, santa.share, santa.level, verdict(reached));
+    return reached;
+}
+
+static bool row_steps(const struct zoo *z, uint64_t seeds, uint64_t first) {
+    double worst_s[ZOO_PHASES] = { 0 }, worst_completed[ZOO_PHASES] = { 0 };
+    bool reached = true;
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        struct zoo_run run = simulate(z, TUNER_PROBE, seed);
+        for (uint32_t p = 0; p < z->phases; p++) {
+            double phase_s = z->seconds / z->phases, in_s = INFINITY, completed = INFINITY;
+            zoo_converged(&run, p * phase_s, (p + 1) * phase_s, .95, &in_s, &completed);
+            reached = reached && (in_s <= RECOVERED_S || completed <= RECOVERED_WITHIN);
+            worst_s[p] = fmax(worst_s[p], in_s);
+            worst_completed[p] = fmax(worst_completed[p], completed);
+        }
+        zoo_run_free(&run);
+    }
+    printf("%-24s recovered after", z->name);
+    for (uint32_t p = 0; p < z->phases; p++)
+        printf("  %.1f s, %.0f completions", worst_s[p], worst_completed[p]);
+    printf(" at worst  %s\n", verdict(reached));
+    return reached;
+}
+
+static bool row_idle(const struct zoo *z, uint64_t seeds, uint64_t first) {
+    uint32_t moves = 0, lowest;
+    double level = 0;
+    zoo_best(z, 0, &lowest);
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        struct zoo_run run = simulate(z, TUNER_PROBE, seed);
+        for (size_t i = 0; i < run.count; i++)
+            moves += run.steps[i].at_s >= z->seconds / 10;
+        level += zoo_level(&run, z->seconds / 10, z->seconds) / (double)seeds;
+        zoo_run_free(&run);
+    }
+    bool bursts = z->off_s > 0; // within a burst it may try
+    bool reached = level <= LEVEL_TIMES * lowest && (bursts || moves == 0);
+    printf("%-24s %5u  level %.1f, %.1f moves a run after the first tenth  %s\n", z->name, lowest,
+           level, moves / (double)seeds, verdict(reached));
+    return reached;
+}
+
+static int zoo(uint64_t seeds, uint64_t first) {
+    bool reached = true;
+    printf("%-24s %5s  %-13s  %-14s  %-15s  %-13s\n", "workload", "99 %", "share (min)",
+           "level (max)", "there (worst)", "santa");
+    for (const struct zoo *z = zoo_all; z->name; z++) {
+        bool (*how)(const struct zoo *, uint64_t, uint64_t) = z->phases > 1 ? row_steps
+                                                              : z->rate > 0 ? row_idle
+                                                                            : row;
+        reached = how(z, seeds, first) && reached;
+    }
+    printf("%" PRIu64 " seeds from %" PRIu64 ": all lines %s\n", seeds, first, verdict(reached));
+    return 0;
+}
+
+// ---- Plots ------------------------------------------------------------------------------------
+
+static void draw_levels(struct plot *p, const struct zoo_run *run, const char *name) {
+    plot_line(p, name, true);
+    for (size_t i = 0; i < run->count; i++)
+        plot_point(p, run->steps[i].at_s, run->steps[i].level);
+    plot_point(p, run->seconds, run->steps[run->count - 1].level);
+}
+
+// Means of short spells: what counts is what was completed.
+static void draw_shares(struct plot *p, const struct zoo_run *run, const char *name) {
+    enum { SPELLS = 200 };
+    plot_line(p, name, false);
+    for (int i = 0; i < SPELLS; i++) {
+        double from_s = run->seconds * i / SPELLS, to_s = run->seconds * (i + 1) / SPELLS;
+        plot_point(p, to_s, zoo_share(run, from_s, to_s));
+    }
+}
+
+static int plot(const char *folder, uint64_t seed) {
+    for (const struct zoo *z = zoo_all; z->name; z++) {
+        char path[4096];
+        struct plot p;
+        struct zoo_run probe = simulate(z, TUNER_PROBE, seed),
+                       santa = simulate(z, TUNER_SANTA, seed);
+        snprintf(path, sizeof path, "%s/%02d.svg", folder, (int)(z - zoo_all) + 1);
+        plot_begin(&p, z->name, "seconds");
+        plot_panel(&p, "level");
+        draw_levels(&p, &probe, "probe");
+        draw_levels(&p, &santa, "santa");
+        plot_panel(&p, "throughput, share of the best");
+        draw_shares(&p, &probe, "probe");
+        draw_shares(&p, &santa, "santa");
+        must(plot_write(&p, path), path, strerror(errno));
+        printf("%s: %s\n", path, z->name);
+        plot_end(&p);
+        zoo_run_free(&probe);
+        zoo_run_free(&santa);
+    }
+    return 0;
+}
+
+// ---- Cost -------------------------------------------------------------------------------------
+
+static int cost(uint64_t events) {
+    struct tuner tuner;
+    tuner_init(&tuner, &(struct tuner_options){ .kind = TUNER_PROBE });
+    struct tuner_event e = { .kind = TUNER_COMPLETED };
+    struct lap start = lap_begin();
+    for (uint64_t i = 0; i < events; i++) {
+        e.in_flight = tuner_level(&tuner);
+        e.ran_ns = 1000000 + (i * 7919 & 0xfffff);
+        e.now_ns += e.ran_ns / (e.in_flight < 8 ? e.in_flight : 8);
+        tuner_feed(&tuner, &e);
+    }
+    lap_tell("feed", lap_end(start), events);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "zoo";
+    if (strcmp(what, "zoo") == 0)
+        return zoo(argument(argc, argv, 2, SEEDS), argument(argc, argv, 3, FIRST_SEED));
+    if (strcmp(what, "plot") == 0 && argc > 2)
+        return plot(argv[2], argument(argc, argv, 3, FIRST_SEED));
+    if (strcmp(what, "cost") == 0)
+        return cost(argument(argc, argv, 2, COST_EVENTS));
+    if (strcmp(what, "real") == 0)
+        return tuner_real(argument(argc, argv, 2, 10), argc > 3 ? argv[3] : "");
+    fprintf(stderr, "tuner zoo|plot|cost|real: see the head of bench/tuner.c\n");
+    return 2;
+}

@@ -1,0 +1,401 @@
+// The simulator: a heap of events. At a shared station all jobs in flight advance at the same
+// speed, so a heap by work done orders them whatever that speed is; at a lock it is a heap by time.
+#include "bench/zoo.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BACKLOG = 200 }; // jobs that wait when there is always work: what santa's clock sees
+
+const struct zoo zoo_all[] = {
+    // Those that the tuner was made with,
+    { "cpu, knee 8", { { ZOO_KNEE, 8, .004 } }, 1, .010, 0.5, 150, 1024, .share = .95 },
+    { "the same, sigma 1.5", { { ZOO_KNEE, 8, .004 } }, 1, .020, 1.5, 300, 1024, .share = .95 },
+    { "i/o, knee 300", { { ZOO_KNEE, 300, 0 } }, 1, .050, 0.5, 40, 1024, .share = .95 },
+    { "contention, peak 35", { { ZOO_USL, .03, .0008 } }, 1, .005, 1.0, 60, 1024, .share = .95 },
+    { "Amdahl .05", { { ZOO_USL, .05, 0 } }, 1, .010, 0.5, 80, 1024, .share = .90 },
+    { "cliff at 64", { { ZOO_CLIFF, 64, 1 } }, 1, .020, 0.7, 50, 1024, .share = .95 },
+    { "5 s jobs, knee 8",
+      { { ZOO_KNEE, 8, .004 } },
+      1,
+      5,
+      0.5,
+      7200,
+      1024,
+      .share = .95,
+      .completions = 300 },
+    { "100k/s, knee 4", { { ZOO_KNEE, 4, .01 } }, 1, 40e-6, 0.5, 3, 1024, .share = .95 },
+    { "lock, 41", { { ZOO_LOCK, .0005, 0 } }, 1, .020, 1.0, 100, 1024, .share = .95 },
+    { "cpu, knee 24", { { ZOO_KNEE, 24, .003 } }, 1, .003, 1.0, 25, 1024, .share = .95 },
+    { "i/o, knee 700", { { ZOO_KNEE, 700, 0 } }, 1, .200, 0.3, 90, 1024, .share = .95 },
+    { "contention, peak 12", { { ZOO_USL, .1, .006 } }, 1, .050, 1.2, 600, 1024, .share = .95 },
+    { "cpu, knee 16, sigma 2", { { ZOO_KNEE, 16, .004 } }, 1, .010, 2.0, 100, 1024, .share = .90 },
+    { "2 s jobs, knee 40", { { ZOO_KNEE, 40, .002 } }, 1, 2, 0.8, 5000, 1024, .share = .95 },
+    { "lock, 12", { { ZOO_LOCK, .00045, 0 } }, 1, .005, 1.0, 60, 1024, .share = .95 },
+    { "serial", { { ZOO_KNEE, 1, .05 } }, 1, .002, 0.5, 150, 1024, .share = .95 },
+    { "linear to 256", { { ZOO_KNEE, 1e9, 0 } }, 1, .010, 0.7, 12, 256, .share = .95 },
+    // and those that were added when it was finished.
+    { "cpu, knee 12", { { ZOO_KNEE, 12, .006 } }, 1, .008, 0.8, 80, 1024, .share = .95 },
+    { "contention, peak 22", { { ZOO_USL, .05, .002 } }, 1, .020, 0.9, 200, 1024, .share = .95 },
+    { "cliff at 20", { { ZOO_CLIFF, 20, .7 } }, 1, .030, 1.2, 200, 1024, .share = .95 },
+    { "lock, 25", { { ZOO_LOCK, .002, 0 } }, 1, .050, 0.7, 300, 1024, .share = .95 },
+    // Changes, and too little work.
+    { "steps: 8, 64, peak 18",
+      { { ZOO_KNEE, 8, .004 }, { ZOO_KNEE, 64, .004 }, { ZOO_USL, .05, .003 } },
+      3,
+      .010,
+      0.7,
+      180,
+      1024,
+      .rate = 0 },
+    { "a third of the work", { { ZOO_KNEE, 8, .004 } }, 1, .010, 0.5, 600, 1024, .rate = 240 },
+    { "bursts",
+      { { ZOO_KNEE, 8, .004 } },
+      1,
+      .010,
+      0.5,
+      600,
+      1024,
+      .rate = 1600,
+      .on_s = 1,
+      .off_s = 9 },
+    { 0 },
+};
+
+// ---- Chance -----------------------------------------------------------------------------------
+
+static uint64_t random_next(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static double random_unit(uint64_t *state) { // above 0, at most 1
+    return (double)((random_next(state) >> 11) + 1) * 0x1p-53;
+}
+
+static double random_exponential(uint64_t *state, double mean) {
+    return -log(random_unit(state)) * mean;
+}
+
+static double random_lognormal(uint64_t *state, double mean, double sigma) {
+    double radius = sqrt(-2 * log(random_unit(state)));
+    double normal = radius * cos(6.283185307179586 * random_unit(state));
+    return mean * exp(sigma * normal - sigma * sigma / 2);
+}
+
+// ---- Truth ------------------------------------------------------------------------------------
+
+static double curve_speed(const struct zoo_curve *c, double n) {
+    switch (c->kind) {
+    case ZOO_KNEE:
+        return fmin(1, c->a / n) / (1 + c->b * fmax(0, n - c->a));
+    case ZOO_USL:
+        return 1 / (1 + c->a * (n - 1) + c->b * n * (n - 1));
+    case ZOO_CLIFF:
+        return n <= c->a ? 1 : pow(c->a / n, 1 + c->b);
+    case ZOO_LOCK:
+        break;
+    }
+    return 1;
+}
+
+// Mean value analysis: what an arriving job finds at the lock is what one job fewer leaves there.
+static double lock_throughput(const struct zoo *z, double under_lock_s, uint32_t level) {
+    double queue = 0, rate = 0;
+    for (uint32_t n = 1; n <= level; n++) {
+        double at_lock_s = under_lock_s * (1 + queue);
+        rate = n / (z->mean_s + at_lock_s);
+        queue = rate * at_lock_s;
+    }
+    return rate;
+}
+
+double zoo_throughput(const struct zoo *z, uint32_t phase, uint32_t level) {
+    const struct zoo_curve *c = &z->curves[phase];
+    if (c->kind == ZOO_LOCK)
+        return lock_throughput(z, c->a, level);
+    return level * curve_speed(c, level) / z->mean_s;
+}
+
+double zoo_best(const struct zoo *z, uint32_t phase, uint32_t *out_level) {
+    double best = 0;
+    for (uint32_t n = 1; n <= z->most; n++)
+        best = fmax(best, zoo_throughput(z, phase, n));
+    uint32_t level = 1;
+    while (zoo_throughput(z, phase, level) < .99 * best)
+        level++;
+    *out_level = level;
+    return best;
+}
+
+// ---- Events -----------------------------------------------------------------------------------
+
+struct event {
+    double at; // work or time
+    double started_s, arrived_s;
+    bool locks; // it asks for the lock; else the job is completed
+};
+
+struct sim {
+    const struct zoo *zoo;
+    struct tuner *tuner;
+    struct zoo_run *run;
+    uint64_t random;
+    double now_s, work;
+    uint32_t phase, in_flight;
+    double shares[TUNER_MOST + 1]; // of the phase's best throughput, by level
+    struct event heap[2 * TUNER_MOST];
+    size_t events;
+    bool locked;
+    struct event queue[TUNER_MOST]; // for the lock; a ring
+    size_t queue_first, queue_count;
+    double arrived[BACKLOG]; // a ring, when there is always work
+    size_t oldest;
+    double *waiting; // when jobs arrive
+    size_t waiting_first, waiting_count, waiting_room;
+    double next_arrival_s, burst_ends_s;
+};
+
+static void heap_push(struct sim *s, struct event e) {
+    assert(s->events < sizeof s->heap / sizeof *s->heap);
+    size_t at = s->events++;
+    for (; at > 0 && s->heap[(at - 1) / 2].at > e.at; at = (at - 1) / 2)
+        s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = e;
+}
+
+static struct event heap_pop(struct sim *s) {
+    struct event first = s->heap[0], last = s->heap[--s->events];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < s->events; at = child) {
+        child += child + 1 < s->events && s->heap[child + 1].at < s->heap[child].at;
+        if (s->heap[child].at >= last.at)
+            break;
+        s->heap[at] = s->heap[child];
+    }
+    s->heap[at] = last;
+    return first;
+}
+
+static bool has_lock(const struct sim *s) {
+    return s->zoo->curves[0].kind == ZOO_LOCK;
+}
+
+static double speed(const struct sim *s) {
+    return has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight);
+}
+
+static void note_step(struct sim *s) {
+    struct zoo_run *r = s->run;
+    struct zoo_step step = { .at_s = s->now_s,
+                             .completed = r->completed,
+                             .level = tuner_level(s->tuner),
+                             .share = s->shares[tuner_level(s->tuner)] };
+    if (r->count > 0) {
+        const struct zoo_step *last = &r->steps[r->count - 1];
+        if (last->level == step.level && last->share == step.share)
+            return;
+        step.share_sum = last->share_sum + last->share * (s->now_s - last->at_s);
+        step.level_sum = last->level_sum + last->level * (s->now_s - last->at_s);
+    }
+    if (r->count == r->room) {
+        r->room = r->room ? 2 * r->room : 64;
+        r->steps = realloc(r->steps, r->room * sizeof *r->steps);
+        assert(r->steps);
+    }
+    r->steps[r->count++] = step;
+}
+
+static void tell(struct sim *s, struct tuner_event e) {
+    e.now_ns = (uint64_t)(s->now_s * 1e9);
+    tuner_feed(s->tuner, &e);
+}
+
+// ---- Arrivals ---------------------------------------------------------------------------------
+
+static void plan_arrival(struct sim *s) {
+    const struct zoo *z = s->zoo;
+    s->next_arrival_s += random_exponential(&s->random, 1 / z->rate);
+    while (z->off_s > 0 && s->next_arrival_s > s->burst_ends_s) {
+        s->next_arrival_s =
+            s->burst_ends_s + z->off_s + random_exponential(&s->random, 1 / z->rate);
+        s->burst_ends_s += z->off_s + z->on_s;
+    }
+}
+
+static void arrive(struct sim *s) {
+    if (s->waiting_first + s->waiting_count == s->waiting_room) {
+        memmove(s->waiting, s->waiting + s->waiting_first, s->waiting_count * sizeof *s->waiting);
+        s->waiting_first = 0;
+        s->waiting_room = s->waiting_count * 2 + 64;
+        s->waiting = realloc(s->waiting, s->waiting_room * sizeof *s->waiting);
+        assert(s->waiting);
+    }
+    s->waiting[s->waiting_first + s->waiting_count++] = s->now_s;
+    plan_arrival(s);
+    tell(s, (struct tuner_event){ .kind = TUNER_ARRIVED });
+}
+
+// When the next job to start arrived; false: there is none.
+static bool next_job(struct sim *s, double *out_arrived_s) {
+    if (s->zoo->rate == 0) {
+        *out_arrived_s = s->arrived[s->oldest];
+        s->arrived[s->oldest] = s->now_s;
+        s->oldest = (s->oldest + 1) % BACKLOG;
+        return true;
+    }
+    if (s->waiting_count == 0)
+        return false;
+    *out_arrived_s = s->waiting[s->waiting_first++];
+    s->waiting_count--;
+    return true;
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static void start_jobs(struct sim *s) {
+    double arrived_s;
+    while (s->in_flight < tuner_level(s->tuner) && next_job(s, &arrived_s)) {
+        double size = random_lognormal(&s->random, s->zoo->mean_s, s->zoo->sigma);
+        heap_push(s, (struct event){ s->work + size, s->now_s, arrived_s, has_lock(s) });
+        s->in_flight++;
+    }
+}
+
+static void pass_lock(struct sim *s, struct event e) {
+    s->locked = true;
+    e.locks = false;
+    e.at = s->work + random_exponential(&s->random, s->zoo->curves[0].a);
+    heap_push(s, e);
+}
+
+static void complete(struct sim *s, const struct event *e) {
+    s->run->completed++;
+    tell(s, (struct tuner_event){ .kind = TUNER_COMPLETED,
+                                  .in_flight = s->in_flight,
+                                  .waited_ns = (uint64_t)((e->started_s - e->arrived_s) * 1e9),
+                                  .ran_ns = (uint64_t)((s->now_s - e->started_s) * 1e9) });
+    s->in_flight--;
+    if (s->zoo->rate > 0 && s->waiting_count == 0 && s->in_flight < tuner_level(s->tuner))
+        tell(s, (struct tuner_event){ .kind = TUNER_STARVED });
+}
+
+static void handle(struct sim *s, struct event e) {
+    if (e.locks && s->locked) {
+        s->queue[(s->queue_first + s->queue_count++) % TUNER_MOST] = e;
+        return;
+    }
+    if (e.locks) {
+        pass_lock(s, e);
+        return;
+    }
+    s->locked = false;
+    if (s->queue_count > 0) {
+        s->queue_count--;
+        pass_lock(s, s->queue[s->queue_first++ % TUNER_MOST]);
+    }
+    complete(s, &e);
+}
+
+// Moves to the next thing that happens. The station's speed holds until then.
+static void advance(struct sim *s) {
+    double end_s = s->events ? s->now_s + (s->heap[0].at - s->work) / speed(s) : INFINITY;
+    if (s->zoo->rate > 0 && s->next_arrival_s <= end_s) {
+        s->work += s->events ? (s->next_arrival_s - s->now_s) * speed(s) : 0;
+        s->now_s = s->next_arrival_s;
+        arrive(s);
+        return;
+    }
+    s->now_s = end_s;
+    s->work = s->heap[0].at;
+    handle(s, heap_pop(s));
+}
+
+static void begin_phase(struct sim *s, uint32_t phase) {
+    uint32_t lowest;
+    double best = zoo_best(s->zoo, phase, &lowest);
+    s->phase = phase;
+    for (uint32_t n = 1; n <= s->zoo->most; n++)
+        s->shares[n] = zoo_throughput(s->zoo, phase, n) / best;
+}
+
+void zoo_run(const struct zoo *z, struct tuner *tuner, uint64_t seed, struct zoo_run *out) {
+    struct sim *s = calloc(1, sizeof *s);
+    assert(s);
+    *out = (struct zoo_run){ .seconds = z->seconds };
+    s->zoo = z;
+    s->tuner = tuner;
+    s->run = out;
+    s->random = seed;
+    s->burst_ends_s = z->on_s;
+    if (z->rate > 0)
+        plan_arrival(s);
+    begin_phase(s, 0);
+    note_step(s);
+    start_jobs(s);
+    while (s->now_s < z->seconds) {
+        advance(s);
+        while (s->phase + 1 < z->phases && s->now_s >= (s->phase + 1) * z->seconds / z->phases)
+            begin_phase(s, s->phase + 1);
+        start_jobs(s);
+        note_step(s);
+    }
+    free(s->waiting);
+    free(s);
+}
+
+void zoo_run_free(struct zoo_run *r) {
+    free(r->steps);
+}
+
+// ---- Scores -----------------------------------------------------------------------------------
+
+// The last step that is not after the instant.
+static const struct zoo_step *step_at(const struct zoo_run *r, double at_s) {
+    size_t low = 0, high = r->count;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (r->steps[middle].at_s <= at_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &r->steps[low];
+}
+
+static double share_until(const struct zoo_run *r, double at_s) {
+    const struct zoo_step *s = step_at(r, at_s);
+    return s->share_sum + s->share * (at_s - s->at_s);
+}
+
+static double level_until(const struct zoo_run *r, double at_s) {
+    const struct zoo_step *s = step_at(r, at_s);
+    return s->level_sum + s->level * (at_s - s->at_s);
+}
+
+double zoo_share(const struct zoo_run *r, double from_s, double to_s) {
+    return (share_until(r, to_s) - share_until(r, from_s)) / (to_s - from_s);
+}
+
+double zoo_level(const struct zoo_run *r, double from_s, double to_s) {
+    return (level_until(r, to_s) - level_until(r, from_s)) / (to_s - from_s);
+}
+
+bool zoo_converged(const struct zoo_run *r, double from_s, double to_s, double share, double *out_s,
+                   double *out_completed) {
+    double after_s = .005 * (to_s - from_s);
+    const struct zoo_step *first = step_at(r, from_s), *end = r->steps + r->count;
+    for (const struct zoo_step *s = first; s < end && s->at_s + after_s < to_s; s++) {
+        double at_s = fmax(from_s, s->at_s);
+        if (zoo_share(r, at_s, at_s + after_s) < share || zoo_share(r, at_s, to_s) < share)
+            continue;
+        *out_s = at_s - from_s;
+        *out_completed = (double)(s->completed - first->completed);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,73 @@
+// Zoo: simulated workloads for tuners. Jobs run at a station whose speed depends on how many are in
+// flight, or think and then pass one lock; the time is simulated, so that an hour takes a second.
+//
+//     backlog or arrivals ──► queue ──► in flight (≤ level) ──► completed ──► tuner ──► level
+#ifndef BENCH_ZOO_H
+#define BENCH_ZOO_H
+
+#include "work/tuner.h"
+
+enum zoo_kind {
+    ZOO_KNEE,  // a: jobs that run at full speed; b: overhead of each one more
+    ZOO_USL,   // a: contention, b: coherence
+    ZOO_CLIFF, // a: as the knee; beyond it throughput falls with the power b
+    ZOO_LOCK,  // a: seconds under a lock of all, after the rest
+};
+
+struct zoo_curve {
+    enum zoo_kind kind;
+    double a, b;
+};
+
+enum { ZOO_PHASES = 3 };
+
+struct zoo {
+    const char *name;
+    struct zoo_curve curves[ZOO_PHASES]; // one after another, each for the same share of the time
+    uint32_t phases;
+    double mean_s, sigma; // of a job alone: lognormal
+    double seconds;       // how long it runs
+    uint32_t most;        // bound of the level
+    double rate;          // arrivals a second, at random; 0: there is always work
+    double on_s, off_s;   // arrivals come in bursts, with pauses; 0: all the time
+    double share;         // of the best throughput that is expected in the second half
+    double completions;   // within which it is expected to get there
+};
+
+// A change of the level, or of the phase.
+struct zoo_step {
+    double at_s;
+    uint64_t completed;
+    uint32_t level;
+    double share;                // of the phase's best throughput, as known without a run
+    double share_sum, level_sum; // over the time before it
+};
+
+struct zoo_run {
+    struct zoo_step *steps; // malloc'ed; the first is the start
+    size_t count, room;
+    uint64_t completed;
+    double seconds;
+};
+
+extern const struct zoo zoo_all[]; // ends with a NULL name
+
+// Runs the workload with the tuner, and continues to feed it until the time is over.
+void zoo_run(const struct zoo *, struct tuner *, uint64_t seed, struct zoo_run *out);
+void zoo_run_free(struct zoo_run *);
+
+// Completions per second with `level` in flight, in a phase; known without a run.
+double zoo_throughput(const struct zoo *, uint32_t phase, uint32_t level);
+// The best of all levels, and the lowest level with at least 99 % of it.
+double zoo_best(const struct zoo *, uint32_t phase, uint32_t *out_level);
+
+// Between two instants: throughput that the levels chosen give, as a share of the best, free of
+// chance; and the mean level.
+double zoo_share(const struct zoo_run *, double from_s, double to_s);
+double zoo_level(const struct zoo_run *, double from_s, double to_s);
+// When the share first reached `share` for good (right after it, and until `to_s` on average):
+// seconds and completions since `from_s`. False: never.
+bool zoo_converged(const struct zoo_run *, double from_s, double to_s, double share, double *out_s,
+                   double *out_completed);
+
+#endif

@@ -1,0 +1,123 @@
+// The options of run, and whether there is such a command at all.
+#include "base/errors.h"
+#include "cli/output.h"
+#include "cli/run.h"
+#include "cli/values.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// ---- Options ----------------------------------------------------------------------------------
+
+static bool refuse(const struct input *in) {
+    complain("%s: %s", in->command->name, error_text());
+    return false;
+}
+
+static bool read_jobs(const struct input *in, uint64_t *out) {
+    const char *text = input_option(in, "--jobs");
+    if (!text || strcmp(text, "auto") == 0)
+        return true;
+    if (!input_count(in, "--jobs", WORKER_JOBS, out))
+        return false;
+    if (*out == 0)
+        complain("run: --jobs 0: at least 1, or auto");
+    return *out > 0;
+}
+
+static bool read_halt(const struct input *in, enum halt *out) {
+    static const char *const names[] = { "never", "soon", "now" };
+    const char *text = input_option(in, "--halt");
+    for (int i = 0; text && i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (enum halt)i;
+            return true;
+        }
+    }
+    if (text)
+        complain("run: --halt '%.30s' is none of never, soon, now", text);
+    return !text;
+}
+
+bool run_options_read(const struct input *in, struct run_options *o) {
+    o->input = input_option(in, "--stdin") != NULL;
+    o->zero_bytes = input_option(in, "-0") != NULL;
+    o->keep_order = input_option(in, "--keep-order") != NULL;
+    o->progress = input_option(in, "--progress") != NULL;
+    o->json = input_option(in, "--json") != NULL;
+    o->journal = input_option(in, "--journal");
+    o->results = input_option(in, "--results");
+    o->template = template_of(in->words, o->input);
+    if (!read_jobs(in, &o->jobs) || !read_halt(in, &o->halt) ||
+        !input_count(in, "--retries", UINT16_MAX - 1, &o->retries) ||
+        !input_duration(in, "--timeout", &o->timeout_ms) ||
+        !input_duration(in, "--deadline", &o->deadline_ms))
+        return false;
+    if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
+                  input_option(in, "--key-json"), &o->keys) < 0)
+        return refuse(in);
+    return true;
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+// Whether there is such a program, before anything is read. What only the start can tell is told
+// then.
+static bool is_program(const char *path, size_t size, const char *name) {
+    char whole[4096];
+    int used = snprintf(whole, sizeof whole, "%.*s%s%s", (int)size, path, size ? "/" : "", name);
+    return used < (int)sizeof whole && access(whole, X_OK) == 0;
+}
+
+static bool command_is_there(const char *name) {
+    if (strchr(name, '/'))
+        return is_program("", 0, name);
+    const char *path = getenv("PATH");
+    for (const char *p = path ? path : "/bin:/usr/bin"; *name; p++) {
+        size_t size = strcspn(p, ":");
+        if (is_program(p, size, name))
+            return true;
+        p += size;
+        if (!*p)
+            break;
+    }
+    return false;
+}
+
+bool command_check(const struct run_options *o) {
+    const char *name = o->template.words[0];
+    if (o->template.varies || command_is_there(name))
+        return true;
+    if (strchr(name, '/') && access(name, F_OK) == 0)
+        complain("run: '%.200s' is not executable", name);
+    else
+        complain("run: there is no command '%.200s'", name);
+    return false;
+}
+
+// ---- What makes a run the same ----------------------------------------------------------------
+
+int run_options_say(const struct run_options *o, const struct input *in, struct buffer *out) {
+    const char *field = input_option(in, "--key-field"), *regex = input_option(in, "--key-regex");
+    const char *member = input_option(in, "--key-json");
+    int err = journal_say(out, "millrace-journal", "1");
+    if (err >= 0)
+        err = journal_say(out, "lines", o->zero_bytes ? "-0" : "newline");
+    if (err >= 0)
+        err = journal_say(out, "input", o->input ? "--stdin" : "arguments");
+    if (err >= 0)
+        err = journal_say(out, "output", o->keep_order ? "--keep-order" : "as it comes");
+    if (err >= 0 && o->keys.from == KEY_NONE)
+        err = journal_say(out, "keys", "none");
+    if (err >= 0 && field)
+        err = journal_say(out, "--key-field", field);
+    if (err >= 0 && regex)
+        err = journal_say(out, "--key-regex", regex);
+    if (err >= 0 && member)
+        err = journal_say(out, "--key-json", member);
+    for (size_t i = 0; err >= 0 && in->words[i]; i++)
+        err = journal_say(out, i ? "argument" : "command", in->words[i]);
+    return err;
+}

@@ -1,0 +1,77 @@
+// The tuner in its worker: fed by the threads, one at a time; its level is read without a lock.
+#include "work/state.h"
+
+#include <time.h>
+#include <unistd.h>
+
+static uint32_t processors(void) {
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > WORKER_JOBS ? WORKER_JOBS : (uint32_t)count;
+}
+
+uint64_t worker_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void worker_tune(struct worker *w) {
+    struct tuner_options fixed = { .kind = TUNER_FIXED, .first = w->options.jobs };
+    struct tuner_options tuned = { .kind = TUNER_PROBE, .first = processors() };
+    const struct tuner_options *o = w->options.tuner;
+    if (!o)
+        o = w->options.jobs ? &fixed : &tuned;
+    tuner_init(&w->tuner, o);
+    w->options.tuner = NULL; // the caller's
+    w->most = o->kind == TUNER_FIXED ? w->tuner.level : w->tuner.options.most;
+    atomic_init(&w->limit, w->most);
+    atomic_init(&w->level, tuner_level(&w->tuner));
+}
+
+uint32_t worker_level(const struct worker *w) {
+    uint32_t level = atomic_load_explicit(&w->level, memory_order_relaxed);
+    uint32_t limit = atomic_load_explicit(&w->limit, memory_order_relaxed);
+    return level < limit ? level : limit;
+}
+
+void worker_limit(struct worker *w, uint32_t threads) {
+    atomic_store(&w->limit, threads > 0 ? threads : 1);
+}
+
+static void feed(struct worker *w, const struct tuner_event *e) {
+    pthread_mutex_lock(&w->tuner_lock);
+    tuner_feed(&w->tuner, e);
+    atomic_store_explicit(&w->level, tuner_level(&w->tuner), memory_order_relaxed);
+    pthread_mutex_unlock(&w->tuner_lock);
+}
+
+uint64_t worker_completed(struct worker *w, uint64_t started_ns) {
+    atomic_fetch_add_explicit(&w->completed, 1, memory_order_relaxed);
+    if (w->tuner.options.kind == TUNER_FIXED)
+        return 0;
+    uint64_t now_ns = worker_now_ns();
+    feed(w, &(struct tuner_event){ .kind = TUNER_COMPLETED,
+                                   .in_flight = pool_in_flight(w),
+                                   .now_ns = now_ns,
+                                   .ran_ns = started_ns ? now_ns - started_ns : 0 });
+    return now_ns;
+}
+
+void worker_starved(struct worker *w) {
+    if (w->tuner.options.kind != TUNER_FIXED)
+        feed(w, &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = worker_now_ns() });
+}
+
+void worker_look(struct worker *w, struct worker_info *out) {
+    pthread_mutex_lock(&w->lock);
+    out->threads = w->alive;
+    pthread_mutex_unlock(&w->lock);
+    out->in_flight = pool_in_flight(w);
+    out->completed = atomic_load(&w->completed);
+    out->level = worker_level(w);
+    pthread_mutex_lock(&w->tuner_lock);
+    out->choice = tuner_choice(&w->tuner);
+    out->steps = tuner_path(&w->tuner, out->path);
+    tuner_say(&w->tuner, out->why, sizeof out->why);
+    pthread_mutex_unlock(&w->tuner_lock);
+}

@@ -1,0 +1,159 @@
+// Tuner: how many jobs a worker should run at once. Fed with what happens, read for a level.
+//
+//     completions ──►┌───────┐
+//     an empty queue ►│ tuner │──► level          pure: no clock, no thread, no chance of its own
+//     arrivals ──────►└───────┘
+//
+// Three kinds:
+//   * TUNER_PROBE, the default, seeks the most completions per second X with the fewest jobs L in
+//     flight that reach it: the largest ln X − 0.03 ln L. It compares levels by trial: see
+//     tuner_probe.c.
+//   * TUNER_SANTA walks by single steps towards the better neighbour, and by chance: tuner_santa.c.
+//   * TUNER_FIXED stays where it is.
+//
+// The same events in the same order give the same levels: to replay a run, keep what was fed
+// (`trace`) and feed it again. A tuner is plain memory, to be copied or dropped; one thread at a
+// time.
+#ifndef WORK_TUNER_H
+#define WORK_TUNER_H
+
+#include "work/evidence.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TUNER_MOST = 4096 }; // the highest level
+
+enum tuner_kind { TUNER_PROBE, TUNER_SANTA, TUNER_FIXED };
+
+enum tuner_event_kind {
+    TUNER_COMPLETED, // a job has ended
+    TUNER_STARVED,   // there was room for a job, and none to be had
+    TUNER_ARRIVED,   // jobs were handed in; only santa cares
+};
+
+struct tuner_event {
+    enum tuner_event_kind kind;
+    uint32_t in_flight; // COMPLETED: how many there were, this one included
+    uint64_t now_ns;
+    uint64_t waited_ns, ran_ns; // COMPLETED: in the queue and in flight; 0: not known
+};
+
+// Where events are kept for a replay; the first `room` of them.
+struct tuner_trace {
+    struct tuner_event *events;
+    size_t count, room;
+};
+
+struct tuner_options {
+    enum tuner_kind kind;
+    uint32_t first;             // where it starts, and where fixed stays; 0: 1
+    uint32_t least, most;       // bounds of the level; 0: 1 and TUNER_MOST
+    double learning, exploring; // santa's α and ε
+    uint64_t seed;              // of santa's chance
+    struct tuner_trace *trace;  // borrowed; NULL: none
+};
+
+// Why the level of choice moved.
+enum tuner_why {
+    TUNER_BEGAN,    // where it started
+    TUNER_FASTER,   // more at once completes more
+    TUNER_FEWER,    // fewer at once completes as much
+    TUNER_TOO_MUCH, // fewer at once completes more: there was too much in flight
+};
+
+struct tuner_step {
+    uint64_t at_ns;
+    uint32_t level;
+    enum tuner_why why;
+};
+
+enum { TUNER_PATH = 32 };
+
+// How a level off the level of choice did beside it, when last tried.
+struct tuner_trial {
+    uint32_t level; // 0: not tried
+    double gain;    // of throughput, in logarithms
+    bool sure;      // clearly worse, all things considered; else it made no difference
+};
+
+// ---- Inside; use the functions below ----------------------------------------------------------
+
+struct tuner_probe {
+    struct evidence evidence;
+    int phase;
+
+    // The round being measured, and the block of rounds.
+    struct arm round, block;
+    uint32_t settling; // completions to let pass first
+    uint64_t in_flight_sum, began_ns, now_ns;
+    bool starved;
+    uint32_t rounds;
+    uint32_t odd; // blocks in a row unlike what is known
+
+    // Places of levels: where we are, the one of choice, the one on trial beside it.
+    uint32_t place, choice, trial;
+
+    // Doubling.
+    uint32_t doublings[16], doubled, fails;
+
+    // The trial, and the search it is part of.
+    int side;
+    uint32_t fineness;
+    struct arm trial_sum;
+    uint32_t trial_blocks;
+    bool over[2], worse[2]; // sides: decided; clearly worse
+    bool again;             // only a look whether things are still so
+    uint32_t looks;
+    double spent, regret; // completions spent on comparing, and lost by it
+
+    double hold;              // completions until the next look
+    uint32_t pause, patience; // blocks until a trial that lacked work; and the next such pause
+};
+
+struct tuner_santa {
+    double rate[TUNER_MOST + 2]; // by number in flight; 0: unknown
+    uint64_t random;
+};
+
+struct tuner {
+    struct tuner_options options;
+    uint32_t level;
+    struct tuner_step path[TUNER_PATH]; // the latest moves of the level of choice
+    uint32_t moves;
+    struct tuner_trial fewer, more;
+    union {
+        struct tuner_probe probe;
+        struct tuner_santa santa;
+    };
+};
+
+void probe_init(struct tuner *);
+void probe_feed(struct tuner *, const struct tuner_event *);
+void santa_init(struct tuner *);
+void santa_feed(struct tuner *, const struct tuner_event *);
+void tuner_note(struct tuner *, uint64_t now_ns, uint32_t level, enum tuner_why);
+
+// ---- Use --------------------------------------------------------------------------------------
+
+void tuner_init(struct tuner *, const struct tuner_options *);
+
+// Takes note of what happened; the level may change. `now_ns` never goes back.
+void tuner_feed(struct tuner *, const struct tuner_event *);
+
+// How many may be in flight now.
+static inline uint32_t tuner_level(const struct tuner *t) {
+    return t->level;
+}
+
+// The level of choice: what the level returns to between trials.
+uint32_t tuner_choice(const struct tuner *);
+
+// Copies the latest moves of the level of choice, oldest first; returns how many.
+size_t tuner_path(const struct tuner *, struct tuner_step out[TUNER_PATH]);
+
+// Says in a sentence why the level is what it is. Ends with 0, shortened to fit.
+void tuner_say(const struct tuner *, char *out, size_t size);
+
+#endif

@@ -1,0 +1,459 @@
+// The default tuner: trial and comparison.
+//
+//     doubling ──► searching ──► holding ──► searching …      searching: choice, trial, choice, …
+//
+// The unit of measurement is the round: as many completions as are in flight. One in which there
+// was not enough work says nothing about the level and is dropped. Some rounds make a block; blocks
+// of the level of choice and of the level on trial alternate until one is better by some standard
+// errors, the lower one being given a little. Steps are doublings first, then finer.
+//
+// After a change of the level, jobs that began under the other one are still in flight, and long
+// ones longest: they make fewer look worse and more look better than they are. So completions are
+// let pass first, more of them where times are widely spread; and the longer a trial is undecided,
+// the longer its blocks become.
+#include "work/tuner.h"
+
+#include <math.h>
+
+enum { DOUBLING, SEARCHING, HOLDING };
+enum { FEWER, MORE }; // sides of the level of choice
+
+// What a level costs: twice as many at once must complete 2 % more.
+#define PRICE 0.03
+
+// A block: rounds, and time for the machine's own hiccups to even out.
+#define ROUND_LEAST 8
+#define BLOCK_ROUNDS 4
+#define BLOCK_ROUNDS_MOST 128
+#define BLOCK_S 0.010
+#define LIMITED 0.9 // of the level must have been in flight
+
+// A trial is won or lost by so many standard errors, or by gross ones before its block is complete.
+#define WON_MORE 2.5
+#define WON_FEWER 2.0
+#define LOST 2.5
+#define GROSS 4.0
+// It is over in any case after so many blocks, known as well as this or after so many completions.
+#define TRIAL_BLOCKS 4
+#define TRIAL_ERROR 0.02
+#define TRIAL_COUNT 12000
+#define LAST_WORD 1.5 // errors by which more must then be better; fewer need only look better
+#define REMAINS 0.1   // error left by the other level, for a spread of 1, in a block of one round
+#define FINEST 2      // steps: 2, √2, √√2
+
+// A doubling is measured as well as this, or with so many completions; they go on while they bring
+// a quarter more, but for one; the lowest level so near the best is the first choice.
+#define DOUBLING_ERROR 0.15
+#define DOUBLING_COUNT 400
+#define DOUBLING_GAIN 0.22
+#define DOUBLING_FAILS 2
+#define DOUBLING_NEAR 0.16
+
+// Looking again may cost this share of the throughput, and comparing take a ninth of the time.
+#define REGRET 0.01
+#define SEARCH_SHARE 8
+#define HOLD_S 60.0
+#define HOLD_TRIALS 20
+#define PATIENCE_MOST 64 // blocks
+
+// A level is not what it was: by so much and so many errors; that of choice twice in a row.
+#define CHOICE_CHANGED 0.15
+#define CHOICE_CHANGED_ERRORS 4.0
+#define TRIAL_CHANGED 0.08
+#define TRIAL_CHANGED_ERRORS 3.5
+
+// ---- Moving -----------------------------------------------------------------------------------
+
+static void block_begin(struct tuner_probe *p) {
+    p->block = (struct arm){ 0 };
+    p->rounds = 0;
+}
+
+static void round_begin(struct tuner_probe *p, uint64_t now_ns) {
+    p->round = (struct arm){ 0 };
+    p->in_flight_sum = 0;
+    p->starved = false;
+    p->began_ns = now_ns;
+}
+
+static void go_to(struct tuner *t, uint32_t place) {
+    struct tuner_probe *p = &t->probe;
+    uint32_t old = t->level, level = p->evidence.levels[place];
+    p->place = place;
+    t->level = level;
+    block_begin(p);
+    if (level == old)
+        return;
+    p->settling = level > old ? level : old;
+    p->settling += (uint32_t)(evidence_spread(&p->evidence) * level);
+    evidence_pause(&p->evidence);
+}
+
+static void choose(struct tuner *t, uint32_t place, enum tuner_why why) {
+    struct tuner_probe *p = &t->probe;
+    if (place != p->choice)
+        tuner_note(t, p->now_ns, p->evidence.levels[place], why);
+    p->choice = place;
+    t->fewer = t->more = (struct tuner_trial){ 0 };
+}
+
+static uint32_t neighbour(const struct tuner_probe *p, int side, uint32_t fineness) {
+    double ratio = exp2(1.0 / (1 << fineness));
+    return evidence_place(&p->evidence, p->choice, side == MORE ? ratio : 1 / ratio);
+}
+
+// ---- Searching --------------------------------------------------------------------------------
+
+static void search_next(struct tuner *);
+
+static void sides_open(struct tuner_probe *p) {
+    p->over[FEWER] = p->over[MORE] = p->worse[FEWER] = p->worse[MORE] = false;
+}
+
+// Looking again, fewer are tried by the finest step only: a coarse one costs much when all is well.
+static void trial_begin(struct tuner *t, int side) {
+    struct tuner_probe *p = &t->probe;
+    if (p->over[side]) {
+        search_next(t);
+        return;
+    }
+    p->side = side;
+    p->trial = neighbour(p, side, p->again && side == FEWER ? FINEST : p->fineness);
+    if (p->trial == p->choice) {
+        p->over[side] = p->worse[side] = true;
+        search_next(t);
+        return;
+    }
+    p->trial_sum = (struct arm){ 0 };
+    p->trial_blocks = 0;
+    evidence_age(&p->evidence, p->trial);
+    go_to(t, p->trial);
+}
+
+static void search_begin(struct tuner *t, int side) {
+    struct tuner_probe *p = &t->probe;
+    p->phase = SEARCHING;
+    p->spent = p->regret = 0;
+    sides_open(p);
+    trial_begin(t, side);
+}
+
+// Things are not what they were: throughput at a known level has changed by `gain`.
+static void search_anew(struct tuner *t, double gain) {
+    struct tuner_probe *p = &t->probe;
+    evidence_forget(&p->evidence);
+    evidence_learn(&p->evidence, p->place, &p->block);
+    p->odd = 0;
+    p->fineness = 0;
+    p->again = false;
+    search_begin(t, gain > 0 ? MORE : FEWER);
+}
+
+static void hold(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    const struct arm *a = &p->evidence.arms[p->choice];
+    double rate = a->seconds > 0 ? a->count / a->seconds : 0;
+    double most = fmax(HOLD_S * rate, HOLD_TRIALS * p->trial_sum.count);
+    double pay = fmax(p->spent / SEARCH_SHARE, p->again ? p->regret / REGRET : 0);
+    p->hold = fmin(most, pay);
+    p->phase = HOLDING;
+    p->spent = p->regret = 0;
+    go_to(t, p->choice);
+}
+
+// To a finer step that leads elsewhere. False: there is none, or neither side was clearly worse.
+static bool refine(struct tuner_probe *p) {
+    if (p->again || !(p->worse[FEWER] || p->worse[MORE]))
+        return false;
+    uint32_t more = neighbour(p, MORE, p->fineness), fewer = neighbour(p, FEWER, p->fineness);
+    for (uint32_t finer = p->fineness + 1; finer <= FINEST; finer++)
+        if (neighbour(p, MORE, finer) != more || neighbour(p, FEWER, finer) != fewer) {
+            p->fineness = finer;
+            return true;
+        }
+    return false;
+}
+
+static void search_next(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    int other = !p->side;
+    if (!p->over[other] || !p->over[p->side]) {
+        trial_begin(t, p->over[other] ? p->side : other);
+        return;
+    }
+    if (!refine(p)) {
+        hold(t);
+        return;
+    }
+    sides_open(p);
+    trial_begin(t, other);
+}
+
+// ---- The level on trial -----------------------------------------------------------------------
+
+static void trial_won(struct tuner *t, double gain) {
+    struct tuner_probe *p = &t->probe;
+    enum tuner_why fewer = gain > 0 ? TUNER_TOO_MUCH : TUNER_FEWER;
+    choose(t, p->trial, p->side == MORE ? TUNER_FASTER : fewer);
+    p->patience = 1;
+    p->fineness -= p->fineness > 0;
+    p->again = false;
+    sides_open(p);
+    p->over[!p->side] = p->worse[!p->side] = true; // we come from there
+    trial_begin(t, p->side);
+}
+
+static void trial_lost(struct tuner *t, double gain, bool sure) {
+    struct tuner_probe *p = &t->probe;
+    struct tuner_trial *told = p->side == MORE ? &t->more : &t->fewer;
+    *told = (struct tuner_trial){ p->evidence.levels[p->trial], gain, sure };
+    p->patience = 1;
+    p->over[p->side] = true;
+    p->worse[p->side] = sure;
+    p->regret += p->trial_sum.count * fmax(0, 1 - exp(gain));
+    search_next(t);
+}
+
+// The level on trial beside that of choice.
+static struct difference judge(struct tuner_probe *p, const struct arm *trial) {
+    struct evidence *e = &p->evidence;
+    struct difference d = evidence_compare(e, p->choice, &e->arms[p->choice], p->trial, trial);
+    d.error = hypot(d.error, REMAINS * evidence_spread(e) / p->rounds);
+    return d;
+}
+
+static double price(const struct tuner_probe *p) {
+    const uint32_t *levels = p->evidence.levels;
+    return PRICE * log((double)levels[p->trial] / levels[p->choice]);
+}
+
+// A gross difference needs no whole block.
+static bool is_gross(struct tuner_probe *p) {
+    if (p->phase != SEARCHING || p->place != p->trial || p->block.seconds < BLOCK_S / 4 ||
+        p->evidence.arms[p->choice].count == 0)
+        return false;
+    struct difference d = judge(p, &p->block);
+    return fabs(d.gain - price(p)) > GROSS * d.error;
+}
+
+static bool trial_has_changed(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    const struct arm *known = &p->evidence.arms[p->trial];
+    if (known->count == 0)
+        return false;
+    struct difference d = evidence_compare(&p->evidence, p->trial, known, p->trial, &p->trial_sum);
+    if (fabs(d.gain) <= fmax(TRIAL_CHANGED, TRIAL_CHANGED_ERRORS * d.error))
+        return false;
+    search_anew(t, d.gain);
+    return true;
+}
+
+static void trial_block(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    p->spent += p->block.count;
+    p->trial_blocks++;
+    arm_add(&p->trial_sum, &p->block);
+    if (trial_has_changed(t))
+        return;
+    evidence_learn(&p->evidence, p->trial, &p->block);
+    if (p->evidence.arms[p->choice].count == 0) {
+        go_to(t, p->choice);
+        return;
+    }
+    struct difference d = judge(p, &p->evidence.arms[p->trial]);
+    double worth = (d.gain - price(p)) / d.error; // in standard errors
+    bool more = p->side == MORE;
+    bool over = p->trial_blocks >= TRIAL_BLOCKS &&
+                (d.error <= TRIAL_ERROR || p->trial_sum.count >= TRIAL_COUNT);
+    if (worth > (more ? WON_MORE : WON_FEWER) || (over && worth > (more ? LAST_WORD : 0)))
+        trial_won(t, d.gain);
+    else if (over || worth < -LOST)
+        trial_lost(t, d.gain, worth < -LOST);
+    else
+        go_to(t, p->choice);
+}
+
+// ---- The level of choice ----------------------------------------------------------------------
+
+// True: the block is unlike what is known, and was dealt with.
+static bool choice_has_changed(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    const struct arm *known = &p->evidence.arms[p->choice];
+    if (known->count <= p->block.count)
+        return false;
+    struct difference d = evidence_compare(&p->evidence, p->choice, known, p->choice, &p->block);
+    if (fabs(d.gain) <= fmax(CHOICE_CHANGED, CHOICE_CHANGED_ERRORS * d.error)) {
+        p->odd = 0;
+        return false;
+    }
+    if (++p->odd < 2)
+        block_begin(p); // it may be a hiccup
+    else
+        search_anew(t, d.gain);
+    return true;
+}
+
+static void choice_block(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    if (choice_has_changed(t))
+        return;
+    double count = p->block.count;
+    evidence_learn(&p->evidence, p->choice, &p->block);
+    block_begin(p);
+    p->pause -= p->pause > 0;
+    if (p->pause > 0)
+        return;
+    if (p->phase == SEARCHING) {
+        p->spent += count;
+        go_to(t, p->trial);
+        return;
+    }
+    p->hold -= count;
+    if (p->hold > 0)
+        return;
+    p->again = true;
+    p->fineness = p->looks++ % (FINEST + 1);
+    search_begin(t, !p->side);
+}
+
+// ---- Doubling ---------------------------------------------------------------------------------
+
+static double doubling_gain(struct tuner_probe *p, uint32_t from, uint32_t to) {
+    struct evidence *e = &p->evidence;
+    return evidence_compare(e, from, &e->arms[from], to, &e->arms[to]).gain;
+}
+
+// The lowest level that is about as good as the best.
+static uint32_t doubling_pick(struct tuner_probe *p) {
+    uint32_t best = p->doublings[0];
+    for (uint32_t i = 1; i < p->doubled; i++)
+        if (doubling_gain(p, best, p->doublings[i]) > 0)
+            best = p->doublings[i];
+    for (uint32_t i = 0; i < p->doubled; i++) {
+        uint32_t place = p->doublings[i];
+        double error = evidence_error(&p->evidence, p->evidence.arms[place].count);
+        if (doubling_gain(p, best, place) >= -DOUBLING_NEAR - error / 2)
+            return place;
+    }
+    return best;
+}
+
+static bool doubling_is_measured(const struct tuner_probe *p) {
+    return p->rounds >= 2 && (p->block.count >= DOUBLING_COUNT ||
+                              evidence_error(&p->evidence, p->block.count) <= DOUBLING_ERROR);
+}
+
+static void doubling_block(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    evidence_learn(&p->evidence, p->place, &p->block);
+    if (p->doubled > 0) {
+        double gain = doubling_gain(p, p->doublings[p->doubled - 1], p->place);
+        p->fails = gain >= DOUBLING_GAIN ? 0 : p->fails + 1;
+    }
+    p->doublings[p->doubled++] = p->place;
+    if (p->fails < DOUBLING_FAILS && p->place + 1 < p->evidence.places) {
+        choose(t, p->place, TUNER_FASTER);
+        go_to(t, neighbour(p, MORE, 0));
+        return;
+    }
+    uint32_t pick = doubling_pick(p);
+    choose(t, pick, pick < p->choice ? TUNER_FEWER : TUNER_FASTER);
+    search_begin(t, MORE);
+}
+
+// ---- Feeding ----------------------------------------------------------------------------------
+
+// Too little work to tell anything about the level. A block of the level of choice goes on when
+// there is work again; one on trial is broken off, and tried again when there has been enough for a
+// while, each time a longer one.
+static void round_dropped(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    evidence_pause(&p->evidence);
+    p->settling = t->level;
+    if (p->place == p->choice)
+        return;
+    p->patience = p->patience < PATIENCE_MOST ? p->patience * 2 : PATIENCE_MOST;
+    p->pause = p->patience;
+    if (p->phase == DOUBLING) {
+        p->phase = HOLDING;
+        p->side = FEWER; // so that the next trial is one of more
+    }
+    go_to(t, p->choice);
+}
+
+static uint32_t rounds_of_block(const struct tuner_probe *p) {
+    uint32_t rounds = BLOCK_ROUNDS;
+    for (uint32_t i = 2; p->phase == SEARCHING && i <= p->trial_blocks; i += 2)
+        rounds *= 2;
+    return rounds < BLOCK_ROUNDS_MOST ? rounds : BLOCK_ROUNDS_MOST;
+}
+
+static void round_taken(struct tuner *t, const struct arm *round) {
+    struct tuner_probe *p = &t->probe;
+    evidence_round(&p->evidence, round);
+    arm_add(&p->block, round);
+    p->rounds++;
+    if (p->phase == DOUBLING) {
+        if (doubling_is_measured(p))
+            doubling_block(t);
+        return;
+    }
+    bool whole = p->rounds >= rounds_of_block(p) && p->block.seconds >= BLOCK_S;
+    if (!whole && !is_gross(p))
+        return;
+    if (p->place == p->choice)
+        choice_block(t);
+    else
+        trial_block(t);
+}
+
+static void round_end(struct tuner *t, uint64_t now_ns) {
+    struct tuner_probe *p = &t->probe;
+    struct arm round = p->round;
+    round.seconds = (double)(now_ns - p->began_ns) * 1e-9;
+    bool limited = !p->starved && (double)p->in_flight_sum >= LIMITED * round.count * t->level;
+    p->now_ns = now_ns;
+    round_begin(p, now_ns);
+    if (!limited)
+        round_dropped(t);
+    else if (round.seconds > 0)
+        round_taken(t, &round);
+}
+
+static void completed(struct tuner *t, const struct tuner_event *e) {
+    struct tuner_probe *p = &t->probe;
+    if (p->settling > 0) {
+        if (--p->settling == 0)
+            round_begin(p, e->now_ns);
+        return;
+    }
+    p->round.count++;
+    if (e->ran_ns == 0)
+        p->evidence.mistrust = true; // not known
+    double log_s = log((double)(e->ran_ns + 1) * 1e-9);
+    p->round.logs += log_s;
+    p->round.squares += log_s * log_s;
+    p->in_flight_sum += e->in_flight;
+    if (p->round.count >= ROUND_LEAST && p->round.count >= t->level)
+        round_end(t, e->now_ns);
+}
+
+void probe_feed(struct tuner *t, const struct tuner_event *e) {
+    if (e->kind == TUNER_COMPLETED)
+        completed(t, e);
+    if (e->kind == TUNER_STARVED)
+        t->probe.starved = true;
+}
+
+void probe_init(struct tuner *t) {
+    struct tuner_probe *p = &t->probe;
+    evidence_init(&p->evidence, t->options.least, t->options.most);
+    while (p->evidence.levels[p->choice] < t->level)
+        p->choice++;
+    p->place = p->choice;
+    t->level = p->evidence.levels[p->choice];
+    p->settling = 1; // the first completion is what time is counted from
+    p->patience = 1;
+    p->side = MORE;
+    p->phase = DOUBLING;
+}

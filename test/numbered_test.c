@@ -1,0 +1,98 @@
+// Pushes with numbers through the engine: a number met again makes no second job, also after the
+// engine was opened again; and an epic says how far it is.
+#include "engine/engine.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const mr_push_options no_options;
+
+static struct engine *open_engine(const char *dir) {
+    struct engine *engine;
+    struct local_options options = { .dir = dir, .sync = ENGINE_SYNC_NONE };
+    assert_int_equal(local_open(&options, &engine), 0);
+    return engine;
+}
+
+// Pushes `count` jobs of the epic "book", numbered from `number` on.
+static void push(struct engine *e, uint64_t number, size_t count, mr_id *out_ids) {
+    mr_item items[8];
+    struct numbered first = { mr_str("book"), number, true };
+    size_t pushed = 0;
+    assert_true(count <= 8);
+    for (size_t i = 0; i < count; i++)
+        items[i] = (mr_item){ .body = mr_str("page") };
+    assert_int_equal(
+        e->impl->push_many(e, mr_str("read"), items, count, &no_options, &first, out_ids, &pushed),
+        0);
+    assert_int_equal(pushed, count);
+}
+
+static struct epic_look look(struct engine *e) {
+    struct epic_look book;
+    assert_int_equal(e->impl->epic(e, mr_str("book"), &book), 0);
+    return book;
+}
+
+static uint64_t waiting(struct engine *e) {
+    mr_stage_info info;
+    assert_int_equal(e->impl->stage(e, mr_str("read"), &info), 0);
+    return info.waiting;
+}
+
+static void R12_a_number_is_pushed_once(void **state) {
+    (void)state;
+    struct engine *e = open_engine(NULL);
+    struct epic_look none;
+    mr_id ids[8], again[8];
+    assert_int_equal(e->impl->epic(e, mr_str("book"), &none), MR_EGONE);
+    push(e, 1, 5, ids);
+    assert_int_equal(look(e).resume, 6);
+    push(e, 4, 4, again); // 4 and 5 are known, 6 and 7 are not
+    assert_int_equal(again[0], ids[3]);
+    assert_int_equal(again[1], ids[4]);
+    assert_true(again[2] > ids[4] && again[3] > again[2]);
+    assert_int_equal(waiting(e), 7);
+    assert_int_equal(look(e).resume, 8);
+    assert_int_equal(e->impl->close(e), 0);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static void R12_also_after_opening_again(void **state) {
+    (void)state;
+    char dir[] = "/tmp/millrace-numbered-XXXXXX";
+    mr_id ids[8], again[8];
+    assert_non_null(mkdtemp(dir));
+    struct engine *e = open_engine(dir);
+    push(e, 1, 3, ids);
+    assert_int_equal(e->impl->drop(e, ids[1]), 0);
+    assert_int_equal(e->impl->close(e), 0);
+    e = open_engine(dir);
+    assert_int_equal(look(e).resume, 4);
+    assert_int_equal(look(e).cancelled, 1);
+    push(e, 1, 4, again);
+    assert_int_equal(again[0], ids[0]);
+    assert_int_equal(waiting(e), 3); // the dropped one does not come back
+    assert_int_equal(e->impl->close(e), 0);
+    assert_int_equal(nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(R12_a_number_is_pushed_once),
+        cmocka_unit_test(R12_also_after_opening_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,391 @@
+// The threads of a worker: they come with work and level, go without, and never are too many.
+// Levels are set by hand, or left to the tuner.
+#include "api.h"
+#include "api/handle.h"
+#include "work/state.h"
+
+#include <sched.h>
+
+static struct worker *inside(mr_worker *w) {
+    return w->worker;
+}
+
+static struct worker_info look_at(mr_worker *w) {
+    struct worker_info info;
+    worker_look(inside(w), &info);
+    return info;
+}
+
+// A job is counted a moment after its end can be seen.
+static void wait_for_completed(mr_worker *w, uint64_t count) {
+    while (look_at(w).completed < count)
+        sched_yield();
+    assert_int_equal(look_at(w).completed, count);
+}
+
+static void set_level(mr_worker *w, uint32_t level) {
+    atomic_store(&inside(w)->level, level);
+}
+
+// Waits until the worker has no more threads than this.
+static void wait_for_leaving(mr_worker *w, uint32_t threads) {
+    struct worker *worker = inside(w);
+    pthread_mutex_lock(&worker->lock);
+    while (worker->alive > threads)
+        pthread_cond_wait(&worker->changed, &worker->lock);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void push_some(mr *m, int count) {
+    for (int i = 0; i < count; i++)
+        push(m, "s", NULL, "x");
+}
+
+// A handler that counts how many are in it at once, and waits to be let go.
+struct crowd {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int in, most, ended, allowed; // so many may go
+};
+
+#define CROWD                                                                                      \
+    { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0 }
+
+static int crowd_handler(mr_job *job, void *arg) {
+    struct crowd *c = arg;
+    (void)job;
+    pthread_mutex_lock(&c->lock);
+    c->in++;
+    c->most = c->in > c->most ? c->in : c->most;
+    pthread_cond_broadcast(&c->moved);
+    while (c->allowed == 0)
+        pthread_cond_wait(&c->moved, &c->lock);
+    c->allowed--;
+    c->in--;
+    c->ended++;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+static void crowd_wait_in(struct crowd *c, int in) {
+    pthread_mutex_lock(&c->lock);
+    while (c->in < in)
+        pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+// Lets so many go, and waits until they have.
+static void crowd_let_go(struct crowd *c, int count) {
+    pthread_mutex_lock(&c->lock);
+    c->allowed += count;
+    pthread_cond_broadcast(&c->moved);
+    while (c->allowed > 0)
+        pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int crowd_in(struct crowd *c) {
+    pthread_mutex_lock(&c->lock);
+    int in = c->in;
+    pthread_mutex_unlock(&c->lock);
+    return in;
+}
+
+// The most there have been since this was last asked.
+static int crowd_most(struct crowd *c) {
+    pthread_mutex_lock(&c->lock);
+    int most = c->most;
+    c->most = 0;
+    pthread_mutex_unlock(&c->lock);
+    return most;
+}
+
+// ---- By hand ----------------------------------------------------------------------------------
+
+static mr_worker *crowd_worker(mr *m, struct crowd *c, uint32_t jobs) {
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", crowd_handler, c, &(mr_work_options){ .jobs = jobs }, &w));
+    return w;
+}
+
+static void X_threads_come_with_work(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct crowd c = CROWD;
+    mr_worker *w = crowd_worker(m, &c, 100);
+    assert_int_equal(look_at(w).threads, 1); // it waits for work
+    push_some(m, 3);
+    crowd_wait_in(&c, 3);
+    assert_in_range(look_at(w).threads, 3, 4); // and one more waits, or is about to
+    crowd_let_go(&c, 3);
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    assert_in_range(look_at(w).threads, 1, 4);
+    wait_for_completed(w, 3);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static void X_never_more_are_in_flight_than_the_level(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct crowd c = CROWD;
+    mr_worker *w = crowd_worker(m, &c, 8);
+    push_some(m, 100);
+    for (int i = 0; i < 92; i++) {
+        crowd_wait_in(&c, 8);
+        crowd_let_go(&c, 1);
+    }
+    crowd_wait_in(&c, 8);
+    assert_int_equal(look_at(w).in_flight, 8);
+    assert_int_equal(look_at(w).threads, 8);
+    crowd_let_go(&c, 8);
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_int_equal(crowd_most(&c), 8);
+    assert_int_equal(c.ended, 100);
+    must(mr_close(m));
+}
+
+static void X_threads_follow_the_level_down_and_up(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct crowd c = CROWD;
+    mr_worker *w = crowd_worker(m, &c, 8);
+    push_some(m, 200);
+    crowd_wait_in(&c, 8);
+    set_level(w, 2); // what runs, runs to its end
+    crowd_let_go(&c, 6);
+    assert_int_equal(crowd_most(&c), 8);
+    for (int i = 0; i < 20; i++) {
+        crowd_wait_in(&c, 2);
+        crowd_let_go(&c, 1);
+    }
+    assert_int_equal(crowd_most(&c), 2);
+    set_level(w, 5); // parked threads come back
+    crowd_let_go(&c, 1);
+    crowd_wait_in(&c, 5);
+    assert_int_equal(look_at(w).in_flight, 5);
+    crowd_let_go(&c, 100);
+    crowd_wait_in(&c, 5);
+    assert_int_equal(crowd_most(&c), 5);
+    crowd_let_go(&c, 200 - 6 - 20 - 1 - 100);
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static void X_idle_threads_leave_but_one(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct crowd c = CROWD;
+    mr_worker *w = crowd_worker(m, &c, 16);
+    push_some(m, 16);
+    crowd_wait_in(&c, 16);
+    crowd_let_go(&c, 16);
+    wait_for_leaving(w, 1);
+    push_some(m, 16); // and come again, in the places of those that left
+    crowd_wait_in(&c, 16);
+    assert_int_equal(look_at(w).threads, 16);
+    crowd_let_go(&c, 16);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static void T22_a_worker_that_grows_can_be_stopped_at_any_moment(void **state) {
+    (void)state;
+    enum { JOBS = 60 };
+    for (int started = 0; started < 40; started++) {
+        mr *m = open_mem();
+        struct crowd c = CROWD;
+        mr_worker *w = crowd_worker(m, &c, 64);
+        push_some(m, JOBS);
+        crowd_wait_in(&c, started);
+        refused(MR_EBUSY, mr_worker_stop(w, 0)); // it takes nothing more
+        int err;
+        do {
+            crowd_let_go(&c, crowd_in(&c)); // some may have been about to begin
+            err = mr_worker_stop(w, 10);
+        } while (err == MR_EBUSY);
+        must(err);
+        assert_int_equal(look(m, "s").done, c.ended);
+        assert_int_equal(look(m, "s").waiting, JOBS - c.ended);
+        must(mr_close(m));
+    }
+}
+
+// ---- By the tuner -----------------------------------------------------------------------------
+
+static atomic_int turns[40]; // of each key, how many have run
+static atomic_int wrong;
+
+static int keep_turn(mr_job *job, void *arg) {
+    int key = 0, number = 0;
+    (void)arg;
+    assert_int_equal(sscanf(mr_job_body(job).data, "%d %d", &key, &number), 2);
+    if (atomic_fetch_add(&turns[key], 1) != number)
+        wrong++;
+    return 0;
+}
+
+static void C7_self_tuned_workers_keep_order_together(void **state) {
+    (void)state;
+    enum { KEYS = 40, PER_KEY = 100, WORKERS = 3 };
+    mr *m = open_mem();
+    mr_worker *w[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        must(mr_work(m, "s", keep_turn, NULL, NULL, &w[i]));
+    for (int i = 0; i < KEYS * PER_KEY; i++) {
+        char body[32], key[16];
+        snprintf(body, sizeof body, "%d %d", i % KEYS, i / KEYS);
+        snprintf(key, sizeof key, "key %d", i % KEYS);
+        push(m, "s", key, body);
+    }
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    for (int i = 0; i < WORKERS; i++) {
+        struct worker_info info = look_at(w[i]);
+        assert_in_range(info.level, 1, WORKER_JOBS);
+        assert_int_equal(info.path[0].why, TUNER_BEGAN);
+        assert_non_null(strstr(info.why, " at once"));
+        must(mr_worker_stop(w[i], MR_FOREVER));
+    }
+    for (int i = 0; i < KEYS; i++)
+        assert_int_equal(turns[i], PER_KEY);
+    assert_int_equal(wrong, 0);
+    must(mr_close(m));
+}
+
+static void open_tuned(mr *m, mr_handler *handler, void *arg, const struct tuner_options *tuned,
+                       mr_worker *out) {
+    mr_bytes stage = mr_str("s");
+    struct worker_options o = { .stages = &stage,
+                                .stage_count = 1,
+                                .handler = handler,
+                                .arg = arg,
+                                .batch = 1,
+                                .tuner = tuned };
+    must(worker_open(m->engine, &o, &out->worker));
+}
+
+// A lane that is wide, so that jobs only wait; or narrow, so that they hinder each other.
+struct lane {
+    mr *m;
+    mr_worker w;
+    pthread_mutex_t lock;
+    atomic_bool narrow;
+    atomic_int crowd;
+    struct gate many, few;
+};
+
+static int pass_lane(mr_job *job, void *arg) {
+    struct lane *l = arg;
+    (void)job;
+    if (!l->narrow) {
+        let_pass(l->m, 1);
+        if (look_at(&l->w).choice >= 8)
+            gate_pass(&l->many);
+        return 0;
+    }
+    l->crowd++;
+    pthread_mutex_lock(&l->lock);
+    let_pass(l->m, 1 + l->crowd / 2);
+    pthread_mutex_unlock(&l->lock);
+    l->crowd--;
+    if (look_at(&l->w).choice <= 4)
+        gate_pass(&l->few);
+    return 0;
+}
+
+static void B5_the_level_follows_the_work_up_and_down(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct lane l = { .m = m, .lock = PTHREAD_MUTEX_INITIALIZER, .many = GATE, .few = GATE };
+    must(mr_pause(m, "s"));
+    open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 16 }, &l.w);
+    push_some(m, 100000); // more than it takes
+    must(mr_resume(m, "s"));
+    gate_wait(&l.many, 1);
+    l.narrow = true;
+    gate_wait(&l.few, 1);
+    must(worker_stop(l.w.worker, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static int do_nothing(mr_job *job, void *arg) {
+    (void)job, (void)arg;
+    return 0;
+}
+
+static void B5_what_a_worker_went_through_replays(void **state) {
+    (void)state;
+    enum { JOBS = 20000, ROOM = 10 * JOBS };
+    mr *m = open_mem();
+    struct tuner_trace trace = { calloc(ROOM, sizeof *trace.events), 0, ROOM };
+    struct tuner_options tuned = { .first = 1, .trace = &trace };
+    mr_worker w = { 0 };
+    open_tuned(m, do_nothing, NULL, &tuned, &w);
+    push_some(m, JOBS);
+    wait_for_completed(&w, JOBS);
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    struct worker_info info = look_at(&w);
+    must(worker_stop(w.worker, MR_FOREVER));
+    assert_in_range(trace.count, JOBS, ROOM - 1);
+    struct tuner again;
+    struct tuner_step path[TUNER_PATH];
+    tuner_init(&again, &(struct tuner_options){ .first = 1 });
+    for (size_t i = 0; i < trace.count; i++)
+        tuner_feed(&again, &trace.events[i]);
+    assert_int_equal(tuner_choice(&again), info.choice);
+    assert_int_equal(tuner_path(&again, path), info.steps);
+    for (size_t i = 0; i < info.steps; i++) {
+        assert_int_equal(path[i].level, info.path[i].level);
+        assert_int_equal(path[i].at_ns, info.path[i].at_ns);
+        assert_int_equal(path[i].why, info.path[i].why);
+    }
+    free(trace.events);
+    must(mr_close(m));
+}
+
+static int keep_for_later(mr_job *job, void *arg) {
+    mr_job *_Atomic *kept = arg;
+    for (int i = 0;; i = (i + 1) % 8) {
+        mr_job *none = NULL;
+        if (atomic_compare_exchange_strong(&kept[i], &none, job))
+            return MR_LATER;
+    }
+}
+
+static void X_kept_jobs_are_tuned_by_their_number(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_job *_Atomic kept[8] = { NULL };
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", keep_for_later, kept, NULL, &w));
+    set_level(w, 2);
+    push_some(m, 300);
+    for (int ended = 0; ended < 300;)
+        for (int i = 0; i < 8; i++) {
+            mr_job *job = atomic_exchange(&kept[i], NULL);
+            if (!job)
+                continue;
+            must(mr_done(job));
+            ended++;
+        }
+    wait_for_completed(w, 300);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(X_threads_come_with_work),
+        cmocka_unit_test(X_never_more_are_in_flight_than_the_level),
+        cmocka_unit_test(X_threads_follow_the_level_down_and_up),
+        cmocka_unit_test(X_idle_threads_leave_but_one),
+        cmocka_unit_test(T22_a_worker_that_grows_can_be_stopped_at_any_moment),
+        cmocka_unit_test(C7_self_tuned_workers_keep_order_together),
+        cmocka_unit_test(B5_the_level_follows_the_work_up_and_down),
+        cmocka_unit_test(B5_what_a_worker_went_through_replays),
+        cmocka_unit_test(X_kept_jobs_are_tuned_by_their_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

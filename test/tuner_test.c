@@ -1,0 +1,438 @@
+// The tuners: santa to the letter, the default one on simulated workloads. All time is simulated.
+#include "bench/zoo.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECOND 1000000000ull
+
+// ---- B4: santa --------------------------------------------------------------------------------
+
+static struct tuner santa(double learning, double exploring) {
+    struct tuner t;
+    tuner_init(&t, &(struct tuner_options){
+                       .kind = TUNER_SANTA, .learning = learning, .exploring = exploring });
+    return t;
+}
+
+static void complete(struct tuner *t, uint32_t in_flight, uint64_t waited_ns, uint64_t ran_ns) {
+    tuner_feed(t, &(struct tuner_event){ .kind = TUNER_COMPLETED,
+                                         .in_flight = in_flight,
+                                         .waited_ns = waited_ns,
+                                         .ran_ns = ran_ns });
+}
+
+static void arrive(struct tuner *t) {
+    tuner_feed(t, &(struct tuner_event){ .kind = TUNER_ARRIVED });
+}
+
+// A santa that never explores, at `level`, and knows these throughputs; 0: unknown.
+static uint32_t next_level(uint32_t level, double lower, double here, double higher) {
+    struct tuner t = santa(.5, 0);
+    t.level = level;
+    t.santa.rate[level - 1] = lower;
+    t.santa.rate[level] = here;
+    t.santa.rate[level + 1] = higher;
+    arrive(&t);
+    return tuner_level(&t);
+}
+
+static void B4_it_begins_at_level_1_and_knows_nothing(void **state) {
+    (void)state;
+    struct tuner t = santa(.5, 0);
+    assert_int_equal(tuner_level(&t), 1);
+    for (uint32_t n = 0; n < TUNER_MOST + 2; n++)
+        assert_true(t.santa.rate[n] == 0);
+    arrive(&t);
+    assert_int_equal(tuner_level(&t), 1);
+}
+
+static void B4_the_measure_is_in_flight_by_seconds_since_arrival(void **state) {
+    (void)state;
+    struct tuner t = santa(.5, 0);
+    complete(&t, 3, 1 * SECOND, 3 * SECOND); // three in flight, this one included
+    assert_true(t.santa.rate[3] == 3 / 4.0);
+    assert_true(t.santa.rate[1] == 0);
+}
+
+static void B4_the_first_value_is_stored_later_ones_are_mixed_in(void **state) {
+    (void)state;
+    struct tuner t = santa(.25, 0);
+    complete(&t, 2, 0, 1 * SECOND);
+    assert_true(t.santa.rate[2] == 2);
+    complete(&t, 2, 0, 2 * SECOND);
+    assert_true(t.santa.rate[2] == .75 * 2 + .25 * 1);
+}
+
+static void B4_alpha_0_never_learns_and_alpha_1_keeps_only_the_latest(void **state) {
+    (void)state;
+    struct tuner never = santa(0, 0), latest = santa(1, 0);
+    for (uint64_t seconds = 1; seconds <= 4; seconds++) {
+        complete(&never, 4, 0, seconds * SECOND);
+        complete(&latest, 4, 0, seconds * SECOND);
+        assert_true(never.santa.rate[4] == 4);
+        assert_true(latest.santa.rate[4] == 4.0 / (double)seconds);
+    }
+}
+
+static void B4_without_exploring_it_goes_where_it_is_better(void **state) {
+    (void)state;
+    assert_int_equal(next_level(5, 9, 0, 9), 5); // nothing is known here: stay
+    assert_int_equal(next_level(5, 0, 3, 0), 5); // nor of the neighbours
+    assert_int_equal(next_level(5, 4, 3, 0), 4); // lower is better, higher unknown
+    assert_int_equal(next_level(5, 3, 3, 0), 5); // as good is not better
+    assert_int_equal(next_level(5, 0, 3, 4), 6);
+    assert_int_equal(next_level(5, 0, 3, 3), 5);
+    assert_int_equal(next_level(5, 5, 3, 4), 4); // both are better, lower is best
+    assert_int_equal(next_level(5, 4, 3, 5), 6); // both are better, higher is best
+    assert_int_equal(next_level(5, 4, 3, 4), 6); // lower must be better than higher to be taken
+    assert_int_equal(next_level(5, 2, 3, 1), 5);
+    assert_int_equal(next_level(1, 0, 3, 4), 2);
+    assert_int_equal(next_level(1, 0, 3, 2), 1); // there is no level 0
+}
+
+static void B4_exploring_goes_up_or_down_by_halves_and_not_below_1(void **state) {
+    (void)state;
+    enum { MESSAGES = 10000 };
+    int ups = 0, downs = 0, stays_at_1 = 0;
+    struct tuner t = santa(.5, 1);
+    t.level = 1000;
+    for (int i = 0; i < MESSAGES; i++) {
+        uint32_t before = tuner_level(&t);
+        arrive(&t);
+        ups += tuner_level(&t) == before + 1;
+        downs += tuner_level(&t) + 1 == before;
+        if (i == MESSAGES / 2)
+            t.level = 1;
+        stays_at_1 += before == 1 && tuner_level(&t) == 1;
+        assert_true(tuner_level(&t) >= 1);
+    }
+    assert_int_equal(ups + downs + stays_at_1, MESSAGES);
+    assert_in_range(ups, MESSAGES * 48 / 100, MESSAGES * 52 / 100);
+    assert_true(stays_at_1 > 0);
+}
+
+static void B4_exploring_happens_with_its_probability(void **state) {
+    (void)state;
+    int moves = 0;
+    for (uint64_t seed = 0; seed < 10000; seed++) {
+        struct tuner t;
+        tuner_init(&t, &(struct tuner_options){
+                           .kind = TUNER_SANTA, .first = 9, .exploring = .1, .seed = seed });
+        arrive(&t);
+        moves += tuner_level(&t) != 9;
+    }
+    assert_in_range(moves, 900, 1100);
+}
+
+static void B4_it_adjusts_after_every_message_and_learns_before_it_adjusts(void **state) {
+    (void)state;
+    struct tuner t = santa(1, 0);
+    t.santa.rate[2] = 1;
+    complete(&t, 1, 0, 2 * SECOND); // ½ a second here, 1 a second at level 2: known now, and used
+    assert_int_equal(tuner_level(&t), 2);
+    t.santa.rate[3] = 2;
+    tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_STARVED }); // no message of the mailbox
+    assert_int_equal(tuner_level(&t), 2);
+    arrive(&t);
+    assert_int_equal(tuner_level(&t), 3);
+}
+
+static void B4_the_same_seed_walks_the_same_way(void **state) {
+    (void)state;
+    struct tuner a = santa(.1, .5), b = santa(.1, .5);
+    for (uint32_t i = 1; i < 2000; i++) {
+        complete(&a, 1 + i % 7, i, i * i % 10007 + 1);
+        complete(&b, 1 + i % 7, i, i * i % 10007 + 1);
+        assert_int_equal(tuner_level(&a), tuner_level(&b));
+    }
+}
+
+// ---- B5: the default tuner --------------------------------------------------------------------
+
+static struct zoo find(const char *name) {
+    for (const struct zoo *z = zoo_all; z->name; z++)
+        if (strcmp(z->name, name) == 0)
+            return *z;
+    fail_msg("no workload is called %s", name);
+    return (struct zoo){ 0 };
+}
+
+static struct zoo_run run(const struct zoo *z, const struct tuner_options *o, struct tuner *out) {
+    struct zoo_run r;
+    struct tuner_options bounded = *o;
+    bounded.most = z->most;
+    tuner_init(out, &bounded);
+    zoo_run(z, out, 42, &r);
+    return r;
+}
+
+static double worth(const struct zoo *z, enum tuner_kind kind) {
+    struct tuner t;
+    struct tuner_options o = { .kind = kind, .learning = .1, .exploring = .1 };
+    struct zoo_run r = run(z, &o, &t);
+    double half_s = z->seconds / 2;
+    double share = zoo_share(&r, half_s, z->seconds), level = zoo_level(&r, half_s, z->seconds);
+    if (kind == TUNER_PROBE && share < z->share - .02) // one run; the benchmark takes the mean
+        fail_msg("%s: %.3f of the best throughput", z->name, share);
+    zoo_run_free(&r);
+    return log(share) - .03 * log(level);
+}
+
+static void B5_it_beats_santa_in_every_workload(void **state) {
+    (void)state;
+    for (const struct zoo *z = zoo_all; z->name; z++)
+        if (z->phases == 1 && z->rate == 0 && worth(z, TUNER_PROBE) <= worth(z, TUNER_SANTA))
+            fail_msg("%s: santa does better", z->name);
+}
+
+static void B5_it_does_not_creep_up_when_little_is_in_flight(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("a third of the work");
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    assert_true(r.steps[r.count - 1].at_s < z.seconds / 10); // not one move after that
+    assert_in_range(r.steps[r.count - 1].level, 4, 16);
+    zoo_run_free(&r);
+}
+
+static void B5_bursts_do_not_raise_it(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("bursts");
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    double level = zoo_level(&r, z.seconds / 2, z.seconds);
+    assert_true(level > 6 && level < 16);
+    zoo_run_free(&r);
+}
+
+static void B5_no_work_no_change(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("cpu, knee 8");
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    uint64_t now_ns = (uint64_t)z.seconds * SECOND;
+    struct tuner_event end = { .kind = TUNER_COMPLETED, .in_flight = 1, .ran_ns = 10000000 };
+    for (int i = 0; i < 100; i++) { // what may be on trial is given up
+        end.now_ns = now_ns += SECOND;
+        tuner_feed(&t, &end);
+    }
+    uint32_t level = tuner_level(&t), moves = t.moves;
+    assert_int_equal(level, tuner_choice(&t));
+    for (int i = 0; i < 100000; i++) {
+        end.now_ns = now_ns += SECOND;
+        tuner_feed(&t, &end);
+        tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = now_ns });
+        assert_int_equal(tuner_level(&t), level);
+    }
+    assert_int_equal(t.moves, moves);
+    zoo_run_free(&r);
+}
+
+static void B5_a_change_is_noticed(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("steps: 8, 64, peak 18");
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    for (uint32_t phase = 0; phase < z.phases; phase++) {
+        double from_s = phase * z.seconds / z.phases, to_s = (phase + 1) * z.seconds / z.phases;
+        double in_s, completed;
+        assert_true(zoo_converged(&r, from_s, to_s, .95, &in_s, &completed));
+        assert_true(in_s <= 10 || completed <= 25000);
+    }
+    zoo_run_free(&r);
+}
+
+static void B5_where_more_makes_no_difference_it_keeps_to_few(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("cpu, knee 8");
+    z.curves[0].b = 0; // a plateau from 8 on
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    double level = zoo_level(&r, z.seconds / 2, z.seconds);
+    assert_true(level > 7 && level < 16);
+    zoo_run_free(&r);
+}
+
+static void B5_long_jobs_are_learned_within_a_minute(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("5 s jobs, knee 8");
+    z.curves[0].a = 4; // four processors, and it begins with as many
+    z.seconds = 1200;
+    struct zoo_run r = run(&z, &(struct tuner_options){ .first = 4 }, &t);
+    double in_s, completed;
+    assert_true(zoo_converged(&r, 0, z.seconds, .95, &in_s, &completed));
+    assert_true(in_s <= 60);
+    zoo_run_free(&r);
+}
+
+static void B5_it_says_plainly_when_too_much_is_too_much(void **state) {
+    (void)state;
+    struct tuner t;
+    char text[160], cut[8];
+    struct zoo z = find("cliff at 64");
+    struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
+    tuner_say(&t, text, sizeof text);
+    assert_non_null(strstr(text, "64 at once: "));
+    assert_non_null(strstr(text, " is too much ("));
+    assert_non_null(strstr(text, " is too few ("));
+    tuner_say(&t, cut, sizeof cut);
+    assert_string_equal(cut, "64 at o");
+    zoo_run_free(&r);
+}
+
+static void B5_its_path_tells_how_it_came_there(void **state) {
+    (void)state;
+    struct tuner t;
+    struct tuner_step path[TUNER_PATH];
+    struct zoo z = find("serial");
+    z.seconds = 20;
+    struct zoo_run r = run(&z, &(struct tuner_options){ .first = 8 }, &t);
+    size_t count = tuner_path(&t, path);
+    assert_true(count >= 2);
+    assert_int_equal(path[0].level, 8);
+    assert_int_equal(path[0].why, TUNER_BEGAN);
+    assert_int_equal(path[count - 1].level, 1);
+    assert_true(path[count - 1].why == TUNER_TOO_MUCH || path[count - 1].why == TUNER_FEWER);
+    for (size_t i = 1; i < count; i++)
+        assert_true(path[i].at_ns >= path[i - 1].at_ns && path[i].level != path[i - 1].level);
+    assert_int_equal(tuner_choice(&t), 1);
+    zoo_run_free(&r);
+}
+
+static void B5_it_stays_within_its_bounds(void **state) {
+    (void)state;
+    struct tuner t;
+    struct zoo z = find("linear to 256");
+    z.most = 100; // not one of its own levels
+    struct zoo_run r = run(&z, &(struct tuner_options){ .least = 3 }, &t);
+    assert_int_equal(r.steps[0].level, 3);
+    for (size_t i = 0; i < r.count; i++)
+        assert_in_range(r.steps[i].level, 3, 100);
+    assert_int_equal(tuner_choice(&t), 100);
+    zoo_run_free(&r);
+}
+
+// ---- Completions by hand ----------------------------------------------------------------------
+
+// 100 a second whatever the level: nine in ten are short, and only the others are slowed down.
+// Their times alone would make every doubling look good.
+static void B5_it_is_not_fooled_by_short_jobs_that_wait_for_nothing(void **state) {
+    (void)state;
+    struct tuner t;
+    tuner_init(&t, &(struct tuner_options){ 0 });
+    for (uint64_t i = 1; i <= 100000; i++) {
+        uint32_t level = tuner_level(&t);
+        uint64_t ran_ns = i * i % 7919 % 10 == 0 ? level * SECOND / 10 : SECOND / 1000 + i % 97;
+        tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_COMPLETED,
+                                              .in_flight = level,
+                                              .now_ns = i * SECOND / 100,
+                                              .ran_ns = ran_ns });
+    }
+    assert_in_range(tuner_choice(&t), 1, 4);
+    assert_true(t.probe.evidence.mistrust);
+}
+
+static void B5_counts_alone_are_enough(void **state) {
+    (void)state;
+    struct tuner t;
+    uint64_t now_ns = 0;
+    tuner_init(&t, &(struct tuner_options){ 0 });
+    for (uint64_t i = 1; i <= 50000; i++) {
+        uint32_t level = tuner_level(&t);
+        double speed = level < 8 ? level : 8 / (1 + .01 * (level - 8));
+        now_ns += (uint64_t)(1e7 / speed) + i % 1000;
+        tuner_feed(&t, &(struct tuner_event){
+                           .kind = TUNER_COMPLETED, .in_flight = level, .now_ns = now_ns });
+    }
+    assert_int_equal(tuner_choice(&t), 8);
+}
+
+static void B5_a_fixed_level_stays(void **state) {
+    (void)state;
+    struct tuner t;
+    char text[64];
+    struct zoo z = find("cpu, knee 8");
+    z.seconds = 5;
+    struct zoo_run r = run(&z, &(struct tuner_options){ .kind = TUNER_FIXED, .first = 7 }, &t);
+    assert_int_equal(r.count, 1);
+    assert_int_equal(tuner_level(&t), 7);
+    tuner_say(&t, text, sizeof text);
+    assert_string_equal(text, "7 at once, as asked");
+    zoo_run_free(&r);
+}
+
+// ---- Replay -----------------------------------------------------------------------------------
+
+static void replays(const struct zoo *z, enum tuner_kind kind) {
+    enum { ROOM = 1 << 20 };
+    struct tuner_event *events = calloc(ROOM, sizeof *events);
+    struct tuner_trace trace = { .events = events, .room = ROOM };
+    struct tuner_options o = {
+        .kind = kind, .learning = .1, .exploring = .1, .seed = 3, .trace = &trace
+    };
+    struct tuner t, again;
+    struct zoo_run r = run(z, &o, &t);
+    assert_true(trace.count > 1000 && trace.count < ROOM);
+    o.trace = NULL;
+    o.most = z->most;
+    tuner_init(&again, &o);
+    size_t step = 0;
+    for (size_t i = 0; i < trace.count; i++) {
+        uint32_t before = tuner_level(&again);
+        tuner_feed(&again, &events[i]);
+        if (tuner_level(&again) != before && step + 1 < r.count &&
+            r.steps[step + 1].level == tuner_level(&again))
+            step++;
+    }
+    assert_int_equal(step, r.count - 1); // it went the whole way again, level by level
+    assert_int_equal(again.moves, t.moves);
+    assert_memory_equal(again.path, t.path, sizeof t.path);
+    zoo_run_free(&r);
+    free(events);
+}
+
+static void B5_a_recorded_run_replays(void **state) {
+    (void)state;
+    struct zoo saturated = find("contention, peak 35"), bursts = find("bursts");
+    saturated.seconds = 20;
+    bursts.seconds = 60;
+    replays(&saturated, TUNER_PROBE);
+    replays(&saturated, TUNER_SANTA);
+    replays(&bursts, TUNER_PROBE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(B4_it_begins_at_level_1_and_knows_nothing),
+        cmocka_unit_test(B4_the_measure_is_in_flight_by_seconds_since_arrival),
+        cmocka_unit_test(B4_the_first_value_is_stored_later_ones_are_mixed_in),
+        cmocka_unit_test(B4_alpha_0_never_learns_and_alpha_1_keeps_only_the_latest),
+        cmocka_unit_test(B4_without_exploring_it_goes_where_it_is_better),
+        cmocka_unit_test(B4_exploring_goes_up_or_down_by_halves_and_not_below_1),
+        cmocka_unit_test(B4_exploring_happens_with_its_probability),
+        cmocka_unit_test(B4_it_adjusts_after_every_message_and_learns_before_it_adjusts),
+        cmocka_unit_test(B4_the_same_seed_walks_the_same_way),
+        cmocka_unit_test(B5_it_beats_santa_in_every_workload),
+        cmocka_unit_test(B5_it_does_not_creep_up_when_little_is_in_flight),
+        cmocka_unit_test(B5_bursts_do_not_raise_it),
+        cmocka_unit_test(B5_no_work_no_change),
+        cmocka_unit_test(B5_a_change_is_noticed),
+        cmocka_unit_test(B5_where_more_makes_no_difference_it_keeps_to_few),
+        cmocka_unit_test(B5_long_jobs_are_learned_within_a_minute),
+        cmocka_unit_test(B5_it_says_plainly_when_too_much_is_too_much),
+        cmocka_unit_test(B5_its_path_tells_how_it_came_there),
+        cmocka_unit_test(B5_it_stays_within_its_bounds),
+        cmocka_unit_test(B5_it_is_not_fooled_by_short_jobs_that_wait_for_nothing),
+        cmocka_unit_test(B5_counts_alone_are_enough),
+        cmocka_unit_test(B5_a_fixed_level_stays),
+        cmocka_unit_test(B5_a_recorded_run_replays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
