@@ -114,7 +114,7 @@ static int answer_grant(struct session *s, const struct grant *g) {
     struct reply *r = &s->reply;
     char token[ANSWER_TOKEN];
     token_write(&g->token, token);
-    reply_array(r, 8);
+    reply_array(r, 9);
     reply_id(r, g->id);
     reply_bulk(r, (mr_bytes){ token, sizeof token });
     reply_bulk(r, g->stage);
@@ -124,9 +124,11 @@ static int answer_grant(struct session *s, const struct grant *g) {
         return err;
     reply_integer(r, g->attempt);
     reply_integer(r, g->left_ms);
-    if (g->state_at)
-        return answer_entry(s, g->state_at);
-    reply_null(r);
+    if (!g->state_at)
+        reply_null(r);
+    else if ((err = answer_entry(s, g->state_at)) < 0)
+        return err;
+    reply_integer(r, g->lease_ms);
     return 0;
 }
 

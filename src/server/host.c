@@ -234,7 +234,11 @@ static void on_granted(void *owner, struct taker *taker, const struct grant *gra
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
     (void)owner;
-    struct session *s = list_entry(caller, struct session, caller);
+    struct session *s = list_entry(caller->conn, struct session, conn);
+    if (caller != &s->caller) {
+        late_tell(list_entry(caller, struct late, caller), outcome);
+        return;
+    }
     answer_outcome(s, outcome);
     session_unblock(s);
 }

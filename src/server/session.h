@@ -25,6 +25,12 @@ enum blocked {
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 120 };
 
+// A call that its session does not wait for: the end is told by a push message.
+struct late {
+    struct caller caller;
+    struct list of_session;
+};
+
 struct session {
     struct host *host;
     uint64_t id;
@@ -53,6 +59,7 @@ struct session {
     uint64_t first_until_ms; // of the first time the request was run
     struct taker taker;
     struct caller caller;
+    struct list lates; // calls that this session does not wait for
     struct pusher pusher;
     bool awaits;   // AWAIT, not CALL: nil when the wait ends
     size_t pushed; // PUSHMANY: how many so far …
@@ -94,6 +101,11 @@ void session_block(struct session *, enum blocked, int64_t wait_ms);
 
 // The answer is written (or the request is to run again): the session goes on in this turn.
 void session_unblock(struct session *);
+
+// NULL: MR_ENOMEM was noted. It is gone when it was told, or with its session.
+struct late *late_create(struct session *);
+void late_destroy(struct late *);
+void late_tell(struct late *, const struct outcome *);
 
 struct reply *session_reply(struct session *); // where to write what it says
 void session_touch(struct session *);          // it has something new to say
