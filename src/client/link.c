@@ -301,7 +301,8 @@ static void lose_unconnected(struct link *l, int failed) {
 }
 
 static void link_connect(struct link *l, uint64_t now_ms) {
-    l->give_up_ms = now_ms + GREETING_MS;
+    uint64_t patience_ms = l->client->patience_ms;
+    l->give_up_ms = now_ms + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
     l->fd = socket_connect(address_at(l->client, l->address++));
     if (l->fd < 0) {
         int failed = -l->fd;
@@ -355,8 +356,7 @@ static void link_step(struct link *l, uint64_t now_ms) {
     case LINK_CONNECTING:
     case LINK_GREETING:
         if (now_ms >= l->give_up_ms)
-            link_lose(l, MR_ENET, "%s does not answer: no greeting within %d ms", l->client->where,
-                      GREETING_MS);
+            link_lose(l, MR_ENET, "%s does not answer: nobody greets back", l->client->where);
         break;
     case LINK_LOADING:
         if (now_ms < l->due_ms)
