@@ -111,6 +111,26 @@ static void a_number_has_one_spelling(void **state) {
     assert_int_equal(untouched, 7);
 }
 
+// Short numbers and long ones, with and without bytes behind them, are held to the same limit.
+static void a_number_keeps_to_its_limit(void **state) {
+    (void)state;
+    static const uint64_t limits[] = { 0, 5, 9, 10, 42, 99, 100, 1234, INT64_MAX };
+    for (size_t i = 0; i < LENGTH(limits); i++)
+        for (uint64_t number = 0; number < 1500; number++) {
+            char text[32];
+            int size = snprintf(text, sizeof text, "%u\r\n", (unsigned)number);
+            memset(text + size, 'x', sizeof text - (size_t)size);
+            for (size_t shown = (size_t)size; shown <= sizeof text; shown += 3) {
+                uint64_t got = ~number;
+                uint8_t *data = at_guard((mr_bytes){ text, shown });
+                bool fits = number <= limits[i];
+                assert_int_equal(number_read(data, shown, limits[i], &got),
+                                 fits ? size : MR_ETOOBIG);
+                assert_true(got == (fits ? number : ~number));
+            }
+        }
+}
+
 // ── requests ──
 
 static const struct request_limits roomy = {
@@ -590,34 +610,15 @@ static void expect_reply_refused(const struct response_limits *limits, mr_bytes 
 static void F41_malformed_replies_are_refused(void **state) {
     (void)state;
     static const mr_bytes malformed[] = {
-        TEXT("?"),
-        TEXT("\r\n"),
-        TEXT("(1\r\n"),
-        TEXT("+a\n"),
-        TEXT("+\n"),
-        TEXT(":\r\n"),
-        TEXT(":-"
-             "-"),
-        TEXT(":+1\r\n"),
-        TEXT(":1x"),
-        TEXT(":01"),
-        TEXT(":1\n"),
-        TEXT(":9223372036854775808\r\n"),
-        TEXT("$-2"),
-        TEXT("$-1\n"),
-        TEXT("$+"),
-        TEXT("$1\r\nabc"),
-        TEXT("$1\r\na\n\r"),
-        TEXT("*-2"),
-        TEXT("*x"),
-        TEXT("%-1"),
-        TEXT(">-1"),
-        TEXT("_x"),
-        TEXT("#\r"),
-        TEXT("#x"),
-        TEXT("#tt"),
-        TEXT("*1\r\n*1\r\n?"),
-        TEXT(":-9223372036854775809\r\n"),
+        TEXT("?"),         TEXT("\r\n"),          TEXT("(1\r\n"),
+        TEXT("+a\n"),      TEXT("+\n"),           TEXT(":\r\n"),
+        TEXT(":--"),       TEXT(":+1\r\n"),       TEXT(":1x"),
+        TEXT(":01"),       TEXT(":1\n"),          TEXT(":9223372036854775808\r\n"),
+        TEXT("$-2"),       TEXT("$-1\n"),         TEXT("$+"),
+        TEXT("$1\r\nabc"), TEXT("$1\r\na\n\r"),   TEXT("*-2"),
+        TEXT("*x"),        TEXT("%-1"),           TEXT(">-1"),
+        TEXT("_x"),        TEXT("#\r"),           TEXT("#x"),
+        TEXT("#tt"),       TEXT("*1\r\n*1\r\n?"), TEXT(":-9223372036854775809\r\n"),
     };
     for (size_t i = 0; i < LENGTH(malformed); i++)
         expect_reply_refused(&room_for_replies, malformed[i], MR_EINVAL);
@@ -752,6 +753,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_number_is_read_as_it_was_written, setup),
         cmocka_unit_test_setup(a_number_has_one_spelling, setup),
+        cmocka_unit_test_setup(a_number_keeps_to_its_limit, setup),
         cmocka_unit_test_setup(a_request_is_an_array_of_bulk_strings, setup),
         cmocka_unit_test_setup(F41_a_request_may_be_a_line_of_words, setup),
         cmocka_unit_test_setup(F41_malformed_requests_are_refused_with_a_reason, setup),

@@ -20,7 +20,8 @@ const struct command commands[] = {
         .examples = "millrace help\n"
                     "millrace help store check\n",
         .options = { { "--man", NULL, "print the man page" },
-                     { "--bash", NULL, "print the completion for bash" } },
+                     { "--bash", NULL, "print the completion for bash" },
+                     { "--protocol", NULL, "print the page about the protocol" } },
         .run = help_run,
     },
     {

@@ -1,6 +1,10 @@
-// The table as a man page and as a completion for bash, both made when Millrace is built.
+// The table as a man page and as a completion for bash, both made when Millrace is built; and the
+// server's table as a page.
+#include "base/errors.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "millrace.h"
+#include "server/protocol.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +77,17 @@ void manual_print(void) {
            ".TP\n%d\nbad usage\n.TP\n%d\na store cannot be opened\n"
            ".TP\n%d\nno room on the disk\n.TP\n%d\ninterrupted\n",
            CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_UNOPENED, CLI_FULL, CLI_INTERRUPTED);
+}
+
+// ---- The protocol -----------------------------------------------------------------------------
+
+void protocol_print(void) {
+    struct buffer page = { 0 };
+    if (protocol_write(&page) < 0)
+        complain("help: %s", error_text());
+    else
+        fwrite(page.data, 1, page.size, stdout);
+    buffer_finish(&page);
 }
 
 // ---- The completion ---------------------------------------------------------------------------

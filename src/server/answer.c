@@ -1,40 +1,46 @@
+// See answer.h. What lies in the log is read straight into the reply.
 #include "server/answer.h"
 
 #include "base/errors.h"
 #include "core/record.h"
 
 #include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 // ---- Errors -----------------------------------------------------------------------------------
 
+const struct answer_code answer_codes[] = {
+    { 0, "ERR", "the command is not used as it should be, or not known; the connection stays" },
+    { 0, "NOAUTH", "a secret is asked for: AUTH" },
+    { 0, "WRONGPASS", "the secret is not right" },
+    { 0, "NOPERM", "whoever this is may not do that" },
+    { MR_ETOOBIG, "TOOBIG", "a body, key or name is larger than allowed" },
+    { MR_EFULL, "FULL", "there is no room; try again later, or push with ROOM" },
+    { MR_ENOMEM, "FULL", NULL },
+    { MR_EGAP, "GAP",
+      "a lower number is missing, which the sentence begins with: push that first" },
+    { MR_ESTALE, "STALE", "the token is not of the job's lease any more: stop working on it" },
+    { MR_EEXPIRED, "EXPIRED", "the deadline has passed" },
+    { MR_ECANCELLED, "CANCELLED", "the job was cancelled" },
+    { MR_EDEAD, "DEAD", "the job has failed for good; the sentence is its last reason" },
+    { MR_EGONE, "GONE", "no such job, stage or epic is known, or not any more" },
+    { MR_EDRAINING, "DRAINING", "the stage takes no pushes: DRAIN" },
+    { MR_EBUSY, "BUSY", "the job is running" },
+    { 0, "LOADING", "the store is being read: try again soon" },
+    { MR_ESTOPPED, "STOPPED",
+      "the log has failed, and whether this happened is not known; repeat it elsewhere with the "
+      "same once, number or token" },
+    { MR_EIO, "STOPPED", NULL },
+    { 0, NULL, NULL },
+};
+
 static const char *code_of(int err) {
-    switch (err) {
-    case MR_EFULL:
-    case MR_ENOMEM:
-        return "FULL";
-    case MR_EGAP:
-        return "GAP";
-    case MR_ESTALE:
-        return "STALE";
-    case MR_EEXPIRED:
-        return "EXPIRED";
-    case MR_ECANCELLED:
-        return "CANCELLED";
-    case MR_EDEAD:
-        return "DEAD";
-    case MR_EGONE:
-        return "GONE";
-    case MR_ETOOBIG:
-        return "TOOBIG";
-    case MR_EDRAINING:
-        return "DRAINING";
-    case MR_ESTOPPED:
-    case MR_EIO:
-        return "STOPPED";
-    default:
-        return "ERR";
-    }
+    const struct answer_code *c = answer_codes;
+    while (c->code && c->err != err)
+        c++;
+    return c->code ? c->code : answer_codes[0].code;
 }
 
 void answer_error(struct session *s, int err) {
@@ -43,9 +49,21 @@ void answer_error(struct session *s, int err) {
 
 // ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
 
-enum { TOKEN_BYTES = 20 };
+enum { TOKEN_BYTES = 20, NO_LETTER = 0x80 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+// What each byte stands for; filled at first use.
+static const uint8_t *letter_values(void) {
+    static uint8_t values[256];
+    if (values[0] == NO_LETTER)
+        return values;
+    memset(values, NO_LETTER, sizeof values);
+    for (uint8_t i = 0; i < 64; i++)
+        values[(uint8_t)letters[i]] = i;
+    return values;
+}
+
+// Three bytes are four letters; the last two bytes are three.
 void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     uint8_t raw[TOKEN_BYTES + 1] = { 0 };
     uint64_t serial = htole64(t->serial), random = htole64(t->random);
@@ -53,40 +71,33 @@ void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     memcpy(raw, &serial, 8);
     memcpy(raw + 8, &random, 8);
     memcpy(raw + 16, &lease, 4);
-    for (int i = 0; i < TOKEN_BYTES / 3 * 3 + 3; i += 3) {
-        uint32_t three = (uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 8 | raw[i + 2];
-        for (int k = 0; k < 4 && i / 3 * 4 + k < ANSWER_TOKEN; k++)
-            out[i / 3 * 4 + k] = letters[three >> (18 - 6 * k) & 63];
+    char text[ANSWER_TOKEN + 1];
+    for (int from = 0, to = 0; from < TOKEN_BYTES; from += 3, to += 4) {
+        uint32_t three = (uint32_t)raw[from] << 16 | (uint32_t)raw[from + 1] << 8 | raw[from + 2];
+        text[to] = letters[three >> 18];
+        text[to + 1] = letters[three >> 12 & 63];
+        text[to + 2] = letters[three >> 6 & 63];
+        text[to + 3] = letters[three & 63];
     }
+    memcpy(out, text, ANSWER_TOKEN);
 }
 
-// 64: not a letter.
-static uint8_t letter_value(char c) {
-    if (c >= 'A' && c <= 'Z')
-        return (uint8_t)(c - 'A');
-    if (c >= 'a' && c <= 'z')
-        return (uint8_t)(c - 'a' + 26);
-    if (c >= '0' && c <= '9')
-        return (uint8_t)(c - '0' + 52);
-    return c == '-' ? 62 : c == '_' ? 63 : 64;
-}
-
-int token_read(mr_bytes text, struct token *out) {
-    uint8_t raw[TOKEN_BYTES + 1] = { 0 };
-    const char *p = text.data;
-    bool bad = text.size != ANSWER_TOKEN;
-    for (int i = 0; !bad && i < ANSWER_TOKEN; i += 4) {
-        uint32_t three = 0;
-        for (int k = 0; k < 4; k++) {
-            uint8_t value = i + k < ANSWER_TOKEN ? letter_value(p[i + k]) : 0;
-            bad = bad || value > 63;
-            three = three << 6 | value;
-        }
-        raw[i / 4 * 3] = (uint8_t)(three >> 16);
-        raw[i / 4 * 3 + 1] = (uint8_t)(three >> 8);
-        raw[i / 4 * 3 + 2] = (uint8_t)three;
+int token_read(mr_bytes given, struct token *out) {
+    uint8_t raw[TOKEN_BYTES + 1], text[ANSWER_TOKEN + 1], bad = 0;
+    if (given.size != ANSWER_TOKEN)
+        return error_set(MR_ESTALE, "that is not a token");
+    const uint8_t *values = letter_values();
+    memcpy(text, given.data, ANSWER_TOKEN);
+    text[ANSWER_TOKEN] = letters[0];
+    for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {
+        uint8_t a = values[text[from]], b = values[text[from + 1]];
+        uint8_t c = values[text[from + 2]], d = values[text[from + 3]];
+        bad |= a | b | c | d;
+        raw[to] = (uint8_t)(a << 2 | b >> 4);
+        raw[to + 1] = (uint8_t)(b << 4 | c >> 2);
+        raw[to + 2] = (uint8_t)(c << 6 | d);
     }
-    if (bad)
+    if (bad & NO_LETTER)
         return error_set(MR_ESTALE, "that is not a token");
     memcpy(&out->serial, raw, 8);
     memcpy(&out->random, raw + 8, 8);
@@ -130,6 +141,28 @@ static int answer_grant(struct session *s, const struct grant *g) {
         return err;
     reply_integer(r, g->lease_ms);
     return 0;
+}
+
+void answer_body(struct session *s, uint64_t at) {
+    size_t before = s->out.size;
+    if (answer_entry(s, at) == 0)
+        return;
+    s->out.size = before;
+    reply_null(&s->reply);
+}
+
+void answer_number(struct session *s, const char *name, int64_t value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_integer(&s->reply, value);
+}
+
+void answer_count(struct session *s, const char *name, uint64_t value) {
+    answer_number(s, name, (int64_t)value);
+}
+
+void answer_text(struct session *s, const char *name, mr_bytes value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_bulk(&s->reply, value);
 }
 
 // Writes those that are not to be skipped. False: one could not be read, and is to be skipped too.
@@ -178,6 +211,12 @@ static void answer_dead(struct session *s, uint64_t at) {
     reply_error(&s->reply, "DEAD", last.text);
 }
 
+static void say_ended(struct session *s, const char *code, uint64_t id, const char *how) {
+    char text[80];
+    snprintf(text, sizeof text, "job %" PRIu64 " %s", id, how);
+    reply_error(&s->reply, code, mr_str(text));
+}
+
 void answer_outcome(struct session *s, const struct outcome *o) {
     session_reply(s);
     size_t before = s->out.size;
@@ -192,10 +231,10 @@ void answer_outcome(struct session *s, const struct outcome *o) {
         answer_dead(s, o->at);
         break;
     case JOB_EXPIRED:
-        reply_error(&s->reply, "EXPIRED", mr_str("the deadline has passed"));
+        say_ended(s, "EXPIRED", o->id, "was not done by its deadline");
         break;
     case JOB_CANCELLED:
-        reply_error(&s->reply, "CANCELLED", mr_str("the job was cancelled"));
+        say_ended(s, "CANCELLED", o->id, "was cancelled");
         break;
     case JOB_DELAYED:
     case JOB_WAITING:

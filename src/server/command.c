@@ -1,3 +1,4 @@
+// See command.h. The row is found by a hash of its name; options are read by their kinds.
 #include "server/command.h"
 
 #include "base/errors.h"
@@ -6,12 +7,18 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 // ---- Finding ----------------------------------------------------------------------------------
 
+// Names are of capitals, digits and signs; of these only letters have two cases.
 bool word_is(mr_bytes word, const char *name) {
-    return strncasecmp(word.data, name, word.size) == 0 && !name[word.size];
+    const char *p = word.data;
+    for (size_t i = 0; i < word.size; i++) {
+        char c = p[i] >= 'a' && p[i] <= 'z' ? (char)(p[i] - 32) : p[i];
+        if (!name[i] || c != name[i])
+            return false;
+    }
+    return !name[word.size];
 }
 
 enum { INDEX_SIZE = 256 }; // a power of two, well above the number of commands
@@ -76,9 +83,7 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
     struct arguments a = { words, count, 1 };
     session_reply(s);
-    s->host->commands++;
-    if (!s->again)
-        s->replies++;
+    s->host->commands += !s->again;
     if (!c)
         say_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
@@ -86,8 +91,10 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     else if (may_run(s, c))
         c->run(s, &a);
     s->again = false;
-    if (!s->blocked)
-        session_touch(s);
+    if (s->blocked)
+        return;
+    s->replies++;
+    session_touch(s);
 }
 
 // ---- Options ----------------------------------------------------------------------------------
@@ -189,10 +196,18 @@ bool options_read(struct session *s, struct arguments *a, const struct option *o
     return true;
 }
 
-bool read_id(struct session *s, mr_bytes word, uint64_t *out) {
+bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *out) {
     if (number_parse(word, out) == 0)
         return true;
     int shown = word.size < 64 ? (int)word.size : 64;
-    session_usage(s, "'%.*s' is not an id: decimal digits", shown, (const char *)word.data);
+    session_usage(s, "'%.*s' is not %s: decimal digits", shown, (const char *)word.data, what);
     return false;
+}
+
+bool read_id(struct session *s, mr_bytes word, uint64_t *out) {
+    return read_number(s, word, "an id", out);
+}
+
+uint32_t listed(uint32_t asked) {
+    return asked < LIMIT_LISTED ? asked : LIMIT_LISTED;
 }

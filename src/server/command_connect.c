@@ -76,6 +76,7 @@ void run_hello(struct session *s, struct arguments *a) {
         }
     }
     s->reply.resp3 = resp3;
+    s->cancels = s->cancels && resp3;
     say_hello(s);
 }
 
@@ -138,8 +139,8 @@ static bool wants(const struct arguments *a, const char *section) {
     if (a->at >= a->count)
         return true;
     mr_bytes asked = a->words[a->at];
-    return word_is(asked, section) || word_is(asked, "all") || word_is(asked, "default") ||
-           word_is(asked, "everything");
+    return word_is(asked, section) || word_is(asked, "ALL") || word_is(asked, "DEFAULT") ||
+           word_is(asked, "EVERYTHING");
 }
 
 static size_t info_server(const struct host *h, char *to, size_t room) {
@@ -193,11 +194,11 @@ void run_info(struct session *s, struct arguments *a) {
     static const struct {
         const char *name;
         size_t (*write)(const struct host *, char *to, size_t room);
-    } sections[] = { { "server", info_server },
-                     { "clients", info_clients },
-                     { "persistence", info_persistence },
-                     { "stats", info_stats },
-                     { "replication", info_replication } };
+    } sections[] = { { "SERVER", info_server },
+                     { "CLIENTS", info_clients },
+                     { "PERSISTENCE", info_persistence },
+                     { "STATS", info_stats },
+                     { "REPLICATION", info_replication } };
     char text[4096];
     size_t size = 0;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
@@ -258,18 +259,24 @@ static void say_docs(struct session *s, const struct command *c) {
     reply_bulk(r, mr_str(c->reply));
 }
 
+// Those that only say what to use instead do not count.
+static const struct command *documented(mr_bytes name) {
+    const struct command *c = command_row(name);
+    return c && c->doc ? c : NULL;
+}
+
 static void say_each(struct session *s, struct arguments *a, bool docs) {
     uint32_t first = a->at, asked = a->count - a->at;
     uint64_t known = 0;
     for (uint32_t i = first; i < a->count; i++)
-        known += command_row(a->words[i]) != NULL;
+        known += documented(a->words[i]) != NULL;
     uint64_t count = asked ? docs ? known : asked : command_count();
     if (docs)
         reply_map(&s->reply, count);
     else
         reply_array(&s->reply, count);
     for (uint32_t i = first; i < a->count; i++) {
-        const struct command *c = command_row(a->words[i]);
+        const struct command *c = documented(a->words[i]);
         if (c && docs)
             say_docs(s, c);
         else if (c)

@@ -241,15 +241,20 @@ static void log_is_durable(void *server) {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-static void close_handle(uv_handle_t *handle, void *server) {
+static void close_connection(uv_handle_t *handle, void *server) {
     struct server *v = server;
-    bool is_connection = handle->type == UV_TCP && handle != (uv_handle_t *)&v->listener;
-    if (is_connection)
+    if (handle->type == UV_TCP && handle != (uv_handle_t *)&v->listener)
         connection_close((struct connection *)handle);
-    else if (!uv_is_closing(handle))
+}
+
+static void close_handle(uv_handle_t *handle, void *server) {
+    (void)server;
+    if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
 
+// Everything said is made durable and sent; then sessions, store and loop end, in this order: the
+// log calls back until it is closed.
 static void close_all(struct server *v) {
     if (v->closing || v->loading_now)
         return;
@@ -259,6 +264,9 @@ static void close_all(struct server *v) {
         (void)shard_wait(v->shard, shard_end(v->shard)); // a failure was noticed when it happened
         flush(v);
     }
+    uv_walk(&v->loop, close_connection, v);
+    host_finish(&v->host);
+    shard_close(v->shard);
     uv_walk(&v->loop, close_handle, v);
 }
 
@@ -402,7 +410,6 @@ int server_run(const struct server_options *options) {
         uv_loop_close(&v->loop);
     }
     host_finish(&v->host);
-    shard_close(v->shard);
     mem_free(v);
     return err;
 }

@@ -12,7 +12,8 @@ const char number_pairs[201] = "00010203040506070809"
                                "80818283848586878889"
                                "90919293949596979899";
 
-int number_misfit(const uint8_t *text, size_t size, size_t digits) {
+// A number of which `digits` were read, and no well-formed end: is it wrong, or not whole?
+static int misfit(const uint8_t *text, size_t size, size_t digits) {
     if (digits == 0)
         return size == 0 ? 0 : MR_EINVAL;
     if (digits > 1 && text[0] == '0')
@@ -22,6 +23,20 @@ int number_misfit(const uint8_t *text, size_t size, size_t digits) {
     if (text[digits] >= '0' && text[digits] <= '9')
         return MR_ETOOBIG;
     return text[digits] == '\r' && size - digits == 1 ? 0 : MR_EINVAL;
+}
+
+int number_read_long(const uint8_t *text, size_t size, uint64_t most, uint64_t *out) {
+    size_t safe = size < NUMBER_DIGITS_SAFE ? size : NUMBER_DIGITS_SAFE, digits = 0;
+    uint64_t number = 0;
+    for (uint8_t digit; digits < safe && (digit = (uint8_t)(text[digits] - '0')) <= 9; digits++)
+        number = number * 10 + digit;
+    bool spelled = digits == 1 || (digits > 1 && text[0] != '0');
+    if (spelled && number > most)
+        return MR_ETOOBIG;
+    if (!spelled || size - digits < 2 || !number_is_line_end(text + digits))
+        return misfit(text, size, digits);
+    *out = number;
+    return (int)digits + 2;
 }
 
 int number_parse(mr_bytes text, uint64_t *out) {

@@ -14,29 +14,32 @@ enum {
     NUMBER_DIGITS_SAFE = 19 // as many never overflow 64 bits
 };
 
-// What is wrong with, or missing from, a number of which `digits` were read; see number_read.
-int number_misfit(const uint8_t *text, size_t size, size_t digits);
-
 // "\r\n" at `text`, where two bytes may be read.
 static inline bool number_is_line_end(const uint8_t *text) {
     return memcmp(text, "\r\n", 2) == 0;
 }
 
+// number_read for any number.
+int number_read_long(const uint8_t *text, size_t size, uint64_t most, uint64_t *out);
+
 // Reads a number of at most `most` (no more than INT64_MAX + 1) and the CR LF behind it. Returns
 // the bytes used; 0: more are needed; MR_ETOOBIG: it is, or can only become, larger than `most`;
 // MR_EINVAL: not a number. Notes no sentence: only the caller knows what it counts.
 static inline int number_read(const uint8_t *text, size_t size, uint64_t most, uint64_t *out) {
-    size_t safe = size < NUMBER_DIGITS_SAFE ? size : NUMBER_DIGITS_SAFE, digits = 0;
-    uint64_t number = 0;
-    for (uint8_t digit; digits < safe && (digit = (uint8_t)(text[digits] - '0')) <= 9; digits++)
-        number = number * 10 + digit;
-    bool spelled = digits == 1 || (digits > 1 && text[0] != '0');
-    if (spelled && number > most)
-        return MR_ETOOBIG;
-    if (!spelled || size - digits < 2 || !number_is_line_end(text + digits))
-        return number_misfit(text, size, digits);
-    *out = number;
-    return (int)digits + 2;
+    if (size < 4)
+        return number_read_long(text, size, most, out);
+    // Nearly all have one digit, most others two.
+    uint64_t first = (uint8_t)(text[0] - '0'), second = (uint8_t)(text[1] - '0');
+    if (number_is_line_end(text + 1) && first <= 9 && first <= most) {
+        *out = first;
+        return 3;
+    }
+    uint64_t both = first * 10 + second;
+    if (number_is_line_end(text + 2) && first - 1 < 9 && second <= 9 && both <= most) {
+        *out = both;
+        return 4;
+    }
+    return number_read_long(text, size, most, out);
 }
 
 // All of `text` as a number: an id, a count of milliseconds. MR_EINVAL (without a sentence): it is
@@ -55,16 +58,22 @@ static inline size_t number_size(uint64_t number) {
 
 extern const char number_pairs[201]; // "00" to "99"
 
-// Writes the digits, as many as number_size says, and returns where they end.
-static inline uint8_t *number_write(uint8_t *to, uint64_t number) {
-    uint8_t *end = to + number_size(number), *at = end;
-    for (; number >= 100; number /= 100)
+// Writes the digits, `size` of them, as number_size says, and returns where they end.
+static inline uint8_t *number_write_sized(uint8_t *to, uint64_t number, size_t size) {
+    for (uint8_t *at = to + size; number >= 100; number /= 100)
         memcpy(at -= 2, number_pairs + number % 100 * 2, 2);
     if (number >= 10)
         memcpy(to, number_pairs + number * 2, 2);
     else
         *to = (uint8_t)('0' + number);
-    return end;
+    return to + size;
+}
+
+static inline uint8_t *number_write(uint8_t *to, uint64_t number) {
+    if (number >= 10)
+        return number_write_sized(to, number, number_size(number));
+    *to = (uint8_t)('0' + number);
+    return to + 1;
 }
 
 // Writes a line such as "$5\r\n" and returns where it ends.

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" or a sign's ":-" never has all twenty digits
+enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" and twenty digits, or ":-" and nineteen
 
 // Room for `size` bytes, or NULL after a failure.
 static inline uint8_t *room(struct reply *r, size_t size) {
@@ -92,8 +92,9 @@ void reply_id(struct reply *r, uint64_t id) {
     uint8_t *to = room(r, LINE_SIZE + NUMBER_DIGITS + 2);
     if (!to)
         return;
-    to = number_line_write(to, '$', number_size(id));
-    written(r, copy(number_write(to, id), "\r\n", 2));
+    size_t size = number_size(id);
+    to = number_line_write(to, '$', size);
+    written(r, copy(number_write_sized(to, id, size), "\r\n", 2));
 }
 
 void reply_null(struct reply *r) {

@@ -112,18 +112,18 @@ static ptrdiff_t walk(struct request *r, const struct request_limits *limits, co
 static ptrdiff_t array_read(struct request *r, const struct request_limits *limits,
                             const uint8_t *data, size_t size, mr_bytes *out_arguments,
                             uint32_t *out_count) {
-    bool whole = r->at == 0;
-    if (whole) {
+    bool afresh = r->at == 0;
+    if (afresh) {
         int err = head_read(r, limits, data, size);
         if (err <= 0)
             return err;
     }
-    ptrdiff_t used = walk(r, limits, data, size, whole ? out_arguments : NULL);
+    ptrdiff_t used = walk(r, limits, data, size, afresh ? out_arguments : NULL);
     if (used <= 0)
         return used;
     uint32_t count = r->count;
     *r = (struct request){ 0 };
-    if (!whole) // the last piece has come: once more from the beginning, now for the arguments
+    if (!afresh) // the last piece has come: once more from the beginning, now for the arguments
         return array_read(r, limits, data, size, out_arguments, out_count);
     *out_count = count;
     return used;
