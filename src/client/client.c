@@ -125,6 +125,8 @@ static int read_where(struct place *p, const char *text) {
     const char *end = close ? close : colon ? colon : text + strlen(text);
     if (end == host || !copy_part(p->host, sizeof p->host, host, (size_t)(end - host)))
         return bad_url("the host is missing or too long");
+    if (close && close[1] && colon != close + 1)
+        return bad_url("behind the address in brackets stands the port");
     const char *port = colon ? colon + 1 : PORT;
     if (!is_port(port) || !copy_part(p->port, sizeof p->port, port, strlen(port)))
         return bad_url("the port is a number from 1 to 65535");
