@@ -104,10 +104,12 @@ static void call_end(struct client *c, struct call *call, int err, mr_bytes byte
     call->ended = true;
     list_remove(&call->of_list);
     list_remove(&call->of_ids);
-    if (call->x && call->x->kept)
+    if (call->x && call->x->kept) {
+        call->x->link->held--;
         exchange_free(call->x);
-    else if (call->x)
+    } else if (call->x) {
         exchange_leave(call->x); // and its lane with it
+    }
     call->x = NULL;
     if (!call->on_end || call->starting) {
         pthread_cond_broadcast(call->starting ? &call->starting->cond : &call->told);
@@ -125,18 +127,19 @@ static void call_hook(struct client *c, struct exchange *x, const struct respons
     (void)v, (void)count;
     if (!call)
         return;
-    if (x->link->lane)
-        lane_return(x->link);
     if (x->err >= 0 && number_parse(buffer_bytes(&x->answer), &id) < 0) {
         x->err = MR_ENET;
         buffer_clear(&x->answer);
     }
+    x->kept = x->err >= 0;
+    x->link->held += x->kept;
+    if (x->link->lane)
+        lane_return(x->link);
     if (x->err < 0) {
         call->x = NULL; // freed by who calls this
         call_end(c, call, x->err, buffer_bytes(&x->answer));
         return;
     }
-    x->kept = true;
     call->id = id;
     list_remove(&call->of_ids);
     list_append(&c->calls_by_id[id % CLIENT_BUCKETS], &call->of_ids);
@@ -173,6 +176,7 @@ void calls_say_again(struct link *l) {
         struct link *lane = x->link == l && x->kept && l->lane ? lane_borrow(c) : NULL;
         if (x->link != l || !x->kept)
             continue;
+        l->held--;
         x->link = lane ? lane : c->main;
         x->kept = x->sent = x->answered = false;
         list_append(&x->link->queue, &x->of_link);

@@ -84,17 +84,13 @@ int exchange_send(struct link *l, struct exchange *x) {
     return 0;
 }
 
-// Nobody waits for it any more: it is forgotten now, or when it was answered.
+// Nobody waits for it any more: it is forgotten now, or once it was answered.
 void exchange_leave(struct exchange *x) {
     x->waited_for = false;
     x->owner = NULL;
     x->left = true;
-    if (x->sent)
-        return;
-    list_remove(&x->of_link);
-    if (x->link->lane)
-        lane_return(x->link);
-    exchange_free(x);
+    if (!x->sent)
+        exchange_fail(x, MR_EAGAIN, "");
 }
 
 int exchange_wait(struct client *c, struct exchange *x, uint64_t until_ms) {

@@ -69,6 +69,7 @@ void held_drop(struct client *c, struct mr_job *job, unsigned how) {
         at = &(*at)->chain;
     *at = job->chain;
     c->hand_count--;
+    ((struct link *)job->leased_with)->held--;
     list_remove(&job->of_puller);
     list_remove(&job->of_notices);
     if (how & FINISH_UNPIN)
@@ -178,6 +179,7 @@ int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
             return err;
         }
         job->leased_with = l;
+        l->held++;
         job->follows = before && memcmp(job->token, before->token, CLIENT_TOKEN) == 0;
         held_add(p, job);
         watch_lease(c, job);

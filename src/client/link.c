@@ -22,6 +22,7 @@ enum {
     GREETING_MS = 5000,   // connecting and greeting take no longer
     LOADING_MS = 100,     // between questions whether the store has been read
     SILENCE_MS = 15000,   // of a server that owes answers
+    LANES_KEPT = 8,       // idle ones
     READ_SIZE = 64 << 10,
     REPLY_VALUES = 1 << 16,
     REPLY_LINE = 64 << 10,
@@ -64,11 +65,13 @@ static void fail_all(struct link *l, struct list *exchanges) {
 void link_destroy(struct link *l) {
     if (l->fd >= 0)
         close(l->fd);
+    l->closing = true;
     l->err = MR_ENET;
     snprintf(l->why, sizeof l->why, "the connection was closed");
     fail_all(l, &l->sent);
     fail_all(l, &l->queue);
     list_remove(&l->of_client);
+    l->client->idle_count -= !list_empty(&l->of_idle);
     list_remove(&l->of_idle);
     if (l->puller) {
         l->puller->link = NULL;
@@ -84,11 +87,22 @@ struct link *lane_borrow(struct client *c) {
     if (!idle)
         return link_create(c, true);
     list_remove(idle);
+    c->idle_count--;
     return list_entry(idle, struct link, of_idle);
 }
 
+// A few are kept for the next who needs one, and those that something depends on.
 void lane_return(struct link *l) {
-    list_append(&l->client->idle, &l->of_idle);
+    struct client *c = l->client;
+    if (l->closing)
+        return;
+    if (c->idle_count >= LANES_KEPT && !l->held) {
+        l->closing = true;
+        client_wake_io(c);
+        return;
+    }
+    list_append(&c->idle, &l->of_idle);
+    c->idle_count++;
 }
 
 // ---- Losing it --------------------------------------------------------------------------------
@@ -108,6 +122,7 @@ static void unsend(struct link *l) {
         struct exchange *x = list_entry(at, struct exchange, of_link);
         next = at->next;
         x->sent = false;
+        x->repeated = true;
         if (x->left)
             exchange_fail(x, l->err, l->why);
     }
@@ -293,7 +308,8 @@ static void link_read(struct link *l) {
 // ---- Connecting -------------------------------------------------------------------------------
 
 static void lose_unconnected(struct link *l, int failed) {
-    const struct client *c = l->client;
+    struct client *c = l->client;
+    c->address++;
     link_lose(l, MR_ENET,
               "cannot reach a server at %s: %s; is it running? It is started with: millrace serve "
               "--listen %s",
@@ -303,7 +319,7 @@ static void lose_unconnected(struct link *l, int failed) {
 static void link_connect(struct link *l, uint64_t now_ms) {
     uint64_t patience_ms = l->client->patience_ms;
     l->give_up_ms = now_ms + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
-    l->fd = socket_connect(address_at(l->client, l->address++));
+    l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
         int failed = -l->fd;
         l->fd = -1;

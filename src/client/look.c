@@ -243,11 +243,21 @@ int client_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes va
     return exchange_do(c, x, NULL, NULL);
 }
 
+// Refused because it has been done already, by the same request before its answer was lost.
+static void act_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                     uint32_t count) {
+    (void)c, (void)v, (void)count;
+    if (x->repeated && (x->err == MR_EINVAL || x->err == MR_EGONE))
+        x->err = 0;
+}
+
 static int act_on_job(struct engine *base, const char *command, mr_id id) {
     struct client *c = (struct client *)base;
     struct exchange *x = exchange_new(c, command);
-    if (x)
+    if (x) {
         exchange_number(x, id);
+        x->hook = act_hook;
+    }
     return exchange_do(c, x, NULL, NULL);
 }
 

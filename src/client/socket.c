@@ -70,6 +70,6 @@ int socket_error(int fd) {
     return -failed;
 }
 
-const struct address *address_at(const struct client *c, size_t index) {
-    return &c->addresses[index % c->address_count];
+const struct address *address_next(const struct client *c) {
+    return &c->addresses[c->address % c->address_count];
 }

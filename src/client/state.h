@@ -54,6 +54,7 @@ struct exchange {
     bool waited_for; // by a thread, which frees it; else it is freed when answered
     bool kept;       // by its hook, beyond the answer
     bool left;       // nobody is interested in the answer any more
+    bool repeated;   // it was sent before, over a link that was lost
     uint64_t sent_ms;
     int err;
     int64_t number;       // an integer that was answered; -1: nothing (null)
@@ -85,6 +86,7 @@ struct link {
     uint64_t session;             // what the server calls this connection
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
+    uint32_t held; // jobs leased with it, and calls whose ends it will be told: it must stay
     uint64_t down_since_ms; // 0: it is up
     int err;                // why it is down, with the sentence
     char why[320];
@@ -93,7 +95,7 @@ struct link {
     int fd;
     uint32_t failures; // since something was answered
     uint32_t greeted;  // how much of the greeting was answered
-    size_t address;    // the next to be tried
+
     uint64_t due_ms, heard_ms, give_up_ms;
     bool write_blocked;
     struct buffer out, in;
@@ -118,6 +120,7 @@ struct client_puller {
     struct mr_job *arrived; // taken and not handed out, chained by `next`
     uint32_t unanswered;    // requests that end its jobs
     uint32_t beating;       // requests that renew leases of what has just arrived
+    uint32_t taking;        // TAKEs by hand that were not answered yet
     bool interrupted;
     int telling; // callbacks that run now
     pthread_cond_t changed;
@@ -162,14 +165,16 @@ struct client {
     int epoll_fd, wake_fd;
     pthread_condattr_t clock; // … to here
 
-    struct response_value *values; // the I/O thread's
+    struct response_value *values; // the I/O thread's …
+    size_t address;                // … which tries this one next
     uint64_t random;
 
     pthread_mutex_t lock; // guards what follows
     bool io_sleeps, io_wanted, closing;
     struct link *main;
     struct list links;
-    struct list idle;       // lanes
+    struct list idle; // lanes …
+    uint32_t idle_count;
     struct source *sources; // that nobody uses
     struct mr_job *spare_jobs;
     struct mr_job *hands[CLIENT_BUCKETS]; // chained
@@ -254,7 +259,7 @@ struct address;
 int address_find(const char *host, const char *port, struct address **out, size_t *out_count);
 int socket_connect(const struct address *); // a descriptor that is connecting, or -errno
 int socket_error(int fd);                   // of the connecting: 0 or -errno
-const struct address *address_at(const struct client *, size_t index); // round and round
+const struct address *address_next(const struct client *); // of those that take turns
 
 // ---- greet.c ----------------------------------------------------------------------------------
 

@@ -173,10 +173,11 @@ static void take_hook(struct client *c, struct exchange *x, const struct respons
     (void)c, (void)count;
     if (t)
         t->x = NULL;
-    if (x == p->asking) {
+    if (x == p->asking)
         p->asking = NULL;
-        pthread_cond_broadcast(&p->changed);
-    }
+    else
+        p->taking--;
+    pthread_cond_broadcast(&p->changed);
     if (err >= 0 && (err = held_read(p, x->link, x->sent_ms, v, &jobs)) < 0)
         link_lose(x->link, err, "%s", error_text());
     if (jobs) {
@@ -296,6 +297,7 @@ static int send_take(struct client_puller *p, const struct pull *pull, struct ta
         exchange_free(x);
         return err;
     }
+    p->taking++;
     x->owner = t;
     t->x = x;
     return 0;
@@ -460,12 +462,25 @@ void client_puller_interrupt(struct puller *base) {
 }
 
 static bool is_quiet(const struct client_puller *p) {
-    return !p->asking && !p->unblocking && !p->beating && !p->unanswered && !p->telling;
+    return !p->asking && !p->taking && !p->unblocking && !p->beating && !p->unanswered &&
+           !p->telling;
+}
+
+// TAKEs by hand that nobody waits for any more: the server is silent, or its answer is on its way.
+static void close_lanes(struct client *c, const struct client_puller *p) {
+    for (struct list *at = c->links.next; at != &c->links; at = at->next) {
+        struct link *l = list_entry(at, struct link, of_client);
+        struct list *first = list_first(&l->sent);
+        if (l->lane && first && list_entry(first, struct exchange, of_link)->puller == p)
+            l->closing = true;
+    }
 }
 
 // Takes are answered and ends are recorded; or the server is away for longer than we wait.
 static void wait_until_quiet(struct client *c, struct client_puller *p) {
     uint64_t until_ms = client_until((int64_t)c->patience_ms);
+    close_lanes(c, p);
+    client_wake_io(c);
     while (!is_quiet(p) && client_now_ms() < until_ms)
         client_sleep(c, &p->changed, until_ms);
     if (p->link)
