@@ -46,23 +46,41 @@ static inline uint16_t free_port(void) {
 
 typedef void fake_serve(int fd, int number, void *arg); // one connection; number counts from 0
 
+enum { FAKE_CONNECTIONS = 64 };
+
+struct fake_connection {
+    struct fake *fake;
+    int fd, number;
+    pthread_t thread;
+};
+
 struct fake {
     int listener;
     char url[64];
     fake_serve *serve;
     void *arg;
     pthread_t thread;
+    struct fake_connection connections[FAKE_CONNECTIONS];
+    int count;
 };
+
+static inline void *fake_connection_thread(void *arg) {
+    struct fake_connection *c = arg;
+    c->fake->serve(c->fd, c->number, c->fake->arg);
+    close(c->fd);
+    return NULL;
+}
 
 static inline void *fake_thread(void *arg) {
     struct fake *f = arg;
-    for (int number = 0;; number++) {
-        int fd = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0)
-            return NULL;
-        f->serve(fd, number, f->arg);
-        close(fd);
+    for (; f->count < FAKE_CONNECTIONS; f->count++) {
+        struct fake_connection *c = &f->connections[f->count];
+        *c = (struct fake_connection){ .fake = f, .number = f->count };
+        c->fd = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (c->fd < 0 || pthread_create(&c->thread, NULL, fake_connection_thread, c) != 0)
+            break;
     }
+    return NULL;
 }
 
 static inline void fake_start(struct fake *f, fake_serve *serve, void *arg) {
@@ -71,6 +89,7 @@ static inline void fake_start(struct fake *f, fake_serve *serve, void *arg) {
     snprintf(f->url, sizeof f->url, "millrace://127.0.0.1:%u", port);
     f->serve = serve;
     f->arg = arg;
+    f->count = 0;
     assert_int_equal(pthread_create(&f->thread, NULL, fake_thread, f), 0);
 }
 
@@ -78,6 +97,8 @@ static inline void fake_start(struct fake *f, fake_serve *serve, void *arg) {
 static inline void fake_stop(struct fake *f) {
     shutdown(f->listener, SHUT_RDWR);
     pthread_join(f->thread, NULL);
+    for (int i = 0; i < f->count; i++)
+        pthread_join(f->connections[i].thread, NULL);
     close(f->listener);
 }
 
