@@ -7,8 +7,9 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export NO_COLOR=1
+unset MILLRACE_CARRY MILLRACE_KEY
 number=0 failed=0
-commands='help store\ check store\ dump store\ repair store\ copy'
+commands='help serve emit state store\ check store\ dump store\ repair store\ copy'
 
 ok() { # name; the last command's exit code decides
     local code=$?
@@ -62,7 +63,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 6 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 9 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 
@@ -138,15 +139,20 @@ exits 2 xyzzy && complains "millrace help lists"
 ok "no such command"
 exits 2 help xyzzy && exits 2 help store xyzzy
 ok "help of no such command"
+
+for command in 'emit stage body' 'state' 'state --set x'; do
+    exits 2 $command && complains 'not inside a job'
+    ok "outside a job: $command"
+done
 refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
 refuses_more() { exits 2 $1 a b c && complains "nothing to do with"; }
 each_command refuses_more
 ok "every command refuses too many arguments"
-refuses_none() { [ "$1" = help ] || { exits 2 $1 && complains "usage: millrace $1"; }; }
+refuses_none() { [ "$1" = help ] || [ "$1" = serve ] || [ "$1" = state ] || { exits 2 $1 && complains "usage: millrace $1"; }; }
 each_command refuses_none
-ok "every command misses its arguments"
+ok "every command that needs arguments misses them"
 exits 2 store dump file:x --form 1 && complains 'did you mean --from'
 ok "an option nearly called so"
 exits 2 store dump file:x --from && exits 2 store dump file:x --from 1x &&

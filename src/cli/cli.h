@@ -80,6 +80,8 @@ void protocol_print(void);          // the page about the protocol
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
+enum cli_exit emit_run(const struct input *);
+enum cli_exit state_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

@@ -1,0 +1,273 @@
+// Starting and ending a command. The number of a process stays taken until its parent has waited
+// for it, and that of a group until its last process is gone: so signals are sent first, and the
+// wait comes last.
+#include "work/process.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOUR_MS = 3600000 };
+
+uint64_t process_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int process_wait_ms(uint64_t until_ms) {
+    uint64_t now_ms = process_now_ms();
+    if (until_ms == UINT64_MAX)
+        return -1;
+    if (until_ms <= now_ms)
+        return 0;
+    return until_ms - now_ms < HOUR_MS ? (int)(until_ms - now_ms) : HOUR_MS;
+}
+
+// ---- Environment ------------------------------------------------------------------------------
+
+// Of a job we may be part of ourselves, and no part of the jobs we run.
+static bool is_of_a_job(const char *variable) {
+    static const char *const names[] = { "MILLRACE_ID=",    "MILLRACE_KEY=",
+                                         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
+                                         "MILLRACE_CARRY=", "MILLRACE_DEADLINE_MS=" };
+    if (strncmp(variable, "MILLRACE_", 9) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static size_t count_of(const char *const *list) {
+    size_t count = 0;
+    while (list && list[count])
+        count++;
+    return count;
+}
+
+static uint64_t left_ms(const mr_job *job) {
+    uint64_t now_ms = process_now_ms();
+    return job->deadline_at_ms > now_ms ? job->deadline_at_ms - now_ms : 0;
+}
+
+static size_t fill_of_job(struct environment *e, const mr_job *job, size_t at) {
+    snprintf(e->id, sizeof e->id, "MILLRACE_ID=%" PRIu64, job->id);
+    snprintf(e->attempt, sizeof e->attempt, "MILLRACE_ATTEMPT=%u", job->attempt);
+    snprintf(e->stage, sizeof e->stage, "MILLRACE_STAGE=%s", job->stage);
+    snprintf(e->key, sizeof e->key, "MILLRACE_KEY=%.*s", (int)job->key_size,
+             (const char *)job->key);
+    e->all[at++] = e->id;
+    e->all[at++] = e->attempt;
+    e->all[at++] = e->stage;
+    e->all[at++] = e->key;
+    if (!job->deadline_at_ms)
+        return at;
+    snprintf(e->deadline, sizeof e->deadline, "MILLRACE_DEADLINE_MS=%" PRIu64, left_ms(job));
+    e->all[at++] = e->deadline;
+    return at;
+}
+
+int environment_fill(struct environment *e, const mr_job *job, const char *const *more) {
+    enum { OF_JOB = 5, END = 1 };
+    const char *const *ours = (const char *const *)environ;
+    size_t most = count_of(ours) + count_of(more) + OF_JOB + END;
+    e->all = mem_alloc(most * sizeof *e->all);
+    if (!e->all)
+        return error_set(MR_ENOMEM, "no memory for a command's environment");
+    size_t at = 0;
+    for (; ours && *ours; ours++)
+        if (!is_of_a_job(*ours))
+            e->all[at++] = *ours;
+    if (job)
+        at = fill_of_job(e, job, at);
+    for (; more && *more; more++)
+        e->all[at++] = *more;
+    e->all[at] = NULL;
+    return 0;
+}
+
+void environment_finish(struct environment *e) {
+    mem_free(e->all);
+    e->all = NULL;
+}
+
+// ---- Starting ---------------------------------------------------------------------------------
+
+int standard_descriptors_open(void) {
+    for (int fd = 0; fd <= 2;) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            fd++;
+        else if (open("/dev/null", O_RDWR) < 0) // the lowest that is free
+            return error_set(MR_EIO, "/dev/null cannot be opened: %s", strerror(errno));
+    }
+    return 0;
+}
+
+static int refuse_start(const char *name, int why) {
+    int code = MR_EINVAL;
+    switch (why) {
+    case ENOENT:
+        error_set(code, "not found: %s", name);
+        break;
+    case EACCES:
+        error_set(code, "not executable: %s", name);
+        break;
+    case ENOEXEC:
+        error_set(code, "not a program: %s (a script must begin with #! and its interpreter)",
+                  name);
+        break;
+    case EAGAIN:
+    case EMFILE:
+    case ENFILE:
+        code = error_set(MR_EBUSY, "no more processes: %s", strerror(why));
+        break;
+    case ENOMEM:
+        code = error_set(MR_ENOMEM, "no memory for a process");
+        break;
+    default:
+        error_set(code, "cannot be executed: %s: %s", name, strerror(why));
+    }
+    errno = why;
+    return code;
+}
+
+// As the shell finds it, but a file that is no program is not given to a shell. 0 or an errno.
+static int find_program(const char *name, char out[PATH_MAX]) {
+    const char *dir = getenv("PATH");
+    int why = ENOENT;
+    if (strchr(name, '/') || !dir)
+        return snprintf(out, PATH_MAX, "%s", name) < PATH_MAX ? 0 : ENAMETOOLONG;
+    for (size_t size; dir; dir = dir[size] ? dir + size + 1 : NULL) {
+        size = strcspn(dir, ":");
+        int used = snprintf(out, PATH_MAX, "%.*s%s%s", (int)size, dir, size ? "/" : "", name);
+        struct stat about;
+        if (used >= PATH_MAX || stat(out, &about) < 0)
+            continue;
+        if (S_ISREG(about.st_mode) && access(out, X_OK) == 0)
+            return 0;
+        why = EACCES;
+    }
+    return why;
+}
+
+// What the child does with memory it shares with us, before it is another program: system calls
+// and nothing else.
+static _Noreturn void become(const struct process_order *o, const char *path, int status_fd,
+                             pid_t parent) {
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    if (o->dies_with_thread)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127); // the thread was gone before that
+    bool ready = true;
+    for (int fd = 0; fd <= 2; fd++)
+        ready = ready && (o->descriptors[fd] == fd || dup2(o->descriptors[fd], fd) == fd);
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    if (ready)
+        execve(path, (char *const *)o->argv, (char *const *)o->environment);
+    int why = errno;
+    ssize_t written = write(status_fd, &why, sizeof why);
+    _exit(written == sizeof why ? 126 : 127);
+}
+
+// Signals are blocked meanwhile: no handler of ours may run in the child.
+static pid_t fork_and_become(const struct process_order *o, const char *path, int status_fd) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t parent = getpid();
+    pid_t pid = vfork();
+    if (pid == 0)
+        become(o, path, status_fd, parent);
+    int why = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    return pid;
+}
+
+// 0 or an errno. The command's own is what the child writes to a pipe that a good start closes.
+static int start(const struct process_order *o, const char *path, pid_t *out) {
+    int status[2], why = 0;
+    if (pipe2(status, O_CLOEXEC) < 0)
+        return errno;
+    pid_t pid = fork_and_become(o, path, status[1]);
+    if (pid < 0)
+        why = errno;
+    close(status[1]);
+    ssize_t got = pid < 0 ? 0 : read(status[0], &why, sizeof why);
+    close(status[0]);
+    if (got > 0)
+        waitpid(pid, NULL, 0);
+    if (why == 0)
+        *out = pid;
+    return why;
+}
+
+int process_start(const struct process_order *o, struct process *out) {
+    struct process p = { 0 };
+    char path[PATH_MAX];
+    int failed = find_program(o->argv[0], path);
+    if (!failed)
+        failed = start(o, path, &p.pid);
+    if (failed)
+        return refuse_start(o->argv[0], failed);
+    p.pidfd = pidfd_open(p.pid, 0);
+    if (p.pidfd < 0) {
+        int code = errno == EMFILE || errno == ENFILE ? MR_EBUSY : MR_EIO;
+        error_set(code, "no descriptor for a process: %s", strerror(errno));
+        process_finish(&p);
+        return code;
+    }
+    *out = p;
+    return 0;
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+void process_signal(const struct process *p, int signal) {
+    bool left_group = getpgid(p->pid) != p->pid;
+    kill(-p->pid, signal);
+    if (left_group)
+        kill(p->pid, signal);
+}
+
+int process_finish(struct process *p) {
+    process_signal(p, SIGKILL);
+    int status = 0;
+    while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (p->pidfd >= 0)
+        close(p->pidfd);
+    return status;
+}
+
+void process_tell(int status, char *out, size_t size) {
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        snprintf(out, size, "killed by signal %d (%s)", WTERMSIG(status), name ? name : "?");
+    } else if (WEXITSTATUS(status)) {
+        snprintf(out, size, "exit code %d", WEXITSTATUS(status));
+    } else {
+        out[0] = 0;
+    }
+}
