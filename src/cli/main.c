@@ -28,14 +28,13 @@ const struct command commands[] = {
         .name = "serve",
         .arguments = "",
         .doc = "be a server that any Redis client can talk to",
-        .help =
-            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no more\n"
-            "jobs, lets running ones end for a while, and closes. What it has answered is\n"
-            "kept, whatever happens to the process or the machine, as --sync says:\n"
-            "\n"
-            "    always       a reply means that it is on disk (the default)\n"
-            "    interval:MS  on disk at most so many milliseconds later\n"
-            "    none         when the system writes it\n",
+        .help = "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+                "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+                "is kept, whatever happens to the process or the machine, as --sync says:\n"
+                "\n"
+                "    always       a reply means that it is on disk (the default)\n"
+                "    interval:MS  on disk at most so many milliseconds later\n"
+                "    none         when the system writes it\n",
         .examples = "millrace serve\n"
                     "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
