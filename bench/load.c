@@ -416,7 +416,7 @@ static double server_cpu_ns(const char *pid) {
     if (!file || !fgets(line, sizeof line, file))
         die(path);
     fclose(file);
-    unsigned long long user, system;
+    unsigned long long user = 0, system = 0;
     const char *rest = strrchr(line, ')');
     if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
                         &system) != 2)

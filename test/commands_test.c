@@ -251,8 +251,9 @@ static void T5_TAKE_with_its_options(void **state) {
     ask(d, 1, "PUSHMANY s ITEMS one a one b two c", "[*]");
     ask(d, 1, "PUSH t d DEADLINE 500", "\"4\"");
     ask(d, 0, "TAKE s COUNT 3 BATCH 3",
-        "[[\"1\" \"*\" \"s\" \"one\" \"a\" :1 :-1 nil] [\"2\" *] [\"3\" * \"two\" \"c\" *]]");
-    ask(d, 0, "TAKE s t COUNT 2 LEASE 1000", "[[\"4\" * \"t\" \"\" \"d\" :1 :500 nil]]");
+        "[[\"1\" \"*\" \"s\" \"one\" \"a\" :1 :-1 nil :30000] [\"2\" *] [\"3\" * \"two\" \"c\" "
+        "*]]");
+    ask(d, 0, "TAKE s t COUNT 2 LEASE 1000", "[[\"4\" * \"t\" \"\" \"d\" :1 :500 nil :1000]]");
     ask(d, 0, "TAKE nowhere", "[]");
     ask(d, 0, "TAKE 'bad name'", "-ERR *");
     ask(d, 0, "TAKE s WAIT", "-ERR WAIT needs *");
@@ -276,9 +277,68 @@ static void E4_DONE_with_its_options(void **state) {
     ask(d, 1, "AWAIT 1", "\"r\"");
     ask(d, 1, "TAKE t COUNT 2", "[[* \"x\" \"y\" *] [* \"\" \"z\" *]]");
     say(d, 0, "TAKE s");
-    hear(d, 0, "[[\"2\" * \"b\" :1 :-1 \"one\"]]");
+    hear(d, 0, "[[\"2\" * \"b\" :1 :-1 \"one\" *]]");
     ask(d, 0, "DONE 2 nonsense", "-STALE *");
     ask(d, 0, "DONE x y", "-ERR 'x' is not an id*");
+}
+
+// An emit has the options of a push; they stand behind it.
+static void E4_DONE_with_options_of_what_it_emits(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSH s a", "\"1\"");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 50x", job.id, job.token);
+    hear(d, 0, "-ERR '50x' cannot be *");
+    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 500 ATTEMPTS 1 EMIT t k y ONCE o RESULT r", job.id,
+         job.token);
+    hear(d, 0, "+OK");
+    ask(d, 1, "AWAIT 1", "\"r\"");
+    ask(d, 1, "PUSH t again KEY k ONCE o", "\"3\"");
+    ask(d, 1, "JOB 2", "[*\"attempts\" :1 * \"left-ms\" :500 *]");
+}
+
+// A call that its connection does not wait for: the id at once, the end when it comes.
+static void A1_CALL_later_tells_the_id_and_then_the_end(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "CALL s a LATER", "-ERR *HELLO 3*");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "CALL s a LATER", "\"1\"");
+    ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"2\"");
+    ask(d, 0, "CALL s c LATER", "\"3\"");
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, ">[\"ended\" \"1\" \"r\"]");
+    pass_ms(d, 60);
+    hear(d, 0, ">[\"ended\" \"2\" -EXPIRED *]");
+    ask(d, 1, "CALL s d ONCE o LATER", "-ERR *");
+    hang_up(d, 0); // with it goes the interest in what has not ended
+    ask(d, 1, "JOB 3", "[*\"cancelled\"*]");
+}
+
+// Somebody else's TAKE is answered as if its time were over.
+static void D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "CLIENT ID", ":1");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    say(d, 0, "TAKE s WAIT -1");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":1");
+    hear(d, 0, "[]");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    ask(d, 1, "CLIENT UNBLOCK 77", ":0");
+    ask(d, 1, "CLIENT UNBLOCK x", "-ERR *");
+    say(d, 0, "CALL s x"); // only takes
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    ask(d, 1, "CANCEL 1", ":1");
+    hear(d, 0, "-CANCELLED *");
+}
+
+static void STAGES_by_name(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a", "\"1\"");
+    ask(d, 0, "PUSH t a", "\"2\"");
+    ask(d, 0, "STAGES NAME t", "[[\"name\" \"t\" *]]");
+    ask(d, 0, "STAGES NAME u", "-GONE *");
 }
 
 static void FAIL_and_RELEASE(void **state) {
@@ -641,7 +701,7 @@ static void F13_RETRY_and_DROP_by_id(void **state) {
     ask(d, 0, "DROP 3", "-GONE *");
     push(d, "s b");
     take(d, 0, "s");
-    ask(d, 0, "DROP 4", "-ERR *running*");
+    ask(d, 0, "DROP 4", "-BUSY *running*");
     ask(d, 0, "DROP STAGE", "-ERR behind STAGE*");
     ask(d, 0, "DROP STAGE s", "-ERR behind STAGE*");
     ask(d, 0, "DROP STAGE s LIVING", "-ERR *DEAD or WAITING*");
@@ -766,6 +826,10 @@ int main(void) {
         DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
         DIALOGUE(T5_TAKE_with_its_options),
         DIALOGUE(E4_DONE_with_its_options),
+        DIALOGUE(E4_DONE_with_options_of_what_it_emits),
+        DIALOGUE(A1_CALL_later_tells_the_id_and_then_the_end),
+        DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
+        DIALOGUE(STAGES_by_name),
         DIALOGUE(FAIL_and_RELEASE),
         DIALOGUE(A3_JOB_shows_a_job),
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),

@@ -35,7 +35,7 @@ static void C7_what_follows_a_blocked_command_waits_for_it(void **state) {
     hear_nothing(d, 0);
     ask(d, 1, "PING x", "\"x\""); // D6: everybody else is served
     push(d, "s a");
-    hear(d, 0, "[[\"1\" * \"s\" \"\" \"a\" :1 :-1 nil]]");
+    hear(d, 0, "[[\"1\" * \"s\" \"\" \"a\" :1 :-1 nil *]]");
     hear(d, 0, "\"b\"");
     hear(d, 0, "\"2\"");
 }
@@ -53,7 +53,7 @@ static void F41_requests_may_come_in_any_pieces(void **state) {
         say_in_pieces(d, 0, (mr_bytes){ said, sizeof said - 1 }, size);
         hear(d, 0, FIRST);
         hear(d, 0, "\"a b\"");
-        hear(d, 0, "[[\"1\" * \"s\" \"k\" \"he\\x0D\\x0Ao\" :1 :-1 nil]]");
+        hear(d, 0, "[[\"1\" * \"s\" \"k\" \"he\\x0D\\x0Ao\" :1 :-1 nil *]]");
         hear(d, 0, "-ERR unknown command*");
         dialogue_destroy(d);
     }

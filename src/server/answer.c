@@ -27,6 +27,7 @@ const struct answer_code answer_codes[] = {
     { MR_EDEAD, "DEAD", "the job has failed for good; the sentence is its last reason" },
     { MR_EGONE, "GONE", "no such job, stage or epic is known, or not any more" },
     { MR_EDRAINING, "DRAINING", "the stage takes no pushes: DRAIN" },
+    { MR_EBUSY, "BUSY", "the job is running" },
     { 0, "LOADING", "the store is being read: try again soon" },
     { MR_ESTOPPED, "STOPPED",
       "the log has failed, and whether this happened is not known; repeat it elsewhere with the "
@@ -124,7 +125,7 @@ static int answer_grant(struct session *s, const struct grant *g) {
     struct reply *r = &s->reply;
     char token[ANSWER_TOKEN];
     token_write(&g->token, token);
-    reply_array(r, 8);
+    reply_array(r, 9);
     reply_id(r, g->id);
     reply_bulk(r, (mr_bytes){ token, sizeof token });
     reply_bulk(r, g->stage);
@@ -134,9 +135,11 @@ static int answer_grant(struct session *s, const struct grant *g) {
         return err;
     reply_integer(r, g->attempt);
     reply_integer(r, g->left_ms);
-    if (g->state_at)
-        return answer_entry(s, g->state_at);
-    reply_null(r);
+    if (!g->state_at)
+        reply_null(r);
+    else if ((err = answer_entry(s, g->state_at)) < 0)
+        return err;
+    reply_integer(r, g->lease_ms);
     return 0;
 }
 

@@ -321,6 +321,21 @@ static void set_cancels(struct session *s, mr_bytes word) {
     }
 }
 
+// Only takes: whoever waits for an end or for room has something to lose.
+static void unblock(struct session *s, mr_bytes word) {
+    uint64_t id;
+    if (!read_id(s, word, &id))
+        return;
+    struct list *l = s->host->sessions.next;
+    while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
+        l = l->next;
+    struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
+    bool waits = other && other->blocked == BLOCKED_TAKE;
+    if (waits)
+        session_wait_over(other);
+    reply_integer(&s->reply, waits);
+}
+
 void run_client(struct session *s, struct arguments *a) {
     mr_bytes word = a->words[a->at++];
     uint32_t left = a->count - a->at;
@@ -335,9 +350,12 @@ void run_client(struct session *s, struct arguments *a) {
         reply_simple(&s->reply, "OK");
     else if (word_is(word, "CANCELS") && left == 1)
         set_cancels(s, a->words[a->at]);
+    else if (word_is(word, "UNBLOCK") && left == 1)
+        unblock(s, a->words[a->at]);
     else
         session_usage(s,
-                      "CLIENT has ID, GETNAME, SETNAME name, SETINFO name value, CANCELS ON|OFF");
+                      "CLIENT has ID, GETNAME, SETNAME name, SETINFO name value, CANCELS ON|OFF, "
+                      "UNBLOCK id");
 }
 
 // ---- What this is not -------------------------------------------------------------------------

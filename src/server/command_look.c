@@ -12,7 +12,7 @@
 struct page_options {
     uint32_t count;
     uint64_t from;
-    mr_bytes from_name;
+    mr_bytes from_name, name;
 };
 
 // ---- STAGES -----------------------------------------------------------------------------------
@@ -20,6 +20,7 @@ struct page_options {
 static const struct option stages_options[] = {
     { "COUNT", OPTION_COUNT, offsetof(struct page_options, count) },
     { "FROM", OPTION_BYTES, offsetof(struct page_options, from_name) },
+    { "NAME", OPTION_BYTES, offsetof(struct page_options, name) },
     { 0 },
 };
 
@@ -78,7 +79,8 @@ void run_stages(struct session *s, struct arguments *a) {
     if (!options_read(s, a, stages_options, &o))
         return;
     size_t count = core_stage_count(core), first = 0;
-    int err = o.from_name.size ? core_stage_index(core, o.from_name, &first) : 0;
+    mr_bytes named = o.name.data ? o.name : o.from_name;
+    int err = named.data ? core_stage_index(core, named, &first) : 0;
     uint32_t *workers = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *workers);
     if (!err && !workers)
         err = error_set(MR_ENOMEM, "no memory for a list of stages");
@@ -86,8 +88,9 @@ void run_stages(struct session *s, struct arguments *a) {
         session_fail(s, err);
         return;
     }
-    first += o.from_name.size > 0;
-    size_t shown = count - first < listed(o.count) ? count - first : listed(o.count);
+    first += named.data && !o.name.data;
+    uint32_t most = o.name.data ? 1 : listed(o.count);
+    size_t shown = count - first < most ? count - first : most;
     count_workers(s->host, workers);
     reply_array(&s->reply, shown);
     for (size_t i = first; i < first + shown; i++) {

@@ -12,21 +12,23 @@ struct push_options {
     int64_t delay_ms, deadline_ms, room_ms;
     uint32_t attempts;
     struct numbered epic, source;
+    bool later;
 };
 
 #define AT(field) offsetof(struct push_options, field)
 
-static const struct option push_options[] = {
-    { "KEY", OPTION_BYTES, AT(key) },
-    { "ONCE", OPTION_BYTES, AT(once) },
-    { "DELAY", OPTION_MS, AT(delay_ms) },
-    { "DEADLINE", OPTION_MS, AT(deadline_ms) },
-    { "ATTEMPTS", OPTION_COUNT, AT(attempts) },
-    { "ROOM", OPTION_WAIT, AT(room_ms) },
-    { "EPIC", OPTION_NUMBERED, AT(epic) },
-    { "SOURCE", OPTION_NUMBERED, AT(source) },
-    { 0 },
-};
+#define PUSH_OPTIONS                                                                               \
+    { "KEY", OPTION_BYTES, AT(key) }, { "ONCE", OPTION_BYTES, AT(once) },                          \
+        { "DELAY", OPTION_MS, AT(delay_ms) }, { "DEADLINE", OPTION_MS, AT(deadline_ms) },          \
+        { "ATTEMPTS", OPTION_COUNT, AT(attempts) }, { "ROOM", OPTION_WAIT, AT(room_ms) },          \
+        { "EPIC", OPTION_NUMBERED, AT(epic) }, {                                                   \
+        "SOURCE", OPTION_NUMBERED, AT(source)                                                      \
+    }
+
+static const struct option push_options[] = { PUSH_OPTIONS, { 0 } };
+static const struct option call_options[] = { PUSH_OPTIONS,
+                                              { "LATER", OPTION_FLAG, AT(later) },
+                                              { 0 } };
 
 static const struct option many_options[] = {
     { "DELAY", OPTION_MS, AT(delay_ms) },
@@ -204,11 +206,39 @@ void run_pushmany(struct session *s, struct arguments *a) {
 
 // ---- Ends -------------------------------------------------------------------------------------
 
+// The end of a late call follows its id, at once or some time.
+static void call_later(struct session *s, struct arguments *a, struct push_options *o) {
+    struct late *l = s->reply.resp3 ? late_create(s) : NULL;
+    if (!l && s->reply.resp3)
+        push_fail(s, MR_ENOMEM);
+    else if (!l)
+        session_usage(s, "ends are told over RESP3 only: say HELLO 3 first, or wait in CALL");
+    if (!l)
+        return;
+    struct pushed pushed;
+    int err = push_one(s, a, o, &l->caller, &pushed);
+    if (err < 0)
+        late_destroy(l);
+    if (err == MR_EAGAIN) {
+        wait_for_room(s, o);
+    } else if (err < 0) {
+        push_fail(s, err);
+    } else {
+        say_pushed(s, &pushed);
+        if (pushed.ended)
+            late_tell(l, &pushed.outcome);
+    }
+}
+
 void run_call(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
     a->at = 3;
-    if (!options_read(s, a, push_options, &o))
+    if (!options_read(s, a, call_options, &o))
         return;
+    if (o.later) {
+        call_later(s, a, &o);
+        return;
+    }
     s->caller = (struct caller){ .conn = &s->conn };
     struct pushed pushed;
     int err = push_one(s, a, &o, &s->caller, &pushed);

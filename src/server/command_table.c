@@ -17,9 +17,12 @@ const struct command command_table[] = {
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
       "hands in many jobs, in order; an empty key is none; it stops at the first that is refused" },
-    { "CALL", 2, 0, ROLE_PUSH, true, run_call, PUSH_SYNTAX,
-      "the result; EXPIRED, CANCELLED or DEAD with the reason",
-      "hands in a job and waits for its result; the job lives as long as somebody waits" },
+    { "CALL", 2, 0, ROLE_PUSH, true, run_call, PUSH_SYNTAX " [LATER]",
+      "the result; EXPIRED, CANCELLED or DEAD with the reason; with LATER the id",
+      "hands in a job and waits for its result; the job lives as long as somebody waits; with "
+      "LATER "
+      "(RESP3) the connection goes on, and the end comes as a push message: ended, id, and what "
+      "would have been the reply" },
     { "AWAIT", 1, 0, ROLE_PUSH, false, run_await, "id [WAIT ms]",
       "as CALL; nil when the wait ends first",
       "tells how a job ended, once it has; never makes it unwanted" },
@@ -34,12 +37,15 @@ const struct command command_table[] = {
       "-1 before its end is known" },
     { "TAKE", 1, 0, ROLE_WORK, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
-      "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil",
+      "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
+      "lease-ms",
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
       "the connection, unless it is DETACHED" },
     { "DONE", 2, 0, ROLE_WORK, true, run_done,
-      "id token [RESULT r] [STATE s] [EMIT stage key body]…", "OK",
+      "id token [RESULT r] [STATE s] "
+      "[EMIT stage key body [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n]]…",
+      "OK",
       "commits a job: result, the channel's new state (empty: none) and emitted jobs, all or "
       "nothing; repeated with the same token it answers as the first time" },
     { "FAIL", 3, 0, ROLE_WORK, true, run_fail, "id token reason [RETRY ms | NEVER]", "OK",
@@ -66,10 +72,11 @@ const struct command command_table[] = {
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
       "behind that job" },
-    { "STAGES", 0, 0, ROLE_READ, false, run_stages, "[COUNT n] [FROM name]",
+    { "STAGES", 0, 0, ROLE_READ, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states",
-      "lists stages in the order they appeared, at most 1000; FROM goes on behind that one" },
+      "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
+      "NAME shows only one" },
     { "CHANNELS", 1, 0, ROLE_READ, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
@@ -112,8 +119,10 @@ const struct command command_table[] = {
     { "COMMAND", 0, 0, ROLE_ANYBODY, false, run_command, "[COUNT | DOCS [name …] | INFO [name …]]",
       "what was asked for", "tells what commands there are" },
     { "CLIENT", 1, 0, ROLE_ANYBODY, false, run_client,
-      "ID | GETNAME | SETNAME name | SETINFO name value | CANCELS ON|OFF", "OK or the answer",
-      "about this connection; CANCELS ON has cancellations pushed to it (RESP3)" },
+      "ID | GETNAME | SETNAME name | SETINFO name value | CANCELS ON|OFF | UNBLOCK id",
+      "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
+      "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
+      "wait of another one" },
     { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name", "an empty map",
       "is there for clients that ask" },
     { "SELECT", 1, 1, ROLE_ANYBODY, false, run_select, "0", "OK", "is there for clients that ask" },

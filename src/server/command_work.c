@@ -119,26 +119,44 @@ static uint32_t count_emits(const struct arguments *a) {
     return (a->count - a->at) / EMIT_WORDS;
 }
 
+static const struct option emit_options[] = {
+    { "ONCE", OPTION_BYTES, offsetof(struct emit, once) },
+    { "DELAY", OPTION_MS, offsetof(struct emit, delay_ms) },
+    { "DEADLINE", OPTION_MS, offsetof(struct emit, deadline_ms) },
+    { "ATTEMPTS", OPTION_COUNT, offsetof(struct emit, attempts) },
+    { 0 },
+};
+
+// Reads EMIT and the options that stand behind it. False: refused, and told.
+static bool emit_read(struct session *s, struct arguments *a, struct emit *out) {
+    const mr_bytes *word = &a->words[a->at];
+    if (a->count - a->at < EMIT_WORDS) {
+        session_usage(s, "EMIT needs a stage, a key (which may be empty) and a body behind it");
+        return false;
+    }
+    *out = (struct emit){ .stage = word[1], .key = word[2], .body = word[3] };
+    a->at += EMIT_WORDS;
+    int read = 1;
+    while (read > 0 && a->at < a->count)
+        read = option_read(s, a, emit_options, out);
+    return read >= 0;
+}
+
 // Reads RESULT, STATE and EMIT in any order. -1: refused, and told.
 static int done_read(struct session *s, struct arguments *a, struct done_options *o,
                      struct emit *emits) {
     int count = 0;
     while (a->at < a->count) {
-        const mr_bytes *word = &a->words[a->at];
-        if (!word_is(*word, "EMIT")) {
-            int read = option_read(s, a, done_options, o);
-            if (read == 0)
-                return options_read(s, a, done_options, o) ? count : -1; // it says which
-            if (read < 0)
+        if (word_is(a->words[a->at], "EMIT")) {
+            if (!emit_read(s, a, &emits[count++]))
                 return -1;
             continue;
         }
-        if (a->count - a->at < EMIT_WORDS) {
-            session_usage(s, "EMIT needs a stage, a key (which may be empty) and a body behind it");
+        int read = option_read(s, a, done_options, o);
+        if (read == 0)
+            return options_read(s, a, done_options, o) ? count : -1; // it says which
+        if (read < 0)
             return -1;
-        }
-        emits[count++] = (struct emit){ .stage = word[1], .key = word[2], .body = word[3] };
-        a->at += EMIT_WORDS;
     }
     return count;
 }

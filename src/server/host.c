@@ -136,6 +136,10 @@ static void stop_all(struct host *h) {
         struct session *s = list_entry(l, struct session, of_host);
         if (s->blocked)
             session_refuse_stopped(s);
+        if (!s->called_later)
+            continue;
+        s->closing = true; // ends that were not told yet are lost with it: it will ask again
+        session_touch(s);
     }
 }
 
@@ -273,7 +277,11 @@ static void on_granted(void *owner, struct taker *taker, const struct grant *gra
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
     (void)owner;
-    struct session *s = list_entry(caller, struct session, caller);
+    struct session *s = list_entry(caller->conn, struct session, conn);
+    if (caller != &s->caller) {
+        late_tell(list_entry(caller, struct late, caller), outcome);
+        return;
+    }
     answer_outcome(s, outcome);
     session_answered(s);
 }

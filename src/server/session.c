@@ -30,8 +30,8 @@ int session_create(struct host *h, struct session **out) {
     s->address = "";
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
-    struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
-                             &s->of_resuming, &s->of_ready,   &s->of_again };
+    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held, &s->of_resuming,
+                             &s->of_ready, &s->of_again,   &s->lates };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -54,11 +54,42 @@ void session_destroy(struct session *s) {
         list_remove(links[i]);
     SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
     slab_give(&h->seats, s->seat);
+    while (!list_empty(&s->lates)) // the core has left them already
+        late_destroy(list_entry(s->lates.next, struct late, of_session));
     buffer_finish(&s->in);
     buffer_finish(&s->kept);
     buffer_finish(&s->out);
     mem_free(s->ids);
     mem_free(s);
+}
+
+// ---- Calls that are not waited for ------------------------------------------------------------
+
+struct late *late_create(struct session *s) {
+    struct late *l = mem_alloc(sizeof *l);
+    if (!l) {
+        error_set(MR_ENOMEM, "no memory for a call");
+        return NULL;
+    }
+    l->caller.conn = &s->conn;
+    list_append(&s->lates, &l->of_session);
+    s->called_later = true;
+    return l;
+}
+
+void late_destroy(struct late *l) {
+    list_remove(&l->of_session);
+    mem_free(l);
+}
+
+void late_tell(struct late *l, const struct outcome *outcome) {
+    struct session *s = list_entry(l->caller.conn, struct session, conn);
+    struct reply *r = session_reply(s);
+    reply_push(r, 3);
+    reply_bulk(r, mr_str("ended"));
+    reply_id(r, outcome->id);
+    answer_outcome(s, outcome);
+    late_destroy(l);
 }
 
 static size_t unsent(const struct session *s) {

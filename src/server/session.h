@@ -27,6 +27,12 @@ enum blocked {
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
 
+// A call that its session does not wait for: the end is told by a push message.
+struct late {
+    struct caller caller;
+    struct list of_session;
+};
+
 struct session {
     struct host *host;
     uint64_t id;
@@ -58,6 +64,8 @@ struct session {
     uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
     struct taker taker;
     struct caller caller;
+    struct list lates; // calls that this session does not wait for
+    bool called_later; // it has had some
     struct pusher pusher;
     size_t pushed; // PUSHMANY: how many so far …
     uint64_t *ids; // … and their ids
@@ -102,6 +110,11 @@ void session_block(struct session *, enum blocked, int64_t wait_ms);
 // The answer is written, or the request is to run again: the session goes on in this turn.
 void session_answered(struct session *);
 void session_run_again(struct session *);
+
+// NULL: MR_ENOMEM was noted. It is gone when it was told, or with its session.
+struct late *late_create(struct session *);
+void late_destroy(struct late *);
+void late_tell(struct late *, const struct outcome *);
 
 struct reply *session_reply(struct session *); // where to write what it says
 void session_touch(struct session *);          // it has something new to say
