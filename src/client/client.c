@@ -40,6 +40,7 @@ static const struct engine_impl client_impl = {
     .unpin = client_unpin,
     .beat = client_beat,
     .beat_all = client_beat_all,
+    .epic = client_epic,
     .stage = client_stage,
     .set = client_set,
     .pause = client_pause,

@@ -94,6 +94,38 @@ int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     return 0;
 }
 
+// ---- An epic ----------------------------------------------------------------------------------
+
+static void epic_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    struct epic_look *to = x->owner;
+    (void)c;
+    if (x->err < 0 || !is_map(v) || count < 2)
+        return;
+    *to = (struct epic_look){ .resume = (uint64_t)map_number(v, 0, "resume"),
+                              .done = (uint64_t)map_number(v, 0, "done"),
+                              .dead = (uint64_t)map_number(v, 0, "dead"),
+                              .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
+                              .expired = (uint64_t)map_number(v, 0, "expired") };
+}
+
+int client_epic(struct engine *base, mr_bytes name, struct epic_look *out) {
+    struct client *c = (struct client *)base;
+    struct epic_look look = { 0 };
+    struct exchange *x = exchange_new(c, "EPIC");
+    if (x) {
+        exchange_bytes(x, name);
+        x->hook = epic_hook;
+        x->owner = &look;
+    }
+    int err = exchange_do(c, x, NULL, NULL);
+    if (err >= 0 && !look.resume)
+        err = error_set(MR_ENET, "the server answers EPIC with what is not an epic");
+    if (err >= 0)
+        *out = look;
+    return err;
+}
+
 static void pause_for(struct client *c, uint64_t ms) {
     pthread_cond_t never;
     uint64_t until_ms = client_now_ms() + ms;

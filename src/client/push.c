@@ -71,15 +71,14 @@ void push_words(struct exchange *x, mr_bytes stage, mr_bytes body, const mr_push
 }
 
 static struct exchange *push_new(struct client *c, mr_bytes stage, mr_bytes body,
-                                 const mr_push_options *o, const struct source *s,
-                                 uint64_t number) {
+                                 const mr_push_options *o, const struct numbered *n) {
     struct exchange *x = exchange_new(c, "PUSH");
     if (!x)
         return NULL;
     push_words(x, stage, body, o);
-    exchange_word(x, "SOURCE");
-    exchange_word(x, s->name);
-    exchange_number(x, number);
+    exchange_word(x, n->epic ? "EPIC" : "SOURCE");
+    exchange_bytes(x, n->source);
+    exchange_number(x, n->number);
     return x;
 }
 
@@ -97,21 +96,33 @@ static int read_id(const struct exchange *x, mr_id *out) {
 struct pipeline {
     struct client *client;
     struct link *link;
-    struct source *source;
+    struct source *source;        // ours, or …
+    const struct numbered *first; // … the caller's own numbers; NULL: it has none
     mr_bytes stage;
     mr_push_options options;
     struct exchange *on_way[PIPELINE];
 };
 
-static int pipeline_send(struct pipeline *p, const mr_item *items, size_t count, size_t *out_sent) {
+// The number of the item behind so many accepted ones and `ahead` on their way.
+static struct numbered pipeline_number(const struct pipeline *p, size_t accepted, size_t ahead) {
+    struct numbered n = { mr_str(p->source->name), p->source->number + 1 + ahead, false };
+    if (!p->first)
+        return n;
+    n = *p->first;
+    n.number += accepted + ahead;
+    return n;
+}
+
+static int pipeline_send(struct pipeline *p, const mr_item *items, size_t accepted, size_t count,
+                         size_t *out_sent) {
     int err = 0;
     size_t sent = 0;
     for (; sent < count && err >= 0; sent++) {
         mr_push_options o = p->options;
         o.key = items[sent].key;
         o.once = items[sent].once;
-        struct exchange *x = push_new(p->client, p->stage, items[sent].body, &o, p->source,
-                                      p->source->number + 1 + sent);
+        struct numbered n = pipeline_number(p, accepted, sent);
+        struct exchange *x = push_new(p->client, p->stage, items[sent].body, &o, &n);
         pthread_mutex_lock(&p->client->lock);
         err = x ? exchange_send(p->link, x) : MR_ENOMEM;
         if (x)
@@ -164,11 +175,12 @@ static size_t pipeline_run(struct pipeline *p, const mr_item *items, size_t coun
     int err = 0;
     while (done < count && err >= 0) {
         size_t window = count - done < PIPELINE ? count - done : PIPELINE, sent;
-        int unsent = pipeline_send(p, items + done, window, &sent);
+        int unsent = pipeline_send(p, items + done, done, window, &sent);
         size_t accepted = pipeline_wait(p, sent, out_ids ? out_ids + done : NULL, &err);
-        p->source->number += accepted;
+        if (!p->first)
+            p->source->number += accepted;
         done += accepted;
-        if (err == MR_EGAP && (!afresh || accepted)) {
+        if (err == MR_EGAP && !p->first && (!afresh || accepted)) {
             pthread_mutex_lock(&p->client->lock);
             source_begin(p->client, p->source);
             pthread_mutex_unlock(&p->client->lock);
@@ -183,8 +195,9 @@ static size_t pipeline_run(struct pipeline *p, const mr_item *items, size_t coun
 }
 
 static size_t push_items(struct client *c, mr_bytes stage, const mr_item *items, size_t count,
-                         const mr_push_options *o, mr_id *out_ids, int *out_err) {
-    struct pipeline p = { .client = c, .stage = stage, .options = *o };
+                         const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
+                         int *out_err) {
+    struct pipeline p = { .client = c, .stage = stage, .options = *o, .first = first };
     size_t done = 0;
     pthread_mutex_lock(&c->lock);
     p.source = source_lend(c);
@@ -205,9 +218,10 @@ static size_t push_items(struct client *c, mr_bytes stage, const mr_item *items,
 // ---- The calls --------------------------------------------------------------------------------
 
 int client_push_many(struct engine *base, mr_bytes stage, const mr_item *items, size_t count,
-                     const mr_push_options *o, mr_id *out_ids, size_t *out_count) {
+                     const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
+                     size_t *out_count) {
     int err = 0;
-    size_t done = push_items((struct client *)base, stage, items, count, o, out_ids, &err);
+    size_t done = push_items((struct client *)base, stage, items, count, o, first, out_ids, &err);
     bool unsure = err == MR_ESTOPPED || err == MR_ENET;
     if (err < 0 && (done == 0 || unsure))
         return err;
@@ -220,7 +234,7 @@ int client_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_pus
     mr_item item = { .key = o->key, .once = o->once, .body = body };
     mr_id id = 0;
     int err = 0;
-    push_items((struct client *)base, stage, &item, 1, o, &id, &err);
+    push_items((struct client *)base, stage, &item, 1, o, NULL, &id, &err);
     if (err >= 0 && out_id)
         *out_id = id;
     return err;

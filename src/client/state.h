@@ -277,7 +277,7 @@ void *teller_thread(void *client);
 
 int client_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
 int client_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
-                     const mr_push_options *, mr_id *, size_t *);
+                     const mr_push_options *, const struct numbered *first, mr_id *, size_t *);
 int client_cancel(struct engine *, mr_id);
 void push_words(struct exchange *, mr_bytes stage, mr_bytes body, const mr_push_options *);
 
@@ -334,6 +334,7 @@ int64_t client_beat_all(struct puller *);
 // ---- look.c -----------------------------------------------------------------------------------
 
 int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
+int client_epic(struct engine *, mr_bytes name, struct epic_look *);
 int client_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int client_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int client_pause(struct engine *, mr_bytes stage);
