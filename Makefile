@@ -1,7 +1,7 @@
 # The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
 #
 #:   make            sets up what is missing and builds into build/
-#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60)
+#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60); plots in build/demo/
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
@@ -26,8 +26,7 @@ configured:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null || meson setup $(BUILD)
 
 demo: all
-	@[ -x $(BUILD)/examples/santa ] || { echo "The Santa story is not there yet." >&2; exit 1; }
-	@DEMO_SECONDS=$(DEMO_SECONDS) $(BUILD)/examples/santa
+	@DEMO_SECONDS=$(DEMO_SECONDS) $(BUILD)/examples/santa $(BUILD)/demo
 
 run: all
 	@echo "The server is not there yet: this version is a library and a local command." >&2; exit 1
@@ -50,7 +49,7 @@ install: all
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 format:
-	@find include src test examples bench -name '*.[ch]' | xargs clang-format -i
+	@find include src test examples bench tools -name '*.[ch]' | xargs clang-format -i
 
 acceptance:
 	@tools/acceptance > docs/acceptance.md

@@ -10,9 +10,9 @@
 // the best throughput; share and mean level in the second half; completions until nine runs in ten
 // were there for good; and what santa's tuner does.
 #include "bench/measure.h"
-#include "bench/plot.h"
 #include "bench/tuner_real.h"
 #include "bench/zoo.h"
+#include "tools/plot.h"
 
 #include <errno.h>
 #include <math.h>
@@ -150,7 +150,7 @@ static int zoo(uint64_t seeds, uint64_t first) {
 // ---- Plots ------------------------------------------------------------------------------------
 
 static void draw_levels(struct plot *p, const struct zoo_run *run, const char *name) {
-    plot_line(p, name, true);
+    plot_line(p, name, PLOT_STEPS);
     for (size_t i = 0; i < run->count; i++)
         plot_point(p, run->steps[i].at_s, run->steps[i].level);
     plot_point(p, run->seconds, run->steps[run->count - 1].level);
@@ -159,7 +159,7 @@ static void draw_levels(struct plot *p, const struct zoo_run *run, const char *n
 // Means of short spells: what counts is what was completed.
 static void draw_shares(struct plot *p, const struct zoo_run *run, const char *name) {
     enum { SPELLS = 200 };
-    plot_line(p, name, false);
+    plot_line(p, name, 0);
     for (int i = 0; i < SPELLS; i++) {
         double from_s = run->seconds * i / SPELLS, to_s = run->seconds * (i + 1) / SPELLS;
         plot_point(p, to_s, zoo_share(run, from_s, to_s));

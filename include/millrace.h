@@ -254,6 +254,10 @@ int mr_work(mr *, const char *stage, mr_handler *, void *arg, const mr_work_opti
 // on_stop it answers MR_EBUSY at once. NULL is fine. The engine stays open.
 int mr_worker_stop(mr_worker *, int64_t wait_ms);
 
+// How many jobs the worker lets be in flight at once now: `jobs`, or what it has learned so far; in
+// a trial, the level on trial. Above 0. Any thread, handlers too; not while the worker is stopped.
+int mr_worker_level(mr_worker *);
+
 // Of a worker with own_loop: a descriptor that is readable when there is something to do; poll it,
 // do not read it, do not close it. MR_EINVAL: the worker has threads.
 int mr_worker_fd(mr_worker *);

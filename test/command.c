@@ -123,6 +123,8 @@ static void add_rest(struct line *l, const struct command *c) {
         add(l, " %zu entries", c->entries);
     if (c->op == OP_CRASH)
         add(l, "%s", c->died ? ", the engine died" : ", closed in peace");
+    if (c->op == OP_CRASH && c->id)
+        add(l, ", also of attempt %u of %" PRIu64, c->attempt, c->id);
     if (c->op >= OP_EPIC_END && c->op <= OP_EPIC_DROP)
         add(l, " %s %" PRIu64, source_names[c->source], c->number);
 }

@@ -87,8 +87,9 @@ struct command {
     int emit_count;
     int64_t retry_ms;
 
-    size_t entries; // CLEAN: how many of the oldest
-    bool died;      // CRASH: what ran counts as failed
+    size_t entries;   // CLEAN: how many of the oldest
+    bool died;        // CRASH: what ran counts as failed; also `attempt` of `id`, if any, whose
+    uint32_t attempt; // predecessor's commit was lost
 };
 
 struct answer {

@@ -2,6 +2,8 @@
 // changed their mind. Rules 7 to 11 and 16, on the bare core.
 #include "tale.h"
 
+#include "base/mem.h"
+
 // ---- Rule 7: deadlines --------------------------------------------------------------------------
 
 static uint64_t push_until(struct tale *t, const char *key, const char *body, int64_t deadline_ms) {
@@ -475,6 +477,28 @@ static void rule16_and_up_to_a_count_oldest_first(void **state) {
     refused(MR_EGONE, core_look_job(t->core, ids[3], &j));
 }
 
+// A name outlives its job, which takes memory; while there is none the job stays.
+static void rule16_without_memory_forgetting_waits_a_little(void **state) {
+    struct tale *t = *state;
+    struct job_info j;
+    uint64_t named = push_once(t, "k", "o", "a");
+    expect_take(t, "a");
+    push(t, "k", "b");
+    expect_take(t, "b");
+    t->unlike = true; // a restart would forget it
+    mem_fail_after(0);
+    must(core_set(t->core, mr_str("s"), mr_str("retention"), mr_str("1h,1")));
+    assert_int_equal(mem_fail_after(-1), -1); // it has failed
+    expect_status(t, named, JOB_DONE);
+    pass_ms(t, 100);
+    t->unlike = false;
+    refused(MR_EGONE, core_look_job(t->core, named, &j));
+    struct push again = { .key = mr_str("k"), .once = mr_str("o"), .body = mr_str("a") };
+    struct pushed pushed = { 0 };
+    must(try_push(t, again, &pushed));
+    assert_true(pushed.repeat && pushed.id == named);
+}
+
 static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
     struct tale *t = *state;
     set(t, "retention", "0,0");
@@ -518,6 +542,7 @@ int main(void) {
         TALE(rule11_a_state_in_use_outlives_its_time),
         TALE(rule16_ended_jobs_are_kept_for_a_time),
         TALE(rule16_and_up_to_a_count_oldest_first),
+        TALE(rule16_without_memory_forgetting_waits_a_little),
         TALE(rule16_the_dead_are_not_ended_in_this_sense),
     };
     return TALES(tests);

@@ -237,6 +237,25 @@ static void story_of_waiting(struct twin *t) {
     say_about_job(t, OP_DROP, JOB_WAITING);
 }
 
+// A lease and a deadline end soon after the connection; names are to be remembered at opening.
+static void story_of_little_time(struct twin *t) {
+    push(t, 2, "l", "one");
+    call(t, "l", "brief", 60, 3);
+    set(t, 0, "attempts", "1");
+    take(t, 0, 4, 1, 3);
+    lose(t, 1);
+    lose(t, 0);
+    set(t, 1, "retention", "1h,2");
+    for (int i = 0; i < 4; i++) {
+        struct command c = push_of(t, 1, "", "named");
+        snprintf(c.job.once, sizeof c.job.once, "name%d", i);
+        twin_say(t, &c);
+        take(t, 1, 1, 1, -1);
+        done(t, 1, "");
+    }
+    crash(t, false);
+}
+
 static void story_of_surviving(struct twin *t) {
     clean(t, 10);
     take(t, 0, 2, 1, -1);
@@ -253,6 +272,7 @@ static void story_of_surviving(struct twin *t) {
 static void tell(struct twin *t) {
     story_of_working(t);
     story_of_waiting(t);
+    story_of_little_time(t);
     story_of_surviving(t);
 }
 

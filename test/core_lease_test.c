@@ -327,6 +327,24 @@ static void F11_a_disconnect_may_be_the_last_attempt(void **state) {
     expect_status(t, id, JOB_DEAD);
 }
 
+// A full or failing log delays what it is to take down, but not beyond the end of the lease.
+static void F11_a_disconnect_that_cannot_be_recorded_counts_soon(void **state) {
+    struct tale *t = *state;
+    for (int64_t lease_ms = 40; lease_ms <= 4000; lease_ms *= 100) {
+        struct taken a;
+        uint64_t id = push(t, "", "a");
+        assert_int_equal(try_take(t, (struct take){ .lease_ms = lease_ms }, &a), 1);
+        t->refuse = MR_ESTOPPED;
+        refused(MR_ESTOPPED, core_leave(t->core, &t->conns[0]));
+        core_join(t->core, &t->conns[0]);
+        expect_status(t, id, JOB_RUNNING);
+        pass_ms(t, lease_ms < 100 ? 40 : 100);
+        expect_status(t, id, JOB_WAITING);
+        assert_string_equal(reason_of(t, id, 0), "1: the worker's connection was lost");
+        must(drop(t, id));
+    }
+}
+
 static void F12_orphans_return_without_a_restart(void **state) {
     struct tale *t = *state;
     struct taken a;
@@ -473,6 +491,62 @@ static void rule22_only_the_first_unanswered_of_a_block_is_noted(void **state) {
     expect_order(t, "k", "b c");
 }
 
+// The commits before it were lost in the crash, so jobs that had ended stand before it again.
+static void rule22_a_channel_halts_where_the_killed_job_stood(void **state) {
+    struct tale *t = *state;
+    struct taken block[3];
+    set(t, "attempts", "1");
+    set(t, "on-dead", "halt");
+    uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
+    push(t, "k", "c");
+    crash(t);
+    must(core_crashed(t->core, b, 1));
+    expect_status(t, b, JOB_DEAD);
+    expect_state(t, "k", CHANNEL_READY);
+    assert_int_equal(take_block(t, 3, block), 1); // not past the dead one
+    crash_noted(t);                               // and now the first dies too
+    expect_status(t, a, JOB_DEAD);
+    expect_state(t, "k", CHANNEL_PARKED);
+    must(drop(t, a));
+    expect_state(t, "k", CHANNEL_PARKED);
+    expect_no_work(t);
+    expect_held(t, "s", "halted");
+    must(retry(t, b));
+    expect_order(t, "k", "b c"); // in its place
+    expect_take(t, "b");
+    expect_take(t, "c");
+    expect_unknown(t, "k");
+}
+
+static void rule22_what_halts_further_on_may_come_back_to_its_place(void **state) {
+    struct tale *t = *state;
+    set(t, "attempts", "1");
+    set(t, "on-dead", "halt");
+    push(t, "k", "a");
+    uint64_t b = push(t, "k", "b");
+    push(t, "k", "c");
+    must(core_crashed(t->core, b, 1));
+    struct taken first = take(t);
+    must(retry(t, b));
+    expect_order(t, "k", "a b c");
+    done(t, first);
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
+// Engine time may have stood still since: the latest failure says when it may start.
+static void rule22_a_counted_note_ends_an_earlier_backoff(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    must(fail_with(t, take(t), "no", 5000));
+    crash(t);
+    must(core_crashed(t->core, a, 2));
+    expect_state(t, "k", CHANNEL_READY);
+    crash(t);
+    expect_state(t, "k", CHANNEL_READY);
+    assert_int_equal(take(t).attempt, 3);
+}
+
 static void rule22_a_peaceful_end_counts_nothing(void **state) {
     struct tale *t = *state;
     uint64_t id = push(t, "k", "a");
@@ -532,6 +606,7 @@ int main(void) {
         TALE(F10_one_stuck_job_holds_up_no_other_channel),
         TALE(F11_a_disconnect_returns_work_at_once),
         TALE(F11_a_disconnect_may_be_the_last_attempt),
+        TALE(F11_a_disconnect_that_cannot_be_recorded_counts_soon),
         TALE(F12_orphans_return_without_a_restart),
         TALE(rule6_overlap_never_waits_out_the_lease),
         TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
@@ -542,6 +617,9 @@ int main(void) {
         TALE(rule22_what_kills_the_engine_dies_too),
         TALE(rule22_a_note_counts_once),
         TALE(rule22_only_the_first_unanswered_of_a_block_is_noted),
+        TALE(rule22_a_channel_halts_where_the_killed_job_stood),
+        TALE(rule22_what_halts_further_on_may_come_back_to_its_place),
+        TALE(rule22_a_counted_note_ends_an_earlier_backoff),
         TALE(rule22_a_peaceful_end_counts_nothing),
         TALE(rule13_an_answer_is_bounded_in_bytes),
     };

@@ -262,6 +262,7 @@ static void X_workers_that_can_not_be_are_refused(void **state) {
         refused(MR_EINVAL, mr_work(m, "s", nothing, NULL, &bad[i], &w));
     assert_null(w);
     refused(MR_EINVAL, mr_worker_fd(NULL));
+    refused(MR_EINVAL, mr_worker_level(NULL));
     refused(MR_EINVAL, mr_worker_turn(NULL));
     refused(MR_EINVAL, mr_worker_stop((mr_worker *)&w, 0));
     must(mr_worker_stop(NULL, 0));
@@ -271,6 +272,7 @@ static void X_workers_that_can_not_be_are_refused(void **state) {
     refused(MR_EINVAL, mr_worker_stop(w, -2));
     must(mr_worker_stop(w, MR_FOREVER));
     refused(MR_EINVAL, mr_worker_fd(w));
+    refused(MR_EINVAL, mr_worker_level(w));
     must(mr_close(m));
 }
 

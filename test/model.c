@@ -52,11 +52,16 @@ int rule_channel_of(const struct model *m, int job) {
     return model_channel_of(m, m->jobs[job].stage, m->jobs[job].key, (uint64_t)job + 1);
 }
 
-static bool in_channel(const struct model *m, int channel, int job) {
+static bool is_of_channel(const struct model *m, int channel, int job) {
     const struct model_channel *ch = &m->channels[channel];
     const struct model_job *j = &m->jobs[job];
-    return job_unended(j) && j->joined && j->stage == ch->stage && strcmp(j->key, ch->key) == 0 &&
+    return j->stage == ch->stage && strcmp(j->key, ch->key) == 0 &&
            (*ch->key || ch->solo == (uint64_t)job + 1);
+}
+
+static bool in_channel(const struct model *m, int channel, int job) {
+    const struct model_job *j = &m->jobs[job];
+    return job_unended(j) && j->joined && is_of_channel(m, channel, job);
 }
 
 int model_nth(const struct model *m, int channel, int n) {
@@ -73,6 +78,21 @@ int model_nth(const struct model *m, int channel, int n) {
         above = m->jobs[found].position;
     }
     return found;
+}
+
+// Whether a dead job that halts the channel stands before this one (-1: behind all).
+static bool halts_before(const struct model *m, int channel, int job) {
+    for (int i = 0; i < m->job_count; i++) {
+        const struct model_job *j = &m->jobs[i];
+        if (j->status == JOB_DEAD && !j->forgotten && j->halts && is_of_channel(m, channel, i) &&
+            (job < 0 || j->position < m->jobs[job].position))
+            return true;
+    }
+    return false;
+}
+
+bool model_halted(const struct model *m, int channel) {
+    return halts_before(m, channel, model_nth(m, channel, 0));
 }
 
 int model_depth(const struct model *m, int channel) {
@@ -142,16 +162,23 @@ static void channel_move(struct model *m, int channel, enum channel_state to, bo
     s->ready_count++;
 }
 
-void rule_place(struct model *m, int channel, bool at_head) {
+static enum channel_state right_state(const struct model *m, int channel) {
     int head = model_nth(m, channel, 0);
-    if (m->channels[channel].halted_by)
-        channel_move(m, channel, CHANNEL_PARKED, false);
-    else if (head < 0)
-        channel_move(m, channel, CHANNEL_DORMANT, false);
-    else if (m->jobs[head].unsure || m->jobs[head].wait_ms > m->now_ms)
-        channel_move(m, channel, CHANNEL_PARKED, false);
-    else
-        channel_move(m, channel, CHANNEL_READY, at_head);
+    if (model_halted(m, channel))
+        return CHANNEL_PARKED;
+    if (head < 0)
+        return CHANNEL_DORMANT;
+    bool waits = m->jobs[head].unsure || m->jobs[head].wait_ms > m->now_ms;
+    return waits ? CHANNEL_PARKED : CHANNEL_READY;
+}
+
+void rule_place(struct model *m, int channel, bool at_head) {
+    channel_move(m, channel, right_state(m, channel), at_head);
+}
+
+void rule_correct(struct model *m, int channel, bool at_head) {
+    if (m->channels[channel].state != right_state(m, channel))
+        rule_place(m, channel, at_head);
 }
 
 static int channel_make(struct model *m, int job) {
@@ -180,16 +207,10 @@ void rule_join(struct model *m, int job) {
         channel_move(m, c, CHANNEL_READY, false);
 }
 
-void rule_leave_channel(struct model *m, int job, bool was_head) {
+void rule_left_channel(struct model *m, int job) {
     int c = rule_channel_of(m, job);
-    if (c < 0 || m->channels[c].state == CHANNEL_IN_PROGRESS)
-        return;
-    bool halts_on_it = m->channels[c].halted_by == (uint64_t)job + 1;
-    if (halts_on_it)
-        m->channels[c].halted_by = 0;
-    bool parked = m->channels[c].state == CHANNEL_PARKED;
-    if (model_nth(m, c, 0) < 0 || halts_on_it || (parked && was_head))
-        rule_place(m, c, false);
+    if (c >= 0 && m->channels[c].state != CHANNEL_IN_PROGRESS)
+        rule_correct(m, c, false);
 }
 
 // ---- Ends ---------------------------------------------------------------------------------------
@@ -218,8 +239,7 @@ static void die(struct model *m, int job) {
     j->call = false;
     j->wait_ms = 0;
     tell_callers(m, job);
-    if (m->stages[j->stage].policy.halt_on_dead && *j->key)
-        m->channels[rule_channel_of(m, job)].halted_by = (uint64_t)job + 1;
+    j->halts = m->stages[j->stage].policy.halt_on_dead && *j->key;
 }
 
 void rule_end(struct model *m, int job, enum job_status status) {
@@ -259,26 +279,22 @@ void rule_unwanted(struct model *m, int job, enum job_status status) {
         return;
     }
     m->stages[j->stage].vain_ms += m->now_ms - j->pushed_ms;
-    int c = j->joined ? rule_channel_of(m, job) : -1;
-    bool was_head = c >= 0 && model_nth(m, c, 0) == job;
     rule_end(m, job, status);
-    if (c >= 0)
-        rule_leave_channel(m, job, was_head);
+    if (j->joined)
+        rule_left_channel(m, job);
 }
 
 // Its callers hear that it was cancelled; then it is as if it had never been.
 void rule_drop(struct model *m, int job) {
     struct model_job *j = &m->jobs[job];
-    int c = j->joined ? rule_channel_of(m, job) : -1;
-    bool was_head = c >= 0 && model_nth(m, c, 0) == job;
     if (j->status != JOB_DEAD) {
         j->status = JOB_CANCELLED;
         m->stages[j->stage].cancelled++;
         tell_callers(m, job);
     }
     j->forgotten = true;
-    if (c >= 0)
-        rule_leave_channel(m, job, was_head);
+    if (j->joined)
+        rule_left_channel(m, job);
 }
 
 void rule_interest(struct model *m, int job) {
@@ -459,8 +475,11 @@ static int start_block(struct model *m, const struct command *c, int stage, int 
     l->until_ms = m->now_ms + l->lease_ms;
     channel_move(m, l->channel, CHANNEL_IN_PROGRESS, false);
     int jobs[BLOCK], count = 0;
-    for (int job; count < most && (job = model_nth(m, l->channel, count)) >= 0; count++)
+    for (int job; count < most && (job = model_nth(m, l->channel, count)) >= 0; count++) {
+        if (halts_before(m, l->channel, job))
+            break;
         jobs[count] = job;
+    }
     for (int i = 0; i < count; i++)
         grant(m, lease, jobs[i], taker, i == 0);
     return count;

@@ -26,6 +26,7 @@ struct model_job {
     uint64_t made_ms, pushed_ms; // RETRY pushes anew
     uint64_t joins_ms, deadline_ms, ended_ms;
     uint64_t end_order; // among all that ended
+    bool halts;         // dead: its channel goes no further than its place
     uint32_t attempts, attempt, releases;
     bool call;         // lives as long as somebody waits for it
     uint64_t grace_ms; // until when a call counts as wanted after a crash
@@ -45,8 +46,7 @@ struct model_channel {
     char key[TEXT];
     uint64_t solo; // index + 1 of its only job, when there is no key
     enum channel_state state;
-    uint64_t halted_by; // index + 1 of the dead job
-    char kept[TEXT];    // its state; "": none
+    char kept[TEXT]; // its state; "": none
 };
 
 struct model_lease {
@@ -139,6 +139,9 @@ int model_channel_of(const struct model *, int stage, const char *key, uint64_t 
 
 // The nth unended job that has joined the channel, in order; -1: fewer.
 int model_nth(const struct model *, int channel, int n);
+
+// Whether the channel has come to a dead job that halts it.
+bool model_halted(const struct model *, int channel);
 
 int model_depth(const struct model *, int channel);
 uint64_t model_count(const struct model *, int stage, enum job_status);

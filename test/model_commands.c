@@ -289,12 +289,11 @@ static int retry(struct model *m, const struct command *c) {
     struct model_job *j = &m->jobs[job];
     if (j->status != JOB_DEAD)
         return MR_EINVAL;
-    int channel = model_channel_of(m, j->stage, j->key, (uint64_t)job + 1);
     j->attempt = 0;
     j->pushed_ms = m->now_ms;
     j->status = JOB_WAITING;
-    if (channel >= 0 && m->channels[channel].halted_by == (uint64_t)job + 1)
-        rule_leave_channel(m, job, true);
+    if (j->halts)
+        rule_left_channel(m, job);
     else
         rule_join(m, job);
     return 0;

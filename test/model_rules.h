@@ -15,6 +15,9 @@ int rule_channel_of(const struct model *, int job);
 // Puts a channel that nobody holds where it belongs; into ready at the tail, or at the head.
 void rule_place(struct model *, int channel, bool at_head);
 
+// The same, but a channel that is where it belongs keeps its turn.
+void rule_correct(struct model *, int channel, bool at_head);
+
 // Rule 1. The job joins its channel; a dormant one goes to the tail of ready.
 void rule_join(struct model *, int job);
 
@@ -27,8 +30,8 @@ void rule_unwanted(struct model *, int job, enum job_status);
 // The job is forgotten at once, waiting or dead.
 void rule_drop(struct model *, int job);
 
-// The job leaves its channel; a parked channel whose head it was moves at once.
-void rule_leave_channel(struct model *, int job, bool was_head);
+// The job has left its channel, or came back to its place; if nobody holds that, it moves at once.
+void rule_left_channel(struct model *, int job);
 
 // The connection that holds the lease, if there still is one, hears that it must stop.
 void rule_tell_stop(struct model *, int lease, int job, int why);

@@ -43,7 +43,7 @@ static void plan_job(const struct model *m, int job, struct planned *best, bool 
     if (j->deadline_ms)
         plan(best, j->deadline_ms, DUE_DEADLINE, job, tie);
     int c = j->status == JOB_WAITING ? rule_channel_of(m, job) : -1;
-    if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !m->channels[c].halted_by &&
+    if (c >= 0 && m->channels[c].state == CHANNEL_PARKED && !model_halted(m, c) &&
         model_nth(m, c, 0) == job)
         plan(best, j->wait_ms, DUE_BACKOFF, job, tie);
     if (j->call && j->grace_ms)
@@ -219,8 +219,6 @@ void model_crashed(struct model *m, uint64_t id, uint32_t attempt) {
     if (job < 0 || m->jobs[job].status != JOB_WAITING || m->jobs[job].attempt + 1 != attempt)
         return;
     rule_attempt(m, job, "", RETRY_AT_HEAD);
-    int channel = rule_channel_of(m, job);
-    if (m->channels[channel].halted_by || model_nth(m, channel, 0) < 0)
-        rule_place(m, channel, false);
+    rule_correct(m, rule_channel_of(m, job), true);
     rule_settle(m);
 }

@@ -282,6 +282,11 @@ static bool resolve_seat(const struct model *m, struct chance *c, struct command
     return (out->caller = waiting_seat(m->callers, c)) >= 0;
 }
 
+static uint32_t next_attempt(const struct model *m, uint64_t id) {
+    int job = model_find(m, id);
+    return job < 0 ? 1 : m->jobs[job].attempt + 1;
+}
+
 static bool resolve_rest(const struct model *m, struct chance *c, struct command *out) {
     switch (out->op) {
     case OP_AWAIT:
@@ -309,6 +314,8 @@ static bool resolve_rest(const struct model *m, struct chance *c, struct command
         return true;
     case OP_CRASH:
         out->died = one_in(c, 2);
+        if (out->died && one_in(c, 2) && some_id(m, c, JOB_WAITING, &out->id))
+            out->attempt = next_attempt(m, out->id);
         return true;
     default:
         return true;

@@ -133,7 +133,7 @@ static int walk_one(void *arg, const struct job_info *job) {
 
 static int parked_ms(const struct model *m, int channel) {
     int head = model_nth(m, channel, 0);
-    return m->channels[channel].halted_by ? -1 : (int)(m->jobs[head].wait_ms - m->now_ms);
+    return model_halted(m, channel) ? -1 : (int)(m->jobs[head].wait_ms - m->now_ms);
 }
 
 static bool compare_order(struct twin *t, int stage, int channel) {
@@ -178,7 +178,7 @@ static bool compare_channel(struct twin *t, int stage, int key) {
     const struct model_channel *ch = &m->channels[c];
     SAME(t, channel_name(stage, key), info.state, ch->state);
     SAME(t, channel_name(stage, key), info.depth, model_depth(m, c));
-    SAME(t, channel_name(stage, key), info.halted, ch->halted_by != 0);
+    SAME(t, channel_name(stage, key), info.halted, model_halted(m, c));
     SAME(t, channel_name(stage, key), info.has_state, *ch->kept != 0);
     int head = model_nth(m, c, 0);
     SAME(t, channel_name(stage, key), info.oldest_ms,

@@ -217,15 +217,27 @@ static void tell_core(struct twin *t, const struct command *c, struct answer *ou
 // history ends when it has been made up for.
 enum { LATER_MS = 100 };
 
+// What the model has forgotten the core has too, and not more than that.
+static bool same_forgotten(struct twin *t) {
+    for (int i = 0; i < t->model->job_count; i++) {
+        const struct model_job *j = &t->model->jobs[i];
+        struct job_info info;
+        if (j->id && (core_look_job(t->core, j->id, &info) < 0) != j->forgotten)
+            return twin_differs(t, "job %" PRIu64 ": what was left over is not made up for", j->id);
+    }
+    return true;
+}
+
 // A command may succeed and leave something for later: a waiting taker not woken, a lost lease not
-// written down. Soon afterwards all is as it would have been.
-static bool made_up_for(struct twin *t, const struct command *c) {
+// written down, an ended job not forgotten. Soon afterwards all is as it would have been.
+// `next_ms`: when something was due next as far as one knew before the command.
+static bool made_up_for(struct twin *t, const struct command *c, uint64_t next_ms) {
     uint64_t later_ms = t->model->now_ms + LATER_MS;
     t->late = true;
     t->refuse_append = -1;
     if (core_advance(t->core, later_ms) < 0 || core_check(t->core) < 0)
         return twin_differs(t, "what was left over is not made up for: %s", error_text());
-    if (c->op == OP_TAKE || model_next(t->model) <= later_ms)
+    if (c->op == OP_TAKE || next_ms <= later_ms || model_next(t->model) <= later_ms)
         return true; // a take may give less; or other things have come due meanwhile
     for (int s = 0; s < STAGES; s++) {
         struct stage_info info;
@@ -237,7 +249,7 @@ static bool made_up_for(struct twin *t, const struct command *c) {
             return twin_differs(t, "stage %s: what was left over is not made up for",
                                 stage_names[s]);
     }
-    return true;
+    return same_forgotten(t);
 }
 
 static int advance_core(struct twin *t, uint64_t now_ms) {
@@ -294,6 +306,7 @@ static bool same_answer(struct twin *t, const struct command *c, const struct an
 
 static bool say_to_both(struct twin *t, const struct command *c) {
     struct answer core = { 0 }, model;
+    uint64_t next_ms = model_next(t->model);
     tell_core(t, c, &core);
     bool absorbed = t->failed_now;
     t->failed_now = false;
@@ -302,7 +315,7 @@ static bool say_to_both(struct twin *t, const struct command *c) {
     if (t->model->ambiguous)
         return true;
     if (absorbed)
-        return made_up_for(t, c);
+        return made_up_for(t, c, next_ms);
     if (!same_answer(t, c, &core, &model))
         return false;
     if (c->op == OP_PUSH && core.err == 0 && !core.repeat)
@@ -378,10 +391,18 @@ static bool reach(struct twin *t, uint64_t now_ms) {
     }
 }
 
+// What was noted as running when the engine died; returns how many.
+static size_t notes_of(const struct twin *t, const struct command *c, struct running_note *out) {
+    size_t count = c->died ? t->running_count : 0;
+    memcpy(out, t->running, count * sizeof *out);
+    if (c->died && c->id)
+        out[count++] = (struct running_note){ c->id, c->attempt };
+    return count;
+}
+
 static bool crash(struct twin *t, const struct command *c) {
-    struct running_note notes[MANY];
-    size_t count = t->running_count;
-    memcpy(notes, t->running, count * sizeof *notes);
+    struct running_note notes[MANY + 1];
+    size_t count = notes_of(t, c, notes);
     twin_stop_core(t);
     int err;
     do {
@@ -391,18 +412,21 @@ static bool crash(struct twin *t, const struct command *c) {
     if (err < 0)
         return twin_differs(t, "the core does not open again: %s (%s)", error_name(err),
                             error_text());
+    bool absorbed = t->failed_now;
     err = advance_core(t, c->now_ms);
     if (t->late)
         return err == 0;
     if (err < 0)
         return twin_differs(t, "core_advance after opening: %s", error_name(err));
     model_crash(t->model, c->now_ms);
+    if (absorbed)
+        return made_up_for(t, c, UINT64_MAX);
     if (!same_happenings(t))
         return false;
-    for (size_t i = 0; i < count && c->died; i++) {
+    for (size_t i = 0; i < count; i++) {
         t->failed_now = false;
         err = core_crashed(t->core, notes[i].id, notes[i].attempt);
-        if (err < 0 && t->failed_now)
+        if (err < 0 && t->failed_now && ++t->failures)
             err = core_crashed(t->core, notes[i].id, notes[i].attempt);
         if (err < 0)
             return twin_differs(t, "core_crashed: %s", error_name(err));
@@ -430,14 +454,13 @@ bool twin_say(struct twin *t, const struct command *c) {
 void twin_say_core(struct twin *t, const struct command *c) {
     struct answer ignored;
     if (c->op == OP_CRASH) {
-        struct running_note notes[MANY];
-        size_t count = t->running_count;
-        memcpy(notes, t->running, count * sizeof *notes);
+        struct running_note notes[MANY + 1];
+        size_t count = notes_of(t, c, notes);
         twin_stop_core(t);
         if (twin_start_core(t, c->now_ms) < 0)
             return;
         core_advance(t->core, c->now_ms);
-        for (size_t i = 0; i < count && c->died; i++)
+        for (size_t i = 0; i < count; i++)
             core_crashed(t->core, notes[i].id, notes[i].attempt);
         return;
     }

@@ -164,6 +164,35 @@ static void D3_a_worker_gets_more_only_when_it_asks(void **state) {
     must(mr_close(m));
 }
 
+struct level {
+    mr_worker *worker;
+    atomic_int seen;
+};
+
+static int read_level(mr_job *job, void *arg) {
+    struct level *l = arg;
+    (void)job;
+    l->seen = mr_worker_level(l->worker);
+    return 0;
+}
+
+static void X_the_level_of_a_worker_can_be_read_from_anywhere(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    for (uint32_t jobs = 0; jobs <= 3; jobs += 3) {
+        struct level l = { 0 };
+        mr_work_options o = { .jobs = jobs };
+        long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        must(mr_work(m, "s", read_level, &l, &o, &l.worker));
+        assert_int_equal(mr_worker_level(l.worker), jobs ? jobs : processors); // before any trial
+        push(m, "s", NULL, "x");
+        must(mr_wait_empty(m, "s", MR_FOREVER));
+        assert_int_equal(l.seen, jobs ? jobs : processors);
+        must(mr_worker_stop(l.worker, MR_FOREVER));
+    }
+    must(mr_close(m));
+}
+
 static void T8_stopping_a_worker_leaves_the_engine_open(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -651,6 +680,7 @@ int main(void) {
         cmocka_unit_test(X_a_handler_may_end_its_job_itself),
         cmocka_unit_test(X_handlers_and_callbacks_may_call_anything),
         cmocka_unit_test(X_on_stop_may_end_the_job),
+        cmocka_unit_test(X_the_level_of_a_worker_can_be_read_from_anywhere),
         cmocka_unit_test(X_own_loop_runs_everything_in_one_poll_loop),
         cmocka_unit_test(X_own_loop_keeps_the_lease_of_what_was_kept),
     };

@@ -90,6 +90,11 @@ int mr_worker_stop(mr_worker *w, int64_t wait_ms) {
     return 0;
 }
 
+int mr_worker_level(mr_worker *w) {
+    int err = check_worker(w);
+    return err < 0 ? err : (int)worker_level(w->worker);
+}
+
 int mr_worker_fd(mr_worker *w) {
     int err = check_worker(w);
     return err < 0 ? err : worker_fd(w->worker);

@@ -149,8 +149,20 @@ void channel_move(struct core *c, chan ref, enum channel_state to, enum place pl
         stage_wake(c, s);
 }
 
+static bool stands_before(const struct job *a, const struct job *b) {
+    return a->position != b->position ? a->position < b->position : a->id < b->id;
+}
+
+bool channel_reaches(const struct core *c, const struct channel *ch, uint32_t job) {
+    return !ch->halted || (job && stands_before(job_at(c, job), job_at(c, ch->halted)));
+}
+
+bool channel_is_halted(const struct core *c, const struct channel *ch) {
+    return !channel_reaches(c, ch, ch->jobs.head);
+}
+
 static enum channel_state right_state(const struct core *c, chan ref) {
-    if (ref & CHAN_KEYED && channel_at(c, ref)->halted)
+    if (ref & CHAN_KEYED && channel_is_halted(c, channel_at(c, ref)))
         return CHANNEL_PARKED;
     uint32_t head = chan_head(c, ref);
     if (!head || job_at(c, head)->status != JOB_WAITING)
@@ -207,10 +219,6 @@ void channel_set_depth(struct core *c, chan ref, uint32_t before) {
         deep_add(c, s, ref, new_class);
 }
 
-static bool stands_before(const struct job *a, const struct job *b) {
-    return a->position != b->position ? a->position < b->position : a->id < b->id;
-}
-
 // Nearly always at the tail: only delayed jobs that are due at one instant may have to change.
 void channel_deliver(struct core *c, uint32_t job) {
     chan ref = chan_of(c, job);
@@ -248,10 +256,42 @@ void channel_take_out(struct core *c, uint32_t job) {
     channel_set_depth(c, ref, ch->jobs.count + 1);
 }
 
-void channel_halt(struct core *c, chan ref, uint32_t dead_job) {
-    struct channel *ch = channel_at(c, ref);
-    struct stage *s = c->stages[ch->stage];
-    s->halted += dead_job ? 1 : 0;
-    s->halted -= ch->halted ? 1 : 0;
-    ch->halted = dead_job;
+// ---- Halting ----------------------------------------------------------------------------------
+
+void channel_halt(struct core *c, uint32_t dead_job) {
+    struct job *j = job_at(c, dead_job);
+    struct channel *ch = channel_at(c, j->owner);
+    j->flags |= JOB_HALTS;
+    if (!ch->halted)
+        c->stages[ch->stage]->halted++;
+    else
+        ch->halts_again = true;
+    if (!ch->halted || stands_before(j, job_at(c, ch->halted)))
+        ch->halted = dead_job;
+}
+
+// Only a note of a crash kills a job that is not the head, so there is hardly ever a second.
+static uint32_t first_halting(const struct core *c, chan ref) {
+    uint32_t first = 0;
+    for (uint32_t n = chan_stage(c, ref)->dead.head; n; n = job_at(c, n)->link.next) {
+        const struct job *j = job_at(c, n);
+        if (j->owner == ref && j->flags & JOB_HALTS &&
+            (!first || stands_before(j, job_at(c, first))))
+            first = n;
+    }
+    return first;
+}
+
+void channel_unhalt(struct core *c, uint32_t dead_job) {
+    struct job *j = job_at(c, dead_job);
+    if (!(j->flags & JOB_HALTS))
+        return;
+    struct channel *ch = channel_at(c, j->owner);
+    j->flags &= (uint8_t)~JOB_HALTS;
+    if (ch->halted != dead_job)
+        return;
+    ch->halted = ch->halts_again ? first_halting(c, j->owner) : 0;
+    ch->halts_again = ch->halted != 0;
+    if (!ch->halted)
+        c->stages[ch->stage]->halted--;
 }

@@ -58,11 +58,12 @@ static int check_channel(const struct core *c, chan ref, struct tally *t) {
     case CHANNEL_READY:
         t->ready++;
         EXPECT(head && head->status == JOB_WAITING, "a ready channel has no work");
-        EXPECT(!ch->halted && job_due(c, head) <= c->now_ms, "a ready channel may not start");
+        EXPECT(!channel_is_halted(c, ch) && job_due(c, head) <= c->now_ms,
+               "a ready channel may not start");
         break;
     case CHANNEL_PARKED:
         t->parked++;
-        EXPECT(ch->halted || (head && job_due(c, head) > c->now_ms),
+        EXPECT(channel_is_halted(c, ch) || (head && job_due(c, head) > c->now_ms),
                "a parked channel has no reason to be");
         break;
     case CHANNEL_IN_PROGRESS:
@@ -111,6 +112,9 @@ static int check_jobs(const struct core *c, struct tally *t) {
         const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
         t->live_bytes += reasons ? reasons->small : 0;
         by_status[j->status]++;
+        EXPECT(!(j->flags & JOB_HALTS) ||
+                   (j->status == JOB_DEAD && !channel_reaches(c, channel_at(c, j->owner), i)),
+               "job %" PRIu64 " halts nothing", j->id);
         int err = job_is_keyed(j) ? 0 : check_unkeyed(c, i, t);
         if (err < 0)
             return err;

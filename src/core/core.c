@@ -180,8 +180,8 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
         s->draining = draining;
         return err;
     }
-    stage_sweep(c, s);
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
+    stage_sweep(c, s);
     stage_plan_sweep(c, s);
     stage_mark(c, s);
     stage_wake(c, s);

@@ -282,19 +282,13 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
     return out_commit(c, ROOM_COMMIT);
 }
 
-static void unhalt(struct core *c, uint32_t number) {
-    struct job *j = job_at(c, number);
-    if (job_is_keyed(j) && channel_at(c, j->owner)->halted == number)
-        channel_halt(c, j->owner, 0);
-}
-
 // What RETRY changes, running and replaying alike: the job is out of the dead, not yet in its
 // channel.
 void job_revive(struct core *c, uint32_t number, uint64_t position) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     line_remove(c, &s->dead, number);
-    unhalt(c, number);
+    channel_unhalt(c, number);
     j->position = position;
     j->attempt = 0;
     j->time_ms = c->now_ms;
@@ -312,8 +306,7 @@ int core_retry(struct core *c, uint64_t id) {
     if (j->status != JOB_DEAD)
         return error_set(MR_EINVAL, "job %" PRIu64 " is %s: only dead jobs are retried", id,
                          job_status_name((enum job_status)j->status));
-    bool halted = job_is_keyed(j) && channel_at(c, j->owner)->halted == number;
-    uint64_t position = halted ? j->position : position_next(c);
+    uint64_t position = j->flags & JOB_HALTS ? j->position : position_next(c);
     if ((err = write_event(c, RECORD_RETRY, j, position)) < 0)
         return err;
     job_revive(c, number, position);
@@ -337,7 +330,7 @@ void job_drop(struct core *c, uint32_t number) {
     callers_tell(c, j, &gone);
     if (j->status == JOB_DEAD) {
         line_remove(c, &s->dead, number);
-        unhalt(c, number);
+        channel_unhalt(c, number);
         if (ref & CHAN_KEYED) {
             if (chan_state(c, ref) != CHANNEL_IN_PROGRESS && !c->replaying)
                 channel_resolve(c, ref, AT_TAIL);

@@ -237,7 +237,7 @@ void job_die(struct core *c, uint32_t number) {
     if (job_is_keyed(j)) {
         channel_pin(c, ref);
         if (s->policy.halt_on_dead)
-            channel_halt(c, ref, number);
+            channel_halt(c, number);
     } else if (chan_state(c, ref) != CHANNEL_DORMANT) {
         channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
     }
@@ -263,6 +263,7 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
     struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     if (counts)
         counts->small &= UINT16_MAX; // it was not released this time
+    job_drop_attr(c, j, ATTR_DUE);
     if (!dead && due_ms > c->now_ms)
         job_set_due(c, number, due_ms);
     return dead ? 1 : 0;

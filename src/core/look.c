@@ -140,11 +140,11 @@ static void look_channel(const struct core *c, chan ref, struct channel_info *ou
         .state = (enum channel_state)ch->channel_state,
         .depth = ch->jobs.count,
         .oldest_ms = head ? (int64_t)(c->now_ms - head->time_ms) : -1,
-        .halted = ch->halted != 0,
+        .halted = channel_is_halted(c, ch),
         .has_state = ch->state != 0,
         .parked_ms = -1,
     };
-    if (ch->channel_state == CHANNEL_PARKED && !ch->halted && head)
+    if (ch->channel_state == CHANNEL_PARKED && !out->halted && head)
         out->parked_ms = (int64_t)(job_due(c, head) - c->now_ms);
 }
 

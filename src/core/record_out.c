@@ -122,9 +122,8 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     };
 
     if (job_is_keyed(j)) {
-        const struct channel *ch = channel_at(c, j->owner);
-        r.key = channel_key(c, ch);
-        if (ch->halted && job_at(c, ch->halted) == j)
+        r.key = channel_key(c, channel_at(c, j->owner));
+        if (j->flags & JOB_HALTS)
             r.due_ms = j->time_ms; // see RECORD_FAIL
     }
     if (!job_has_attrs(j))

@@ -91,8 +91,8 @@ static void unplace(struct core *c, uint32_t number) {
         channel_move(c, number, CHANNEL_DORMANT, AT_TAIL);
     if (j->status == JOB_WAITING && keyed)
         channel_take_out(c, number);
-    if (keyed && channel_at(c, j->owner)->halted == number)
-        channel_halt(c, j->owner, 0);
+    if (keyed)
+        channel_unhalt(c, number);
     if (keyed && (j->status == JOB_DELAYED || j->status == JOB_DEAD))
         channel_unpin(c, j->owner);
     if (keyed)
@@ -125,7 +125,7 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
     take_attrs(c, number, r);
     place(c, number);
     if (ref && j->status == JOB_DEAD && r->due_ms)
-        channel_halt(c, ref, number);
+        channel_halt(c, number);
     return take_source(c, r, number);
 }
 
@@ -272,7 +272,7 @@ static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint
         j->flags |= JOB_WANTED_FOR_GOOD;
         j->time_ms = r->time_ms;
         if (job_is_keyed(j) && r->due_ms)
-            channel_halt(c, j->owner, number);
+            channel_halt(c, number);
     } else if (r->due_ms) {
         job_set_due(c, number, r->due_ms);
     }

@@ -283,11 +283,23 @@ static void states_sweep(struct core *c, struct stage *s) {
     }
 }
 
+// Plans the next sweep for then, unless it comes earlier already.
+static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
+    if (s->sweep_at_ms && s->sweep_at_ms <= at_ms)
+        return;
+    if (heap_reserve(&c->timers, 1) < 0)
+        return; // planned again with the next end
+    s->sweep_at_ms = at_ms;
+    heap_put(&c->timers, at_ms, timer_value(TIMER_SWEEP, s->number));
+}
+
 void stage_sweep(struct core *c, struct stage *s) {
     while (ended_is_due(c, s)) {
         struct job *j = job_at(c, s->ended.head);
-        if (once_spend(c, s, j) < 0)
-            break; // no memory for what must be remembered: the job stays a little longer
+        if (once_spend(c, s, j) < 0) { // no memory for what must be remembered
+            sweep_at(c, s, c->now_ms + AGAIN_MS);
+            break;
+        }
         job_forget(c, s->ended.head);
     }
     once_sweep(c, s);
@@ -310,14 +322,9 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
         struct state *st = slab_at(&c->states, s->states.head);
         at = earlier(at, st->time_ms + s->policy.state_ttl_ms);
     }
-    if (at == UINT64_MAX || (s->sweep_at_ms && s->sweep_at_ms <= at))
+    if (at == UINT64_MAX)
         return;
-    if (at <= c->now_ms)
-        at = c->now_ms + 1000; // what could not be forgotten just now
-    if (heap_reserve(&c->timers, 1) < 0)
-        return; // planned again with the next end
-    s->sweep_at_ms = at;
-    heap_put(&c->timers, at, timer_value(TIMER_SWEEP, s->number));
+    sweep_at(c, s, at > c->now_ms ? at : c->now_ms + 1000); // some cannot be forgotten just now
 }
 
 int stage_record(struct core *c, struct stage *s) {

@@ -44,6 +44,7 @@ enum job_flag {
     JOB_HAS_SOURCE = 1 << 3,
     JOB_RELEASED = 1 << 5, // parked because it was released again and again: not recorded
     JOB_IN_GRACE = 1 << 4, // a call from before a restart: its callers may still come back
+    JOB_HALTS = 1 << 6,    // dead, and its channel goes no further than its place
 };
 
 struct job {
@@ -108,11 +109,12 @@ struct channel {
     struct line jobs; // not ended, in order of position
     uint32_t pins;    // delayed and dead jobs that will come back to it
     uint32_t state;   // number of a struct state; 0: none
-    uint32_t halted;  // the dead job it waits for a decision on
+    uint32_t halted;  // the first dead job that it will not pass
     uint32_t key;     // its number in `keys`; 0: this entry is free
     uint16_t stage;
     uint8_t channel_state; // an enum channel_state
-    bool idle;             // dormant and of no use: in the stage's line of such
+    bool idle : 1;         // dormant and of no use: in the stage's line of such
+    bool halts_again : 1;  // there may be others like `halted`, further on
 };
 
 _Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes and its key");
@@ -165,7 +167,8 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, halted, granted_rooms;
+    uint64_t leases, granted_rooms;
+    uint64_t halted; // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count;
@@ -369,7 +372,12 @@ void channel_resolve(struct core *, chan, enum place);
 void channel_deliver(struct core *, uint32_t job); // appends a job to its channel
 void channel_insert(struct core *, uint32_t job);  // by its position
 void channel_take_out(struct core *, uint32_t job);
-void channel_halt(struct core *, chan, uint32_t dead_job);
+
+// A dead job may halt its channel: that goes on with what stands before it, and no further.
+void channel_halt(struct core *, uint32_t dead_job);
+void channel_unhalt(struct core *, uint32_t dead_job); // if it does
+bool channel_reaches(const struct core *, const struct channel *, uint32_t job);
+bool channel_is_halted(const struct core *, const struct channel *); // it has come there
 void channel_set_depth(struct core *, chan, uint32_t before);
 bool channel_is_known(const struct core *, chan);
 

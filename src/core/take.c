@@ -84,12 +84,15 @@ static void note_wait(struct core *c, struct stage *s, const struct job *j) {
 static uint32_t block_size(const struct core *c, chan ref, const struct wish *w, uint32_t most) {
     if (!(ref & CHAN_KEYED) || most <= 1)
         return 1;
-    uint32_t count = 0;
+    const struct channel *ch = channel_at(c, ref);
+    uint32_t count = 0, n = ch->jobs.head;
     uint64_t bytes = w->bytes;
-    for (uint32_t n = channel_at(c, ref)->jobs.head;
-         n && count < most && (!count || bytes < c->limits.max_take_bytes);
-         n = job_at(c, n)->link.next, count++)
+    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
+        if (count && bytes >= c->limits.max_take_bytes)
+            break;
         bytes += job_at(c, n)->size;
+        count++;
+    }
     return count;
 }
 

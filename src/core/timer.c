@@ -81,11 +81,14 @@ static int lease_rings(struct core *c, uint32_t number) {
 }
 
 void timer_retry(struct core *c, enum timer kind, uint32_t number) {
+    uint64_t at_ms = c->now_ms + AGAIN_MS;
+    if (kind == TIMER_LEASE && lease_at(c, number)->timer_ms <= at_ms)
+        return; // it rings by itself before
     if (heap_reserve(&c->timers, 1) < 0)
         return; // a lease then ends by its time; a call nobody waits for is done in vain
     if (kind == TIMER_LEASE)
-        lease_at(c, number)->timer_ms = c->now_ms + AGAIN_MS;
-    heap_put(&c->timers, c->now_ms + AGAIN_MS, timer_value(kind, number));
+        lease_at(c, number)->timer_ms = at_ms;
+    heap_put(&c->timers, at_ms, timer_value(kind, number));
 }
 
 static int sweep_rings(struct core *c, struct stage *s) {

@@ -80,7 +80,6 @@ uint32_t pool_in_flight(const struct worker *);
 // ---- tune.c: the level ------------------------------------------------------------------------
 
 void worker_tune(struct worker *);
-uint32_t worker_level(const struct worker *); // how many may be in flight
 void worker_limit(struct worker *, uint32_t threads);
 // A job was committed, begun then (0: not known). Returns the present, or 0 when nobody needs it.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);

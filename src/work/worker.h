@@ -37,6 +37,9 @@ int worker_open(struct engine *, const struct worker_options *, struct worker **
 // Drains and frees. MR_EBUSY: not drained in time, or called by its own handler; call again.
 int worker_stop(struct worker *, int64_t wait_ms);
 
+// How many may be in flight now, at least 1; any thread.
+uint32_t worker_level(const struct worker *);
+
 struct worker_info {
     uint32_t level, choice; // what may be in flight now; what the tuner returns to between trials
     uint32_t in_flight, threads;

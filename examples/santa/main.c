@@ -1,0 +1,85 @@
+// Santa's mailbox: batches of letters arrive at an interval, each letter is a number to factorise.
+// The story is told three times over with the same letters:
+//
+//     unbounded   every letter is begun as soon as it can be: all are slow together
+//     fixed       one letter for each processor: each is fast, the others wait
+//     tuned       the worker finds out by itself how many at once complete the most
+//
+//     santa [DIR]     DIR gets the plots; DEMO_SECONDS=60 says how long it all takes, about
+//
+// It ends with charts, a table and a summary that was checked; 0 only if that holds.
+#include "charts.h"
+#include "factors.h"
+#include "report.h"
+
+#include <errno.h>
+#include <millrace.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const double least_s = 2, most_s = 3600;
+
+// What the letters of a way ask of the processors while they arrive, as a share of what these can
+// do: too much, so that a backlog grows, and dissolves when no more arrive.
+static const double load = 1.25;
+
+static int processors(void) {
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : (int)count;
+}
+
+// Seconds for all ways together; negative if what was asked for is no such number.
+static double seconds_wished(void) {
+    const char *wish = getenv("DEMO_SECONDS");
+    char *end = NULL;
+    double seconds = wish && *wish ? strtod(wish, &end) : 60;
+    return end && *end ? -1 : seconds >= least_s && seconds <= most_s ? seconds : -1;
+}
+
+static int plan(struct calendar *c, double seconds) {
+    calendar_draw(c, seconds / WAYS);
+    double letter_s = load * c->interval_s * c->batches * processors() / c->letters;
+    c->value = factors_prime_for(letter_s, processors());
+    printf("%d letters on %d streets, in %d batches, one every %.2f secs. Each asks for the\n"
+           "factors of %u: about %.2f secs of one of %d processors.\n",
+           c->letters, STREETS, c->batches, c->interval_s, c->value, letter_s, processors());
+    return c->value ? 0 : -1;
+}
+
+static int run(struct way ways[WAYS], const struct calendar *c) {
+    ways[0].jobs = (uint32_t)c->letters;
+    ways[1].jobs = (uint32_t)processors();
+    for (int i = 0; i < WAYS; i++) {
+        printf("\n--- %s: %s ---\n", ways[i].name, ways[i].means);
+        int err = way_run(&ways[i], c);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static struct calendar calendar;
+    static struct way ways[WAYS] = {
+        { .name = "unbounded", .means = "as many at once as there are letters" },
+        { .name = "fixed", .means = "one at once for each processor" },
+        { .name = "tuned", .means = "as many at once as the worker finds to suit" },
+    };
+    double seconds = seconds_wished();
+    if (argc > 2 || seconds < 0)
+        return fprintf(stderr, "santa [DIR], with DEMO_SECONDS from %g to %g\n", least_s, most_s),
+               2;
+    if (plan(&calendar, seconds) < 0)
+        return perror("no threads"), 1;
+    if (run(ways, &calendar) < 0)
+        return fprintf(stderr, "%s\n", mr_error()), 1;
+    charts_print(ways, &calendar);
+    report_table(ways, &calendar);
+    bool holds = report_holds(ways, &calendar);
+    if (argc > 1 && charts_write(ways, &calendar, argv[1]) < 0)
+        return perror(argv[1]), 1;
+    if (argc > 1)
+        printf("Plots: %s/ways.svg, unbounded.svg, fixed.svg, tuned.svg\n", argv[1]);
+    return !holds;
+}
