@@ -51,7 +51,7 @@ int mr_push_many(mr *m, const char *stage, const mr_item *items, size_t n,
         *out_n = 0;
         return 0;
     }
-    return m->engine->impl->push_many(m->engine, name, items, n, all, out_ids, out_n);
+    return m->engine->impl->push_many(m->engine, name, items, n, all, NULL, out_ids, out_n);
 }
 
 // ---- Results ----------------------------------------------------------------------------------

@@ -90,6 +90,14 @@ static bool missing(const struct command *c) {
     return false;
 }
 
+// The command behind --, which has to be there.
+static bool words_read(struct input *in, int argc, char **argv) {
+    if (argc == 0)
+        return missing(in->command);
+    in->words = (const char *const *)argv;
+    return true;
+}
+
 bool input_read(const struct command *c, int argc, char **argv, struct input *out) {
     struct input in = { .command = c };
     int count = 0;
@@ -98,6 +106,11 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
         if (options && strcmp(argv[i], "--") == 0) {
             options = false;
             i++;
+            if (!c->runs_command)
+                continue;
+            if (!words_read(&in, argc - i, argv + i))
+                return false;
+            break;
         } else if (options && argv[i][0] == '-' && argv[i][1]) {
             int used = option_read(&in, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
             if (!used)
@@ -105,11 +118,12 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
             i += used;
         } else {
             if (count == c->most)
-                return refuse(c, "there is nothing to do with", argv[i]);
+                return c->runs_command ? refuse(c, "a command stands behind --, not so", argv[i])
+                                       : refuse(c, "there is nothing to do with", argv[i]);
             in.arguments[count++] = argv[i++];
         }
     }
-    if (count < c->least)
+    if (count < c->least || (c->runs_command && !in.words))
         return missing(c);
     *out = in;
     return true;

@@ -17,10 +17,11 @@ enum cli_exit {
     CLI_USAGE = 2,
     CLI_UNOPENED = 3, // cannot reach or open what was named
     CLI_FULL = 5,
+    CLI_DEADLINE = 124,
     CLI_INTERRUPTED = 130,
 };
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 16 };
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 18 }; // the last option is an empty one
 
 struct option {
     const char *name;  // "--from"
@@ -33,8 +34,9 @@ struct input;
 struct command {
     const char *name; // one or two words
     const char *arguments;
-    int least, most; // arguments
-    const char *doc; // one line, without a full stop
+    int least, most;   // arguments
+    bool runs_command; // everything behind -- is one
+    const char *doc;   // one line, without a full stop
     const char *help;
     const char *examples; // lines; an indented one says what the one before it does
     struct option options[CLI_OPTIONS];
@@ -48,6 +50,7 @@ struct input {
     const struct command *command;
     const char *arguments[CLI_ARGUMENTS]; // NULL: not given
     const char *values[CLI_OPTIONS];      // of the row's options; NULL: not given
+    const char *const *words;             // of the command behind --, ended by NULL
 };
 
 // Fits `argv` to the row of `command`. False: it does not, and the reason was said.
@@ -79,6 +82,7 @@ void completion_print(void);        // for bash
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
+enum cli_exit run_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

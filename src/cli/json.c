@@ -32,81 +32,85 @@ static bool is_text(mr_bytes b) {
 }
 
 // What is not UTF-8 is shown as U+FFFD; only texts of people come here with such.
-static void write_string(mr_bytes b) {
+static void write_string(FILE *to, mr_bytes b) {
     const uint8_t *p = b.data;
-    putchar('"');
+    fputc('"', to);
     for (size_t i = 0, length; i < b.size; i += length ? length : 1) {
         length = character(p + i, b.size - i);
         if (!length)
-            printf("\\ufffd");
+            fprintf(to, "\\ufffd");
         else if (p[i] == '"' || p[i] == '\\')
-            printf("\\%c", p[i]);
+            fprintf(to, "\\%c", p[i]);
         else if (p[i] < ' ' || p[i] == 127)
-            printf("\\u%04x", p[i]);
+            fprintf(to, "\\u%04x", p[i]);
         else
-            fwrite(p + i, 1, length, stdout);
+            fwrite(p + i, 1, length, to);
     }
-    putchar('"');
+    fputc('"', to);
 }
 
-static void write_base64(mr_bytes b) {
+static void write_base64(FILE *to, mr_bytes b) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const uint8_t *p = b.data;
-    putchar('"');
+    fputc('"', to);
     for (size_t i = 0; i < b.size; i += 3) {
         size_t left = b.size - i;
         uint32_t bits = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
                         (left > 2 ? p[i + 2] : 0);
-        putchar(digits[bits >> 18]);
-        putchar(digits[bits >> 12 & 63]);
-        putchar(left > 1 ? digits[bits >> 6 & 63] : '=');
-        putchar(left > 2 ? digits[bits & 63] : '=');
+        fputc(digits[bits >> 18], to);
+        fputc(digits[bits >> 12 & 63], to);
+        fputc(left > 1 ? digits[bits >> 6 & 63] : '=', to);
+        fputc(left > 2 ? digits[bits & 63] : '=', to);
     }
-    putchar('"');
+    fputc('"', to);
+}
+
+static FILE *to_of(const struct json *j) {
+    return j->to ? j->to : stdout;
 }
 
 static void begin(struct json *j, const char *name) {
     if (j->behind)
-        printf(", ");
+        fprintf(to_of(j), ", ");
     if (name)
-        printf("\"%s\": ", name);
+        fprintf(to_of(j), "\"%s\": ", name);
     j->behind = true;
 }
 
 void json_open(struct json *j, const char *name, char bracket) {
     begin(j, name);
-    putchar(bracket);
+    fputc(bracket, to_of(j));
     j->behind = false;
 }
 
 void json_close(struct json *j, char bracket) {
-    putchar(bracket);
+    fputc(bracket, to_of(j));
     j->behind = true;
 }
 
 void json_end(struct json *j) {
-    putchar('\n');
+    fputc('\n', to_of(j));
     j->behind = false;
 }
 
 void json_number(struct json *j, const char *name, uint64_t value) {
     begin(j, name);
-    printf("%" PRIu64, value);
+    fprintf(to_of(j), "%" PRIu64, value);
 }
 
 void json_id(struct json *j, const char *name, uint64_t id) {
     begin(j, name);
-    printf("\"%" PRIu64 "\"", id);
+    fprintf(to_of(j), "\"%" PRIu64 "\"", id);
 }
 
 void json_flag(struct json *j, const char *name, bool value) {
     begin(j, name);
-    printf("%s", value ? "true" : "false");
+    fprintf(to_of(j), "%s", value ? "true" : "false");
 }
 
 void json_text(struct json *j, const char *name, const char *text) {
     begin(j, name);
-    write_string((mr_bytes){ text, strlen(text) });
+    write_string(to_of(j), (mr_bytes){ text, strlen(text) });
 }
 
 void json_time(struct json *j, const char *name, uint64_t ms) {
@@ -120,7 +124,7 @@ void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "_base64");
     begin(j, encoded);
     if (text)
-        write_string(bytes);
+        write_string(to_of(j), bytes);
     else
-        write_base64(bytes);
+        write_base64(to_of(j), bytes);
 }

@@ -1,4 +1,4 @@
-// Json: an object or array written to stdout as it becomes known, on one line. By hand, because
+// Json: an object or array written as it becomes known, on one line. By hand, because
 // nothing here reads JSON, and what has to be right (commas, escapes, bytes that are no text) is
 // less than a library needs to be told. Zero is a valid start.
 #ifndef CLI_JSON_H
@@ -8,8 +8,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct json {
+    FILE *to;    // NULL: stdout
     bool behind; // a value stands before: a comma is due
 };
 

@@ -50,6 +50,55 @@ const struct command commands[] = {
         .run = serve_run,
     },
     {
+        .name = "run",
+        .arguments = "[OPTION...] -- COMMAND [ARGUMENT...]",
+        .runs_command = true,
+        .doc = "run a command for each line of stdin",
+        .help = "Like xargs, with no server: one job a line, as many at once as the machine\n"
+                "rewards. The line is appended as the last argument, unless a placeholder says\n"
+                "where it belongs, or --stdin pipes it in (else stdin is empty):\n"
+                "\n"
+                "  {}  the line                {.}   without its extension    {#}    its number\n"
+                "  {/} its last component      {//}  the directory before it  {key}  its key\n"
+                "\n"
+                "Lines with the same key run one after another, in order, and never together.\n"
+                "What a command writes is shown whole when it has ended, of a retried line what\n"
+                "the last attempt wrote. Input is read as it is worked off, however long it is.\n"
+                "\n"
+                "Ctrl-C reads and starts no more and lets finish what runs; a second one ends\n"
+                "that too (TERM, and KILL after 2 s). With --journal, the same command with the\n"
+                "same input then goes on: what has finished, or failed for good, is not run\n"
+                "again. After a crash, what ran is run again; output that was about to be shown\n"
+                "may be shown twice (with --keep-order of one line at most). A journal that has\n"
+                "finished is removed.\n"
+                "\n"
+                "Exits 0 if every line was done, 1 if any failed, 2 if the command cannot be run,\n"
+                "3 if the journal cannot be opened, 124 when the deadline has passed, 130 if\n"
+                "interrupted, also by the end of whoever reads the output.\n",
+        .examples = "seq 10 | millrace run -- echo\n"
+                    "find . -name '*.png' -print0 |\n"
+                    "  millrace run -0 --key-regex '/([^/]+)/' -- convert {} {.}.jpg\n"
+                    "    one picture of a directory at a time\n"
+                    "millrace run --journal urls.run --retries 5 -- wget -q <urls.txt\n"
+                    "    run it again after a crash, and it goes on\n",
+        .options = { { "--jobs", "N", "so many at once; auto (default): what is fastest" },
+                     { "--key-field", "N", "the key is the Nth word of the line" },
+                     { "--key-regex", "RE", "it is what RE finds, or its first group" },
+                     { "--key-json", "NAME", "the line is JSON, the key its member NAME" },
+                     { "-0", NULL, "lines end with a 0 byte, as find -print0 has them" },
+                     { "--stdin", NULL, "the line is the command's stdin" },
+                     { "--retries", "N", "try a line that fails again, N times (0)" },
+                     { "--timeout", "D", "end a command that takes longer: 30s, 5m" },
+                     { "--deadline", "D", "end everything after so long" },
+                     { "--journal", "DIR", "remember there how far it has come" },
+                     { "--keep-order", NULL, "show output in the order of the lines" },
+                     { "--halt", "WHEN", "at a failure start no more: soon; end all: now" },
+                     { "--progress", NULL, "show a bar (default if only stderr is seen)" },
+                     { "--results", "DIR", "also write DIR/N/stdout, stderr and status" },
+                     { "--json", NULL, "the last line of stderr is a summary in JSON" } },
+        .run = run_run,
+    },
+    {
         .name = "store check",
         .arguments = "URL",
         .least = 1,

@@ -44,6 +44,20 @@ struct pull {
     int64_t lease_ms, wait_ms;
 };
 
+// A push with a number, 1, 2, 3 …, of a source that names it: a number met again makes no second
+// job. Numbers of an epic are remembered for ever, others while they are used.
+struct numbered {
+    mr_bytes source;
+    uint64_t number;
+    bool epic;
+};
+
+// How far an epic is; its jobs by how they ended.
+struct epic_look {
+    uint64_t resume; // the first number that was not pushed yet
+    uint64_t done, dead, cancelled, expired;
+};
+
 // How a job is ended: FINISH_WAIT until that is durable (else it is when something later is);
 // FINISH_UNPIN with the handler's pin.
 enum { FINISH_WAIT = 1, FINISH_UNPIN = 2 };
@@ -55,8 +69,11 @@ struct engine_impl {
     // Handing in: see millrace.h. `out_id` may be NULL.
     int (*push)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                 mr_id *out_id);
+    // `first` (may be NULL) numbers the first item, and those behind it go on from there. The id of
+    // a repeat is the first one's, or 0 when that is no longer known.
     int (*push_many)(struct engine *, mr_bytes stage, const mr_item *, size_t count,
-                     const mr_push_options *, mr_id *out_ids, size_t *out_count);
+                     const mr_push_options *, const struct numbered *first, mr_id *out_ids,
+                     size_t *out_count);
     int (*call)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                 struct buffer *out_result);
     int (*call_start)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
@@ -83,6 +100,9 @@ struct engine_impl {
     // Extends all leases of the puller that have run a third of their time. Returns the
     // milliseconds until the next one has; -1: none is held.
     int64_t (*beat_all)(struct puller *);
+
+    int (*epic)(struct engine *, mr_bytes name,
+                struct epic_look *out); // MR_EGONE: none of its name
 
     // Looking and acting. `held_by` of the info is this thread's.
     int (*stage)(struct engine *, mr_bytes stage, mr_stage_info *out);

@@ -28,6 +28,7 @@ static const struct engine_impl local_impl = {
     .unpin = local_unpin,
     .beat = local_beat,
     .beat_all = local_beat_all,
+    .epic = local_epic,
     .stage = local_stage,
     .set = local_set,
     .pause = local_pause,

@@ -150,7 +150,8 @@ void local_wake_thread(struct local *);
 
 int local_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
 int local_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
-                    const mr_push_options *, mr_id *, size_t *);
+                    const mr_push_options *, const struct numbered *first, mr_id *out_ids,
+                    size_t *out_count);
 int local_call(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                struct buffer *);
 int local_call_start(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
@@ -206,6 +207,7 @@ mr_bytes reason_last(mr_bytes reasons);
 
 int local_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 void local_check_empties(struct local *); // in a turn
+int local_epic(struct engine *, mr_bytes name, struct epic_look *);
 int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int local_pause(struct engine *, mr_bytes stage);

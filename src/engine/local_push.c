@@ -114,6 +114,7 @@ static size_t push_some(struct local *e, struct push *push, const mr_item *items
         err = core_push(e->core, push, &pushed);
         if (err < 0)
             break;
+        push->number += push->source.size > 0;
         if (out_ids)
             out_ids[n] = pushed.id;
     }
@@ -122,10 +123,16 @@ static size_t push_some(struct local *e, struct push *push, const mr_item *items
 }
 
 int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, size_t count,
-                    const mr_push_options *o, mr_id *out_ids, size_t *out_count) {
+                    const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
+                    size_t *out_count) {
     struct local *e = (struct local *)base;
     struct push push = push_of(stage, (mr_bytes){ 0 }, o);
     struct pushed pushed;
+    if (first) {
+        push.source = first->source;
+        push.number = first->number;
+        push.epic = first->epic;
+    }
     uint64_t at = 0;
     size_t n = 0;
     int err = 0;
@@ -142,6 +149,7 @@ int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, s
         if (err >= 0 && out_ids)
             out_ids[n] = pushed.id;
         n += err >= 0;
+        push.number += err >= 0 && first;
     }
     if (n == 0 && err < 0)
         return err;

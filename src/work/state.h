@@ -57,7 +57,6 @@ void worker_on_stop(mr_job *, void *worker);
 
 int pool_start(struct worker *);
 void pool_join(struct worker *);
-uint32_t worker_level(const struct worker *); // how many may be in flight
 
 // ---- beat.c: leases ---------------------------------------------------------------------------
 

@@ -33,6 +33,9 @@ int worker_open(struct engine *, const struct worker_options *, struct worker **
 // Drains and frees. MR_EBUSY: not drained in time, or called by its own handler; call again.
 int worker_stop(struct worker *, int64_t wait_ms);
 
+// How many may be in flight now. Any thread.
+uint32_t worker_level(const struct worker *);
+
 // With own_loop only; else MR_EINVAL. The descriptor stays the worker's.
 int worker_fd(const struct worker *);
 int worker_turn(struct worker *);

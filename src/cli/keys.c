@@ -1,0 +1,134 @@
+// See keys.h.
+#include "cli/keys.h"
+
+#include "base/bytes.h"
+#include "base/errors.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+static int open_field(const char *text, struct keys *out) {
+    char *end;
+    errno = 0;
+    unsigned long field = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || field == 0 || errno)
+        return error_set(MR_EINVAL, "--key-field '%.50s': fields are numbered 1, 2, 3 …", text);
+    *out = (struct keys){ .from = KEY_FIELD, .field = field };
+    return 0;
+}
+
+static int open_regex(const char *text, struct keys *out) {
+    struct keys k = { .from = KEY_REGEX };
+    char why[128];
+    int failed = regcomp(&k.regex, text, REG_EXTENDED);
+    if (failed) {
+        regerror(failed, &k.regex, why, sizeof why);
+        return error_set(MR_EINVAL, "--key-regex '%.200s': %s", text, why);
+    }
+    *out = k;
+    return 0;
+}
+
+int keys_open(const char *field, const char *regex, const char *member, struct keys *out) {
+    if (!!field + !!regex + !!member > 1)
+        return error_set(MR_EINVAL, "a line has one key: give one of --key-field, --key-regex and "
+                                    "--key-json");
+    if (field)
+        return open_field(field, out);
+    if (regex)
+        return open_regex(regex, out);
+    *out = (struct keys){ .from = member ? KEY_JSON : KEY_NONE, .member = member };
+    return 0;
+}
+
+void keys_close(struct keys *k) {
+    if (k->from == KEY_REGEX)
+        regfree(&k->regex);
+    *k = (struct keys){ 0 };
+}
+
+// ---- Finding ----------------------------------------------------------------------------------
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+// Fields stand between blanks, as for awk.
+static mr_bytes find_field(unsigned long field, mr_bytes line) {
+    const char *p = line.data, *end = p + line.size;
+    while (p < end) {
+        while (p < end && is_blank(*p))
+            p++;
+        const char *begin = p;
+        while (p < end && !is_blank(*p))
+            p++;
+        if (--field == 0)
+            return (mr_bytes){ begin, (size_t)(p - begin) };
+    }
+    return (mr_bytes){ 0 };
+}
+
+// The first group if there is one, else all that matched.
+static mr_bytes find_regex(const regex_t *regex, mr_bytes line) {
+    regmatch_t match[2] = { { .rm_so = 0, .rm_eo = (regoff_t)line.size } };
+    const char *text = line.size ? line.data : "";
+    if (regexec(regex, text, 2, match, REG_STARTEND) != 0)
+        return (mr_bytes){ 0 };
+    const regmatch_t *m = &match[regex->re_nsub > 0];
+    if (m->rm_so < 0)
+        return (mr_bytes){ 0 };
+    return (mr_bytes){ text + m->rm_so, (size_t)(m->rm_eo - m->rm_so) };
+}
+
+// Numbers and truth values as they are written in JSON; what is no single value is no key.
+static int append_value(const json_t *value, struct buffer *out) {
+    if (json_is_string(value))
+        return buffer_append(out, json_string_value(value), json_string_length(value));
+    if (!json_is_number(value) && !json_is_boolean(value))
+        return 0;
+    char text[64];
+    size_t size = json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    return buffer_append(out, text, size < sizeof text ? size : sizeof text);
+}
+
+static int find_member(const char *member, mr_bytes line, struct buffer *out) {
+    json_error_t error;
+    json_t *object = json_loadb(line.size ? line.data : "", line.size, JSON_ALLOW_NUL, &error);
+    if (!object)
+        return json_error_code(&error) == json_error_out_of_memory
+                   ? error_set(MR_ENOMEM, "no memory to read a line as JSON")
+                   : 0;
+    int err = append_value(json_object_get(object, member), out);
+    json_decref(object);
+    return err;
+}
+
+int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
+    mr_bytes found = { 0 };
+    buffer_clear(out);
+    switch (k->from) {
+    case KEY_NONE:
+        return 0;
+    case KEY_FIELD:
+        found = find_field(k->field, line);
+        break;
+    case KEY_REGEX:
+        found = find_regex(&k->regex, line);
+        break;
+    case KEY_JSON:
+        return find_member(k->member, line, out);
+    }
+    return found.size ? buffer_append(out, found.data, found.size) : 0;
+}
+
+mr_bytes key_channel(mr_bytes key, uint8_t room[HAND_KEY]) {
+    if (key.size <= HAND_KEY)
+        return key;
+    struct hash128 hash = bytes_hash128(key, 0);
+    memcpy(room, key.data, HAND_KEY - sizeof hash);
+    memcpy(room + HAND_KEY - sizeof hash, &hash, sizeof hash);
+    return (mr_bytes){ room, HAND_KEY };
+}

@@ -1,0 +1,32 @@
+// Keys: which part of a line is its key: a field, what a regular expression finds, or a member of
+// the JSON object that the line is. A line without that part has no key. Zero finds none.
+#ifndef CLI_KEYS_H
+#define CLI_KEYS_H
+
+#include "base/buffer.h"
+#include "engine/hand.h"
+
+#include <regex.h>
+
+enum key_from { KEY_NONE, KEY_FIELD, KEY_REGEX, KEY_JSON };
+
+struct keys {
+    enum key_from from;
+    unsigned long field; // from 1
+    regex_t regex;
+    const char *member; // borrowed
+};
+
+// At most one of the three may be given (not NULL). MR_EINVAL: more were, or it is not possible.
+int keys_open(const char *field, const char *regex, const char *member, struct keys *out);
+
+// Puts the line's key into `out`, which is empty if it has none. Any thread. MR_ENOMEM.
+int keys_find(const struct keys *, mr_bytes line, struct buffer *out);
+
+// What names the channel of a key of any length: the key, or, for one that is too long, its
+// beginning and a hash, made in `room`.
+mr_bytes key_channel(mr_bytes key, uint8_t room[HAND_KEY]);
+
+void keys_close(struct keys *);
+
+#endif

@@ -1,0 +1,43 @@
+// Lines: input cut into lines as it comes, without ever holding more than one line and what one
+// read brought.
+//
+//     given ┊ text of the next line ┊ read, not looked at yet ┊ room
+//           start                   scanned                   size
+//
+// A line ends at its delimiter, or with the input. Of one longer than LINE_MOST that much is kept
+// and the rest only counted and hashed, so that it can be told from others, and refused, in flat
+// memory. Zero is a valid start, with 0 as the delimiter.
+#ifndef CLI_LINES_H
+#define CLI_LINES_H
+
+#include "base/buffer.h"
+#include "engine/hand.h"
+
+enum { LINE_MOST = HAND_BODY - 32 }; // a job's body holds it, and what is said about it
+
+struct line {
+    uint64_t number; // from 1
+    mr_bytes text;   // without its delimiter; the first LINE_MOST bytes
+    uint64_t size;   // of all of it
+    uint64_t hash;   // of all of it
+};
+
+struct lines {
+    char delimiter;
+    uint64_t number; // of the line given last
+    struct buffer bytes;
+    size_t start, scanned;
+    uint64_t dropped, dropped_hash; // of the next line, beyond LINE_MOST
+    bool ended;                     // nothing more can be read
+};
+
+// Reads once from `fd`. Waits only if that does. MR_EIO, MR_ENOMEM.
+int lines_read(struct lines *, int fd);
+
+// The next line, borrowed until the next call of lines_read. False: more has to be read first, or
+// there is no more.
+bool lines_next(struct lines *, struct line *out);
+
+void lines_finish(struct lines *);
+
+#endif

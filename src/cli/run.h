@@ -1,0 +1,129 @@
+// Run: jobs from stdin without a server; what the files of this command share.
+//
+//     stdin ─► lines.c ─► run_input.c ─► engine ─► worker's threads: run_job.c ─► exec
+//                             ▲          (mem: or the journal's store)     │
+//     run.c: one loop ────────┘                                            ▼
+//     signals, deadline, bar            run_output.c: whole, one after another, or in order
+//
+// The main thread reads as far as the window allows and pushes; the worker's threads run a command
+// for each line and print what it wrote. They share `struct run`: what is atomic or below a lock
+// any thread may touch, the rest is the main thread's, or does not change once the worker runs.
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
+
+#include "base/histogram.h"
+#include "cli/cli.h"
+#include "cli/keys.h"
+#include "cli/lines.h"
+#include "cli/placeholders.h"
+#include "cli/run_journal.h"
+#include "cli/run_output.h"
+#include "work/exec.h"
+#include "work/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define RUN_STAGE "run"
+
+enum halt { HALT_NEVER, HALT_SOON, HALT_NOW };
+
+struct run_options {
+    struct template template;
+    struct keys keys;
+    bool zero_bytes; // lines end with one
+    bool input;      // a line is its command's stdin
+    bool keep_order, progress, json;
+    enum halt halt;
+    uint64_t jobs, retries; // jobs 0: as many as suit
+    int64_t timeout_ms, deadline_ms;
+    const char *journal, *results; // directories; NULL: none
+};
+
+// Which levels the worker went through, the latest last.
+enum { LEVELS_KEPT = 24 };
+struct levels {
+    uint32_t levels[LEVELS_KEPT];
+    uint32_t count;
+    bool cut; // there were earlier ones
+};
+
+struct run {
+    const struct run_options *options;
+    struct engine *engine;
+    struct execs *execs;
+    struct worker *worker; // NULL: not started yet
+    struct lines lines;
+    struct journal journal; // without a directory: none
+    struct output output;
+    int signals, ring;     // descriptors: signals to us; a handler's word
+    bool input_over;       // nothing more is read
+    bool pending;          // lines are read, but not pushed yet
+    uint64_t ended_before; // in earlier runs of the journal
+    uint64_t begun_us;
+    struct levels levels;
+    unsigned interrupts;
+
+    atomic_int running; // handlers
+    _Atomic uint64_t read, ended;
+    _Atomic uint64_t done, failed, retried, keyless;
+    _Atomic int64_t bytes;   // of lines read and not ended
+    _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
+    atomic_bool stopping;    // nothing more is started
+
+    pthread_mutex_t lock; // guards what follows
+    int exit_code;        // of whoever stopped it first; -1: nobody
+    bool quiet;           // who stopped it wants nothing said
+    uint64_t told;        // failures, one by one
+    struct histogram job_us;
+};
+
+// ---- run.c ------------------------------------------------------------------------------------
+
+uint64_t run_now_us(void);
+
+// Tells the main loop that something has ended, if it waits for that. Any thread.
+void run_ring_any(struct run *);
+
+// Starts nothing more, and with `now` ends what runs. The first who stops decides what to exit
+// with. Any thread.
+void run_stop_any(struct run *, enum cli_exit, bool now);
+
+// ---- run_input.c: from lines to jobs ----------------------------------------------------------
+
+// A line as a job's body: its number, its size, its text; a text shorter than the size was cut.
+struct task {
+    uint64_t number, size;
+    mr_bytes text;
+};
+bool task_read(mr_bytes body, struct task *out); // borrows; false: it is none
+
+int64_t lines_outstanding(const struct run *); // any thread
+bool window_is_open(const struct run *);
+void window_wait(struct run *); // it is full: a handler shall ring
+
+// Reads once and pushes what fits. Negative: the run cannot go on, and error_text() says why.
+int input_take(struct run *);
+
+// ---- run_job.c: a job's turn ------------------------------------------------------------------
+
+int run_handler(mr_job *, void *run);
+void run_on_stop(mr_job *, void *run);
+
+// A line of an earlier run that has ended, but was not printed: holds its result. MR_ECORRUPT.
+int run_hold_result(struct run *, uint64_t number, mr_bytes result);
+
+// ---- run_results.c ----------------------------------------------------------------------------
+
+int results_open(const char *dir); // MR_EIO
+// Writes what became of a line to `dir`/NUMBER, all of it at once. Any thread. MR_EIO.
+int results_write(const char *dir, uint64_t number, const struct exec_result *);
+
+// ---- run_progress.c: what people see ----------------------------------------------------------
+
+bool bar_is_wanted(const struct run_options *);
+void bar_draw(struct run *);
+void levels_note(struct run *);
+void summary_print(struct run *, enum cli_exit);
+
+#endif

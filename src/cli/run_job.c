@@ -1,0 +1,287 @@
+// A job's turn: the command for a line is made and run, and its end decides.
+//
+//     exit 0 ──────────────► done                     printed, then committed; with an order to
+//     else ──► tried often enough? ──► failed         keep: committed, then printed in its turn
+//                   └─ no: again after a backoff, what this attempt wrote is not shown
+//     we stopped it ───────► given back: it was never run
+//
+// After a crash a line that ran is tried again even if it has no retries left: whatever has
+// happened to us was not its fault.
+#include "base/codec.h"
+#include "base/errors.h"
+#include "cli/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FAILURES_TOLD = 10, RESULT_HEAD = 16 };
+
+// With an order to keep and a journal the engine keeps what was written: so much of each.
+static const uint64_t kept_output = 7 << 20;
+
+enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
+
+// ---- Running ----------------------------------------------------------------------------------
+
+// It cannot be run at all: that is its end.
+static void refuse(struct exec_result *out, const char *why) {
+    *out = (struct exec_result){ .end = EXEC_UNSTARTED };
+    snprintf(out->reason, sizeof out->reason, "%s", why);
+}
+
+static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struct buffer *room,
+                    mr_bytes *out) {
+    *out = mr_job_key(job);
+    if (!r->options->template.uses_key || out->size < HAND_KEY)
+        return 0;
+    int err = keys_find(&r->options->keys, text, room); // it may be cut in the engine
+    *out = buffer_bytes(room);
+    return err;
+}
+
+static int run_command(struct run *r, const mr_job *job, const struct task *task,
+                       const char *const *argv, struct exec_result *out) {
+    const struct run_options *o = r->options;
+    bool kept = r->output.in_order && r->journal.dir;
+    struct exec_order order = { .argv = argv,
+                                .job = job,
+                                .input = o->input ? task->text : (mr_bytes){ 0 },
+                                .timeout_ms = o->timeout_ms,
+                                .max_output = kept ? kept_output : 0 };
+    return exec_run(r->execs, &order, out);
+}
+
+// 0: `out` says how it ended; MR_EBUSY: not now.
+static int run_task(struct run *r, const mr_job *job, const struct task *task,
+                    struct exec_result *out) {
+    char why[128];
+    if (task->size > task->text.size) {
+        snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", task->size,
+                 LINE_MOST);
+        refuse(out, why);
+        return 0;
+    }
+    struct filled filled = { 0 };
+    struct buffer key = { 0 };
+    struct parts parts = { .line = task->text, .number = task->number };
+    const char *const *argv;
+    int err = find_key(r, job, task->text, &key, &parts.key);
+    if (err >= 0)
+        err = template_fill(&r->options->template, &parts, &filled, &argv);
+    if (err >= 0)
+        err = run_command(r, job, task, argv, out);
+    if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG) {
+        exec_result_finish(out);
+        refuse(out, "it is too long for an argument; --stdin pipes it in instead");
+    }
+    if (err < 0 && err != MR_EBUSY) {
+        refuse(out, error_text());
+        err = 0;
+    }
+    filled_finish(&filled);
+    buffer_finish(&key);
+    return err;
+}
+
+// The command itself is missing: then it is for every line.
+static bool is_hopeless(const struct run *r, const struct exec_result *x) {
+    return x->end == EXEC_UNSTARTED && !r->options->template.varies &&
+           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
+}
+
+static enum verdict judge(struct run *r, const mr_job *job, const struct exec_result *x) {
+    if (x->end == EXEC_EXITED && x->code == 0)
+        return VERDICT_DONE;
+    if (x->end == EXEC_STOPPED)
+        return VERDICT_NOT_RUN;
+    if (is_hopeless(r, x)) {
+        if (!atomic_load(&r->stopping))
+            output_say(&r->output, "run: %s", x->reason);
+        run_stop_any(r, CLI_USAGE, true);
+        return VERDICT_NOT_RUN;
+    }
+    bool again = mr_job_attempt(job) <= r->options->retries && x->end != EXEC_UNSTARTED;
+    return again ? VERDICT_AGAIN : VERDICT_FAILED;
+}
+
+// ---- What is kept for a later run -------------------------------------------------------------
+
+// A result is: failed or not, the size of the output, the output, the errors.
+static int keep_result(mr_job *job, bool failed, struct exec_result *x) {
+    uint8_t head[RESULT_HEAD];
+    struct writer w = { .data = head, .capacity = sizeof head };
+    struct buffer all = { 0 };
+    mr_bytes output, errors;
+    put_u8(&w, failed);
+    put_number(&w, x->output.size);
+    int err = spool_bytes(&x->output, &output);
+    if (err >= 0)
+        err = spool_bytes(&x->errors, &errors);
+    if (err >= 0)
+        err = buffer_append(&all, head, w.size);
+    if (err >= 0 && output.size)
+        err = buffer_append(&all, output.data, output.size);
+    if (err >= 0 && errors.size)
+        err = buffer_append(&all, errors.data, errors.size);
+    if (err >= 0)
+        err = mr_set_result(job, buffer_bytes(&all));
+    buffer_finish(&all);
+    return err;
+}
+
+int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
+    struct reader in = reader_of(result);
+    bool failed = get_u8(&in);
+    mr_bytes output = get_raw(&in, (size_t)get_number(&in));
+    mr_bytes errors = get_raw(&in, in.bad ? 0 : in.size - in.at);
+    if (!reader_done(&in))
+        return error_set(MR_ECORRUPT, "the result of line %" PRIu64 " makes no sense", number);
+    struct spool spools[2] = { 0 };
+    int err = output.size ? spool_append(&spools[0], output.data, output.size) : 0;
+    if (err >= 0 && errors.size)
+        err = spool_append(&spools[1], errors.data, errors.size);
+    if (err >= 0)
+        err = output_hold(&r->output, number, failed, &spools[0], &spools[1]);
+    spool_finish(&spools[0]);
+    spool_finish(&spools[1]);
+    if (err < 0)
+        return err;
+    *(failed ? &r->failed : &r->done) += 1;
+    r->ended++;
+    r->ended_before++;
+    return 0;
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+static void tell_failure(struct run *r, uint64_t number, const char *reason) {
+    pthread_mutex_lock(&r->lock);
+    uint64_t told = ++r->told;
+    pthread_mutex_unlock(&r->lock);
+    if (told <= FAILURES_TOLD)
+        output_say(&r->output, "line %" PRIu64 " failed: %s", number, reason);
+    if (told == FAILURES_TOLD)
+        output_say(&r->output, "further failures are only counted");
+}
+
+// Nobody reads what we print, or it cannot be written: what is not printed is not done.
+static void stop_printing(struct run *r) {
+    if (r->output.broken == EPIPE) {
+        pthread_mutex_lock(&r->lock);
+        r->quiet = true;
+        pthread_mutex_unlock(&r->lock);
+        run_stop_any(r, CLI_INTERRUPTED, false);
+        return;
+    }
+    if (!atomic_load(&r->stopping))
+        output_say(&r->output, "run: the output could not be written: %s", error_text());
+    run_stop_any(r, CLI_FAILED, false);
+}
+
+static int show_before_commit(struct run *r, const struct task *task, struct exec_result *x) {
+    const struct run_options *o = r->options;
+    int err = o->results ? results_write(o->results, task->number, x) : 0;
+    if (err < 0) {
+        if (!atomic_load(&r->stopping))
+            output_say(&r->output, "run: %s", error_text());
+        run_stop_any(r, CLI_FAILED, false);
+        return err;
+    }
+    if (r->output.in_order)
+        return 0;
+    err = output_print(&r->output, &x->output, &x->errors);
+    if (err < 0)
+        stop_printing(r);
+    return err;
+}
+
+// In order and with a journal a failure is a result as well: it has to be printed in its turn.
+static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
+    mr_id id = mr_job_id(job);
+    bool kept = r->output.in_order && r->journal.dir;
+    int err = kept ? keep_result(job, failed, x) : 0;
+    if (err < 0)
+        return err;
+    if (kept || !failed)
+        return mr_done(job);
+    err = mr_fail(job, x->reason, MR_NEVER);
+    return err < 0 ? err : r->engine->impl->drop(r->engine, id);
+}
+
+static int end_line(struct run *r, mr_job *job, const struct task *task, bool failed,
+                    struct exec_result *x) {
+    int64_t bytes = (int64_t)mr_job_body(job).size;
+    int err = show_before_commit(r, task, x);
+    if (err < 0)
+        return mr_release(job);
+    err = commit(r, job, failed, x);
+    if (err < 0)
+        return err;
+    if (r->output.in_order &&
+        output_hold(&r->output, task->number, failed, &x->output, &x->errors) < 0)
+        stop_printing(r);
+    *(failed ? &r->failed : &r->done) += 1;
+    if (failed)
+        tell_failure(r, task->number, x->reason);
+    r->bytes -= bytes;
+    r->ended++;
+    if (failed && r->options->halt != HALT_NEVER)
+        run_stop_any(r, CLI_FAILED, r->options->halt == HALT_NOW);
+    return 0;
+}
+
+static void note_time(struct run *r, uint64_t begun_us, uint64_t ended_us) {
+    pthread_mutex_lock(&r->lock);
+    histogram_add(&r->job_us, ended_us - begun_us);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static int end_attempt(struct run *r, mr_job *job, const struct task *task, struct exec_result *x) {
+    enum verdict verdict = judge(r, job, x);
+    switch (verdict) {
+    case VERDICT_NOT_RUN:
+        return mr_release(job);
+    case VERDICT_AGAIN:
+        r->retried++;
+        return mr_fail(job, x->reason, MR_BACKOFF);
+    case VERDICT_DONE:
+    case VERDICT_FAILED:
+        break;
+    }
+    return end_line(r, job, task, verdict == VERDICT_FAILED, x);
+}
+
+static int run_line(struct run *r, mr_job *job) {
+    struct task task;
+    struct exec_result x;
+    if (!task_read(mr_job_body(job), &task))
+        return mr_fail(job, "this is no line", MR_NEVER);
+    uint64_t begun_us = run_now_us();
+    int err = run_task(r, job, &task, &x);
+    if (err < 0)
+        return mr_release(job); // too much runs on this machine: a little later
+    note_time(r, begun_us, run_now_us());
+    err = end_attempt(r, job, &task, &x);
+    exec_result_finish(&x);
+    return err;
+}
+
+int run_handler(mr_job *job, void *arg) {
+    struct run *r = arg;
+    r->running++;
+    int err = atomic_load(&r->stopping) ? mr_release(job) : run_line(r, job);
+    if (err < 0 && !atomic_load(&r->stopping)) {
+        output_say(&r->output, "run: %s", error_text());
+        run_stop_any(r, CLI_UNOPENED, false);
+    }
+    r->running--;
+    run_ring_any(r);
+    return err; // the job was ended here
+}
+
+void run_on_stop(mr_job *job, void *arg) {
+    struct run *r = arg;
+    exec_stop_any(r->execs, job);
+}

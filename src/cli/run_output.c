@@ -1,0 +1,229 @@
+// See run_output.h.
+#include "cli/run_output.h"
+
+#include "base/codec.h"
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { PIECE = 64 << 10, MARK_SIZE = 16 };
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+// How far an earlier run has printed.
+static void mark_read(struct output *o) {
+    uint8_t bytes[MARK_SIZE];
+    if (o->mark < 0 || pread(o->mark, bytes, sizeof bytes, 0) != sizeof bytes)
+        return;
+    struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+    o->printed = get_u64(&r);
+    o->failed = get_u64(&r);
+}
+
+static int mark_write(const struct output *o) {
+    uint8_t bytes[MARK_SIZE];
+    struct writer w = { .data = bytes, .capacity = sizeof bytes };
+    put_u64(&w, o->printed);
+    put_u64(&w, o->failed);
+    if (o->mark < 0 || pwrite(o->mark, bytes, sizeof bytes, 0) == sizeof bytes)
+        return 0;
+    return error_set(MR_EIO, "the journal cannot note what was printed: %s", strerror(errno));
+}
+
+int output_open(struct output *o, bool in_order, int mark) {
+    *o = (struct output){ .in_order = in_order, .file = -1, .mark = mark };
+    pthread_mutex_init(&o->lock, NULL);
+    mark_read(o);
+    if (in_order)
+        o->slots = mem_alloc(ORDER_AHEAD * sizeof *o->slots);
+    return in_order && !o->slots ? error_set(MR_ENOMEM, "no memory to keep lines in order") : 0;
+}
+
+void output_close(struct output *o) {
+    for (size_t i = 0; o->slots && i < ORDER_AHEAD; i++) {
+        spool_finish(&o->slots[i].output.spool);
+        spool_finish(&o->slots[i].errors.spool);
+    }
+    mem_free(o->slots);
+    if (o->file >= 0)
+        close(o->file);
+    if (o->mark >= 0)
+        close(o->mark);
+    pthread_mutex_destroy(&o->lock);
+}
+
+// ---- The terminal -----------------------------------------------------------------------------
+
+static void bar_clear(struct output *o) {
+    if (o->bar_shown)
+        fprintf(stderr, "\r\033[K");
+    o->bar_shown = false;
+}
+
+void output_bar(struct output *o, const char *line) {
+    pthread_mutex_lock(&o->lock);
+    if (*line)
+        fprintf(stderr, "\r%s\033[K", line);
+    else
+        bar_clear(o);
+    o->bar_shown = *line != 0;
+    fflush(stderr);
+    pthread_mutex_unlock(&o->lock);
+}
+
+void output_say(struct output *o, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    pthread_mutex_lock(&o->lock);
+    bar_clear(o);
+    fprintf(stderr, "millrace: ");
+    vfprintf(stderr, format, values);
+    fprintf(stderr, "\n");
+    pthread_mutex_unlock(&o->lock);
+    va_end(values);
+}
+
+// ---- Printing ---------------------------------------------------------------------------------
+
+static int copy_part(int from, const struct held_stream *h, int to) {
+    uint8_t piece[PIECE];
+    for (uint64_t at = h->at, end = h->at + h->size; at < end;) {
+        size_t most = end - at < sizeof piece ? (size_t)(end - at) : sizeof piece;
+        ssize_t got = pread(from, piece, most, (off_t)at);
+        if (got <= 0)
+            return error_set(MR_EIO, "output that was held cannot be read: %s", strerror(errno));
+        int err = file_write(to, piece, (size_t)got);
+        if (err < 0)
+            return err;
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
+static int print_stream(const struct output *o, const struct held_stream *h, int to) {
+    return h->size ? copy_part(o->file, h, to) : spool_write(&h->spool, to);
+}
+
+static bool is_empty(const struct held_stream *h) {
+    return !h->size && !h->spool.size;
+}
+
+// With the lock. After a failure nothing is written any more: half a line's output is bad enough.
+static int print(struct output *o, const struct held_stream *output,
+                 const struct held_stream *errors) {
+    if (o->broken)
+        return error_set(MR_EIO, "an earlier output could not be written");
+    if (!is_empty(output) || !is_empty(errors))
+        bar_clear(o);
+    int err = print_stream(o, output, STDOUT_FILENO);
+    if (err < 0)
+        o->broken = errno ? errno : EIO;
+    else
+        (void)print_stream(o, errors, STDERR_FILENO); // if that fails, whom to tell?
+    return err;
+}
+
+int output_print(struct output *o, const struct spool *output, const struct spool *errors) {
+    pthread_mutex_lock(&o->lock);
+    struct held_stream streams[] = { { .spool = *output }, { .spool = *errors } };
+    int err = print(o, &streams[0], &streams[1]);
+    pthread_mutex_unlock(&o->lock);
+    return err;
+}
+
+// ---- Holding ----------------------------------------------------------------------------------
+
+static int to_file(struct output *o, struct spool *from, struct held_stream *to) {
+    if (o->file < 0 && (o->file = file_unnamed()) < 0)
+        return o->file;
+    if (lseek(o->file, (off_t)o->file_end, SEEK_SET) < 0)
+        return error_set(MR_EIO, "output cannot be held: %s", strerror(errno));
+    int err = spool_write(from, o->file);
+    if (err < 0)
+        return err;
+    to->at = o->file_end;
+    to->size = from->size;
+    o->file_end += from->size;
+    o->file_uses++;
+    spool_finish(from);
+    return 0;
+}
+
+// A spool that has a file of its own would hold a descriptor as well.
+static int hold(struct output *o, struct spool *from, struct held_stream *to) {
+    bool in_memory = !from->file && o->memory + from->size <= HELD_MEMORY;
+    if (!in_memory) {
+        int err = to_file(o, from, to);
+        if (err < 0)
+            spool_finish(from);
+        return err;
+    }
+    o->memory += from->size;
+    to->spool = *from;
+    *from = (struct spool){ 0 };
+    return 0;
+}
+
+static void file_give(struct output *o, const struct held_stream *h) {
+    if (!h->size)
+        return;
+    int failed = 0;
+    if (--o->file_uses == 0) {
+        failed = ftruncate(o->file, 0);
+        o->file_end = 0;
+    } else {
+        failed = fallocate(o->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)h->at,
+                           (off_t)h->size);
+    }
+    (void)failed; // then it stays large until the end
+}
+
+static void held_finish(struct output *o, struct held *h) {
+    struct held_stream *streams[] = { &h->output, &h->errors };
+    for (int i = 0; i < 2; i++) {
+        if (streams[i]->size)
+            file_give(o, streams[i]);
+        else
+            o->memory -= streams[i]->spool.size;
+        spool_finish(&streams[i]->spool);
+    }
+    *h = (struct held){ 0 };
+}
+
+// What could not be printed keeps its turn.
+static int print_in_turn(struct output *o) {
+    for (;;) {
+        struct held *h = &o->slots[(o->printed + 1) % ORDER_AHEAD];
+        if (!h->there)
+            return 0;
+        int err = print(o, &h->output, &h->errors);
+        if (err < 0)
+            return err;
+        o->failed += h->failed;
+        held_finish(o, h);
+        o->printed++;
+        if ((err = mark_write(o)) < 0)
+            return err;
+    }
+}
+
+int output_hold(struct output *o, uint64_t number, bool failed, struct spool *output,
+                struct spool *errors) {
+    pthread_mutex_lock(&o->lock);
+    assert(number > o->printed && number <= o->printed + ORDER_AHEAD);
+    struct held *h = &o->slots[number % ORDER_AHEAD];
+    *h = (struct held){ .there = true, .failed = failed };
+    int err = hold(o, output, &h->output);
+    if (err >= 0)
+        err = hold(o, errors, &h->errors);
+    if (err >= 0)
+        err = print_in_turn(o);
+    pthread_mutex_unlock(&o->lock);
+    return err;
+}

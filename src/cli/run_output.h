@@ -1,0 +1,64 @@
+// Output: what commands write, printed whole, one after another; in order of their lines where
+// that is wanted. stdout and stderr stay apart.
+//
+// In order, what ends before its turn is held: in memory while little is held, else in a file
+// without a name. The reader reads at most ORDER_AHEAD lines beyond the oldest that was not
+// printed, so there is a slot for each. Whoever brings the line whose turn it is prints it, and
+// those behind it that are there.
+//
+// Any thread may call anything here, after the opening.
+#ifndef CLI_RUN_OUTPUT_H
+#define CLI_RUN_OUTPUT_H
+
+#include "work/spool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20 };
+
+// Of a line that has ended: a spool in memory, or a part of the file.
+struct held_stream {
+    struct spool spool;
+    uint64_t at, size; // size 0: not in the file
+};
+
+struct held {
+    bool there, failed;
+    struct held_stream output, errors;
+};
+
+struct output {
+    bool in_order;
+    pthread_mutex_t lock;         // guards what follows, and stdout and stderr
+    _Atomic uint64_t printed;     // in order: lines; read without the lock
+    uint64_t failed;              // among them
+    struct held *slots;           // line n in slot n % ORDER_AHEAD
+    size_t memory;                // of what is held there
+    int file;                     // -1: none yet
+    uint64_t file_end, file_uses; // behind the last part; parts in it
+    int mark;                     // a file that says what was printed; -1: none
+    bool bar_shown;
+    int broken; // why a write has failed, an errno: nothing more is printed then
+};
+
+// `mark` (or -1) is a descriptor that the output then owns; what it says goes on. MR_ENOMEM.
+int output_open(struct output *, bool in_order, int mark);
+void output_close(struct output *);
+
+// Prints both at once. MR_EIO: stdout cannot be written, now and from now on; `broken`
+// says why.
+int output_print(struct output *, const struct spool *output, const struct spool *errors);
+
+// Prints both when it is their line's turn; takes them over, whatever it returns. MR_EIO as above;
+// MR_ENOMEM, MR_EIO: there is no place to hold them.
+int output_hold(struct output *, uint64_t number, bool failed, struct spool *output,
+                struct spool *errors);
+
+// "millrace: " and a sentence on stderr, beside no half-printed output and no bar.
+void output_say(struct output *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Replaces the bar, a line without its end; "" clears it.
+void output_bar(struct output *, const char *line);
+
+#endif

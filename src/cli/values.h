@@ -1,0 +1,18 @@
+// Values: what stands behind options, read in one place, so that a duration or a count is written
+// and refused in the same way everywhere.
+#ifndef CLI_VALUES_H
+#define CLI_VALUES_H
+
+#include "cli/cli.h"
+
+#include <stdint.h>
+
+// A duration with its unit (250ms 30s 5m 2h 7d) in milliseconds, from 1 ms to 100 years. MR_EINVAL
+// with the way out.
+int duration_read(const char *text, int64_t *out_ms);
+
+// Those of an option: `out` is untouched when it was not given. False: it was refused, and said.
+bool input_duration(const struct input *, const char *name, int64_t *out_ms);
+bool input_count(const struct input *, const char *name, uint64_t most, uint64_t *out);
+
+#endif

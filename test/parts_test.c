@@ -1,0 +1,236 @@
+// The parts of a line: its key by field, regular expression and JSON; its places in a command. And
+// durations, as the command line has them.
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "cli/keys.h"
+#include "cli/placeholders.h"
+#include "cli/values.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+// ---- Keys -------------------------------------------------------------------------------------
+
+static void expect_key(const struct keys *keys, mr_bytes line, const char *expected) {
+    struct buffer key = { 0 };
+    assert_int_equal(keys_find(keys, line, &key), 0);
+    assert_true(bytes_equal(buffer_bytes(&key), mr_str(expected)));
+    buffer_finish(&key);
+}
+
+static void key_is_a_field(void **state) {
+    (void)state;
+    struct keys keys;
+    assert_int_equal(keys_open("2", NULL, NULL, &keys), 0);
+    expect_key(&keys, mr_str("one two three"), "two");
+    expect_key(&keys, mr_str("  one \t two"), "two");
+    expect_key(&keys, mr_str("one  "), "");
+    expect_key(&keys, mr_str(""), "");
+    expect_key(&keys, (mr_bytes){ 0 }, "");
+    keys_close(&keys);
+}
+
+static void key_is_what_a_regex_finds(void **state) {
+    (void)state;
+    struct keys keys;
+    assert_int_equal(keys_open(NULL, "/([^/]+)/", NULL, &keys), 0);
+    expect_key(&keys, mr_str("./photos/a.png"), "photos"); // the group
+    expect_key(&keys, mr_str("a.png"), "");
+    keys_close(&keys);
+    assert_int_equal(keys_open(NULL, "[0-9]+", NULL, &keys), 0);
+    expect_key(&keys, mr_str("order 17, item 3"), "17"); // all of it
+    expect_key(&keys, bytes_of("a\0b7", 4), "7");        // behind a 0 byte
+    expect_key(&keys, (mr_bytes){ 0 }, "");
+    keys_close(&keys);
+    assert_int_equal(keys_open(NULL, "a(b)?", NULL, &keys), 0);
+    expect_key(&keys, mr_str("ac"), ""); // the group has no part in it
+    keys_close(&keys);
+}
+
+static void key_is_a_member_of_json(void **state) {
+    (void)state;
+    struct keys keys;
+    assert_int_equal(keys_open(NULL, NULL, "user", &keys), 0);
+    expect_key(&keys, mr_str("{\"id\": 1, \"user\": \"ann\"}"), "ann");
+    expect_key(&keys, mr_str("{\"user\": 17}"), "17");
+    expect_key(&keys, mr_str("{\"user\": 1.5}"), "1.5");
+    expect_key(&keys, mr_str("{\"user\": true}"), "true");
+    expect_key(&keys, mr_str("{\"user\": null}"), "");
+    expect_key(&keys, mr_str("{\"user\": [\"ann\"]}"), "");
+    expect_key(&keys, mr_str("{\"user\": \"\\u00e9\"}"), "é");
+    expect_key(&keys, mr_str("{\"other\": 1}"), "");
+    expect_key(&keys, mr_str("[1]"), "");
+    expect_key(&keys, mr_str("{\"user\": \"ann\""), "");
+    expect_key(&keys, (mr_bytes){ 0 }, "");
+    keys_close(&keys);
+}
+
+static void keys_that_cannot_be(void **state) {
+    (void)state;
+    struct keys keys;
+    assert_int_equal(keys_open("0", NULL, NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open("-1", NULL, NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open("2x", NULL, NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open("", NULL, NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open("99999999999999999999999", NULL, NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open(NULL, "(", NULL, &keys), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "--key-regex '('"));
+    assert_int_equal(keys_open("1", "x", NULL, &keys), MR_EINVAL);
+    assert_int_equal(keys_open(NULL, "x", "y", &keys), MR_EINVAL);
+    assert_int_equal(keys_open(NULL, NULL, NULL, &keys), 0);
+    expect_key(&keys, mr_str("anything"), "");
+}
+
+static void long_keys_have_channels_of_their_own(void **state) {
+    (void)state;
+    static char a[5000], b[5000];
+    uint8_t room_a[HAND_KEY], room_b[HAND_KEY];
+    memset(a, 'x', sizeof a);
+    memset(b, 'x', sizeof b);
+    b[4999] = 'y';
+    mr_bytes channel = key_channel(bytes_of(a, sizeof a), room_a);
+    assert_int_equal(channel.size, HAND_KEY);
+    assert_true(bytes_equal(channel, key_channel(bytes_of(a, sizeof a), room_b)));
+    assert_false(bytes_equal(channel, key_channel(bytes_of(b, sizeof b), room_b)));
+    assert_true(bytes_equal(bytes_of(a, HAND_KEY), key_channel(bytes_of(a, HAND_KEY), room_b)));
+}
+
+// ---- Placeholders -----------------------------------------------------------------------------
+
+static const char *fill(const char *word, mr_bytes line) {
+    static char filled_word[256];
+    const char *const words[] = { "command", word, NULL };
+    struct template t = template_of(words, true);
+    struct parts parts = { .line = line, .key = mr_str("the key"), .number = 17 };
+    struct filled room = { 0 };
+    const char *const *argv;
+    assert_int_equal(template_fill(&t, &parts, &room, &argv), 0);
+    assert_string_equal(argv[0], "command");
+    assert_null(argv[2]);
+    assert_true(strlen(argv[1]) < sizeof filled_word);
+    memcpy(filled_word, argv[1], strlen(argv[1]) + 1);
+    filled_finish(&room);
+    return filled_word;
+}
+
+static void every_placeholder_has_its_part(void **state) {
+    (void)state;
+    assert_string_equal(fill("{}", mr_str("a/b.png")), "a/b.png");
+    assert_string_equal(fill("{.}.jpg", mr_str("a/b.png")), "a/b.jpg");
+    assert_string_equal(fill("{/}", mr_str("a/b.png")), "b.png");
+    assert_string_equal(fill("{//}", mr_str("a/b.png")), "a");
+    assert_string_equal(fill("{key}", mr_str("a")), "the key");
+    assert_string_equal(fill("{#}", mr_str("a")), "17");
+    assert_string_equal(fill("<{}{}-{#}>", mr_str("a b")), "<a ba b-17>");
+    assert_string_equal(fill("{x} { {{}} {key", mr_str("a")), "{x} { {a} {key");
+    assert_string_equal(fill("", mr_str("a")), "");
+    assert_string_equal(fill("{}{.}{/}", (mr_bytes){ 0 }), "");
+}
+
+static void paths_of_all_shapes(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *stem, *base, *directory;
+    } paths[] = {
+        { "x", "x", "x", "." },
+        { "x.tar.gz", "x.tar", "x.tar.gz", "." },
+        { "a.b/x", "a.b/x", "x", "a.b" },
+        { ".profile", ".profile", ".profile", "." },
+        { "a/.profile", "a/.profile", ".profile", "a" },
+        { "a/b/", "a/b/", "b", "a" },
+        { "/", "/", "/", "/" },
+        { "/x", "/x", "x", "/" },
+        { "a//b", "a//b", "b", "a" },
+        { "x.", "x", "x.", "." },
+        { "", "", "", "." },
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        assert_string_equal(fill("{.}", mr_str(paths[i].line)), paths[i].stem);
+        assert_string_equal(fill("{/}", mr_str(paths[i].line)), paths[i].base);
+        assert_string_equal(fill("{//}", mr_str(paths[i].line)), paths[i].directory);
+    }
+}
+
+static void the_line_is_appended_where_nothing_else_says(void **state) {
+    (void)state;
+    const char *const words[] = { "echo", "-n", NULL };
+    struct template t = template_of(words, false);
+    assert_true(t.append && !t.varies && !t.uses_key);
+    struct parts parts = { .line = mr_str("{} {key}"), .number = 1 };
+    struct filled room = { 0 };
+    const char *const *argv;
+    assert_int_equal(template_fill(&t, &parts, &room, &argv), 0);
+    assert_string_equal(argv[1], "-n");
+    assert_string_equal(argv[2], "{} {key}"); // what the line holds is not filled in again
+    assert_null(argv[3]);
+    filled_finish(&room);
+
+    const char *const numbered[] = { "{}", "{#}", "{key}", NULL };
+    t = template_of(numbered, false);
+    assert_true(!t.append && t.varies && t.uses_key);
+    assert_false(template_of(words, true).append);
+}
+
+static void a_zero_byte_fits_no_argument(void **state) {
+    (void)state;
+    const char *const words[] = { "echo", NULL };
+    struct template t = template_of(words, false);
+    struct parts parts = { .line = bytes_of("a\0b", 3), .number = 1 };
+    struct filled room = { 0 };
+    const char *const *argv;
+    assert_int_equal(template_fill(&t, &parts, &room, &argv), MR_EINVAL);
+    assert_non_null(strstr(error_text(), "--stdin"));
+    filled_finish(&room);
+}
+
+// ---- Durations --------------------------------------------------------------------------------
+
+static void durations_have_units(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = { { "250ms", 250 },
+                 { "30s", 30000 },
+                 { "5m", 300000 },
+                 { "2h", 7200000 },
+                 { "7d", 604800000 },
+                 { "1ms", 1 },
+                 { "36500d", INT64_C(3153600000000) } };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int64_t ms = 0;
+        assert_int_equal(duration_read(good[i].text, &ms), 0);
+        assert_int_equal(ms, good[i].ms);
+    }
+    static const char *const bad[] = {
+        "",   "5", "0s", "-1s", "5 s", "5x", "s", "1e3s", "5sec", "36501d", "99999999999999999999s",
+        "+5s"
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int64_t ms = 42;
+        assert_int_equal(duration_read(bad[i], &ms), MR_EINVAL);
+        assert_int_equal(ms, 42);
+    }
+    int64_t ms;
+    duration_read("5", &ms);
+    assert_non_null(strstr(error_text(), "5s"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(key_is_a_field),
+        cmocka_unit_test(key_is_what_a_regex_finds),
+        cmocka_unit_test(key_is_a_member_of_json),
+        cmocka_unit_test(keys_that_cannot_be),
+        cmocka_unit_test(long_keys_have_channels_of_their_own),
+        cmocka_unit_test(every_placeholder_has_its_part),
+        cmocka_unit_test(paths_of_all_shapes),
+        cmocka_unit_test(the_line_is_appended_where_nothing_else_says),
+        cmocka_unit_test(a_zero_byte_fits_no_argument),
+        cmocka_unit_test(durations_have_units),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

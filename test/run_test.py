@@ -1,0 +1,871 @@
+#!/usr/bin/env python3
+"""run_test.py BUILD: millrace run as a shell pipeline meets it: every option, bad commands, bad
+input, signals, journals that are interrupted, foreign and damaged. Speaks TAP. Commands wait for each
+other through files and pipes, never by time. With MILLRACE_LONG the proofs by chance last
+MILLRACE_SECONDS."""
+import atexit
+import json
+import os
+import pty
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
+MILLRACE = os.path.join(BUILD, "millrace")
+LONG = bool(os.environ.get("MILLRACE_LONG"))
+SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
+PATIENCE = 240  # seconds until something that hangs is a failure
+MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
+
+top = tempfile.mkdtemp(prefix="millrace-run-")
+atexit.register(shutil.rmtree, top, ignore_errors=True)
+os.environ["NO_COLOR"] = "1"
+os.environ.pop("TMPDIR", None)
+cases = []
+
+
+def case(name):
+    def add(function):
+        cases.append((name, function))
+        return function
+    return add
+
+
+def sanitized():
+    with open(os.path.join(BUILD, "meson-info", "intro-buildoptions.json")) as file:
+        options = {o["name"]: o["value"] for o in json.load(file)}
+    return options["b_sanitize"] not in ("none", [])
+
+
+class Ended:
+    def __init__(self, code, out, err, memory_kb=0):
+        self.code, self.out, self.err, self.memory_kb = code, out, err, memory_kb
+
+    def __str__(self):
+        return f"exit {self.code}\nstdout {self.out[-2000:]!r}\nstderr {self.err[-2000:]!r}"
+
+
+class Running:
+    """millrace run in the background, reading what `feed` writes."""
+
+    def __init__(self, *arguments, stdin=subprocess.PIPE, **more):
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [MILLRACE, "run", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
+            stderr=more.pop("stderr", self.err), start_new_session=True, **more)
+
+    def feed(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self, close=True):
+        """Waits for its end; unless `close` is false, its input ends first."""
+        if self.process.stdin and close:
+            try:
+                self.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        watchdog = threading.Timer(PATIENCE, self.process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        watchdog.cancel()
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for file in self.out, self.err:
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return Ended(self.process.returncode, *texts, usage.ru_maxrss)
+
+
+def run(*arguments, data=b"", **more):
+    """With `data` (bytes, or a list of lines) as its input, to the end."""
+    if isinstance(data, list):
+        data = b"".join(b"%s\n" % str(line).encode() for line in data)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        return Running(*arguments, stdin=file, **more).end()
+
+
+def sh(script):
+    return ["--", "sh", "-c", script, "sh"]
+
+
+def check(condition, *about):
+    if not condition:
+        raise AssertionError("\n".join(str(a) for a in about))
+
+
+def equal(a, b, *about):
+    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        check(time.monotonic() < end, f"in vain: {what}")
+        select.select([], [], [], 0.005)
+
+
+def wait_for(path):
+    """Until a command has made the file."""
+    wait_until(lambda: os.path.exists(path), path)
+
+
+def wait_in(file, text):
+    wait_until(lambda: text in os.pread(file.fileno(), 1 << 20, 0), text)
+
+
+def numbers(out):
+    return [int(n) for n in out.split()]
+
+
+def lines_of(path):
+    with open(path) as file:
+        return file.read().splitlines()
+
+
+# A shell's part of a meeting: `wait_file NAME` returns when NAME is there.
+WAIT = 'wait_file() { until [ -e "$1" ]; do sleep 0.01; done; }; '
+
+# ---- What it is for ----------------------------------------------------------------------------
+
+
+@case("seq 10 | millrace run -- echo")
+def _():
+    r = run("--", "echo", data=range_lines(1, 10))
+    equal((r.code, sorted(numbers(r.out)), r.err), (0, list(range(1, 11)), b""), r)
+
+
+def range_lines(first, last):
+    return list(range(first, last + 1))
+
+
+@case("find -print0 | millrace run -0 --key-regex, with {} and {.}")
+def _():
+    for name in "a/1.png", "a/2.png", "b/x y.png", "b/line\nbreak.png":
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "w") as file:
+            file.write(name)
+    found = subprocess.run(["find", ".", "-name", "*.png", "-print0"], capture_output=True).stdout
+    r = run("-0", "--key-regex", "/([^/]+)/", "--", "cp", "{}", "{.}.jpg", data=found)
+    equal(r.code, 0, r)
+    for name in "a/1", "a/2", "b/x y", "b/line\nbreak":
+        with open(name + ".jpg") as file:
+            equal(file.read(), name + ".png")
+
+
+@case("every placeholder, and the line appended where there is none")
+def _():
+    show = ["printf", "<%s>"]
+    line = b"dir/sub/photo.png\n"
+    parts = ["{}", "{.}", "{/}", "{//}", "{key}", "{#}", "a{/}b{#}"]
+    r = run("--key-regex", "^[a-z]+", "--", *show, *parts, data=line)
+    equal(r.out, b"<dir/sub/photo.png><dir/sub/photo><photo.png><dir/sub><dir><1><aphoto.pngb1>", r)
+    equal(run("--", *show, "x", data=b"a b\n").out, b"<x><a b>")
+    equal(run("--", *show, "{#}", data=b"a b\n").out, b"<1>")
+    equal(run("--", "{}", data=b"true\n").code, 0)
+
+
+@case("stdin is empty, or with --stdin the line")
+def _():
+    equal(run("--", "wc", "-c", data=b"/dev/stdin\n").out, b"0 /dev/stdin\n")
+    equal(sorted(run("--stdin", "--", "cat", data=b"1\n2\n3").out.split()), [b"1", b"2", b"3"])
+    equal(run("--stdin", "--", "od", "-c", "-An", data=b"a\n").out.split(), [b"a", b"\\n"])
+    equal(run("--stdin", "-0", "--", "od", "-c", "-An", data=b"a\0").out.split(), [b"a"])
+    equal(run("--stdin", "--", "echo", "{#}", data=b"a\n").out, b"1\n")
+
+
+# ---- Input -------------------------------------------------------------------------------------
+
+
+@case("no input, empty lines, no final newline")
+def _():
+    r = run("--", "echo")
+    equal((r.code, r.out, r.err), (0, b"", b""), r)
+    r = run("--", "printf", "<%s>", data=b"\n\nx\n")
+    equal((r.code, sorted(re.findall(b"<.*?>", r.out))), (0, [b"<>", b"<>", b"<x>"]), r)
+    equal(sorted(run("--", "echo", data=b"a\nb").out.split()), [b"a", b"b"])
+
+
+@case("a 0 byte fits no argument, but stdin")
+def _():
+    r = run("--", "echo", data=b"good\na\0b\nalso\n")
+    equal((r.code, sorted(r.out.split())), (1, [b"also", b"good"]), r)
+    check(b"line 2 failed: it has a 0 byte" in r.err and b"--stdin" in r.err, r)
+    equal(run("--stdin", "--", "cat", data=b"a\0b\n").out, b"a\0b\n")
+
+
+@case("a line of 100 MB fails by itself, in little memory")
+def _():
+    with open("long", "wb") as file:
+        file.write(b"first\n")
+        file.truncate(100 << 20)
+        file.seek(0, 2)
+        file.write(b"\nlast\n")
+    with open("long", "rb") as file:
+        r = Running("--", "echo", stdin=file).end()
+    os.unlink("long")
+    equal((r.code, sorted(r.out.split())), (1, [b"first", b"last"]), r)
+    check(re.search(rb"line 2 failed: it has 10485\d\d\d\d bytes", r.err), r)
+    check(sanitized() or r.memory_kb < MEMORY_KB + (32 << 10), r.memory_kb)
+
+
+@case("a line too long for an argument fails, with the way out; --stdin takes it")
+def _():
+    data = b"x" * 300000 + b"\n"
+    r = run("--", "echo", data=data)
+    equal(r.code, 1, r)
+    check(b"line 1 failed" in r.err and b"--stdin" in r.err, r)
+    equal(run("--stdin", "--", "wc", "-c", data=data).out, b"300001\n")
+
+
+@case("a terminal as input: a hint, then its lines")
+def _():
+    ours, theirs = pty.openpty()
+    r = Running("--", "echo", "got", stdin=theirs)
+    os.write(ours, b"line\n\x04")
+    os.close(theirs)
+    ended = r.end()
+    os.close(ours)
+    equal((ended.code, ended.out), (0, b"got line\n"), ended)
+    check(b"Ctrl-D" in ended.err, ended)
+
+
+@case("input that cannot be read")
+def _():
+    directory = os.open(".", os.O_RDONLY)
+    r = Running("--", "echo", stdin=directory).end()
+    os.close(directory)
+    check(r.code == 1 and b"cannot be read" in r.err, r)
+
+
+# ---- Order and number --------------------------------------------------------------------------
+
+# Fails if another of its key runs; notes when it began and ended.
+ALONE = ('mkdir "alone.$2" || exit 9; echo "begin $1" >>"log.$2"; echo "end $1" >>"log.$2"; '
+         'rmdir "alone.$2"')
+
+
+def check_alone(option, value, line_of):
+    keys = ["a", "b", "c", "d"]
+    rng = random.Random(7)
+    pairs = [(n, rng.choice(keys)) for n in range(120)]
+    r = run("--jobs", "6", option, value, "--", "sh", "-c", ALONE, "sh", "{#}", "{key}",
+            data=[line_of(n, key) for n, key in pairs])
+    equal((r.code, r.err), (0, b""), r)
+    for key in keys:
+        expected = [f"{what} {n + 1}" for n, k in pairs if k == key for what in ("begin", "end")]
+        equal(lines_of(f"log.{key}"), expected)
+        os.unlink(f"log.{key}")
+
+
+@case("C7: lines of one key in order and never together, by field, regex and JSON")
+def _():
+    check_alone("--key-field", "2", lambda n, key: f"{n} {key} rest")
+    check_alone("--key-regex", "key=([a-z])", lambda n, key: f"{n} key={key};")
+    check_alone("--key-json", "user", lambda n, key: json.dumps({"n": n, "user": key}))
+
+
+@case("lines without a key run on their own, and are counted")
+def _():
+    r = run("--jobs", "2", "--key-field", "2", "--json",
+            *sh(WAIT + 'touch "$2"; wait_file 1; wait_file 2'), "{}", "{#}", data=b"one\none\n")
+    equal((r.code, json.loads(r.err)["keyless"]), (0, 2), r)
+
+
+# Counts itself in and out, and notes how many there were.
+COUNTED = ('exec 9>lock; flock 9; n=$(($(cat count) + 1)); echo $n >count; echo $n >>counts; '
+           'flock -u 9; {}; flock 9; echo $(($(cat count) - 1)) >count')
+
+
+@case("A2: --jobs 3 runs three at once, and no more")
+def _():
+    with open("count", "w") as file:
+        file.write("0\n")
+    meet = WAIT + COUNTED.format('touch "at.$1"; wait_file at.1; wait_file at.2; wait_file at.3')
+    r = run("--jobs", "3", *sh(meet), "{#}", data=range_lines(1, 30))
+    equal(r.code, 0, r)
+    equal(max(int(n) for n in lines_of("counts")), 3)
+
+
+@case("output of a command is never mixed with another's")
+def _():
+    script = 'for i in 1 2 3 4; do head -c 9000 /dev/zero | tr "\\0" "$1"; done; echo'
+    r = run("--jobs", "4", *sh(script), data=[chr(97 + n % 26) for n in range(60)])
+    equal(r.code, 0, r)
+    for line in r.out.splitlines():
+        equal((len(line), len(set(line))), (36000, 1))
+    equal(len(r.out.splitlines()), 60)
+
+
+@case("stdout and stderr stay apart")
+def _():
+    r = run(*sh('echo "out $1"; echo "err $1" >&2'), data=[1, 2])
+    equal(sorted(r.out.splitlines()), [b"out 1", b"out 2"], r)
+    equal(sorted(r.err.splitlines()), [b"err 1", b"err 2"], r)
+
+
+@case("--keep-order: output in order, workers run ahead of a slow line, but not without bound")
+def _():
+    script = ('echo "begin $1" >>log; [ $1 = 1000 ] && touch far; '
+              '[ $1 = 1 ] && { wait_file far; echo "end 1" >>log; }; echo $1')
+    r = run("--jobs", "2", "--keep-order", *sh(WAIT + script), data=range_lines(1, 1200))
+    equal((r.code, numbers(r.out)), (0, range_lines(1, 1200)), r)
+    log = lines_of("log")
+    check(log.index("begin 1000") < log.index("end 1") < log.index("begin 1025"))
+
+
+@case("--keep-order holds large output in files")
+def _():
+    script = '[ $1 = 1 ] && wait_file far; head -c 600000 /dev/zero; [ $1 = 60 ] && touch far; :'
+    r = run("--jobs", "2", "--keep-order", *sh(WAIT + script + "; echo $1"),
+            data=range_lines(1, 60))
+    equal(r.code, 0, r)
+    equal(numbers(r.out.replace(b"\0", b"")), range_lines(1, 60))
+    equal(len(r.out), 60 * 600000 + len("".join(f"{n}\n" for n in range_lines(1, 60))))
+    check(sanitized() or r.memory_kb < MEMORY_KB, r.memory_kb)
+
+
+@case("D4: input is read as it is worked off: endless lines, flat memory")
+def _():
+    if LONG:
+        more = ["--deadline", f"{SECONDS}s"]
+        script, code = ["--", "true"], 124
+    else:
+        more = ["--halt", "soon"]
+        script, code = ["--", "test", "{#}", "-lt", "5000"], 1
+    endless = subprocess.Popen(["yes", "x" * 1000], stdout=subprocess.PIPE)
+    r = Running("--jobs", "2", "--json", *more, *script, stdin=endless.stdout)
+    endless.stdout.close()
+    ended = r.end()
+    endless.wait()
+    equal(ended.code, code, ended)
+    summary = json.loads(ended.err.splitlines()[-1])
+    check(LONG or summary["done"] >= 4999, summary)
+    check(summary["read"] - summary["done"] < 20000, summary)
+    check(sanitized() or ended.memory_kb < MEMORY_KB, ended.memory_kb)
+
+
+@case("D7: contexts, create, send: the last step slow, nothing overflows")
+def _():
+    create = subprocess.Popen([MILLRACE, "run", "--jobs", "2", "--", "echo", "mail"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    send = Running("--jobs", "1", "--", "echo", "sent", stdin=create.stdout)
+    create.stdout.close()
+    create.communicate(b"".join(b"%d\n" % n for n in range(400)))
+    ended = send.end()
+    equal((create.returncode, ended.code), (0, 0), ended)
+    equal(sorted(int(l.split()[-1]) for l in ended.out.splitlines()), list(range(400)))
+
+
+# ---- Failures ----------------------------------------------------------------------------------
+
+
+@case("exit code 1 if any line failed; the others are done")
+def _():
+    r = run(*sh('echo $1; [ $1 != 2 ]'), data=[1, 2, 3])
+    equal((r.code, sorted(numbers(r.out))), (1, [1, 2, 3]), r)
+    check(b"line 2 failed: exit code 1" in r.err and b"2 done, 1 failed" in r.err, r)
+
+
+@case("many failures are not told one by one")
+def _():
+    r = run("--", "false", data=range_lines(1, 50))
+    equal(r.code, 1, r)
+    equal(len(re.findall(rb"line \d+ failed", r.err)), 10)
+    check(b"only counted" in r.err and b"0 done, 50 failed" in r.err, r)
+
+
+@case("A8: --retries: again after a backoff, and not for ever; shown is the last attempt")
+def _():
+    script = 'echo >>"tries.$1"; n=$(wc -l <"tries.$1"); echo "try $n of $1"; [ $n = 3 ]'
+    r = run("--retries", "2", *sh(script), data=["a", "b"])
+    equal((r.code, sorted(r.out.splitlines())), (0, [b"try 3 of a", b"try 3 of b"]), r)
+    r = run("--retries", "1", "--json", *sh(script), data=["c"])
+    equal((r.code, r.out), (1, b"try 2 of c\n"), r)
+    equal(json.loads(r.err.splitlines()[-1])["retried"], 1)
+
+
+@case("a retried line keeps its place among those of its key")
+def _():
+    script = 'echo $1 >>log; [ $1 != 1 ] || [ "$(grep -c 1 log)" = 2 ]'
+    r = run("--jobs", "2", "--retries", "1", "--key-regex", "key", *sh(script), "{#}",
+            data=["key"] * 3)
+    equal((r.code, lines_of("log")), (0, ["1", "1", "2", "3"]), r)
+
+
+@case("a command that is not there, or not executable, is said once and before input is read")
+def _():
+    with open("plain", "w") as file:
+        file.write("#!/bin/sh\n")
+    for command, said in (("nosuch", b"no command 'nosuch'"), ("./nosuch", b"no command"),
+                          ("./plain", b"not executable"), ("", b"no command ''")):
+        ended = Running("--", command).end(close=False)
+        equal((ended.code, ended.out, ended.err.count(b"\n")), (2, b"", 1), ended)
+        check(said in ended.err, ended)
+
+
+@case("nor is one that turns out not to be startable told for each line")
+def _():
+    with open("odd", "w") as file:
+        file.write("#!/nosuch/interpreter\n")
+    os.chmod("odd", 0o755)
+    r = run("--jobs", "2", "--", "./odd", data=range_lines(1, 100))
+    equal((r.code, r.err.count(b"\n")), (2, 1), r)
+
+
+@case("killed by a signal")
+def _():
+    r = run(*sh("kill -9 $$"), data=[1])
+    equal(r.code, 1, r)
+    check(b"killed by signal 9" in r.err, r)
+
+
+@case("A9: --timeout ends what takes too long, also what is stopped or ignores TERM")
+def _():
+    scripts = ["sleep 1000", "kill -STOP $$", "trap '' TERM; while :; do sleep 1; done"]
+    r = run("--jobs", "3", "--timeout", "300ms", *sh('eval "$1"'), data=scripts)
+    equal((r.code, r.err.count(b"timed out after 300 ms")), (1, 3), r)
+
+
+@case("200 MB of output pass, in little memory")
+def _():
+    with open("flood", "wb") as file:
+        r = run("--", "head", "-c", "200M", data=b"/dev/zero\n", stdout=file)
+    equal((r.code, os.path.getsize("flood")), (0, 200 << 20), r)
+    os.unlink("flood")
+    check(sanitized() or r.memory_kb < MEMORY_KB, r.memory_kb)
+
+
+@case("a command need not read its stdin")
+def _():
+    r = run("--stdin", "--", "true", data=b"x" * (15 << 20) + b"\n")
+    equal((r.code, r.err), (0, b""), r)
+
+
+@case("who forks away holds up nobody, and a job leaves nothing running")
+def _():
+    r = run(*sh("sleep 1000 & echo $!"), data=[1])
+    equal(r.code, 0, r)
+    wait_until(lambda: is_gone(int(r.out)), "its child is gone")
+    r = run(*sh("setsid sleep 1000 & echo $!"), data=[1])
+    equal(r.code, 0, r)
+    os.kill(int(r.out), signal.SIGKILL) # it has a group of its own
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@case("--halt soon starts nothing more; now also ends what runs; never goes on")
+def _():
+    r = run("--jobs", "1", "--halt", "soon", *sh('echo $1; [ $1 != 2 ]'), data=range_lines(1, 5))
+    equal((r.code, numbers(r.out)), (1, [1, 2]), r)
+    both = WAIT + '[ $1 = 1 ] && { touch up; sleep 1000; }; wait_file up; false'
+    r = run("--jobs", "2", "--halt", "now", *sh(both), data=[1, 2])
+    equal(r.code, 1, r)
+    check(b"line 2 failed" in r.err and b"line 1 failed" not in r.err, r)
+    r = run("--jobs", "1", "--halt", "never", *sh('echo $1; [ $1 != 2 ]'), data=[1, 2, 3])
+    equal((r.code, numbers(r.out)), (1, [1, 2, 3]), r)
+
+
+@case("--deadline ends all of it, with 124")
+def _():
+    r = run("--jobs", "2", "--deadline", "300ms", "--", "sleep", data=[1000] * 5)
+    equal(r.code, 124, r)
+    check(b"deadline" in r.err, r)
+    equal(Running("--deadline", "200ms", "--", "true").end(close=False).code, 124)
+
+
+# ---- Signals and output ------------------------------------------------------------------------
+
+
+@case("D6: Ctrl-C, or TERM: starts no more, what runs may finish; 130")
+def _():
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        for name in "up", "go":
+            if os.path.exists(name):
+                os.unlink(name)
+        r = Running("--jobs", "1", *sh(WAIT + 'touch up; wait_file go; echo "end $1"'))
+        r.feed(b"1\n2\n")
+        wait_for("up")
+        r.signal(number)
+        wait_in(r.err, b"waiting for 1")
+        with open("go", "w"):
+            pass
+        ended = r.end()
+        equal((ended.code, ended.out), (130, b"end 1\n"), ended)
+
+
+@case("A9: a second Ctrl-C ends what runs, also what ignores TERM")
+def _():
+    r = Running("--jobs", "2", *sh("trap '' TERM; touch \"up.$1\"; while :; do sleep 1; done"))
+    r.feed(b"1\n2\n")
+    wait_for("up.1")
+    wait_for("up.2")
+    r.signal(signal.SIGINT)
+    wait_in(r.err, b"waiting for 2")
+    r.signal(signal.SIGINT)
+    ended = r.end()
+    equal(ended.code, 130, ended)
+
+
+@case("Ctrl-C while nothing runs ends at once")
+def _():
+    r = Running("--", "echo")
+    r.feed(b"1\n")
+    wait_in(r.out, b"1\n")
+    r.signal(signal.SIGINT)
+    equal(r.end(close=False).code, 130)
+
+
+@case("nobody reads the output: it stops quietly")
+def _():
+    reader, writer = os.pipe()
+    r = Running("--jobs", "1", "--", "echo", stdout=writer)
+    os.close(writer)
+    os.close(reader)
+    r.feed(b"1\n2\n3\n")
+    ended = r.end()
+    equal((ended.code, ended.err), (130, b""), ended)
+
+
+@case("output that cannot be written is a failure")
+def _():
+    with open("/dev/full", "wb") as full:
+        for order in [], ["--keep-order"]:
+            r = run("--jobs", "1", *order, "--", "echo", data=[1, 2, 3], stdout=full)
+            check(r.code == 1 and b"could not be written" in r.err, r)
+
+
+@case("--results: stdout, stderr and status of each line, replaced by a later run")
+def _():
+    script = 'echo "out $1"; echo "err $1" >&2; exit $1'
+    for _ in range(2):
+        r = run("--results", "results", *sh(script), data=[0, 3])
+        equal((r.code, sorted(r.out.splitlines())), (1, [b"out 0", b"out 3"]), r)
+    equal(sorted(os.listdir("results")), ["1", "2"])
+    equal(lines_of("results/1/stdout"), ["out 0"])
+    equal(lines_of("results/2/stderr"), ["err 3"])
+    equal(lines_of("results/1/status"), ["0"])
+    equal(lines_of("results/2/status"), ["3 exit code 3: err 3"])
+    run("--results", "results", *sh("kill -9 $$"), data=[1])
+    equal(lines_of("results/1/status")[0].split()[0], "137")
+    r = run("--results", "/proc/nosuch", "--", "true", data=[1])
+    check(r.code == 3 and b"results" in r.err, r)
+
+
+@case("--json: the summary is the last line of stderr")
+def _():
+    r = run("--json", "--jobs", "2", *sh('echo noise >&2; [ $1 != 2 ]'), data=[1, 2, 3])
+    s = json.loads(r.err.splitlines()[-1])
+    equal((s["read"], s["done"], s["failed"], s["complete"], s["exit"]), (3, 2, 1, True, 1), s)
+    equal(s["levels"], [2])
+    check(s["job_p50_us"] <= s["job_p95_us"], s)
+
+
+@case("--progress without a terminal is a summary; without it there is nothing to say")
+def _():
+    r = run("--progress", "--", "true", data=[1, 2])
+    check(re.fullmatch(rb"millrace: 2 done, 0 failed in .*\n", r.err), r)
+    equal(run("--", "true", data=[1, 2]).err, b"")
+
+
+@case("a bar on a terminal, cleared before anything else is written there")
+def _():
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": ""}
+    script = WAIT + '[ $1 = 2 ] && wait_file go; echo "word $1" >&2'
+    r = Running("--jobs", "1", *sh(script), stderr=theirs, env=environment)
+    os.close(theirs)
+    r.feed(b"1\n2\n3\n")
+    seen = b""
+    while b" at once" not in seen:
+        seen += os.read(ours, 4096)
+    with open("go", "w"):
+        pass
+    r.process.stdin.close()
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:
+        pass  # the other side is closed
+    equal(r.end().code, 0, seen)
+    os.close(ours)
+    check(re.search(rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K", seen), seen)
+    check(re.search(rb"\r\x1b\[Kword 2", seen), seen)
+    check(seen.endswith(b"\n") or seen.endswith(b"\r\x1b[K"), seen)
+
+
+# ---- Journals ----------------------------------------------------------------------------------
+
+
+def interrupt(*arguments, data, after="up"):
+    """Ctrl-C when `after` is there; the command then waits for `go`."""
+    r = Running(*arguments)
+    r.feed(data)
+    wait_for(after)
+    r.signal(signal.SIGINT)
+    wait_in(r.err, b"waiting for")
+    with open("go", "w"):
+        pass
+    return r.end()
+
+
+SLOW = WAIT + 'echo $1 >>log; [ $1 = 3 ] && { touch up; wait_file go; }; echo $1'
+SIX = b"1\n2\n3\n4\n5\n6\n"
+
+
+@case("D5: an interrupted journal goes on and repeats nothing that finished")
+def _():
+    for order in [], ["--keep-order"]:
+        for name in "up", "go", "log":
+            if os.path.exists(name):
+                os.unlink(name)
+        journal = ["--jobs", "1", "--journal", "journal", *order]
+        first = interrupt(*journal, *sh(SLOW), data=SIX)
+        equal((first.code, numbers(first.out)), (130, [1, 2, 3]), first)
+        check(b"goes on from here" in first.err, first)
+        second = run(*journal, "--json", *sh(SLOW), data=SIX)
+        equal((second.code, numbers(second.out)), (0, [4, 5, 6]), second)
+        equal(json.loads(second.err)["ended_before"], 3)
+        equal(lines_of("log"), list("123456"))
+        equal(os.listdir("journal"), [])
+
+
+@case("a journal that has finished starts afresh")
+def _():
+    for _ in range(2):
+        r = run("--journal", "journal", "--jobs", "1", "--", "echo", data=[1, 2])
+        equal((r.code, numbers(r.out)), (0, [1, 2]), r)
+
+
+@case("what failed for good stays so when a journal goes on")
+def _():
+    for order in [], ["--keep-order"]:
+        for name in "up", "go", "log":
+            if os.path.exists(name):
+                os.unlink(name)
+        script = SLOW + "; [ $1 != 2 ]"
+        journal = ["--jobs", "1", "--journal", "journal", *order]
+        equal(interrupt(*journal, *sh(script), data=SIX).code, 130)
+        r = run(*journal, "--json", *sh(script), data=SIX)
+        equal((r.code, numbers(r.out)), (1, [4, 5, 6]), r)
+        summary = json.loads(r.err)
+        equal((summary["done"], summary["failed"], summary["complete"]), (5, 1, True))
+
+
+def sums(folder):
+    found = {}
+    for where, _, names in os.walk(folder):
+        for name in set(names) - {"lock"}:  # which names who looked last
+            with open(os.path.join(where, name), "rb") as file:
+                found[os.path.join(where, name)] = file.read()
+    return found
+
+
+@case("a journal of other input, another command or other keys is refused, and goes on later")
+def _():
+    journal = ["--jobs", "1", "--journal", "journal"]
+    interrupt(*journal, *sh(SLOW), data=SIX)
+    r = run(*journal, *sh(SLOW), data=b"1\n2\nx\n4\n5\n6\n")
+    check(r.code == 3 and b"line 3 differs from what this journal has read" in r.err, r)
+    r = run(*journal, *sh(SLOW), data=b"1\n2\n")
+    check(r.code == 3 and b"ends with line 2" in r.err, r)
+    r = run(*journal, "--", "cat", data=SIX)
+    check(r.code == 3 and b"another run" in r.err and b"'command cat'" in r.err, r)
+    r = run(*journal, "--key-field", "1", *sh(SLOW), data=SIX)
+    check(r.code == 3 and b"--key-field 1" in r.err, r)
+    r = run(*journal, "--keep-order", *sh(SLOW), data=SIX)
+    check(r.code == 3 and b"--keep-order" in r.err, r)
+    r = run(*journal, "-0", *sh(SLOW), data=SIX)
+    check(r.code == 3, r)
+    r = run(*journal, *sh(SLOW), data=SIX + b"7\n")
+    equal((r.code, numbers(r.out)), (0, [4, 5, 6, 7]), r)
+    equal(lines_of("log"), list("1234567"))
+
+
+@case("what is no journal is left alone")
+def _():
+    os.mkdir("foreign")
+    with open("foreign/letter", "w") as file:
+        file.write("dear")
+    r = run("--journal", "foreign", "--", "echo", data=[1])
+    check(r.code == 3 and b"no journal" in r.err and b"letter" in r.err, r)
+    equal(os.listdir("foreign"), ["letter"])
+    r = run("--journal", "foreign/letter", "--", "echo", data=[1])
+    equal(r.code, 3, r)
+    r = run("--journal", "/proc/nosuch/x", "--", "echo", data=[1])
+    equal(r.code, 3, r)
+
+
+@case("a damaged journal: a sentence with the way out, and nothing lost")
+def _():
+    journal = ["--jobs", "1", "--journal", "journal"]
+    interrupt(*journal, *sh(SLOW), data=SIX)
+    segment = next(os.path.join("journal/store", n) for n in os.listdir("journal/store")
+                   if n.endswith(".seg"))
+    with open(segment, "r+b") as file:
+        file.seek(200)
+        byte = file.read(1)[0]
+        file.seek(200)
+        file.write(bytes([byte ^ 0x55]))
+    before = sums("journal")
+    r = run(*journal, *sh(SLOW), data=SIX)
+    check(r.code == 3 and b"millrace store check file:journal/store" in r.err, r)
+    equal(sums("journal"), before)
+    equal(lines_of("log"), list("123"))
+    os.truncate("journal/lines", 8)
+    with open(segment, "r+b") as file:
+        file.seek(200)
+        file.write(bytes([byte]))
+    r = run(*journal, *sh(SLOW), data=SIX)
+    check(r.code == 3 and b"damaged" in r.err, r)
+    equal(lines_of("log"), list("123"))
+
+
+@case("F31: two runs with one journal: the second is refused")
+def _():
+    journal = ["--jobs", "1", "--journal", "journal"]
+    first = Running(*journal, *sh(SLOW))
+    first.feed(SIX)
+    wait_for("up")
+    r = run(*journal, *sh(SLOW), data=SIX)
+    check(r.code == 3 and str(first.process.pid).encode() in r.err, r)
+    with open("go", "w"):
+        pass
+    equal(first.end().code, 0)
+
+
+def kill_and_resume(rng, data, total, arguments):
+    """Runs of one journal, each killed after some output, until one completes. Returns the output
+    of each."""
+    outputs = []
+    while True:
+        r = Running(*arguments, stdout=subprocess.PIPE)
+        writer = threading.Thread(target=feed_quietly, args=(r, data))
+        writer.start()
+        seen, most = b"", rng.randrange(total) + 1
+        while len(seen.splitlines()) < most or not outputs:
+            chunk = os.read(r.process.stdout.fileno(), 4096)
+            if not chunk:
+                break
+            seen += chunk
+            if len(seen.splitlines()) >= most:
+                break
+        os.killpg(r.process.pid, signal.SIGKILL)
+        while chunk := os.read(r.process.stdout.fileno(), 4096):
+            seen += chunk
+        r.process.stdout.close()
+        writer.join()
+        ended = r.end()
+        outputs.append(seen)
+        if ended.code >= 0:
+            return outputs, ended
+
+
+def feed_quietly(r, data):
+    try:
+        r.feed(data)
+        r.process.stdin.close()
+    except (BrokenPipeError, ValueError):
+        pass
+
+
+def check_killed(seed, order):
+    total = 120
+    rng = random.Random(seed)
+    data = b"".join(b"%d key%d\n" % (n, n % 7) for n in range_lines(1, total))
+    arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *order,
+                 *sh('echo $1'), "{#}"]
+    outputs, ended = kill_and_resume(rng, data, total, arguments)
+    equal(ended.code, 0, seed, ended)
+    equal(os.listdir("journal"), [], seed)
+    whole = [numbers(o) for o in outputs]
+    equal(sorted(set(sum(whole, []))), range_lines(1, total), seed)
+    return whole
+
+
+@case("D5, F4: killed at random and resumed: every line is done, and what was recorded not again")
+def _():
+    end = time.monotonic() + SECONDS
+    seed = 0
+    while seed < 8 or (LONG and time.monotonic() < end):
+        seed += 1
+        for number, out in enumerate(check_killed(seed, [])):
+            equal(len(out), len(set(out)), seed, number)  # in one run never twice
+        before = 0
+        for out in check_killed(seed, ["--keep-order"]):
+            if out:
+                check(out[0] in (before, before + 1), seed, before, out)
+                equal(out, range_lines(out[0], out[-1]), seed)
+                before = out[-1]
+
+
+# ---- Usage -------------------------------------------------------------------------------------
+
+
+@case("bad usage is said, with the way out, and exits 2")
+def _():
+    for arguments, said in (
+            (["echo"], b"behind --"), (["--"], b"usage: millrace run"), ([], b"usage"),
+            (["--timeout", "5", "--", "true"], b"5s"),
+            (["--timeout", "soon", "--", "true"], b"no duration"),
+            (["--deadline", "0s", "--", "true"], b"not possible"),
+            (["--jobs", "0", "--", "true"], b"at least 1"),
+            (["--jobs", "many", "--", "true"], b"'many'"),
+            (["--jobs", "5000", "--", "true"], b"4096"),
+            (["--retries", "-1", "--", "true"], b"'-1'"),
+            (["--halt", "later", "--", "true"], b"never, soon, now"),
+            (["--key-field", "0", "--", "true"], b"1, 2, 3"),
+            (["--key-regex", "(", "--", "true"], b"--key-regex '('"),
+            (["--key-field", "1", "--key-json", "x", "--", "true"], b"one of"),
+            (["--keeporder", "--", "true"], b"did you mean --keep-order")):
+        r = run(*arguments, data=[1])
+        check(r.code == 2 and said in r.err and r.err.startswith(b"millrace: run: "), arguments, r)
+
+
+@case("--jobs auto, and what belongs to the command is not ours")
+def _():
+    equal(run("--jobs", "auto", "--", "echo", "--jobs", "-0", data=[1]).out, b"--jobs -0 1\n")
+
+
+def main():
+    print(f"1..{len(cases)}")
+    failed = 0
+    for number, (name, function) in enumerate(cases, 1):
+        place = os.path.join(top, str(number))
+        os.mkdir(place)
+        os.chdir(place)
+        try:
+            function()
+            print(f"ok {number} - {name}", flush=True)
+        except Exception as error:  # whatever it is, the other cases run
+            failed += 1
+            print(f"not ok {number} - {name}")
+            for line in f"{type(error).__name__}: {error}".splitlines():
+                print(f"# {line}", flush=True)
+        os.chdir(top)
+        shutil.rmtree(place, ignore_errors=True)
+    sys.exit(1 if failed else 0)
+
+
+main()
