@@ -495,6 +495,39 @@ def _():
     equal(Running("--deadline", "200ms", "--", "true").end(close=False).code, 124)
 
 
+# ---- Emit and state ----------------------------------------------------------------------------
+
+# Prints how many of the key there were, this one included.
+COUNT = 'n=$("$MILLRACE" state); n=$((n + 1)); echo $n | "$MILLRACE" state --set -; echo "$1 $n"'
+os.environ["MILLRACE"] = MILLRACE
+
+
+@case("R11: a key's state goes from line to line, and not from an attempt that failed")
+def _():
+    script = COUNT + '; echo >>"tries.$2"; [ "$2" != 5 ] || [ "$(wc -l <tries.5)" = 2 ]'
+    r = run("--jobs", "2", "--retries", "1", "--key-field", "1", *sh(script), "{key}", "{#}",
+            data=["a", "b"] * 6)
+    expected = sorted(b"%s %d" % (k, n) for k in (b"a", b"b") for n in range(1, 7))
+    equal((r.code, sorted(r.out.splitlines())), (0, expected), r)
+
+
+@case("R10: what a command emits is run with the same command, once it has ended well")
+def _():
+    script = 'echo $1; [ $1 = 0 ] || "$MILLRACE" emit run --key k $(($1 - 1))'
+    r = run("--jobs", "2", *sh(script), data=[3, 2])
+    equal((r.code, sorted(numbers(r.out))), (0, [0, 0, 1, 1, 2, 2, 3]), r)
+    r = run("--jobs", "2", *sh(script + "; false"), data=[3])
+    equal((r.code, numbers(r.out)), (1, [3]), r)
+
+
+@case("nothing is emitted to where nobody would take it")
+def _():
+    r = run(*sh('"$MILLRACE" emit elsewhere x'), data=[1])
+    check(r.code == 1 and b"stage 'elsewhere'" in r.err, r)
+    r = run("--keep-order", *sh('"$MILLRACE" emit run x'), data=[1])
+    check(r.code == 1 and b"--keep-order" in r.err, r)
+
+
 # ---- Signals and output ------------------------------------------------------------------------
 
 
@@ -818,6 +851,20 @@ def _():
                 check(out[0] in (before, before + 1), seed, before, out)
                 equal(out, range_lines(out[0], out[-1]), seed)
                 before = out[-1]
+
+
+@case("R11, F4: killed at random and resumed: every line is counted once in its key's state")
+def _():
+    total, keys = 60, 4
+    data = b"".join(b"%d key%d\n" % (n, n % keys) for n in range(total))
+    arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *sh(COUNT), "{key}"]
+    for seed in range(4):
+        outputs, ended = kill_and_resume(random.Random(seed), data, total, arguments)
+        equal(ended.code, 0, seed, ended)
+        counted = set(b"".join(outputs).splitlines())
+        expected = {b"key%d %d" % (k, n) for k in range(keys)
+                    for n in range_lines(1, total // keys)}
+        equal(counted, expected, seed)
 
 
 # ---- Usage -------------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ void completion_print(void);        // for bash
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
 enum cli_exit run_run(const struct input *);
+enum cli_exit emit_run(const struct input *);
+enum cli_exit state_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

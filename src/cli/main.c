@@ -99,6 +99,42 @@ const struct command commands[] = {
         .run = run_run,
     },
     {
+        .name = "emit",
+        .arguments = "STAGE [BODY]",
+        .least = 1,
+        .most = 2,
+        .doc = "hand in a job with the commit of this one",
+        .help =
+            "Inside a job of millrace work, run or flow: the commit that ends the job hands in\n"
+            "a new job of STAGE. If the job fails, it does not. BODY - or none reads stdin,\n"
+            "which is the job's own body unless the command has read it.\n"
+            "\n"
+            "May be called up to 1,000 times in a job, also at the same time; what one call\n"
+            "emits is in the commit whole. Elsewhere exits 2: there millrace push does it.\n",
+        .examples = "millrace emit thumbnails --key \"$MILLRACE_KEY\" small.jpg\n"
+                    "sort | millrace emit sorted\n",
+        .options = { { "--key", "K", "the key of the new job" } },
+        .run = emit_run,
+    },
+    {
+        .name = "state",
+        .arguments = "",
+        .doc = "show or replace what this job's channel keeps",
+        .help =
+            "Inside a job of millrace work, run or flow: prints the state that the jobs before\n"
+            "it in its channel have left. With --set, the commit that ends the job replaces\n"
+            "it; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
+            "key run one after another, so nobody else changes it meanwhile. Without --set it\n"
+            "tells what the job has found, also after it has set another.\n"
+            "\n"
+            "The state is up to 1 MiB of any bytes. Elsewhere exits 2.\n",
+        .examples = "millrace state\n"
+                    "echo $(($(millrace state) + 1)) | millrace state --set -\n"
+                    "    counts the jobs of the key\n",
+        .options = { { "--set", "STATE", "the new state; - reads it from stdin" } },
+        .run = state_run,
+    },
+    {
         .name = "store check",
         .arguments = "URL",
         .least = 1,

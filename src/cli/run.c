@@ -218,6 +218,8 @@ static int run_open(struct run *r, const struct input *in) {
     int err = signals_open(r);
     if (err >= 0)
         err = execs_create(NULL, &r->execs);
+    if (err >= 0)
+        err = carry_create(&r->carry);
     if (err >= 0 && o->results)
         err = results_open(o->results);
     if (err >= 0 && o->journal)
@@ -407,6 +409,7 @@ static void run_close(struct run *r) {
     if (r->engine)
         r->engine->impl->close(r->engine);
     execs_destroy(r->execs);
+    carry_destroy(r->carry);
     lines_finish(&r->lines);
     journal_close(&r->journal);
     if (r->signals > 0)

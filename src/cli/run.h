@@ -18,6 +18,7 @@
 #include "cli/placeholders.h"
 #include "cli/run_journal.h"
 #include "cli/run_output.h"
+#include "work/carry.h"
 #include "work/exec.h"
 #include "work/worker.h"
 
@@ -52,6 +53,7 @@ struct run {
     const struct run_options *options;
     struct engine *engine;
     struct execs *execs;
+    struct carry *carry;
     struct worker *worker; // NULL: not started yet
     struct lines lines;
     struct journal journal; // without a directory: none
@@ -91,12 +93,13 @@ void run_stop_any(struct run *, enum cli_exit, bool now);
 
 // ---- run_input.c: from lines to jobs ----------------------------------------------------------
 
-// A line as a job's body: its number, its size, its text; a text shorter than the size was cut.
+// A line as a job's body: a mark, its number, its size, its text; a text shorter than the size was
+// cut. A body without the mark is what a command has emitted: it has no number.
 struct task {
     uint64_t number, size;
     mr_bytes text;
 };
-bool task_read(mr_bytes body, struct task *out); // borrows; false: it is none
+struct task task_read(mr_bytes body); // borrows
 
 int64_t lines_outstanding(const struct run *); // any thread
 bool window_is_open(const struct run *);
@@ -116,8 +119,8 @@ int run_hold_result(struct run *, uint64_t number, mr_bytes result);
 // ---- run_results.c ----------------------------------------------------------------------------
 
 int results_open(const char *dir); // MR_EIO
-// Writes what became of a line to `dir`/NUMBER, all of it at once. Any thread. MR_EIO.
-int results_write(const char *dir, uint64_t number, const struct exec_result *);
+// Writes what became of a line to `dir`/`name`, all of it at once. Any thread. MR_EIO.
+int results_write(const char *dir, const char *name, const struct exec_result *);
 
 // ---- run_progress.c: what people see ----------------------------------------------------------
 

@@ -18,24 +18,26 @@ enum {
     WINDOW_LINES = 16384, // without an order to keep
     BATCH_LINES = 256,
     BATCH_BYTES = 1 << 20,
-    HEAD_MOST = 20, // two numbers
+    HEAD_MOST = 28, // mark and two numbers
 };
+static const uint64_t task_mark = UINT64_C(0xb1f28d5c9e40a763);
 static const int64_t window_bytes = 64 << 20;
 
 // ---- A line as a body -------------------------------------------------------------------------
 
-bool task_read(mr_bytes body, struct task *out) {
+struct task task_read(mr_bytes body) {
     struct reader r = reader_of(body);
-    out->number = get_number(&r);
-    out->size = get_number(&r);
-    out->text = get_raw(&r, r.bad ? 0 : r.size - r.at);
-    return !r.bad && out->number > 0;
+    bool marked = get_u64(&r) == task_mark;
+    struct task task = { .number = get_number(&r), .size = get_number(&r) };
+    task.text = get_raw(&r, r.bad ? 0 : r.size - r.at);
+    return marked && !r.bad ? task : (struct task){ .size = body.size, .text = body };
 }
 
 // What its command will read ends as lines do.
 static int task_append(struct buffer *to, const struct line *line, bool newline) {
     uint8_t head[HEAD_MOST];
     struct writer w = { .data = head, .capacity = sizeof head };
+    put_u64(&w, task_mark);
     put_number(&w, line->number);
     put_number(&w, line->size + newline);
     int err = buffer_append(to, head, w.size);

@@ -7,6 +7,7 @@
 //
 // After a crash a line that ran is tried again even if it has no retries left: whatever has
 // happened to us was not its fault.
+#include "base/bytes.h"
 #include "base/codec.h"
 #include "base/errors.h"
 #include "cli/run.h"
@@ -25,9 +26,14 @@ enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
 
 // ---- Running ----------------------------------------------------------------------------------
 
-// It cannot be run at all: that is its end.
+static bool ended_well(const struct exec_result *x) {
+    return x->end == EXEC_EXITED && x->code == 0;
+}
+
+// It cannot be run, or its end cannot be accepted: whatever it was, it failed.
 static void refuse(struct exec_result *out, const char *why) {
-    *out = (struct exec_result){ .end = EXEC_UNSTARTED };
+    out->end = EXEC_UNSTARTED;
+    out->code = 0;
     snprintf(out->reason, sizeof out->reason, "%s", why);
 }
 
@@ -41,21 +47,53 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
     return err;
 }
 
-static int run_command(struct run *r, const mr_job *job, const struct task *task,
-                       const char *const *argv, struct exec_result *out) {
+// What it emits must come back to this run: nobody else would ever take it.
+static int check_emits(const struct run *r, const mr_job *job) {
+    const struct hand_emit *emits = (const struct hand_emit *)(const void *)job->emits.data;
+    const char *text = (const char *)job->emit_text.data;
+    size_t count = job->emits.size / sizeof *emits;
+    if (count && r->output.in_order)
+        return error_set(MR_EINVAL, "it emits, and --keep-order has no place for that");
+    for (size_t i = 0; i < count; i++) {
+        mr_bytes stage = { text, emits[i].stage_size };
+        if (!bytes_equal(stage, mr_str(RUN_STAGE)))
+            return error_set(MR_EINVAL, "it emits to stage '%.*s'; here there is only '%s'",
+                             (int)stage.size, text, RUN_STAGE);
+        text += emits[i].stage_size + emits[i].key_size + emits[i].once_size + emits[i].body_size;
+    }
+    return 0;
+}
+
+// What a command that ended well leaves for the commit.
+static int collect(const struct run *r, const struct carry_slot *slot, mr_job *job) {
+    int err = carry_collect(slot, job);
+    return err < 0 ? err : check_emits(r, job);
+}
+
+static int run_command(struct run *r, mr_job *job, const struct task *task, const char *const *argv,
+                       struct exec_result *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
+    struct carry_slot slot;
+    int err = carry_begin(r->carry, job, &slot);
+    if (err < 0)
+        return err;
+    const char *const variables[] = { slot.variable, NULL };
     struct exec_order order = { .argv = argv,
                                 .job = job,
+                                .variables = variables,
                                 .input = o->input ? task->text : (mr_bytes){ 0 },
                                 .timeout_ms = o->timeout_ms,
                                 .max_output = kept ? kept_output : 0 };
-    return exec_run(r->execs, &order, out);
+    err = exec_run(r->execs, &order, out);
+    if (err >= 0 && ended_well(out) && collect(r, &slot, job) < 0)
+        refuse(out, error_text());
+    carry_end(&slot);
+    return err;
 }
 
 // 0: `out` says how it ended; MR_EBUSY: not now.
-static int run_task(struct run *r, const mr_job *job, const struct task *task,
-                    struct exec_result *out) {
+static int run_task(struct run *r, mr_job *job, const struct task *task, struct exec_result *out) {
     char why[128];
     if (task->size > task->text.size) {
         snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", task->size,
@@ -73,7 +111,6 @@ static int run_task(struct run *r, const mr_job *job, const struct task *task,
     if (err >= 0)
         err = run_command(r, job, task, argv, out);
     if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG) {
-        exec_result_finish(out);
         refuse(out, "it is too long for an argument; --stdin pipes it in instead");
     }
     if (err < 0 && err != MR_EBUSY) {
@@ -92,7 +129,7 @@ static bool is_hopeless(const struct run *r, const struct exec_result *x) {
 }
 
 static enum verdict judge(struct run *r, const mr_job *job, const struct exec_result *x) {
-    if (x->end == EXEC_EXITED && x->code == 0)
+    if (ended_well(x))
         return VERDICT_DONE;
     if (x->end == EXEC_STOPPED)
         return VERDICT_NOT_RUN;
@@ -156,12 +193,20 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-static void tell_failure(struct run *r, uint64_t number, const char *reason) {
+// What people call a job: by its line, or, emitted, by its id.
+static void name_of(char name[32], const mr_job *job, const struct task *task) {
+    if (task->number)
+        snprintf(name, 32, "%" PRIu64, task->number);
+    else
+        snprintf(name, 32, "job-%" PRIu64, mr_job_id(job));
+}
+
+static void tell_failure(struct run *r, const char *name, const char *reason) {
     pthread_mutex_lock(&r->lock);
     uint64_t told = ++r->told;
     pthread_mutex_unlock(&r->lock);
     if (told <= FAILURES_TOLD)
-        output_say(&r->output, "line %" PRIu64 " failed: %s", number, reason);
+        output_say(&r->output, "line %s failed: %s", name, reason);
     if (told == FAILURES_TOLD)
         output_say(&r->output, "further failures are only counted");
 }
@@ -180,9 +225,9 @@ static void stop_printing(struct run *r) {
     run_stop_any(r, CLI_FAILED, false);
 }
 
-static int show_before_commit(struct run *r, const struct task *task, struct exec_result *x) {
+static int show_before_commit(struct run *r, const char *name, const struct exec_result *x) {
     const struct run_options *o = r->options;
-    int err = o->results ? results_write(o->results, task->number, x) : 0;
+    int err = o->results ? results_write(o->results, name, x) : 0;
     if (err < 0) {
         if (!atomic_load(&r->stopping))
             output_say(&r->output, "run: %s", error_text());
@@ -213,7 +258,10 @@ static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x
 static int end_line(struct run *r, mr_job *job, const struct task *task, bool failed,
                     struct exec_result *x) {
     int64_t bytes = (int64_t)mr_job_body(job).size;
-    int err = show_before_commit(r, task, x);
+    bool emitted = task->number == 0;
+    char name[32];
+    name_of(name, job, task);
+    int err = show_before_commit(r, name, x);
     if (err < 0)
         return mr_release(job);
     err = commit(r, job, failed, x);
@@ -224,9 +272,9 @@ static int end_line(struct run *r, mr_job *job, const struct task *task, bool fa
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)
-        tell_failure(r, task->number, x->reason);
-    r->bytes -= bytes;
-    r->ended++;
+        tell_failure(r, name, x->reason);
+    r->bytes -= emitted ? 0 : bytes;
+    r->ended += !emitted;
     if (failed && r->options->halt != HALT_NEVER)
         run_stop_any(r, CLI_FAILED, r->options->halt == HALT_NOW);
     return 0;
@@ -254,10 +302,8 @@ static int end_attempt(struct run *r, mr_job *job, const struct task *task, stru
 }
 
 static int run_line(struct run *r, mr_job *job) {
-    struct task task;
-    struct exec_result x;
-    if (!task_read(mr_job_body(job), &task))
-        return mr_fail(job, "this is no line", MR_NEVER);
+    struct task task = task_read(mr_job_body(job));
+    struct exec_result x = { 0 };
     uint64_t begun_us = run_now_us();
     int err = run_task(r, job, &task, &x);
     if (err < 0)

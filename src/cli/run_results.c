@@ -1,4 +1,5 @@
-// Results: for each line a directory named by its number, with what its command wrote and how it
+// Results: for each line a directory named by its number (for what a command has emitted: by its
+// id), with what its command wrote and how it
 // ended. It is made under another name and gets its own when it is complete.
 //
 //     DIR/17/stdout  DIR/17/stderr  DIR/17/status: the exit code as a shell has it, and in words
@@ -7,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -83,10 +83,9 @@ static void remove_result(int results, const char *name) {
     unlinkat(results, name, AT_REMOVEDIR); // if that fails, so does what comes next
 }
 
-static int make_result(int results, uint64_t number, const struct exec_result *x) {
-    char name[NAME], new[NAME];
-    snprintf(name, sizeof name, "%" PRIu64, number);
-    snprintf(new, sizeof new, ".%" PRIu64 ".new", number);
+static int make_result(int results, const char *name, const struct exec_result *x) {
+    char new[NAME];
+    snprintf(new, sizeof new, ".%s.new", name);
     remove_result(results, new);
     if (mkdirat(results, new, 0777) < 0)
         return failed(new, "make");
@@ -101,11 +100,11 @@ static int make_result(int results, uint64_t number, const struct exec_result *x
     return renameat(results, new, results, name) < 0 ? failed(name, "make") : 0;
 }
 
-int results_write(const char *dir, uint64_t number, const struct exec_result *x) {
+int results_write(const char *dir, const char *name, const struct exec_result *x) {
     int results = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (results < 0)
         return failed(dir, "open");
-    int err = make_result(results, number, x);
+    int err = make_result(results, name, x);
     close(results);
     return err;
 }

@@ -8,43 +8,31 @@
 #include "work/exec.h"
 
 #include "base/errors.h"
-#include "base/list.h"
 #include "base/mem.h"
 #include "work/process.h"
+#include "work/stops.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PIECE = 32 << 10, LAST_LINE = 300 };
-
-// A command's place, used again by the next one.
-struct exec {
-    struct list link; // among those that run, or the idle
-    const mr_job *job;
-    int ring; // an eventfd, readable when it is to stop; rung under the lock
-};
 
 struct execs {
     int64_t grace_ms;
     int null; // /dev/null
 
-    pthread_mutex_t lock; // guards what follows
-    struct list running, idle;
-    bool stopped;
-    uint64_t memory_kills; // that the system has counted, as far as we know
+    struct stops stops;
+    _Atomic uint64_t memory_kills; // that the system has counted, as far as we know
 };
 
 struct stream {
@@ -62,12 +50,6 @@ struct run {
     int failed;  // of ours, negative
     uint64_t timeout_at_ms, kill_at_ms;
 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 // ---- The commands of a worker -----------------------------------------------------------------
 
@@ -99,9 +81,7 @@ int execs_create(const struct execs_options *options, struct execs **out) {
     }
     e->grace_ms = options && options->grace_ms ? options->grace_ms : EXEC_GRACE_MS;
     e->memory_kills = count_memory_kills();
-    pthread_mutex_init(&e->lock, NULL);
-    list_init(&e->running);
-    list_init(&e->idle);
+    stops_init(&e->stops);
     *out = e;
     return 0;
 }
@@ -109,93 +89,18 @@ int execs_create(const struct execs_options *options, struct execs **out) {
 void execs_destroy(struct execs *e) {
     if (!e)
         return;
-    assert(list_empty(&e->running));
-    while (!list_empty(&e->idle)) {
-        struct exec *exec = list_entry(list_first(&e->idle), struct exec, link);
-        list_remove(&exec->link);
-        close(exec->ring);
-        mem_free(exec);
-    }
+    stops_finish(&e->stops);
     close(e->null);
-    pthread_mutex_destroy(&e->lock);
     mem_free(e);
-}
-
-static int exec_create(struct exec **out) {
-    struct exec *exec = mem_alloc(sizeof *exec);
-    if (!exec)
-        return error_set(MR_ENOMEM, "no memory to run a command");
-    exec->ring = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (exec->ring < 0) {
-        mem_free(exec);
-        return error_set(MR_EBUSY, "no descriptor to run a command: %s", strerror(errno));
-    }
-    *out = exec;
-    return 0;
-}
-
-static void ring(const struct exec *exec) {
-    uint64_t one = 1;
-    ssize_t written = write(exec->ring, &one, sizeof one);
-    (void)written; // it can only be full, and is then readable
-}
-
-// From here on exec_stop_any finds the job; who was told before is seen in the job itself.
-static int exec_enter(struct execs *e, const mr_job *job, struct exec **out) {
-    struct exec *exec = NULL;
-    pthread_mutex_lock(&e->lock);
-    if (!list_empty(&e->idle)) {
-        exec = list_entry(list_first(&e->idle), struct exec, link);
-        list_remove(&exec->link);
-    }
-    pthread_mutex_unlock(&e->lock);
-    int err = exec ? 0 : exec_create(&exec);
-    if (err < 0)
-        return err;
-    exec->job = job;
-    pthread_mutex_lock(&e->lock);
-    list_append(&e->running, &exec->link);
-    if (e->stopped || (job && hand_stopped(job)))
-        ring(exec);
-    pthread_mutex_unlock(&e->lock);
-    *out = exec;
-    return 0;
-}
-
-static bool is_stopped(const struct exec *exec) {
-    uint64_t count;
-    return read(exec->ring, &count, sizeof count) > 0;
-}
-
-static void exec_leave(struct execs *e, struct exec *exec) {
-    pthread_mutex_lock(&e->lock);
-    list_remove(&exec->link);
-    is_stopped(exec); // it was for this one
-    exec->job = NULL;
-    list_append(&e->idle, &exec->link);
-    pthread_mutex_unlock(&e->lock);
-}
-
-static void stop_all_of(struct execs *e, const mr_job *job) {
-    for (struct list *l = e->running.next; l != &e->running; l = l->next) {
-        struct exec *exec = list_entry(l, struct exec, link);
-        if (!job || exec->job == job)
-            ring(exec);
-    }
 }
 
 void exec_stop_any(struct execs *e, const mr_job *job) {
     assert(job);
-    pthread_mutex_lock(&e->lock);
-    stop_all_of(e, job);
-    pthread_mutex_unlock(&e->lock);
+    stops_ring_any(&e->stops, job);
 }
 
 void execs_stop_any(struct execs *e) {
-    pthread_mutex_lock(&e->lock);
-    e->stopped = true;
-    stop_all_of(e, NULL);
-    pthread_mutex_unlock(&e->lock);
+    stops_ring_any(&e->stops, NULL);
 }
 
 // ---- Starting ---------------------------------------------------------------------------------
@@ -281,7 +186,7 @@ static void run_end(struct execs *e, struct run *r, enum exec_end why) {
         return;
     r->ending = true;
     r->result.end = why;
-    r->kill_at_ms = now_ms() + (uint64_t)e->grace_ms;
+    r->kill_at_ms = process_now_ms() + (uint64_t)e->grace_ms;
     process_signal(&r->process, SIGTERM);
     process_signal(&r->process, SIGCONT); // one that was stopped may tidy up as well
 }
@@ -320,18 +225,13 @@ static void stream_drain(struct execs *e, struct run *r, struct stream *s) {
     stream_close(s);
 }
 
-static int wait_ms(const struct run *r) {
-    uint64_t until = r->ending ? r->kill_at_ms : r->timeout_at_ms;
-    if (until == UINT64_MAX)
-        return -1;
-    uint64_t now = now_ms();
-    uint64_t left = until > now ? until - now : 0;
-    return left > 3600000 ? 3600000 : (int)left;
+// When something has to be done about it if nothing happens.
+static uint64_t due_ms(const struct run *r) {
+    return r->ending ? r->kill_at_ms : r->timeout_at_ms;
 }
 
 static void see_to_time(struct execs *e, struct run *r) {
-    uint64_t until = r->ending ? r->kill_at_ms : r->timeout_at_ms;
-    if (until == UINT64_MAX || now_ms() < until)
+    if (process_wait_ms(due_ms(r)) != 0)
         return;
     if (!r->ending) {
         run_end(e, r, EXEC_TIMED_OUT);
@@ -349,13 +249,13 @@ static void see_to_stream(struct execs *e, struct run *r, struct stream *s, shor
 }
 
 // Returns when the command has ended.
-static void run_attend(struct execs *e, struct run *r, const struct exec *exec) {
+static void run_attend(struct execs *e, struct run *r, const struct stop *stop) {
     for (;;) {
         struct pollfd on[] = { { r->process.pidfd, POLLIN, 0 },
                                { r->streams[0].fd, POLLIN, 0 },
                                { r->streams[1].fd, POLLIN, 0 },
-                               { r->ending ? -1 : exec->ring, POLLIN, 0 } };
-        int ready = poll(on, sizeof on / sizeof *on, wait_ms(r));
+                               { r->ending ? -1 : stop->ring, POLLIN, 0 } };
+        int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(due_ms(r)));
         assert(ready >= 0 || errno == EINTR || errno == ENOMEM);
         if (ready > 0 && on[0].revents)
             return;
@@ -373,16 +273,7 @@ static void run_attend(struct execs *e, struct run *r, const struct exec *exec) 
 
 static bool is_kill_for_memory(struct execs *e) {
     uint64_t count = count_memory_kills();
-    pthread_mutex_lock(&e->lock);
-    bool more = count > e->memory_kills;
-    e->memory_kills = count;
-    pthread_mutex_unlock(&e->lock);
-    return more;
-}
-
-static void tell_stopped(const struct exec_order *o, char *out, size_t size) {
-    int why = o->job ? hand_stopped(o->job) : 0;
-    snprintf(out, size, "stopped%s%s", why ? ": " : "", why ? error_meaning(why) : "");
+    return count > atomic_exchange(&e->memory_kills, count);
 }
 
 static void tell_exit(struct execs *e, struct exec_result *r, int status) {
@@ -404,7 +295,7 @@ static void run_tell(struct execs *e, struct run *r, int status) {
     if (!r->ending) {
         tell_exit(e, result, status);
     } else if (result->end == EXEC_STOPPED) {
-        tell_stopped(r->order, result->reason, sizeof result->reason);
+        stop_tell(r->order->job, result->reason, sizeof result->reason);
     } else if (result->end == EXEC_TIMED_OUT) {
         snprintf(result->reason, sizeof result->reason, "timed out after %" PRId64 " ms",
                  r->order->timeout_ms);
@@ -425,16 +316,16 @@ static int run_unstarted(struct run *r, int err) {
     return 0;
 }
 
-static int run_command(struct execs *e, struct run *r, const struct exec *exec) {
-    if (is_stopped(exec)) {
+static int run_command(struct execs *e, struct run *r, const struct stop *stop) {
+    if (stop_is_rung(stop)) {
         r->result.end = EXEC_STOPPED;
-        tell_stopped(r->order, r->result.reason, sizeof r->result.reason);
+        stop_tell(r->order->job, r->result.reason, sizeof r->result.reason);
         return 0;
     }
     int err = run_start(e, r);
     if (err < 0)
         return run_unstarted(r, err);
-    run_attend(e, r, exec);
+    run_attend(e, r, stop);
     process_signal(&r->process, SIGKILL); // what is left of its group writes no more
     stream_drain(e, r, &r->streams[0]);
     stream_drain(e, r, &r->streams[1]);
@@ -445,16 +336,16 @@ static int run_command(struct execs *e, struct run *r, const struct exec *exec) 
 int exec_run(struct execs *e, const struct exec_order *order, struct exec_result *out) {
     assert(order->argv && order->argv[0]);
     uint64_t timeout_at =
-        order->timeout_ms > 0 ? now_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
+        order->timeout_ms > 0 ? process_now_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
     struct run r = { .order = order,
                      .streams = { { .fd = -1 }, { .fd = -1 } },
                      .timeout_at_ms = timeout_at };
-    struct exec *exec;
-    int err = exec_enter(e, order->job, &exec);
+    struct stop *stop;
+    int err = stops_enter(&e->stops, order->job, &stop);
     if (err < 0)
         return err;
-    err = run_command(e, &r, exec);
-    exec_leave(e, exec);
+    err = run_command(e, &r, stop);
+    stops_leave(&e->stops, stop);
     if (err < 0)
         exec_result_finish(&r.result);
     else

@@ -17,6 +17,23 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { HOUR_MS = 3600000 };
+
+uint64_t process_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int process_wait_ms(uint64_t until_ms) {
+    uint64_t now_ms = process_now_ms();
+    if (until_ms == UINT64_MAX)
+        return -1;
+    if (until_ms <= now_ms)
+        return 0;
+    return until_ms - now_ms < HOUR_MS ? (int)(until_ms - now_ms) : HOUR_MS;
+}
+
 // ---- Environment ------------------------------------------------------------------------------
 
 // Of a job we may be part of ourselves, and no part of the jobs we run.
@@ -40,9 +57,7 @@ static size_t count_of(const char *const *list) {
 }
 
 static uint64_t left_ms(const mr_job *job) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    uint64_t now_ms = process_now_ms();
     return job->deadline_at_ms > now_ms ? job->deadline_at_ms - now_ms : 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,6 +72,15 @@ int spool_append(struct spool *s, const void *data, size_t size) {
     if (err >= 0)
         s->size += size;
     return err;
+}
+
+void spool_cut(struct spool *s, uint64_t size) {
+    assert(size <= s->size);
+    s->size = size;
+    if (!s->file)
+        s->memory.size = size;
+    else if (ftruncate(s->file, (off_t)size) == 0)
+        lseek(s->file, (off_t)size, SEEK_SET);
 }
 
 static void unmap(struct spool *s) {

@@ -20,6 +20,9 @@ struct spool {
 // written. What was appended before is still there.
 int spool_append(struct spool *, const void *data, size_t size);
 
+// Forgets what is behind the first `size` bytes.
+void spool_cut(struct spool *, uint64_t size);
+
 // All of it in one piece, borrowed until the spool changes; what is in the file is mapped, not
 // read. MR_ENOMEM.
 int spool_bytes(struct spool *, mr_bytes *out);

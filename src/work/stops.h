@@ -1,0 +1,44 @@
+// Stops: how a thread that waits for a process hears from another that the job is not wanted any
+// more. The one that waits enters with its job and polls a descriptor; whoever has the job rings.
+//
+//     waiting thread: stops_enter(job) ─► poll(stop->ring …) ─► stops_leave
+//     any thread:     stops_ring_any(job)
+//
+// A job is known by its address: the same job taken again is another one. Rings before stops_enter
+// are not lost: the engine marks the job first.
+#ifndef WORK_STOPS_H
+#define WORK_STOPS_H
+
+#include "base/list.h"
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+// One waiting thread's place; used again by the next.
+struct stop {
+    struct list link; // among the busy, or the idle
+    const mr_job *job;
+    int ring; // readable: stop; it stays so until stops_leave
+};
+
+struct stops {
+    pthread_mutex_t lock; // guards the rest, and the jobs of the busy
+    struct list busy, idle;
+    bool all;
+};
+
+void stops_init(struct stops *);
+void stops_finish(struct stops *); // nobody is busy
+
+// MR_ENOMEM; MR_EBUSY: no descriptor is left. `job` may be NULL.
+int stops_enter(struct stops *, const mr_job *job, struct stop **out);
+void stops_leave(struct stops *, struct stop *);
+bool stop_is_rung(const struct stop *);
+
+// Rings for one job; NULL: for all, and for all who enter later. Any thread.
+void stops_ring_any(struct stops *, const mr_job *job);
+
+// "stopped: the job was cancelled"
+void stop_tell(const mr_job *, char *out, size_t size);
+
+#endif

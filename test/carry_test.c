@@ -1,0 +1,207 @@
+// What commands emit and keep, from inside a job: all of it with the commit, or nothing.
+#include "command_support.h"
+#include "work/carry.h"
+#include "work/exec.h"
+
+static struct execs *execs;
+static struct carry *carry;
+static char script_path[4200]; // PATH=… with the command millrace in front
+
+static int open_both(void **state) {
+    begin(state);
+    must(execs_create(NULL, &execs));
+    must(carry_create(&carry));
+    if (script_path[0])
+        return 0;
+    char build[4096];
+    memcpy(build, misbehave, sizeof build);
+    *strrchr(build, '/') = 0;
+    snprintf(script_path, sizeof script_path, "%s/..:%s", build, getenv("PATH"));
+    return 0;
+}
+
+static int close_both(void **state) {
+    execs_destroy(execs);
+    carry_destroy(carry);
+    return nothing_is_left(state);
+}
+
+static int fail_with(mr_job *job, const char *reason) {
+    must(mr_set_reason(job, reason));
+    return -1;
+}
+
+static int run_in_slot(mr_job *job, const struct carry_slot *slot) {
+    const char *const argv[] = { "sh", "-c", mr_job_body(job).data, NULL };
+    const char *const variables[] = { slot->variable, NULL };
+    struct exec_order order = { .argv = argv, .job = job, .variables = variables };
+    struct exec_result r;
+    must(exec_run(execs, &order, &r));
+    int answer = r.reason[0] ? fail_with(job, r.reason) : 0;
+    if (answer == 0 && carry_collect(slot, job) < 0)
+        answer = fail_with(job, mr_error());
+    exec_result_finish(&r);
+    return answer;
+}
+
+// Runs a job's body in a shell.
+static int run_job(mr_job *job, void *arg) {
+    (void)arg;
+    struct carry_slot slot;
+    must(carry_begin(carry, job, &slot));
+    int answer = run_in_slot(job, &slot);
+    carry_end(&slot);
+    return answer;
+}
+
+static void run_next(mr *m, const char *stage) {
+    mr_job *job = take_waiting(m, stage);
+    if (run_job(job, NULL) == 0)
+        must(mr_done(job));
+    else
+        must(mr_fail(job, NULL, MR_NEVER));
+}
+
+static void run_script(mr *m, const char *key, const char *script) {
+    setenv("PATH", script_path, 1);
+    push(m, "s", key, script);
+    run_next(m, "s");
+}
+
+static int copy_reason(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    (void)id, (void)key;
+    snprintf(arg, 256, "%s", reason);
+    return 1;
+}
+
+static void expect_dead(mr *m, const char *reason) {
+    char got[256] = "";
+    must(mr_dead(m, "s", copy_reason, got));
+    assert_string_equal(got, reason);
+}
+
+static void expect_emitted(mr *m, const char *key, const char *body) {
+    mr_job *job = take(m, "next", body);
+    assert_int_equal(mr_job_key(job).size, strlen(key));
+    assert_memory_equal(mr_job_key(job).data, key, strlen(key));
+    must(mr_done(job));
+}
+
+static void emits_come_with_the_commit(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "k",
+               "millrace emit next --key anna one && printf 'two\nlines' | millrace emit next -");
+    expect_emitted(m, "anna", "one");
+    expect_emitted(m, "", "two\nlines");
+    nothing_to_take(m, "next");
+    must(mr_close(m));
+}
+
+static void nothing_comes_of_a_job_that_fails(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "k", "echo 5 | millrace state --set -; millrace emit next one; exit 7");
+    expect_dead(m, "exit code 7");
+    nothing_to_take(m, "next");
+    run_script(m, "k", "test -z \"$(millrace state)\"");
+    assert_int_equal(look(m, "s").done, 1);
+    must(mr_close(m));
+}
+
+static void state_goes_from_job_to_job(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    const char *count = "echo $(($(millrace state) + 1)) | millrace state --set -";
+    for (int i = 0; i < 3; i++)
+        run_script(m, "k", count);
+    run_script(m, "other", count);
+    run_script(m, "k", "millrace emit next \"$(millrace state)\"");
+    expect_emitted(m, "", "3");
+    run_script(m, "k", "millrace state --set ''");
+    run_script(m, "k", "test -z \"$(millrace state)\"");
+    assert_int_equal(look(m, "s").done, 7);
+    must(mr_close(m));
+}
+
+static void a_job_without_a_key_has_no_state(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "", "millrace state --set x");
+    expect_dead(m, "exit code 2: millrace: state: a job without a key has no channel to keep "
+                   "state: push it with a key");
+    must(mr_close(m));
+}
+
+static void emits_at_the_same_time_are_all_there(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "", "for i in 1 2 3 4 5 6 7 8 9; do millrace emit next --key $i x & done; wait");
+    unsigned seen = 0;
+    for (int i = 0; i < 9; i++) {
+        mr_job *job = take(m, "next", "x");
+        seen |= 1u << (*(const char *)mr_job_key(job).data - '0');
+        must(mr_done(job));
+    }
+    assert_int_equal(seen, 0x3fe);
+    nothing_to_take(m, "next");
+    must(mr_close(m));
+}
+
+static void what_is_not_whole_fails_the_attempt(void **state) {
+    (void)state;
+    static const char *const scripts[] = {
+        "millrace emit next x; printf y >> $MILLRACE_CARRY.carry",
+        "millrace emit next x; truncate -s -1 $MILLRACE_CARRY.carry",
+        "millrace emit next x; printf z | dd conv=notrunc seek=18 bs=1 of=$MILLRACE_CARRY.carry "
+        "2>/dev/null",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        mr *m = open_mem();
+        run_script(m, "", scripts[i]);
+        expect_dead(m, "what the command left for its commit is not whole: something else wrote "
+                       "there, or not all of it was written");
+        nothing_to_take(m, "next");
+        must(mr_close(m));
+    }
+    mr *m = open_mem();
+    run_script(m, "", "mkfifo $MILLRACE_CARRY.carry"); // and nobody waits for it
+    assert_int_equal(look(m, "s").dead, 1);
+    must(mr_close(m));
+}
+
+static void no_file_is_left_behind(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    run_script(m, "k", "millrace emit next x; millrace state --set y");
+    run_script(m, "k",
+               "test -e $MILLRACE_CARRY.state && ls -A $(dirname $MILLRACE_CARRY) | "
+               "wc -l | grep -q '^1$' && dirname $MILLRACE_CARRY | millrace emit next");
+    mr_job *job = take(m, "next", "x");
+    must(mr_done(job));
+    job = take_waiting(m, "next");
+    char dir[256];
+    snprintf(dir, sizeof dir, "%s", (const char *)mr_job_body(job).data);
+    dir[strcspn(dir, "\n")] = 0;
+    must(mr_done(job));
+    assert_int_equal(access(dir, F_OK), 0);
+    carry_destroy(carry);
+    carry = NULL;
+    assert_int_equal(access(dir, F_OK), -1);
+    must(mr_close(m));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_both, close_both)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(emits_come_with_the_commit),
+        TEST(nothing_comes_of_a_job_that_fails),
+        TEST(state_goes_from_job_to_job),
+        TEST(a_job_without_a_key_has_no_state),
+        TEST(emits_at_the_same_time_are_all_there),
+        TEST(what_is_not_whole_fails_the_attempt),
+        TEST(no_file_is_left_behind),
+    };
+    return cmocka_run_group_tests_name("carry", tests, NULL, NULL);
+}
