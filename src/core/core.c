@@ -116,6 +116,13 @@ void core_join(struct core *c, struct conn *conn) {
     list_init(&conn->gaps);
 }
 
+size_t core_leases(const struct conn *conn) {
+    size_t count = 0;
+    for (const struct list *l = conn->leases.next; l != &conn->leases; l = l->next)
+        count++;
+    return count;
+}
+
 // A lost lease counts an attempt and its job is ready at once, unless the stage rules out any
 // overlap with the worker that may still be at it: then the lease runs out by its time.
 static int leave_lease(struct core *c, struct lease *l) {

@@ -4,6 +4,8 @@
 #include "core/record.h"
 
 #include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 // ---- Errors -----------------------------------------------------------------------------------
@@ -135,6 +137,28 @@ static int answer_grant(struct session *s, const struct grant *g) {
     return 0;
 }
 
+void answer_body(struct session *s, uint64_t at) {
+    size_t before = s->out.size;
+    if (answer_entry(s, at) == 0)
+        return;
+    s->out.size = before;
+    reply_null(&s->reply);
+}
+
+void answer_number(struct session *s, const char *name, int64_t value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_integer(&s->reply, value);
+}
+
+void answer_count(struct session *s, const char *name, uint64_t value) {
+    answer_number(s, name, (int64_t)value);
+}
+
+void answer_text(struct session *s, const char *name, mr_bytes value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_bulk(&s->reply, value);
+}
+
 // Writes those that are not to be skipped. False: one could not be read, and is to be skipped too.
 static bool try_grants(struct session *s, const struct grant *grants, size_t count, bool *skip) {
     size_t shown = 0, before = s->out.size;
@@ -181,6 +205,12 @@ static void answer_dead(struct session *s, uint64_t at) {
     reply_error(&s->reply, "DEAD", last.text);
 }
 
+static void say_ended(struct session *s, const char *code, uint64_t id, const char *how) {
+    char text[80];
+    snprintf(text, sizeof text, "job %" PRIu64 " %s", id, how);
+    reply_error(&s->reply, code, mr_str(text));
+}
+
 void answer_outcome(struct session *s, const struct outcome *o) {
     session_reply(s);
     size_t before = s->out.size;
@@ -195,10 +225,10 @@ void answer_outcome(struct session *s, const struct outcome *o) {
         answer_dead(s, o->at);
         break;
     case JOB_EXPIRED:
-        reply_error(&s->reply, "EXPIRED", mr_str("the deadline has passed"));
+        say_ended(s, "EXPIRED", o->id, "was not done by its deadline");
         break;
     case JOB_CANCELLED:
-        reply_error(&s->reply, "CANCELLED", mr_str("the job was cancelled"));
+        say_ended(s, "CANCELLED", o->id, "was cancelled");
         break;
     case JOB_DELAYED:
     case JOB_WAITING:

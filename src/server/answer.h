@@ -12,6 +12,14 @@ void answer_error(struct session *, int err);
 // What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
 void answer_grants(struct session *, const struct grant *, size_t count);
 
+// An entry's body as a bulk string; nil if it cannot be read.
+void answer_body(struct session *, uint64_t at);
+
+// A field of a map: its name and its value.
+void answer_number(struct session *, const char *name, int64_t);
+void answer_count(struct session *, const char *name, uint64_t);
+void answer_text(struct session *, const char *name, mr_bytes);
+
 // How a job ended, to CALL and AWAIT.
 void answer_outcome(struct session *, const struct outcome *);
 

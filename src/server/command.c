@@ -14,8 +14,8 @@ bool word_is(mr_bytes word, const char *name) {
     const char *p = word.data;
     for (size_t i = 0; i < word.size; i++) {
         char c = p[i] >= 'a' && p[i] <= 'z' ? (char)(p[i] - 32) : p[i];
-        if (c != name[i])
-            return false; // also where the name ends
+        if (!name[i] || c != name[i])
+            return false;
     }
     return !name[word.size];
 }
@@ -82,9 +82,7 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     const struct command *c = command_row(words[0]);
     struct arguments a = { words, count, 1 };
     session_reply(s);
-    s->host->commands++;
-    if (!s->again)
-        s->replies++;
+    s->host->commands += !s->again;
     if (!c)
         say_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
@@ -92,8 +90,10 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     else if (may_run(s, c))
         c->run(s, &a);
     s->again = false;
-    if (!s->blocked)
-        session_touch(s);
+    if (s->blocked)
+        return;
+    s->replies++;
+    session_touch(s);
 }
 
 // ---- Options ----------------------------------------------------------------------------------
@@ -195,10 +195,18 @@ bool options_read(struct session *s, struct arguments *a, const struct option *o
     return true;
 }
 
-bool read_id(struct session *s, mr_bytes word, uint64_t *out) {
+bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *out) {
     if (number_parse(word, out) == 0)
         return true;
     int shown = word.size < 64 ? (int)word.size : 64;
-    session_usage(s, "'%.*s' is not an id: decimal digits", shown, (const char *)word.data);
+    session_usage(s, "'%.*s' is not %s: decimal digits", shown, (const char *)word.data, what);
     return false;
+}
+
+bool read_id(struct session *s, mr_bytes word, uint64_t *out) {
+    return read_number(s, word, "an id", out);
+}
+
+uint32_t listed(uint32_t asked) {
+    return asked < LIMIT_LISTED ? asked : LIMIT_LISTED;
 }

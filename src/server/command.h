@@ -48,7 +48,7 @@ struct command {
     const char *name;
     uint32_t least, most; // words behind the name; most 0: any number
     enum role role;
-    bool changes; // it writes to the log: refused once that has failed
+    bool changes; // it needs the log: refused once that has failed
     void (*run)(struct session *, struct arguments *);
     const char *syntax; // behind the name
     const char *reply;
@@ -71,6 +71,8 @@ bool options_read(struct session *, struct arguments *, const struct option *, v
 
 bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
 bool read_id(struct session *, mr_bytes word, uint64_t *out);
+bool read_number(struct session *, mr_bytes word, const char *what, uint64_t *out);
+uint32_t listed(uint32_t asked); // how many rows an answer then has at most
 
 // ---- The commands, by file --------------------------------------------------------------------
 
@@ -85,6 +87,26 @@ void run_done(struct session *, struct arguments *);
 void run_fail(struct session *, struct arguments *);
 void run_release(struct session *, struct arguments *);
 void run_beat(struct session *, struct arguments *);
+
+void run_job(struct session *, struct arguments *); // command_job.c
+void run_jobs(struct session *, struct arguments *);
+void run_dead(struct session *, struct arguments *);
+
+void run_stages(struct session *, struct arguments *); // command_look.c
+void run_channels(struct session *, struct arguments *);
+void run_workers(struct session *, struct arguments *);
+
+void run_why(struct session *, struct arguments *); // command_why.c
+
+void run_epic(struct session *, struct arguments *); // command_epic.c
+void run_epics(struct session *, struct arguments *);
+
+void run_retry(struct session *, struct arguments *); // command_act.c
+void run_drop(struct session *, struct arguments *);
+void run_pause(struct session *, struct arguments *);
+void run_resume(struct session *, struct arguments *);
+void run_drain(struct session *, struct arguments *);
+void run_stage(struct session *, struct arguments *);
 
 void run_auth(struct session *, struct arguments *); // command_connect.c
 void run_hello(struct session *, struct arguments *);

@@ -76,6 +76,7 @@ void run_hello(struct session *s, struct arguments *a) {
         }
     }
     s->reply.resp3 = resp3;
+    s->cancels = s->cancels && resp3;
     say_hello(s);
 }
 

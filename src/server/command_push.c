@@ -61,9 +61,30 @@ static struct pusher *pusher_of(struct session *s, int64_t room_ms) {
     return &s->pusher;
 }
 
-// Waiting again for the same room, the end of the wait stays where it was.
-static void wait_for_room(struct session *s, int64_t room_ms) {
-    session_block(s, BLOCKED_ROOM, room_ms);
+// It waits no longer than the job could be of use.
+static void wait_for_room(struct session *s, const struct push_options *o) {
+    bool sooner = o->deadline_ms && (o->room_ms < 0 || o->deadline_ms < o->room_ms);
+    session_block(s, BLOCKED_ROOM, sooner ? o->deadline_ms : o->room_ms);
+}
+
+// Refused for good: no room is kept for it any more.
+static void push_fail(struct session *s, int err) {
+    core_push_leave(s->host->core, &s->pusher);
+    session_fail(s, err);
+}
+
+// Delay and deadline count from the receipt, also when the push had to wait for room since.
+// MR_EEXPIRED.
+static int push_due(struct session *s, struct push_options *o) {
+    uint64_t now = host_now_ms(s->host);
+    if (!s->again)
+        s->received_ms = now;
+    int64_t passed_ms = (int64_t)(now - s->received_ms);
+    if (o->deadline_ms && passed_ms >= o->deadline_ms)
+        return error_set(MR_EEXPIRED, "there was no room before the deadline");
+    o->deadline_ms -= o->deadline_ms ? passed_ms : 0;
+    o->delay_ms = o->delay_ms > passed_ms ? o->delay_ms - passed_ms : 0;
+    return 0;
 }
 
 static void say_pushed(struct session *s, const struct pushed *p) {
@@ -73,32 +94,44 @@ static void say_pushed(struct session *s, const struct pushed *p) {
         reply_null(&s->reply);
 }
 
+static int push_one(struct session *s, struct arguments *a, struct push_options *o,
+                    struct caller *caller, struct pushed *out) {
+    int err = push_due(s, o);
+    if (err < 0)
+        return err;
+    struct push p = push_of(s, a->words[1], a->words[2], o);
+    p.caller = caller;
+    p.pusher = pusher_of(s, o->room_ms);
+    return core_push(s->host->core, &p, out);
+}
+
 void run_push(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
     a->at = 3;
     if (!options_read(s, a, push_options, &o))
         return;
-    struct push p = push_of(s, a->words[1], a->words[2], &o);
-    p.pusher = pusher_of(s, o.room_ms);
     struct pushed pushed;
-    int err = core_push(s->host->core, &p, &pushed);
+    int err = push_one(s, a, &o, NULL, &pushed);
     if (err == MR_EAGAIN)
-        wait_for_room(s, o.room_ms);
+        wait_for_room(s, &o);
     else if (err < 0)
-        session_fail(s, err);
+        push_fail(s, err);
     else
         say_pushed(s, &pushed);
 }
 
 // ---- Many -------------------------------------------------------------------------------------
 
-static void say_many(struct session *s, size_t count) {
-    reply_array(&s->reply, count);
-    for (size_t i = 0; i < count; i++)
-        reply_id(&s->reply, s->ids[i]);
+static void many_forget(struct session *s) {
     mem_free(s->ids);
     s->ids = NULL;
     s->pushed = 0;
+}
+
+static void say_many(struct session *s) {
+    reply_array(&s->reply, s->pushed);
+    for (size_t i = 0; i < s->pushed; i++)
+        reply_id(&s->reply, s->ids[i]);
 }
 
 // Reads the options up to ITEMS; false: refused, and told.
@@ -125,40 +158,48 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
     return false;
 }
 
-// A push that must wait for room is run again from where it stopped.
+// Pushes what is left of the items. MR_EAGAIN: the next one waits for room.
+static int push_many(struct session *s, const struct arguments *a, struct push_options *o,
+                     size_t count) {
+    int err = push_due(s, o);
+    for (; err >= 0 && s->pushed < count; s->pushed++) {
+        const mr_bytes *item = a->words + a->at + 2 * s->pushed;
+        struct push p = push_of(s, a->words[1], item[1], o);
+        struct pushed pushed;
+        p.key = item[0];
+        p.pusher = pusher_of(s, o->room_ms);
+        err = core_push(s->host->core, &p, &pushed);
+        if (err < 0)
+            break;
+        s->ids[s->pushed] = pushed.id;
+    }
+    return err;
+}
+
+// Run again after it had to wait for room, it goes on where it stopped.
 void run_pushmany(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
     a->at = 2;
     if (!many_read(s, a, &o))
         return;
     size_t count = (a->count - a->at) / 2;
-    if (!s->ids && !(s->ids = mem_alloc(count * sizeof *s->ids))) {
-        error_set(MR_ENOMEM, "no memory for %zu ids", count);
-        session_fail(s, MR_ENOMEM);
+    if (!s->again) {
+        many_forget(s); // one may have been refused while it waited
+        s->ids = mem_alloc(count * sizeof *s->ids);
+    }
+    int err =
+        s->ids ? push_many(s, a, &o, count) : error_set(MR_ENOMEM, "no memory for %zu ids", count);
+    if (err == MR_EAGAIN) {
+        wait_for_room(s, &o);
         return;
     }
-    for (; s->pushed < count; s->pushed++) {
-        const mr_bytes *item = a->words + a->at + 2 * s->pushed;
-        struct push p = push_of(s, a->words[1], item[1], &o);
-        p.key = item[0];
-        p.pusher = pusher_of(s, o.room_ms);
-        struct pushed pushed;
-        int err = core_push(s->host->core, &p, &pushed);
-        if (err == MR_EAGAIN) {
-            wait_for_room(s, o.room_ms);
-            return;
-        }
-        if (err < 0 && !s->pushed) {
-            session_fail(s, err);
-            mem_free(s->ids);
-            s->ids = NULL;
-            return;
-        }
-        if (err < 0)
-            break;
-        s->ids[s->pushed] = pushed.id;
+    if (err < 0 && !s->pushed) {
+        push_fail(s, err);
+    } else {
+        core_push_leave(s->host->core, &s->pusher);
+        say_many(s);
     }
-    say_many(s, s->pushed);
+    many_forget(s);
 }
 
 // ---- Ends -------------------------------------------------------------------------------------
@@ -168,17 +209,13 @@ void run_call(struct session *s, struct arguments *a) {
     a->at = 3;
     if (!options_read(s, a, push_options, &o))
         return;
-    struct push p = push_of(s, a->words[1], a->words[2], &o);
     s->caller = (struct caller){ .conn = &s->conn };
-    s->awaits = false;
-    p.caller = &s->caller;
-    p.pusher = pusher_of(s, o.room_ms);
     struct pushed pushed;
-    int err = core_push(s->host->core, &p, &pushed);
+    int err = push_one(s, a, &o, &s->caller, &pushed);
     if (err == MR_EAGAIN)
-        wait_for_room(s, o.room_ms);
+        wait_for_room(s, &o);
     else if (err < 0)
-        session_fail(s, err);
+        push_fail(s, err);
     else if (pushed.ended)
         answer_outcome(s, &pushed.outcome);
     else
@@ -201,14 +238,17 @@ void run_await(struct session *s, struct arguments *a) {
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, await_options, &o))
         return;
     s->caller = (struct caller){ .conn = &s->conn };
-    s->awaits = true;
     struct outcome outcome;
     int err = core_await(s->host->core, id, &s->caller, &outcome);
-    if (err == MR_EAGAIN && o.wait_ms)
+    if (err == MR_EAGAIN && o.wait_ms && !s->host->stopped) {
         session_block(s, BLOCKED_END, o.wait_ms);
-    else if (err == MR_EAGAIN && core_await_leave(s->host->core, &s->caller) >= 0)
-        reply_null(&s->reply);
-    else if (err < 0)
+    } else if (err == MR_EAGAIN) {
+        (void)core_await_leave(s->host->core, &s->caller); // an end not written is made up for
+        if (o.wait_ms)
+            session_fail(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
+        else
+            reply_null(&s->reply);
+    } else if (err < 0)
         session_fail(s, err);
     else
         answer_outcome(s, &outcome);

@@ -19,7 +19,7 @@ const struct command command_table[] = {
     { "CANCEL", 1, 1, ROLE_PUSH, true, run_cancel, "id",
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
-    { "TAKE", 1, 0, ROLE_WORK, false, run_take,
+    { "TAKE", 1, 0, ROLE_WORK, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil",
       "leases jobs: at most n in all, at most m of one channel" },
@@ -30,8 +30,64 @@ const struct command command_table[] = {
       "counts a failed attempt" },
     { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
       "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, false, run_beat, "id token [id token …]", "array of ids to stop",
+    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]", "array of ids to stop",
       "extends leases" },
+    { "EPIC", 1, 0, ROLE_PUSH, false, run_epic,
+      "name [WAIT ms] | name END n | name SKIP n | name DROP",
+      "map: resume total accepted waiting running done dead cancelled expired",
+      "shows how far an epic has come, with WAIT once all of it has ended; says that it ends with "
+      "push n (0: it is empty), that push n will not come, or that it can be forgotten; total is "
+      "-1 before its end is known" },
+    { "JOB", 1, 0, ROLE_READ, false, run_job, "id [BODY]",
+      "map: id stage key status attempt attempts age-ms left-ms due-ms reasons, with BODY also "
+      "body, or result if it is done",
+      "shows a job; age-ms counts from its push, or from its end once it has ended; left-ms to its "
+      "deadline and due-ms to its next start are -1 when there is none" },
+    { "JOBS", 1, 0, ROLE_READ, false, run_jobs, "stage [KEY k] [STATUS s] [FROM id] [COUNT n]",
+      "array of maps as of JOB, each with its last "
+      "reason",
+      "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
+      "expired, "
+      "cancelled, or of one status only; FROM goes on behind that job" },
+    { "DEAD", 0, 0, ROLE_READ, false, run_dead, "[stage] [COUNT n] [FROM id]",
+      "array of maps as of JOBS",
+      "lists dead jobs, longest dead first, at most 1000; FROM goes on "
+      "behind that job" },
+    { "STAGES", 0, 0, ROLE_READ, false, run_stages, "[COUNT n] [FROM name]",
+      "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
+      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states",
+      "lists stages in the order they appeared, at most 1000; FROM goes on behind that one" },
+    { "CHANNELS", 1, 0, ROLE_READ, false, run_channels, "stage [TOP n]",
+      "array of maps: key state depth oldest-ms parked-ms halted has-state",
+      "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
+      "not listed" },
+    { "WORKERS", 0, 0, ROLE_READ, false, run_workers, "[COUNT n] [FROM id]",
+      "array of maps: id name address stages waits leases taken ended age-ms",
+      "lists the connections that have asked for work, at most 1000" },
+    { "EPICS", 0, 0, ROLE_READ, false, run_epics, "[COUNT n] [FROM name]",
+      "array of maps: name, and as of EPIC",
+      "lists epics, at most 1000; FROM goes on behind that "
+      "one" },
+    { "WHY", 1, 1, ROLE_READ, false, run_why, "stage | id", "a sentence",
+      "tells what a stage or a job is waiting for, and the command that would change it" },
+    { "RETRY", 1, 0, ROLE_ADMIN, true, run_retry,
+      "id [id …] | STAGE stage DEAD [KEY k] [REASON text] [MAX n] [DRY]", "how many",
+      "lets dead jobs live again: those named (an error if none of them can), or those of a stage "
+      "whose key is k and whose last reason contains the text, at most MAX (1000): repeat it for "
+      "more; DRY only counts" },
+    { "DROP", 1, 0, ROLE_ADMIN, true, run_drop,
+      "id [id …] | STAGE stage DEAD|WAITING [KEY k] [REASON text] [MAX n] [DRY]", "how many",
+      "forgets jobs that are dead or have not started; otherwise as RETRY" },
+    { "PAUSE", 1, 1, ROLE_ADMIN, true, run_pause, "stage", "OK",
+      "the stage accepts jobs and starts none" },
+    { "RESUME", 1, 1, ROLE_ADMIN, true, run_resume, "stage", "OK", "ends PAUSE and DRAIN" },
+    { "DRAIN", 1, 1, ROLE_ADMIN, true, run_drain, "stage", "OK",
+      "the stage finishes what it has and refuses pushes" },
+    { "STAGE", 1, 0, ROLE_ADMIN, false, run_stage, "stage [name value] …",
+      "OK, or without values a map of the policies: max-jobs max-channel lease attempts backoff "
+      "on-dead overlap dedupe-window retention concurrency rate max-states state-ttl high-mark",
+      "sets policies, all or none, or shows them; durations are milliseconds or carry a unit "
+      "(30s)" },
     { "AUTH", 1, 2, ROLE_ANYBODY, false, run_auth, "[user] secret", "OK", "says who this is" },
     { "HELLO", 0, 0, ROLE_ANYBODY, false, run_hello, "[2|3] [AUTH user secret] [SETNAME name]",
       "map about the server", "chooses the protocol" },

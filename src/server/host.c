@@ -19,12 +19,11 @@ int host_init(struct host *h, const char *store) {
                             .line_size = LIMIT_LINE,
                             .size = LIMIT_REQUEST },
     };
-    struct list *lists[] = {
-        &h->sessions, &h->touched, &h->held, &h->resuming, &h->ready, &h->epics
-    };
+    struct list *lists[] = { &h->sessions, &h->touched, &h->held,  &h->resuming,
+                             &h->ready,    &h->epics,   &h->pieces };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
-    slab_init(&h->seats, sizeof(struct session *), 0);
+    slab_init(&h->seats, sizeof(struct seat), 0);
     h->inbox = mem_alloc(READ_SIZE);
     h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
     h->grants = mem_alloc(ANSWER_GRANTS * sizeof *h->grants);
@@ -96,15 +95,47 @@ static void fail_unreadable(struct host *h) {
 // ---- Turns ------------------------------------------------------------------------------------
 
 static struct session *session_at_seat(const struct host *h, uint32_t seat) {
-    return seat < h->seats.next_new ? *SLAB_AT(&h->seats, struct session *, seat) : NULL;
+    return SLAB_AT(&h->seats, struct seat, seat)->session;
+}
+
+static bool is_planned(const void *host, struct heap_entry e) {
+    const struct session *s = session_at_seat(host, e.value);
+    return s && s->timer_ms == e.at_ms;
+}
+
+// A session has one entry that counts: of twice as many at least half can go when all room is
+// taken.
+int host_reserve_wait(struct host *h) {
+    size_t wanted = 2 * ((size_t)h->seats.used + 1);
+    return h->waits.capacity >= wanted ? 0 : heap_reserve(&h->waits, wanted - h->waits.count);
+}
+
+// An entry that rings earlier serves as well: the session plans again then.
+void host_plan_wait(struct host *h, struct session *s) {
+    if (s->wait_until_ms == UINT64_MAX || (s->timer_ms && s->timer_ms <= s->wait_until_ms))
+        return;
+    s->timer_ms = 0;
+    if (h->waits.count == h->waits.capacity)
+        heap_filter(&h->waits, is_planned, h);
+    s->timer_ms = s->wait_until_ms;
+    heap_put(&h->waits, s->timer_ms, s->seat);
 }
 
 static void end_waits(struct host *h) {
     while (heap_next(&h->waits) <= host_now_ms(h)) {
         struct heap_entry e = heap_pop(&h->waits);
-        struct session *s = session_at_seat(h, e.value);
-        if (s && s->blocked && s->wait_until_ms == e.at_ms)
-            session_wait_over(s);
+        if (is_planned(h, e))
+            session_timer_rings(session_at_seat(h, e.value));
+    }
+}
+
+// Nothing more will become durable: whoever waits for something hears so.
+static void stop_all(struct host *h) {
+    host_durable(h);
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        if (s->blocked)
+            session_refuse_stopped(s);
     }
 }
 
@@ -112,12 +143,15 @@ void host_begin(struct host *h) {
     if (h->in_turn || !h->shard)
         return;
     h->in_turn = true;
-    h->stopped = shard_begin(h->shard);
-    if (h->stopped == MR_ESTOPPED)
+    bool stopped = shard_begin(h->shard) == MR_ESTOPPED; // else the core tries again by itself
+    if (stopped && !h->stopped) {
         snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
-    else
-        h->stopped = 0; // what could not be written is tried again by the core
+        h->stopped = true;
+        stop_all(h);
+    }
     end_waits(h);
+    while (!list_empty(&h->pieces))
+        session_run_again(list_entry(h->pieces.next, struct session, of_again));
 }
 
 static void resume_all(struct host *h) {
@@ -128,19 +162,21 @@ static void resume_all(struct host *h) {
     }
 }
 
-// Epics have no event of their own: who waits for one looks again after every turn.
+// Who waits for an epic looks again whenever one may be over.
 static void resume_epics(struct host *h) {
-    struct list *l = h->epics.next;
-    while (l != &h->epics) {
-        struct session *s = list_entry(l, struct session, of_epics);
-        l = l->next;
-        session_unblock(s);
+    uint64_t changes = core_epic_changes(h->core);
+    if (changes == h->epic_changes)
+        return;
+    h->epic_changes = changes;
+    for (struct list *l = h->epics.next, *next; l != &h->epics; l = next) {
+        next = l->next;
+        session_run_again(list_entry(l, struct session, of_again));
     }
     resume_all(h);
 }
 
 static void mark_all(struct host *h, uint64_t at) {
-    bool durable = shard_is_durable(h->shard, at);
+    bool durable = h->stopped || shard_is_durable(h->shard, at); // stopped: nothing was written
     while (!list_empty(&h->touched)) {
         struct session *s = list_entry(h->touched.next, struct session, of_touched);
         list_remove(&s->of_touched);
@@ -150,6 +186,7 @@ static void mark_all(struct host *h, uint64_t at) {
 
 void host_end(struct host *h) {
     if (!h->shard) { // nothing waits for a log: what was said can be shown
+        resume_all(h);
         while (!list_empty(&h->touched)) {
             struct session *s = list_entry(h->touched.next, struct session, of_touched);
             list_remove(&s->of_touched);
@@ -183,11 +220,15 @@ void host_durable(struct host *h) {
         else
             session_show(s, log.durable);
     }
+    if (log.stopped[0] && !h->stopped)
+        host_begin(h); // others wait in vain, too
 }
 
 int64_t host_next_ms(struct host *h) {
-    if (!h->shard)
+    if (!h->shard || h->stopped)
         return -1;
+    if (!list_empty(&h->pieces))
+        return 0;
     int64_t shard_ms = shard_next_ms(h->shard);
     uint64_t now = host_now_ms(h), next = heap_next(&h->waits);
     int64_t wait_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
@@ -220,26 +261,26 @@ uint64_t host_running(const struct host *h) {
 static bool on_claim(void *owner, struct taker *taker) {
     const struct host *h = owner;
     (void)taker;
-    return !h->stopping;
+    return !h->stopping && !h->stopped;
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
     (void)owner;
     struct session *s = list_entry(taker, struct session, taker);
     answer_grants(s, grants, count);
-    session_unblock(s);
+    session_answered(s);
 }
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
     (void)owner;
     struct session *s = list_entry(caller, struct session, caller);
     answer_outcome(s, outcome);
-    session_unblock(s);
+    session_answered(s);
 }
 
 static void on_room(void *owner, struct pusher *pusher) {
     (void)owner;
-    session_unblock(list_entry(pusher, struct session, pusher)); // its push is run again
+    session_run_again(list_entry(pusher, struct session, pusher));
 }
 
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,

@@ -21,6 +21,11 @@
 
 struct session;
 
+struct seat {
+    uint32_t next; // the slab's, when nobody sits there
+    struct session *session;
+};
+
 enum { HOST_SPARE = 16, HOST_UNREADABLE = 16 };
 
 struct host {
@@ -29,16 +34,18 @@ struct host {
     const char *store; // its URL, for INFO
     struct request_limits request_limits;
     struct list sessions;
-    struct list touched;  // sessions with replies of this turn
-    struct list held;     // sessions with replies that are not durable yet
-    struct list resuming; // sessions that may go on with what they have received
-    struct list ready;    // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list epics;    // sessions that wait for an epic
-    struct heap waits;    // of blocked sessions, by the end of their wait
-    struct slab seats;    // of sessions: the numbers that `waits` tells
-    uint8_t *inbox;       // READ_SIZE bytes: where sessions that hold nothing receive
-    mr_bytes *arguments;  // of the request being run
-    struct grant *grants; // of the TAKE being run
+    struct list touched;   // sessions with replies of this turn
+    struct list held;      // sessions with replies that are not durable yet
+    struct list resuming;  // sessions that may go on with what they have received
+    struct list ready;     // sessions with bytes to send, or to be closed: the loop's to empty
+    struct list epics;     // sessions that wait for an epic
+    struct list pieces;    // sessions that go on in the next turn
+    struct heap waits;     // of blocked sessions, by the end of their wait
+    struct slab seats;     // struct seat, of sessions: the numbers that `waits` tells
+    uint64_t epic_changes; // when those that wait for one were looked at last
+    uint8_t *inbox;        // READ_SIZE bytes: where sessions that hold nothing receive
+    mr_bytes *arguments;   // of the request being run
+    struct grant *grants;  // of the TAKE being run
     struct buffer spare[HOST_SPARE]; // buffers that no session needs now
     uint32_t spare_count;
     struct {
@@ -50,8 +57,8 @@ struct host {
     uint64_t next_session;
     uint64_t commands, connections; // so far
     uint64_t started_ms;
-    int stopped; // 0, or MR_ESTOPPED with its sentence below: the log has failed
     bool in_turn, stopping;
+    bool stopped; // the log has failed: looks are answered, and nothing else
     char why_stopped[256];
 };
 
@@ -68,7 +75,8 @@ void host_finish(struct host *);
 void host_begin(struct host *);
 void host_end(struct host *);
 
-// Shows what has become durable. The loop calls it after host_end and when the log has synced.
+// Shows what has become durable. The loop calls it after host_end and when the log has synced. If
+// the log has failed, a turn may have begun.
 void host_durable(struct host *);
 
 // Milliseconds until a turn is due although nobody calls; -1: none.
@@ -81,6 +89,11 @@ void host_stop(struct host *);
 uint64_t host_running(const struct host *);
 
 uint64_t host_now_ms(const struct host *);
+
+// Makes room for the wait of one more session. MR_ENOMEM.
+int host_reserve_wait(struct host *);
+// Sees to it that the session hears of the end of its wait.
+void host_plan_wait(struct host *, struct session *);
 
 // The body of a leased job cannot be read: its attempt has failed.
 void host_note_unreadable(struct host *, const struct grant *);

@@ -11,6 +11,9 @@ enum {
     LIMIT_UNSENT = 256 << 20,       // replies nobody has read yet: then it is closed
     LIMIT_NAME = 128,               // bytes of a client's name
     LIMIT_LISTED = 1000,            // rows of one answer, unless fewer are asked for
+    LIMIT_LOOKED = 100000,          // jobs looked at for one answer
+    LIMIT_PIECE = 1000,             // jobs looked at in one turn by a command done in pieces
+    BULK_MAX = 1000,                // jobs that RETRY and DROP change at once, unless told
     READ_SIZE = 64 << 10,           // bytes read from a socket at once
 };
 

@@ -16,12 +16,12 @@ int session_create(struct host *h, struct session **out) {
     struct session *s = mem_alloc(sizeof *s);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a session");
-    uint32_t seat = heap_reserve(&h->waits, 1) < 0 ? 0 : slab_take(&h->seats);
+    uint32_t seat = host_reserve_wait(h) < 0 ? 0 : slab_take(&h->seats);
     if (!seat) {
         mem_free(s);
         return error_set(MR_ENOMEM, "no memory for a session");
     }
-    *SLAB_AT(&h->seats, struct session *, seat) = s;
+    SLAB_AT(&h->seats, struct seat, seat)->session = s;
     s->host = h;
     s->id = ++h->next_session;
     s->seat = seat;
@@ -29,7 +29,7 @@ int session_create(struct host *h, struct session **out) {
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
-                             &s->of_resuming, &s->of_ready,   &s->of_epics };
+                             &s->of_resuming, &s->of_ready,   &s->of_again };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -47,12 +47,13 @@ void session_destroy(struct session *s) {
     if (h->core)
         (void)core_leave(h->core, &s->conn); // what could not be written is made up for by the core
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
-                             &s->of_resuming, &s->of_ready,   &s->of_epics };
+                             &s->of_resuming, &s->of_ready,   &s->of_again };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_remove(links[i]);
-    *SLAB_AT(&h->seats, struct session *, s->seat) = NULL;
+    SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
     slab_give(&h->seats, s->seat);
     buffer_finish(&s->in);
+    buffer_finish(&s->kept);
     buffer_finish(&s->out);
     mem_free(s->ids);
     mem_free(s);
@@ -95,14 +96,26 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
 static void refuse_frame(struct session *s) {
     reply_error(session_reply(s), "ERR", mr_str(error_text()));
     s->closing = true;
+    s->replies++;
     session_touch(s);
+}
+
+static bool runs_again(const struct session *s) {
+    return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN;
+}
+
+static void run_one(struct session *s, uint32_t count) {
+    const mr_bytes *words = s->host->arguments;
+    command_run(s, words, count);
+    if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
+        s->broken = true;
 }
 
 // Runs what is whole; returns how many bytes are done with.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
     size_t at = 0;
-    while (at < size && !s->blocked && !s->closing && !rests(s)) {
+    while (at < size && !s->blocked && !s->again && !s->closing && !rests(s)) {
         uint32_t count;
         if (size - at < s->request.need)
             break;
@@ -113,12 +126,23 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         if (used <= 0)
             break;
         if (count)
-            command_run(s, h->arguments, count);
-        if (s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC)
-            break; // it will run again
+            run_one(s, count);
         at += (size_t)used;
     }
     return s->closing ? size : at;
+}
+
+// Who was told of room uses it even when nobody reads the replies: others wait behind.
+static void run_kept(struct session *s) {
+    struct host *h = s->host;
+    struct request request = { 0 };
+    uint32_t count;
+    ptrdiff_t used = request_read(&request, &h->request_limits, s->kept.data, s->kept.size,
+                                  h->arguments, &count);
+    assert(used > 0);
+    run_one(s, count);
+    if (!runs_again(s))
+        buffer_finish(&s->kept);
 }
 
 static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
@@ -127,6 +151,8 @@ static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
 }
 
 void session_run(struct session *s) {
+    if (s->again)
+        run_kept(s);
     if (!s->in.size)
         return;
     size_t used = run_some(s, s->in.data, s->in.size);
@@ -158,49 +184,80 @@ void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
         s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
     s->wait_until_ms = s->first_until_ms;
     if (blocked == BLOCKED_EPIC)
-        list_append(&h->epics, &s->of_epics);
-    if (s->wait_until_ms == UINT64_MAX)
-        return;
-    if (heap_reserve(&h->waits, 1) < 0)
-        session_wait_over(s); // no memory to wait
-    else
-        heap_put(&h->waits, s->wait_until_ms, s->seat);
+        list_append(&h->epics, &s->of_again);
+    else if (blocked == BLOCKED_TURN)
+        list_append(&h->pieces, &s->of_again);
+    host_plan_wait(h, s);
 }
 
-void session_unblock(struct session *s) {
-    s->again = s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC;
+void session_timer_rings(struct session *s) {
+    s->timer_ms = 0;
+    if (s->blocked && s->wait_until_ms <= host_now_ms(s->host))
+        session_wait_over(s);
+    else if (s->blocked)
+        host_plan_wait(s->host, s);
+}
+
+static void unblock(struct session *s, bool again) {
+    s->again = again;
     s->blocked = BLOCKED_NOT;
     s->wait_until_ms = UINT64_MAX;
-    list_remove(&s->of_epics);
+    list_remove(&s->of_again);
     if (list_empty(&s->of_resuming))
         list_append(&s->host->resuming, &s->of_resuming);
 }
 
+void session_answered(struct session *s) {
+    s->replies++;
+    session_touch(s);
+    unblock(s, false);
+}
+
+void session_run_again(struct session *s) {
+    unblock(s, true);
+}
+
+static void leave(struct session *s) {
+    struct core *core = s->host->core;
+    if (s->blocked == BLOCKED_TAKE)
+        core_take_leave(core, &s->taker);
+    else if (s->blocked == BLOCKED_END)
+        (void)core_await_leave(core, &s->caller); // an end not written now is made up for
+    else if (s->blocked == BLOCKED_ROOM)
+        core_push_leave(core, &s->pusher);
+}
+
 // The time a command may wait has passed: it is answered with what there is.
 void session_wait_over(struct session *s) {
-    struct core *core = s->host->core;
-    enum blocked blocked = s->blocked;
-    switch (blocked) {
+    leave(s);
+    switch (s->blocked) {
     case BLOCKED_NOT:
         return;
     case BLOCKED_TAKE:
-        core_take_leave(core, &s->taker);
         reply_array(session_reply(s), 0);
-        session_touch(s);
-        break;
+        session_answered(s);
+        return;
     case BLOCKED_END:
-        (void)core_await_leave(core, &s->caller); // an end not written now is made up for
         reply_null(session_reply(s));
-        session_touch(s);
-        break;
+        session_answered(s);
+        return;
     case BLOCKED_ROOM:
-        core_push_leave(core, &s->pusher);
-        break;
     case BLOCKED_EPIC:
-        break;
+    case BLOCKED_TURN:
+        session_run_again(s);
+        s->wait_until_ms = 0; // it does not wait any more
     }
-    session_unblock(s);
-    s->wait_until_ms = 0; // run again, it does not wait any more
+}
+
+// A request that is run again is refused then.
+void session_refuse_stopped(struct session *s) {
+    leave(s);
+    if (runs_again(s)) {
+        session_run_again(s);
+        return;
+    }
+    reply_error(session_reply(s), "STOPPED", mr_str(s->host->why_stopped));
+    session_answered(s);
 }
 
 // ---- Replies ----------------------------------------------------------------------------------

@@ -18,9 +18,11 @@
 enum blocked {
     BLOCKED_NOT,
     BLOCKED_TAKE,
-    BLOCKED_END,  // CALL, AWAIT: for a job's end
-    BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room; the request is run again
-    BLOCKED_EPIC, // the request is run again
+    BLOCKED_END, // CALL, AWAIT: for a job's end
+    // In these the request is run again:
+    BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
+    BLOCKED_EPIC, // for an epic to be over
+    BLOCKED_TURN, // for the next turn: it is done in pieces
 };
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 120 };
@@ -30,16 +32,17 @@ struct session {
     uint64_t id;
     uint32_t seat; // among the host's sessions
     struct conn conn;
-    struct list of_host, of_touched, of_held, of_resuming, of_ready, of_epics;
+    struct list of_host, of_touched, of_held, of_resuming, of_ready, of_again;
     void *owner; // the loop's
 
-    struct request request; // how far the one being received has come
-    struct buffer in;       // received and not yet run
-    struct buffer out;      // replies; lent by the host while there are any
-    size_t out_sent;        // bytes of it that were sent
-    struct reply reply;     // writes into `out`
-    uint64_t sent, shown;   // bytes of replies since the beginning: sent; may be sent
-    uint64_t replies, shown_replies;
+    struct request request;          // how far the one being received has come
+    struct buffer in;                // received and not yet run
+    struct buffer kept;              // the request that will be run again
+    struct buffer out;               // replies; lent by the host while there are any
+    size_t out_sent;                 // bytes of it that were sent
+    struct reply reply;              // writes into `out`
+    uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
+    uint64_t replies, shown_replies; // how many are complete; may be sent
     struct {
         uint64_t upto, at, replies; // bytes up to here may be shown when this position is durable
     } marks[SESSION_MARKS];
@@ -51,12 +54,16 @@ struct session {
     bool again;              // the request is run another time: its waiting is over
     uint64_t wait_until_ms;  // UINT64_MAX: for ever; 0: its wait is over
     uint64_t first_until_ms; // of the first time the request was run
+    uint64_t received_ms;    // when a push was run first
+    uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
     struct taker taker;
     struct caller caller;
     struct pusher pusher;
-    bool awaits;   // AWAIT, not CALL: nil when the wait ends
     size_t pushed; // PUSHMANY: how many so far …
     uint64_t *ids; // … and their ids
+    struct {
+        uint64_t count, from; // RETRY, DROP: how many so far, the last job that was left alone
+    } bulk;
 
     bool cancels; // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
@@ -92,8 +99,9 @@ void session_usage(struct session *, const char *format, ...) __attribute__((for
 // The command's answer comes later. `wait_ms` -1: for ever.
 void session_block(struct session *, enum blocked, int64_t wait_ms);
 
-// The answer is written (or the request is to run again): the session goes on in this turn.
-void session_unblock(struct session *);
+// The answer is written, or the request is to run again: the session goes on in this turn.
+void session_answered(struct session *);
+void session_run_again(struct session *);
 
 struct reply *session_reply(struct session *); // where to write what it says
 void session_touch(struct session *);          // it has something new to say
@@ -102,5 +110,7 @@ void session_show(struct session *, uint64_t durable);
 void session_show_stopped(struct session *, const char *why); // it never will be durable
 void session_run(struct session *);                           // what was received
 void session_wait_over(struct session *);
+void session_refuse_stopped(struct session *); // the log has failed: it waits in vain
+void session_timer_rings(struct session *);
 
 #endif

@@ -1,0 +1,4 @@
+// Commands.
+int main(void) {
+    return 0;
+}
