@@ -1,7 +1,8 @@
 // millrace await, cancel, job, jobs, epic: what has become of what was handed in.
 #include "cli/output.h"
+#include "cli/push_sums.h"
 #include "cli/show.h"
-#include "cli/talk.h"
+#include "cli/talk_state.h"
 #include "cli/values.h"
 
 #include <inttypes.h>
@@ -56,11 +57,11 @@ enum cli_exit job_run(const struct input *in) {
 
 static const struct column job_columns[] = {
     { "id", "ID", SHAPE_NUMBER },
-    { "stage", "STAGE", SHAPE_TEXT },
     { "key", "KEY", SHAPE_TEXT },
     { "status", "STATUS", SHAPE_TEXT },
     { "attempt", "TRY", SHAPE_NUMBER },
     { "age-ms", "AGE", SHAPE_AGE },
+    { "due-ms", "DUE IN", SHAPE_AGE },
     { "left-ms", "LEFT", SHAPE_AGE },
     { "reasons", "LAST REASON", SHAPE_REASON },
     { 0 },
@@ -68,6 +69,20 @@ static const struct column job_columns[] = {
 
 static enum cli_exit answer_jobs(const struct input *in, const struct response_value *reply) {
     return show_rows(in, job_columns, reply, "there are no such jobs");
+}
+
+static const struct column dead_columns[] = {
+    { "id", "ID", SHAPE_NUMBER },
+    { "stage", "STAGE", SHAPE_TEXT },
+    { "key", "KEY", SHAPE_TEXT },
+    { "attempt", "TRIES", SHAPE_NUMBER },
+    { "age-ms", "DEAD FOR", SHAPE_AGE },
+    { "reasons", "LAST REASON", SHAPE_REASON },
+    { 0 },
+};
+
+static enum cli_exit answer_dead(const struct input *in, const struct response_value *reply) {
+    return show_rows(in, dead_columns, reply, "no job is dead");
 }
 
 enum cli_exit jobs_run(const struct input *in) {
@@ -86,7 +101,7 @@ enum cli_exit dead_run(const struct input *in) {
     if (in->arguments[0])
         words_text(&w, in->arguments[0]);
     words_option(&w, "FROM", input_option(in, "--from"));
-    return talk_page(in, &w, "COUNT", answer_jobs);
+    return talk_page(in, &w, "COUNT", answer_dead);
 }
 
 // ---- epic -------------------------------------------------------------------------------------
@@ -129,5 +144,9 @@ enum cli_exit epic_run(const struct input *in) {
         words_text(&w, "WAIT");
         words_number(&w, wait_ms);
     }
-    return talk_once(in, TALK_LOOKS, &w, answer_epic);
+    enum cli_exit code = talk_once(in, TALK_LOOKS, &w, answer_epic);
+    struct address address;
+    if (code == CLI_DONE && drop && address_find(in, &address) == 0)
+        sums_forget(address.where, in->arguments[0]);
+    return code;
 }

@@ -250,7 +250,7 @@ static enum cli_exit push_all(struct pushing *p) {
     while (code == CLI_DONE && (!p->ended || p->answered < p->sent)) {
         bool reads = !p->lines.ended && window_is_open(p);
         int err = talks_turn(p->talks, reads ? p->fd : -1, -1);
-        if (err == 0 && reads)
+        if (err > 0)
             err = lines_read(&p->lines, p->fd);
         if (err < 0)
             return talk_failed(p->talk, err);
@@ -278,7 +278,9 @@ static enum cli_exit finish_epic(struct pushing *p) {
 static void tell(const struct pushing *p, enum cli_exit code) {
     uint64_t before = p->resume - 1 < p->answered ? p->resume - 1 : p->answered;
     struct json j = { 0 };
-    if (code != CLI_DONE) {
+    if (code == CLI_USAGE && p->answered == before) {
+        return; // it was refused
+    } else if (code != CLI_DONE) {
         complain("push: %" PRIu64 " lines were pushed%s", p->answered - before,
                  p->epic ? "; the same command goes on behind them" : "");
     } else if (input_option(p->in, "--json")) {

@@ -28,26 +28,25 @@ static bool make_directories(char *path) {
     return true;
 }
 
+// However a directory was named, it is the same engine.
 static bool sums_path(const char *engine, const char *epic, char out[PATH_MAX]) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     bool given = state && *state == '/';
-    char name[PATH_MAX];
+    char dir[PATH_MAX];
     if (!given && (!home || *home != '/'))
         return false;
+    if (strncmp(engine, "file:", 5) == 0 && realpath(engine + 5, dir))
+        engine = dir;
     uint64_t hash = bytes_hash(mr_str(epic), bytes_hash(mr_str(engine), 0));
-    snprintf(name, sizeof name, "%s/millrace/epics/%016" PRIx64, given ? state : home, hash);
-    if (!given)
-        snprintf(name, sizeof name, "%s/.local/state/millrace/epics/%016" PRIx64, home, hash);
-    snprintf(out, PATH_MAX, "%s", name);
-    return make_directories(out);
+    int size = snprintf(out, PATH_MAX, "%s%s/millrace/epics/%016" PRIx64, given ? state : home,
+                        given ? "" : "/.local/state", hash);
+    return size < PATH_MAX;
 }
 
 void sums_open(struct sums *s, const char *engine, const char *epic) {
-    char path[PATH_MAX], dir[PATH_MAX];
+    char path[PATH_MAX];
     *s = (struct sums){ 0 };
-    if (strncmp(engine, "file:", 5) == 0 && realpath(engine + 5, dir))
-        engine = dir; // however it was written
-    if (!sums_path(engine, epic, path))
+    if (!sums_path(engine, epic, path) || !make_directories(path))
         return;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -57,6 +56,12 @@ void sums_open(struct sums *s, const char *engine, const char *epic) {
         s->kept = kept == MAP_FAILED ? NULL : kept;
     }
     close(fd);
+}
+
+void sums_forget(const char *engine, const char *epic) {
+    char path[PATH_MAX];
+    if (sums_path(engine, epic, path))
+        (void)unlink(path); // what is left of it does no harm
 }
 
 void sums_add(struct sums *s, uint64_t number, uint64_t hash) {

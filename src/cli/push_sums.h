@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SUMS_KEPT = 4096 };
+enum { SUMS_KEPT = 2048 };
 
 struct sums {
     struct sum {
@@ -34,5 +34,7 @@ void sums_keep(struct sums *, uint64_t number);
 enum sums_found sums_check(const struct sums *, uint64_t number);
 
 void sums_close(struct sums *);
+
+void sums_forget(const char *engine, const char *epic);
 
 #endif

@@ -26,25 +26,18 @@ static const struct response_limits limits = {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static void signals_change(int how) {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigprocmask(how, &ours, NULL);
-}
-
+// They stay blocked to the end: what came meanwhile has been seen, or comes too late.
 static int signals_open(void) {
     sigset_t ours;
-    signals_change(SIG_BLOCK);
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ours, NULL);
     int fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
     return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
 }
 
-static int address_find(const struct input *in, struct address *out) {
+int address_find(const struct input *in, struct address *out) {
     const char *url = input_option(in, "--at"), *secret = getenv("MILLRACE_TOKEN");
     if (!url)
         url = getenv("MILLRACE_URL");
@@ -103,10 +96,8 @@ void talks_close(struct talks *ts) {
     }
     if (ts->impl)
         ts->impl->close(ts);
-    if (ts->signals >= 0) {
+    if (ts->signals >= 0)
         close(ts->signals);
-        signals_change(SIG_UNBLOCK);
-    }
     mem_free(ts->values);
     mem_free(ts);
 }
@@ -225,7 +216,7 @@ int talks_wait(const struct talks *ts, struct pollfd *fds, size_t count, int fd,
     while (poll(fds, count, timeout) < 0)
         if (errno != EINTR)
             return error_set(MR_EIO, "poll: %s", strerror(errno));
-    return fds[0].revents ? error_set(MR_ECANCELLED, "interrupted") : 0;
+    return fds[0].revents ? error_set(MR_ECANCELLED, "interrupted") : fds[1].revents != 0;
 }
 
 static void forget_read(struct talk *t) {
@@ -259,10 +250,10 @@ int talk_hear(struct talk *t, const struct response_value **out) {
 }
 
 int talk_ask(struct talk *t, const struct words *w, const struct response_value **out) {
-    int err = talk_say(t, w);
-    while (err == 0 && (err = talk_hear(t, out)) == 0)
+    int err = talk_say(t, w), heard = 0;
+    while (err == 0 && (heard = talk_hear(t, out)) == 0)
         err = talks_turn(t->talks, -1, -1);
-    return err < 0 ? err : 0;
+    return err < 0 ? err : heard < 0 ? heard : 0;
 }
 
 enum cli_exit talk_get(struct talk *t, const struct words *w, const struct response_value **out) {

@@ -22,7 +22,7 @@ enum talk_store {
 };
 
 // The engine that --at, else MILLRACE_URL names. Anything but CLI_DONE: it cannot be reached or
-// opened, and that was said. Ctrl-C is then caught until talks_close.
+// opened, and that was said. From then on signals that would end the process only end waits.
 enum cli_exit talks_open(const struct input *, enum talk_store, struct talks **out);
 
 // Ends all connections, and an engine in this process. Takes NULL.
@@ -62,8 +62,8 @@ void words_finish(struct words *);
 int talk_say(struct talk *, const struct words *);
 
 // Sends what was said and receives what has come, of all connections; waits up to `wait_ms` (-1:
-// for ever) until a byte has come or `fd` (-1: none) can be read. MR_ECANCELLED: interrupted;
-// MR_ENET: the connection is lost.
+// for ever) until a byte has come or `fd` (-1: none) can be read: 1 if it can, else 0.
+// MR_ECANCELLED: interrupted; MR_ENET: the connection is lost.
 int talks_turn(struct talks *, int fd, int64_t wait_ms);
 
 // The next reply: 1, and its values until the next turn or reply of any connection; 0: it is not

@@ -147,13 +147,13 @@ static int local_turn(struct talks *ts, int fd, int64_t wait_ms) {
     int64_t next_ms = host_next_ms(&l->host);
     if (got || (next_ms >= 0 && (wait_ms < 0 || next_ms < wait_ms)))
         wait_ms = got ? 0 : next_ms;
-    int err = talks_wait(ts, fds, 3, fd, wait_ms);
+    int readable = talks_wait(ts, fds, 3, fd, wait_ms), err = 0;
     uint64_t times;
     ssize_t rung = read(l->durable, &times, sizeof times);
     (void)rung; // or not
-    if (err == 0 && !got)
+    if (readable >= 0 && !got)
         err = run_all(ts);
-    return err < 0 ? err : 0;
+    return err < 0 ? err : readable;
 }
 
 const struct talk_impl local_talk = { .open = local_open,

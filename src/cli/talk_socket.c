@@ -117,13 +117,13 @@ static int socket_turn(struct talks *ts, int fd, int64_t wait_ms) {
         short more = t->out_sent < t->out.size ? POLLOUT : 0;
         fds[count++] = (struct pollfd){ .fd = t->fd, .events = (short)(POLLIN | more) };
     }
-    if (err == 0)
-        err = talks_wait(ts, fds, count, fd, wait_ms);
+    int readable = err < 0 ? err : talks_wait(ts, fds, count, fd, wait_ms);
+    err = readable < 0 ? readable : 0;
     count = 2;
     for (struct talk *t = ts->first; t && err == 0; t = t->next)
         if (fds[count++].revents & ~POLLOUT)
             err = receive_some(t);
-    return err;
+    return err < 0 ? err : readable;
 }
 
 const struct talk_impl socket_talk = { .open = socket_open,

@@ -51,9 +51,10 @@ struct talks {
 
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
+int address_find(const struct input *, struct address *out); // of --at, MILLRACE_URL, or the usual
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
-// none) up to `wait_ms`. MR_ECANCELLED: interrupted.
+// none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.
 struct pollfd;
 int talks_wait(const struct talks *, struct pollfd *fds, size_t count, int fd, int64_t wait_ms);
 
