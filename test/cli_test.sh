@@ -8,7 +8,8 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export NO_COLOR=1
 number=0 failed=0
-commands='help run emit state store\ check store\ dump store\ repair store\ copy'
+commands='help serve run emit state push call await cancel job jobs epic bench stages channels workers
+    epics dead why retry drop pause resume drain stage store\ check store\ dump store\ repair store\ copy'
 
 ok() { # name; the last command's exit code decides
     local code=$?
@@ -62,7 +63,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 9 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 30 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 

@@ -112,8 +112,8 @@ void help_overview(void) {
         list(chapter, NULL);
     }
     printf("\n"
-           "The engine is the server that --at URL or MILLRACE_URL names: millrace://HOST:PORT\n"
-           "(millrace://127.0.0.1:7411 if neither does), or file:DIR, without a server.\n"
+           "--at URL or MILLRACE_URL names the engine: millrace://HOST:PORT is a server\n"
+           "(millrace://127.0.0.1:7411 if neither is given), file:DIR needs none.\n"
            "More about a command: millrace help COMMAND. Version: millrace --version.\n");
 }
 

@@ -8,9 +8,9 @@ static const struct command work_commands[] = {
         .arguments = "",
         .doc = "be a server that any Redis client can talk to",
         .help =
-            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no more\n"
-            "jobs, lets running ones end for a while, and closes. What it has answered is\n"
-            "kept, whatever happens to the process or the machine, as --sync says:\n"
+            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+            "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+            "is kept, whatever happens to the process or the machine, as --sync says:\n"
             "\n"
             "    always       a reply means that it is on disk (the default)\n"
             "    interval:MS  on disk at most so many milliseconds later\n"
@@ -85,8 +85,8 @@ static const struct command work_commands[] = {
         .most = 2,
         .doc = "hand in a job with the commit of this one",
         .help =
-            "Inside a job of millrace work, run or flow: the commit that ends the job hands in\n"
-            "a new job of STAGE. If the job fails, it does not. BODY - or none reads stdin,\n"
+            "Inside a job of millrace work, run or flow: the commit that ends the job hands\n"
+            "in a new job of STAGE. If the job fails, it does not. BODY - or none reads stdin,\n"
             "which is the job's own body unless the command has read it.\n"
             "\n"
             "May be called up to 1,000 times in a job, also at the same time; what one call\n"
@@ -101,9 +101,9 @@ static const struct command work_commands[] = {
         .arguments = "",
         .doc = "show or replace what this job's channel keeps",
         .help =
-            "Inside a job of millrace work, run or flow: prints the state that the jobs before\n"
-            "it in its channel have left. With --set, the commit that ends the job replaces\n"
-            "it; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
+            "Inside a job of millrace work, run or flow: prints the state that the jobs\n"
+            "before it in its channel have left. With --set, the commit that ends it replaces\n"
+            "that; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
             "key run one after another, so nobody else changes it meanwhile. Without --set it\n"
             "tells what the job has found, also after it has set another.\n"
             "\n"
