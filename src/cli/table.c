@@ -7,14 +7,13 @@ static const struct command work_commands[] = {
         .name = "serve",
         .arguments = "",
         .doc = "be a server that any Redis client can talk to",
-        .help =
-            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
-            "more jobs, lets running ones end for a while, and closes. What it has answered\n"
-            "is kept, whatever happens to the process or the machine, as --sync says:\n"
-            "\n"
-            "    always       a reply means that it is on disk (the default)\n"
-            "    interval:MS  on disk at most so many milliseconds later\n"
-            "    none         when the system writes it\n",
+        .help = "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+                "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+                "is kept, whatever happens to the process or the machine, as --sync says:\n"
+                "\n"
+                "    always       a reply means that it is on disk (the default)\n"
+                "    interval:MS  on disk at most so many milliseconds later\n"
+                "    none         when the system writes it\n",
         .examples = "millrace serve\n"
                     "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
@@ -84,13 +83,12 @@ static const struct command work_commands[] = {
         .least = 1,
         .most = 2,
         .doc = "hand in a job with the commit of this one",
-        .help =
-            "Inside a job of millrace work, run or flow: the commit that ends the job hands\n"
-            "in a new job of STAGE. If the job fails, it does not. BODY - or none reads stdin,\n"
-            "which is the job's own body unless the command has read it.\n"
-            "\n"
-            "May be called up to 1,000 times in a job, also at the same time; what one call\n"
-            "emits is in the commit whole. Elsewhere exits 2: there millrace push does it.\n",
+        .help = "Inside a job of millrace work, run or flow: the commit that ends the job hands\n"
+                "in a new job of STAGE. If the job fails, it does not. BODY - or none reads\n"
+                "stdin, which is the job's own body unless the command has read it.\n"
+                "\n"
+                "May be called up to 1,000 times in a job, also at the same time; what one call\n"
+                "emits is in the commit whole. Elsewhere exits 2: there millrace push does it.\n",
         .examples = "millrace emit thumbnails --key \"$MILLRACE_KEY\" small.jpg\n"
                     "sort | millrace emit sorted\n",
         .options = { { "--key", "K", "the key of the new job" } },
@@ -100,14 +98,13 @@ static const struct command work_commands[] = {
         .name = "state",
         .arguments = "",
         .doc = "show or replace what this job's channel keeps",
-        .help =
-            "Inside a job of millrace work, run or flow: prints the state that the jobs\n"
-            "before it in its channel have left. With --set, the commit that ends it replaces\n"
-            "that; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
-            "key run one after another, so nobody else changes it meanwhile. Without --set it\n"
-            "tells what the job has found, also after it has set another.\n"
-            "\n"
-            "The state is up to 1 MiB of any bytes. Elsewhere exits 2.\n",
+        .help = "Inside a job of millrace work, run or flow: prints the state that the jobs\n"
+                "before it in its channel have left. With --set, the commit that ends it replaces\n"
+                "that; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
+                "key run one after another, so nobody else changes it meanwhile. Without --set it\n"
+                "tells what the job has found, also after it has set another.\n"
+                "\n"
+                "The state is up to 1 MiB of any bytes. Elsewhere exits 2.\n",
         .examples = "millrace state\n"
                     "echo $(($(millrace state) + 1)) | millrace state --set -\n"
                     "    counts the jobs of the key\n",

@@ -17,18 +17,17 @@ const struct command jobs_commands[] = {
         .least = 1,
         .most = 2,
         .doc = "hand in a job, or one for each line",
-        .help =
-            "Hands in a job and prints its id. BODY - or none reads stdin.\n"
-            "\n"
-            "With --lines, each line of FILE (or of stdin) is a job. It is read as fast as\n"
-            "the engine has room, however long it is. With --epic, the engine remembers how\n"
-            "far it has come: the same command run again, after an interruption or a crash,\n"
-            "goes on where it stopped and pushes nothing twice; millrace epic NAME shows how\n"
-            "far they are done. If lines that were pushed before have changed, it refuses;\n"
-            "for that a small file is kept in ~/.local/state/millrace.\n"
-            "\n"
-            "Exits 5 if a limit is reached and --room did not help (with --lines it waits for\n"
-            "ever unless told otherwise), 130 if interrupted.\n",
+        .help = "Hands in a job and prints its id. BODY - or none reads stdin.\n"
+                "\n"
+                "With --lines, each line of FILE (or of stdin) is a job. It is read as fast as\n"
+                "the engine has room, however long it is. With --epic, the engine remembers how\n"
+                "far it has come: the same command run again, after an interruption or a crash,\n"
+                "goes on where it stopped and pushes nothing twice; millrace epic NAME shows how\n"
+                "far they are done. If lines that were pushed before have changed, it refuses;\n"
+                "for that a small file is kept in ~/.local/state/millrace.\n"
+                "\n"
+                "Exits 5 if a limit is reached and --room did not help (with --lines it waits for\n"
+                "ever unless told otherwise), 130 if interrupted.\n",
         .examples = "millrace push mail 'to: ann' --key ann\n"
                     "tar c photos | millrace push backup\n"
                     "millrace push mail --lines letters.jsonl --key-json to --epic june\n"
@@ -51,13 +50,12 @@ const struct command jobs_commands[] = {
         .least = 1,
         .most = 2,
         .doc = "hand in a job and wait for its result",
-        .help =
-            "Hands in a job, waits until it has ended and writes its result to stdout. The job\n"
-            "lives as long as somebody waits: after Ctrl-C it will not be started, and if it\n"
-            "runs already it is told to stop. BODY - or none reads stdin.\n"
-            "\n"
-            "Exits 1 if it died (the reason is told) or was cancelled, 124 if its deadline\n"
-            "came first.\n",
+        .help = "Hands in a job, waits until it has ended and writes its result to stdout. The\n"
+                "job lives as long as somebody waits: after Ctrl-C it will not be started, and if\n"
+                "it runs already it is told to stop. BODY - or none reads stdin.\n"
+                "\n"
+                "Exits 1 if it died (the reason is told) or was cancelled, 124 if its deadline\n"
+                "came first.\n",
         .examples = "millrace call resize --deadline 5s <big.jpg >small.jpg\n",
         .options = { JOB_OPTIONS, AT, JSON },
         .run = call_run,
@@ -124,11 +122,10 @@ const struct command jobs_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "show how far an epic has come",
-        .help =
-            "An epic is what push --lines --epic NAME has pushed. With --wait, waits until all\n"
-            "of it was pushed and has ended, and exits 1 if any job of it died, 124 if the\n"
-            "time was too short. The engine remembers an epic until it is dropped; its jobs\n"
-            "stay where they are.\n",
+        .help = "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
+                "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
+                "the time was too short. The engine remembers an epic until it is dropped; its\n"
+                "jobs stay where they are.\n",
         .examples = "millrace epic june\n"
                     "millrace epic june --wait 2h && millrace epic june --drop\n",
         .options = { { "--wait", "D", "until it is over, not longer than: 30s, 5m, 2h" },
@@ -141,11 +138,10 @@ const struct command jobs_commands[] = {
         .name = "bench",
         .arguments = "",
         .doc = "put load on an engine and measure",
-        .help =
-            "Producers push jobs into the stage millrace-bench, workers take and end them, and\n"
-            "how many a second were pushed and done is told, and how long a job took from its\n"
-            "push to its start. Each of them is a connection, all in this one process: to load\n"
-            "a large server, start several. --at mem: measures the engine without a network.\n",
+        .help = "Producers push jobs into the stage millrace-bench as fast as they can, workers\n"
+                "take and end them; told is how many a second, and how long a job took from its\n"
+                "push to its start. Each is a connection, all in this one process: to load a\n"
+                "large server, start several. --at mem: measures the engine without a network.\n",
         .examples = "millrace bench\n"
                     "millrace bench --at mem: --jobs 1000000 --keys 1000\n"
                     "millrace bench --workers 0\n"
