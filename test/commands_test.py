@@ -470,8 +470,8 @@ def _():
     equal(ok("drop", "mail", "--waiting", url=url), "2001 dropped\n")
     fails(124, "deadline", "call", "mail", "b", "--deadline", "1ms", url=url)
     process = start("call", "mail", "b", url=url)
-    while mr("stages", url=url).code == 0:
-        check(process.poll() is None, "it has ended")  # until it has the directory
+    while f"{process.pid} " not in open("own/lock").read():  # until it has the directory
+        check(process.poll() is None, "it has ended")
     fails(3, "own", "stages", url=url)
     process.send_signal(signal.SIGTERM)
     equal(Ended(process).code, 130)
