@@ -6,7 +6,7 @@
 //     backlog DIR COUNT all [REPEATS]
 //
 // By kind of job: bytes of memory a queued job, of the process and of what is allocated for it. The
-// difference between kinds is what a key, a deadline … cost; so the log writes without a thread
+// difference between kinds is what a channel, a deadline … cost; so the log writes without a thread
 // there, whose buffers would be larger or smaller by chance.
 //
 // `all`: push and take at 10,000 and at COUNT queued; closing; opening again, warm and with the
@@ -23,7 +23,7 @@
 #include <malloc.h>
 #include <string.h>
 
-enum { BODY = 1024, KEYS = 100000, SHALLOW = 10000, BURST = 1000, BURSTS = 100, TURN = 100 };
+enum { BODY = 1024, SHALLOW = 10000, BURST = 1000, BURSTS = 100, TURN = 100 };
 enum { DAY_MS = 24 * 3600 * 1000, SETTLE_MS = 20000, TRIM_MS = 2000 };
 
 enum kind { PLAIN, KEYED, ONCE, DEADLINE, DELAY, KINDS };
@@ -236,7 +236,7 @@ static void measure_memory(struct run *r, uint64_t count) {
 
 int main(int argc, char **argv) {
     const char *name = argc > 3 ? argv[3] : "plain";
-    struct run r = { .dir = argc > 1 ? argv[1] : NULL, .keys = keys_make(KEYS) };
+    struct run r = { .dir = argc > 1 ? argv[1] : NULL };
     uint64_t count = argument(argc, argv, 2, 0), repeats = argument(argc, argv, 4, 3);
     while (r.kind < KINDS && strcmp(kind_names[r.kind], name) != 0)
         r.kind++;
@@ -247,6 +247,8 @@ int main(int argc, char **argv) {
     }
     if (all)
         r.kind = PLAIN;
+    if (r.kind == KEYED)
+        r.keys = keys_make(count);
     r.inline_writer = !all;
     run_open(&r);
     if (all)

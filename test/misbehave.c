@@ -104,6 +104,13 @@ static void leave_group(const char *path) {
     leave_behind(path, 1);
 }
 
+// Is in our group instead of its own, deaf to TERM, and waits.
+static void join_parent(const char *unused) {
+    (void)unused;
+    setpgid(0, getpgid(getppid()));
+    ignore_term(NULL);
+}
+
 static void crash(const char *number) {
     fputs("about to crash\n", stderr);
     raise((int)strtol(number, NULL, 10));
@@ -180,6 +187,7 @@ int main(int argc, char **argv) {
         { "flood", flood },
         { "close-stdin", close_stdin },
         { "leave-in-group", leave_in_group },
+        { "join-parent", join_parent },
         { "leave-group", leave_group },
         { "crash", crash },
         { "exit", finish },

@@ -349,7 +349,7 @@ static bool push_again(struct twin *t) {
         t->pushing_again = t->model->pushing_again = true;
         bool good = say_to_both(t, &c);
         t->pushing_again = t->model->pushing_again = false;
-        if (!good || t->model->ambiguous)
+        if (!good || t->model->ambiguous || t->late)
             return good;
         seat->arrival = before.arrival;
     }
@@ -370,6 +370,8 @@ static bool reach(struct twin *t, uint64_t now_ms) {
             return true;
         if (!same_happenings(t) || !push_again(t))
             return false;
+        if (t->late)
+            return true;
         if (at == now_ms)
             return core_now(t->core) == now_ms || t->fault == FAULT_STAY_PARKED ||
                    twin_differs(t, "core_now is %" PRIu64, core_now(t->core));
@@ -419,7 +421,7 @@ bool twin_say(struct twin *t, const struct command *c) {
     good = good && (c->op == OP_CRASH || say_to_both(t, c));
     if (!good || t->model->ambiguous || t->late)
         return good;
-    good = push_again(t) && (t->model->ambiguous || twin_compare(t));
+    good = push_again(t) && (t->model->ambiguous || t->late || twin_compare(t));
     if (good && t->steps % 4 == 0 && core_check(t->core) < 0)
         return twin_differs(t, "core_check: %s", error_text());
     return good;

@@ -18,9 +18,9 @@ void heap_finish(struct heap *h) {
 int heap_reserve(struct heap *h, size_t more) {
     if (h->count + more <= h->capacity)
         return 0;
-    size_t capacity = h->capacity ? h->capacity * 2 : 64;
+    size_t capacity = h->capacity ? h->capacity : 64;
     while (capacity < h->count + more)
-        capacity *= 2;
+        capacity += capacity / 4;
     struct heap_entry *entries = mem_resize(h->entries, capacity * sizeof *entries);
     if (!entries)
         return error_set(MR_ENOMEM, "no memory for %zu timers", capacity);

@@ -1,4 +1,5 @@
-// A page is given back when its last id goes.
+// A page is given back when its last id goes. Pages are few beside the ids, so their map is kept
+// half empty: they are found at the first step.
 #include "base/idmap.h"
 
 #include "base/bytes.h"
@@ -12,16 +13,25 @@ struct idmap_page {
 };
 
 static struct idmap_page *page_at(const struct idmap *i, uint32_t number) {
-    return slab_at(&i->slab, number);
+    return SLAB_AT(&i->slab, struct idmap_page, number);
 }
 
 static bool page_has_index(const void *owner, uint32_t number, const void *index) {
     return page_at(owner, number)->index == *(const uint64_t *)index;
 }
 
-static uint32_t page_find(const struct idmap *i, uint64_t id) {
-    uint64_t index = id >> IDMAP_SHIFT;
+static uint32_t page_look_up(const struct idmap *i, uint64_t index) {
     return map_find(&i->pages, number_hash(index), page_has_index, i, &index);
+}
+
+// Those who change the map remember where they were.
+static uint32_t page_find(struct idmap *i, uint64_t id) {
+    uint64_t index = id >> IDMAP_SHIFT;
+    uint32_t slot = index % IDMAP_RECENT;
+    if (i->recent[slot].page && i->recent[slot].index == index)
+        return i->recent[slot].page;
+    i->recent[slot].index = index;
+    return i->recent[slot].page = page_look_up(i, index);
 }
 
 void idmap_init(struct idmap *i) {
@@ -32,12 +42,12 @@ void idmap_init(struct idmap *i) {
 void idmap_finish(struct idmap *i) {
     map_finish(&i->pages);
     slab_finish(&i->slab);
-    i->count = 0;
+    idmap_init(i);
 }
 
 int idmap_reserve(struct idmap *i, uint32_t more) {
     int err = slab_reserve(&i->slab, more);
-    return err < 0 ? err : map_reserve(&i->pages, more);
+    return err < 0 ? err : map_reserve(&i->pages, more + i->slab.used / 2);
 }
 
 void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
@@ -45,8 +55,10 @@ void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
     if (!page) {
         page = slab_take(&i->slab);
         assert(page);
-        page_at(i, page)->index = id >> IDMAP_SHIFT;
-        map_put(&i->pages, number_hash(id >> IDMAP_SHIFT), page);
+        uint64_t index = id >> IDMAP_SHIFT;
+        page_at(i, page)->index = index;
+        map_put(&i->pages, number_hash(index), page);
+        i->recent[index % IDMAP_RECENT].page = page;
     }
     struct idmap_page *p = page_at(i, page);
     p->numbers[id % IDMAP_PAGE] = number;
@@ -55,7 +67,10 @@ void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
 }
 
 uint32_t idmap_find(const struct idmap *i, uint64_t id) {
-    uint32_t page = page_find(i, id);
+    uint64_t index = id >> IDMAP_SHIFT;
+    uint32_t slot = index % IDMAP_RECENT;
+    bool recent = i->recent[slot].page && i->recent[slot].index == index;
+    uint32_t page = recent ? i->recent[slot].page : page_look_up(i, index);
     return page ? page_at(i, page)->numbers[id % IDMAP_PAGE] : 0;
 }
 
@@ -68,6 +83,8 @@ void idmap_remove(struct idmap *i, uint64_t id) {
     i->count--;
     if (--p->used > 0)
         return;
-    map_remove(&i->pages, number_hash(id >> IDMAP_SHIFT), page);
+    uint64_t index = id >> IDMAP_SHIFT;
+    map_remove(&i->pages, number_hash(index), page);
+    i->recent[index % IDMAP_RECENT].page = 0;
     slab_give(&i->slab, page);
 }

@@ -14,10 +14,16 @@
 
 enum { IDMAP_SHIFT = 4, IDMAP_PAGE = 1 << IDMAP_SHIFT };
 
+enum { IDMAP_RECENT = 4 };
+
 struct idmap {
     struct map pages;
     struct slab slab; // of struct idmap_page
     size_t count;
+    struct {
+        uint64_t index;
+        uint32_t page;      // 0: none
+    } recent[IDMAP_RECENT]; // pages found last: pushing, taking and forgetting each stay in one
 };
 
 // Borrows the struct; allocates nothing yet.

@@ -1,5 +1,5 @@
 // Both tables obey the same invariant at all times: an entry is reachable from its home slot
-// without crossing an empty one. Moving an entry is deleting it here and putting it there.
+// without crossing an empty one. Entries are moved a few runs between empty slots at a time.
 #include "base/map.h"
 
 #include "base/errors.h"
@@ -7,24 +7,24 @@
 
 #include <assert.h>
 
-enum { SMALLEST = 16, MOVES_PER_CHANGE = 8 };
+enum { SMALLEST = 16, MOVES_PER_CHANGE = 32 };
 
 static void table_put(struct map_table *t, uint32_t hash, uint32_t value) {
-    uint32_t i = hash & t->mask;
+    uint32_t i = map_home(t, hash);
     while (t->slots[i].value)
-        i = (i + 1) & t->mask;
+        i = map_after(t, i);
     t->slots[i] = (struct map_slot){ hash, value };
     t->used++;
 }
 
+// How many steps it is from a slot to a later one, around the end.
+static uint32_t steps(const struct map_table *t, uint32_t from, uint32_t to) {
+    return to >= from ? to - from : to + t->size - from;
+}
+
 static void table_clear_slot(struct map_table *t, uint32_t hole) {
-    uint32_t i = hole;
-    for (;;) {
-        i = (i + 1) & t->mask;
-        if (!t->slots[i].value)
-            break;
-        uint32_t home = t->slots[i].hash & t->mask;
-        if (((i - home) & t->mask) < ((i - hole) & t->mask))
+    for (uint32_t i = map_after(t, hole); t->slots[i].value; i = map_after(t, i)) {
+        if (steps(t, map_home(t, t->slots[i].hash), i) < steps(t, hole, i))
             continue;
         t->slots[hole] = t->slots[i];
         hole = i;
@@ -36,23 +36,23 @@ static void table_clear_slot(struct map_table *t, uint32_t hole) {
 static struct map_slot *table_slot(const struct map_table *t, uint32_t hash, uint32_t value) {
     if (!t->slots)
         return NULL;
-    for (uint32_t i = hash & t->mask; t->slots[i].value; i = (i + 1) & t->mask)
+    for (uint32_t i = map_home(t, hash); t->slots[i].value; i = map_after(t, i))
         if (t->slots[i].value == value && t->slots[i].hash == hash)
             return &t->slots[i];
     return NULL;
 }
 
+// Stops only behind an empty slot: what lies before one is reached without what lies after it.
 static void map_move_some(struct map *m) {
-    for (int i = 0; i < MOVES_PER_CHANGE && m->old.used;) {
-        struct map_slot slot = m->old.slots[m->move_at & m->old.mask];
-        if (!slot.value) {
-            m->move_at++;
-            i++;
-            continue;
+    for (int i = 0; m->old.used; i++) {
+        struct map_slot *slot = &m->old.slots[m->move_at++];
+        if (slot->value) {
+            table_put(&m->now, slot->hash, slot->value);
+            *slot = (struct map_slot){ 0 };
+            m->old.used--;
+        } else if (i >= MOVES_PER_CHANGE) {
+            break;
         }
-        table_clear_slot(&m->old, m->move_at & m->old.mask);
-        table_put(&m->now, slot.hash, slot.value);
-        i++;
     }
     if (m->old.slots && !m->old.used) {
         mem_free(m->old.slots);
@@ -68,20 +68,18 @@ void map_finish(struct map *m) {
 
 int map_grow(struct map *m, size_t more) {
     map_move_some(m);
-    uint64_t slots = m->now.slots ? (uint64_t)m->now.mask + 1 : 0;
-    if (map_count(m) + more <= slots - slots / 8)
+    if (map_count(m) + more <= map_capacity(m->now.size))
         return 0;
-    while (m->old.used) // only after a large reservation: growth by doubling never catches up
+    while (m->old.used) // only after a large reservation: single ones never catch up
         map_move_some(m);
-    uint64_t wanted = slots ? slots * 2 : SMALLEST;
-    while (map_count(m) + more > wanted - wanted / 8)
-        wanted *= 2;
-    struct map_slot *fresh = mem_alloc(wanted * sizeof *fresh);
+    size_t size = m->now.size ? m->now.size : SMALLEST;
+    while (map_count(m) + more > map_capacity(size))
+        size += size / 4;
+    struct map_slot *fresh = mem_alloc(size * sizeof *fresh);
     if (!fresh)
-        return error_set(MR_ENOMEM, "no memory for a table of %llu entries",
-                         (unsigned long long)wanted);
+        return error_set(MR_ENOMEM, "no memory for a table of %zu entries", size);
     m->old = m->now;
-    m->now = (struct map_table){ fresh, (uint32_t)(wanted - 1), 0 };
+    m->now = (struct map_table){ fresh, (uint32_t)size, 0 };
     m->move_at = 0;
     return 0;
 }

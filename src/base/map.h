@@ -1,7 +1,9 @@
 // Map: from a 32-bit hash to a 32-bit number, with the caller's own test for equality.
 //
-// Open addressing, linear probing, deletion by shifting back. It grows incrementally: while two
-// tables exist, every change moves a few entries, so no single call pays for the whole.
+// Open addressing, linear probing, deletion by shifting back. An entry's home is in proportion to
+// its hash, so a table may have any size: it grows by a quarter, and an entry costs between 9 and
+// 12 bytes. It grows incrementally: while two tables exist, every change moves a few entries, from
+// one end to the other in both, so no single call pays for the whole.
 // Iteration order is never used: no order of the engine depends on a hash.
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
@@ -16,7 +18,7 @@ struct map_slot {
 
 struct map_table {
     struct map_slot *slots;
-    uint32_t mask, used;
+    uint32_t size, used;
 };
 
 struct map {
@@ -33,12 +35,16 @@ static inline size_t map_count(const struct map *m) {
     return (size_t)m->now.used + m->old.used;
 }
 
+// Entries that so many slots may hold.
+static inline size_t map_capacity(size_t slots) {
+    return slots - slots / 8;
+}
+
 int map_grow(struct map *, size_t more);
 
 // Makes sure that the next `more` calls of map_put succeed. MR_ENOMEM.
 static inline int map_reserve(struct map *m, size_t more) {
-    size_t slots = m->now.slots ? (size_t)m->now.mask + 1 : 0;
-    if (!m->old.slots && m->now.used + more <= slots - slots / 8)
+    if (!m->old.slots && m->now.used + more <= map_capacity(m->now.size))
         return 0;
     return map_grow(m, more);
 }
@@ -46,11 +52,20 @@ static inline int map_reserve(struct map *m, size_t more) {
 // Adds an entry that is not there yet. Only after map_reserve.
 void map_put(struct map *, uint32_t hash, uint32_t value);
 
+// Where the search for a hash begins. Its upper bits count most.
+static inline uint32_t map_home(const struct map_table *t, uint32_t hash) {
+    return (uint32_t)((uint64_t)hash * t->size >> 32);
+}
+
+static inline uint32_t map_after(const struct map_table *t, uint32_t slot) {
+    return slot + 1 == t->size ? 0 : slot + 1;
+}
+
 static inline uint32_t map_table_find(const struct map_table *t, uint32_t hash, map_equal *equal,
                                       const void *owner, const void *key) {
     if (!t->slots)
         return 0;
-    for (uint32_t i = hash & t->mask; t->slots[i].value; i = (i + 1) & t->mask)
+    for (uint32_t i = map_home(t, hash); t->slots[i].value; i = map_after(t, i))
         if (t->slots[i].hash == hash && equal(owner, t->slots[i].value, key))
             return t->slots[i].value;
     return 0;

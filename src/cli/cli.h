@@ -90,6 +90,7 @@ void help_command(const struct command *);
 bool help_group(const char *first); // false: no command begins with that word
 void manual_print(void);            // the man page
 void completion_print(void);        // for bash
+void protocol_print(void);          // the page about the protocol
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);

@@ -150,6 +150,8 @@ enum cli_exit help_run(const struct input *in) {
         manual_print();
     else if (input_option(in, "--bash"))
         completion_print();
+    else if (input_option(in, "--protocol"))
+        protocol_print();
     else if (!first)
         help_overview();
     else if (c)

@@ -1,6 +1,10 @@
-// The table as a man page and as a completion for bash, both made when Millrace is built.
+// The table as a man page and as a completion for bash, both made when Millrace is built; and the
+// server's table as a page.
+#include "base/errors.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "millrace.h"
+#include "server/protocol.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +97,17 @@ void manual_print(void) {
            ".SH EXIT STATUS\n");
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
         printf(".TP\n%d\n%s\n", statuses[i].code, statuses[i].text);
+}
+
+// ---- The protocol -----------------------------------------------------------------------------
+
+void protocol_print(void) {
+    struct buffer page = { 0 };
+    if (protocol_write(&page) < 0)
+        complain("help: %s", error_text());
+    else
+        fwrite(page.data, 1, page.size, stdout);
+    buffer_finish(&page);
 }
 
 // ---- The completion ---------------------------------------------------------------------------

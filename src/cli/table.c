@@ -85,7 +85,7 @@ static const struct command work_commands[] = {
         .doc = "hand in a job with the commit of this one",
         .help = "Inside a job of millrace work, run or flow: the commit that ends the job hands\n"
                 "in a new job of STAGE. If the job fails, it does not. BODY - or none reads\n"
-                "stdin, which is the job's own body unless the command has read it.\n"
+                "stdin, which may be the job's own body.\n"
                 "\n"
                 "May be called up to 1,000 times in a job, also at the same time; what one call\n"
                 "emits is in the commit whole. Elsewhere exits 2: there millrace push does it.\n",
@@ -99,10 +99,10 @@ static const struct command work_commands[] = {
         .arguments = "",
         .doc = "show or replace what this job's channel keeps",
         .help = "Inside a job of millrace work, run or flow: prints the state that the jobs\n"
-                "before it in its channel have left. With --set, the commit that ends it replaces\n"
-                "that; an empty one deletes it; if the job fails, it stays as it was. Jobs of one\n"
-                "key run one after another, so nobody else changes it meanwhile. Without --set it\n"
-                "tells what the job has found, also after it has set another.\n"
+                "before it in its channel have left. With --set, the commit that ends the job\n"
+                "replaces it; an empty one deletes it; if the job fails, it stays as it was.\n"
+                "Jobs of one key run one after another, so nobody else changes it meanwhile.\n"
+                "Without --set it tells what the job has found, also after it has set another.\n"
                 "\n"
                 "The state is up to 1 MiB of any bytes. Elsewhere exits 2.\n",
         .examples = "millrace state\n"
@@ -213,7 +213,8 @@ static const struct command help_commands[] = {
         .examples = "millrace help\n"
                     "millrace help store check\n",
         .options = { { "--man", NULL, "print the man page" },
-                     { "--bash", NULL, "print the completion for bash" } },
+                     { "--bash", NULL, "print the completion for bash" },
+                     { "--protocol", NULL, "print the page about the protocol" } },
         .run = help_run,
     },
     { 0 },

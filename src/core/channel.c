@@ -4,7 +4,6 @@
 #include "core/state.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <assert.h>
 
@@ -14,8 +13,8 @@ uint32_t channel_hash(uint32_t stage, mr_bytes key) {
     return (uint32_t)bytes_hash(key, stage);
 }
 
-mr_bytes channel_key(const struct channel *ch) {
-    return bytes_of(ch->key, ch->key_size);
+mr_bytes channel_key(const struct core *c, const struct channel *ch) {
+    return pool_at(&c->keys, ch->key);
 }
 
 struct channel_name {
@@ -26,7 +25,7 @@ struct channel_name {
 static bool channel_has_name(const void *owner, uint32_t number, const void *name) {
     const struct channel *ch = channel_at(owner, number);
     const struct channel_name *n = name;
-    return ch->stage == n->stage && bytes_equal(channel_key(ch), n->key);
+    return ch->stage == n->stage && bytes_equal(channel_key(owner, ch), n->key);
 }
 
 chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
@@ -38,9 +37,9 @@ chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
 static void channel_free(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
     line_remove(c, &c->stages[ch->stage]->idle, ref);
-    map_remove(&c->by_key, ch->hash, ref & ~CHAN_KEYED);
-    mem_free(ch->key);
-    ch->key = NULL;
+    map_remove(&c->by_key, channel_hash(ch->stage, channel_key(c, ch)), ref & ~CHAN_KEYED);
+    pool_remove(&c->keys, ch->key);
+    ch->key = 0;
     slab_give(&c->channels, ref & ~CHAN_KEYED);
 }
 
@@ -61,18 +60,15 @@ static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *ou
         forget_an_idle_one(c);
     if ((err = slab_reserve(&c->channels, 1)) < 0)
         return err;
-    uint8_t *copy = mem_alloc(key.size);
+    uint32_t copy = pool_add(&c->keys, key);
     if (!copy)
         return error_set(MR_ENOMEM, "no memory for a channel");
     uint32_t number = slab_take(&c->channels);
-    memcpy(copy, key.data, key.size);
     struct channel *ch = channel_at(c, number);
     ch->stage = (uint16_t)stage;
     ch->key = copy;
-    ch->key_size = (uint16_t)key.size;
-    ch->hash = channel_hash(stage, key);
     ch->channel_state = CHANNEL_DORMANT;
-    map_put(&c->by_key, ch->hash, number);
+    map_put(&c->by_key, channel_hash(stage, key), number);
     channel_check_idle(c, number | CHAN_KEYED);
     *out = number | CHAN_KEYED;
     return 0;

@@ -105,6 +105,7 @@ static int check_jobs(const struct core *c, struct tally *t) {
         const struct job *j = job_at(c, i);
         if (job_find(c, j->id) != i)
             continue;
+        EXPECT(attr_job(c, j->attrs) == i, "job %" PRIu64 " has another's attributes", j->id);
         t->jobs++;
         t->live_bytes += j->size;
         const struct attr *reasons = job_attr(c, j, ATTR_REASONS);

@@ -30,6 +30,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_once_entries, 100000000);
     LIMIT(max_block, 1000);
     LIMIT(max_take, 1000);
+    LIMIT(max_take_bytes, UINT64_C(64) << 20);
     LIMIT(max_take_stages, 64);
     LIMIT(max_emits, 1000);
     LIMIT(max_emit_bytes, 16u << 20);
@@ -55,7 +56,9 @@ int core_create(const struct core_config *config, struct core **out) {
     c->next_source = 1;
     slab_init(&c->jobs, sizeof(struct job), 0);
     slab_init(&c->channels, sizeof(struct channel), 0);
+    pool_init(&c->keys);
     slab_init(&c->attrs, sizeof(struct attr), 0);
+    slab_init(&c->instants, sizeof(struct instant), 0);
     slab_init(&c->onces, sizeof(struct once), 0);
     idmap_init(&c->by_id);
     slab_init(&c->spents, sizeof(struct spent), 0);
@@ -67,8 +70,6 @@ int core_create(const struct core_config *config, struct core **out) {
 }
 
 static void finish_parts(struct core *c) {
-    for (uint32_t i = 1; i < c->channels.next_new; i++)
-        mem_free(channel_at(c, i)->key);
     for (uint32_t i = 1; i < c->leases.next_new; i++)
         mem_free(lease_at(c, i)->ids);
     for (uint32_t i = 1; i < c->sources.next_new; i++)
@@ -85,10 +86,11 @@ void core_destroy(struct core *c) {
     if (!c)
         return;
     finish_parts(c);
-    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->onces,
+    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->instants, &c->onces,
                              &c->spents, &c->states,   &c->leases, &c->sources };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
+    pool_finish(&c->keys);
     struct map *maps[] = { &c->by_key, &c->once, &c->source_by_name, &c->source_by_number,
                            &c->stage_by_name };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)

@@ -86,6 +86,7 @@ struct core_limits {
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
+    uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 64 MiB
     uint32_t max_take_stages;  // stages in one TAKE: 64
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: 16 MiB

@@ -85,14 +85,11 @@ struct record end_record(const struct core *c, const struct job *j, enum job_sta
         .serial = running ? j->serial : 0,
     };
     if (job_is_keyed(j))
-        r.key = channel_key(channel_at(c, j->owner));
-    const struct once *once = j->attrs && status == JOB_DONE ? job_once(c, j) : NULL;
-    if (once) { // cancelled and expired release it
-        r.has_once = true;
-        r.once = once->name;
-    }
-    if (j->attrs)
-        record_add_source(c, j, &r);
+        r.key = channel_key(c, channel_at(c, j->owner));
+    if (!job_has_attrs(j))
+        return r;
+    r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // the other ends release it
+    record_add_source(c, j, &r);
     return r;
 }
 
@@ -142,7 +139,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     j->time_ms = c->now_ms;
     j->owner = s->number;
     job_set_home(c, j, at, size);
-    if (j->attrs) {
+    if (job_has_attrs(j)) {
         struct outcome o = outcome_of(c, j);
         callers_tell(c, j, &o);
         static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,

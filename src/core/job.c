@@ -10,7 +10,7 @@ uint32_t job_find(const struct core *c, uint64_t id) {
 }
 
 // Most jobs need one attribute or none, no job more than one of a kind; see enum attr_kind.
-enum { ATTRS_PER_JOB = 6, TIMERS_PER_JOB = 3 };
+enum { ATTRS_PER_JOB = 4, INSTANTS_PER_JOB = 2, TIMERS_PER_JOB = 3 };
 
 int job_reserve(struct core *c, uint32_t count, bool dressed) {
     int err = slab_reserve(&c->jobs, count);
@@ -20,7 +20,18 @@ int job_reserve(struct core *c, uint32_t count, bool dressed) {
         return err;
     if ((err = slab_reserve(&c->attrs, count * ATTRS_PER_JOB)) < 0)
         return err;
+    if ((err = slab_reserve(&c->instants, count * INSTANTS_PER_JOB)) < 0)
+        return err;
     return heap_reserve(&c->timers, (size_t)count * TIMERS_PER_JOB);
+}
+
+int job_reserve_due(struct core *c) {
+    int err = slab_reserve(&c->attrs, 1);
+    if (err < 0)
+        return err;
+    if ((err = slab_reserve(&c->instants, 1)) < 0)
+        return err;
+    return heap_reserve(&c->timers, 1);
 }
 
 int once_reserve(struct core *c, uint32_t count) {
@@ -31,7 +42,9 @@ int once_reserve(struct core *c, uint32_t count) {
 uint32_t job_create(struct core *c, uint64_t id) {
     uint32_t number = slab_take(&c->jobs);
     assert(number);
-    job_at(c, number)->id = id;
+    struct job *j = job_at(c, number);
+    j->id = id;
+    j->attrs = number;
     idmap_put(&c->by_id, id, number);
     if (id > c->highest_id)
         c->highest_id = id;
@@ -40,7 +53,7 @@ uint32_t job_create(struct core *c, uint64_t id) {
 
 void job_free(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
-    for (int kind = ATTR_DEADLINE; j->attrs && kind <= ATTR_SOURCE; kind++)
+    for (int kind = ATTR_DEADLINE; job_has_attrs(j) && kind <= ATTR_SOURCE; kind++)
         if (kind != ATTR_ONCE)
             job_drop_attr(c, j, (enum attr_kind)kind);
     once_release(c, j);
@@ -66,41 +79,52 @@ void job_set_home(struct core *c, struct job *j, uint64_t at, uint32_t size) {
     j->size = size;
 }
 
-// The field that holds the (tagged) number of the next attribute.
-static uint32_t *attr_next(const struct core *c, uint32_t attr) {
-    uint32_t number = attr & ATTR_NUMBER;
-    if (attr >> ATTR_SHIFT == ATTR_ONCE)
-        return &((struct once *)slab_at(&c->onces, number))->next;
-    return &((struct attr *)slab_at(&c->attrs, number))->next;
+static const struct slab *attr_slab(const struct core *c, enum attr_kind kind) {
+    switch (kind) {
+    case ATTR_DEADLINE:
+    case ATTR_DUE:
+        return &c->instants;
+    case ATTR_ONCE:
+        return &c->onces;
+    case ATTR_CALL:
+    case ATTR_REASONS:
+    case ATTR_COUNTS:
+    case ATTR_SOURCE:
+        break;
+    }
+    return &c->attrs;
 }
 
-static uint32_t attr_find(const struct core *c, const struct job *j, enum attr_kind kind) {
-    for (uint32_t a = j->attrs; a; a = *attr_next(c, a))
-        if (a >> ATTR_SHIFT == kind)
-            return a & ATTR_NUMBER;
+// Every kind begins with what it links to.
+static uint32_t *attr_next(const struct core *c, uint32_t attr) {
+    return slab_at(attr_slab(c, (enum attr_kind)(attr >> ATTR_SHIFT)), attr & ATTR_NUMBER);
+}
+
+static uint32_t attr_search(const struct core *c, uint32_t attr, enum attr_kind kind) {
+    for (; attr >> ATTR_SHIFT; attr = *attr_next(c, attr))
+        if (attr >> ATTR_SHIFT == kind)
+            return attr & ATTR_NUMBER;
     return 0;
 }
 
-struct attr *job_attr(const struct core *c, const struct job *j, enum attr_kind kind) {
-    uint32_t number = attr_find(c, j, kind);
-    return number ? slab_at(&c->attrs, number) : NULL;
+// Most jobs have none, which is found out without a call.
+static inline uint32_t attr_find(const struct core *c, const struct job *j, enum attr_kind kind) {
+    return job_has_attrs(j) ? attr_search(c, j->attrs, kind) : 0;
 }
 
-struct once *job_once(const struct core *c, const struct job *j) {
-    uint32_t number = attr_find(c, j, ATTR_ONCE);
-    return number ? slab_at(&c->onces, number) : NULL;
+uint32_t attr_job(const struct core *c, uint32_t attr) {
+    while (attr >> ATTR_SHIFT)
+        attr = *attr_next(c, attr);
+    return attr;
 }
 
-struct attr *job_add_attr(struct core *c, struct job *j, enum attr_kind kind) {
-    struct attr *found = job_attr(c, j, kind);
-    if (found)
-        return found;
-    uint32_t number = slab_take(&c->attrs);
+// The number of a new attribute, of a kind that the job does not have.
+static uint32_t attr_link(struct job *j, enum attr_kind kind, struct slab *slab) {
+    uint32_t number = slab_take(slab);
     assert(number);
-    struct attr *a = slab_at(&c->attrs, number);
-    a->next = j->attrs;
+    *(uint32_t *)slab_at(slab, number) = j->attrs;
     j->attrs = (uint32_t)kind << ATTR_SHIFT | number;
-    return a;
+    return number;
 }
 
 static void attr_unlink(struct core *c, struct job *j, enum attr_kind kind, uint32_t number) {
@@ -111,30 +135,58 @@ static void attr_unlink(struct core *c, struct job *j, enum attr_kind kind, uint
     *link = *attr_next(c, tagged);
 }
 
-void job_drop_attr(struct core *c, struct job *j, enum attr_kind kind) {
+struct attr *job_attr(const struct core *c, const struct job *j, enum attr_kind kind) {
     uint32_t number = attr_find(c, j, kind);
-    if (!number)
-        return;
-    attr_unlink(c, j, kind, number);
-    if (kind == ATTR_DEADLINE || kind == ATTR_DUE)
-        heap_forget(&c->timers);
-    const struct attr *a = slab_at(&c->attrs, number);
+    return number ? slab_at(&c->attrs, number) : NULL;
+}
+
+struct attr *job_add_attr(struct core *c, struct job *j, enum attr_kind kind) {
+    uint32_t number = attr_find(c, j, kind);
+    return slab_at(&c->attrs, number ? number : attr_link(j, kind, &c->attrs));
+}
+
+static void attr_dropped(struct core *c, struct job *j, enum attr_kind kind, struct attr *a) {
     if (kind == ATTR_REASONS)
         c->live_bytes -= a->small;
     if (kind == ATTR_SOURCE) {
         j->flags &= (uint8_t)~JOB_HAS_SOURCE;
         source_detach(c, a->small);
     }
+}
+
+void job_drop_attr(struct core *c, struct job *j, enum attr_kind kind) {
+    uint32_t number = attr_find(c, j, kind);
+    if (!number)
+        return;
+    attr_unlink(c, j, kind, number);
+    if (kind == ATTR_DEADLINE || kind == ATTR_DUE) {
+        heap_forget(&c->timers);
+        slab_give(&c->instants, number);
+        return;
+    }
+    attr_dropped(c, j, kind, slab_at(&c->attrs, number));
     slab_give(&c->attrs, number);
 }
 
+// ---- Names ------------------------------------------------------------------------------------
+
+bool job_once(const struct core *c, const struct job *j, struct hash128 *out_name) {
+    uint32_t number = attr_find(c, j, ATTR_ONCE);
+    if (number)
+        *out_name = once_at(c, number);
+    return number != 0;
+}
+
+struct hash128 once_at(const struct core *c, uint32_t number) {
+    struct hash128 name;
+    const struct once *o = slab_at(&c->onces, number);
+    memcpy(&name, o->name, sizeof name);
+    return name;
+}
+
 void once_remember(struct core *c, uint32_t number, struct hash128 name) {
-    uint32_t once = slab_take(&c->onces);
-    assert(once);
-    struct job *j = job_at(c, number);
-    *(struct once *)slab_at(&c->onces, once) =
-        (struct once){ .name = name, .next = j->attrs, .job = number };
-    j->attrs = (uint32_t)ATTR_ONCE << ATTR_SHIFT | once;
+    uint32_t once = attr_link(job_at(c, number), ATTR_ONCE, &c->onces);
+    memcpy(((struct once *)slab_at(&c->onces, once))->name, &name, sizeof name);
     map_put(&c->once, (uint32_t)name.low, once);
 }
 
@@ -142,33 +194,60 @@ void once_release(struct core *c, struct job *j) {
     uint32_t number = attr_find(c, j, ATTR_ONCE);
     if (!number)
         return;
-    struct once *o = slab_at(&c->onces, number);
-    map_remove(&c->once, (uint32_t)o->name.low, number);
+    map_remove(&c->once, (uint32_t)once_at(c, number).low, number);
     attr_unlink(c, j, ATTR_ONCE, number);
     slab_give(&c->onces, number);
 }
 
+// ---- Instants ---------------------------------------------------------------------------------
+
+static uint64_t job_instant(const struct core *c, const struct job *j, enum attr_kind kind) {
+    uint32_t number = attr_find(c, j, kind);
+    uint64_t at_ms = 0;
+    if (number)
+        memcpy(&at_ms, ((struct instant *)slab_at(&c->instants, number))->at_ms, sizeof at_ms);
+    return at_ms;
+}
+
+static void instant_set(struct core *c, uint32_t number, uint64_t at_ms) {
+    memcpy(((struct instant *)slab_at(&c->instants, number))->at_ms, &at_ms, sizeof at_ms);
+}
+
+static void job_set_instant(struct core *c, struct job *j, enum attr_kind kind, uint64_t at_ms) {
+    job_drop_attr(c, j, kind);
+    instant_set(c, attr_link(j, kind, &c->instants), at_ms);
+}
+
 uint64_t job_deadline(const struct core *c, const struct job *j) {
-    const struct attr *a = job_attr(c, j, ATTR_DEADLINE);
-    return a ? a->value : 0;
+    return job_instant(c, j, ATTR_DEADLINE);
 }
 
 uint64_t job_due(const struct core *c, const struct job *j) {
-    const struct attr *a = job_attr(c, j, ATTR_DUE);
-    return a ? a->value : 0;
+    return job_instant(c, j, ATTR_DUE);
 }
+
+void job_set_deadline(struct core *c, uint32_t number, uint64_t at_ms) {
+    job_set_instant(c, job_at(c, number), ATTR_DEADLINE, at_ms);
+    heap_put(&c->timers, at_ms, timer_value(TIMER_DEADLINE, number));
+}
+
+void job_move_deadline(struct core *c, struct job *j, uint64_t at_ms) {
+    uint32_t number = attr_find(c, j, ATTR_DEADLINE);
+    if (number)
+        instant_set(c, number, at_ms);
+}
+
+void job_set_due(struct core *c, uint32_t number, uint64_t due_ms) {
+    job_set_instant(c, job_at(c, number), ATTR_DUE, due_ms);
+    heap_put(&c->timers, due_ms, timer_value(TIMER_DUE, number));
+}
+
+// ---- What a job's attributes say --------------------------------------------------------------
 
 uint32_t job_attempts(const struct core *c, const struct job *j) {
     const struct attr *a = job_attr(c, j, ATTR_COUNTS);
     uint32_t own = a ? a->small & UINT16_MAX : 0;
     return own ? own : stage_of(c, j)->policy.attempts;
-}
-
-void job_set_due(struct core *c, uint32_t number, uint64_t due_ms) {
-    struct job *j = job_at(c, number);
-    job_drop_attr(c, j, ATTR_DUE);
-    job_add_attr(c, j, ATTR_DUE)->value = due_ms;
-    heap_put(&c->timers, due_ms, timer_value(TIMER_DUE, number));
 }
 
 int reasons_of(struct core *c, const struct job *j, struct buffer *out) {

@@ -249,10 +249,8 @@ void job_die(struct core *c, uint32_t number) {
 int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead) {
     struct job *j = job_at(c, number);
     dead = dead || j->attempt + 1u >= job_attempts(c, j);
-    int err = slab_reserve(&c->attrs, 2);
+    int err = job_reserve_due(c);
     if (err < 0)
-        return err;
-    if ((err = heap_reserve(&c->timers, 1)) < 0)
         return err;
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
@@ -335,9 +333,7 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
     int err = lease_find(c, id, t, &number, &lease);
     if (err < 0)
         return lease_refuse(c, lease, id, err);
-    if ((err = slab_reserve(&c->attrs, 2)) < 0)
-        return err;
-    if ((err = heap_reserve(&c->timers, 1)) < 0)
+    if ((err = job_reserve_due(c)) < 0)
         return err;
     struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
     uint32_t releases = (counts->small >> 16) + 1;

@@ -136,7 +136,7 @@ static void look_channel(const struct core *c, chan ref, struct channel_info *ou
     const struct channel *ch = channel_at(c, ref);
     const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;
     *out = (struct channel_info){
-        .key = channel_key(ch),
+        .key = channel_key(c, ch),
         .state = (enum channel_state)ch->channel_state,
         .depth = ch->jobs.count,
         .oldest_ms = head ? (int64_t)(c->now_ms - head->time_ms) : -1,
@@ -200,7 +200,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
     return (struct job_info){
         .id = j->id,
         .stage = bytes_of(s->name, s->name_size),
-        .key = job_is_keyed(j) ? channel_key(channel_at(c, j->owner)) : (mr_bytes){ 0 },
+        .key = job_is_keyed(j) ? channel_key(c, channel_at(c, j->owner)) : (mr_bytes){ 0 },
         .status = (enum job_status)j->status,
         .attempt = j->attempt + (j->status == JOB_RUNNING),
         .attempts = job_attempts(c, j),

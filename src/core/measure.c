@@ -71,10 +71,14 @@ static void ages_drop_empty(struct ages *a) {
 
 // A slot begins later than all that was counted before, so that it takes nothing over.
 void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
+    if (a->used && at_ms == a->newest_ms) { // as nearly always
+        a->slots[a->used - 1].count++;
+        return;
+    }
     if (a->used) {
         uint64_t width = (now_ms - a->slots[0].from_ms) / (AGES / 2);
         uint32_t slot = ages_slot(a, at_ms);
-        if (at_ms == a->newest_ms || at_ms - a->slots[slot].from_ms <= width) {
+        if (at_ms - a->slots[slot].from_ms <= width) {
             a->newest_ms = at_ms;
             a->slots[slot].count++;
             return;

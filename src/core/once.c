@@ -23,7 +23,11 @@ struct hash128 once_name(struct core *c, uint32_t stage, mr_bytes key, mr_bytes 
 static struct hash128 name_at(const struct core *c, uint32_t value) {
     if (value & ONCE_SPENT)
         return ((struct spent *)slab_at(&c->spents, value & ~ONCE_SPENT))->name;
-    return ((struct once *)slab_at(&c->onces, value))->name;
+    return once_at(c, value);
+}
+
+static uint32_t job_of(const struct core *c, uint32_t once) {
+    return attr_job(c, (uint32_t)ATTR_ONCE << ATTR_SHIFT | once);
 }
 
 static bool has_name(const void *owner, uint32_t value, const void *name) {
@@ -70,7 +74,7 @@ uint64_t once_find(struct core *c, struct stage *s, struct hash128 name, uint32_
         return 0;
     if (value & ONCE_SPENT)
         return spent_find(c, s, value & ~ONCE_SPENT);
-    uint32_t number = ((struct once *)slab_at(&c->onces, value))->job;
+    uint32_t number = job_of(c, value);
     struct job *j = job_at(c, number);
     if (j->status == JOB_DONE && window_is_over(c, s, j->time_ms)) {
         once_release(c, j);
@@ -85,7 +89,7 @@ void once_displace(struct core *c, struct hash128 name) {
     if (value & ONCE_SPENT)
         spent_void(c, value & ~ONCE_SPENT);
     else if (value)
-        once_release(c, job_at(c, ((struct once *)slab_at(&c->onces, value))->job));
+        once_release(c, job_at(c, job_of(c, value)));
 }
 
 static uint32_t spent_add(struct core *c, struct stage *s, struct spent spent) {
@@ -102,12 +106,9 @@ static uint32_t spent_add(struct core *c, struct stage *s, struct spent spent) {
 }
 
 int once_spend(struct core *c, struct stage *s, struct job *j) {
-    struct once *o = job_once(c, j);
-    if (!o || window_is_over(c, s, j->time_ms))
+    struct spent spent = { .id = j->id, .ended_ms = j->time_ms, .at = j->at, .size = j->size };
+    if (!job_once(c, j, &spent.name) || window_is_over(c, s, j->time_ms))
         return 0;
-    struct spent spent = {
-        .name = o->name, .id = j->id, .ended_ms = j->time_ms, .at = j->at, .size = j->size
-    };
     uint32_t number = spent_add(c, s, spent);
     if (!number)
         return error_set(MR_ENOMEM, "no memory to remember a name");

@@ -74,7 +74,7 @@ static int plan_grace(struct core *c, uint32_t number) {
 static int wake_jobs(struct core *c) {
     c->grace_until_ms = c->now_ms + c->limits.grace_ms;
     for (uint32_t i = 1; i < c->jobs.next_new; i++) {
-        if (!job_at(c, i)->attrs)
+        if (!job_has_attrs(job_at(c, i)))
             continue;
         join_due(c, i);
         int err = plan_grace(c, i);

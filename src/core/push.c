@@ -164,10 +164,8 @@ static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
         once_remember(c, number, b->once);
     if (p->attempts)
         job_add_attr(c, j, ATTR_COUNTS)->small = p->attempts;
-    if (b->deadline_ms) {
-        job_add_attr(c, j, ATTR_DEADLINE)->value = b->deadline_ms;
-        heap_put(&c->timers, b->deadline_ms, timer_value(TIMER_DEADLINE, number));
-    }
+    if (b->deadline_ms)
+        job_set_deadline(c, number, b->deadline_ms);
     if (b->source) {
         struct source *s = source_at(c, b->source);
         source_attach(c, j, b->source, p->number);
@@ -219,8 +217,9 @@ static int check_room(const struct core *c, const struct birth *b) {
     if (policy->max_jobs && jobs_in(s) + s->granted_rooms >= policy->max_jobs)
         return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
                          s->name_size, s->name, jobs_in(s));
-    chan ref = b->push->key.size ? channel_find(c, b->stage, b->push->key) : 0;
-    if (policy->max_channel && ref) {
+    bool bounded = policy->max_channel && b->push->key.size;
+    chan ref = bounded ? channel_find(c, b->stage, b->push->key) : 0;
+    if (ref) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
             return error_set(MR_EFULL,

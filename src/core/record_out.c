@@ -123,20 +123,16 @@ struct record record_of_job(const struct core *c, const struct job *j) {
 
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
-        r.key = channel_key(ch);
+        r.key = channel_key(c, ch);
         if (ch->halted && job_at(c, ch->halted) == j)
             r.due_ms = j->time_ms; // see RECORD_FAIL
     }
-    if (!j->attrs)
+    if (!job_has_attrs(j))
         return r;
     r.deadline_ms = job_deadline(c, j);
     if (!r.due_ms && !(j->flags & JOB_RELEASED))
         r.due_ms = job_due(c, j);
-    const struct once *once = job_once(c, j);
-    if (once) {
-        r.has_once = true;
-        r.once = once->name;
-    }
+    r.has_once = job_once(c, j, &r.once);
     const struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     r.attempts = counts ? counts->small & UINT16_MAX : 0;
     record_add_source(c, j, &r);

@@ -39,10 +39,8 @@ static void take_attrs(struct core *c, uint32_t number, const struct record *r) 
     }
     if (r->attempts)
         job_add_attr(c, j, ATTR_COUNTS)->small = r->attempts;
-    if (r->deadline_ms) {
-        job_add_attr(c, j, ATTR_DEADLINE)->value = r->deadline_ms;
-        heap_put(&c->timers, r->deadline_ms, timer_value(TIMER_DEADLINE, number));
-    }
+    if (r->deadline_ms)
+        job_set_deadline(c, number, r->deadline_ms);
     if (r->due_ms && j->status != JOB_DEAD)
         job_set_due(c, number, r->due_ms);
     if (r->call)
@@ -205,7 +203,7 @@ static int replay_end(struct core *c, const struct record *r, uint64_t at, uint3
     job_set_home(c, j, at, size);
     static const enum attr_kind gone[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
                                            ATTR_COUNTS };
-    for (size_t i = 0; j->attrs && i < sizeof gone / sizeof *gone; i++)
+    for (size_t i = 0; job_has_attrs(j) && i < sizeof gone / sizeof *gone; i++)
         job_drop_attr(c, j, gone[i]);
     if (!r->has_once)
         once_release(c, j);
@@ -259,9 +257,7 @@ static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint
     int err = count_failure(c, r, number, &s);
     if (err < 0 || !number || is_ended((enum job_status)job_at(c, number)->status))
         return err; // its JOB copy further on says how far it has come
-    if ((err = slab_reserve(&c->attrs, 2)) < 0)
-        return err;
-    if ((err = heap_reserve(&c->timers, 1)) < 0)
+    if ((err = job_reserve_due(c)) < 0)
         return err;
     struct job *j = job_at(c, number);
     job_set_reasons(c, j, at, size);

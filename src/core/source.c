@@ -354,8 +354,10 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
     if (number == 0)
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint32_t index = source_find(c, name);
-    if (index && number >= source_resume(source_at(c, index)) + SOURCE_WINDOW)
-        return error_set(MR_EGAP, "%" PRIu64 " is too far ahead to be skipped", number);
+    uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
+    if (index && number >= resume + SOURCE_WINDOW)
+        return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                         resume, number);
     return epic_change(c, name, 0, number);
 }
 

@@ -6,15 +6,16 @@
 //     └──► takers, pushers                                borrowed from the owner
 //
 // A job is 64 bytes whatever its body, which stays in the log; what only some jobs have (a
-// deadline, a `once`, callers …) hangs on it as a chain of attributes. A channel with a key is a
-// struct of its own; a job without a key is its own channel, so a channel is named by a tagged
-// number: see `chan`.
+// deadline, a `once`, callers …) hangs on it as a chain of attributes, which ends in the number of
+// the job. A channel with a key is a struct of its own; a job without a key is its own channel, so
+// a channel is named by a tagged number: see `chan`.
 #ifndef CORE_STATE_H
 #define CORE_STATE_H
 
 #include "base/heap.h"
 #include "base/idmap.h"
 #include "base/map.h"
+#include "base/pool.h"
 #include "base/slab.h"
 #include "core/core.h"
 #include "core/record.h"
@@ -53,8 +54,8 @@ struct job {
     uint64_t time_ms;  // when it was pushed; once ended or dead, when that was
     struct link link;  // in its channel; without a key, in ready or parked; in dead or ended
     uint32_t owner;    // CHAN_KEYED and its channel, or its stage
-    uint32_t attrs;
-    uint32_t size; // of its home, for counting live bytes
+    uint32_t attrs;    // the first one, or its own number: it has none
+    uint32_t size;     // of its home, for counting live bytes
     uint16_t attempt;
     uint8_t status, flags;
 };
@@ -62,15 +63,18 @@ struct job {
 _Static_assert(sizeof(struct job) == 64, "a queued job costs 64 bytes");
 
 enum attr_kind {
-    ATTR_DEADLINE = 1, // value: the instant
-    ATTR_DUE,          // value: the instant
-    ATTR_ONCE,         // the number is one of `onces`
-    ATTR_CALL,         // value: the first caller; small: how many there are
+    ATTR_DEADLINE = 1, // an instant
+    ATTR_DUE,          // an instant
+    ATTR_ONCE,         // a once
+    ATTR_CALL,         // an attr, as all that follow: the first caller; small: how many there are
     ATTR_REASONS,      // value: the FAIL entry; small: its size
     ATTR_COUNTS,       // small: attempts it may have, and from bit 16 how often it was released
     ATTR_SOURCE,       // small: the source; value: its number in it
 };
 
+// An attribute is named by its kind, from ATTR_SHIFT on, and its number in the slab of that kind.
+// `next` names the job's next one, and in the last of them, with kind 0, the job. Instants and
+// names are in pieces of four bytes so that nothing is lost between entries.
 enum { ATTR_SHIFT = 29, ATTR_NUMBER = (1 << ATTR_SHIFT) - 1 };
 
 struct attr {
@@ -78,11 +82,16 @@ struct attr {
     uint64_t value;
 };
 
-struct once {
-    struct hash128 name;
-    uint32_t next; // the job's next attribute
-    uint32_t job;
+struct instant {
+    uint32_t next, at_ms[2];
 };
+
+struct once {
+    uint32_t next, name[4]; // a struct hash128
+};
+
+_Static_assert(sizeof(struct attr) == 16 && sizeof(struct instant) == 12, "attributes are small");
+_Static_assert(sizeof(struct once) == 20, "with its share of a map a once costs 32 bytes");
 
 // A `once` whose job is forgotten.
 struct spent {
@@ -100,15 +109,13 @@ struct channel {
     uint32_t pins;    // delayed and dead jobs that will come back to it
     uint32_t state;   // number of a struct state; 0: none
     uint32_t halted;  // the dead job it waits for a decision on
+    uint32_t key;     // its number in `keys`; 0: this entry is free
     uint16_t stage;
     uint8_t channel_state; // an enum channel_state
     bool idle;             // dormant and of no use: in the stage's line of such
-    uint8_t *key;
-    uint32_t hash;
-    uint16_t key_size;
 };
 
-_Static_assert(sizeof(struct channel) <= 64, "a keyed channel costs 64 bytes and its key");
+_Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes and its key");
 
 // A channel's state: where it is kept.
 struct state {
@@ -237,7 +244,8 @@ struct core {
     uint32_t epoch_size, trim_size;
     bool replaying;
 
-    struct slab jobs, channels, attrs, onces, spents, states, leases, sources;
+    struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources;
+    struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number;
     struct stage **stages; // by number, from 1
@@ -270,6 +278,10 @@ static inline struct source *source_at(const struct core *c, uint32_t number) {
 
 static inline struct stage *stage_of(const struct core *c, const struct job *j) {
     return c->stages[j->owner & CHAN_KEYED ? channel_at(c, j->owner)->stage : j->owner];
+}
+
+static inline bool job_has_attrs(const struct job *j) {
+    return j->attrs >> ATTR_SHIFT;
 }
 
 static inline bool job_is_keyed(const struct job *j) {
@@ -321,17 +333,21 @@ void line_sort(struct core *, struct line *, uint64_t (*key)(const struct core *
 uint32_t job_find(const struct core *, uint64_t id);
 // Makes sure that so many jobs can be created; `dressed`: with any attributes and timers.
 int job_reserve(struct core *, uint32_t count, bool dressed);
+int job_reserve_due(struct core *);              // a due instant, its timer, and one more attribute
 uint32_t job_create(struct core *, uint64_t id); // after job_reserve
 void job_free(struct core *, uint32_t number);
 void job_set_status(struct core *, struct job *, enum job_status);
 void job_set_home(struct core *, struct job *, uint64_t at, uint32_t size);
 
+uint32_t attr_job(const struct core *, uint32_t attr); // the job that a named attribute hangs on
 struct attr *job_attr(const struct core *, const struct job *, enum attr_kind);
-struct once *job_once(const struct core *, const struct job *);
+bool job_once(const struct core *, const struct job *, struct hash128 *out_name);
 struct attr *job_add_attr(struct core *, struct job *, enum attr_kind); // after job_reserve
 void job_drop_attr(struct core *, struct job *, enum attr_kind);
-uint64_t job_deadline(const struct core *, const struct job *); // 0: none
-uint64_t job_due(const struct core *, const struct job *);      // 0: none
+void job_set_deadline(struct core *, uint32_t number, uint64_t at_ms); // after job_reserve
+void job_move_deadline(struct core *, struct job *, uint64_t at_ms);   // if any; plans no timer
+uint64_t job_deadline(const struct core *, const struct job *);        // 0: none
+uint64_t job_due(const struct core *, const struct job *);             // 0: none
 uint32_t job_attempts(const struct core *, const struct job *);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
 int reasons_of(struct core *, const struct job *, struct buffer *out);
@@ -341,7 +357,7 @@ int reasons_of(struct core *, const struct job *, struct buffer *out);
 uint32_t channel_hash(uint32_t stage, mr_bytes key);
 chan channel_find(const struct core *, uint32_t stage, mr_bytes key);    // 0: not known
 int channel_get(struct core *, uint32_t stage, mr_bytes key, chan *out); // made when missing
-mr_bytes channel_key(const struct channel *);
+mr_bytes channel_key(const struct core *, const struct channel *);
 void channel_pin(struct core *, chan);
 void channel_unpin(struct core *, chan);
 void channel_check_idle(struct core *, chan); // after its pins or its state changed
@@ -393,6 +409,7 @@ uint64_t once_find(struct core *, struct stage *, struct hash128, uint32_t *out_
 void once_displace(struct core *, struct hash128); // replay: a later push took the name
 int once_reserve(struct core *, uint32_t count);   // makes sure that so many can be remembered
 void once_remember(struct core *, uint32_t job, struct hash128); // after once_reserve
+struct hash128 once_at(const struct core *, uint32_t number);    // while its job is known
 void once_release(struct core *, struct job *);
 int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
 void once_sweep(struct core *, struct stage *);

@@ -122,12 +122,9 @@ static int timer_rings(struct core *c, struct heap_entry e) {
 // Puts back what could not be done; the entry just taken out left room for it.
 static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
     uint32_t number = number_of(e);
-    struct attr *a;
     switch ((enum timer)kind_of(e)) {
     case TIMER_DEADLINE:
-        a = job_attr(c, job_at(c, number), ATTR_DEADLINE);
-        if (a)
-            a->value = at_ms;
+        job_move_deadline(c, job_at(c, number), at_ms);
         break;
     case TIMER_LEASE:
         lease_at(c, number)->timer_ms = at_ms;

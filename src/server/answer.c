@@ -1,3 +1,4 @@
+// See answer.h. What lies in the log is read straight into the reply.
 #include "server/answer.h"
 
 #include "base/errors.h"
@@ -10,33 +11,35 @@
 
 // ---- Errors -----------------------------------------------------------------------------------
 
+const struct answer_code answer_codes[] = {
+    { 0, "ERR", "the command is not used as it should be, or not known; the connection stays" },
+    { 0, "NOAUTH", "a secret is asked for: AUTH" },
+    { 0, "WRONGPASS", "the secret is not right" },
+    { 0, "NOPERM", "whoever this is may not do that" },
+    { MR_ETOOBIG, "TOOBIG", "a body, key or name is larger than allowed" },
+    { MR_EFULL, "FULL", "there is no room; try again later, or push with ROOM" },
+    { MR_ENOMEM, "FULL", NULL },
+    { MR_EGAP, "GAP",
+      "a lower number is missing, which the sentence begins with: push that first" },
+    { MR_ESTALE, "STALE", "the token is not of the job's lease any more: stop working on it" },
+    { MR_EEXPIRED, "EXPIRED", "the deadline has passed" },
+    { MR_ECANCELLED, "CANCELLED", "the job was cancelled" },
+    { MR_EDEAD, "DEAD", "the job has failed for good; the sentence is its last reason" },
+    { MR_EGONE, "GONE", "no such job, stage or epic is known, or not any more" },
+    { MR_EDRAINING, "DRAINING", "the stage takes no pushes: DRAIN" },
+    { 0, "LOADING", "the store is being read: try again soon" },
+    { MR_ESTOPPED, "STOPPED",
+      "the log has failed, and whether this happened is not known; repeat it elsewhere with the "
+      "same once, number or token" },
+    { MR_EIO, "STOPPED", NULL },
+    { 0, NULL, NULL },
+};
+
 static const char *code_of(int err) {
-    switch (err) {
-    case MR_EFULL:
-    case MR_ENOMEM:
-        return "FULL";
-    case MR_EGAP:
-        return "GAP";
-    case MR_ESTALE:
-        return "STALE";
-    case MR_EEXPIRED:
-        return "EXPIRED";
-    case MR_ECANCELLED:
-        return "CANCELLED";
-    case MR_EDEAD:
-        return "DEAD";
-    case MR_EGONE:
-        return "GONE";
-    case MR_ETOOBIG:
-        return "TOOBIG";
-    case MR_EDRAINING:
-        return "DRAINING";
-    case MR_ESTOPPED:
-    case MR_EIO:
-        return "STOPPED";
-    default:
-        return "ERR";
-    }
+    const struct answer_code *c = answer_codes;
+    while (c->code && c->err != err)
+        c++;
+    return c->code ? c->code : answer_codes[0].code;
 }
 
 void answer_error(struct session *s, int err) {

@@ -259,18 +259,24 @@ static void say_docs(struct session *s, const struct command *c) {
     reply_bulk(r, mr_str(c->reply));
 }
 
+// Those that only say what to use instead do not count.
+static const struct command *documented(mr_bytes name) {
+    const struct command *c = command_row(name);
+    return c && c->doc ? c : NULL;
+}
+
 static void say_each(struct session *s, struct arguments *a, bool docs) {
     uint32_t first = a->at, asked = a->count - a->at;
     uint64_t known = 0;
     for (uint32_t i = first; i < a->count; i++)
-        known += command_row(a->words[i]) != NULL;
+        known += documented(a->words[i]) != NULL;
     uint64_t count = asked ? docs ? known : asked : command_count();
     if (docs)
         reply_map(&s->reply, count);
     else
         reply_array(&s->reply, count);
     for (uint32_t i = first; i < a->count; i++) {
-        const struct command *c = command_row(a->words[i]);
+        const struct command *c = documented(a->words[i]);
         if (c && docs)
             say_docs(s, c);
         else if (c)

@@ -7,37 +7,50 @@
 
 const struct command command_table[] = {
     { "PUSH", 2, 0, ROLE_PUSH, true, run_push, PUSH_SYNTAX,
-      "id (the first one's, when it is a repeat)", "hands in a job" },
+      "id (the first one's, when it is a repeat)",
+      "hands in a job; those of one KEY run one after another, in order; two of a key with the "
+      "same "
+      "ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how often it may fail; "
+      "ROOM waits for room where otherwise there is FULL; EPIC and SOURCE number the pushes of a "
+      "stream from 1, so that one repeated makes no second job" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
-      "array of ids, shorter than the items if one did not fit", "hands in many jobs, in order" },
+      "array of ids, shorter than the items if one did not fit",
+      "hands in many jobs, in order; an empty key is none; it stops at the first that is refused" },
     { "CALL", 2, 0, ROLE_PUSH, true, run_call, PUSH_SYNTAX,
       "the result; EXPIRED, CANCELLED or DEAD with the reason",
       "hands in a job and waits for its result; the job lives as long as somebody waits" },
     { "AWAIT", 1, 0, ROLE_PUSH, false, run_await, "id [WAIT ms]",
-      "as CALL; nil when the wait ends first", "waits for a job's end" },
+      "as CALL; nil when the wait ends first",
+      "tells how a job ended, once it has; never makes it unwanted" },
     { "CANCEL", 1, 1, ROLE_PUSH, true, run_cancel, "id",
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
-    { "TAKE", 1, 0, ROLE_WORK, true, run_take,
-      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
-      "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil",
-      "leases jobs: at most n in all, at most m of one channel" },
-    { "DONE", 2, 0, ROLE_WORK, true, run_done,
-      "id token [RESULT r] [STATE s] [EMIT stage key body]…", "OK",
-      "commits a job: result, state and emitted jobs together" },
-    { "FAIL", 3, 0, ROLE_WORK, true, run_fail, "id token reason [RETRY ms | NEVER]", "OK",
-      "counts a failed attempt" },
-    { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
-      "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]", "array of ids to stop",
-      "extends leases" },
     { "EPIC", 1, 0, ROLE_PUSH, false, run_epic,
       "name [WAIT ms] | name END n | name SKIP n | name DROP",
       "map: resume total accepted waiting running done dead cancelled expired",
       "shows how far an epic has come, with WAIT once all of it has ended; says that it ends with "
       "push n (0: it is empty), that push n will not come, or that it can be forgotten; total is "
       "-1 before its end is known" },
+    { "TAKE", 1, 0, ROLE_WORK, true, run_take,
+      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
+      "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil",
+      "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
+      "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
+      "the connection, unless it is DETACHED" },
+    { "DONE", 2, 0, ROLE_WORK, true, run_done,
+      "id token [RESULT r] [STATE s] [EMIT stage key body]…", "OK",
+      "commits a job: result, the channel's new state (empty: none) and emitted jobs, all or "
+      "nothing; repeated with the same token it answers as the first time" },
+    { "FAIL", 3, 0, ROLE_WORK, true, run_fail, "id token reason [RETRY ms | NEVER]", "OK",
+      "counts a failed attempt; the job is tried again after its stage's backoff or after RETRY, "
+      "or "
+      "with NEVER is dead" },
+    { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
+      "gives a job back without counting an attempt" },
+    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]", "array of ids to stop",
+      "extends leases; those named in the answer are over, or their jobs are cancelled or "
+      "expired" },
     { "JOB", 1, 0, ROLE_READ, false, run_job, "id [BODY]",
       "map: id stage key status attempt attempts age-ms left-ms due-ms reasons, with BODY also "
       "body, or result if it is done",

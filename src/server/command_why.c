@@ -24,22 +24,23 @@ static void say(struct session *s, const char *format, ...) {
 
 // ---- A stage ----------------------------------------------------------------------------------
 
-// What holds a stage (as in its field held-by), and what to do about it; %1$s is its name.
+// What holds a stage (as in its field held-by), and what to do about it; %1$s is its name, %2$s how
+// many jobs wait.
 static const struct {
     const char *held_by, *sentence;
 } holds[] = {
-    { "paused", "%1$s is paused, and %2$" PRIu64 " jobs wait: RESUME %1$s lets them start." },
+    { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s ends that." },
     { "draining", "%1$s is draining, and has nothing left to start: RESUME %1$s opens it again." },
     { "halted", "%1$s has channels that wait for a decision on a dead job: DEAD %1$s shows them, "
                 "RETRY or DROP decides." },
     { "backoff", "%1$s waits to try again what has failed: JOBS %1$s STATUS waiting shows when "
                  "and why; STAGE %1$s backoff 1s shortens the next ones." },
     { "delay", "%1$s waits for delayed jobs to be due: JOBS %1$s STATUS delayed shows when." },
-    { "limit", "%1$s runs as many jobs as it may, and %2$" PRIu64
-               " wait: STAGE %1$s concurrency none lifts the limit." },
-    { "rate", "%1$s has started as many jobs as its rate allows, and %2$" PRIu64
-              " wait: STAGE %1$s rate none lifts it." },
-    { "no-worker", "%1$s has %2$" PRIu64 " jobs waiting and no worker: TAKE %1$s takes one." },
+    { "limit", "%1$s runs as many jobs as it may, with %2$s waiting: STAGE %1$s concurrency none "
+               "lifts the limit." },
+    { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
+              "rate none lifts it." },
+    { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },
 };
 
 static const char *sentence_of(const char *held_by) {
@@ -66,15 +67,17 @@ static void why_stage(struct session *s, const struct stage_info *i) {
     snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
     const char *sentence = sentence_of(i->held_by);
     if (sentence) {
-        char text[SENTENCE];
-        snprintf(text, sizeof text, sentence, name, i->waiting);
+        char text[SENTENCE], waiting[32];
+        const char *plural = i->waiting == 1 ? "" : "s";
+        snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
+        snprintf(text, sizeof text, sentence, name, waiting);
         reply_bulk(&s->reply, mr_str(text));
     } else if (strncmp(i->held_by, "downstream:", 11) == 0)
         why_downstream(s, name, i->held_by);
     else if (i->running)
         say(s,
-            "%s is working: %" PRIu64 " jobs run, %" PRIu64 " wait; more workers (TAKE %s) "
-            "would run more of them at once.",
+            "%s is working (running: %" PRIu64 ", waiting: %" PRIu64
+            "); more workers (TAKE %s) would run more at once.",
             name, i->running, i->waiting, name);
     else
         say(s, "%s has no work: PUSH %s BODY hands in a job.", name, name);

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 struct take_options {
     uint32_t count, batch;
@@ -40,17 +41,18 @@ static bool take_read(struct session *s, struct arguments *a, struct take_option
     return options_read(s, a, take_options, o);
 }
 
-// What WORKERS shows of it; written when it has changed.
+// What WORKERS shows of it: whole names, as many as there is room for.
 static void note_stages(struct session *s, const mr_bytes *stages, uint32_t count) {
-    char *to = s->stages;
-    size_t room = sizeof s->stages;
-    for (uint32_t i = 0; i < count && room > 1; i++) {
-        int size = snprintf(to, room, "%s%.*s", i ? " " : "", (int)stages[i].size,
-                            (const char *)stages[i].data);
-        size_t used = size < 0 ? 0 : (size_t)size < room ? (size_t)size : room - 1;
-        to += used;
-        room -= used;
+    static const char more[] = " ...";
+    size_t used = 0, room = sizeof s->stages - sizeof more;
+    uint32_t i = 0;
+    for (; i < count && used + 1 + stages[i].size <= room; i++) {
+        if (i)
+            s->stages[used++] = ' ';
+        memcpy(s->stages + used, stages[i].data, stages[i].size);
+        used += stages[i].size;
     }
+    snprintf(s->stages + used, sizeof s->stages - used, "%s", i < count ? more : "");
 }
 
 void run_take(struct session *s, struct arguments *a) {
@@ -68,9 +70,9 @@ void run_take(struct session *s, struct arguments *a) {
                       .detached = o.detached,
                       .conn = &s->conn,
                       .taker = o.wait_ms && !h->stopping ? &s->taker : NULL };
-    if (!s->stages[0] || t.taker)
-        note_stages(s, t.stages, stages);
     int err = h->stopping ? MR_EAGAIN : core_take(h->core, &t, h->grants, &count);
+    if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || t.taker))
+        note_stages(s, t.stages, stages);
     if (err == MR_EAGAIN && t.taker)
         session_block(s, BLOCKED_TAKE, o.wait_ms);
     else if (err == MR_EAGAIN)

@@ -1,3 +1,4 @@
+// See notice.h. A line is made in one piece and written by one call.
 #include "server/notice.h"
 
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+// See session.h. Replies gather in `out`; marks say up to where, and for which position of the log
+// to be durable, they wait.
 #include "server/session.h"
 
 #include "base/errors.h"

@@ -25,7 +25,7 @@ enum blocked {
     BLOCKED_TURN, // for the next turn: it is done in pieces
 };
 
-enum { SESSION_MARKS = 8, SESSION_STAGES = 120 };
+enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
 
 struct session {
     struct host *host;

@@ -130,7 +130,7 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                     .ended = e->ended ? tell_ended : NULL,
                     .room = e->room ? tell_room : NULL,
                     .stop = e->stop ? tell_stop : NULL,
-                    .running = note_running },
+                    .running = s->running || e->running ? note_running : NULL },
         .owner = s,
     };
 }

@@ -2,9 +2,10 @@
 // one poll of the thread that asked.
 //
 // Output comes through pipes and is read as it is written. Files as the command's stdout and stderr
-// would save 2 % of the cost of `true` (two reads less), but a flood would be noticed only when it
-// has filled the disk, and `>/dev/stdout` in a script would truncate what came before. Input does
-// come from a file, in memory: a command may read it, or not, when it likes, and nobody feeds it.
+// would save 2 % of the cost of `true` (its end would be the only news of it), but a flood would be
+// noticed only when it has filled the disk, and `>/dev/stdout` in a script would truncate what came
+// before. Input does come from a file, in memory: a command may read it, or not, when it likes, and
+// nobody feeds it.
 #include "work/exec.h"
 
 #include "base/errors.h"
@@ -168,7 +169,10 @@ static int run_start(struct execs *e, struct run *r) {
     int err = environment_fill(&environment, r->order->job, r->order->variables);
     if (err < 0)
         return err;
-    struct process_order p = { r->order->argv, environment.all, { -1, -1, -1 } };
+    struct process_order p = { .argv = r->order->argv,
+                               .environment = environment.all,
+                               .descriptors = { -1, -1, -1 },
+                               .dies_with_thread = true };
     err = open_descriptors(e, r, p.descriptors);
     if (err >= 0)
         err = process_start(&p, &r->process);
@@ -306,12 +310,13 @@ static void run_tell(struct execs *e, struct run *r, int status) {
 }
 
 static int run_unstarted(struct run *r, int err) {
+    int why = errno;
     stream_close(&r->streams[0]);
     stream_close(&r->streams[1]);
     if (err != MR_EINVAL)
         return err;
     r->result.end = EXEC_UNSTARTED;
-    r->result.code = errno;
+    r->result.code = why;
     snprintf(r->result.reason, sizeof r->result.reason, "%s", error_text());
     return 0;
 }

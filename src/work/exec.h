@@ -13,7 +13,8 @@
 // When the command has ended, by itself or not, what is left of its group is killed: a job leaves
 // nothing running, except what moved to a group of its own. Output is what was written when the
 // command ended; nobody who holds the pipes longer is waited for. No zombie is left, no descriptor
-// but 0, 1 and 2 reaches the command, and its signals are as if a shell had started it.
+// but 0, 1 and 2 reaches the command, and its signals are at their defaults. If our process is
+// killed, the command is killed with it; what it has started itself is not.
 //
 //     struct execs *execs;
 //     execs_create(NULL, &execs);                       // one a worker

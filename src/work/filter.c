@@ -80,9 +80,9 @@ static int start_process(const struct filters *f, struct filter *filter) {
         return err;
     err = environment_fill(&environment, NULL, NULL);
     if (err >= 0) {
-        struct process_order order = { f->options.argv,
-                                       environment.all,
-                                       { in[0], out[1], STDERR_FILENO } };
+        struct process_order order = { .argv = f->options.argv,
+                                       .environment = environment.all,
+                                       .descriptors = { in[0], out[1], STDERR_FILENO } };
         err = process_start(&order, &filter->process);
         environment_finish(&environment);
     }

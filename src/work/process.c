@@ -9,10 +9,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/close_range.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -142,43 +146,89 @@ static int refuse_start(const char *name, int why) {
     return code;
 }
 
-static int fill_actions(posix_spawn_file_actions_t *actions, const int descriptors[3]) {
-    int failed = 0;
-    for (int fd = 0; fd <= 2 && !failed; fd++)
-        failed = posix_spawn_file_actions_adddup2(actions, descriptors[fd], fd);
-    return failed ? failed : posix_spawn_file_actions_addclosefrom_np(actions, 3);
+// As the shell finds it, but a file that is no program is not given to a shell. 0 or an errno.
+static int find_program(const char *name, char out[PATH_MAX]) {
+    const char *dir = getenv("PATH");
+    int why = ENOENT;
+    if (strchr(name, '/') || !dir)
+        return snprintf(out, PATH_MAX, "%s", name) < PATH_MAX ? 0 : ENAMETOOLONG;
+    for (size_t size; dir; dir = dir[size] ? dir + size + 1 : NULL) {
+        size = strcspn(dir, ":");
+        int used = snprintf(out, PATH_MAX, "%.*s%s%s", (int)size, dir, size ? "/" : "", name);
+        struct stat about;
+        if (used >= PATH_MAX || stat(out, &about) < 0)
+            continue;
+        if (S_ISREG(about.st_mode) && access(out, X_OK) == 0)
+            return 0;
+        why = EACCES;
+    }
+    return why;
 }
 
-static void fill_attributes(posix_spawnattr_t *attributes) {
-    sigset_t none, all;
+// What the child does with memory it shares with us, before it is another program: system calls
+// and nothing else.
+static _Noreturn void become(const struct process_order *o, const char *path, int status_fd,
+                             pid_t parent) {
+    sigset_t none;
     sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(attributes, &none);
-    posix_spawnattr_setsigdefault(attributes, &all);
-    posix_spawnattr_setpgroup(attributes, 0); // its own
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                             POSIX_SPAWN_SETSIGDEF);
+    setpgid(0, 0);
+    if (o->dies_with_thread)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127); // the thread was gone before that
+    bool ready = true;
+    for (int fd = 0; fd <= 2; fd++)
+        ready = ready && (o->descriptors[fd] == fd || dup2(o->descriptors[fd], fd) == fd);
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    if (ready)
+        execve(path, (char *const *)o->argv, (char *const *)o->environment);
+    int why = errno;
+    ssize_t written = write(status_fd, &why, sizeof why);
+    _exit(written == sizeof why ? 126 : 127);
 }
 
-// 0 or an errno.
-static int spawn(const struct process_order *o, pid_t *out) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_init(&actions); // neither can fail
-    posix_spawnattr_init(&attributes);
-    fill_attributes(&attributes);
-    int failed = fill_actions(&actions, o->descriptors);
-    if (!failed)
-        failed = posix_spawnp(out, o->argv[0], &actions, &attributes, (char *const *)o->argv,
-                              (char *const *)o->environment);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    return failed;
+// Signals are blocked meanwhile: no handler of ours may run in the child.
+static pid_t fork_and_become(const struct process_order *o, const char *path, int status_fd) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t parent = getpid();
+    pid_t pid = vfork();
+    if (pid == 0)
+        become(o, path, status_fd, parent);
+    int why = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    return pid;
+}
+
+// 0 or an errno. The command's own is what the child writes to a pipe that a good start closes.
+static int start(const struct process_order *o, const char *path, pid_t *out) {
+    int status[2], why = 0;
+    if (pipe2(status, O_CLOEXEC) < 0)
+        return errno;
+    pid_t pid = fork_and_become(o, path, status[1]);
+    if (pid < 0)
+        why = errno;
+    close(status[1]);
+    ssize_t got = pid < 0 ? 0 : read(status[0], &why, sizeof why);
+    close(status[0]);
+    if (got > 0)
+        waitpid(pid, NULL, 0);
+    if (why == 0)
+        *out = pid;
+    return why;
 }
 
 int process_start(const struct process_order *o, struct process *out) {
-    struct process p;
-    int failed = spawn(o, &p.pid);
+    struct process p = { 0 };
+    char path[PATH_MAX];
+    int failed = find_program(o->argv[0], path);
+    if (!failed)
+        failed = start(o, path, &p.pid);
     if (failed)
         return refuse_start(o->argv[0], failed);
     p.pidfd = pidfd_open(p.pid, 0);

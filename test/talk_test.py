@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""commands_test.py BUILD: the client commands against a server of their own and against engines in
+"""talk_test.py BUILD: the client commands against a server of their own and against engines in
 the process: what each says and exits with, as people and as programs read it. Speaks TAP. A worker is
 played by a socket here; nothing waits for time to pass."""
 import atexit
