@@ -169,7 +169,7 @@ def work(run, client, chance):
     """Takes, and commits: the channel's count goes up by one and one job is emitted. Sometimes it
     fails, gives back, or drops its connection instead."""
     while not run.over.is_set():
-        for job, token, _, key, body, attempt, _, state in client.ask(
+        for job, token, _, key, body, attempt, _, state, *_ in client.ask(
                 "TAKE", "work", "WAIT", "50", "COUNT", "3"):
             run.note(run.taken, (int(job), key.decode(), body.decode(), attempt, token))
             whim = chance.random()
