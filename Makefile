@@ -9,13 +9,14 @@
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make format     clang-format, in place
 #:   make acceptance writes docs/acceptance.md anew
+#:   make protocol   writes docs/protocol.md anew
 #:   make clean      removes what was built
 PREFIX ?= /usr/local
 DESTDIR ?=
 DEMO_SECONDS ?= 60
 BUILD := build
 
-.PHONY: all configured demo run test bench check install format acceptance clean help
+.PHONY: all configured demo run test bench check install format acceptance protocol clean help
 
 all: configured
 	@ninja -C $(BUILD) --quiet
@@ -36,8 +37,7 @@ test: all
 
 bench: all
 	@tools/setup bench
-	@[ -x bench/run ] || { echo "The comparison with peers is not there yet." >&2; exit 1; }
-	@bench/run
+	@bench/run && bench/servers
 
 check: all
 	@tools/setup test bench check
@@ -53,6 +53,9 @@ format:
 
 acceptance:
 	@tools/acceptance > docs/acceptance.md
+
+protocol: all
+	@$(BUILD)/millrace help --protocol > docs/protocol.md
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-*

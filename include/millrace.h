@@ -105,8 +105,8 @@ typedef struct mr_options {
     // "interval:50": it will be, at most 50 ms later. "none": when the system likes.
     const char *sync;
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
-    const char *name;                                        // of this program, for people
-    uint32_t shards;                                         // 0 or 1
+    const char *name;   // of this program, for people: letters without blanks
+    uint32_t shards;    // 0 or 1
     uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
@@ -114,9 +114,21 @@ typedef struct mr_options {
 // Opens the engine that `url` names:
 //     mem:        in this process, gone with it
 //     file:DIR    in this process, kept in the directory DIR, which is made when missing
-//     millrace://HOST:PORT   a server; not in this build yet (MR_ENET)
+//     millrace://[USER:SECRET@]HOST[:PORT]   a server (millrace serve); PORT is 7411 unless given
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.
+//
+// A server may be restarted under a client: connections come back by themselves, requests whose
+// answer was lost are repeated, and none takes effect twice. Meanwhile calls wait, up to 30 s, then
+// they answer MR_ENET: the server was not reached, and whether a request that had been sent took
+// effect is not known (`once` makes it safe to repeat). Workers and takes that wait for ever wait
+// on. What a lost connection had in hand is told to stop (MR_ESTALE): it runs again elsewhere.
+// `user` and `secret`, also those of the URL, are sent if there is a secret; TLS is not in this
+// build yet. What the other calls say holds for both kinds of engine, except that mr_wait_empty
+// asks the server again and again, up to ten times a second, and that stopping a worker or closing
+// waits for at most 30 s for a server that has gone.
+//
+// MR_ENET: nobody answers at HOST:PORT, or not as a server does; MR_EAUTH, MR_EPERM: it refuses us.
 // MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is
 // damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64).
 int mr_open(const char *url, const mr_options *, mr **out);

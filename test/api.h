@@ -1,8 +1,10 @@
-// What the tests of the public API share: a gate to wait at, calls that must succeed, a directory.
+// What the tests of the public API share: a gate to wait at, calls that must succeed, a directory,
+// and how to tell the same stories to an engine in this process and to a server.
 #ifndef TEST_API_H
 #define TEST_API_H
 
 #include "millrace.h"
+#include "serving.h"
 
 #include <ftw.h>
 #include <pthread.h>
@@ -58,10 +60,38 @@ static inline void gate_wait(struct gate *g, int count) {
     pthread_mutex_unlock(&g->lock);
 }
 
+// Where the story is told: an empty engine in memory, here or in a server.
+static const char *story_url = "mem:";
+static struct serving story_server;
+
 static inline mr *open_mem(void) {
     mr *m = NULL;
-    must(mr_open("mem:", NULL, &m));
+    must(mr_open(story_url, NULL, &m));
     return m;
+}
+
+static int story_begins(void **state) {
+    (void)state;
+    serving_start(&story_server, "mem:", 0);
+    story_url = story_server.url;
+    return 0;
+}
+
+static int story_ends(void **state) {
+    (void)state;
+    serving_end(&story_server, SIGKILL);
+    story_url = "mem:";
+    return 0;
+}
+
+// Runs all tests in this process, then each with a server of its own.
+static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
+    int failed = _cmocka_run_group_tests("in this process", tests, count, NULL, NULL);
+    for (size_t i = 0; i < count; i++) {
+        tests[i].setup_func = story_begins;
+        tests[i].teardown_func = story_ends;
+    }
+    return failed + _cmocka_run_group_tests("with a server", tests, count, NULL, NULL);
 }
 
 static inline mr_id push(mr *m, const char *stage, const char *key, const char *body) {

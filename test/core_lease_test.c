@@ -555,6 +555,33 @@ static void rule22_a_peaceful_end_counts_nothing(void **state) {
     assert_int_equal(look(t, id).attempt, 0);
 }
 
+// An answer has a bound in bytes, beyond which at most the last job reaches; a state counts.
+static void rule13_an_answer_is_bounded_in_bytes(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_take_bytes = 1000 });
+    struct taken out[8];
+    char body[401];
+    (void)state;
+    memset(body, 'x', 400);
+    body[400] = 0;
+    for (int i = 0; i < 4; i++)
+        push(t, "k", body);
+    for (int i = 0; i < 4; i++)
+        push(t, "", body);
+    mr_bytes stage = mr_str("s");
+    struct take all = { .stages = &stage, .stage_count = 1, .count = 8, .batch = 8 };
+    assert_int_equal(try_take(t, all, out), 3); // a block of the channel
+    for (int i = 0; i < 3; i++)
+        done_with(t, out[i], "", body);
+    assert_int_equal(try_take(t, all, out), 3); // without a key
+    all.count = 1;
+    assert_int_equal(try_take(t, all, out), 1);
+    all.count = 8;
+    push(t, "", body);
+    push(t, "", body);
+    assert_int_equal(try_take(t, all, out), 2); // the last of the channel, with its state
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(S1_a_retry_stays_at_the_head_and_its_channel_is_parked),
@@ -594,6 +621,7 @@ int main(void) {
         TALE(rule22_what_halts_further_on_may_come_back_to_its_place),
         TALE(rule22_a_counted_note_ends_an_earlier_backoff),
         TALE(rule22_a_peaceful_end_counts_nothing),
+        TALE(rule13_an_answer_is_bounded_in_bytes),
     };
     return TALES(tests);
 }

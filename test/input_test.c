@@ -67,7 +67,6 @@ static void X_urls_and_options_that_are_none_are_named(void **state) {
         refused(MR_EINVAL, mr_open(bad[i], NULL, &m));
         assert_non_null(strstr(mr_error(), bad[i]));
     }
-    refused(MR_ENET, mr_open("millrace://127.0.0.1:7411", NULL, &m));
     refused(MR_EINVAL, mr_open(NULL, NULL, &m));
     refused(MR_EINVAL, mr_open("mem:", NULL, NULL));
     const char *syncs[] = { "",

@@ -32,6 +32,7 @@ struct descriptor {
 struct sim_disk {
     struct disk disk; // first, so that the callbacks find the rest
     pthread_mutex_t lock;
+    pthread_cond_t released;
     struct name *names;
     int name_count;
     struct operation *operations;
@@ -40,7 +41,7 @@ struct sim_disk {
     uint64_t calls, crash_at, fail_at, space;
     size_t write_most;
     int fail_err, broken[SIM_KINDS];
-    bool crashed;
+    bool crashed, held; // held: syncs wait
 };
 
 static struct sim_disk *sim_of(const struct disk *d) {
@@ -364,7 +365,15 @@ static int sim_truncate(const struct disk *d, int fd, uint64_t size) {
     SIM_CALL_FD(int, do_size(s, fd, size, true, SIM_KINDS));
 }
 
+static void wait_while_held(struct sim_disk *s) {
+    pthread_mutex_lock(&s->lock);
+    while (s->held)
+        pthread_cond_wait(&s->released, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static int sim_sync(const struct disk *d, int fd) {
+    wait_while_held(sim_of(d));
     SIM_CALL_FD(int, do_sync(s, fd));
 }
 
@@ -471,6 +480,7 @@ struct sim_disk *sim_disk_create(void) {
     struct sim_disk *s = checked(calloc(1, sizeof *s));
     s->disk = sim_calls;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->released, NULL);
     return s;
 }
 
@@ -481,6 +491,7 @@ void sim_disk_destroy(struct sim_disk *s) {
         pointer_set(&s->names[i].durable, NULL);
     }
     pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->released);
     free(s->names);
     free(s->operations);
     free(s);
@@ -515,6 +526,13 @@ void sim_disk_fail_at(struct sim_disk *s, uint64_t call, int err) {
 
 void sim_disk_break(struct sim_disk *s, enum sim_kind kind, int err) {
     s->broken[kind] = err;
+}
+
+void sim_disk_hold_syncs(struct sim_disk *s, bool hold) {
+    pthread_mutex_lock(&s->lock);
+    s->held = hold;
+    pthread_cond_broadcast(&s->released);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void sim_disk_shorten(struct sim_disk *s, size_t bytes) {

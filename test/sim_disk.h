@@ -45,6 +45,9 @@ void sim_disk_fail_at(struct sim_disk *, uint64_t call, int err);
 enum sim_kind { SIM_WRITES, SIM_SYNCS, SIM_ALLOCATIONS, SIM_KINDS };
 void sim_disk_break(struct sim_disk *, enum sim_kind, int err);
 
+// Syncs of files wait from now on until they are let go.
+void sim_disk_hold_syncs(struct sim_disk *, bool hold);
+
 // No write takes more than `bytes` (0: all of it).
 void sim_disk_shorten(struct sim_disk *, size_t bytes);
 

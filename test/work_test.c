@@ -660,7 +660,7 @@ static void X_own_loop_keeps_the_lease_of_what_was_kept(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(C7_many_threads_never_overlap_or_overtake_within_a_key),
         cmocka_unit_test(C7_nor_in_batches),
         cmocka_unit_test(C7_nor_on_disk),
@@ -684,5 +684,5 @@ int main(void) {
         cmocka_unit_test(X_own_loop_runs_everything_in_one_poll_loop),
         cmocka_unit_test(X_own_loop_keeps_the_lease_of_what_was_kept),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_here_and_there(tests, sizeof tests / sizeof *tests);
 }

@@ -1,6 +1,7 @@
 // Opening by URL, closing, and the two calls that need no engine.
 #include "api/handle.h"
 #include "base/errors.h"
+#include "client/client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,11 +43,6 @@ static int parse_sync(const char *sync, struct local_options *out) {
 }
 
 static int parse_options(const mr_options *o, struct local_options *out) {
-    static const mr_options defaults;
-    o = o ? o : &defaults;
-    int err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
-    if (err < 0)
-        return err;
     if (o->shards > 1)
         return error_set(MR_EINVAL, "%u shards: this build has 1", o->shards);
     out->max_bytes = o->max_bytes;
@@ -64,19 +60,34 @@ static int parse_url(const char *url, struct local_options *out) {
         out->dir = url + strlen("file:");
         return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
     }
-    if (begins_with(url, "millrace://") || begins_with(url, "millraces://"))
-        return error_set(MR_ENET,
-                         "'%.200s': remote engines are not in this build yet; mem: and "
-                         "file:DIR are",
-                         url);
     return error_set(MR_EINVAL, "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT",
                      url);
 }
 
 // ---- Opening and closing ----------------------------------------------------------------------
 
-static int open_engine(const struct local_options *local, mr *m) {
-    int err = local_open(local, &m->engine);
+static int open_local(const char *url, const mr_options *o, struct engine **out) {
+    struct local_options local = { 0 };
+    int err = parse_options(o, &local);
+    if (err >= 0)
+        err = parse_url(url, &local);
+    return err < 0 ? err : local_open(&local, out);
+}
+
+static int open_remote(const char *url, const mr_options *o, struct engine **out) {
+    if (o->tls_ca || o->tls_cert || o->tls_key || begins_with(url, "millraces:"))
+        return error_set(MR_EINVAL, "TLS is not in this build yet: use millrace:// without tls_ca, "
+                                    "tls_cert and tls_key");
+    if (o->sync || o->max_bytes || o->shards > 1)
+        return error_set(MR_EINVAL, "sync, max_bytes and shards are the server's: give them to "
+                                    "millrace serve");
+    struct client_options client = { .user = o->user, .secret = o->secret, .name = o->name };
+    return client_open(url, &client, out);
+}
+
+static int open_engine(const char *url, const mr_options *o, mr *m) {
+    bool remote = begins_with(url, "millrace:") || begins_with(url, "millraces:");
+    int err = remote ? open_remote(url, o, &m->engine) : open_local(url, o, &m->engine);
     if (err < 0)
         return err;
     struct puller_options hand = { 0 };
@@ -89,20 +100,20 @@ static int open_engine(const struct local_options *local, mr *m) {
 }
 
 int mr_open(const char *url, const mr_options *options, mr **out) {
-    struct local_options local = { 0 };
+    static const mr_options defaults;
+    options = options ? options : &defaults;
     int err = check_pointer("the URL", url);
     if (err >= 0)
         err = check_pointer("the place for the engine", out);
     if (err >= 0)
-        err = parse_options(options, &local);
-    if (err >= 0)
-        err = parse_url(url, &local);
+        err =
+            check_reserved(options->reserved, sizeof options->reserved / sizeof *options->reserved);
     if (err < 0)
         return err;
     mr *m = handle_engine();
     if (!m)
         return MR_EFULL;
-    err = open_engine(&local, m);
+    err = open_engine(url, options, m);
     if (err < 0) {
         atomic_store(&m->open, false);
         return err;

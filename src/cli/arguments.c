@@ -120,11 +120,15 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
             if (count == c->most)
                 return c->runs_command ? refuse(c, "a command stands behind --, not so", argv[i])
                                        : refuse(c, "there is nothing to do with", argv[i]);
-            in.arguments[count++] = argv[i++];
+            if (count < CLI_ARGUMENTS)
+                in.arguments[count] = argv[i];
+            argv[count++] = argv[i++]; // they gather at the front
         }
     }
     if (count < c->least || (c->runs_command && !in.words))
         return missing(c);
+    in.list = (const char *const *)argv;
+    in.count = count;
     *out = in;
     return true;
 }

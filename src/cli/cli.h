@@ -1,5 +1,5 @@
-// Cli: the command `millrace`. One row of a table (main.c) per command says all there is to know of
-// it; dispatch, help, hints, the man page and the completion are made from the rows.
+// Cli: the command `millrace`. One row of a table (table.c) per command says all there is to know
+// of it; dispatch, help, hints, the man page and the completion are made from the rows.
 //
 //     argv ──► main.c: which row? ──► arguments.c: does it fit the row? ──► row->run ──► exit code
 //
@@ -16,12 +16,13 @@ enum cli_exit {
     CLI_FAILED = 1, // the work failed; a check has found something
     CLI_USAGE = 2,
     CLI_UNOPENED = 3, // cannot reach or open what was named
+    CLI_REFUSED = 4,  // the secret or the role does not do
     CLI_FULL = 5,
     CLI_DEADLINE = 124,
     CLI_INTERRUPTED = 130,
 };
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 18 }; // the last option is an empty one
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 20, CLI_ANY = -1 }; // the last option is an empty one
 
 struct option {
     const char *name;  // "--from"
@@ -34,7 +35,7 @@ struct input;
 struct command {
     const char *name; // one or two words
     const char *arguments;
-    int least, most;   // arguments
+    int least, most;   // arguments; most CLI_ANY: any number
     bool runs_command; // everything behind -- is one
     const char *doc;   // one line, without a full stop
     const char *help;
@@ -43,12 +44,22 @@ struct command {
     enum cli_exit (*run)(const struct input *);
 };
 
-extern const struct command commands[]; // ends with a row without a name
+// The table, for people: rows that belong together. Both arrays end with an empty row.
+struct chapter {
+    const char *title;
+    const struct command *commands;
+};
+
+extern const struct chapter chapters[];
+
+const struct command *command_at(size_t index); // in the order of the table; NULL: no more
 
 // A command line that fits its row. Strings are argv's.
 struct input {
     const struct command *command;
-    const char *arguments[CLI_ARGUMENTS]; // NULL: not given
+    const char *arguments[CLI_ARGUMENTS]; // the first ones; NULL: not given
+    const char *const *list;              // all of them …
+    int count;                            // … and how many
     const char *values[CLI_OPTIONS];      // of the row's options; NULL: not given
     const char *const *words;             // of the command behind --, ended by NULL
 };
@@ -79,11 +90,33 @@ void help_command(const struct command *);
 bool help_group(const char *first); // false: no command begins with that word
 void manual_print(void);            // the man page
 void completion_print(void);        // for bash
+void protocol_print(void);          // the page about the protocol
 
 enum cli_exit help_run(const struct input *);
+enum cli_exit serve_run(const struct input *);
 enum cli_exit run_run(const struct input *);
 enum cli_exit emit_run(const struct input *);
 enum cli_exit state_run(const struct input *);
+enum cli_exit push_run(const struct input *);
+enum cli_exit call_run(const struct input *);
+enum cli_exit await_run(const struct input *);
+enum cli_exit cancel_run(const struct input *);
+enum cli_exit epic_run(const struct input *);
+enum cli_exit bench_run(const struct input *);
+enum cli_exit job_run(const struct input *);
+enum cli_exit jobs_run(const struct input *);
+enum cli_exit stages_run(const struct input *);
+enum cli_exit channels_run(const struct input *);
+enum cli_exit workers_run(const struct input *);
+enum cli_exit epics_run(const struct input *);
+enum cli_exit dead_run(const struct input *);
+enum cli_exit why_run(const struct input *);
+enum cli_exit retry_run(const struct input *);
+enum cli_exit drop_run(const struct input *);
+enum cli_exit pause_run(const struct input *);
+enum cli_exit resume_run(const struct input *);
+enum cli_exit drain_run(const struct input *);
+enum cli_exit stage_run(const struct input *);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

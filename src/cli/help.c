@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { USAGE = 22 }; // columns; longer ones are told by the command's own help
+
 size_t command_group(const struct command *c) {
     return strcspn(c->name, " ");
 }
@@ -15,14 +17,16 @@ static bool in_group(const struct command *c, const char *first) {
 }
 
 static bool is_group(const char *first) {
-    for (const struct command *c = commands; c->name; c++)
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         if (in_group(c, first))
             return true;
     return false;
 }
 
 const struct command *command_find(const char *first, const char *second) {
-    for (const struct command *c = commands; c->name; c++) {
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         if (in_group(c, first) && second && strcmp(c->name + command_group(c) + 1, second) == 0)
             return c;
         if (strcmp(c->name, first) == 0)
@@ -31,13 +35,15 @@ const struct command *command_find(const char *first, const char *second) {
     return NULL;
 }
 
-static void list(const char *first) {
-    for (const struct command *c = commands; c->name; c++) {
+static void list(const struct chapter *chapter, const char *first) {
+    for (const struct command *c = chapter->commands; c->name; c++) {
         if (first && !in_group(c, first))
             continue;
         char usage[64];
         snprintf(usage, sizeof usage, "%s %s", c->name, c->arguments);
-        printf("  %-22s  %s\n", usage, c->doc);
+        if (strlen(usage) > USAGE)
+            snprintf(usage, sizeof usage, "%s ...", c->name);
+        printf("  %-*s  %s\n", USAGE, usage, c->doc);
     }
 }
 
@@ -45,7 +51,8 @@ bool help_group(const char *first) {
     if (!is_group(first))
         return false;
     printf("millrace %s …\n\n", first);
-    list(first);
+    for (const struct chapter *chapter = chapters; chapter->title; chapter++)
+        list(chapter, first);
     printf("\nMore about one of them: millrace help %s …\n", first);
     return true;
 }
@@ -68,9 +75,9 @@ static int command_distance(const struct command *c, const char *first, const ch
 }
 
 static const struct command *nearest(const char *first, const char *second) {
-    const struct command *found = NULL;
+    const struct command *found = NULL, *c;
     int distance = NAMES_APART;
-    for (const struct command *c = commands; c->name; c++) {
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         int d = command_distance(c, first, second);
         if (d < distance) {
             distance = d;
@@ -99,11 +106,14 @@ enum cli_exit command_unknown(const char *first, const char *second) {
 void help_overview(void) {
     printf("Millrace, a job engine: ordered by key, exactly once.\n"
            "\n"
-           "  millrace COMMAND …\n"
-           "\n");
-    list(NULL);
+           "  millrace COMMAND …\n");
+    for (const struct chapter *chapter = chapters; chapter->title; chapter++) {
+        printf("\n%s:\n", chapter->title);
+        list(chapter, NULL);
+    }
     printf("\n"
-           "A store is named by a URL: file:DIR.\n"
+           "--at URL or MILLRACE_URL names the engine: millrace://HOST:PORT is a server\n"
+           "(millrace://127.0.0.1:7411 if neither is given), file:DIR needs none.\n"
            "More about a command: millrace help COMMAND. Version: millrace --version.\n");
 }
 
@@ -140,6 +150,8 @@ enum cli_exit help_run(const struct input *in) {
         manual_print();
     else if (input_option(in, "--bash"))
         completion_print();
+    else if (input_option(in, "--protocol"))
+        protocol_print();
     else if (!first)
         help_overview();
     else if (c)

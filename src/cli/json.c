@@ -4,11 +4,11 @@
 #include "cli/output.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-// The bytes of the UTF-8 character that `p` begins with, of at most `size` bytes; 0: it is none.
-static size_t character(const uint8_t *p, size_t size) {
+size_t utf8_size(const uint8_t *p, size_t size) {
     if (p[0] < 0x80)
         return 1;
     size_t length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
@@ -26,7 +26,7 @@ static size_t character(const uint8_t *p, size_t size) {
 static bool is_text(mr_bytes b) {
     size_t length;
     for (size_t i = 0; i < b.size; i += length)
-        if (!(length = character((const uint8_t *)b.data + i, b.size - i)))
+        if (!(length = utf8_size((const uint8_t *)b.data + i, b.size - i)))
             return false;
     return true;
 }
@@ -36,7 +36,7 @@ static void write_string(FILE *to, mr_bytes b) {
     const uint8_t *p = b.data;
     fputc('"', to);
     for (size_t i = 0, length; i < b.size; i += length ? length : 1) {
-        length = character(p + i, b.size - i);
+        length = utf8_size(p + i, b.size - i);
         if (!length)
             fprintf(to, "\\ufffd");
         else if (p[i] == '"' || p[i] == '\\')
@@ -118,11 +118,30 @@ void json_time(struct json *j, const char *name, uint64_t ms) {
     json_text(j, name, time_words(text, ms, true));
 }
 
+void json_null(struct json *j, const char *name) {
+    begin(j, name);
+    fprintf(to_of(j), "null");
+}
+
+void json_real(struct json *j, const char *name, double value) {
+    begin(j, name);
+    if (isfinite(value))
+        fprintf(to_of(j), "%.10g", value);
+    else
+        fprintf(to_of(j), "null");
+}
+
+void json_signed(struct json *j, const char *name, int64_t value) {
+    begin(j, name);
+    fprintf(to_of(j), "%" PRId64, value);
+}
+
 void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     char encoded[64];
-    bool text = is_text(bytes);
-    snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "_base64");
-    begin(j, encoded);
+    bool text = !name || is_text(bytes);
+    if (name)
+        snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "_base64");
+    begin(j, name ? encoded : NULL);
     if (text)
         write_string(to_of(j), bytes);
     else

@@ -1,6 +1,10 @@
-// The table as a man page and as a completion for bash, both made when Millrace is built.
+// The table as a man page and as a completion for bash, both made when Millrace is built; and the
+// server's table as a page.
+#include "base/errors.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "millrace.h"
+#include "server/protocol.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,60 +57,93 @@ static void man_command(const struct command *c) {
     printf(".RE\n.fi\n");
 }
 
+static const struct {
+    enum cli_exit code;
+    const char *text;
+} statuses[] = {
+    { CLI_DONE, "done" },
+    { CLI_FAILED, "the work failed, died, was cancelled or is gone; a check has found something" },
+    { CLI_USAGE, "bad usage" },
+    { CLI_UNOPENED, "the engine or the store cannot be reached or opened" },
+    { CLI_REFUSED, "refused: the secret, the role, or a stage that drains" },
+    { CLI_FULL, "a limit is reached, or there is no room on the disk" },
+    { CLI_DEADLINE, "a deadline has passed" },
+    { CLI_INTERRUPTED, "interrupted" },
+};
+
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
-           ".SH NAME\nmillrace \\- run jobs in order of their keys, and look after their stores\n"
+           ".SH NAME\nmillrace \\- a job engine: serve, push, work, look\n"
            ".SH SYNOPSIS\n.B millrace\n\\fIcommand\\fR [\\fIargument\\fR ...]\n"
            ".SH DESCRIPTION\n"
            "Millrace runs jobs in the order their keys demand and records the effect of each\n"
-           "exactly once. This command runs them in a pipeline, and looks after the stores that\n"
-           "programs with the Millrace library keep. A store is named by a URL, file:\\fIDIR\\fR. "
-           "Results go to the\n"
-           "standard output, everything else to the standard error.\n"
+           "exactly once. This command is the server, its client, and what looks after stores.\n"
+           "The engine that a client command speaks with is named by \\-\\-at \\fIURL\\fR:\n"
+           "millrace://[\\fISECRET\\fR@]\\fIHOST\\fR:\\fIPORT\\fR is a server;\n"
+           "file:\\fIDIR\\fR and mem: are engines in the process itself, without one.\n"
+           "Durations have units: 250ms 30s 5m 2h 7d. Results go to the standard output,\n"
+           "everything else to the standard error.\n"
            ".SH COMMANDS\n",
            mr_version());
-    for (const struct command *c = commands; c->name; c++)
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         man_command(c);
-    printf(".SH ENVIRONMENT\n.TP\n.B NO_COLOR\n"
+    printf(".SH ENVIRONMENT\n"
+           ".TP\n.B MILLRACE_URL\nthe engine, where \\-\\-at is not given\n"
+           ".TP\n.B MILLRACE_TOKEN\nthe secret, where the URL has none\n"
+           ".TP\n.B XDG_STATE_HOME\nwhere push \\-\\-epic remembers (~/.local/state)\n"
+           ".TP\n.B NO_COLOR\n"
            "If set and not empty: no colours and no progress bars, also on a terminal.\n"
-           ".SH EXIT STATUS\n"
-           ".TP\n%d\ndone\n.TP\n%d\nthe work failed, or a check has found something\n"
-           ".TP\n%d\nbad usage\n.TP\n%d\na store cannot be opened\n"
-           ".TP\n%d\nno room on the disk\n.TP\n%d\nthe deadline has passed\n"
-           ".TP\n%d\ninterrupted\n",
-           CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_UNOPENED, CLI_FULL, CLI_DEADLINE, CLI_INTERRUPTED);
+           ".SH EXIT STATUS\n");
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        printf(".TP\n%d\n%s\n", statuses[i].code, statuses[i].text);
+}
+
+// ---- The protocol -----------------------------------------------------------------------------
+
+void protocol_print(void) {
+    struct buffer page = { 0 };
+    if (protocol_write(&page) < 0)
+        complain("help: %s", error_text());
+    else
+        fwrite(page.data, 1, page.size, stdout);
+    buffer_finish(&page);
 }
 
 // ---- The completion ---------------------------------------------------------------------------
 
 // Whether the row before belongs to the same group: rows of a group stand together.
-static bool goes_on(const struct command *c) {
-    size_t size = command_group(c);
-    return c > commands && command_group(c - 1) == size && memcmp(c[-1].name, c->name, size) == 0;
+static bool goes_on(size_t index) {
+    const struct command *c = command_at(index), *before = index ? command_at(index - 1) : NULL;
+    size_t size = c ? command_group(c) : 0;
+    return c && before && command_group(before) == size && memcmp(before->name, c->name, size) == 0;
 }
 
 static void complete_first_words(void) {
-    for (const struct command *c = commands; c->name; c++)
-        if (!goes_on(c))
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++)
+        if (!goes_on(i))
             printf("%.*s ", (int)command_group(c), c->name);
 }
 
 static void complete_second_words(void) {
-    for (const struct command *c = commands; c->name; c++) {
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         size_t size = command_group(c);
         if (!c->name[size])
             continue;
-        if (!goes_on(c))
+        if (!goes_on(i))
             printf("        %.*s) words='", (int)size, c->name);
-        printf("%s%s", goes_on(c) ? " " : "", c->name + size + 1);
-        if (!c[1].name || !goes_on(c + 1))
+        printf("%s%s", goes_on(i) ? " " : "", c->name + size + 1);
+        if (!goes_on(i + 1))
             printf("' ;;\n");
     }
 }
 
 static void complete_options(void) {
-    for (const struct command *c = commands; c->name; c++) {
-        printf("        '%s'%s) words='--help", c->name, strchr(c->name, ' ') ? "" : "*");
+    const struct command *c;
+    for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
+        printf("        '%s%s) words='--help", c->name, strchr(c->name, ' ') ? "'" : " '*");
         for (const struct option *o = c->options; o->name; o++)
             printf(" %s", o->name);
         printf("' ;;\n");
@@ -130,16 +167,17 @@ void completion_print(void) {
            "    elif [[ COMP_CWORD -eq at+1 ]]; then\n"
            "        case ${COMP_WORDS[at]} in\n");
     complete_second_words();
-    printf("        esac\n"
-           "    elif [[ $current == : || ${COMP_WORDS[COMP_CWORD - 1]} == : ]]; then\n"
-           "        compopt -o filenames -o nospace\n"
-           "        COMPREPLY=($(compgen -d -- \"${current#:}\"))\n"
-           "        return\n"
-           "    elif [[ ${COMP_WORDS[1]} != help ]]; then\n"
-           "        compopt -o nospace\n"
-           "        words=file:\n"
-           "    fi\n"
-           "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-           "}\n"
-           "complete -F _millrace millrace\n");
+    printf(
+        "        esac\n"
+        "    elif [[ $current == : || ${COMP_WORDS[COMP_CWORD - 1]} == : ]]; then\n"
+        "        compopt -o filenames -o nospace\n"
+        "        COMPREPLY=($(compgen -d -- \"${current#:}\"))\n"
+        "        return\n"
+        "    elif [[ ${COMP_WORDS[1]} == store || ${COMP_WORDS[COMP_CWORD - 1]} == --at ]]; then\n"
+        "        compopt -o nospace\n"
+        "        words=file:\n"
+        "    fi\n"
+        "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+        "}\n"
+        "complete -F _millrace millrace\n");
 }

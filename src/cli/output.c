@@ -1,11 +1,14 @@
 // What people read, in one hand: sizes, times and bytes look the same wherever they stand.
 #include "cli/output.h"
 
+#include "cli/json.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +61,53 @@ const char *time_words(char *out, uint64_t ms, bool iso) {
     return out;
 }
 
+const char *age_words(char *out, uint64_t ms) {
+    uint64_t s = ms / 1000;
+    if (ms < 1000)
+        snprintf(out, AGE_WORDS, "%" PRIu64 "ms", ms);
+    else if (s < 10)
+        snprintf(out, AGE_WORDS, "%" PRIu64 ".%" PRIu64 "s", s, ms / 100 % 10);
+    else if (s < 60)
+        snprintf(out, AGE_WORDS, "%" PRIu64 "s", s);
+    else if (s < 3600)
+        snprintf(out, AGE_WORDS, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
+    else if (s < 48 * 3600)
+        snprintf(out, AGE_WORDS, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, AGE_WORDS, "%" PRIu64 "d", s / (24 * 3600));
+    return out;
+}
+
+char *text_plain(char *out, size_t room, mr_bytes bytes) {
+    const uint8_t *p = bytes.data;
+    size_t used = 0;
+    for (size_t i = 0, length; i < bytes.size; i += length) {
+        char piece[8];
+        length = utf8_size(p + i, bytes.size - i);
+        // Beside ASCII's, C2 80 to C2 9F are controls.
+        bool control = p[i] < ' ' || p[i] == 127 || (p[i] == 0xc2 && length && p[i + 1] < 0xa0);
+        if (length && !control)
+            snprintf(piece, sizeof piece, "%.*s", (int)length, (const char *)p + i);
+        else
+            snprintf(piece, sizeof piece, "\\x%02x", p[i]);
+        length = length && !control ? length : 1;
+        size_t size = strlen(piece);
+        if (used + size >= room)
+            break;
+        memcpy(out + used, piece, size);
+        used += size;
+    }
+    out[used] = 0;
+    return out;
+}
+
+size_t output_columns(void) {
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO))
+        return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || !size.ws_col ? 80 : size.ws_col;
+}
+
 void print_quoted(mr_bytes bytes) {
     static const char special[] = "\n\r\t\\'", names[] = "nrt\\'";
     const unsigned char *p = bytes.data;
@@ -101,8 +151,11 @@ void progress_draw(struct progress *p, uint64_t done) {
         return;
     int part = p->total ? (int)(done * BAR / p->total) : BAR;
     char size[SIZE_WORDS], total[SIZE_WORDS];
-    fprintf(stderr, "\r%s [%-*.*s] %s of %s\033[K", p->doing, BAR, part, bar,
-            size_words(size, done), size_words(total, p->total));
+    if (p->counts)
+        fprintf(stderr, "\r%s: %" PRIu64 " lines\033[K", p->doing, done);
+    else
+        fprintf(stderr, "\r%s [%-*.*s] %s of %s\033[K", p->doing, BAR, part, bar,
+                size_words(size, done), size_words(total, p->total));
     p->drawn_ms = now;
     p->shown = true;
 }

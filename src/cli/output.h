@@ -14,7 +14,7 @@ void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // Whether `to` is a terminal that wants more than plain lines.
 bool output_is_rich(FILE *to);
 
-enum colour { RED = 31, GREEN = 32 };
+enum colour { BOLD = 1, RED = 31, GREEN = 32 };
 void print_coloured(enum colour, const char *text); // on stdout
 
 // "17 bytes", "3.2 MiB". `out` has SIZE_WORDS bytes and is returned.
@@ -24,6 +24,17 @@ const char *size_words(char *out, uint64_t bytes);
 // "2025-01-31 12:00:00.250", UTC; with `iso` "2025-01-31T12:00:00.250Z". As above.
 enum { TIME_WORDS = 40 };
 const char *time_words(char *out, uint64_t ms, bool iso);
+
+// "250ms", "4.2s", "3m10s", "5h20m", "12d". As above.
+enum { AGE_WORDS = 24 };
+const char *age_words(char *out, uint64_t ms);
+
+// The bytes as one line that no terminal takes for more than text: what is not printable UTF-8
+// is escaped as in C. What does not fit in `room` is left out. Returns `out`.
+char *text_plain(char *out, size_t room, mr_bytes);
+
+// The columns of the terminal that stdout is; 0: it is none.
+size_t output_columns(void);
 
 // Bytes in single quotes; what is not printable ASCII is escaped as in C.
 void print_quoted(mr_bytes);
@@ -35,7 +46,8 @@ bool output_finish(void);
 // moments, and nothing where it is not wanted.
 struct progress {
     const char *doing;
-    uint64_t total;
+    uint64_t total; // bytes
+    bool counts;    // lines, and nobody knows how many there will be
     uint64_t begun_ms, drawn_ms;
     bool shown;
 };

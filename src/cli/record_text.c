@@ -132,7 +132,7 @@ static void print_source(const struct record *r) {
     print_quoted(r->name);
     printf(": %" PRIu64 " accepted, up to number %" PRIu64, a->accepted, a->highest);
     if (a->total)
-        printf(" of %" PRIu64, a->total);
+        printf(" of %" PRIu64, a->total == EPIC_EMPTY ? 0 : a->total);
     if (a->epic)
         printf(", %" PRIu64 " done", a->done);
     if (a->dead)
@@ -285,7 +285,8 @@ static void json_about_source(struct json *j, const struct record *r) {
     json_bytes(j, "name", r->name);
     json_flag(j, "epic", a->epic);
     json_number(j, "highest", a->highest);
-    json_optional(j, "total", a->total);
+    if (a->total)
+        json_number(j, "total", a->total == EPIC_EMPTY ? 0 : a->total);
     json_number(j, "accepted", a->accepted);
     json_number(j, "done", a->done);
     json_number(j, "dead", a->dead);

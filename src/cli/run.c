@@ -48,7 +48,7 @@ static int signals_open(struct run *r) {
 
 static int journal_begin(struct run *r, const struct input *in) {
     struct buffer identity = { 0 };
-    int err = options_say(r->options, in, &identity);
+    int err = run_options_say(r->options, in, &identity);
     if (err >= 0)
         err = journal_open(&r->journal, r->options->journal, buffer_bytes(&identity));
     buffer_finish(&identity);
@@ -369,7 +369,7 @@ static enum cli_exit run_all(struct run *r, const struct input *in) {
 
 enum cli_exit run_run(const struct input *in) {
     struct run_options o = { 0 };
-    if (!options_read(in, &o))
+    if (!run_options_read(in, &o))
         return CLI_USAGE;
     static struct run run; // large
     struct run *r = &run;

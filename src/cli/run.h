@@ -76,11 +76,11 @@ struct run {
 // ---- run_options.c ----------------------------------------------------------------------------
 
 // False: they were refused, and that was said. Else the caller closes `keys`.
-bool options_read(const struct input *, struct run_options *out);
+bool run_options_read(const struct input *, struct run_options *out);
 bool command_check(const struct run_options *); // false: there is none, and that was said
 
 // What makes a run the same one, for its journal. MR_ENOMEM.
-int options_say(const struct run_options *, const struct input *, struct buffer *out);
+int run_options_say(const struct run_options *, const struct input *, struct buffer *out);
 
 // ---- run.c ------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ static bool read_halt(const struct input *in, enum halt *out) {
     return !text;
 }
 
-bool options_read(const struct input *in, struct run_options *o) {
+bool run_options_read(const struct input *in, struct run_options *o) {
     o->input = input_option(in, "--stdin") != NULL;
     o->zero_bytes = input_option(in, "-0") != NULL;
     o->keep_order = input_option(in, "--keep-order") != NULL;
@@ -99,7 +99,7 @@ bool command_check(const struct run_options *o) {
 
 // ---- What makes a run the same ----------------------------------------------------------------
 
-int options_say(const struct run_options *o, const struct input *in, struct buffer *out) {
+int run_options_say(const struct run_options *o, const struct input *in, struct buffer *out) {
     const char *field = input_option(in, "--key-field"), *regex = input_option(in, "--key-regex");
     const char *member = input_option(in, "--key-json");
     int err = journal_say(out, "millrace-journal", "1");

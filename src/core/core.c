@@ -30,6 +30,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_once_entries, 100000000);
     LIMIT(max_block, 1000);
     LIMIT(max_take, 1000);
+    LIMIT(max_take_bytes, UINT64_C(64) << 20);
     LIMIT(max_take_stages, 64);
     LIMIT(max_emits, 1000);
     LIMIT(max_emit_bytes, 16u << 20);
@@ -115,6 +116,13 @@ void core_join(struct core *c, struct conn *conn) {
     list_init(&conn->callers);
     list_init(&conn->pushers);
     list_init(&conn->gaps);
+}
+
+size_t core_leases(const struct conn *conn) {
+    size_t count = 0;
+    for (const struct list *l = conn->leases.next; l != &conn->leases; l = l->next)
+        count++;
+    return count;
 }
 
 // A lost lease counts an attempt and its job is ready at once, unless the stage rules out any

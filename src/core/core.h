@@ -86,6 +86,7 @@ struct core_limits {
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
+    uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 64 MiB
     uint32_t max_take_stages;  // stages in one TAKE: 64
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: 16 MiB
@@ -194,6 +195,7 @@ uint64_t core_now(const struct core *);
 // ---- Connections ------------------------------------------------------------------------------
 
 void core_join(struct core *, struct conn *);
+size_t core_leases(const struct conn *); // how many it holds
 
 // The connection is gone: its waiting ends without events, its interest too, its leases are lost
 // (unless detached).
@@ -290,14 +292,22 @@ int core_link(struct core *, mr_bytes stage, mr_bytes downstream); // declares a
 
 struct epic_info {
     uint64_t resume; // the first number missing
-    uint64_t total;  // 0: not ended yet
+    uint64_t total;  // once it has ended
     uint64_t accepted, waiting, running, done, dead, cancelled, expired;
+    bool ended; // its total is known
+    bool over;  // and every number is there, and the job of each has ended
 };
 
 int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
+// Grows whenever an epic may have become over, or is gone: who waits for one looks again then.
+uint64_t core_epic_changes(const struct core *);
+// Walks the epics behind that of the name `from` (empty: all). `each` returns nonzero to stop, and
+// must not change anything. MR_EGONE: there is none of that name.
+int core_each_epic(struct core *, mr_bytes from,
+                   int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
 // ---- Looking ----------------------------------------------------------------------------------
 
@@ -339,6 +349,7 @@ struct job_info {
 int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // MR_EGONE
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
+int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
 // The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
@@ -349,6 +360,22 @@ int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const stru
 // Walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg);
+
+struct job_walk {
+    mr_bytes stage;
+    mr_bytes key; // not empty: of the waiting and running only those of this channel
+    enum job_status status;
+    uint64_t from; // goes on behind this job; 0: from the first
+    uint32_t most; // of the delayed: shows no more than so many
+};
+
+// Walks the jobs of a stage that have this status, as they stand: channels in the order they will
+// start and each in its order (waiting), by lease (running), longest first (dead and ended), by id
+// (delayed: all timers are looked at). To go on behind a job costs as little as to begin. `each`
+// returns nonzero to stop, which is then returned, and must not change anything. MR_EGONE: there is
+// no such stage, or `from` is not among these jobs any more; MR_ENOMEM.
+int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const struct job_info *),
+              void *arg);
 
 // ---- Cleaning ---------------------------------------------------------------------------------
 

@@ -65,9 +65,10 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
     channel_resolve(c, ref, place);
 }
 
-static bool is_running_under(const struct core *c, const struct lease *l, uint32_t i) {
+uint32_t lease_running(const struct core *c, const struct lease *l, uint32_t i) {
     uint32_t job = lease_job(c, l, i);
-    return job && job_at(c, job)->status == JOB_RUNNING && job_at(c, job)->serial == l->serial;
+    bool runs = job && job_at(c, job)->status == JOB_RUNNING && job_at(c, job)->serial == l->serial;
+    return runs ? job : 0;
 }
 
 // Whether everything before `id` in the lease has ended; otherwise MR_EINVAL.
@@ -75,7 +76,7 @@ static int lease_check_order(const struct core *c, const struct lease *l, uint64
     for (uint32_t i = l->next; i < l->count; i++) {
         if (lease_id(l, i) == id)
             return 0;
-        if (is_running_under(c, l, i))
+        if (lease_running(c, l, i))
             return error_set(MR_EINVAL, "a block's jobs end in order: %" PRIu64 " comes first",
                              lease_id(l, i));
     }
@@ -95,7 +96,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
     uint32_t i = l->next;
     for (; lease_id(l, i) != id; i++) {
-        if (!is_running_under(c, l, i))
+        if (!lease_running(c, l, i))
             continue;
         while (l->ids[i] != id)
             i++;
@@ -270,7 +271,7 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
 
 static bool lease_returns_more(const struct core *c, const struct lease *l, uint64_t failed) {
     for (uint32_t i = l->next; i < l->count; i++)
-        if (lease_id(l, i) != failed && is_running_under(c, l, i))
+        if (lease_id(l, i) != failed && lease_running(c, l, i))
             return true;
     return false;
 }
@@ -352,7 +353,7 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
 // The first job of the lease that is still running; 0: all were ended by others.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {
     for (uint32_t i = l->next; i < l->count; i++)
-        if (is_running_under(c, l, i))
+        if (lease_running(c, l, i))
             return lease_job(c, l, i);
     return 0;
 }

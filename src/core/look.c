@@ -82,7 +82,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
     write_held_by(c, s, out->held_by, sizeof out->held_by);
 }
 
-static int find_stage(struct core *c, mr_bytes name, struct stage **out) {
+int look_find_stage(struct core *c, mr_bytes name, struct stage **out) {
     uint32_t number = stage_find(c, name);
     if (!number)
         return error_set(MR_EGONE, "no stage '%.*s' is known",
@@ -94,7 +94,7 @@ static int find_stage(struct core *c, mr_bytes name, struct stage **out) {
 
 int core_look_stage(struct core *c, mr_bytes name, struct stage_info *out) {
     struct stage *s = NULL;
-    int err = find_stage(c, name, &s);
+    int err = look_find_stage(c, name, &s);
     if (err < 0)
         return err;
     look_stage(c, s, out);
@@ -105,7 +105,23 @@ size_t core_stage_count(const struct core *c) {
     return c->stage_count - c->nameless_stages;
 }
 
+int core_stage_index(struct core *c, mr_bytes name, size_t *out) {
+    struct stage *s = NULL;
+    int err = look_find_stage(c, name, &s);
+    if (err < 0)
+        return err;
+    size_t index = s->number - 1;
+    for (uint32_t i = 1; c->nameless_stages && i < s->number; i++)
+        index -= !c->stages[i]->name_size;
+    *out = index;
+    return 0;
+}
+
 void core_stage_at(struct core *c, size_t index, struct stage_info *out) {
+    if (!c->nameless_stages) {
+        look_stage(c, c->stages[index + 1], out);
+        return;
+    }
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]->name_size)
             continue;
@@ -134,7 +150,7 @@ static void look_channel(const struct core *c, chan ref, struct channel_info *ou
 
 int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct channel_info *out) {
     struct stage *s = NULL;
-    int err = find_stage(c, stage, &s);
+    int err = look_find_stage(c, stage, &s);
     if (err < 0)
         return err;
     chan ref = key.size ? channel_find(c, s->number, key) : 0;
@@ -156,7 +172,7 @@ static void sort_by_depth(struct channel_info *infos, size_t count) {
 
 size_t core_top_channels(struct core *c, mr_bytes stage, struct channel_info *out, size_t max) {
     struct stage *s = NULL;
-    if (find_stage(c, stage, &s) < 0)
+    if (look_find_stage(c, stage, &s) < 0)
         return 0;
     size_t count = 0;
     for (size_t word = DEPTHS / 64; word-- > 0;) {
@@ -177,7 +193,7 @@ static uint64_t state_at(const struct core *c, const struct job *j) {
     return state ? ((const struct state *)slab_at(&c->states, state))->at : 0;
 }
 
-static struct job_info info_of(const struct core *c, const struct job *j) {
+struct job_info look_at_job(const struct core *c, const struct job *j) {
     const struct stage *s = stage_of(c, j);
     uint64_t deadline = job_deadline(c, j), due = job_due(c, j);
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
@@ -201,7 +217,7 @@ int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
     uint32_t number = job_find(c, id);
     if (!number)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
-    *out = info_of(c, job_at(c, number));
+    *out = look_at_job(c, job_at(c, number));
     return 0;
 }
 
@@ -210,7 +226,7 @@ static int walk(struct core *c, const struct line *l, int (*each)(void *, const 
     for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
         if (ref & CHAN_KEYED)
             continue;
-        struct job_info info = info_of(c, job_at(c, ref));
+        struct job_info info = look_at_job(c, job_at(c, ref));
         int stop = each(arg, &info);
         if (stop)
             return stop;
@@ -221,14 +237,14 @@ static int walk(struct core *c, const struct line *l, int (*each)(void *, const 
 int core_each_dead(struct core *c, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg) {
     struct stage *s = NULL;
-    int err = find_stage(c, stage, &s);
+    int err = look_find_stage(c, stage, &s);
     return err < 0 ? err : walk(c, &s->dead, each, arg);
 }
 
 int core_each_job(struct core *c, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg) {
     struct stage *s = NULL;
-    int err = find_stage(c, stage, &s);
+    int err = look_find_stage(c, stage, &s);
     if (err < 0)
         return err;
     if (!key.size)

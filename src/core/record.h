@@ -41,9 +41,12 @@ struct record_stage {
 
 enum { SOURCE_WINDOW = 1024, SOURCE_BITMAP = SOURCE_WINDOW / 8 };
 
+#define EPIC_EMPTY UINT64_MAX // the total of an epic that ended without a push
+
 struct record_source {
     bool epic;
-    uint64_t highest, total;
+    uint64_t highest;
+    uint64_t total; // 0: not ended yet
     uint64_t accepted, done, dead, cancelled, expired;
     uint8_t bitmap[SOURCE_BITMAP]; // of the last SOURCE_WINDOW numbers n: bit n % SOURCE_WINDOW
 };

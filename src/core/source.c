@@ -261,10 +261,16 @@ static uint64_t *counter(struct source *s, enum job_status status) {
     return NULL;
 }
 
+static uint64_t source_unended(const struct source *s) {
+    return s->unended[JOB_DELAYED] + s->unended[JOB_WAITING] + s->unended[JOB_RUNNING];
+}
+
 void source_count(struct core *c, struct job *j, enum job_status before, enum job_status after) {
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     --*counter(s, before);
     ++*counter(s, after);
+    if (s->seen.total && !source_unended(s))
+        c->epic_changes++;
 }
 
 // An epic is known once something of it was accepted.
@@ -273,14 +279,11 @@ static uint32_t epic_find(const struct core *c, mr_bytes name) {
     return index && source_at(c, index)->seen.epic && source_at(c, index)->size ? index : 0;
 }
 
-int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
-    uint32_t index = epic_find(c, name);
-    if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
-    const struct source *s = source_at(c, index);
-    *out = (struct epic_info){
-        .resume = source_resume(s),
-        .total = s->seen.total,
+static struct epic_info epic_look(const struct source *s) {
+    uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
+    return (struct epic_info){
+        .resume = resume,
+        .total = total,
         .accepted = s->seen.accepted,
         .waiting = s->unended[JOB_DELAYED] + s->unended[JOB_WAITING],
         .running = s->unended[JOB_RUNNING],
@@ -288,8 +291,37 @@ int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
         .dead = s->seen.dead,
         .cancelled = s->seen.cancelled,
         .expired = s->seen.expired,
+        .ended = s->seen.total,
+        .over = s->seen.total && resume > total && !source_unended(s),
     };
+}
+
+int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
+    uint32_t index = epic_find(c, name);
+    if (!index)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    *out = epic_look(source_at(c, index));
     return 0;
+}
+
+uint64_t core_epic_changes(const struct core *c) {
+    return c->epic_changes;
+}
+
+int core_each_epic(struct core *c, mr_bytes from,
+                   int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
+    uint32_t first = from.size ? epic_find(c, from) : 0;
+    if (from.size && !first)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    int stop = 0;
+    for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++) {
+        const struct source *s = source_at(c, i);
+        if (!s->in_use || s->dropped || !s->seen.epic || !s->size)
+            continue;
+        struct epic_info info = epic_look(s);
+        stop = each(arg, bytes_of(s->name, s->name_size), &info);
+    }
+    return stop;
 }
 
 // Changes an epic and writes it down; on failure it is as it was.
@@ -307,21 +339,25 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     s->seen.epic = true;
     if ((err = source_record(c, s)) < 0)
         s->seen = before;
+    else
+        c->epic_changes++;
     return err;
 }
 
 int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
-    if (total == 0)
-        return error_set(MR_EINVAL, "an epic's end is the number of its last push, from 1");
-    return epic_change(c, name, total, 0);
+    if (total == EPIC_EMPTY)
+        return error_set(MR_EINVAL, "no epic has so many pushes");
+    return epic_change(c, name, total ? total : EPIC_EMPTY, 0);
 }
 
 int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
     if (number == 0)
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint32_t index = source_find(c, name);
-    if (index && number >= source_resume(source_at(c, index)) + SOURCE_WINDOW)
-        return error_set(MR_EGAP, "%" PRIu64 " is too far ahead to be skipped", number);
+    uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
+    if (index && number >= resume + SOURCE_WINDOW)
+        return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                         resume, number);
     return epic_change(c, name, 0, number);
 }
 
@@ -344,7 +380,9 @@ int core_epic_drop(struct core *c, mr_bytes name) {
     uint32_t index = epic_find(c, name);
     if (!index)
         return error_set(MR_EGONE, "no epic of that name is known");
-    return source_drop(c, index);
+    int err = source_drop(c, index);
+    c->epic_changes += err == 0;
+    return err;
 }
 
 // ---- Records, forgetting ----------------------------------------------------------------------

@@ -255,7 +255,7 @@ struct core {
     uint32_t stage_count, stage_capacity, nameless_stages;
     struct map stage_by_name;
     uint32_t last_stage; // that stage_find found
-    uint64_t next_source;
+    uint64_t next_source, epic_changes;
     bool sources_timer;
     uint32_t first_dirty, last_dirty;
     struct heap timers;
@@ -533,6 +533,14 @@ int caller_leave(struct core *, struct caller *);
 void pusher_leave(struct core *, struct pusher *);
 void caller_unlink(struct core *, struct caller *);
 struct outcome outcome_of(const struct core *, const struct job *);
+
+// The job number `i` under it, if it still runs there; else 0.
+uint32_t lease_running(const struct core *, const struct lease *, uint32_t i);
+
+// ---- look.c, for walk.c -------------------------------------------------------------------------
+
+int look_find_stage(struct core *, mr_bytes name, struct stage **out); // MR_EGONE
+struct job_info look_at_job(const struct core *, const struct job *);
 
 // Tries again a little later what could not be written down now.
 void timer_retry(struct core *, enum timer, uint32_t number);

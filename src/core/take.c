@@ -15,6 +15,7 @@ struct wish {
     int64_t lease_ms;
     uint32_t batch;
     bool detached;
+    uint64_t bytes; // of what it was given so far
 };
 
 static struct grant grant_of(const struct core *c, uint32_t number, const struct lease *l,
@@ -80,21 +81,31 @@ static void note_wait(struct core *c, struct stage *s, const struct job *j) {
 }
 
 // How many jobs at the head of a channel may go out under one lease.
-static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
+static uint32_t block_size(const struct core *c, chan ref, const struct wish *w, uint32_t most) {
     if (!(ref & CHAN_KEYED) || most <= 1)
         return 1;
     const struct channel *ch = channel_at(c, ref);
     uint32_t count = 0, n = ch->jobs.head;
-    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next)
+    uint64_t bytes = w->bytes;
+    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
+        if (count && bytes >= c->limits.max_take_bytes)
+            break;
+        bytes += job_at(c, n)->size;
         count++;
+    }
     return count;
 }
 
+static uint32_t state_size(const struct core *c, chan ref) {
+    uint32_t state = ref & CHAN_KEYED ? channel_at(c, ref)->state : 0;
+    return state ? ((const struct state *)slab_at(&c->states, state))->size : 0;
+}
+
 // Leases the channel at the head of ready; fills `out` with `*out_count` grants.
-static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t most,
-                 struct grant *out, uint32_t *out_count) {
+static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most, struct grant *out,
+                 uint32_t *out_count) {
     chan ref = s->ready.head;
-    uint32_t count = block_size(c, ref, w->batch < most ? w->batch : most), lease = 0;
+    uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, ref, count, w, &lease);
     if (err < 0)
         return err;
@@ -109,6 +120,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
         j->flags &= (uint8_t)~JOB_RELEASED;
         job_set_status(c, j, JOB_RUNNING);
         j->serial = l->serial;
+        w->bytes += j->size;
         if (l->ids)
             l->ids[i] = j->id;
         else
@@ -118,6 +130,7 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
             out[i].state_at = 0; // comes with the first; the worker carries it along
         number = j->link.next;
     }
+    w->bytes += state_size(c, ref);
     s->leases++;
     stage_mark(c, s);
     stage_started(c, s, count);
@@ -129,10 +142,11 @@ static int start(struct core *c, struct stage *s, const struct wish *w, uint32_t
 }
 
 // Starts as much as the stage gives, up to `most`.
-static int start_some(struct core *c, struct stage *s, const struct wish *w, uint32_t most,
+static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t most,
                       struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
-    while (count < most && s->ready.head && stage_hold(c, s, NULL) == HOLD_NONE) {
+    while (count < most && w->bytes < c->limits.max_take_bytes && s->ready.head &&
+           stage_hold(c, s, NULL) == HOLD_NONE) {
         uint32_t more;
         int err = start(c, s, w, most - count, out + count, &more);
         if (err < 0 && !count)
@@ -211,7 +225,7 @@ static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
         return MR_ENOMEM;
-    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached };
+    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached, 0 };
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
         uint32_t more;
@@ -297,7 +311,7 @@ int core_take(struct core *c, const struct take *t, struct grant *out_grants, si
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached };
+    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, 0 };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
         uint32_t more;
         err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);

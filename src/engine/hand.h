@@ -74,7 +74,9 @@ struct mr_job {
     struct hand_owner *owner; // told when the api has ended it; NULL: nobody
     int pins;                 // the engine's lock guards this and what follows
     int stop_why;             // to be told
-    uint64_t at, state_at;    // where the engine reads body and state
+    uint64_t at, state_at;    // where a local engine reads body and state
+    void *leased_with;        // the connection that a remote one's lease ends with …
+    uint64_t beat_ms;         // … and when its last beat was sent
     struct mr_job *chain;     // the engine's table of jobs in hand, or its spare ones
     struct list of_puller, of_notices;
 };

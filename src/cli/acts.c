@@ -1,0 +1,223 @@
+// millrace retry, drop, pause, resume, drain, stage: what people do to jobs and stages.
+#include "base/bytes.h"
+#include "cli/output.h"
+#include "cli/show.h"
+#include "cli/talk.h"
+#include "cli/values.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- retry, drop ------------------------------------------------------------------------------
+
+#define ALL INT64_C(1000000000000)
+
+static enum cli_exit refuse(const struct input *in, const char *why) {
+    complain("%s: %s; see: millrace help %s", in->command->name, why, in->command->name);
+    return CLI_USAGE;
+}
+
+// The row of drop has --waiting, that of retry not.
+static const char *waiting(const struct input *in) {
+    return strcmp(in->command->name, "drop") == 0 ? input_option(in, "--waiting") : NULL;
+}
+
+static bool say_stage(const struct input *in, struct words *w) {
+    uint64_t max = ALL;
+    if (!input_count(in, "--max", ALL, &max))
+        return false;
+    words_text(w, "STAGE");
+    words_text(w, in->arguments[0]);
+    words_text(w, waiting(in) ? "WAITING" : "DEAD");
+    words_option(w, "KEY", input_option(in, "--key"));
+    words_option(w, "REASON", input_option(in, "--reason"));
+    words_text(w, "MAX");
+    words_number(w, (int64_t)max);
+    if (input_option(in, "--dry-run"))
+        words_text(w, "DRY");
+    return true;
+}
+
+static bool narrows(const struct input *in) {
+    return input_option(in, "--key") || input_option(in, "--reason") || input_option(in, "--max") ||
+           input_option(in, "--dry-run");
+}
+
+static enum cli_exit act(const struct input *in, const char *name, answered *answer) {
+    bool dead = input_option(in, "--dead") != NULL, of_stage = dead || waiting(in);
+    struct words w = { 0 };
+    if (dead && waiting(in))
+        return refuse(in, "either --dead or --waiting");
+    if (of_stage && in->count > 1)
+        return refuse(in, "with --dead or --waiting it takes one stage");
+    if (!of_stage && narrows(in))
+        return refuse(in, "these options narrow down a stage: STAGE --dead …");
+    words_text(&w, name);
+    for (int i = 0; !of_stage && i < in->count; i++)
+        words_text(&w, in->list[i]);
+    if (of_stage && !say_stage(in, &w)) {
+        words_finish(&w);
+        return CLI_USAGE;
+    }
+    return talk_once(in, TALK_LOOKS, &w, answer);
+}
+
+static enum cli_exit answer_retry(const struct input *in, const struct response_value *reply) {
+    bool dry = input_option(in, "--dry-run") != NULL;
+    return show_count(in, reply->integer, dry ? "would be retried" : "retried");
+}
+
+static enum cli_exit answer_drop(const struct input *in, const struct response_value *reply) {
+    bool dry = input_option(in, "--dry-run") != NULL;
+    return show_count(in, reply->integer, dry ? "would be dropped" : "dropped");
+}
+
+enum cli_exit retry_run(const struct input *in) {
+    return act(in, "RETRY", answer_retry);
+}
+
+enum cli_exit drop_run(const struct input *in) {
+    return act(in, "DROP", answer_drop);
+}
+
+// ---- Stages -----------------------------------------------------------------------------------
+
+static enum cli_exit say_done(const struct input *in, const char *what) {
+    struct json j = { 0 };
+    if (!input_option(in, "--json")) {
+        printf("%s %s\n", in->arguments[0], what);
+        return CLI_DONE;
+    }
+    json_open(&j, NULL, '{');
+    json_text(&j, "stage", in->arguments[0]);
+    json_flag(&j, "ok", true);
+    json_close(&j, '}');
+    json_end(&j);
+    return CLI_DONE;
+}
+
+static enum cli_exit answer_pause(const struct input *in, const struct response_value *reply) {
+    (void)reply;
+    return say_done(in, "is paused: it accepts jobs and starts none");
+}
+
+static enum cli_exit answer_resume(const struct input *in, const struct response_value *reply) {
+    (void)reply;
+    return say_done(in, "goes on");
+}
+
+static enum cli_exit answer_drain(const struct input *in, const struct response_value *reply) {
+    (void)reply;
+    return say_done(in, "drains: it finishes what it has and accepts no jobs");
+}
+
+static enum cli_exit ask_stage(const struct input *in, const char *name, answered *answer) {
+    struct words w = { 0 };
+    words_text(&w, name);
+    words_text(&w, in->arguments[0]);
+    return talk_once(in, TALK_LOOKS, &w, answer);
+}
+
+enum cli_exit pause_run(const struct input *in) {
+    return ask_stage(in, "PAUSE", answer_pause);
+}
+
+enum cli_exit resume_run(const struct input *in) {
+    return ask_stage(in, "RESUME", answer_resume);
+}
+
+enum cli_exit drain_run(const struct input *in) {
+    return ask_stage(in, "DRAIN", answer_drain);
+}
+
+// ---- Policies ---------------------------------------------------------------------------------
+
+static bool is_duration(mr_bytes name) {
+    static const char *const names[] = { "lease", "backoff", "dedupe-window", "retention",
+                                         "state-ttl" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (bytes_equal(name, mr_str(names[i])))
+            return true;
+    return false;
+}
+
+// On the wire a bare number is milliseconds; people are asked to say which unit they mean.
+static bool say_policy(const char *pair, struct words *w) {
+    const char *equals = strchr(pair, '=');
+    if (!equals) {
+        complain("stage: '%.60s' is no policy; it is NAME=VALUE, such as lease=30s", pair);
+        return false;
+    }
+    mr_bytes name = { pair, (size_t)(equals - pair) };
+    const char *value = equals + 1;
+    int digits = (int)strspn(value, "0123456789");
+    if (is_duration(name) && digits && (!value[digits] || strchr(".,", value[digits]))) {
+        complain("stage: '%.60s' has no unit; %.*s%.*ss is in seconds, others are ms m h d", pair,
+                 (int)(value - pair), pair, digits, value);
+        return false;
+    }
+    words_add(w, name);
+    words_text(w, value);
+    return true;
+}
+
+// Milliseconds in the largest unit that leaves nothing over.
+static void print_duration(uint64_t ms) {
+    static const struct {
+        uint64_t ms;
+        const char *name;
+    } units[] = {
+        { 24 * 3600 * 1000, "d" }, { 3600 * 1000, "h" }, { 60 * 1000, "m" }, { 1000, "s" }
+    };
+    for (size_t i = 0; ms && i < sizeof units / sizeof *units; i++) {
+        if (ms % units[i].ms == 0) {
+            printf("%" PRIu64 "%s", ms / units[i].ms, units[i].name);
+            return;
+        }
+    }
+    printf("%" PRIu64 "ms", ms);
+}
+
+// Durations get their units: "1000..300000" is 1s..5m, "3600000,10000" is 1h and a count.
+static void print_policy(mr_bytes name, mr_bytes value) {
+    char text[128];
+    bool duration = is_duration(name);
+    text_plain(text, sizeof text, value);
+    printf("%-13.*s  ", (int)name.size, (const char *)name.data);
+    for (const char *p = text; *p;) {
+        size_t digits = strspn(p, "0123456789"), other = strcspn(p, "0123456789");
+        if (digits && duration)
+            print_duration(strtoull(p, NULL, 10));
+        else
+            printf("%.*s", (int)(digits + other), p);
+        duration = duration && *p != ',';
+        p += digits + other;
+    }
+    printf("\n");
+}
+
+static enum cli_exit answer_stage(const struct input *in, const struct response_value *reply) {
+    if (reply->type == RESPONSE_SIMPLE)
+        return say_done(in, "is set");
+    if (input_option(in, "--json"))
+        return show_map(in, reply);
+    for (uint32_t i = 1; i + 1 <= reply->count;
+         i += 2) // names and texts: no value has others inside
+        print_policy(reply[i].bytes, reply[i + 1].bytes);
+    return CLI_DONE;
+}
+
+enum cli_exit stage_run(const struct input *in) {
+    struct words w = { 0 };
+    words_text(&w, "STAGE");
+    words_text(&w, in->arguments[0]);
+    for (int i = 1; i < in->count; i++) {
+        if (!say_policy(in->list[i], &w)) {
+            words_finish(&w);
+            return CLI_USAGE;
+        }
+    }
+    return talk_once(in, in->count > 1 ? TALK_MAKES : TALK_LOOKS, &w, answer_stage);
+}

@@ -1,0 +1,277 @@
+// millrace bench: load for an engine, and what it made of it.
+//
+//     producers ─► PUSH, a window at a time ─► the stage ─► TAKE ─► workers ─► DONE
+//
+// Each producer and each worker is a connection; all of them live in this thread. The body of a
+// job begins with the time of its push, so a worker knows how long the job was on its way. The
+// stage has a name of its own; what an interrupted run leaves in it is dropped.
+#include "base/errors.h"
+#include "base/histogram.h"
+#include "base/mem.h"
+#include "cli/output.h"
+#include "cli/show.h"
+#include "cli/talk.h"
+#include "cli/values.h"
+#include "engine/hand.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define STAGE "millrace-bench"
+
+enum { PEOPLE = 256, WINDOW_MOST = 1024, STAMP = 8 };
+
+struct person {
+    struct talk *talk;
+    uint64_t pending; // requests that are not answered yet
+};
+
+struct bench {
+    const struct input *in;
+    uint64_t jobs, body, keys, window, producers, workers;
+    struct talks *talks;
+    struct talk *talk; // for what comes before and after
+    struct person people[2 * PEOPLE];
+    struct words words;
+    uint8_t text[HAND_BODY];
+    uint64_t pushed, accepted, done;
+    uint64_t begun_us, accepted_us, ended_us;
+    struct histogram start_us;
+    struct progress progress;
+};
+
+static uint64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static enum cli_exit said(const struct person *p, int err) {
+    return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
+}
+
+// ---- Producers --------------------------------------------------------------------------------
+
+static int push_one(struct bench *b, struct person *p) {
+    struct words *w = &b->words;
+    uint64_t now = now_us();
+    char key[24];
+    memcpy(b->text, &now, STAMP);
+    words_clear(w);
+    words_text(w, "PUSH");
+    words_text(w, STAGE);
+    words_add(w, (mr_bytes){ b->text, b->body });
+    snprintf(key, sizeof key, "%" PRIu64, b->keys ? b->pushed % b->keys : 0);
+    words_option(w, "KEY", b->keys ? key : NULL);
+    words_option(w, "ROOM", "-1");
+    b->pushed++;
+    p->pending++;
+    return talk_say(p->talk, w);
+}
+
+static enum cli_exit produce(struct bench *b, struct person *p) {
+    const struct response_value *reply;
+    int err;
+    while ((err = talk_hear(p->talk, &reply)) > 0) {
+        if (reply->type == RESPONSE_ERROR)
+            return talk_refused(p->talk, reply);
+        p->pending--;
+        if (++b->accepted == b->jobs)
+            b->accepted_us = now_us();
+    }
+    while (err == 0 && p->pending < b->window && b->pushed < b->jobs)
+        err = push_one(b, p);
+    return said(p, err);
+}
+
+// ---- Workers ----------------------------------------------------------------------------------
+
+static int take_more(struct bench *b, struct person *p) {
+    static const char *const words[] = { "TAKE", STAGE, "COUNT", "64", "WAIT", "1000" };
+    words_clear(&b->words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        words_text(&b->words, words[i]);
+    p->pending++;
+    return talk_say(p->talk, &b->words);
+}
+
+// A job is [id, token, stage, key, body, …].
+static int work_one(struct bench *b, struct person *p, const struct response_value *job) {
+    const struct response_value *id = job + 1, *token = job + 2, *body = job + 5;
+    uint64_t pushed, now = now_us();
+    if (job->count >= 5 && body->bytes.size >= STAMP) {
+        memcpy(&pushed, body->bytes.data, STAMP);
+        histogram_add(&b->start_us, now > pushed ? now - pushed : 0);
+    }
+    words_clear(&b->words);
+    words_text(&b->words, "DONE");
+    words_add(&b->words, id->bytes);
+    words_add(&b->words, token->bytes);
+    p->pending++;
+    return talk_say(p->talk, &b->words);
+}
+
+static enum cli_exit work(struct bench *b, struct person *p) {
+    const struct response_value *reply;
+    int err;
+    while ((err = talk_hear(p->talk, &reply)) > 0) {
+        if (reply->type == RESPONSE_ERROR)
+            return talk_refused(p->talk, reply);
+        p->pending--;
+        if (reply->type != RESPONSE_ARRAY) {
+            if (++b->done == b->jobs)
+                b->ended_us = now_us();
+            continue;
+        }
+        const struct response_value *job = reply + 1;
+        for (uint32_t i = 0; i < reply->count && err > 0; i++, job = value_next(job))
+            if (work_one(b, p, job) < 0)
+                return said(p, MR_ENOMEM);
+    }
+    if (err == 0 && !p->pending)
+        err = take_more(b, p);
+    return said(p, err);
+}
+
+// ---- A run ------------------------------------------------------------------------------------
+
+static enum cli_exit open_people(struct bench *b) {
+    enum cli_exit code = CLI_DONE;
+    for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
+        code = talk_open(b->talks, &b->people[i].talk);
+    return code;
+}
+
+static enum cli_exit drop_rest(struct bench *b) {
+    static const char *const words[] = { "DROP", "STAGE", STAGE, "WAITING", "MAX", "1000000000" };
+    const struct response_value *reply;
+    words_clear(&b->words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        words_text(&b->words, words[i]);
+    int err = talk_ask(b->talk, &b->words, &reply); // GONE: there was none
+    return err < 0 ? talk_failed(b->talk, err) : CLI_DONE;
+}
+
+static bool is_over(const struct bench *b) {
+    return b->accepted == b->jobs && (!b->workers || b->done == b->jobs);
+}
+
+static enum cli_exit run_all(struct bench *b) {
+    enum cli_exit code = CLI_DONE;
+    b->begun_us = now_us();
+    while (code == CLI_DONE && !is_over(b)) {
+        for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
+            code = i < b->producers ? produce(b, &b->people[i]) : work(b, &b->people[i]);
+        if (code != CLI_DONE || is_over(b))
+            break;
+        int err = talks_turn(b->talks, -1, -1);
+        if (err < 0)
+            code = talk_failed(b->talk, err);
+        progress_draw(&b->progress, b->workers ? b->done : b->accepted);
+    }
+    progress_clear(&b->progress);
+    return code;
+}
+
+// ---- What came out ----------------------------------------------------------------------------
+
+static double per_s(uint64_t count, uint64_t from_us, uint64_t to_us) {
+    return to_us > from_us ? (double)count * 1e6 / (double)(to_us - from_us) : 0;
+}
+
+static void tell_people(const struct bench *b) {
+    const struct histogram *h = &b->start_us;
+    char size[SIZE_WORDS];
+    printf("%" PRIu64 " jobs of %s, %" PRIu64 " producers with a window of %" PRIu64 ", %" PRIu64
+           " workers, ",
+           b->jobs, size_words(size, b->body), b->producers, b->window, b->workers);
+    if (b->keys)
+        printf("%" PRIu64 " keys\n", b->keys);
+    else
+        printf("no keys\n");
+    printf("pushed      %9.0f/s\n", per_s(b->jobs, b->begun_us, b->accepted_us));
+    if (!b->workers)
+        return;
+    printf("done        %9.0f/s\n", per_s(b->jobs, b->begun_us, b->ended_us));
+    printf("push→start  %9.2f ms  p50\n", (double)histogram_quantile(h, 0.5) / 1000);
+    printf("            %9.2f ms  p99\n", (double)histogram_quantile(h, 0.99) / 1000);
+    printf("            %9.2f ms  longest\n", (double)h->max / 1000);
+}
+
+static void tell_programs(const struct bench *b) {
+    struct json j = { 0 };
+    json_open(&j, NULL, '{');
+    json_number(&j, "jobs", b->jobs);
+    json_number(&j, "body", b->body);
+    json_number(&j, "keys", b->keys);
+    json_number(&j, "window", b->window);
+    json_number(&j, "producers", b->producers);
+    json_number(&j, "workers", b->workers);
+    json_real(&j, "pushed-per-s", per_s(b->jobs, b->begun_us, b->accepted_us));
+    if (b->workers) {
+        json_real(&j, "done-per-s", per_s(b->jobs, b->begun_us, b->ended_us));
+        json_number(&j, "start-p50-us", histogram_quantile(&b->start_us, 0.5));
+        json_number(&j, "start-p99-us", histogram_quantile(&b->start_us, 0.99));
+        json_number(&j, "start-max-us", b->start_us.max);
+    }
+    json_close(&j, '}');
+    json_end(&j);
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+static bool refuse(const char *why) {
+    complain("bench: %s", why);
+    return false;
+}
+
+static bool options_read(struct bench *b) {
+    const struct input *in = b->in;
+    b->jobs = 100000, b->body = 256, b->window = 256, b->producers = b->workers = 1;
+    if (!input_count(in, "--jobs", UINT32_MAX, &b->jobs) ||
+        !input_count(in, "--body", HAND_BODY, &b->body) ||
+        !input_count(in, "--keys", UINT32_MAX, &b->keys) ||
+        !input_count(in, "--window", WINDOW_MOST, &b->window) ||
+        !input_count(in, "--producers", PEOPLE, &b->producers) ||
+        !input_count(in, "--workers", PEOPLE, &b->workers))
+        return false;
+    if (!b->jobs || !b->window || !b->producers)
+        return refuse("--jobs, --window and --producers are at least 1");
+    if (b->body < STAMP)
+        return refuse("--body is at least 8: a body carries the time of its push");
+    b->progress = (struct progress){ .doing = "jobs", .counts = true };
+    return true;
+}
+
+static enum cli_exit bench_all(struct bench *b) {
+    enum cli_exit code = talk_begin(b->in, TALK_MAKES, &b->talks, &b->talk);
+    if (code == CLI_DONE)
+        code = drop_rest(b);
+    if (code == CLI_DONE)
+        code = open_people(b);
+    if (code == CLI_DONE)
+        code = run_all(b);
+    if (code == CLI_DONE && !b->workers)
+        code = drop_rest(b);
+    talks_close(b->talks);
+    if (code == CLI_DONE && input_option(b->in, "--json"))
+        tell_programs(b);
+    else if (code == CLI_DONE)
+        tell_people(b);
+    return code;
+}
+
+enum cli_exit bench_run(const struct input *in) {
+    struct bench *b = mem_alloc(sizeof *b);
+    if (!b) {
+        complain("bench: no memory");
+        return CLI_FAILED;
+    }
+    b->in = in;
+    enum cli_exit code = options_read(b) ? bench_all(b) : CLI_USAGE;
+    words_finish(&b->words);
+    mem_free(b);
+    return code;
+}

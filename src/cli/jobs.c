@@ -1,0 +1,152 @@
+// millrace await, cancel, job, jobs, epic: what has become of what was handed in.
+#include "cli/output.h"
+#include "cli/push_sums.h"
+#include "cli/show.h"
+#include "cli/talk_state.h"
+#include "cli/values.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// ---- await, cancel ----------------------------------------------------------------------------
+
+static enum cli_exit answer_await(const struct input *in, const struct response_value *reply) {
+    if (reply->type != RESPONSE_NULL)
+        return show_result(in, reply);
+    complain("await: job %s has not ended yet", in->arguments[0]);
+    return CLI_DEADLINE;
+}
+
+enum cli_exit await_run(const struct input *in) {
+    int64_t wait_ms = -1;
+    struct words w = { 0 };
+    if (!input_duration(in, "--wait", &wait_ms))
+        return CLI_USAGE;
+    words_text(&w, "AWAIT");
+    words_text(&w, in->arguments[0]);
+    words_text(&w, "WAIT");
+    words_number(&w, wait_ms);
+    return talk_once(in, TALK_LOOKS, &w, answer_await);
+}
+
+static enum cli_exit answer_cancel(const struct input *in, const struct response_value *reply) {
+    bool changed = reply->type == RESPONSE_INTEGER && reply->integer;
+    (void)show_count(in, changed, "cancelled");
+    if (!changed)
+        complain("cancel: job %s had ended already", in->arguments[0]);
+    return changed ? CLI_DONE : CLI_FAILED;
+}
+
+enum cli_exit cancel_run(const struct input *in) {
+    struct words w = { 0 };
+    words_text(&w, "CANCEL");
+    words_text(&w, in->arguments[0]);
+    return talk_once(in, TALK_LOOKS, &w, answer_cancel);
+}
+
+// ---- job, jobs --------------------------------------------------------------------------------
+
+enum cli_exit job_run(const struct input *in) {
+    struct words w = { 0 };
+    words_text(&w, "JOB");
+    words_text(&w, in->arguments[0]);
+    if (input_option(in, "--body"))
+        words_text(&w, "BODY");
+    return talk_once(in, TALK_LOOKS, &w, show_map);
+}
+
+static const struct column job_columns[] = {
+    { "id", "ID", SHAPE_NUMBER },
+    { "key", "KEY", SHAPE_TEXT },
+    { "status", "STATUS", SHAPE_TEXT },
+    { "attempt", "TRY", SHAPE_NUMBER },
+    { "age-ms", "AGE", SHAPE_AGE },
+    { "due-ms", "DUE IN", SHAPE_AGE },
+    { "left-ms", "LEFT", SHAPE_AGE },
+    { "reasons", "LAST REASON", SHAPE_REASON },
+    { 0 },
+};
+
+static enum cli_exit answer_jobs(const struct input *in, const struct response_value *reply) {
+    return show_rows(in, job_columns, reply, "there are no such jobs");
+}
+
+static const struct column dead_columns[] = {
+    { "id", "ID", SHAPE_NUMBER },
+    { "stage", "STAGE", SHAPE_TEXT },
+    { "key", "KEY", SHAPE_TEXT },
+    { "attempt", "TRIES", SHAPE_NUMBER },
+    { "age-ms", "DEAD FOR", SHAPE_AGE },
+    { "reasons", "LAST REASON", SHAPE_REASON },
+    { 0 },
+};
+
+static enum cli_exit answer_dead(const struct input *in, const struct response_value *reply) {
+    return show_rows(in, dead_columns, reply, "no job is dead");
+}
+
+enum cli_exit jobs_run(const struct input *in) {
+    struct words w = { 0 };
+    words_text(&w, "JOBS");
+    words_text(&w, in->arguments[0]);
+    words_option(&w, "KEY", input_option(in, "--key"));
+    words_option(&w, "STATUS", input_option(in, "--status"));
+    words_option(&w, "FROM", input_option(in, "--from"));
+    return talk_page(in, &w, "COUNT", answer_jobs);
+}
+
+enum cli_exit dead_run(const struct input *in) {
+    struct words w = { 0 };
+    words_text(&w, "DEAD");
+    if (in->arguments[0])
+        words_text(&w, in->arguments[0]);
+    words_option(&w, "FROM", input_option(in, "--from"));
+    return talk_page(in, &w, "COUNT", answer_dead);
+}
+
+// ---- epic -------------------------------------------------------------------------------------
+
+static bool epic_is_over(const struct response_value *epic) {
+    int64_t total = value_number(epic, "total"), resume = value_number(epic, "resume");
+    return total >= 0 && resume > total && value_number(epic, "waiting") == 0 &&
+           value_number(epic, "running") == 0;
+}
+
+static enum cli_exit answer_epic(const struct input *in, const struct response_value *reply) {
+    (void)show_map(in, reply);
+    if (!input_option(in, "--wait"))
+        return CLI_DONE;
+    if (!epic_is_over(reply)) {
+        complain("epic: %s is not over yet", in->arguments[0]);
+        return CLI_DEADLINE;
+    }
+    int64_t dead = value_number(reply, "dead");
+    if (dead)
+        complain("epic: %" PRId64 " of its jobs died; millrace dead lists them", dead);
+    return dead ? CLI_FAILED : CLI_DONE;
+}
+
+enum cli_exit epic_run(const struct input *in) {
+    int64_t wait_ms = 0;
+    struct words w = { 0 };
+    bool drop = input_option(in, "--drop") != NULL;
+    if (!input_duration(in, "--wait", &wait_ms))
+        return CLI_USAGE;
+    if (drop && wait_ms) {
+        complain("epic: --wait waits for its end, --drop forgets it: one after the other");
+        return CLI_USAGE;
+    }
+    words_text(&w, "EPIC");
+    words_text(&w, in->arguments[0]);
+    if (drop)
+        words_text(&w, "DROP");
+    if (wait_ms) {
+        words_text(&w, "WAIT");
+        words_number(&w, wait_ms);
+    }
+    enum cli_exit code = talk_once(in, TALK_LOOKS, &w, answer_epic);
+    struct address address;
+    if (code == CLI_DONE && drop && talk_address(in, &address) == 0)
+        sums_forget(address.where, in->arguments[0]);
+    return code;
+}

@@ -1,0 +1,326 @@
+// millrace push --lines: one job a line, read only as fast as the engine takes them.
+//
+//     input ─► lines ─► window of pushes that are not answered yet ─► answers
+//
+// Each push has a number: that of its line in an epic, or in a source with a name by chance. A
+// number that is refused holds back all higher ones, so whatever happens, what was accepted is the
+// beginning of the input. With an epic the engine says which line is the first one missing; the
+// lines before it are read and compared with what they were (push_sums.h), not pushed.
+#include "cli/push.h"
+
+#include "base/errors.h"
+#include "cli/keys.h"
+#include "cli/lines.h"
+#include "cli/output.h"
+#include "cli/push_sums.h"
+#include "cli/show.h"
+#include "cli/talk_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WINDOW = 1024, WINDOW_BYTES = 4 << 20, SOURCE_NAME = 32 };
+
+struct pushing {
+    const struct input *in;
+    struct push_options options;
+    const char *epic; // NULL: none
+    char source[SOURCE_NAME];
+    struct talks *talks;
+    struct talk *talk;
+    int fd;
+    struct lines lines;
+    struct keys keys;
+    struct buffer key;
+    struct words words;
+    struct sums sums;
+    struct progress progress;
+    uint64_t resume;   // the first line to be pushed
+    int64_t total;     // of an epic that has ended; -1
+    uint64_t answered; // lines that were accepted, now or before
+    uint64_t sent;     // lines, now or before
+    uint64_t bytes;    // of the lines accepted, with their ends
+    uint32_t sizes[WINDOW];
+    bool ended; // all lines were read
+};
+
+// ---- Options ----------------------------------------------------------------------------------
+
+static bool read_delimiter(const struct input *in, char *out) {
+    const char *text = input_option(in, "--delimiter");
+    bool zero = input_option(in, "-0") != NULL;
+    *out = zero ? 0 : '\n';
+    if (!text)
+        return true;
+    static const char names[] = "nt0\\", meant[] = "\n\t\0\\";
+    const char *found = text[0] == '\\' && text[1] ? strchr(names, text[1]) : NULL;
+    if (zero || !text[0] || (found ? text[2] : text[1])) {
+        complain("push: --delimiter '%.20s': one byte, or \\n \\t \\0, and not with -0", text);
+        return false;
+    }
+    *out = found ? meant[found - names] : text[0];
+    return true;
+}
+
+static bool options_read(struct pushing *p) {
+    const struct input *in = p->in;
+    if (!push_options_read(in, &p->options) || !read_delimiter(in, &p->lines.delimiter))
+        return false;
+    if (!input_option(in, "--room"))
+        p->options.room_ms = -1;
+    p->epic = input_option(in, "--epic");
+    if (p->options.once || p->options.key) {
+        complain("push: with --lines, %s would be the same for each; %s",
+                 p->options.once ? "--once" : "--key",
+                 p->options.once ? "--epic NAME pushes nothing twice"
+                                 : "--key-field, --key-regex and --key-json find it in the line");
+        return false;
+    }
+    if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
+                  input_option(in, "--key-json"), &p->keys) >= 0)
+        return true;
+    complain("push: %s", error_text());
+    return false;
+}
+
+static bool input_open(struct pushing *p) {
+    const char *path = p->in->arguments[1];
+    struct stat about;
+    p->fd = STDIN_FILENO;
+    if (path && strcmp(path, "-") != 0 && (p->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
+        complain("push: %s: %s", path, strerror(errno));
+        return false;
+    }
+    if (fstat(p->fd, &about) == 0 && S_ISDIR(about.st_mode)) {
+        complain("push: %s is a directory", path ? path : "stdin");
+        close(p->fd);
+        return false;
+    }
+    if (isatty(p->fd))
+        complain("push: reading lines from the terminal; Ctrl-D ends them");
+    bool sized = fstat(p->fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+    p->progress = (struct progress){ .doing = "pushing",
+                                     .total = sized ? (uint64_t)about.st_size : 0,
+                                     .counts = !sized };
+    return true;
+}
+
+// ---- Where to begin ---------------------------------------------------------------------------
+
+static enum cli_exit ask_epic(struct pushing *p, const char *end, uint64_t number,
+                              const struct response_value **out) {
+    words_clear(&p->words);
+    words_text(&p->words, "EPIC");
+    words_text(&p->words, p->epic);
+    if (end) {
+        words_text(&p->words, end);
+        words_number(&p->words, (int64_t)number);
+    }
+    int err = talk_ask(p->talk, &p->words, out);
+    return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
+}
+
+static enum cli_exit find_beginning(struct pushing *p) {
+    const struct response_value *reply;
+    p->resume = 1;
+    p->total = -1;
+    if (!p->epic) {
+        uint64_t chance[2];
+        if (getrandom(chance, sizeof chance, 0) != sizeof chance)
+            return CLI_FAILED;
+        snprintf(p->source, sizeof p->source, "push-%016" PRIx64, chance[0] ^ chance[1]);
+        return CLI_DONE;
+    }
+    sums_open(&p->sums, p->talks->address.where, p->epic);
+    enum cli_exit code = ask_epic(p, NULL, 0, &reply);
+    if (code != CLI_DONE)
+        return code;
+    if (reply->type == RESPONSE_ERROR)
+        return memcmp(reply->bytes.data, "GONE", 4) == 0 ? CLI_DONE : talk_refused(p->talk, reply);
+    p->resume = (uint64_t)value_number(reply, "resume");
+    p->total = value_number(reply, "total");
+    return CLI_DONE;
+}
+
+// ---- Lines ------------------------------------------------------------------------------------
+
+static enum cli_exit refuse_line(uint64_t number, const char *why) {
+    complain("push: line %" PRIu64 ": %s", number, why);
+    return CLI_USAGE;
+}
+
+static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
+    complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
+             "push them under another name, or forget it: millrace epic %s --drop",
+             number, p->epic, p->epic);
+    return CLI_USAGE;
+}
+
+// A line that an earlier run has pushed.
+static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
+    p->sent = p->answered = line->number;
+    p->bytes += line->size + 1;
+    if (line->number + 1 < p->resume)
+        return CLI_DONE;
+    switch (sums_check(&p->sums, line->number)) {
+    case SUMS_OTHER:
+        return refuse_changed(p, line->number);
+    case SUMS_UNKNOWN:
+        complain("push: whether the first %" PRIu64 " lines are those that were pushed cannot be "
+                 "told here: taken on trust",
+                 line->number);
+        sums_keep(&p->sums, line->number);
+        break;
+    case SUMS_SAME:
+        break;
+    }
+    return CLI_DONE;
+}
+
+static enum cli_exit push_line(struct pushing *p, const struct line *line) {
+    struct words *w = &p->words;
+    if (p->total >= 0) {
+        complain("push: epic %s has ended with line %" PRId64 "; there are more", p->epic,
+                 p->total);
+        return CLI_USAGE;
+    }
+    if (line->size > line->text.size)
+        return refuse_line(line->number, "it is longer than a job may be");
+    int err = keys_find(&p->keys, line->text, &p->key);
+    words_clear(w);
+    words_text(w, "PUSH");
+    words_text(w, p->in->arguments[0]);
+    words_add(w, line->text);
+    if (p->key.size) {
+        words_text(w, "KEY");
+        words_add(w, buffer_bytes(&p->key));
+    }
+    push_options_say(&p->options, w);
+    words_text(w, p->epic ? "EPIC" : "SOURCE");
+    words_text(w, p->epic ? p->epic : p->source);
+    words_number(w, (int64_t)line->number);
+    sums_keep(&p->sums, line->number);
+    if (err == 0)
+        err = talk_say(p->talk, w);
+    if (err < 0)
+        return talk_failed(p->talk, err);
+    p->sizes[line->number % WINDOW] = (uint32_t)line->size + 1;
+    p->sent = line->number;
+    return CLI_DONE;
+}
+
+static bool window_is_open(const struct pushing *p) {
+    return p->sent - p->answered < WINDOW && p->talk->out.size - p->talk->out_sent < WINDOW_BYTES;
+}
+
+static enum cli_exit take_lines(struct pushing *p) {
+    struct line line;
+    enum cli_exit code = CLI_DONE;
+    while (code == CLI_DONE && window_is_open(p) && lines_next(&p->lines, &line)) {
+        sums_add(&p->sums, line.number, line.hash);
+        code = line.number < p->resume ? skip_line(p, &line) : push_line(p, &line);
+    }
+    p->ended = p->lines.ended && p->lines.start == p->lines.bytes.size && !p->lines.dropped;
+    return code;
+}
+
+static enum cli_exit take_answers(struct pushing *p) {
+    const struct response_value *reply;
+    int heard;
+    while ((heard = talk_hear(p->talk, &reply)) > 0) {
+        if (reply->type == RESPONSE_ERROR) {
+            complain("push: line %" PRIu64 " is refused", p->answered + 1);
+            return talk_refused(p->talk, reply);
+        }
+        p->answered++;
+        p->bytes += p->sizes[p->answered % WINDOW];
+    }
+    return heard < 0 ? talk_failed(p->talk, heard) : CLI_DONE;
+}
+
+// ---- All of it --------------------------------------------------------------------------------
+
+static enum cli_exit push_all(struct pushing *p) {
+    enum cli_exit code = CLI_DONE;
+    while (code == CLI_DONE && (!p->ended || p->answered < p->sent)) {
+        bool reads = !p->lines.ended && window_is_open(p);
+        int err = talks_turn(p->talks, reads ? p->fd : -1, -1);
+        if (err > 0)
+            err = lines_read(&p->lines, p->fd);
+        if (err < 0)
+            return talk_failed(p->talk, err);
+        code = take_answers(p);
+        if (code == CLI_DONE)
+            code = take_lines(p);
+        progress_draw(&p->progress, p->progress.counts ? p->answered : p->bytes);
+    }
+    return code;
+}
+
+// An epic whose end was known may have been given fewer lines now.
+static enum cli_exit finish_epic(struct pushing *p) {
+    const struct response_value *reply;
+    if (p->answered + 1 < p->resume)
+        return refuse_changed(p, p->resume - 1);
+    if (p->total >= 0)
+        return CLI_DONE;
+    enum cli_exit code = ask_epic(p, "END", p->answered, &reply);
+    if (code == CLI_DONE && reply->type == RESPONSE_ERROR)
+        return talk_refused(p->talk, reply);
+    return code;
+}
+
+static void tell(const struct pushing *p, enum cli_exit code) {
+    uint64_t before = p->resume - 1 < p->answered ? p->resume - 1 : p->answered;
+    struct json j = { 0 };
+    if (code == CLI_USAGE && p->answered == before) {
+        return; // it was refused
+    } else if (code != CLI_DONE) {
+        complain("push: %" PRIu64 " lines were pushed%s", p->answered - before,
+                 p->epic ? "; the same command goes on behind them" : "");
+    } else if (input_option(p->in, "--json")) {
+        json_open(&j, NULL, '{');
+        json_number(&j, "pushed", p->answered - before);
+        json_number(&j, "before", before);
+        json_close(&j, '}');
+        json_end(&j);
+    } else {
+        printf("%" PRIu64 " pushed", p->answered - before);
+        if (before)
+            printf(", %" PRIu64 " before", before);
+        printf("\n");
+    }
+}
+
+enum cli_exit push_lines(const struct input *in) {
+    struct pushing p = { .in = in };
+    if (!options_read(&p) || !input_open(&p)) {
+        keys_close(&p.keys);
+        return CLI_USAGE;
+    }
+    enum cli_exit code = talk_begin(in, TALK_MAKES, &p.talks, &p.talk);
+    bool begun = code == CLI_DONE;
+    if (begun)
+        code = find_beginning(&p);
+    if (code == CLI_DONE)
+        code = push_all(&p);
+    if (code == CLI_DONE && p.epic)
+        code = finish_epic(&p);
+    progress_clear(&p.progress);
+    if (begun)
+        tell(&p, code);
+    talks_close(p.talks);
+    sums_close(&p.sums);
+    words_finish(&p.words);
+    lines_finish(&p.lines);
+    buffer_finish(&p.key);
+    keys_close(&p.keys);
+    if (p.fd != STDIN_FILENO)
+        close(p.fd);
+    return code;
+}

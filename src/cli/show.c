@@ -1,0 +1,360 @@
+// See show.h.
+#include "cli/show.h"
+
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELL = 4200, COLUMNS = 16, NARROWEST = 8, GAP = 2 }; // a key of 1 KiB, escaped, fits a cell
+
+// ---- Values -----------------------------------------------------------------------------------
+
+const struct response_value *value_next(const struct response_value *v) {
+    return v + response_skip(v, 0);
+}
+
+const struct response_value *value_field(const struct response_value *map, const char *name) {
+    const struct response_value *v = map + 1;
+    if (map->type != RESPONSE_MAP && map->type != RESPONSE_ARRAY)
+        return NULL;
+    for (uint32_t i = 0; i + 1 < map->count; i += 2) {
+        const struct response_value *value = value_next(v);
+        if (v->type == RESPONSE_BULK && v->bytes.size == strlen(name) &&
+            memcmp(v->bytes.data, name, v->bytes.size) == 0)
+            return value;
+        v = value_next(value);
+    }
+    return NULL;
+}
+
+static double real_of(const struct response_value *v) {
+    char text[64];
+    if (v->type == RESPONSE_INTEGER)
+        return (double)v->integer;
+    if (v->type != RESPONSE_DOUBLE && v->type != RESPONSE_BULK)
+        return 0;
+    snprintf(text, sizeof text, "%.*s", (int)(v->bytes.size < 60 ? v->bytes.size : 60),
+             (const char *)v->bytes.data);
+    return strtod(text, NULL);
+}
+
+int64_t value_number(const struct response_value *map, const char *name) {
+    const struct response_value *v = value_field(map, name);
+    return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
+}
+
+// ---- Cells ------------------------------------------------------------------------------------
+
+static void plain_words(char out[CELL], const struct response_value *v) {
+    switch (v->type) {
+    case RESPONSE_SIMPLE:
+    case RESPONSE_ERROR:
+    case RESPONSE_BULK:
+    case RESPONSE_DOUBLE:
+        text_plain(out, CELL, v->bytes);
+        break;
+    case RESPONSE_INTEGER:
+        snprintf(out, CELL, "%" PRId64, v->integer);
+        break;
+    case RESPONSE_BOOLEAN:
+        snprintf(out, CELL, "%s", v->boolean ? "yes" : "no");
+        break;
+    case RESPONSE_ARRAY:
+    case RESPONSE_MAP:
+    case RESPONSE_PUSH:
+        snprintf(out, CELL, "%" PRIu32, v->count);
+        break;
+    case RESPONSE_NULL:
+        out[0] = 0;
+        break;
+    }
+}
+
+static const struct response_value *last_text(const struct response_value *reasons) {
+    const struct response_value *inside = reasons + 1, *last = NULL;
+    for (uint32_t i = 0; reasons->type == RESPONSE_ARRAY && i < reasons->count; i++) {
+        last = inside;
+        inside = value_next(inside);
+    }
+    return last ? value_field(last, "text") : NULL;
+}
+
+// What is not there, and an age below 0, is a dash.
+static void cell_words(char out[CELL], enum shape shape, const struct response_value *v) {
+    out[0] = 0;
+    if (v && shape == SHAPE_REASON)
+        v = last_text(v);
+    if (v && shape == SHAPE_AGE && v->type == RESPONSE_INTEGER) {
+        if (v->integer >= 0)
+            age_words(out, (uint64_t)v->integer);
+    } else if (v && shape == SHAPE_RATE && v->type != RESPONSE_NULL) {
+        snprintf(out, CELL, "%.1f", real_of(v));
+    } else if (v && (shape != SHAPE_OPEN || v->integer >= 0)) {
+        plain_words(out, v);
+    }
+    if (!out[0])
+        snprintf(out, CELL, "-");
+}
+
+// How many columns of a terminal UTF-8 takes, and how many bytes the first `columns` of them have.
+static size_t text_columns(const char *text) {
+    size_t columns = 0;
+    for (; *text; text++)
+        columns += ((uint8_t)*text & 0xc0) != 0x80;
+    return columns;
+}
+
+static size_t text_bytes(const char *text, size_t columns) {
+    size_t i = 0;
+    for (size_t seen = 0; text[i]; i++) {
+        seen += ((uint8_t)text[i] & 0xc0) != 0x80;
+        if (seen > columns)
+            break;
+    }
+    return i;
+}
+
+// ---- Tables -----------------------------------------------------------------------------------
+
+struct table {
+    const struct column *columns;
+    size_t count;
+    size_t widths[COLUMNS];
+};
+
+static bool is_text(enum shape shape) {
+    return shape == SHAPE_TEXT || shape == SHAPE_REASON;
+}
+
+static void widen(size_t *width, const char *text) {
+    size_t columns = text_columns(text);
+    if (columns > *width)
+        *width = columns;
+}
+
+static void measure(struct table *t, const struct response_value *rows) {
+    char cell[CELL];
+    for (t->count = 0; t->count < COLUMNS && t->columns[t->count].field; t->count++)
+        widen(&t->widths[t->count], t->columns[t->count].title);
+    const struct response_value *row = rows + 1;
+    for (uint32_t r = 0; r < rows->count; r++, row = value_next(row)) {
+        for (size_t i = 0; i < t->count; i++) {
+            cell_words(cell, t->columns[i].shape, value_field(row, t->columns[i].field));
+            widen(&t->widths[i], cell);
+        }
+    }
+}
+
+// Takes from the widest text until the table fits, or nothing more can be taken.
+static void narrow(struct table *t, size_t room) {
+    size_t all = t->count ? GAP * (t->count - 1) : 0;
+    for (size_t i = 0; i < t->count; i++)
+        all += t->widths[i];
+    while (room && all > room) {
+        size_t widest = t->count;
+        for (size_t i = 0; i < t->count; i++)
+            if (is_text(t->columns[i].shape) && t->widths[i] > NARROWEST &&
+                (widest == t->count || t->widths[i] > t->widths[widest]))
+                widest = i;
+        if (widest == t->count)
+            return;
+        t->widths[widest]--;
+        all--;
+    }
+}
+
+static void print_cell(const struct table *t, size_t i, const char *text, enum colour colour) {
+    size_t width = t->widths[i], columns = text_columns(text);
+    bool left = is_text(t->columns[i].shape), cut = columns > width, last = i + 1 == t->count;
+    char shown[CELL];
+    size_t bytes = cut ? text_bytes(text, width - 1) : strlen(text);
+    snprintf(shown, sizeof shown, "%.*s%s", (int)bytes, text, cut ? "…" : "");
+    int pad = (int)(cut ? 0 : width - columns);
+    printf("%s%*s", i ? "  " : "", left ? 0 : pad, "");
+    if (colour)
+        print_coloured(colour, shown);
+    else
+        printf("%s", shown);
+    printf("%*s", left && !last ? pad : 0, "");
+}
+
+static void print_row(const struct table *t, const struct response_value *row) {
+    char cell[CELL];
+    for (size_t i = 0; i < t->count; i++) {
+        const struct column *c = &t->columns[i];
+        cell_words(cell, c->shape, value_field(row, c->field));
+        bool bad = c->shape == SHAPE_BAD && strcmp(cell, "0") != 0 && strcmp(cell, "-") != 0;
+        print_cell(t, i, cell, bad ? RED : 0);
+    }
+    printf("\n");
+}
+
+void show_table(const struct column *columns, const struct response_value *rows, const char *none) {
+    struct table t = { .columns = columns };
+    if (!rows->count) {
+        complain("%s", none);
+        return;
+    }
+    measure(&t, rows);
+    narrow(&t, output_columns());
+    for (size_t i = 0; i < t.count; i++)
+        print_cell(&t, i, columns[i].title, BOLD);
+    printf("\n");
+    const struct response_value *row = rows + 1;
+    for (uint32_t r = 0; r < rows->count; r++, row = value_next(row))
+        print_row(&t, row);
+}
+
+// ---- Maps -------------------------------------------------------------------------------------
+
+enum { NAME = 64 };
+
+static bool ends_in_ms(const char *name) {
+    size_t size = strlen(name);
+    return size > 3 && strcmp(name + size - 3, "-ms") == 0;
+}
+
+static void print_reasons(int width, const struct response_value *reasons) {
+    const struct response_value *r = reasons + 1;
+    for (uint32_t i = 0; i < reasons->count; i++, r = value_next(r)) {
+        const struct response_value *text = value_field(r, "text");
+        char cell[CELL], age[AGE_WORDS];
+        cell_words(cell, SHAPE_TEXT, text);
+        printf("%-*s  attempt %" PRId64 ", %s ago: %s\n", width, "reason",
+               value_number(r, "attempt"), age_words(age, (uint64_t)value_number(r, "age-ms")),
+               cell);
+    }
+}
+
+static void print_field(const char *name, int width, const struct response_value *v) {
+    char cell[CELL];
+    bool age = ends_in_ms(name);
+    if (v->type == RESPONSE_ARRAY && strcmp(name, "reasons") == 0) {
+        print_reasons(width, v);
+        return;
+    }
+    bool open = v->type == RESPONSE_INTEGER;
+    cell_words(cell, age ? SHAPE_AGE : open ? SHAPE_OPEN : SHAPE_TEXT, v);
+    printf("%-*.*s  %s\n", width, (int)strlen(name) - (age ? 3 : 0), name, cell);
+}
+
+void show_fields(const struct response_value *map) {
+    char name[NAME];
+    size_t width = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const struct response_value *v = map + 1;
+        for (uint32_t i = 0; i + 1 < map->count; i += 2) {
+            const struct response_value *value = value_next(v);
+            text_plain(name, sizeof name, v->bytes);
+            if (pass == 0)
+                widen(&width, name);
+            else
+                print_field(name, (int)width, value);
+            v = value_next(value);
+        }
+    }
+}
+
+// ---- JSON -------------------------------------------------------------------------------------
+
+static void json_inside(struct json *j, const char *name, const struct response_value *v) {
+    bool map = v->type == RESPONSE_MAP;
+    const struct response_value *inside = v + 1;
+    char field[NAME];
+    json_open(j, name, map ? '{' : '[');
+    for (uint32_t i = 0; i < v->count; i++, inside = value_next(inside)) {
+        if (map) {
+            text_plain(field, sizeof field, inside->bytes);
+            inside = value_next(inside);
+            i++;
+        }
+        show_json_value(j, map ? field : NULL, inside);
+    }
+    json_close(j, map ? '}' : ']');
+}
+
+void show_json_value(struct json *j, const char *name, const struct response_value *v) {
+    switch (v->type) {
+    case RESPONSE_SIMPLE:
+    case RESPONSE_ERROR:
+    case RESPONSE_BULK:
+        json_bytes(j, name, v->bytes);
+        break;
+    case RESPONSE_DOUBLE:
+        json_real(j, name, real_of(v));
+        break;
+    case RESPONSE_INTEGER:
+        json_signed(j, name, v->integer);
+        break;
+    case RESPONSE_BOOLEAN:
+        json_flag(j, name, v->boolean);
+        break;
+    case RESPONSE_NULL:
+        json_null(j, name);
+        break;
+    case RESPONSE_ARRAY:
+    case RESPONSE_MAP:
+    case RESPONSE_PUSH:
+        json_inside(j, name, v);
+        break;
+    }
+}
+
+void show_json(const struct response_value *v) {
+    struct json j = { 0 };
+    show_json_value(&j, NULL, v);
+    json_end(&j);
+}
+
+// ---- Replies ----------------------------------------------------------------------------------
+
+enum cli_exit show_map(const struct input *in, const struct response_value *map) {
+    if (input_option(in, "--json"))
+        show_json(map);
+    else
+        show_fields(map);
+    return CLI_DONE;
+}
+
+enum cli_exit show_rows(const struct input *in, const struct column *columns,
+                        const struct response_value *rows, const char *none) {
+    if (input_option(in, "--json"))
+        show_json(rows);
+    else
+        show_table(columns, rows, none);
+    return CLI_DONE;
+}
+
+// The bytes as they are; a terminal gets the line end that they may lack.
+enum cli_exit show_result(const struct input *in, const struct response_value *result) {
+    struct json j = { 0 };
+    mr_bytes bytes = result->type == RESPONSE_BULK ? result->bytes : (mr_bytes){ 0 };
+    if (input_option(in, "--json")) {
+        json_open(&j, NULL, '{');
+        json_bytes(&j, "result", bytes);
+        json_close(&j, '}');
+        json_end(&j);
+        return CLI_DONE;
+    }
+    if (bytes.size)
+        fwrite(bytes.data, 1, bytes.size, stdout); // output_finish tells if it failed
+    if (bytes.size && output_columns() && ((const char *)bytes.data)[bytes.size - 1] != '\n')
+        putchar('\n');
+    return CLI_DONE;
+}
+
+enum cli_exit show_count(const struct input *in, int64_t count, const char *what) {
+    struct json j = { 0 };
+    if (!input_option(in, "--json")) {
+        printf("%" PRId64 " %s\n", count, what);
+        return CLI_DONE;
+    }
+    json_open(&j, NULL, '{');
+    json_signed(&j, "count", count);
+    json_close(&j, '}');
+    json_end(&j);
+    return CLI_DONE;
+}

@@ -1,0 +1,61 @@
+// Show: what replies hold, for people and for programs: values found by their name, tables that
+// line up, JSON.
+//
+//     STAGE  WAITING  RUNNING  OLDEST  HELD BY
+//     mail        12        3    4.2s  -
+//
+// Numbers stand right, texts left. Where a table is wider than the terminal its widest texts are
+// cut; elsewhere nothing is.
+#ifndef CLI_SHOW_H
+#define CLI_SHOW_H
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "wire/response.h"
+
+// The value behind this one and all that is in it.
+const struct response_value *value_next(const struct response_value *);
+
+// The value of that name in a map, or NULL.
+const struct response_value *value_field(const struct response_value *map, const char *name);
+
+// That value as a number; 0: there is none, or it is not one.
+int64_t value_number(const struct response_value *map, const char *name);
+
+enum shape {
+    SHAPE_TEXT,
+    SHAPE_NUMBER,
+    SHAPE_BAD,    // a number that is red unless it is 0
+    SHAPE_OPEN,   // a number that is not known while it is below 0
+    SHAPE_AGE,    // milliseconds
+    SHAPE_RATE,   // of a second
+    SHAPE_REASON, // the text of the last one in an array of reasons
+};
+
+struct column {
+    const char *field; // its name on the wire; the last column of a table has none
+    const char *title;
+    enum shape shape;
+};
+
+// An array of maps. `none` is said, on stderr, if it is empty.
+void show_table(const struct column *, const struct response_value *rows, const char *none);
+
+// A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
+void show_fields(const struct response_value *map);
+
+// Any reply, on one line, with the names of the wire.
+void show_json(const struct response_value *);
+void show_json_value(struct json *, const char *name, const struct response_value *);
+
+// ---- Replies, as --json or its absence wants them. All return CLI_DONE. ------------------------
+
+enum cli_exit show_map(const struct input *, const struct response_value *map);
+enum cli_exit show_rows(const struct input *, const struct column *,
+                        const struct response_value *rows, const char *none);
+enum cli_exit show_result(const struct input *, const struct response_value *result);
+
+// "3 retried"
+enum cli_exit show_count(const struct input *, int64_t count, const char *what);
+
+#endif

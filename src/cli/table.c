@@ -1,0 +1,240 @@
+// The table of commands, in chapters; this file has the rows of those that need no engine to be
+// running, table_jobs.c and table_looks.c those of its clients.
+#include "cli/table.h"
+
+static const struct command work_commands[] = {
+    {
+        .name = "serve",
+        .arguments = "",
+        .doc = "be a server that any Redis client can talk to",
+        .help = "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+                "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+                "is kept, whatever happens to the process or the machine, as --sync says:\n"
+                "\n"
+                "    always       a reply means that it is on disk (the default)\n"
+                "    interval:MS  on disk at most so many milliseconds later\n"
+                "    none         when the system writes it\n",
+        .examples = "millrace serve\n"
+                    "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
+                    "millrace serve --store mem: --listen 127.0.0.1:0\n"
+                    "    in memory only, on a free port, which it tells\n",
+        .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
+                     { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
+                     { "--sync", "WHEN", "always, interval:MS or none (always)" },
+                     { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
+                     { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
+                     { "--log", "LEVEL", "error, warn, info or debug (info)" },
+                     { "--log-json", NULL, "write notices as JSON" },
+                     { "--insecure", NULL, "listen on an address that others can reach" } },
+        .run = serve_run,
+    },
+    {
+        .name = "run",
+        .arguments = "-- COMMAND...",
+        .runs_command = true,
+        .doc = "run a command for each line of stdin",
+        .help = "Like xargs, with no server: one job a line, as many at once as the machine\n"
+                "rewards. The line is appended as the last argument, unless a placeholder says\n"
+                "where it belongs, or --stdin pipes it in (else stdin is empty):\n"
+                "\n"
+                "  {}  the line                {.}   without its extension    {#}    its number\n"
+                "  {/} its last component      {//}  the directory before it  {key}  its key\n"
+                "\n"
+                "Lines with the same key run one after another, in order, and never together.\n"
+                "What a command writes is shown whole when it has ended, of a retried line what\n"
+                "the last attempt wrote. Input is read as it is worked off, however long it is.\n"
+                "MILLRACE_KEY, MILLRACE_ATTEMPT and others tell a command about its line;\n"
+                "millrace state, and millrace emit run for further lines, work inside it.\n"
+                "\n"
+                "Ctrl-C reads and starts no more and lets finish what runs; a second one ends\n"
+                "that too (TERM, and KILL after 2 s). With --journal, the same command with the\n"
+                "same input then goes on: what has finished, or failed for good, is not run\n"
+                "again. After a crash, what ran is run again; output that was about to be shown\n"
+                "may be shown twice (with --keep-order of one line at most). A journal that has\n"
+                "finished is removed.\n"
+                "\n"
+                "Exits 0 if every line was done, 1 if any failed, 2 if the command cannot be run,\n"
+                "3 if the journal cannot be opened, 124 when the deadline has passed, 130 if\n"
+                "interrupted, also by the end of whoever reads the output.\n",
+        .examples = "seq 10 | millrace run -- echo\n"
+                    "find . -name '*.png' -print0 |\n"
+                    "  millrace run -0 --key-regex '/([^/]+)/' -- convert {} {.}.jpg\n"
+                    "    one picture of a directory at a time\n"
+                    "millrace run --journal urls.run --retries 5 -- wget -q <urls.txt\n"
+                    "    run it again after a crash, and it goes on\n",
+        .options = { { "--jobs", "N", "so many at once; auto (default): what is fastest" },
+                     { "--key-field", "N", "the key is the Nth word of the line" },
+                     { "--key-regex", "RE", "it is what RE finds, or its first group" },
+                     { "--key-json", "NAME", "the line is JSON, the key its member NAME" },
+                     { "-0", NULL, "lines end with a 0 byte, as find -print0 has them" },
+                     { "--stdin", NULL, "the line is the command's stdin" },
+                     { "--retries", "N", "try a line that fails again, N times (0)" },
+                     { "--timeout", "D", "end a command that takes longer: 30s, 5m" },
+                     { "--deadline", "D", "end everything after so long" },
+                     { "--journal", "DIR", "remember there how far it has come" },
+                     { "--keep-order", NULL, "show output in the order of the lines" },
+                     { "--halt", "WHEN", "at a failure start no more: soon; end all: now" },
+                     { "--progress", NULL, "show a bar (default if only stderr is seen)" },
+                     { "--results", "DIR", "also write DIR/N/stdout, stderr and status" },
+                     { "--json", NULL, "the last line of stderr is a summary in JSON" } },
+        .run = run_run,
+    },
+    {
+        .name = "emit",
+        .arguments = "STAGE [BODY]",
+        .least = 1,
+        .most = 2,
+        .doc = "hand in a job with the commit of this one",
+        .help = "Inside a job of millrace work, run or flow: the commit that ends the job hands\n"
+                "in a new job of STAGE. If the job fails, it does not. BODY - or none reads\n"
+                "stdin, which may be the job's own body.\n"
+                "\n"
+                "May be called up to 1,000 times in a job, also at the same time; what one call\n"
+                "emits is in the commit whole. Elsewhere exits 2: there millrace push does it.\n",
+        .examples = "millrace emit thumbnails --key \"$MILLRACE_KEY\" small.jpg\n"
+                    "sort | millrace emit sorted\n",
+        .options = { { "--key", "K", "the key of the new job" } },
+        .run = emit_run,
+    },
+    {
+        .name = "state",
+        .arguments = "",
+        .doc = "show or replace what this job's channel keeps",
+        .help = "Inside a job of millrace work, run or flow: prints the state that the jobs\n"
+                "before it in its channel have left. With --set, the commit that ends the job\n"
+                "replaces it; an empty one deletes it; if the job fails, it stays as it was.\n"
+                "Jobs of one key run one after another, so nobody else changes it meanwhile.\n"
+                "Without --set it tells what the job has found, also after it has set another.\n"
+                "\n"
+                "The state is up to 1 MiB of any bytes. Elsewhere exits 2.\n",
+        .examples = "millrace state\n"
+                    "echo $(($(millrace state) + 1)) | millrace state --set -\n"
+                    "    counts the jobs of the key\n",
+        .options = { { "--set", "STATE", "the new state; - reads it from stdin" } },
+        .run = state_run,
+    },
+    { 0 },
+};
+
+static const struct command store_commands[] = {
+    {
+        .name = "store check",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "examine a store without starting it",
+        .help = "Reads the whole store that URL (file:DIR) names, changes nothing, and tells\n"
+                "whether it is sound: every entry is framed and sums up right, bodies too, and\n"
+                "the records together make an engine that keeps all its rules. Shows what is in\n"
+                "it; \"live\" is what a copy would keep.\n"
+                "\n"
+                "Exits 0 if it is sound, 1 if not (every problem is listed with its file and\n"
+                "offset), 3 if it cannot be opened. A torn end that a crash has left is no\n"
+                "problem: nobody was told that it is kept. A store in use may be checked:\n"
+                "what is found then is a moment old, and 3 means that it changes too fast.\n",
+        .examples = "millrace store check file:./data\n"
+                    "millrace store check file:./data --json | jq .stages\n",
+        .options = { JSON },
+        .run = store_check_run,
+    },
+    {
+        .name = "store dump",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "show the entries of a store, one a line",
+        .help =
+            "Writes position, time (UTC), kind and content of every entry that the store\n"
+            "holds, oldest first; \"copy\" marks what the cleaner has moved. Options narrow it\n"
+            "down and hold together. Bodies, results and states are told by their size, or\n"
+            "with --body shown, everything but printable text escaped. Changes nothing; a\n"
+            "store in use may be dumped.\n"
+            "\n"
+            "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
+            "stand in base64 under the name with _base64 behind it.\n",
+        .examples = "millrace store dump file:./data\n"
+                    "millrace store dump file:./data --id 17 --body\n"
+                    "    what has happened to job 17\n"
+                    "millrace store dump file:./data --stage mail --json | jq .kind\n",
+        .options = { { "--from", "POSITION", "begin at this position" },
+                     { "--stage", "STAGE", "only what concerns this stage" },
+                     { "--id", "ID", "only what concerns this job" },
+                     { "--body", NULL, "show bodies, results and states" },
+                     JSON },
+        .run = store_dump_run,
+    },
+    {
+        .name = "store repair",
+        .arguments = "URL",
+        .least = 1,
+        .most = 1,
+        .doc = "make a damaged store one that opens",
+        .help = "Gives up what cannot be read and keeps everything else. A damaged segment is\n"
+                "first copied aside, as NUMBER.seg.damaged in the same directory, so there must\n"
+                "be room for that; then it is changed in place. A repair that was interrupted is\n"
+                "simply run again. A sound store is left as it is.\n"
+                "\n"
+                "A stage whose name was lost is called lost-NUMBER, with default policies. If\n"
+                "anything was lost, ids go on far beyond the highest that is known, so that none\n"
+                "is given twice. What stood in the lost parts is gone: jobs, or the news that\n"
+                "they have ended, so a job may run again. Nobody may use the store meanwhile.\n",
+        .examples = "millrace store repair file:./data --dry-run\n"
+                    "    what is wrong, and what would be done\n"
+                    "millrace store repair file:./data\n",
+        .options = { { "--dry-run", NULL, "only say what would be done" }, JSON },
+        .run = store_repair_run,
+    },
+    {
+        .name = "store copy",
+        .arguments = "FROM TO",
+        .least = 2,
+        .most = 2,
+        .doc = "copy what lives in one store into a new one",
+        .help = "Copies jobs in their order, results, states, names of pushes that must not\n"
+                "happen twice, policies, counters and epics from FROM to TO (both file:DIR), and\n"
+                "leaves out what is over: a store that was large becomes as small as what lives\n"
+                "in it. TO must be missing or empty, and gets its name only when all of it is on\n"
+                "disk and was checked. FROM is not changed, and nobody may use it meanwhile.\n"
+                "\n"
+                "Both then hold the same jobs: open one of them, or each job runs twice.\n",
+        .examples = "millrace store copy file:./data file:/backup/data\n",
+        .options = { JSON },
+        .run = store_copy_run,
+    },
+    { 0 },
+};
+
+static const struct command help_commands[] = {
+    {
+        .name = "help",
+        .arguments = "[COMMAND]",
+        .most = 2,
+        .doc = "tell what the commands do",
+        .help = "Without COMMAND, lists all commands; with it, explains that one. The option\n"
+                "--help does the same behind any command.\n",
+        .examples = "millrace help\n"
+                    "millrace help store check\n",
+        .options = { { "--man", NULL, "print the man page" },
+                     { "--bash", NULL, "print the completion for bash" },
+                     { "--protocol", NULL, "print the page about the protocol" } },
+        .run = help_run,
+    },
+    { 0 },
+};
+
+const struct chapter chapters[] = {
+    { "Engines and work", work_commands },
+    { "Jobs", jobs_commands },
+    { "Looking and acting", looks_commands },
+    { "Stores", store_commands },
+    { "Help", help_commands },
+    { 0 },
+};
+
+const struct command *command_at(size_t index) {
+    for (const struct chapter *chapter = chapters; chapter->title; chapter++)
+        for (const struct command *c = chapter->commands; c->name; c++)
+            if (index-- == 0)
+                return c;
+    return NULL;
+}

@@ -1,0 +1,15 @@
+// Table: what the files share that hold the rows of the table of commands.
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include "cli/cli.h"
+
+#define JSON                                                                                       \
+    { "--json", NULL, "write JSON, for a program to read" }
+#define AT                                                                                         \
+    { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }
+
+extern const struct command jobs_commands[];
+extern const struct command looks_commands[];
+
+#endif

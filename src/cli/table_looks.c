@@ -1,0 +1,170 @@
+// Rows of the commands that look at an engine and act on what is in it.
+#include "cli/table.h"
+
+#define TOP                                                                                        \
+    { "--top", "N", "at most so many (50; 1000 at most)" }
+
+#define BULK_OPTIONS                                                                               \
+    { "--key", "K", "only of this key" },                                                          \
+        { "--reason", "TEXT", "only whose last reason contains TEXT" },                            \
+        { "--max", "N", "at most so many" }, {                                                     \
+        "--dry-run", NULL, "only tell how many"                                                    \
+    }
+
+const struct command looks_commands[] = {
+    {
+        .name = "stages",
+        .arguments = "",
+        .doc = "list the stages: what waits, runs, is dead",
+        .help = "One line a stage: jobs that wait, run, are delayed, parked (their key waits for\n"
+                "a retry) and dead; the age of the oldest; jobs in and out a second; and what\n"
+                "holds the stage, if anything does. millrace why STAGE says it in a sentence.\n",
+        .examples = "millrace stages\n"
+                    "millrace stages --json | jq '.[] | select(.dead > 0).name'\n",
+        .options = { TOP, AT, JSON },
+        .run = stages_run,
+    },
+    {
+        .name = "channels",
+        .arguments = "STAGE",
+        .least = 1,
+        .most = 1,
+        .doc = "list the keys of a stage with most jobs",
+        .help = "The deepest first; keys with a single job are not listed.\n",
+        .examples = "millrace channels mail --top 5\n",
+        .options = { TOP, AT, JSON },
+        .run = channels_run,
+    },
+    {
+        .name = "workers",
+        .arguments = "",
+        .doc = "list who works",
+        .help = "Connections that have asked for work: for which stages, how many jobs they\n"
+                "hold, have taken and have ended.\n",
+        .examples = "millrace workers\n",
+        .options = { TOP, AT, JSON },
+        .run = workers_run,
+    },
+    {
+        .name = "epics",
+        .arguments = "",
+        .doc = "list the epics and how far they are",
+        .help = "TOTAL is not known before all of an epic was pushed.\n",
+        .examples = "millrace epics\n",
+        .options = { TOP, AT, JSON },
+        .run = epics_run,
+    },
+    {
+        .name = "dead",
+        .arguments = "[STAGE]",
+        .most = 1,
+        .doc = "list the jobs that used up their attempts",
+        .help = "The longest dead first, of STAGE or of all. millrace retry lets them live again,\n"
+                "millrace drop forgets them.\n",
+        .examples = "millrace dead\n"
+                    "millrace dead mail --top 5\n",
+        .options = { TOP, { "--from", "ID", "those behind this job in the list" }, AT, JSON },
+        .run = dead_run,
+    },
+    {
+        .name = "why",
+        .arguments = "STAGE | ID",
+        .least = 1,
+        .most = 1,
+        .doc = "tell what a stage or a job is waiting for",
+        .help = "One sentence, and the command that would change it.\n",
+        .examples = "millrace why mail\n"
+                    "millrace why 4711\n",
+        .options = { AT, JSON },
+        .run = why_run,
+    },
+    {
+        .name = "retry",
+        .arguments = "ID... | STAGE --dead",
+        .least = 1,
+        .most = CLI_ANY,
+        .doc = "let dead jobs live again",
+        .help = "Each gets its attempts anew and no deadline. Prints how many.\n",
+        .examples = "millrace retry 4711 4712\n"
+                    "millrace retry mail --dead --reason timeout --dry-run\n",
+        .options = { { "--dead", NULL, "the dead jobs of STAGE" }, BULK_OPTIONS, AT, JSON },
+        .run = retry_run,
+    },
+    {
+        .name = "drop",
+        .arguments = "ID... | STAGE --dead|--waiting",
+        .least = 1,
+        .most = CLI_ANY,
+        .doc = "forget jobs that are dead or wait",
+        .help = "They will not run, and their ids are not known any more. Prints how many. What\n"
+                "runs is not dropped: millrace cancel ID.\n",
+        .examples = "millrace drop 4711\n"
+                    "millrace drop mail --waiting --key ann --dry-run\n",
+        .options = { { "--dead", NULL, "the dead jobs of STAGE" },
+                     { "--waiting", NULL, "those of STAGE that wait" },
+                     BULK_OPTIONS,
+                     AT,
+                     JSON },
+        .run = drop_run,
+    },
+    {
+        .name = "pause",
+        .arguments = "STAGE",
+        .least = 1,
+        .most = 1,
+        .doc = "start no more jobs of a stage",
+        .help = "It still accepts jobs, and what runs goes on. millrace resume ends it.\n",
+        .examples = "millrace pause mail\n",
+        .options = { AT, JSON },
+        .run = pause_run,
+    },
+    {
+        .name = "resume",
+        .arguments = "STAGE",
+        .least = 1,
+        .most = 1,
+        .doc = "end pause or drain",
+        .help = "The stage accepts and starts jobs again.\n",
+        .examples = "millrace resume mail\n",
+        .options = { AT, JSON },
+        .run = resume_run,
+    },
+    {
+        .name = "drain",
+        .arguments = "STAGE",
+        .least = 1,
+        .most = 1,
+        .doc = "accept no more jobs in a stage",
+        .help = "It finishes what it has. Pushes are refused; what jobs of other stages emit into\n"
+                "it is accepted. millrace resume ends it.\n",
+        .examples = "millrace drain mail\n",
+        .options = { AT, JSON },
+        .run = drain_run,
+    },
+    {
+        .name = "stage",
+        .arguments = "STAGE [NAME=VALUE...]",
+        .least = 1,
+        .most = CLI_ANY,
+        .doc = "show or set what holds for a stage",
+        .help = "Without NAME=VALUE shows all, else sets them, all or none:\n"
+                "\n"
+                "    max-jobs, max-channel   jobs in the stage, of one key: a count or none\n"
+                "    lease                   how long a worker may be silent: 30s\n"
+                "    attempts                how often a job is tried: 10\n"
+                "    backoff                 from a failure to the next attempt: 1s..5m\n"
+                "    on-dead                 skip or halt: what its key does behind a dead job\n"
+                "    overlap                 brief or never\n"
+                "    dedupe-window           how long --once is remembered: 1h\n"
+                "    retention               how long ended jobs are kept: 1h or 1h,10000\n"
+                "    concurrency             jobs running at once: a count or none\n"
+                "    rate                    starts: 100/s, 30/m or none\n"
+                "    max-states, state-ttl   of what keys keep: a count, a duration, or none\n"
+                "    high-mark               jobs waiting here that hold the stages before it\n",
+        .examples = "millrace stage mail\n"
+                    "millrace stage mail concurrency=20 rate=100/s lease=2m\n",
+        .options = { AT, JSON },
+        .run = stage_run,
+    },
+    { 0 },
+};

@@ -1,0 +1,342 @@
+// What is common to both ways of talking: opening, requests, replies, and what an error means.
+#include "cli/talk.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "cli/output.h"
+#include "cli/talk_state.h"
+#include "cli/values.h"
+#include "wire/request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define DEFAULT_URL "millrace://127.0.0.1:7411"
+
+static const struct response_limits limits = {
+    .values = 1 << 18, .line_size = 64 << 10, .bulk_size = 32 << 20, .size = 256 << 20
+};
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+// They stay blocked to the end: what came meanwhile has been seen, or comes too late.
+static int signals_open(void) {
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ours, NULL);
+    int fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
+    return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
+}
+
+int talk_address(const struct input *in, struct address *out) {
+    const char *url = input_option(in, "--at"), *secret = getenv("MILLRACE_TOKEN");
+    if (!url)
+        url = getenv("MILLRACE_URL");
+    int err = address_read(url && *url ? url : DEFAULT_URL, out);
+    if (err == 0 && secret && !out->secret[0])
+        snprintf(out->secret, sizeof out->secret, "%s", secret);
+    return err;
+}
+
+static int talks_start(struct talks *ts) {
+    ts->values = mem_alloc(limits.values * sizeof *ts->values);
+    if (!ts->values)
+        return error_set(MR_ENOMEM, "no memory for replies");
+    int signals = signals_open();
+    if (signals < 0)
+        return signals;
+    ts->signals = signals;
+    ts->impl = ts->address.local ? &local_talk : &socket_talk;
+    return ts->impl->open(ts);
+}
+
+enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
+    struct talks *ts = mem_alloc(sizeof *ts);
+    int err = ts ? 0 : error_set(MR_ENOMEM, "no memory to talk to an engine");
+    enum cli_exit code = CLI_UNOPENED;
+    if (err == 0) {
+        ts->command = in->command->name;
+        ts->signals = -1;
+        err = talk_address(in, &ts->address);
+        code = err < 0 ? CLI_USAGE : CLI_UNOPENED;
+    }
+    const char *dir = err == 0 ? ts->address.dir : NULL;
+    if (dir && store == TALK_LOOKS && access(dir, F_OK) < 0)
+        err = error_set(MR_EGONE, "there is no store in %.400s", dir);
+    if (err == 0)
+        err = talks_start(ts);
+    if (err < 0) {
+        complain("%s: %s", in->command->name, error_text());
+        talks_close(ts);
+        return code;
+    }
+    *out = ts;
+    return CLI_DONE;
+}
+
+void talks_close(struct talks *ts) {
+    if (!ts)
+        return;
+    while (ts->first) {
+        struct talk *t = ts->first;
+        ts->first = t->next;
+        ts->impl->leave(t);
+        buffer_finish(&t->out);
+        buffer_finish(&t->in);
+        mem_free(t);
+    }
+    if (ts->impl)
+        ts->impl->close(ts);
+    if (ts->signals >= 0)
+        close(ts->signals);
+    mem_free(ts->values);
+    mem_free(ts);
+}
+
+// The first words on a connection: who this is, and which protocol. A server of another kind says
+// so in its answer.
+static enum cli_exit greet(struct talk *t) {
+    const struct address *a = &t->talks->address;
+    struct words w = { 0 };
+    const struct response_value *answer;
+    words_text(&w, "HELLO");
+    words_text(&w, "3");
+    if (a->secret[0] && !a->local) {
+        words_text(&w, "AUTH");
+        words_text(&w, a->user[0] ? a->user : "default");
+        words_text(&w, a->secret);
+    }
+    int err = talk_ask(t, &w, &answer);
+    words_finish(&w);
+    if (err < 0)
+        return talk_failed(t, err);
+    if (answer->type != RESPONSE_ERROR)
+        return CLI_DONE;
+    (void)talk_refused(t, answer);
+    return a->secret[0] ? CLI_REFUSED : CLI_UNOPENED;
+}
+
+enum cli_exit talk_open(struct talks *ts, struct talk **out) {
+    struct talk *t = mem_alloc(sizeof *t);
+    int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
+    if (err < 0) {
+        complain("%s: %s", ts->command, error_text());
+        mem_free(t);
+        return CLI_UNOPENED;
+    }
+    t->talks = ts;
+    t->next = ts->first;
+    ts->first = t;
+    *out = t;
+    return greet(t);
+}
+
+enum cli_exit talk_begin(const struct input *in, enum talk_store store, struct talks **out_talks,
+                         struct talk **out) {
+    struct talks *ts;
+    enum cli_exit code = talks_open(in, store, &ts);
+    if (code != CLI_DONE)
+        return code;
+    code = talk_open(ts, out);
+    if (code == CLI_DONE)
+        *out_talks = ts;
+    else
+        talks_close(ts);
+    return code;
+}
+
+// ---- Requests ---------------------------------------------------------------------------------
+
+void words_add(struct words *w, mr_bytes word) {
+    if (w->count == w->capacity && !w->err) {
+        size_t capacity = w->capacity ? 2 * w->capacity : 16;
+        mr_bytes *list = mem_resize(w->list, capacity * sizeof *list);
+        if (list)
+            w->list = list, w->capacity = capacity;
+        else
+            w->err = error_set(MR_ENOMEM, "no memory for a request");
+    }
+    if (!w->err)
+        w->list[w->count++] = word;
+}
+
+void words_text(struct words *w, const char *text) {
+    words_add(w, mr_str(text));
+}
+
+void words_option(struct words *w, const char *name, const char *value) {
+    if (!value)
+        return;
+    words_text(w, name);
+    words_text(w, value);
+}
+
+void words_number(struct words *w, int64_t number) {
+    if (w->numbers == WORDS_NUMBERS) {
+        w->err = error_set(MR_EINVAL, "too many numbers in a request");
+        return;
+    }
+    char *digits = w->digits[w->numbers++];
+    snprintf(digits, WORDS_DIGITS, "%" PRId64, number);
+    words_text(w, digits);
+}
+
+void words_clear(struct words *w) {
+    w->count = w->numbers = 0;
+}
+
+void words_finish(struct words *w) {
+    mem_free(w->list);
+    *w = (struct words){ 0 };
+}
+
+// ---- Dialogue ---------------------------------------------------------------------------------
+
+int talk_say(struct talk *t, const struct words *w) {
+    return w->err ? w->err : request_write(&t->out, w->list, w->count);
+}
+
+int talks_turn(struct talks *ts, int fd, int64_t wait_ms) {
+    return ts->impl->turn(ts, fd, wait_ms);
+}
+
+int talks_wait(const struct talks *ts, struct pollfd *fds, size_t count, int fd, int64_t wait_ms) {
+    int timeout = wait_ms < 0 ? -1 : wait_ms < INT32_MAX ? (int)wait_ms : INT32_MAX;
+    fds[0] = (struct pollfd){ .fd = ts->signals, .events = POLLIN };
+    fds[1] = (struct pollfd){ .fd = fd, .events = POLLIN };
+    while (poll(fds, count, timeout) < 0)
+        if (errno != EINTR)
+            return error_set(MR_EIO, "poll: %s", strerror(errno));
+    return fds[0].revents ? error_set(MR_ECANCELLED, "interrupted") : fds[1].revents != 0;
+}
+
+static void forget_read(struct talk *t) {
+    t->in.size -= t->in_used;
+    if (t->in.size)
+        memmove(t->in.data, t->in.data + t->in_used, t->in.size);
+    t->in_used = 0;
+}
+
+int talk_hear(struct talk *t, const struct response_value **out) {
+    const struct response_value *values = t->talks->values;
+    for (;;) {
+        uint32_t count;
+        size_t left = t->in.size - t->in_used;
+        if (!left || left < t->reader.need)
+            break;
+        ptrdiff_t used = response_read(&t->reader, &limits, t->in.data + t->in_used, left,
+                                       t->talks->values, &count);
+        if (used < 0)
+            return (int)used;
+        if (used == 0)
+            break;
+        t->in_used += (size_t)used;
+        if (values->type == RESPONSE_PUSH)
+            continue; // nobody asked for it
+        *out = values;
+        return 1;
+    }
+    forget_read(t);
+    return 0;
+}
+
+int talk_ask(struct talk *t, const struct words *w, const struct response_value **out) {
+    int err = talk_say(t, w), heard = 0;
+    while (err == 0 && (heard = talk_hear(t, out)) == 0)
+        err = talks_turn(t->talks, -1, -1);
+    return err < 0 ? err : heard < 0 ? heard : 0;
+}
+
+enum cli_exit talk_get(struct talk *t, const struct words *w, const struct response_value **out) {
+    int err = talk_ask(t, w, out);
+    if (err < 0)
+        return talk_failed(t, err);
+    return (*out)->type == RESPONSE_ERROR ? talk_refused(t, *out) : CLI_DONE;
+}
+
+enum cli_exit talk_once(const struct input *in, enum talk_store store, struct words *w,
+                        answered *answer) {
+    struct talks *ts;
+    struct talk *t;
+    const struct response_value *reply;
+    enum cli_exit code = talk_begin(in, store, &ts, &t);
+    if (code == CLI_DONE) {
+        code = talk_get(t, w, &reply);
+        if (code == CLI_DONE)
+            code = answer(in, reply);
+        talks_close(ts);
+    }
+    words_finish(w);
+    return code;
+}
+
+enum cli_exit talk_page(const struct input *in, struct words *w, const char *option,
+                        answered *answer) {
+    uint64_t top = TALK_ROWS;
+    if (!input_count(in, "--top", TALK_ROWS_MOST, &top)) {
+        words_finish(w);
+        return CLI_USAGE;
+    }
+    words_text(w, option);
+    words_number(w, (int64_t)top);
+    return talk_once(in, TALK_LOOKS, w, answer);
+}
+
+// ---- Failures ---------------------------------------------------------------------------------
+
+static const struct refusal {
+    const char *code;
+    enum cli_exit exit;
+    const char *prefix; // to the sentence
+} refusals[] = {
+    { "ERR", CLI_USAGE, "" },
+    { "TOOBIG", CLI_USAGE, "" },
+    { "FULL", CLI_FULL, "" },
+    { "NOAUTH", CLI_REFUSED, "" },
+    { "WRONGPASS", CLI_REFUSED, "" },
+    { "NOPERM", CLI_REFUSED, "" },
+    { "DRAINING", CLI_REFUSED, "" },
+    { "EXPIRED", CLI_DEADLINE, "" },
+    { "CANCELLED", CLI_FAILED, "" },
+    { "DEAD", CLI_FAILED, "the job is dead: " },
+    { "GONE", CLI_FAILED, "" },
+    { "GAP", CLI_FAILED, "" },
+    { "STALE", CLI_FAILED, "" },
+    { "LOADING", CLI_UNOPENED, "" },
+    { "STOPPED", CLI_UNOPENED, "the engine has stopped: " },
+};
+
+enum cli_exit talk_refused(const struct talk *t, const struct response_value *error) {
+    char sentence[1024];
+    const char *text = error->bytes.data;
+    size_t size = error->bytes.size, code = 0;
+    while (code < size && text[code] != ' ')
+        code++;
+    size_t rest = code < size ? code + 1 : 0; // without a sentence the code has to do
+    text_plain(sentence, sizeof sentence, (mr_bytes){ text + rest, size - rest });
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const struct refusal *r = &refusals[i];
+        if (strlen(r->code) == code && memcmp(r->code, text, code) == 0) {
+            complain("%s: %s%s", t->talks->command, r->prefix, sentence);
+            return r->exit;
+        }
+    }
+    complain("%s: %s", t->talks->command, sentence);
+    return CLI_FAILED;
+}
+
+enum cli_exit talk_failed(const struct talk *t, int err) {
+    if (err == MR_ECANCELLED)
+        return CLI_INTERRUPTED;
+    complain("%s: %s", t->talks->command, error_text());
+    return CLI_UNOPENED;
+}

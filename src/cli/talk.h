@@ -1,0 +1,93 @@
+// Talk: how the client commands speak with an engine, in the requests and replies of the wire: over
+// a socket with a server (millrace://HOST:PORT), or with sessions in this process (file:DIR, mem:),
+// which need no socket. So every command is written once and works with every engine.
+//
+//     talk_say ─► requests ─► talks_turn ─► replies ─► talk_hear
+//                                 │
+//                 sockets, or the sessions of a host in this process
+//
+// Only talks_turn waits, and Ctrl-C or SIGTERM ends that. One thread.
+#ifndef CLI_TALK_H
+#define CLI_TALK_H
+
+#include "cli/cli.h"
+#include "wire/response.h"
+
+struct talks; // the connections of this process with one engine
+struct talk;  // one of them
+
+enum talk_store {
+    TALK_MAKES, // a directory that is missing is made
+    TALK_LOOKS, // it is refused: nothing could be in it
+};
+
+// The engine that --at, else MILLRACE_URL names. Anything but CLI_DONE: it cannot be reached or
+// opened, and that was said. From then on signals that would end the process only end waits.
+enum cli_exit talks_open(const struct input *, enum talk_store, struct talks **out);
+
+// Ends all connections, and an engine in this process. Takes NULL.
+void talks_close(struct talks *);
+
+// One more connection, which talks_close ends. Errors as those of talks_open, and said.
+enum cli_exit talk_open(struct talks *, struct talk **out);
+
+// talks_open and its first connection.
+enum cli_exit talk_begin(const struct input *, enum talk_store, struct talks **out_talks,
+                         struct talk **out);
+
+// ---- Requests ---------------------------------------------------------------------------------
+
+enum { WORDS_NUMBERS = 8, WORDS_DIGITS = 24 };
+
+// A request being put together. Zero is a valid start; bytes are borrowed until it was said. The
+// first failure is remembered, and told by talk_say.
+struct words {
+    mr_bytes *list;
+    size_t count, capacity;
+    char digits[WORDS_NUMBERS][WORDS_DIGITS];
+    size_t numbers;
+    int err;
+};
+
+void words_add(struct words *, mr_bytes);
+void words_text(struct words *, const char *text);
+void words_option(struct words *, const char *name, const char *value); // neither, if it is NULL
+void words_number(struct words *, int64_t);
+void words_clear(struct words *); // for the next request
+void words_finish(struct words *);
+
+// ---- Dialogue ---------------------------------------------------------------------------------
+
+// Puts a request behind those that are not sent yet. MR_ENOMEM.
+int talk_say(struct talk *, const struct words *);
+
+// Sends what was said and receives what has come, of all connections; waits up to `wait_ms` (-1:
+// for ever) until a byte has come or `fd` (-1: none) can be read: 1 if it can, else 0.
+// MR_ECANCELLED: interrupted; MR_ENET: the connection is lost.
+int talks_turn(struct talks *, int fd, int64_t wait_ms);
+
+// The next reply: 1, and its values until the next turn or reply of any connection; 0: it is not
+// there yet; MR_EINVAL, MR_ETOOBIG: what came is none.
+int talk_hear(struct talk *, const struct response_value **out);
+
+// Says it and waits for its reply, with nothing else under way.
+int talk_ask(struct talk *, const struct words *, const struct response_value **out);
+
+// The same; anything but CLI_DONE: it failed or was refused, and that was said.
+enum cli_exit talk_get(struct talk *, const struct words *, const struct response_value **out);
+
+// What a reply that is an error, or a failure of the calls above, means for the exit code; says it.
+enum cli_exit talk_refused(const struct talk *, const struct response_value *error);
+enum cli_exit talk_failed(const struct talk *, int err);
+
+// What a command makes of a reply that is no error.
+typedef enum cli_exit answered(const struct input *, const struct response_value *reply);
+
+// A command that asks once: opens, says the words, which it frees, shows the reply, and closes.
+enum cli_exit talk_once(const struct input *, enum talk_store, struct words *, answered *);
+
+// A command that lists: --top says how many rows, by the option of that name on the wire.
+enum { TALK_ROWS = 50, TALK_ROWS_MOST = 1000 };
+enum cli_exit talk_page(const struct input *, struct words *, const char *option, answered *);
+
+#endif

@@ -1,0 +1,133 @@
+// With a server: a socket a connection, none of which ever blocks; all wait together.
+#include "cli/talk_state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { CONNECT_S = 10, RECEIVE_SIZE = 256 << 10, CONNECTIONS = 1024 };
+
+static int socket_open(struct talks *ts) {
+    (void)ts;
+    return 0;
+}
+
+static void socket_close(struct talks *ts) {
+    (void)ts;
+}
+
+// Connects within a time: on Linux that of sending holds for connecting, too.
+static int connect_one(const struct addrinfo *to) {
+    struct timeval most = { .tv_sec = CONNECT_S };
+    int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, to->ai_protocol);
+    if (fd < 0)
+        return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 &&
+        connect(fd, to->ai_addr, to->ai_addrlen) == 0)
+        return fd;
+    int why = errno == EINPROGRESS ? ETIMEDOUT : errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static int unreachable(const struct address *a, int why) {
+    bool usual = strcmp(a->port, "7411") == 0;
+    if (why != ECONNREFUSED)
+        return error_set(MR_ENET, "cannot reach %s: %s", a->where, strerror(why));
+    return error_set(MR_ENET, "nobody listens at %s; start one with: millrace serve%s%s%s%s",
+                     a->where, usual ? "" : " --listen ", usual ? "" : a->host, usual ? "" : ":",
+                     usual ? "" : a->port);
+}
+
+static int socket_join(struct talks *ts, struct talk *t) {
+    const struct address *a = &ts->address;
+    struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *found;
+    int failed = getaddrinfo(a->host, a->port, &want, &found), fd = -1, on = 1;
+    if (failed)
+        return error_set(MR_ENET, "cannot reach %s: %s", a->where, gai_strerror(failed));
+    for (const struct addrinfo *to = found; to && fd < 0; to = to->ai_next)
+        fd = connect_one(to);
+    int why = errno;
+    freeaddrinfo(found);
+    if (fd < 0)
+        return unreachable(a, why);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // only slower without
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) {
+        close(fd);
+        return error_set(MR_ENET, "a socket cannot be set up: %s", strerror(errno));
+    }
+    t->fd = fd;
+    return 0;
+}
+
+static void socket_leave(struct talk *t) {
+    close(t->fd);
+}
+
+static int lost(const struct talk *t, const char *why) {
+    return error_set(MR_ENET, "the connection to %s is lost: %s", t->talks->address.where, why);
+}
+
+static int send_some(struct talk *t) {
+    while (t->out_sent < t->out.size) {
+        ssize_t sent =
+            send(t->fd, t->out.data + t->out_sent, t->out.size - t->out_sent, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (sent < 0)
+            return lost(t, strerror(errno));
+        t->out_sent += (size_t)sent;
+    }
+    buffer_clear(&t->out);
+    t->out_sent = 0;
+    return 0;
+}
+
+static int receive_some(struct talk *t) {
+    int err = buffer_reserve(&t->in, RECEIVE_SIZE);
+    if (err < 0)
+        return err;
+    ssize_t got = recv(t->fd, t->in.data + t->in.size, RECEIVE_SIZE, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (got <= 0)
+        return lost(t, got ? strerror(errno) : "it was closed");
+    t->in.size += (size_t)got;
+    return 0;
+}
+
+static int socket_turn(struct talks *ts, int fd, int64_t wait_ms) {
+    struct pollfd fds[2 + CONNECTIONS];
+    size_t count = 2;
+    int err = 0;
+    for (struct talk *t = ts->first; t && err == 0; t = t->next) {
+        if (count == 2 + CONNECTIONS)
+            return error_set(MR_EFULL, "more than %d connections", CONNECTIONS);
+        err = send_some(t);
+        short more = t->out_sent < t->out.size ? POLLOUT : 0;
+        fds[count++] = (struct pollfd){ .fd = t->fd, .events = (short)(POLLIN | more) };
+    }
+    int readable = err < 0 ? err : talks_wait(ts, fds, count, fd, wait_ms);
+    err = readable < 0 ? readable : 0;
+    count = 2;
+    for (struct talk *t = ts->first; t && err == 0; t = t->next)
+        if (fds[count++].revents & ~POLLOUT)
+            err = receive_some(t);
+    return err < 0 ? err : readable;
+}
+
+const struct talk_impl socket_talk = { .open = socket_open,
+                                       .close = socket_close,
+                                       .join = socket_join,
+                                       .leave = socket_leave,
+                                       .turn = socket_turn };

@@ -1,0 +1,61 @@
+// What the two ways of talking share: buffers and readers are the same, only turns differ.
+#ifndef CLI_TALK_STATE_H
+#define CLI_TALK_STATE_H
+
+#include "base/buffer.h"
+#include "cli/talk.h"
+
+enum { TALK_WHERE = 512, TALK_SECRET = 512 };
+
+// What a URL names.
+struct address {
+    char where[TALK_WHERE]; // the URL without its secret, for people
+    char host[256], port[8];
+    char user[TALK_SECRET], secret[TALK_SECRET]; // "": none
+    const char *dir;                             // of file:DIR; borrowed
+    bool local;                                  // file: or mem:
+};
+
+struct talk {
+    struct talks *talks;
+    struct talk *next;
+    struct buffer out; // requests …
+    size_t out_sent;   // … and how much of them was sent
+    struct buffer in;  // replies …
+    size_t in_used;    // … and how much of them was read
+    struct response reader;
+    int fd;        // of the socket
+    void *session; // or the session
+};
+
+// How an engine is reached.
+struct talk_impl {
+    int (*open)(struct talks *);
+    void (*close)(struct talks *);
+    int (*join)(struct talks *, struct talk *); // one more connection
+    void (*leave)(struct talk *);
+    int (*turn)(struct talks *, int fd, int64_t wait_ms);
+};
+
+extern const struct talk_impl socket_talk, local_talk;
+
+struct talks {
+    const struct talk_impl *impl;
+    const char *command; // for complaints
+    struct address address;
+    struct talk *first;
+    struct response_value *values; // of the reply being looked at
+    int signals;                   // readable: somebody wants this to end
+    void *engine;                  // in this process
+};
+
+// MR_EINVAL with the way out.
+int address_read(const char *url, struct address *out);
+int talk_address(const struct input *, struct address *out); // of --at, MILLRACE_URL, or the usual
+
+// Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
+// none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.
+struct pollfd;
+int talks_wait(const struct talks *, struct pollfd *fds, size_t count, int fd, int64_t wait_ms);
+
+#endif

@@ -1,0 +1,333 @@
+// The client's life: reading the URL, connecting for the first time, threads, refusing to close
+// while in use.
+#include "client/client.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SCHEME "millrace://"
+#define PORT "7411"
+
+static int client_close(struct engine *);
+
+static const struct engine_impl client_impl = {
+    .close = client_close,
+    .push = client_push,
+    .push_many = client_push_many,
+    .call = client_call,
+    .call_start = client_call_start,
+    .await = client_await,
+    .cancel = client_cancel,
+    .wait_empty = client_wait_empty,
+    .puller_open = client_puller_open,
+    .puller_interrupt = client_puller_interrupt,
+    .puller_close = client_puller_close,
+    .take = client_take,
+    .tell = client_tell,
+    .done = client_done,
+    .fail = client_fail,
+    .release = client_release,
+    .unpin = client_unpin,
+    .beat = client_beat,
+    .beat_all = client_beat_all,
+    .epic = client_epic,
+    .stage = client_stage,
+    .set = client_set,
+    .pause = client_pause,
+    .resume = client_resume,
+    .dead = client_dead,
+    .retry = client_retry,
+    .drop = client_drop,
+};
+
+// ---- Time, chance -----------------------------------------------------------------------------
+
+uint64_t client_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t client_until(int64_t wait_ms) {
+    if (wait_ms < 0)
+        return UINT64_MAX;
+    uint64_t now = client_now_ms() + 1; // has begun already: never too short
+    return (uint64_t)wait_ms < UINT64_MAX / 2 - now ? now + (uint64_t)wait_ms : UINT64_MAX / 2;
+}
+
+void client_sleep(struct client *c, pthread_cond_t *cond, uint64_t until_ms) {
+    if (until_ms >= UINT64_MAX / 2) {
+        pthread_cond_wait(cond, &c->lock);
+        return;
+    }
+    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
+                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    pthread_cond_timedwait(cond, &c->lock, &t);
+}
+
+// Names must not meet those of other clients: from the system, else from a series that began there.
+uint64_t client_random(struct client *c) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) == sizeof number)
+        return number;
+    c->random += UINT64_C(0x9e3779b97f4a7c15);
+    number = (c->random ^ c->random >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    return number ^ number >> 31;
+}
+
+// ---- The URL ----------------------------------------------------------------------------------
+
+struct place {
+    char user[128], secret[512], host[256], port[8];
+};
+
+static int bad_url(const char *what) {
+    return error_set(MR_EINVAL, "%s: the URL is millrace://[USER:SECRET@]HOST[:PORT]", what);
+}
+
+static bool copy_part(char *to, size_t room, const char *from, size_t size) {
+    if (size >= room)
+        return false;
+    memcpy(to, from, size);
+    to[size] = 0;
+    return true;
+}
+
+// USER:SECRET, or the secret alone.
+static int read_who(struct place *p, const char *text, size_t size) {
+    const char *colon = memchr(text, ':', size);
+    size_t user = colon ? (size_t)(colon - text) : 0, skip = user + (colon != NULL);
+    if (!copy_part(p->user, sizeof p->user, text, user) ||
+        !copy_part(p->secret, sizeof p->secret, text + skip, size - skip))
+        return bad_url("user or secret are too long");
+    return 0;
+}
+
+static bool is_port(const char *text) {
+    char *end;
+    unsigned long port = strtoul(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && !*end && port > 0 && port <= UINT16_MAX;
+}
+
+static int read_where(struct place *p, const char *text) {
+    const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
+    const char *colon = strrchr(close ? close : text, ':');
+    const char *host = close ? text + 1 : text;
+    const char *end = close ? close : colon ? colon : text + strlen(text);
+    if (end == host || !copy_part(p->host, sizeof p->host, host, (size_t)(end - host)))
+        return bad_url("the host is missing or too long");
+    if (close && close[1] && colon != close + 1)
+        return bad_url("behind the address in brackets stands the port");
+    const char *port = colon ? colon + 1 : PORT;
+    if (!is_port(port) || !copy_part(p->port, sizeof p->port, port, strlen(port)))
+        return bad_url("the port is a number from 1 to 65535");
+    return 0;
+}
+
+static int read_url(const char *url, struct place *out) {
+    if (strncmp(url, SCHEME, strlen(SCHEME)) != 0)
+        return bad_url("this begins otherwise");
+    const char *text = url + strlen(SCHEME), *at = strrchr(text, '@');
+    int err = at ? read_who(out, text, (size_t)(at - text)) : 0;
+    char where[sizeof out->host + sizeof out->port + 4];
+    const char *begin = at ? at + 1 : text;
+    size_t size = strcspn(begin, "/");
+    if (err >= 0 && (begin[size] && begin[size + 1]))
+        err = bad_url("nothing may follow the port");
+    if (err >= 0 && !copy_part(where, sizeof where, begin, size))
+        err = bad_url("the host is too long");
+    return err < 0 ? err : read_where(out, where);
+}
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+static int copy_text(const char *from, char **out) {
+    if (!from || !*from)
+        return 0;
+    size_t size = strlen(from) + 1;
+    *out = mem_alloc(size);
+    if (!*out)
+        return error_set(MR_ENOMEM, "no memory for a client");
+    memcpy(*out, from, size);
+    return 0;
+}
+
+static int client_set_up(struct client *c, const struct place *p, const struct client_options *o) {
+    bool v6 = strchr(p->host, ':') != NULL;
+    snprintf(c->where, sizeof c->where, "%s%s%s:%s", v6 ? "[" : "", p->host, v6 ? "]" : "",
+             p->port);
+    c->patience_ms = o->patience_ms ? o->patience_ms : CLIENT_PATIENCE_MS;
+    int err = copy_text(o->user ? o->user : p->user, &c->user);
+    if (err >= 0)
+        err = copy_text(o->secret ? o->secret : p->secret, &c->secret);
+    if (err >= 0)
+        err = copy_text(o->name, &c->name);
+    if (err >= 0)
+        err = address_find(p->host, p->port, &c->addresses, &c->address_count);
+    if (err < 0)
+        return err;
+    c->values = link_values_create();
+    c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct epoll_event event = { .events = EPOLLIN };
+    if (!c->values)
+        return error_set(MR_ENOMEM, "no memory for answers");
+    if (c->epoll_fd < 0 || c->wake_fd < 0 ||
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wake_fd, &event) < 0)
+        return error_set(MR_EIO, "no descriptors for a client: %s", strerror(errno));
+    return 0;
+}
+
+static void client_init(struct client *c) {
+    struct list *lists[] = { &c->links, &c->idle, &c->pullers, &c->calls, &c->ended, &c->notices };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        list_init(lists[i]);
+    for (size_t i = 0; i < CLIENT_BUCKETS; i++)
+        list_init(&c->calls_by_id[i]);
+    c->base.impl = &client_impl;
+    c->epoll_fd = c->wake_fd = -1;
+    c->lease_check_ms = c->call_check_ms = UINT64_MAX;
+    c->random = client_now_ms() ^ (uint64_t)(uintptr_t)c;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&c->clock);
+    pthread_condattr_setclock(&c->clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->tell, &c->clock);
+    pthread_cond_init(&c->told, &c->clock);
+}
+
+static void client_free(struct client *c) {
+    while (!list_empty(&c->links))
+        link_destroy(list_entry(c->links.next, struct link, of_client));
+    for (struct mr_job *job = c->spare_jobs, *next; job; job = next) {
+        next = job->chain;
+        hand_finish(job);
+        mem_free(job);
+    }
+    for (struct source *s = c->sources, *next; s; s = next) {
+        next = s->next;
+        mem_free(s);
+    }
+    if (c->epoll_fd >= 0)
+        close(c->epoll_fd);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    void *owned[] = { c->values, c->addresses, c->user, c->secret, c->name };
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        mem_free(owned[i]);
+    pthread_cond_destroy(&c->tell);
+    pthread_cond_destroy(&c->told);
+    pthread_condattr_destroy(&c->clock);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c);
+}
+
+static void end_threads(struct client *c, bool io, bool teller) {
+    pthread_mutex_lock(&c->lock);
+    c->closing = true;
+    client_wake_io(c);
+    pthread_cond_broadcast(&c->tell);
+    pthread_mutex_unlock(&c->lock);
+    if (io)
+        pthread_join(c->io, NULL);
+    if (teller)
+        pthread_join(c->teller, NULL);
+}
+
+// Each address is tried once; later tries are in the background and go on for ever.
+static int wait_for_greeting(struct client *c) {
+    struct link *l = c->main;
+    pthread_mutex_lock(&c->lock);
+    while (l->state != LINK_LOADING && l->state != LINK_UP && l->failures < c->address_count)
+        pthread_cond_wait(&c->told, &c->lock);
+    bool up = l->state == LINK_LOADING || l->state == LINK_UP;
+    int err = up ? 0 : error_set(l->err, "%s", l->why);
+    pthread_mutex_unlock(&c->lock);
+    return err;
+}
+
+static int client_start(struct client *c) {
+    pthread_mutex_lock(&c->lock); // the threads find their names written
+    c->main = link_create(c, false);
+    int failed = c->main ? pthread_create(&c->io, NULL, io_thread, c) : ENOMEM;
+    bool io = failed == 0;
+    if (io)
+        failed = pthread_create(&c->teller, NULL, teller_thread, c);
+    pthread_mutex_unlock(&c->lock);
+    int err = failed ? error_set(MR_ENOMEM, "no threads for a client: %s", strerror(failed))
+                     : wait_for_greeting(c);
+    if (err < 0)
+        end_threads(c, io, io && !failed);
+    return err;
+}
+
+int client_open(const char *url, const struct client_options *o, struct engine **out) {
+    struct place place = { .port = PORT };
+    int err = read_url(url, &place);
+    if (err < 0)
+        return err;
+    struct client *c = mem_alloc(sizeof *c);
+    if (!c)
+        return error_set(MR_ENOMEM, "no memory for a client");
+    client_init(c);
+    err = client_set_up(c, &place, o);
+    if (err >= 0)
+        err = client_start(c);
+    if (err < 0) {
+        client_free(c);
+        return err;
+    }
+    *out = &c->base;
+    return 0;
+}
+
+// ---- Closing ----------------------------------------------------------------------------------
+
+static bool has_worker(const struct client *c) {
+    for (const struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
+        if (list_entry(at, struct client_puller, of_client)->options.handlers)
+            return true;
+    return false;
+}
+
+static int check_unused(const struct client *c) {
+    if (has_worker(c))
+        return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
+    if (c->hand_count)
+        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", c->hand_count);
+    if (c->started)
+        return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
+    if (pthread_equal(pthread_self(), c->teller))
+        return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
+                                   "another thread");
+    if (c->waiting_threads)
+        return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");
+    return 0;
+}
+
+static int client_close(struct engine *base) {
+    struct client *c = (struct client *)base;
+    pthread_mutex_lock(&c->lock);
+    int err = check_unused(c);
+    while (err >= 0 && (c->telling_calls || !list_empty(&c->ended))) {
+        pthread_cond_wait(&c->told, &c->lock); // calls that have ended are told first
+        err = check_unused(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (err < 0)
+        return err;
+    while (!list_empty(&c->pullers))
+        client_puller_close(&list_entry(c->pullers.next, struct client_puller, of_client)->base);
+    end_threads(c, true, true);
+    client_free(c);
+    return 0;
+}

@@ -1,0 +1,91 @@
+// The greeting: which protocol, who we are, whether this is a server of ours and has read its
+// store.
+//
+//     HELLO 3 [AUTH user secret] [SETNAME name]   ─► a map: server millrace, id …
+//     CLIENT CANCELS ON                           ─► OK: it will tell what is not wanted any more
+//     INFO persistence                            ─► loading:1, and later loading:0
+#include "base/errors.h"
+#include "client/state.h"
+#include "wire/request.h"
+
+enum { HELLO_WORDS = 7 };
+
+static int write_hello(struct link *l) {
+    const struct client *c = l->client;
+    mr_bytes words[HELLO_WORDS] = { mr_str("HELLO"), mr_str("3") };
+    size_t count = 2;
+    if (c->secret) {
+        words[count++] = mr_str("AUTH");
+        words[count++] = mr_str(c->user ? c->user : "default");
+        words[count++] = mr_str(c->secret);
+    }
+    if (c->name) {
+        words[count++] = mr_str("SETNAME");
+        words[count++] = mr_str(c->name);
+    }
+    return request_write(&l->out, words, count);
+}
+
+int greet_ask_again(struct link *l) {
+    mr_bytes words[] = { mr_str("INFO"), mr_str("persistence") };
+    return request_write(&l->out, words, 2);
+}
+
+int greet_write(struct link *l) {
+    mr_bytes cancels[] = { mr_str("CLIENT"), mr_str("CANCELS"), mr_str("ON") };
+    int err = write_hello(l);
+    if (err >= 0)
+        err = request_write(&l->out, cancels, 3);
+    return err < 0 ? err : greet_ask_again(l);
+}
+
+static int say_stranger(const struct link *l) {
+    return error_set(MR_ENET,
+                     "whoever listens on %s is not a millrace server: is the port right? One is "
+                     "started with: millrace serve --listen %s",
+                     l->client->where, l->client->where);
+}
+
+static bool is_name(const struct response_value *v, const char *name) {
+    return (v->type == RESPONSE_BULK || v->type == RESPONSE_SIMPLE) &&
+           v->bytes.size == strlen(name) && memcmp(v->bytes.data, name, v->bytes.size) == 0;
+}
+
+static int read_hello(struct link *l, const struct response_value *v, uint32_t count) {
+    bool ours = false;
+    if (v->type != RESPONSE_MAP)
+        return say_stranger(l);
+    for (uint32_t at = 1; at < count;) {
+        const struct response_value *name = &v[at], *value = &v[response_skip(v, at)];
+        if (is_name(name, "server"))
+            ours = is_name(value, "millrace");
+        if (is_name(name, "id") && value->type == RESPONSE_INTEGER)
+            l->session = (uint64_t)value->integer;
+        at = response_skip(v, response_skip(v, at));
+    }
+    return ours ? 0 : say_stranger(l);
+}
+
+static bool says_loading(const struct response_value *v) {
+    static const char loading[] = "loading:1";
+    return memmem(v->bytes.data, v->bytes.size, loading, sizeof loading - 1) != NULL;
+}
+
+int greet_read(struct link *l, const struct response_value *v, uint32_t count) {
+    if (v->type == RESPONSE_ERROR) {
+        mr_bytes sentence;
+        int err = error_read(v->bytes, &sentence);
+        return error_set(err, "%s refuses: %.*s", l->client->where, (int)sentence.size,
+                         (const char *)sentence.data);
+    }
+    switch (l->greeted++) {
+    case 0:
+        return read_hello(l, v, count);
+    case 1:
+        return v->type == RESPONSE_SIMPLE ? 0 : say_stranger(l);
+    }
+    if (v->type != RESPONSE_BULK)
+        return say_stranger(l);
+    l->state = says_loading(v) ? LINK_LOADING : LINK_UP;
+    return 0;
+}

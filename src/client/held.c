@@ -1,0 +1,497 @@
+// Jobs in hand: made from what TAKE answers, found again by id, told to stop, ended.
+//
+// A lease runs from when TAKE was sent, or the last BEAT that was answered: the server counts from
+// later, so a job that is stopped a little before its lease has run out here is stopped before
+// somebody else can have it.
+//
+// Ends that nobody waits for (those of a worker's handlers) are answered to a hook; what the server
+// could not record becomes a failed attempt there.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+#include "wire/number.h"
+
+#include <inttypes.h>
+
+enum {
+    LEASE_MS = 30000, // of a server that does not say
+    BEATS_PER_LEASE = 3,
+    STOP_EARLIER_MS = 1000, // than the lease ends, at most; a tenth of a short one
+    BEATS_AT_ONCE = 10000,
+    UNANSWERED_MOST = 1024, // ends of a puller's jobs; then they are waited for
+    JOB_FIELDS = 8,
+};
+
+static struct client *client_of(const struct mr_job *job) {
+    return (struct client *)job->puller->engine;
+}
+
+static struct client_puller *puller_of(const struct mr_job *job) {
+    return (struct client_puller *)job->puller;
+}
+
+// ---- The table --------------------------------------------------------------------------------
+
+static struct mr_job **bucket(struct client *c, mr_id id) {
+    return &c->hands[id % CLIENT_BUCKETS];
+}
+
+struct mr_job *held_find(struct client *c, const struct lease *lease) {
+    struct mr_job *job = *bucket(c, lease->id);
+    while (job && (job->id != lease->id || memcmp(job->token, lease->token, CLIENT_TOKEN) != 0))
+        job = job->chain;
+    return job;
+}
+
+static struct mr_job *spare_get(struct client *c) {
+    struct mr_job *job = c->spare_jobs;
+    if (job)
+        c->spare_jobs = job->chain;
+    else if (!(job = mem_alloc(sizeof *job)))
+        error_set(MR_ENOMEM, "no memory for a job in hand");
+    return job;
+}
+
+static void spare_put(struct client *c, struct mr_job *job) {
+    hand_forget(job);
+    job->chain = c->spare_jobs;
+    c->spare_jobs = job;
+}
+
+void held_unpin(struct client *c, struct mr_job *job) {
+    if (--job->pins <= 0)
+        spare_put(c, job);
+}
+
+void held_drop(struct client *c, struct mr_job *job, unsigned how) {
+    struct mr_job **at = bucket(c, job->id);
+    while (*at != job)
+        at = &(*at)->chain;
+    *at = job->chain;
+    c->hand_count--;
+    ((struct link *)job->leased_with)->held--;
+    list_remove(&job->of_puller);
+    list_remove(&job->of_notices);
+    if (how & FINISH_UNPIN)
+        job->pins--;
+    held_unpin(c, job);
+}
+
+static void held_add(struct client_puller *p, struct mr_job *job) {
+    struct client *c = (struct client *)p->base.engine;
+    job->puller = &p->base;
+    job->owner = NULL;
+    job->pins = 1 + p->options.handlers;
+    list_append(&p->jobs, &job->of_puller);
+    job->chain = *bucket(c, job->id);
+    *bucket(c, job->id) = job;
+    c->hand_count++;
+}
+
+// ---- What TAKE answers ------------------------------------------------------------------------
+
+static int copy_out(struct buffer *to, const struct response_value *v) {
+    mr_bytes from = v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 };
+    buffer_clear(to);
+    if (v->type == RESPONSE_NULL)
+        return 0;
+    int err = buffer_reserve(to, from.size + 1);
+    if (err < 0)
+        return err;
+    buffer_append(to, from.data, from.size);
+    to->data[to->size] = 0;
+    return 0;
+}
+
+static bool is_job(const struct response_value *v) {
+    static const enum response_type types[JOB_FIELDS - 1] = { RESPONSE_BULK,   RESPONSE_BULK,
+                                                              RESPONSE_BULK,   RESPONSE_BULK,
+                                                              RESPONSE_BULK,   RESPONSE_INTEGER,
+                                                              RESPONSE_INTEGER };
+    if (v->type != RESPONSE_ARRAY || v->count < JOB_FIELDS)
+        return false;
+    for (int i = 0; i < JOB_FIELDS - 1; i++)
+        if (v[1 + i].type != types[i])
+            return false;
+    return (v[8].type == RESPONSE_BULK || v[8].type == RESPONSE_NULL) && v[1].bytes.size &&
+           v[2].bytes.size && v[2].bytes.size <= CLIENT_TOKEN && v[3].bytes.size <= HAND_STAGE &&
+           v[4].bytes.size <= HAND_KEY;
+}
+
+// Fields: id, token, stage, key, body, attempt, left-ms, state, lease-ms.
+static int job_read(struct mr_job *job, const struct response_value *v, uint64_t lease_from_ms) {
+    uint64_t id;
+    if (!is_job(v) || number_parse(v[1].bytes, &id) < 0)
+        return error_set(MR_ENET, "the server answers TAKE with what is not a job");
+    hand_renew(job);
+    job->magic = HAND_MAGIC;
+    job->id = id;
+    memset(job->token, 0, sizeof job->token);
+    memcpy(job->token, v[2].bytes.data, v[2].bytes.size);
+    job->stage_size = (uint32_t)v[3].bytes.size;
+    memcpy(job->stage, v[3].bytes.data, job->stage_size);
+    job->stage[job->stage_size] = 0;
+    job->key_size = (uint32_t)v[4].bytes.size;
+    memcpy(job->key, v[4].bytes.data, job->key_size);
+    job->attempt = (uint32_t)v[6].integer;
+    job->deadline_at_ms = v[7].integer < 0 ? 0 : client_now_ms() + (uint64_t)v[7].integer;
+    bool says = v->count > JOB_FIELDS && v[9].type == RESPONSE_INTEGER && v[9].integer > 0;
+    job->lease_ms = says ? (uint64_t)v[9].integer : LEASE_MS;
+    job->lease_from_ms = job->beat_ms = lease_from_ms;
+    int err = copy_out(&job->body, &v[5]);
+    return err < 0 ? err : copy_out(&job->state, &v[8]);
+}
+
+static uint64_t stops_at_ms(const struct mr_job *job) {
+    uint64_t earlier = job->lease_ms / 10;
+    return job->lease_from_ms + job->lease_ms -
+           (earlier < STOP_EARLIER_MS ? earlier : STOP_EARLIER_MS);
+}
+
+static void watch_lease(struct client *c, const struct mr_job *job) {
+    if (stops_at_ms(job) < c->lease_check_ms)
+        c->lease_check_ms = stops_at_ms(job);
+}
+
+// Forgets jobs of an answer that cannot be read whole: their link is about to be lost.
+static void held_lose(struct client *c, struct mr_job *jobs) {
+    for (struct mr_job *next; jobs; jobs = next) {
+        next = jobs->next;
+        atomic_store(&jobs->used_up, true);
+        held_drop(c, jobs, FINISH_UNPIN * puller_of(jobs)->options.handlers);
+    }
+}
+
+int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
+              const struct response_value *v, struct mr_job **out) {
+    struct client *c = (struct client *)p->base.engine;
+    struct mr_job *first = NULL, *before = NULL, **next = &first;
+    if (v->type != RESPONSE_ARRAY)
+        return error_set(MR_ENET, "the server answers TAKE with what is no list of jobs");
+    uint32_t at = 1;
+    for (uint32_t i = 0; i < v->count; i++, at = response_skip(v, at)) {
+        struct mr_job *job = spare_get(c);
+        int err = job ? job_read(job, &v[at], lease_from_ms) : MR_ENOMEM;
+        if (err < 0) {
+            if (job)
+                spare_put(c, job);
+            held_lose(c, first);
+            return err;
+        }
+        job->leased_with = l;
+        l->held++;
+        job->follows = before && memcmp(job->token, before->token, CLIENT_TOKEN) == 0;
+        held_add(p, job);
+        watch_lease(c, job);
+        *next = before = job;
+        next = &job->next;
+    }
+    *out = first;
+    return 0;
+}
+
+// ---- Stopping ---------------------------------------------------------------------------------
+
+// With the lock. Nobody wants it any more: it does not begin, or whoever runs it is told.
+static void stop(struct client *c, struct mr_job *job, int why) {
+    if (hand_stopped(job) || !hand_stop(job, why) || !puller_of(job)->options.on_stop)
+        return;
+    list_append(&c->notices, &job->of_notices);
+    pthread_cond_signal(&c->tell);
+}
+
+// The server says only that a job must stop.
+static int why_stopped(const struct mr_job *job) {
+    uint64_t now_ms = client_now_ms();
+    if (job->deadline_at_ms && now_ms >= job->deadline_at_ms)
+        return MR_EEXPIRED;
+    return now_ms >= job->lease_from_ms + job->lease_ms ? MR_ESTALE : MR_ECANCELLED;
+}
+
+void held_stop_id(struct link *l, mr_id id) {
+    for (struct mr_job *job = *bucket(l->client, id); job; job = job->chain)
+        if (job->id == id && job->leased_with == l)
+            stop(l->client, job, why_stopped(job));
+}
+
+void held_stop_link(struct link *l) {
+    struct client *c = l->client;
+    for (uint32_t i = 0; c->hand_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->hands[i]; job; job = job->chain)
+            if (job->leased_with == l)
+                stop(c, job, MR_ESTALE);
+}
+
+void held_check_leases(struct client *c, uint64_t now_ms) {
+    c->lease_check_ms = UINT64_MAX;
+    for (uint32_t i = 0; c->hand_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->hands[i]; job; job = job->chain) {
+            if (hand_stopped(job))
+                continue;
+            if (now_ms >= stops_at_ms(job))
+                stop(c, job, MR_ESTALE);
+            else
+                watch_lease(c, job);
+        }
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+static bool is_lost(int err) {
+    return err == MR_ESTALE || err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE ||
+           err == MR_ESTOPPED || err == MR_ENET;
+}
+
+static void lease_words(struct exchange *x, const struct lease *lease) {
+    exchange_number(x, lease->id);
+    exchange_bytes(x, (mr_bytes){ lease->token, strnlen(lease->token, CLIENT_TOKEN) });
+    if (x->err >= 0)
+        x->err = buffer_append(&x->about, lease, sizeof *lease);
+}
+
+static struct lease lease_of(const struct mr_job *job) {
+    struct lease lease = { .id = job->id };
+    memcpy(lease.token, job->token, CLIENT_TOKEN);
+    return lease;
+}
+
+static struct exchange *end_new(struct client *c, const char *command, const struct lease *lease) {
+    struct exchange *x = exchange_new(c, command);
+    if (x)
+        lease_words(x, lease);
+    return x;
+}
+
+static int end_send(struct client_puller *, struct exchange *);
+
+static void end_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                     uint32_t count) {
+    struct client_puller *p = x->puller;
+    (void)v, (void)count;
+    p->unanswered--;
+    pthread_cond_broadcast(&p->changed);
+    if (x->err >= 0 || is_lost(x->err))
+        return;
+    struct lease lease;
+    memcpy(&lease, x->about.data, sizeof lease);
+    struct exchange *failed = end_new(c, "FAIL", &lease);
+    if (!failed)
+        return; // its lease will run out
+    exchange_bytes(failed, buffer_bytes(&x->answer));
+    if (end_send(p, failed) < 0)
+        exchange_free(failed);
+}
+
+// A failure that is refused is not failed again.
+static void fail_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    (void)c, (void)v, (void)count;
+    x->puller->unanswered--;
+    pthread_cond_broadcast(&x->puller->changed);
+}
+
+static int end_send(struct client_puller *p, struct exchange *x) {
+    struct client *c = (struct client *)p->base.engine;
+    if (!x->hook)
+        x->hook = fail_hook;
+    x->puller = p;
+    int err = exchange_send(c->main, x);
+    p->unanswered += err >= 0;
+    return err;
+}
+
+// Sends what ends the job, and takes it out of hand.
+static int end(struct mr_job *job, struct exchange *x, unsigned how) {
+    struct client *c = client_of(job);
+    struct client_puller *p = puller_of(job);
+    pthread_mutex_lock(&c->lock);
+    bool waits = how & FINISH_WAIT || p->unanswered >= UNANSWERED_MOST;
+    int err = x ? end_send(p, x) : MR_ENOMEM;
+    held_drop(c, job, how);
+    bool sent = err >= 0;
+    if (sent && waits)
+        err = exchange_wait(c, x, UINT64_MAX);
+    pthread_mutex_unlock(&c->lock);
+    if (!sent || waits)
+        exchange_free(x);
+    return err;
+}
+
+static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
+    mr_bytes b = { *at, size };
+    *at += size;
+    return b;
+}
+
+static void emit_words(struct exchange *x, const struct hand_emit *emit, const uint8_t **text) {
+    mr_bytes stage = next_bytes(text, emit->stage_size), key = next_bytes(text, emit->key_size);
+    mr_bytes once = next_bytes(text, emit->once_size), body = next_bytes(text, emit->body_size);
+    exchange_word(x, "EMIT");
+    exchange_bytes(x, stage);
+    exchange_bytes(x, key);
+    exchange_bytes(x, body);
+    if (once.size) {
+        exchange_word(x, "ONCE");
+        exchange_bytes(x, once);
+    }
+    exchange_option(x, "DELAY", emit->delay_ms);
+    exchange_option(x, "DEADLINE", emit->deadline_ms);
+    exchange_option(x, "ATTEMPTS", emit->attempts);
+}
+
+static void done_words(struct exchange *x, const struct mr_job *job) {
+    if (job->result.size) {
+        exchange_word(x, "RESULT");
+        exchange_bytes(x, buffer_bytes(&job->result));
+    }
+    if (job->has_new_state) {
+        exchange_word(x, "STATE");
+        exchange_bytes(x, buffer_bytes(&job->new_state));
+    }
+    const uint8_t *text = job->emit_text.data;
+    for (size_t at = 0; at < job->emits.size; at += sizeof(struct hand_emit)) {
+        struct hand_emit emit;
+        memcpy(&emit, job->emits.data + at, sizeof emit);
+        emit_words(x, &emit, &text);
+    }
+}
+
+int client_done(mr_job *job, unsigned how) {
+    struct lease lease = lease_of(job);
+    struct exchange *x = end_new(client_of(job), "DONE", &lease);
+    if (x) {
+        done_words(x, job);
+        x->hook = end_hook;
+    }
+    hand_carry_state(job); // if this is refused, so is what follows
+    return end(job, x, how);
+}
+
+int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
+    struct lease lease = lease_of(job);
+    struct exchange *x = end_new(client_of(job), "FAIL", &lease);
+    if (x)
+        exchange_bytes(x, reason);
+    if (x && retry_ms == MR_NEVER) {
+        exchange_word(x, "NEVER");
+    } else if (x && retry_ms >= 0) {
+        exchange_word(x, "RETRY");
+        exchange_number(x, (uint64_t)retry_ms);
+    }
+    return end(job, x, how);
+}
+
+int client_release(mr_job *job, unsigned how) {
+    struct lease lease = lease_of(job);
+    return end(job, end_new(client_of(job), "RELEASE", &lease), how);
+}
+
+void held_give_back(struct mr_job *jobs) {
+    for (struct mr_job *job = jobs, *next; job; job = next) {
+        struct client *c = client_of(job);
+        struct lease lease = lease_of(job);
+        next = job->next;
+        struct exchange *x = end_new(c, "RELEASE", &lease);
+        if (x && end_send(puller_of(job), x) < 0)
+            exchange_free(x);
+        atomic_store(&job->used_up, true);
+        held_drop(c, job, FINISH_UNPIN * puller_of(job)->options.handlers);
+    }
+}
+
+void client_unpin(mr_job *job) {
+    struct client *c = client_of(job);
+    pthread_mutex_lock(&c->lock);
+    held_unpin(c, job);
+    pthread_mutex_unlock(&c->lock);
+}
+
+// ---- Beats ------------------------------------------------------------------------------------
+
+static bool is_listed(const struct response_value *v, mr_id id) {
+    uint64_t listed;
+    for (uint32_t i = 1; i <= v->count; i++)
+        if (v[i].type == RESPONSE_BULK && number_parse(v[i].bytes, &listed) == 0 && listed == id)
+            return true;
+    return false;
+}
+
+void beat_hook(struct client *c, struct exchange *x, const struct response_value *v,
+               uint32_t count) {
+    (void)count;
+    if (x->err < 0 || v->type != RESPONSE_ARRAY)
+        return; // the leases run out
+    x->number = v->count;
+    for (size_t at = 0; at < x->about.size; at += sizeof(struct lease)) {
+        struct lease lease;
+        memcpy(&lease, x->about.data + at, sizeof lease);
+        struct mr_job *job = held_find(c, &lease);
+        if (job && is_listed(v, job->id))
+            stop(c, job, why_stopped(job));
+        else if (job && x->sent_ms > job->lease_from_ms)
+            job->lease_from_ms = x->sent_ms;
+    }
+}
+
+void beat_add(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
+    struct lease lease = lease_of(job);
+    lease_words(x, &lease);
+    job->beat_ms = now_ms;
+}
+
+int client_beat(mr_job *job) {
+    struct client *c = client_of(job);
+    struct exchange *x = exchange_new(c, "BEAT");
+    if (!x)
+        return MR_ENOMEM;
+    pthread_mutex_lock(&c->lock);
+    beat_add(x, job, client_now_ms());
+    x->hook = beat_hook;
+    int err = exchange_send(c->main, x);
+    if (err >= 0)
+        err = exchange_wait(c, x, UINT64_MAX);
+    pthread_mutex_unlock(&c->lock);
+    exchange_free(x);
+    int why = hand_stopped(job);
+    if (err >= 0 && why < 0)
+        return error_set(why, "job %" PRIu64 ": %s", job->id, error_meaning(why));
+    return err;
+}
+
+bool lease_is_due(const struct mr_job *job, uint64_t now_ms) {
+    return now_ms >= job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
+}
+
+// Adds the job to the beat if that is due. Returns when it wants the next one.
+static uint64_t beat_if_due(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
+    uint64_t third_ms = job->lease_ms / BEATS_PER_LEASE + 1;
+    uint64_t due_ms = (job->beat_ms > job->lease_from_ms ? job->beat_ms : job->lease_from_ms);
+    if (now_ms < due_ms + third_ms)
+        return due_ms + third_ms;
+    if (x && x->about.size < BEATS_AT_ONCE * sizeof(struct lease))
+        beat_add(x, job, now_ms);
+    return now_ms + third_ms;
+}
+
+int64_t client_beat_all(struct puller *base) {
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = (struct client *)base->engine;
+    struct exchange *x = exchange_new(c, "BEAT");
+    uint64_t now_ms = client_now_ms(), next = UINT64_MAX;
+    pthread_mutex_lock(&c->lock);
+    for (struct list *at = p->jobs.next; at != &p->jobs; at = at->next) {
+        struct mr_job *job = list_entry(at, struct mr_job, of_puller);
+        uint64_t due_ms = hand_stopped(job) ? UINT64_MAX : beat_if_due(x, job, now_ms);
+        if (due_ms < next)
+            next = due_ms;
+    }
+    bool sent = x && x->about.size;
+    if (x)
+        x->hook = beat_hook;
+    if (sent)
+        sent = exchange_send(c->main, x) >= 0;
+    pthread_mutex_unlock(&c->lock);
+    if (!sent)
+        exchange_free(x);
+    return next == UINT64_MAX ? -1 : (int64_t)(next - now_ms);
+}

@@ -1,0 +1,88 @@
+// The I/O thread: drives all links, and everything that is due, from one epoll.
+#include "client/state.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { EVENTS_AT_ONCE = 64 };
+
+static uint64_t sooner(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+// Links are only removed here, so the list can be walked while the lock is given up.
+static void turn_links(struct client *c, uint64_t now_ms) {
+    for (struct list *at = c->links.next, *next; at != &c->links; at = next) {
+        struct link *l = list_entry(at, struct link, of_client);
+        if (!l->closing)
+            link_turn(l, now_ms);
+        next = at->next;
+        if (l->closing)
+            link_destroy(l);
+    }
+}
+
+static void turn(struct client *c) {
+    do {
+        uint64_t now_ms = client_now_ms();
+        c->io_wanted = false;
+        for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
+            puller_turn(list_entry(at, struct client_puller, of_client), now_ms);
+        if (now_ms >= c->lease_check_ms)
+            held_check_leases(c, now_ms);
+        if (now_ms >= c->call_check_ms)
+            calls_check(c, now_ms);
+        turn_links(c, now_ms);
+    } while (c->io_wanted);
+}
+
+// -1: nothing is due by itself.
+static int sleep_ms(const struct client *c) {
+    uint64_t next = sooner(c->lease_check_ms, c->call_check_ms), now_ms = client_now_ms();
+    for (struct list *at = c->links.next; at != &c->links; at = at->next)
+        next = sooner(next, link_next_ms(list_entry(at, struct link, of_client)));
+    for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
+        next = sooner(next, puller_next_ms(list_entry(at, struct client_puller, of_client)));
+    if (next == UINT64_MAX)
+        return -1;
+    return next <= now_ms ? 0 : next - now_ms > INT32_MAX ? INT32_MAX : (int)(next - now_ms);
+}
+
+static void be_quiet(int fd) {
+    uint64_t count;
+    ssize_t got = read(fd, &count, sizeof count);
+    (void)got; // nothing there is fine
+}
+
+void client_wake_io(struct client *c) {
+    uint64_t one = 1;
+    c->io_wanted = true;
+    if (!c->io_sleeps)
+        return;
+    c->io_sleeps = false; // once is enough
+    ssize_t written = write(c->wake_fd, &one, sizeof one);
+    (void)written; // it can only be full, and is then readable
+}
+
+void *io_thread(void *client) {
+    struct client *c = client;
+    struct epoll_event events[EVENTS_AT_ONCE];
+    pthread_mutex_lock(&c->lock);
+    while (!c->closing) {
+        turn(c);
+        int wait_ms = sleep_ms(c);
+        c->io_sleeps = true;
+        pthread_mutex_unlock(&c->lock);
+        int count = epoll_wait(c->epoll_fd, events, EVENTS_AT_ONCE, wait_ms);
+        pthread_mutex_lock(&c->lock);
+        c->io_sleeps = false;
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr)
+                link_event(events[i].data.ptr, events[i].events);
+            else
+                be_quiet(c->wake_fd);
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}

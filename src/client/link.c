@@ -1,0 +1,420 @@
+// Links: each is a connection that comes back.
+//
+//     DOWN ─► CONNECTING ─► GREETING ─► UP ─► lost: DOWN, for 50 ms … 5 s
+//                              └─► LOADING ─┘
+//
+// What was sent and not answered is sent again, in the same order, ahead of what is new.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+#include "wire/number.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    PAUSE_LEAST_MS = 50,  // before the first try to connect again …
+    PAUSE_MOST_MS = 5000, // … and before every later one at most
+    GREETING_MS = 5000,   // connecting and greeting take no longer
+    LOADING_MS = 100,     // between questions whether the store has been read
+    SILENCE_MS = 15000,   // of a server that owes answers
+    LANES_KEPT = 8,       // idle ones
+    READ_SIZE = 64 << 10,
+    REPLY_VALUES = 1 << 16,
+    REPLY_LINE = 64 << 10,
+    REPLY_BULK = 17 << 20,
+    REPLY_SIZE = 512 << 20,
+};
+
+static const struct response_limits limits = {
+    .values = REPLY_VALUES, .line_size = REPLY_LINE, .bulk_size = REPLY_BULK, .size = REPLY_SIZE
+};
+
+// ---- Life -------------------------------------------------------------------------------------
+
+struct response_value *link_values_create(void) {
+    return mem_alloc(REPLY_VALUES * sizeof(struct response_value));
+}
+
+struct link *link_create(struct client *c, bool lane) {
+    struct link *l = mem_alloc(sizeof *l);
+    if (!l) {
+        error_set(MR_ENOMEM, "no memory for a connection");
+        return NULL;
+    }
+    l->client = c;
+    l->lane = lane;
+    l->fd = -1;
+    l->due_ms = l->down_since_ms = client_now_ms();
+    list_init(&l->queue);
+    list_init(&l->sent);
+    list_append(&c->links, &l->of_client);
+    client_wake_io(c);
+    return l;
+}
+
+static void fail_all(struct link *l, struct list *exchanges) {
+    for (struct list *at; (at = list_first(exchanges)) != NULL;)
+        exchange_fail(list_entry(at, struct exchange, of_link), l->err, l->why);
+}
+
+void link_destroy(struct link *l) {
+    if (l->fd >= 0)
+        close(l->fd);
+    l->closing = true;
+    l->err = MR_ENET;
+    snprintf(l->why, sizeof l->why, "the connection was closed");
+    fail_all(l, &l->sent);
+    fail_all(l, &l->queue);
+    list_remove(&l->of_client);
+    l->client->idle_count -= !list_empty(&l->of_idle);
+    list_remove(&l->of_idle);
+    if (l->puller) {
+        l->puller->link = NULL;
+        pthread_cond_broadcast(&l->puller->changed);
+    }
+    buffer_finish(&l->out);
+    buffer_finish(&l->in);
+    mem_free(l);
+}
+
+struct link *lane_borrow(struct client *c) {
+    struct list *idle = list_first(&c->idle);
+    if (!idle)
+        return link_create(c, true);
+    list_remove(idle);
+    c->idle_count--;
+    return list_entry(idle, struct link, of_idle);
+}
+
+// A few are kept for the next who needs one, and those that something depends on.
+void lane_return(struct link *l) {
+    struct client *c = l->client;
+    if (l->closing)
+        return;
+    if (c->idle_count >= LANES_KEPT && !l->held) {
+        l->closing = true;
+        client_wake_io(c);
+        return;
+    }
+    list_append(&c->idle, &l->of_idle);
+    c->idle_count++;
+}
+
+// ---- Losing it --------------------------------------------------------------------------------
+
+static uint64_t pause_ms(struct link *l) {
+    uint64_t most = PAUSE_LEAST_MS;
+    for (uint32_t i = 1; i < l->failures && most < PAUSE_MOST_MS; i++)
+        most *= 2;
+    if (most > PAUSE_MOST_MS)
+        most = PAUSE_MOST_MS;
+    return most / 2 + client_random(l->client) % (most / 2 + 1); // so that not all come at once
+}
+
+// Those that were sent come before those that were not; who has left is not asked for again.
+static void unsend(struct link *l) {
+    for (struct list *at = l->sent.next, *next; at != &l->sent; at = next) {
+        struct exchange *x = list_entry(at, struct exchange, of_link);
+        next = at->next;
+        x->sent = false;
+        x->repeated = true;
+        if (x->left)
+            exchange_fail(x, l->err, l->why);
+    }
+    for (struct list *at; (at = list_first(&l->queue)) != NULL;) {
+        list_remove(at);
+        list_append(&l->sent, at);
+    }
+    for (struct list *at; (at = list_first(&l->sent)) != NULL;) {
+        list_remove(at);
+        list_append(&l->queue, at);
+    }
+}
+
+void link_lose(struct link *l, int err, const char *format, ...) {
+    uint64_t now_ms = client_now_ms();
+    va_list values;
+    va_start(values, format);
+    vsnprintf(l->why, sizeof l->why, format, values);
+    va_end(values);
+    l->err = err;
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+    l->state = LINK_DOWN;
+    if (!l->down_since_ms)
+        l->down_since_ms = now_ms;
+    l->failures++;
+    l->due_ms = now_ms + pause_ms(l);
+    l->write_blocked = false;
+    l->out_at = 0;
+    l->reader = (struct response){ 0 };
+    buffer_finish(&l->out);
+    buffer_finish(&l->in);
+    unsend(l);
+    calls_say_again(l);
+    held_stop_link(l);
+    pthread_cond_broadcast(&l->client->told);
+}
+
+// ---- Sending ----------------------------------------------------------------------------------
+
+static void watch(struct link *l, int operation, bool writable) {
+    struct epoll_event event = { .events = EPOLLIN | (writable ? EPOLLOUT : 0), .data.ptr = l };
+    if (epoll_ctl(l->client->epoll_fd, operation, l->fd, &event) < 0)
+        link_lose(l, MR_ENET, "the connection to %s cannot be watched: %s", l->client->where,
+                  strerror(errno));
+}
+
+static void link_write(struct link *l) {
+    struct client *c = l->client;
+    while (l->out_at < l->out.size) {
+        pthread_mutex_unlock(&c->lock);
+        ssize_t size = send(l->fd, l->out.data + l->out_at, l->out.size - l->out_at, MSG_NOSIGNAL);
+        int failed = errno;
+        pthread_mutex_lock(&c->lock);
+        if (size > 0) {
+            l->out_at += (size_t)size;
+            continue;
+        }
+        if (failed == EINTR)
+            continue;
+        bool blocked = failed == EAGAIN || failed == EWOULDBLOCK;
+        if (!blocked)
+            link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, strerror(failed));
+        else if (!l->write_blocked)
+            watch(l, EPOLL_CTL_MOD, l->write_blocked = true);
+        return;
+    }
+    l->out_at = 0;
+    if (l->out.capacity > READ_SIZE)
+        buffer_finish(&l->out);
+    buffer_clear(&l->out);
+    if (l->write_blocked)
+        watch(l, EPOLL_CTL_MOD, l->write_blocked = false);
+}
+
+static void send_queue(struct link *l, uint64_t now_ms) {
+    for (struct list *at; (at = list_first(&l->queue)) != NULL;) {
+        struct exchange *x = list_entry(at, struct exchange, of_link);
+        if (exchange_write(x, &l->out) < 0) {
+            if (l->out.size > l->out_at)
+                break; // once there is less to send there may be memory
+            exchange_fail(x, MR_ENOMEM, error_text());
+            continue;
+        }
+        if (list_empty(&l->sent))
+            l->heard_ms = now_ms;
+        list_remove(at);
+        list_append(&l->sent, at);
+        x->sent = true;
+        x->sent_ms = now_ms;
+    }
+}
+
+// ---- Receiving --------------------------------------------------------------------------------
+
+static void hear_push(struct link *l, const struct response_value *v, uint32_t count) {
+    uint64_t id;
+    bool named = count >= 3 && v[1].type == RESPONSE_BULK && v[2].type == RESPONSE_BULK;
+    if (!named || number_parse(v[2].bytes, &id) < 0)
+        return; // later versions may tell more
+    if (v[1].bytes.size == 6 && memcmp(v[1].bytes.data, "cancel", 6) == 0)
+        held_stop_id(l, id);
+    else if (count >= 4 && v[1].bytes.size == 5 && memcmp(v[1].bytes.data, "ended", 5) == 0)
+        calls_hear(l, id, &v[3]);
+}
+
+static void hear_greeting(struct link *l, const struct response_value *v, uint32_t count) {
+    int err = greet_read(l, v, count);
+    if (err < 0) {
+        link_lose(l, err, "%s", error_text());
+        return;
+    }
+    if (l->state == LINK_LOADING)
+        l->due_ms = client_now_ms() + LOADING_MS;
+    if (l->state == LINK_LOADING || l->state == LINK_UP) {
+        l->down_since_ms = 0;
+        pthread_cond_broadcast(&l->client->told);
+    }
+}
+
+static void hear(struct link *l, const struct response_value *v, uint32_t count) {
+    if (v->type == RESPONSE_PUSH) {
+        hear_push(l, v, count);
+    } else if (l->state != LINK_UP) {
+        hear_greeting(l, v, count);
+    } else if (list_empty(&l->sent)) {
+        link_lose(l, MR_ENET, "%s answers what was not asked", l->client->where);
+    } else {
+        l->failures = 0;
+        exchange_answer(list_entry(l->sent.next, struct exchange, of_link), v, count);
+    }
+}
+
+static void hear_all(struct link *l) {
+    size_t at = 0;
+    while (at < l->in.size) {
+        uint32_t count;
+        ptrdiff_t used = response_read(&l->reader, &limits, l->in.data + at, l->in.size - at,
+                                       l->client->values, &count);
+        if (used < 0) {
+            link_lose(l, MR_ENET, "what %s says makes no sense: %s", l->client->where,
+                      error_text());
+            return;
+        }
+        if (used == 0)
+            break;
+        hear(l, l->client->values, count);
+        if (l->fd < 0)
+            return; // lost meanwhile
+        at += (size_t)used;
+    }
+    l->in.size -= at;
+    if (at && l->in.size)
+        memmove(l->in.data, l->in.data + at, l->in.size);
+    if (!l->in.size && l->in.capacity > READ_SIZE)
+        buffer_finish(&l->in);
+}
+
+static void link_read(struct link *l) {
+    struct client *c = l->client;
+    size_t more = l->reader.need > l->in.size ? l->reader.need - l->in.size : 0;
+    if (buffer_reserve(&l->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
+        link_lose(l, MR_ENOMEM, "no memory for an answer of %s", c->where);
+        return;
+    }
+    pthread_mutex_unlock(&c->lock);
+    ssize_t size = recv(l->fd, l->in.data + l->in.size, l->in.capacity - l->in.size, 0);
+    int failed = errno;
+    pthread_mutex_lock(&c->lock);
+    if (size < 0 && (failed == EAGAIN || failed == EINTR))
+        return;
+    if (size <= 0) {
+        link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where,
+                  size < 0 ? strerror(failed) : "the server has closed it");
+        return;
+    }
+    l->heard_ms = client_now_ms();
+    l->in.size += (size_t)size;
+    hear_all(l);
+}
+
+// ---- Connecting -------------------------------------------------------------------------------
+
+static void lose_unconnected(struct link *l, int failed) {
+    struct client *c = l->client;
+    c->address++;
+    link_lose(l, MR_ENET,
+              "cannot reach a server at %s: %s; is it running? It is started with: millrace serve "
+              "--listen %s",
+              c->where, strerror(failed), c->where);
+}
+
+static void link_connect(struct link *l, uint64_t now_ms) {
+    uint64_t patience_ms = l->client->patience_ms;
+    l->give_up_ms = now_ms + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
+    l->fd = socket_connect(address_next(l->client));
+    if (l->fd < 0) {
+        int failed = -l->fd;
+        l->fd = -1;
+        lose_unconnected(l, failed);
+        return;
+    }
+    l->state = LINK_CONNECTING;
+    watch(l, EPOLL_CTL_ADD, true);
+}
+
+static void link_connected(struct link *l) {
+    int failed = -socket_error(l->fd);
+    if (failed) {
+        lose_unconnected(l, failed);
+        return;
+    }
+    l->state = LINK_GREETING;
+    l->greeted = 0;
+    if (greet_write(l) < 0) {
+        link_lose(l, MR_ENOMEM, "no memory to greet %s", l->client->where);
+        return;
+    }
+    l->write_blocked = true; // watched already
+    link_write(l);
+}
+
+void link_event(struct link *l, uint32_t events) {
+    if (l->state == LINK_CONNECTING) {
+        link_connected(l);
+        return;
+    }
+    if (events & EPOLLOUT)
+        link_write(l);
+    if (l->fd >= 0 && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        link_read(l);
+}
+
+// ---- Turns ------------------------------------------------------------------------------------
+
+static bool is_silent(const struct link *l, uint64_t now_ms) {
+    return !l->lane && !l->puller && !list_empty(&l->sent) && now_ms - l->heard_ms >= SILENCE_MS;
+}
+
+static void link_step(struct link *l, uint64_t now_ms) {
+    switch (l->state) {
+    case LINK_DOWN:
+        if (now_ms >= l->due_ms)
+            link_connect(l, now_ms);
+        break;
+    case LINK_CONNECTING:
+    case LINK_GREETING:
+        if (now_ms >= l->give_up_ms)
+            link_lose(l, MR_ENET, "%s does not answer: nobody greets back", l->client->where);
+        break;
+    case LINK_LOADING:
+        if (now_ms < l->due_ms)
+            break;
+        l->due_ms = now_ms + LOADING_MS;
+        if (greet_ask_again(l) < 0)
+            link_lose(l, MR_ENOMEM, "no memory to ask %s", l->client->where);
+        break;
+    case LINK_UP:
+        if (is_silent(l, now_ms))
+            link_lose(l, MR_ENET, "%s has not answered for %d ms", l->client->where, SILENCE_MS);
+        break;
+    }
+}
+
+bool link_is_hopeless(const struct link *l, uint64_t now_ms) {
+    return l->err && l->down_since_ms && !l->puller &&
+           now_ms - l->down_since_ms >= l->client->patience_ms;
+}
+
+void link_turn(struct link *l, uint64_t now_ms) {
+    link_step(l, now_ms);
+    if (link_is_hopeless(l, now_ms))
+        fail_all(l, &l->queue);
+    if (l->state == LINK_UP)
+        send_queue(l, now_ms);
+    if (l->state >= LINK_GREETING && !l->write_blocked && l->out_at < l->out.size)
+        link_write(l);
+}
+
+uint64_t link_next_ms(const struct link *l) {
+    uint64_t hopeless = l->down_since_ms + l->client->patience_ms;
+    switch (l->state) {
+    case LINK_DOWN:
+        return !l->puller && !list_empty(&l->queue) && hopeless < l->due_ms ? hopeless : l->due_ms;
+    case LINK_CONNECTING:
+    case LINK_GREETING:
+        return l->give_up_ms;
+    case LINK_LOADING:
+        return l->due_ms;
+    case LINK_UP:
+        break;
+    }
+    return l->lane || l->puller || list_empty(&l->sent) ? UINT64_MAX : l->heard_ms + SILENCE_MS;
+}

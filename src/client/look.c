@@ -1,0 +1,302 @@
+// Looking and acting: STAGES, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in maps is
+// read by name, so that servers may tell more.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+#include "wire/number.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum {
+    DEAD_AT_ONCE = 500, // rows of one answer
+    LOOK_LEAST_MS = 1,  // between looks whether a stage is empty …
+    LOOK_MOST_MS = 100, // … growing to this
+};
+
+// ---- Maps -------------------------------------------------------------------------------------
+
+// Where in `v` the value stands that the map at `map` has under this name; 0: nowhere.
+static uint32_t map_find(const struct response_value *v, uint32_t map, const char *name) {
+    uint32_t at = map + 1;
+    for (uint32_t pairs = v[map].count / 2; pairs; pairs--) {
+        uint32_t value = response_skip(v, at);
+        if (v[at].type == RESPONSE_BULK && v[at].bytes.size == strlen(name) &&
+            memcmp(v[at].bytes.data, name, v[at].bytes.size) == 0)
+            return value;
+        at = response_skip(v, value);
+    }
+    return 0;
+}
+
+static int64_t map_number(const struct response_value *v, uint32_t map, const char *name) {
+    uint32_t at = map_find(v, map, name);
+    return at && v[at].type == RESPONSE_INTEGER ? v[at].integer : 0;
+}
+
+static mr_bytes map_bytes(const struct response_value *v, uint32_t map, const char *name) {
+    uint32_t at = map_find(v, map, name);
+    return at && v[at].type == RESPONSE_BULK ? v[at].bytes : (mr_bytes){ 0 };
+}
+
+static bool is_map(const struct response_value *v) {
+    return v->type == RESPONSE_MAP || v->type == RESPONSE_ARRAY;
+}
+
+// ---- A stage ----------------------------------------------------------------------------------
+
+struct stage_answer {
+    mr_stage_info info;
+    char held_by[256];
+    bool there;
+};
+
+static void stage_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                       uint32_t count) {
+    struct stage_answer *to = x->owner;
+    (void)c;
+    if (x->err < 0 || v->type != RESPONSE_ARRAY || count < 2 || !is_map(&v[1]))
+        return;
+    mr_bytes held_by = map_bytes(v, 1, "held-by");
+    snprintf(to->held_by, sizeof to->held_by, "%.*s", (int)held_by.size,
+             held_by.size ? (const char *)held_by.data : "");
+    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(v, 1, "waiting"),
+                                .running = (uint64_t)map_number(v, 1, "running"),
+                                .parked = (uint64_t)map_number(v, 1, "parked"),
+                                .delayed = (uint64_t)map_number(v, 1, "delayed"),
+                                .dead = (uint64_t)map_number(v, 1, "dead"),
+                                .done = (uint64_t)map_number(v, 1, "done"),
+                                .failed = (uint64_t)map_number(v, 1, "failed"),
+                                .oldest_ms = map_number(v, 1, "oldest-ms"),
+                                .vain_ms = (uint64_t)map_number(v, 1, "vain-ms") };
+    to->there = true;
+}
+
+int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+    static _Thread_local char held_by[sizeof((struct stage_answer *)0)->held_by];
+    struct client *c = (struct client *)base;
+    struct stage_answer answer = { 0 };
+    struct exchange *x = exchange_new(c, "STAGES");
+    if (x) {
+        exchange_word(x, "NAME");
+        exchange_bytes(x, stage);
+        x->hook = stage_hook;
+        x->owner = &answer;
+    }
+    int err = exchange_do(c, x, NULL, NULL);
+    if (err >= 0 && !answer.there)
+        err = error_set(MR_ENET, "the server answers STAGES with what is not a stage");
+    if (err < 0)
+        return err;
+    memcpy(held_by, answer.held_by, sizeof held_by);
+    answer.info.held_by = held_by;
+    *out = answer.info;
+    return 0;
+}
+
+// ---- An epic ----------------------------------------------------------------------------------
+
+static void epic_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    struct epic_look *to = x->owner;
+    (void)c;
+    if (x->err < 0 || !is_map(v) || count < 2)
+        return;
+    *to = (struct epic_look){ .resume = (uint64_t)map_number(v, 0, "resume"),
+                              .done = (uint64_t)map_number(v, 0, "done"),
+                              .dead = (uint64_t)map_number(v, 0, "dead"),
+                              .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
+                              .expired = (uint64_t)map_number(v, 0, "expired") };
+}
+
+int client_epic(struct engine *base, mr_bytes name, struct epic_look *out) {
+    struct client *c = (struct client *)base;
+    struct epic_look look = { 0 };
+    struct exchange *x = exchange_new(c, "EPIC");
+    if (x) {
+        exchange_bytes(x, name);
+        x->hook = epic_hook;
+        x->owner = &look;
+    }
+    int err = exchange_do(c, x, NULL, NULL);
+    if (err >= 0 && !look.resume)
+        err = error_set(MR_ENET, "the server answers EPIC with what is not an epic");
+    if (err >= 0)
+        *out = look;
+    return err;
+}
+
+static void pause_for(struct client *c, uint64_t ms) {
+    pthread_cond_t never;
+    uint64_t until_ms = client_now_ms() + ms;
+    pthread_cond_init(&never, &c->clock);
+    pthread_mutex_lock(&c->lock);
+    while (client_now_ms() < until_ms)
+        client_sleep(c, &never, until_ms);
+    pthread_mutex_unlock(&c->lock);
+    pthread_cond_destroy(&never);
+}
+
+// There is no message for this: the stage is looked at, less and less often.
+int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
+    uint64_t until_ms = wait_ms ? client_until(wait_ms) : 0, pause_ms = LOOK_LEAST_MS;
+    for (;;) {
+        mr_stage_info info;
+        int err = client_stage(base, stage, &info);
+        if (err == MR_EGONE || (err >= 0 && !info.waiting && !info.delayed && !info.running))
+            return 0;
+        if (err < 0)
+            return err;
+        uint64_t now_ms = client_now_ms();
+        if (now_ms >= until_ms)
+            return error_set(MR_EAGAIN, "stage '%.*s' was not empty within %" PRId64 " ms",
+                             (int)stage.size, (const char *)stage.data, wait_ms);
+        pause_for((struct client *)base,
+                  pause_ms < until_ms - now_ms ? pause_ms : until_ms - now_ms);
+        pause_ms = 2 * pause_ms < LOOK_MOST_MS ? 2 * pause_ms : LOOK_MOST_MS;
+    }
+}
+
+// ---- Dead jobs --------------------------------------------------------------------------------
+
+// All are fetched before the first is told: who is told may retry and drop them.
+struct dead_rows {
+    struct buffer rows; // struct dead_row, then its key and its reason
+    mr_id last;
+    uint32_t added; // by the last answer
+    int err;
+};
+
+struct dead_row {
+    mr_id id;
+    uint32_t key_size, reason_size;
+};
+
+static int dead_add(struct dead_rows *to, const struct response_value *v, uint32_t map) {
+    struct dead_row row = { 0 };
+    mr_bytes key = map_bytes(v, map, "key"), reason = mr_str("no reason was kept");
+    uint32_t reasons = map_find(v, map, "reasons");
+    if (reasons && v[reasons].type == RESPONSE_ARRAY && v[reasons].count && is_map(&v[reasons + 1]))
+        reason = map_bytes(v, reasons + 1, "text");
+    if (!is_map(&v[map]) || number_parse(map_bytes(v, map, "id"), &row.id) < 0)
+        return error_set(MR_ENET, "the server answers DEAD with what is not a job");
+    row.key_size = (uint32_t)key.size;
+    row.reason_size = (uint32_t)(reason.size < HAND_REASON ? reason.size : HAND_REASON);
+    int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);
+    if (err < 0)
+        return err;
+    buffer_append(&to->rows, &row, sizeof row);
+    buffer_append(&to->rows, key.data, row.key_size);
+    buffer_append(&to->rows, reason.data, row.reason_size);
+    to->last = row.id;
+    to->added++;
+    return 0;
+}
+
+static void dead_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    struct dead_rows *to = x->owner;
+    (void)c, (void)count;
+    if (x->err < 0 || v->type != RESPONSE_ARRAY)
+        return;
+    uint32_t at = 1;
+    for (uint32_t i = 0; to->err >= 0 && i < v->count; i++, at = response_skip(v, at))
+        to->err = dead_add(to, v, at);
+}
+
+static int dead_fetch(struct client *c, mr_bytes stage, struct dead_rows *to) {
+    do {
+        struct exchange *x = exchange_new(c, "DEAD");
+        if (x) {
+            exchange_bytes(x, stage);
+            exchange_option(x, "COUNT", DEAD_AT_ONCE);
+            if (to->last) {
+                exchange_word(x, "FROM");
+                exchange_number(x, to->last);
+            }
+            x->hook = dead_hook;
+            x->owner = to;
+        }
+        to->added = 0;
+        int err = exchange_do(c, x, NULL, NULL);
+        if (err == MR_EGONE && to->last)
+            return 0; // the last one is not dead any more: what follows is told another time
+        if (err < 0)
+            return err;
+    } while (to->err >= 0 && to->added == DEAD_AT_ONCE);
+    return to->err < 0 ? error_set(to->err, "%s", error_meaning(to->err)) : 0;
+}
+
+int client_dead(struct engine *base, mr_bytes stage,
+                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+    struct dead_rows dead = { 0 };
+    int err = dead_fetch((struct client *)base, stage, &dead);
+    for (size_t at = 0; err >= 0 && at < dead.rows.size;) {
+        struct dead_row row;
+        char reason[HAND_REASON + 1];
+        memcpy(&row, dead.rows.data + at, sizeof row);
+        mr_bytes key = { dead.rows.data + at + sizeof row, row.key_size };
+        memcpy(reason, dead.rows.data + at + sizeof row + row.key_size, row.reason_size);
+        reason[row.reason_size] = 0;
+        at += sizeof row + row.key_size + row.reason_size;
+        if (each(row.id, key, reason, arg) != 0)
+            break;
+    }
+    buffer_finish(&dead.rows);
+    return err;
+}
+
+// ---- Acting -----------------------------------------------------------------------------------
+
+static int act_on_stage(struct engine *base, const char *command, mr_bytes stage) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = exchange_new(c, command);
+    if (x)
+        exchange_bytes(x, stage);
+    return exchange_do(c, x, NULL, NULL);
+}
+
+int client_pause(struct engine *base, mr_bytes stage) {
+    return act_on_stage(base, "PAUSE", stage);
+}
+
+int client_resume(struct engine *base, mr_bytes stage) {
+    return act_on_stage(base, "RESUME", stage);
+}
+
+int client_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = exchange_new(c, "STAGE");
+    if (x) {
+        exchange_bytes(x, stage);
+        exchange_bytes(x, policy);
+        exchange_bytes(x, value);
+    }
+    return exchange_do(c, x, NULL, NULL);
+}
+
+// Refused because it has been done already, by the same request before its answer was lost.
+static void act_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                     uint32_t count) {
+    (void)c, (void)v, (void)count;
+    if (x->repeated && (x->err == MR_EINVAL || x->err == MR_EGONE))
+        x->err = 0;
+}
+
+static int act_on_job(struct engine *base, const char *command, mr_id id) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = exchange_new(c, command);
+    if (x) {
+        exchange_number(x, id);
+        x->hook = act_hook;
+    }
+    return exchange_do(c, x, NULL, NULL);
+}
+
+int client_retry(struct engine *base, mr_id id) {
+    return act_on_job(base, "RETRY", id);
+}
+
+int client_drop(struct engine *base, mr_id id) {
+    return act_on_job(base, "DROP", id);
+}

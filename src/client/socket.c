@@ -1,0 +1,75 @@
+// Sockets: finding the addresses of a host, and connecting without waiting.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+// A peer that has gone without a word is noticed by the system.
+enum { KEEP_IDLE_S = 10, KEEP_EVERY_S = 5, KEEP_TRIES = 3, UNSENT_MS = 20000 };
+
+struct address {
+    struct sockaddr_storage at;
+    socklen_t size;
+};
+
+int address_find(const char *host, const char *port, struct address **out, size_t *out_count) {
+    struct addrinfo *found, wanted = { .ai_socktype = SOCK_STREAM };
+    int failed = getaddrinfo(host, port, &wanted, &found);
+    if (failed)
+        return error_set(MR_ENET, "no address of host '%s' is known: %s", host,
+                         gai_strerror(failed));
+    size_t count = 0;
+    for (const struct addrinfo *a = found; a; a = a->ai_next)
+        count++;
+    struct address *all = mem_alloc(count * sizeof *all);
+    for (const struct addrinfo *a = found; a && all; a = a->ai_next) {
+        struct address *to = &all[*out_count];
+        memcpy(&to->at, a->ai_addr, a->ai_addrlen);
+        to->size = a->ai_addrlen;
+        ++*out_count;
+    }
+    freeaddrinfo(found);
+    if (!all)
+        return error_set(MR_ENOMEM, "no memory for addresses");
+    *out = all;
+    return 0;
+}
+
+static void set_option(int fd, int level, int name, int value) {
+    (void)setsockopt(fd, level, name, &value, sizeof value); // a comfort: it works without
+}
+
+int socket_connect(const struct address *a) {
+    int fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_TRIES);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNSENT_MS);
+    if (connect(fd, (const struct sockaddr *)&a->at, a->size) == 0 || errno == EINPROGRESS)
+        return fd;
+    int failed = -errno;
+    close(fd);
+    return failed;
+}
+
+int socket_error(int fd) {
+    int failed = 0;
+    socklen_t size = sizeof failed;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) < 0)
+        return -errno;
+    return -failed;
+}
+
+const struct address *address_next(const struct client *c) {
+    return &c->addresses[c->address % c->address_count];
+}

@@ -1,0 +1,347 @@
+// What a client remembers; shared by the files of this folder only.
+//
+//     any thread   exchange: a request ─► queue of a link … reply ─► hook ─► who waits is woken
+//     I/O thread   all sockets: connect, greet, write, read, connect again; hooks run here
+//     teller       callbacks: on_end and on_stop, with no lock held
+//
+//     main link ────── pipelined: everything that never makes the server wait
+//     a lane each ──── requests that do: AWAIT, a TAKE by hand, pushes that wait for room
+//     a worker's link  one TAKE for all of its threads that wait; its leases live with it
+//
+// A request keeps its bytes until it is answered. When a link is lost it connects again, later and
+// later, and says everything again that was not answered; nothing happens twice by that:
+//
+//     PUSH            carries a number of a source of ours, which the server has seen or not
+//     CALL            carries a `once`; while its end is awaited it is said again, too
+//     DONE FAIL …     carry a token, which ends one lease and only once
+//     TAKE            what the lost link had leased is over; it is simply asked again
+//
+// One lock guards everything that does not say otherwise.
+#ifndef CLIENT_STATE_H
+#define CLIENT_STATE_H
+
+#include "base/list.h"
+#include "client/client.h"
+#include "wire/response.h"
+
+#include <pthread.h>
+
+enum {
+    CLIENT_BUCKETS = 1024,     // of calls and of jobs in hand, by id
+    CLIENT_TOKEN = 40,         // bytes of a token
+    CLIENT_SLACK_MS = 1000,    // what the server should have said by then, it will not say
+    CLIENT_PATIENCE_MS = 30000 // see client.h
+};
+
+struct client;
+struct link;
+struct exchange;
+
+// Takes in the answer: I/O thread, with the lock. `x->err` is 0 or what the server (or the failed
+// connection: no values then) has said, with the sentence in `x->answer`.
+typedef void exchange_hook(struct client *, struct exchange *, const struct response_value *,
+                           uint32_t count);
+
+// One request and what is answered.
+struct exchange {
+    struct list of_link;
+    struct link *link;
+    struct buffer text; // the request's words …
+    uint32_t words;     // … and how many
+    exchange_hook *hook;
+    void *owner; // the hook's
+    bool sent, answered;
+    bool waited_for; // by a thread, which frees it; else it is freed when answered
+    bool kept;       // by its hook, beyond the answer
+    bool left;       // nobody is interested in the answer any more
+    bool repeated;   // it was sent before, over a link that was lost
+    uint64_t sent_ms;
+    int err;
+    int64_t number;       // an integer that was answered; -1: nothing (null)
+    struct buffer answer; // bytes that were answered, or the sentence
+    pthread_cond_t told;
+    struct client_puller *puller; // of TAKE, BEAT and of what ends a lease
+    struct buffer about;          // struct lease: what BEAT, DONE, FAIL, RELEASE are about
+    struct mr_job *jobs;          // that have just arrived and wait for a BEAT, chained by `next`
+};
+
+struct lease {
+    mr_id id;
+    char token[CLIENT_TOKEN]; // zeros behind it
+};
+
+enum link_state {
+    LINK_DOWN,       // until `due_ms`
+    LINK_CONNECTING, // until `due_ms`, as are the next two
+    LINK_GREETING,
+    LINK_LOADING, // the server reads its store: asked again at `due_ms`
+    LINK_UP,
+};
+
+struct link {
+    struct client *client;
+    struct list of_client, of_idle;
+    struct list queue, sent; // exchanges: to be sent; not answered yet
+    enum link_state state;
+    uint64_t session;             // what the server calls this connection
+    struct client_puller *puller; // whose own it is: it then waits for the server for ever
+    bool lane, closing;
+    uint32_t held; // jobs leased with it, and calls whose ends it will be told: it must stay
+    uint64_t down_since_ms; // 0: it is up
+    int err;                // why it is down, with the sentence
+    char why[320];
+
+    // The I/O thread's.
+    int fd;
+    uint32_t failures; // since something was answered
+    uint32_t greeted;  // how much of the greeting was answered
+
+    uint64_t due_ms, heard_ms, give_up_ms;
+    bool write_blocked;
+    struct buffer out, in;
+    size_t out_at;
+    struct response reader;
+};
+
+// Numbers of one series of pushes; lent to one push (or push_many) at a time.
+struct source {
+    struct source *next;
+    uint64_t number; // the last that was used
+    char name[48];
+};
+
+struct client_puller {
+    struct puller base;
+    struct puller_options options;
+    struct list of_client;
+    struct list jobs;       // in its hands
+    struct list takers;     // threads that wait; by hand each has a request of its own
+    struct list notices;    // with `ring`: to be told in its loop
+    struct mr_job *arrived; // taken and not handed out, chained by `next`
+    uint32_t unanswered;    // requests that end its jobs
+    uint32_t beating;       // requests that renew leases of what has just arrived
+    uint32_t taking;        // TAKEs by hand that were not answered yet
+    bool interrupted;
+    int telling; // callbacks that run now
+    pthread_cond_t changed;
+
+    // Of a worker only.
+    struct link *link;       // its own; NULL: pulled by hand
+    struct pull pull;        // what its TAKE asks for
+    struct exchange *asking; // that TAKE
+    bool wants;              // with `ring`: its loop has found nothing
+    uint64_t ask_at_ms;      // not before
+    uint32_t refusals;       // TAKEs that came back empty or failed, one after another
+    bool unblocking;         // the server was asked to let go of the TAKE …
+    uint64_t unblock_at_ms;  // … and is not asked again before
+};
+
+// A call, from when it is said until its end was told.
+struct call {
+    struct list of_list; // of the client's calls, or of those that have ended
+    struct list of_ids;  // once it has an id
+    struct exchange *x;  // kept, to be said again
+    mr_id id;            // 0: not known yet
+    int err;             // how it ended …
+    bool ended;
+    struct buffer result; // … with the sentence, if not well
+    mr_on_end *on_end;    // NULL: a thread waits
+    void *arg;
+    struct call_start *starting; // the thread that waits for the id, in mr_call_start
+    pthread_cond_t told;
+    int64_t deadline_ms;
+    uint64_t give_up_ms; // when the server should have told that the deadline has passed
+    char stage[HAND_STAGE + 1];
+};
+
+struct client {
+    struct engine base;
+    struct address *addresses; // fixed from here …
+    size_t address_count;
+    char where[300]; // HOST:PORT
+    char *user, *secret, *name;
+    uint64_t patience_ms;
+    pthread_t io, teller;
+    int epoll_fd, wake_fd;
+    pthread_condattr_t clock; // … to here
+
+    struct response_value *values; // the I/O thread's …
+    size_t address;                // … which tries this one next
+    uint64_t random;
+
+    pthread_mutex_t lock; // guards what follows
+    bool io_sleeps, io_wanted, closing;
+    struct link *main;
+    struct list links;
+    struct list idle; // lanes …
+    uint32_t idle_count;
+    struct source *sources; // that nobody uses
+    struct mr_job *spare_jobs;
+    struct mr_job *hands[CLIENT_BUCKETS]; // chained
+    uint32_t hand_count;
+    uint64_t lease_check_ms; // when a lease in hand may have run out
+    struct list pullers;
+    struct list calls; // that have not ended …
+    struct list calls_by_id[CLIENT_BUCKETS];
+    uint64_t call_check_ms; // when one of them may have ended although nobody told
+    uint32_t started;       // those with a callback
+    struct list ended;      // to be told: the teller's
+    struct list notices;    // jobs that are to stop: the teller's
+    uint32_t waiting_threads, telling_calls;
+    pthread_cond_t tell, told;
+};
+
+// ---- client.c ---------------------------------------------------------------------------------
+
+uint64_t client_now_ms(void);            // CLOCK_MONOTONIC
+uint64_t client_until(int64_t wait_ms);  // an instant; UINT64_MAX: for ever
+uint64_t client_random(struct client *); // with the lock
+void client_sleep(struct client *, pthread_cond_t *, uint64_t until_ms); // with the lock
+void client_wake_io(struct client *);                                    // with the lock; io.c
+
+// ---- exchange.c -------------------------------------------------------------------------------
+
+// A request, or NULL with MR_ENOMEM noted.
+struct exchange *exchange_new(struct client *, const char *command);
+void exchange_free(struct exchange *); // takes NULL
+
+// Adds words to a request. A failure is kept in `err` until it is to be sent.
+void exchange_word(struct exchange *, const char *);
+void exchange_bytes(struct exchange *, mr_bytes);
+void exchange_number(struct exchange *, uint64_t);
+void exchange_option(struct exchange *, const char *name, int64_t ms); // 0: left out
+int exchange_write(const struct exchange *, struct buffer *out);
+
+// Queues it: whoever calls next waits, or leaves it to its hook. With the lock. The request's own
+// failure, or MR_ENET: the server has not been reached for too long; it is then still the caller's.
+int exchange_send(struct link *, struct exchange *);
+
+// With the lock: waits for the answer. MR_EAGAIN (no sentence): `until_ms` came first, and the
+// exchange was left to itself; else what was answered, its sentence noted.
+int exchange_wait(struct client *, struct exchange *, uint64_t until_ms);
+void exchange_leave(struct exchange *); // with the lock: its owner has lost interest
+
+const char *exchange_sentence(const struct exchange *); // of one that was answered with an error
+
+// Without the lock: sends it over the main link, waits, and frees it. NULL is MR_ENOMEM. The
+// answer's number and bytes (both may be NULL) become the caller's.
+int exchange_do(struct client *, struct exchange *, int64_t *out_number, struct buffer *out);
+
+// I/O thread, with the lock: it was answered, or has failed.
+void exchange_answer(struct exchange *, const struct response_value *, uint32_t count);
+void exchange_fail(struct exchange *, int err, const char *why);
+
+// An error as the server spells it: its code, and where its sentence begins.
+int error_read(mr_bytes line, mr_bytes *out_sentence);
+
+// ---- link.c: one connection -------------------------------------------------------------------
+
+// Makes a link that will connect. NULL: MR_ENOMEM was noted. With the lock.
+struct link *link_create(struct client *, bool lane);
+void link_destroy(struct link *);
+struct link *lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
+void lane_return(struct link *);
+struct response_value *link_values_create(void); // as many as an answer may have; NULL: no memory
+
+// I/O thread, with the lock, which sending and receiving give up meanwhile.
+void link_turn(struct link *, uint64_t now_ms); // does what is due, sends what is to be sent
+void link_event(struct link *, uint32_t events);
+// For so long that who asks is told so.
+bool link_is_hopeless(const struct link *, uint64_t now_ms);
+uint64_t link_next_ms(const struct link *); // when it wants a turn; UINT64_MAX: not by itself
+void link_lose(struct link *, int err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// ---- socket.c ---------------------------------------------------------------------------------
+
+struct address;
+// MR_ENET: there is no such host. The addresses are the caller's to free with mem_free.
+int address_find(const char *host, const char *port, struct address **out, size_t *out_count);
+int socket_connect(const struct address *); // a descriptor that is connecting, or -errno
+int socket_error(int fd);                   // of the connecting: 0 or -errno
+const struct address *address_next(const struct client *); // of those that take turns
+
+// ---- greet.c ----------------------------------------------------------------------------------
+
+int greet_write(struct link *);     // what is said first
+int greet_ask_again(struct link *); // whether it has loaded
+// One answer to that. 0, or why this cannot be worked with, noted.
+int greet_read(struct link *, const struct response_value *, uint32_t count);
+
+// ---- io.c, teller.c: the threads --------------------------------------------------------------
+
+void *io_thread(void *client);
+void *teller_thread(void *client);
+
+// ---- push.c, call.c ---------------------------------------------------------------------------
+
+int client_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
+int client_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
+                     const mr_push_options *, const struct numbered *first, mr_id *, size_t *);
+int client_cancel(struct engine *, mr_id);
+void push_words(struct exchange *, mr_bytes stage, mr_bytes body, const mr_push_options *);
+
+int client_call(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
+                struct buffer *);
+int client_call_start(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
+                      mr_on_end *, void *arg, mr_id *);
+int client_await(struct engine *, mr_id, int64_t wait_ms, struct buffer *);
+// I/O thread, with the lock.
+void calls_hear(struct link *, mr_id, const struct response_value *outcome); // one has ended
+void calls_say_again(struct link *);                                         // the link was lost
+void calls_check(struct client *, uint64_t now_ms);
+void call_tell(struct call *); // teller, no lock; frees it
+
+// ---- take.c: pullers --------------------------------------------------------------------------
+
+int client_puller_open(struct engine *, const struct puller_options *, struct puller **);
+void client_puller_interrupt(struct puller *);
+void client_puller_close(struct puller *);
+int client_take(struct puller *, const struct pull *, mr_job **);
+void client_tell(struct puller *);
+// I/O thread, with the lock.
+void puller_turn(struct client_puller *, uint64_t now_ms);
+uint64_t puller_next_ms(const struct client_puller *);
+void notice_tell(struct client *, struct mr_job *); // teller, with the lock, which it gives up
+
+// ---- held.c: jobs in hand; all of this with the lock ------------------------------------------
+
+// Makes the jobs of a TAKE's answer, leased with the link from `lease_from_ms` on; they hang on
+// `next`. MR_ENOMEM, MR_ENET (that is no answer to TAKE): nothing is in hand, lose the link.
+int held_read(struct client_puller *, struct link *, uint64_t lease_from_ms,
+              const struct response_value *, struct mr_job **out);
+void held_drop(struct client *, struct mr_job *, unsigned how); // out of hand
+void held_unpin(struct client *, struct mr_job *);
+struct mr_job *held_find(struct client *, const struct lease *);
+void held_give_back(struct mr_job *jobs); // a chain that nobody was given
+void held_stop_id(struct link *, mr_id);  // the server says: nobody wants it any more
+void held_stop_link(struct link *);       // its leases are over
+void held_check_leases(struct client *, uint64_t now_ms);
+
+// Whether a third of the lease has passed since it was last extended.
+bool lease_is_due(const struct mr_job *, uint64_t now_ms);
+// Adds a job to a BEAT, whose hook is or calls beat_hook.
+void beat_add(struct exchange *, struct mr_job *, uint64_t now_ms);
+void beat_hook(struct client *, struct exchange *, const struct response_value *, uint32_t count);
+
+int client_done(mr_job *, unsigned how);
+int client_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
+int client_release(mr_job *, unsigned how);
+void client_unpin(mr_job *);
+int client_beat(mr_job *);
+int64_t client_beat_all(struct puller *);
+
+// ---- look.c -----------------------------------------------------------------------------------
+
+int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
+int client_epic(struct engine *, mr_bytes name, struct epic_look *);
+int client_stage(struct engine *, mr_bytes stage, mr_stage_info *);
+int client_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
+int client_pause(struct engine *, mr_bytes stage);
+int client_resume(struct engine *, mr_bytes stage);
+int client_dead(struct engine *, mr_bytes stage,
+                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
+int client_retry(struct engine *, mr_id);
+int client_drop(struct engine *, mr_id);
+
+#endif

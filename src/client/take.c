@@ -1,0 +1,506 @@
+// Pullers. By hand, each take is a request of its own, on a lane if it waits. A worker has a link,
+// and on it one TAKE for as many jobs as threads wait:
+//
+//     takers: ● ● ● ─► TAKE … COUNT 3 WAIT -1 ─► two jobs ─► two are woken ─► TAKE … COUNT 1
+//
+// so that idle threads cost nothing, and busy ones share their round trips.
+//
+// A TAKE that waited for long may bring a lease that is, as far as can be known here, nearly over:
+// what it brings is beaten for first. One that is not wanted any more cannot be taken back; the
+// server is asked to answer it (CLIENT UNBLOCK), and what it brings nevertheless is given back.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "client/state.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { UNBLOCK_AGAIN_MS = 10, ASK_AGAIN_LEAST_MS = 10, ASK_AGAIN_MOST_MS = 1000 };
+
+// A thread that waits for jobs; on its stack.
+struct taker {
+    struct list of_puller;
+    struct exchange *x; // by hand: what will answer it
+    struct mr_job *jobs;
+    bool told;
+    int err;
+    char why[512];
+    pthread_cond_t cond;
+};
+
+static struct client *client_of(const struct client_puller *p) {
+    return (struct client *)p->base.engine;
+}
+
+static void taker_tell(struct taker *t, struct mr_job *jobs, int err, const char *why) {
+    list_remove(&t->of_puller);
+    t->told = true;
+    t->jobs = jobs;
+    t->err = err;
+    snprintf(t->why, sizeof t->why, "%s", why);
+    pthread_cond_signal(&t->cond);
+}
+
+// ---- Sharing out ------------------------------------------------------------------------------
+
+// Cuts about `most` jobs off a chain, but never a lease in two. Returns the rest.
+static struct mr_job *cut(struct mr_job *jobs, size_t most) {
+    struct mr_job *last = jobs;
+    for (size_t count = 1; last->next && (count < most || last->next->follows); count++)
+        last = last->next;
+    struct mr_job *rest = last->next;
+    last->next = NULL;
+    return rest;
+}
+
+static size_t chain_size(const struct mr_job *jobs) {
+    size_t count = 0;
+    for (; jobs; jobs = jobs->next)
+        count++;
+    return count;
+}
+
+static size_t list_size(const struct list *l) {
+    size_t count = 0;
+    for (const struct list *at = l->next; at != l; at = at->next)
+        count++;
+    return count;
+}
+
+static void keep_arrived(struct client_puller *p, struct mr_job *jobs) {
+    struct mr_job **last = &p->arrived;
+    while (*last)
+        last = &(*last)->next;
+    *last = jobs;
+    if (jobs && p->options.ring)
+        p->options.ring(p->options.arg);
+}
+
+static void deal(struct client_puller *p, struct mr_job *jobs) {
+    if (p->interrupted) {
+        held_give_back(jobs);
+        return;
+    }
+    for (size_t takers = list_size(&p->takers); jobs && takers; takers--) {
+        size_t share = (chain_size(jobs) + takers - 1) / takers;
+        struct mr_job *rest = cut(jobs, share);
+        taker_tell(list_entry(p->takers.next, struct taker, of_puller), jobs, 0, "");
+        jobs = rest;
+    }
+    keep_arrived(p, jobs);
+}
+
+// By hand: to whoever asked, if that one still waits.
+static void hand_over(struct client_puller *p, struct taker *t, struct mr_job *jobs) {
+    if (p->link)
+        deal(p, jobs);
+    else if (t)
+        taker_tell(t, jobs, 0, "");
+    else
+        held_give_back(jobs);
+}
+
+// ---- Answers to TAKE --------------------------------------------------------------------------
+
+static void renewed_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                         uint32_t count) {
+    struct client_puller *p = x->puller;
+    beat_hook(c, x, v, count);
+    p->beating--;
+    pthread_cond_broadcast(&p->changed);
+    hand_over(p, x->owner, x->jobs);
+}
+
+// Beats before anybody begins to work. False: that cannot be sent.
+static bool renew(struct client_puller *p, struct taker *t, struct mr_job *jobs, uint64_t now_ms) {
+    struct client *c = client_of(p);
+    struct exchange *x = exchange_new(c, "BEAT");
+    if (!x)
+        return false;
+    for (struct mr_job *job = jobs; job; job = job->next) {
+        beat_add(x, job, now_ms);
+        job->lease_from_ms = now_ms; // nobody works on it yet: this is for the BEAT to confirm
+    }
+    x->hook = renewed_hook;
+    x->puller = p;
+    x->owner = t;
+    x->jobs = jobs;
+    if (exchange_send(c->main, x) < 0) {
+        exchange_free(x);
+        return false;
+    }
+    p->beating++;
+    if (t)
+        t->x = x;
+    return true;
+}
+
+static void arrive(struct client_puller *p, struct taker *t, struct mr_job *jobs) {
+    uint64_t now_ms = client_now_ms();
+    if (!lease_is_due(jobs, now_ms))
+        hand_over(p, t, jobs);
+    else if (!renew(p, t, jobs, now_ms)) {
+        held_give_back(jobs);
+        if (t)
+            taker_tell(t, NULL, MR_EAGAIN, "");
+    }
+}
+
+// A worker's TAKE has brought nothing: the server is stopping, or refuses it.
+static void ask_later(struct client_puller *p) {
+    uint64_t pause_ms = ASK_AGAIN_LEAST_MS;
+    for (uint32_t i = 0; i < p->refusals && pause_ms < ASK_AGAIN_MOST_MS; i++)
+        pause_ms *= 2;
+    p->refusals++;
+    p->ask_at_ms = client_now_ms() + pause_ms;
+    p->wants = p->options.ring && !p->interrupted; // a loop is not woken for that
+}
+
+static void tell_failure(struct client_puller *p, struct taker *t, int err, const char *why) {
+    if (t)
+        taker_tell(t, NULL, err, why);
+    while (p->link && !list_empty(&p->takers))
+        taker_tell(list_entry(p->takers.next, struct taker, of_puller), NULL, err, why);
+}
+
+static void take_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    struct client_puller *p = x->puller;
+    struct taker *t = x->owner;
+    struct mr_job *jobs = NULL;
+    int err = x->err;
+    (void)c, (void)count;
+    if (t)
+        t->x = NULL;
+    if (x == p->asking)
+        p->asking = NULL;
+    else
+        p->taking--;
+    pthread_cond_broadcast(&p->changed);
+    if (err >= 0 && (err = held_read(p, x->link, x->sent_ms, v, &jobs)) < 0)
+        link_lose(x->link, err, "%s", error_text());
+    if (jobs) {
+        p->refusals = 0;
+        arrive(p, t, jobs);
+        return;
+    }
+    if (p->link)
+        ask_later(p);
+    if (err < 0)
+        tell_failure(p, t, err, x->err < 0 ? exchange_sentence(x) : error_text());
+    else if (t)
+        taker_tell(t, NULL, MR_EAGAIN, "");
+}
+
+static struct exchange *take_new(struct client_puller *p, const struct pull *pull, uint64_t count) {
+    struct exchange *x = exchange_new(client_of(p), "TAKE");
+    if (!x)
+        return NULL;
+    for (size_t i = 0; i < pull->stage_count; i++)
+        exchange_bytes(x, pull->stages[i]);
+    exchange_word(x, "COUNT");
+    exchange_number(x, count < HAND_TAKE ? count : HAND_TAKE);
+    exchange_option(x, "BATCH", pull->batch);
+    exchange_option(x, "WAIT", pull->wait_ms);
+    exchange_option(x, "LEASE", pull->lease_ms);
+    x->hook = take_hook;
+    x->puller = p;
+    return x;
+}
+
+// ---- A worker's TAKE: I/O thread --------------------------------------------------------------
+
+static bool wants_to_ask(const struct client_puller *p) {
+    return p->link && !p->asking && !p->interrupted && (p->wants || !list_empty(&p->takers));
+}
+
+static void ask(struct client_puller *p) {
+    size_t takers = list_size(&p->takers);
+    p->pull.wait_ms = MR_FOREVER;
+    struct exchange *x = take_new(p, &p->pull, (takers ? takers : 1) * p->pull.batch);
+    int err = x ? exchange_send(p->link, x) : MR_ENOMEM;
+    if (err < 0) {
+        exchange_free(x);
+        ask_later(p);
+        return;
+    }
+    p->wants = false;
+    p->asking = x;
+}
+
+static void unblock_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                         uint32_t count) {
+    (void)c, (void)v, (void)count;
+    x->puller->unblocking = false;
+    pthread_cond_broadcast(&x->puller->changed);
+}
+
+// The server may be asked before it has met the TAKE; it is then asked again.
+static void unblock(struct client_puller *p, uint64_t now_ms) {
+    if (!p->asking->sent) {
+        exchange_fail(p->asking, MR_EAGAIN, "");
+        return;
+    }
+    if (p->unblocking || now_ms < p->unblock_at_ms)
+        return;
+    struct client *c = client_of(p);
+    struct exchange *x = exchange_new(c, "CLIENT");
+    p->unblock_at_ms = now_ms + UNBLOCK_AGAIN_MS;
+    if (!x)
+        return;
+    exchange_word(x, "UNBLOCK");
+    exchange_number(x, p->link->session);
+    x->hook = unblock_hook;
+    x->puller = p;
+    p->unblocking = exchange_send(c->main, x) >= 0;
+    if (!p->unblocking)
+        exchange_free(x);
+}
+
+void puller_turn(struct client_puller *p, uint64_t now_ms) {
+    if (wants_to_ask(p) && now_ms >= p->ask_at_ms)
+        ask(p);
+    if (p->interrupted && p->asking)
+        unblock(p, now_ms);
+}
+
+uint64_t puller_next_ms(const struct client_puller *p) {
+    if (wants_to_ask(p))
+        return p->ask_at_ms;
+    return p->interrupted && p->asking && !p->unblocking ? p->unblock_at_ms : UINT64_MAX;
+}
+
+// ---- Taking -----------------------------------------------------------------------------------
+
+static int say_nothing_came(const struct pull *pull) {
+    return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
+                     (int)pull->stages[0].size, (const char *)pull->stages[0].data, pull->wait_ms);
+}
+
+static struct mr_job *take_arrived(struct client_puller *p, const struct pull *pull) {
+    struct mr_job *jobs = p->arrived;
+    if (jobs)
+        p->arrived = cut(jobs, pull->batch);
+    return jobs;
+}
+
+// By hand. The request will tell the taker.
+static int send_take(struct client_puller *p, const struct pull *pull, struct taker *t) {
+    struct client *c = client_of(p);
+    struct exchange *x = take_new(p, pull, pull->batch);
+    struct link *l = pull->wait_ms ? lane_borrow(c) : c->main;
+    int err = x && l ? exchange_send(l, x) : MR_ENOMEM;
+    if (err < 0) {
+        if (l && l->lane)
+            lane_return(l);
+        exchange_free(x);
+        return err;
+    }
+    p->taking++;
+    x->owner = t;
+    t->x = x;
+    return 0;
+}
+
+// What its request brings is given back. A TAKE keeps its lane until it was answered.
+static void taker_leave(struct taker *t, struct link *lane) {
+    bool asked = t->x && t->x->hook == take_hook;
+    if (asked)
+        exchange_leave(t->x);
+    else if (t->x)
+        t->x->owner = NULL;
+    if (lane && !asked)
+        lane_return(lane);
+}
+
+// With the lock. A worker's threads wait in line, by hand each for its own answer.
+static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struct taker *t) {
+    struct client *c = client_of(p);
+    uint64_t until_ms =
+        pull->wait_ms < 0 ? UINT64_MAX : client_until(pull->wait_ms) + CLIENT_SLACK_MS;
+    int err = 0;
+    if (p->link) {
+        p->pull = *pull;
+        client_wake_io(c);
+    } else {
+        err = send_take(p, pull, t);
+    }
+    if (err < 0)
+        return err;
+    list_append(&p->takers, &t->of_puller);
+    c->waiting_threads += !p->link;
+    struct link *lane = t->x && t->x->link->lane ? t->x->link : NULL;
+    while (!t->told && (until_ms == UINT64_MAX || client_now_ms() < until_ms))
+        client_sleep(c, &t->cond, until_ms);
+    c->waiting_threads -= !p->link;
+    if (t->told) {
+        if (lane)
+            lane_return(lane);
+        return t->err;
+    }
+    list_remove(&t->of_puller);
+    taker_leave(t, lane);
+    return MR_EAGAIN;
+}
+
+static int take_in_loop(struct client_puller *p, const struct pull *pull, mr_job **out) {
+    struct client *c = client_of(p);
+    pthread_mutex_lock(&c->lock);
+    struct mr_job *jobs = take_arrived(p, pull);
+    if (!jobs && !p->asking && !p->beating && !p->interrupted) {
+        p->pull = *pull;
+        p->wants = true;
+        client_wake_io(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!jobs)
+        return say_nothing_came(pull);
+    *out = jobs;
+    return 0;
+}
+
+int client_take(struct puller *base, const struct pull *pull, mr_job **out) {
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = client_of(p);
+    if (p->options.ring)
+        return take_in_loop(p, pull, out);
+    struct taker t = { 0 };
+    pthread_cond_init(&t.cond, &c->clock);
+    pthread_mutex_lock(&c->lock);
+    int err = p->interrupted ? MR_EAGAIN : 0;
+    if (err >= 0 && !(t.jobs = take_arrived(p, pull)))
+        err = wait_for_jobs(p, pull, &t);
+    pthread_mutex_unlock(&c->lock);
+    pthread_cond_destroy(&t.cond);
+    if (err == MR_EAGAIN)
+        return say_nothing_came(pull);
+    if (err < 0)
+        return t.told ? error_set(err, "%s", t.why) : err;
+    *out = t.jobs;
+    return 0;
+}
+
+// ---- Stopping what runs -----------------------------------------------------------------------
+
+static void call_on_stop(struct client *c, struct client_puller *p, struct mr_job *job) {
+    job->pins++;
+    p->telling++;
+    pthread_mutex_unlock(&c->lock);
+    p->options.on_stop(job, p->options.arg);
+    pthread_mutex_lock(&c->lock);
+    held_unpin(c, job);
+    if (--p->telling == 0)
+        pthread_cond_broadcast(&p->changed);
+}
+
+void notice_tell(struct client *c, struct mr_job *job) {
+    struct client_puller *p = (struct client_puller *)job->puller;
+    list_remove(&job->of_notices);
+    if (!p->options.ring) {
+        call_on_stop(c, p, job);
+        return;
+    }
+    list_append(&p->notices, &job->of_notices);
+    p->options.ring(p->options.arg);
+}
+
+void client_tell(struct puller *base) {
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = client_of(p);
+    pthread_mutex_lock(&c->lock);
+    for (struct list *at; (at = list_first(&p->notices)) != NULL;) {
+        list_remove(at);
+        call_on_stop(c, p, list_entry(at, struct mr_job, of_notices));
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+// ---- Pullers ----------------------------------------------------------------------------------
+
+int client_puller_open(struct engine *base, const struct puller_options *options,
+                       struct puller **out) {
+    struct client *c = (struct client *)base;
+    struct client_puller *p = mem_alloc(sizeof *p);
+    if (!p)
+        return error_set(MR_ENOMEM, "no memory for a worker");
+    p->base.engine = base;
+    p->options = *options;
+    list_init(&p->jobs);
+    list_init(&p->takers);
+    list_init(&p->notices);
+    pthread_cond_init(&p->changed, &c->clock);
+    pthread_mutex_lock(&c->lock);
+    bool works = options->handlers || options->ring;
+    p->link = works ? link_create(c, false) : NULL;
+    if (p->link)
+        p->link->puller = p;
+    bool made = p->link || !works;
+    if (made)
+        list_append(&c->pullers, &p->of_client);
+    pthread_mutex_unlock(&c->lock);
+    if (!made) {
+        pthread_cond_destroy(&p->changed);
+        mem_free(p);
+        return MR_ENOMEM;
+    }
+    *out = &p->base;
+    return 0;
+}
+
+void client_puller_interrupt(struct puller *base) {
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = client_of(p);
+    pthread_mutex_lock(&c->lock);
+    p->interrupted = true;
+    p->wants = false;
+    tell_failure(p, NULL, MR_EAGAIN, "");
+    held_give_back(p->arrived);
+    p->arrived = NULL;
+    client_wake_io(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool is_quiet(const struct client_puller *p) {
+    return !p->asking && !p->taking && !p->unblocking && !p->beating && !p->unanswered &&
+           !p->telling;
+}
+
+// TAKEs by hand that nobody waits for any more: the server is silent, or its answer is on its way.
+static void close_lanes(struct client *c, const struct client_puller *p) {
+    for (struct list *at = c->links.next; at != &c->links; at = at->next) {
+        struct link *l = list_entry(at, struct link, of_client);
+        struct list *first = list_first(&l->sent);
+        if (l->lane && first && list_entry(first, struct exchange, of_link)->puller == p)
+            l->closing = true;
+    }
+}
+
+// Takes are answered and ends are recorded; or the server is away for longer than we wait.
+static void wait_until_quiet(struct client *c, struct client_puller *p) {
+    uint64_t until_ms = client_until((int64_t)c->patience_ms);
+    close_lanes(c, p);
+    client_wake_io(c);
+    while (!is_quiet(p) && client_now_ms() < until_ms)
+        client_sleep(c, &p->changed, until_ms);
+    if (p->link)
+        p->link->closing = true;
+    client_wake_io(c);
+    while (p->link || !is_quiet(p))
+        pthread_cond_wait(&p->changed, &c->lock);
+}
+
+void client_puller_close(struct puller *base) {
+    if (!base)
+        return;
+    struct client_puller *p = (struct client_puller *)base;
+    struct client *c = client_of(p);
+    client_puller_interrupt(base);
+    pthread_mutex_lock(&c->lock);
+    wait_until_quiet(c, p);
+    assert(list_empty(&p->jobs) && list_empty(&p->takers));
+    list_remove(&p->of_client);
+    pthread_mutex_unlock(&c->lock);
+    pthread_cond_destroy(&p->changed);
+    mem_free(p);
+}

@@ -1,0 +1,219 @@
+// Walking: the jobs of a stage that have one status, a page at a time. A page goes on behind a job
+// that is named by its id; where it stands says what comes next:
+//
+//     waiting   its channel, then the channels behind that in ready, then in parked, then in
+//               progress (found through the leases)
+//     running   the leases, by number
+//     delayed   the timers; what is shown is in order of ids, of which there may be any number
+//     others    the lines of the dead and of the ended
+#include "core/state.h"
+
+#include "base/errors.h"
+
+#include <inttypes.h>
+
+struct walk {
+    struct core *core;
+    const struct stage *stage;
+    enum job_status status;
+    chan only; // this channel; 0: all
+    int (*each)(void *, const struct job_info *);
+    void *arg;
+};
+
+static int show(const struct walk *w, uint32_t job) {
+    struct job_info info = look_at_job(w->core, job_at(w->core, job));
+    return w->each(w->arg, &info);
+}
+
+// Those with the status, from `job` on.
+static int walk_jobs(const struct walk *w, uint32_t job) {
+    int stop = 0;
+    for (; !stop && job; job = job_at(w->core, job)->link.next)
+        if (job_at(w->core, job)->status == w->status)
+            stop = show(w, job);
+    return stop;
+}
+
+// ---- Waiting and running ----------------------------------------------------------------------
+
+static int walk_channels(const struct walk *w, chan ref) {
+    int stop = 0;
+    for (; !stop && ref; ref = link_of(w->core, ref)->next)
+        stop = ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head) : show(w, ref);
+    return stop;
+}
+
+// The jobs under a lease behind the one with the id `from`; 0: all.
+static int walk_lease(const struct walk *w, const struct lease *l, uint64_t from) {
+    int stop = 0;
+    for (uint32_t i = l->next; !stop && i < l->count; i++) {
+        uint32_t job = lease_running(w->core, l, i);
+        if (job && !from)
+            stop = show(w, job);
+        else if (job && job_at(w->core, job)->id == from)
+            from = 0;
+    }
+    return stop;
+}
+
+static int walk_leases(const struct walk *w, uint32_t number) {
+    uint64_t left = w->stage->leases;
+    int stop = 0;
+    for (; !stop && left && number < w->core->leases.next_new; number++) {
+        const struct lease *l = lease_at(w->core, number);
+        if (!l->count || l->stage != w->stage->number)
+            continue;
+        left--;
+        if (w->status == JOB_RUNNING)
+            stop = walk_lease(w, l, 0);
+        else if (l->channel & CHAN_KEYED)
+            stop = walk_jobs(w, channel_at(w->core, l->channel)->jobs.head);
+    }
+    return stop;
+}
+
+static int walk_running(const struct walk *w, uint32_t from) {
+    if (w->only)
+        return walk_jobs(w, from ? job_at(w->core, from)->link.next : chan_head(w->core, w->only));
+    if (!from)
+        return walk_leases(w, 1);
+    uint32_t lease = link_of(w->core, chan_of(w->core, from))->next;
+    int stop = walk_lease(w, lease_at(w->core, lease), job_at(w->core, from)->id);
+    return stop ? stop : walk_leases(w, lease + 1);
+}
+
+// What comes behind the waiting job `from` and its channel.
+static int walk_behind(const struct walk *w, uint32_t from) {
+    chan ref = chan_of(w->core, from);
+    uint32_t next = link_of(w->core, ref)->next;
+    int stop = ref & CHAN_KEYED ? walk_jobs(w, job_at(w->core, from)->link.next) : 0;
+    enum channel_state state = chan_state(w->core, ref);
+    if (w->only || stop)
+        return stop;
+    if (state == CHANNEL_IN_PROGRESS)
+        return walk_leases(w, next + 1);
+    stop = walk_channels(w, next);
+    if (!stop && state == CHANNEL_READY)
+        stop = walk_channels(w, w->stage->parked.head);
+    return stop ? stop : walk_leases(w, 1);
+}
+
+static int walk_waiting(const struct walk *w, uint32_t from) {
+    if (from)
+        return walk_behind(w, from);
+    if (w->only)
+        return walk_jobs(w, chan_head(w->core, w->only));
+    int stop = walk_channels(w, w->stage->ready.head);
+    if (!stop)
+        stop = walk_channels(w, w->stage->parked.head);
+    return stop ? stop : walk_leases(w, 1);
+}
+
+// ---- Delayed ----------------------------------------------------------------------------------
+
+// The job whose delay this timer ends; 0: it is no such timer.
+static uint32_t delayed_by(const struct walk *w, struct heap_entry e) {
+    if (e.value >> ATTR_SHIFT != TIMER_DUE)
+        return 0;
+    uint32_t number = e.value & ATTR_NUMBER;
+    const struct job *j = job_at(w->core, number);
+    bool counts = j->owner && j->status == JOB_DELAYED && job_due(w->core, j) == e.at_ms;
+    return counts && stage_of(w->core, j) == w->stage ? number : 0;
+}
+
+// Keeps the lowest ids above `from` in a heap whose next one is the highest of them.
+static void gather_delayed(const struct walk *w, uint64_t from, uint32_t most, struct heap *found) {
+    const struct heap *timers = &w->core->timers;
+    for (size_t i = 0; i < timers->count; i++) {
+        uint32_t number = delayed_by(w, timers->entries[i]);
+        uint64_t id = number ? job_at(w->core, number)->id : 0;
+        if (id <= from || (found->count == most && UINT64_MAX - id < heap_next(found)))
+            continue;
+        if (found->count == most)
+            (void)heap_pop(found);
+        heap_put(found, UINT64_MAX - id, number);
+    }
+}
+
+static int walk_delayed(const struct walk *w, uint64_t from, uint32_t most) {
+    uint64_t delayed = w->stage->by_status[JOB_DELAYED];
+    struct heap found = { 0 };
+    struct buffer *order = &w->core->scratch;
+    if (most > delayed)
+        most = (uint32_t)delayed;
+    if (!most)
+        return 0;
+    buffer_clear(order);
+    int err = heap_reserve(&found, most);
+    if (err == 0)
+        err = buffer_reserve(order, most * sizeof(uint32_t));
+    if (err == 0)
+        gather_delayed(w, from, most, &found);
+    while (err == 0 && found.count) {
+        uint32_t number = heap_pop(&found).value;
+        err = buffer_append(order, &number, sizeof number);
+    }
+    heap_finish(&found);
+    for (size_t at = order->size; err == 0 && at; at -= sizeof(uint32_t)) {
+        uint32_t number;
+        memcpy(&number, order->data + at - sizeof number, sizeof number);
+        err = show(w, number);
+    }
+    return err;
+}
+
+// ---- All of them ------------------------------------------------------------------------------
+
+// The job that a walk goes on behind; 0: it begins.
+static int find_from(const struct walk *w, uint64_t id, uint32_t *out) {
+    uint32_t number = id ? job_find(w->core, id) : 0;
+    const struct job *j = number ? job_at(w->core, number) : NULL;
+    bool among = j && j->status == w->status && stage_of(w->core, j) == w->stage &&
+                 (!w->only || chan_of(w->core, number) == w->only);
+    if (id && !among)
+        return error_set(MR_EGONE, "job %" PRIu64 " is not among these any more: begin again", id);
+    *out = number;
+    return 0;
+}
+
+static int walk_from(const struct walk *w, uint32_t from) {
+    switch (w->status) {
+    case JOB_WAITING:
+        return walk_waiting(w, from);
+    case JOB_RUNNING:
+        return walk_running(w, from);
+    case JOB_DEAD:
+        return walk_jobs(w, from ? job_at(w->core, from)->link.next : w->stage->dead.head);
+    case JOB_DONE:
+    case JOB_EXPIRED:
+    case JOB_CANCELLED:
+        return walk_jobs(w, from ? job_at(w->core, from)->link.next : w->stage->ended.head);
+    case JOB_DELAYED:
+        break;
+    }
+    return 0;
+}
+
+int core_walk(struct core *c, const struct job_walk *what,
+              int (*each)(void *, const struct job_info *), void *arg) {
+    struct stage *s = NULL;
+    int err = look_find_stage(c, what->stage, &s);
+    if (err < 0)
+        return err;
+    bool in_channel = what->status == JOB_WAITING || what->status == JOB_RUNNING;
+    struct walk w = {
+        .core = c,
+        .stage = s,
+        .status = what->status,
+        .each = each,
+        .arg = arg,
+    };
+    if (what->status == JOB_DELAYED)
+        return walk_delayed(&w, what->from, what->most);
+    if (what->key.size && in_channel && !(w.only = channel_find(c, s->number, what->key)))
+        return 0;
+    uint32_t from = 0;
+    err = find_from(&w, what->from, &from);
+    return err < 0 ? err : walk_from(&w, from);
+}

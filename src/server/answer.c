@@ -1,0 +1,245 @@
+// See answer.h. What lies in the log is read straight into the reply.
+#include "server/answer.h"
+
+#include "base/errors.h"
+#include "core/record.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Errors -----------------------------------------------------------------------------------
+
+const struct answer_code answer_codes[] = {
+    { 0, "ERR", "the command is not used as it should be, or not known; the connection stays" },
+    { 0, "NOAUTH", "a secret is asked for: AUTH" },
+    { 0, "WRONGPASS", "the secret is not right" },
+    { 0, "NOPERM", "whoever this is may not do that" },
+    { MR_ETOOBIG, "TOOBIG", "a body, key or name is larger than allowed" },
+    { MR_EFULL, "FULL", "there is no room; try again later, or push with ROOM" },
+    { MR_ENOMEM, "FULL", NULL },
+    { MR_EGAP, "GAP",
+      "a lower number is missing, which the sentence begins with: push that first" },
+    { MR_ESTALE, "STALE", "the token is not of the job's lease any more: stop working on it" },
+    { MR_EEXPIRED, "EXPIRED", "the deadline has passed" },
+    { MR_ECANCELLED, "CANCELLED", "the job was cancelled" },
+    { MR_EDEAD, "DEAD", "the job has failed for good; the sentence is its last reason" },
+    { MR_EGONE, "GONE", "no such job, stage or epic is known, or not any more" },
+    { MR_EDRAINING, "DRAINING", "the stage takes no pushes: DRAIN" },
+    { MR_EBUSY, "BUSY", "the job is running" },
+    { 0, "LOADING", "the store is being read: try again soon" },
+    { MR_ESTOPPED, "STOPPED",
+      "the log has failed, and whether this happened is not known; repeat it elsewhere with the "
+      "same once, number or token" },
+    { MR_EIO, "STOPPED", NULL },
+    { 0, NULL, NULL },
+};
+
+static const char *code_of(int err) {
+    const struct answer_code *c = answer_codes;
+    while (c->code && c->err != err)
+        c++;
+    return c->code ? c->code : answer_codes[0].code;
+}
+
+void answer_error(struct session *s, int err) {
+    reply_error(&s->reply, code_of(err), mr_str(error_text()));
+}
+
+// ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
+
+enum { TOKEN_BYTES = 20, NO_LETTER = 0x80 };
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+// What each byte stands for; filled at first use.
+static const uint8_t *letter_values(void) {
+    static uint8_t values[256];
+    if (values[0] == NO_LETTER)
+        return values;
+    memset(values, NO_LETTER, sizeof values);
+    for (uint8_t i = 0; i < 64; i++)
+        values[(uint8_t)letters[i]] = i;
+    return values;
+}
+
+// Three bytes are four letters; the last two bytes are three.
+void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
+    uint8_t raw[TOKEN_BYTES + 1] = { 0 };
+    uint64_t serial = htole64(t->serial), random = htole64(t->random);
+    uint32_t lease = htole32(t->lease);
+    memcpy(raw, &serial, 8);
+    memcpy(raw + 8, &random, 8);
+    memcpy(raw + 16, &lease, 4);
+    char text[ANSWER_TOKEN + 1];
+    for (int from = 0, to = 0; from < TOKEN_BYTES; from += 3, to += 4) {
+        uint32_t three = (uint32_t)raw[from] << 16 | (uint32_t)raw[from + 1] << 8 | raw[from + 2];
+        text[to] = letters[three >> 18];
+        text[to + 1] = letters[three >> 12 & 63];
+        text[to + 2] = letters[three >> 6 & 63];
+        text[to + 3] = letters[three & 63];
+    }
+    memcpy(out, text, ANSWER_TOKEN);
+}
+
+int token_read(mr_bytes given, struct token *out) {
+    uint8_t raw[TOKEN_BYTES + 1], text[ANSWER_TOKEN + 1], bad = 0;
+    if (given.size != ANSWER_TOKEN)
+        return error_set(MR_ESTALE, "that is not a token");
+    const uint8_t *values = letter_values();
+    memcpy(text, given.data, ANSWER_TOKEN);
+    text[ANSWER_TOKEN] = letters[0];
+    for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {
+        uint8_t a = values[text[from]], b = values[text[from + 1]];
+        uint8_t c = values[text[from + 2]], d = values[text[from + 3]];
+        bad |= a | b | c | d;
+        raw[to] = (uint8_t)(a << 2 | b >> 4);
+        raw[to + 1] = (uint8_t)(b << 4 | c >> 2);
+        raw[to + 2] = (uint8_t)(c << 6 | d);
+    }
+    if (bad & NO_LETTER)
+        return error_set(MR_ESTALE, "that is not a token");
+    memcpy(&out->serial, raw, 8);
+    memcpy(&out->random, raw + 8, 8);
+    memcpy(&out->lease, raw + 16, 4);
+    out->serial = le64toh(out->serial);
+    out->random = le64toh(out->random);
+    out->lease = le32toh(out->lease);
+    return 0;
+}
+
+// ---- Jobs -------------------------------------------------------------------------------------
+
+enum { BODY_GUESS = 64 };
+
+// Reads an entry's body from the log into the reply.
+static int answer_entry(struct session *s, uint64_t at) {
+    size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
+    int err = s->reply.err ? s->reply.err : shard_read(s->host->shard, at, &s->out);
+    if (err == 0)
+        reply_bulk_end(&s->reply, begin);
+    return err;
+}
+
+static int answer_grant(struct session *s, const struct grant *g) {
+    struct reply *r = &s->reply;
+    char token[ANSWER_TOKEN];
+    token_write(&g->token, token);
+    reply_array(r, 9);
+    reply_id(r, g->id);
+    reply_bulk(r, (mr_bytes){ token, sizeof token });
+    reply_bulk(r, g->stage);
+    reply_bulk(r, g->key);
+    int err = answer_entry(s, g->at);
+    if (err < 0)
+        return err;
+    reply_integer(r, g->attempt);
+    reply_integer(r, g->left_ms);
+    if (!g->state_at)
+        reply_null(r);
+    else if ((err = answer_entry(s, g->state_at)) < 0)
+        return err;
+    reply_integer(r, g->lease_ms);
+    return 0;
+}
+
+void answer_body(struct session *s, uint64_t at) {
+    size_t before = s->out.size;
+    if (answer_entry(s, at) == 0)
+        return;
+    s->out.size = before;
+    reply_null(&s->reply);
+}
+
+void answer_number(struct session *s, const char *name, int64_t value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_integer(&s->reply, value);
+}
+
+void answer_count(struct session *s, const char *name, uint64_t value) {
+    answer_number(s, name, (int64_t)value);
+}
+
+void answer_text(struct session *s, const char *name, mr_bytes value) {
+    reply_bulk(&s->reply, mr_str(name));
+    reply_bulk(&s->reply, value);
+}
+
+// Writes those that are not to be skipped. False: one could not be read, and is to be skipped too.
+static bool try_grants(struct session *s, const struct grant *grants, size_t count, bool *skip) {
+    size_t shown = 0, before = s->out.size;
+    for (size_t i = 0; i < count; i++)
+        shown += !skip || !skip[i];
+    reply_array(&s->reply, shown);
+    for (size_t i = 0; i < count; i++) {
+        if ((skip && skip[i]) || answer_grant(s, &grants[i]) == 0)
+            continue;
+        if (s->reply.err)
+            return true; // the session is broken
+        s->out.size = before;
+        if (skip) {
+            skip[i] = true;
+            host_note_unreadable(s->host, &grants[i]);
+        }
+        return false;
+    }
+    return true;
+}
+
+void answer_grants(struct session *s, const struct grant *grants, size_t count) {
+    session_reply(s);
+    if (!try_grants(s, grants, count, NULL)) {
+        bool skip[ANSWER_GRANTS] = { 0 };
+        while (!try_grants(s, grants, count, skip))
+            continue;
+    }
+    s->taken += count;
+    session_touch(s);
+}
+
+// ---- Ends -------------------------------------------------------------------------------------
+
+// The reasons of a dead job: its last one is told.
+static void answer_dead(struct session *s, uint64_t at) {
+    struct buffer *b = &s->host->scratch;
+    buffer_clear(b);
+    struct reason last = { .text = mr_str("") };
+    size_t next = 0;
+    if (at && shard_read(s->host->shard, at, b) == 0)
+        while (reasons_next(buffer_bytes(b), &next, &last))
+            continue;
+    reply_error(&s->reply, "DEAD", last.text);
+}
+
+static void say_ended(struct session *s, const char *code, uint64_t id, const char *how) {
+    char text[80];
+    snprintf(text, sizeof text, "job %" PRIu64 " %s", id, how);
+    reply_error(&s->reply, code, mr_str(text));
+}
+
+void answer_outcome(struct session *s, const struct outcome *o) {
+    session_reply(s);
+    size_t before = s->out.size;
+    switch (o->status) {
+    case JOB_DONE:
+        if (answer_entry(s, o->at) < 0) {
+            s->out.size = before;
+            session_fail(s, MR_EIO);
+        }
+        break;
+    case JOB_DEAD:
+        answer_dead(s, o->at);
+        break;
+    case JOB_EXPIRED:
+        say_ended(s, "EXPIRED", o->id, "was not done by its deadline");
+        break;
+    case JOB_CANCELLED:
+        say_ended(s, "CANCELLED", o->id, "was cancelled");
+        break;
+    case JOB_DELAYED:
+    case JOB_WAITING:
+    case JOB_RUNNING:
+        break; // these have not ended
+    }
+    session_touch(s);
+}

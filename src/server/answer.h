@@ -1,0 +1,38 @@
+// Answers that are given in more than one place: jobs, results, errors, tokens.
+#ifndef SERVER_ANSWER_H
+#define SERVER_ANSWER_H
+
+#include "server/session.h"
+
+enum { ANSWER_GRANTS = 1000, ANSWER_TOKEN = 27 };
+
+// The codes that errors begin with, and what each means (NULL: see the one of its name above). Ends
+// with a row without a code.
+struct answer_code {
+    int err; // 0: not of the engine
+    const char *code, *meaning;
+};
+extern const struct answer_code answer_codes[];
+
+// An error: the code that clients look at, and the sentence noted by the call that failed.
+void answer_error(struct session *, int err);
+
+// What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
+void answer_grants(struct session *, const struct grant *, size_t count);
+
+// An entry's body as a bulk string; nil if it cannot be read.
+void answer_body(struct session *, uint64_t at);
+
+// A field of a map: its name and its value.
+void answer_number(struct session *, const char *name, int64_t);
+void answer_count(struct session *, const char *name, uint64_t);
+void answer_text(struct session *, const char *name, mr_bytes);
+
+// How a job ended, to CALL and AWAIT.
+void answer_outcome(struct session *, const struct outcome *);
+
+// A lease's name as clients see it. MR_ESTALE: this cannot be one.
+void token_write(const struct token *, char out[ANSWER_TOKEN]);
+int token_read(mr_bytes text, struct token *out);
+
+#endif

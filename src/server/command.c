@@ -1,0 +1,212 @@
+// See command.h. The row is found by a hash of its name; options are read by their kinds.
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "wire/number.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Finding ----------------------------------------------------------------------------------
+
+// Names are of capitals, digits and signs; of these only letters have two cases.
+bool word_is(mr_bytes word, const char *name) {
+    const char *p = word.data;
+    for (size_t i = 0; i < word.size; i++) {
+        char c = p[i] >= 'a' && p[i] <= 'z' ? (char)(p[i] - 32) : p[i];
+        if (!name[i] || c != name[i])
+            return false;
+    }
+    return !name[word.size];
+}
+
+enum { INDEX_SIZE = 256 }; // a power of two, well above the number of commands
+
+// Of a name that is not empty. Letters of both cases have the same last five bits.
+static uint32_t name_hash(const char *name, size_t size) {
+    uint32_t first = name[0] & 31, middle = name[size / 2] & 31, last = name[size - 1] & 31;
+    return (first * 37 + middle * 11 + last * 5 + (uint32_t)size) & (INDEX_SIZE - 1);
+}
+
+// Which row stands where; 0: none. Filled at first use: the table never changes.
+static const uint8_t *command_index(void) {
+    static uint8_t index[INDEX_SIZE];
+    static bool filled;
+    for (uint8_t i = 0; !filled && command_table[i].name; i++) {
+        uint32_t at = name_hash(command_table[i].name, strlen(command_table[i].name));
+        while (index[at])
+            at = (at + 1) & (INDEX_SIZE - 1);
+        index[at] = i + 1;
+    }
+    filled = true;
+    return index;
+}
+
+const struct command *command_row(mr_bytes name) {
+    if (!name.size || name.size > 32)
+        return NULL;
+    const uint8_t *index = command_index();
+    for (uint32_t at = name_hash(name.data, name.size); index[at]; at = (at + 1) & (INDEX_SIZE - 1))
+        if (word_is(name, command_table[index[at] - 1].name))
+            return &command_table[index[at] - 1];
+    return NULL;
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static void say_unknown(struct session *s, mr_bytes name) {
+    int shown = name.size < 64 ? (int)name.size : 64;
+    session_usage(s, "unknown command '%.*s'; COMMAND lists what there is", shown,
+                  (const char *)name.data);
+}
+
+static void say_arity(struct session *s, const struct command *c) {
+    session_usage(s, "wrong number of arguments for %s; it is: %s %s", c->name, c->name, c->syntax);
+}
+
+static bool may_run(struct session *s, const struct command *c) {
+    const struct host *h = s->host;
+    if (!h->shard && c->role != ROLE_ANYBODY) {
+        reply_error(&s->reply, "LOADING", mr_str("the store is being read; try again soon"));
+        return false;
+    }
+    if (h->stopped && c->changes) {
+        reply_error(&s->reply, "STOPPED", mr_str(h->why_stopped));
+        return false;
+    }
+    return true;
+}
+
+void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+    const struct command *c = command_row(words[0]);
+    struct arguments a = { words, count, 1 };
+    session_reply(s);
+    s->host->commands += !s->again;
+    if (!c)
+        say_unknown(s, words[0]);
+    else if (count - 1 < c->least || (c->most && count - 1 > c->most))
+        say_arity(s, c);
+    else if (may_run(s, c))
+        c->run(s, &a);
+    s->again = false;
+    if (s->blocked)
+        return;
+    s->replies++;
+    session_touch(s);
+}
+
+// ---- Options ----------------------------------------------------------------------------------
+
+static const char *kind_text(enum option_kind kind) {
+    switch (kind) {
+    case OPTION_COUNT:
+        return "a count from 0 to 4294967295";
+    case OPTION_NUMBER:
+    case OPTION_NUMBERED:
+        return "a number";
+    case OPTION_MS:
+        return "milliseconds";
+    case OPTION_WAIT:
+        return "milliseconds, or -1 for ever";
+    case OPTION_FLAG:
+    case OPTION_BYTES:
+        break;
+    }
+    return "a value";
+}
+
+static bool value_read(const struct option *o, mr_bytes word, void *to) {
+    uint64_t number;
+    if (o->kind == OPTION_WAIT && word.size == 2 && memcmp(word.data, "-1", 2) == 0) {
+        *(int64_t *)to = -1;
+        return true;
+    }
+    if (o->kind == OPTION_BYTES) {
+        *(mr_bytes *)to = word;
+        return true;
+    }
+    if (number_parse(word, &number) < 0)
+        return false;
+    if (o->kind == OPTION_NUMBER) {
+        *(uint64_t *)to = number;
+        return true;
+    }
+    if (o->kind == OPTION_COUNT) {
+        *(uint32_t *)to = (uint32_t)number;
+        return number <= UINT32_MAX;
+    }
+    *(int64_t *)to = (int64_t)number;
+    return number <= INT64_MAX;
+}
+
+static const struct option *option_find(const struct option *options, mr_bytes word) {
+    for (const struct option *o = options; o->name; o++)
+        if (word_is(word, o->name))
+            return o;
+    return NULL;
+}
+
+static int say_bad_value(struct session *s, const struct option *o, mr_bytes word) {
+    int shown = word.size < 64 ? (int)word.size : 64;
+    session_usage(s, "'%.*s' cannot be the value of %s: it is %s", shown, (const char *)word.data,
+                  o->name, kind_text(o->kind));
+    return -1;
+}
+
+int option_read(struct session *s, struct arguments *a, const struct option *options, void *into) {
+    const struct option *o = option_find(options, a->words[a->at]);
+    if (!o)
+        return 0;
+    char *to = (char *)into + o->offset;
+    uint32_t values = o->kind == OPTION_FLAG ? 0 : o->kind == OPTION_NUMBERED ? 2 : 1;
+    if (a->count - a->at - 1 < values) {
+        session_usage(s, "%s needs %s behind it", o->name, kind_text(o->kind));
+        return -1;
+    }
+    mr_bytes value = a->words[a->at + values];
+    a->at += 1 + values;
+    if (o->kind == OPTION_FLAG) {
+        *(bool *)to = true;
+        return 1;
+    }
+    if (o->kind == OPTION_NUMBERED) {
+        struct numbered *n = (struct numbered *)(void *)to;
+        n->name = a->words[a->at - 2];
+        return number_parse(value, &n->number) < 0 ? say_bad_value(s, o, value) : 1;
+    }
+    return value_read(o, value, to) ? 1 : say_bad_value(s, o, value);
+}
+
+bool options_read(struct session *s, struct arguments *a, const struct option *options,
+                  void *into) {
+    while (a->at < a->count) {
+        mr_bytes word = a->words[a->at];
+        int read = option_read(s, a, options, into);
+        if (read < 0)
+            return false;
+        if (!read) {
+            int shown = word.size < 64 ? (int)word.size : 64;
+            session_usage(s, "unknown option '%.*s' for %.*s", shown, (const char *)word.data,
+                          (int)a->words[0].size, (const char *)a->words[0].data);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *out) {
+    if (number_parse(word, out) == 0)
+        return true;
+    int shown = word.size < 64 ? (int)word.size : 64;
+    session_usage(s, "'%.*s' is not %s: decimal digits", shown, (const char *)word.data, what);
+    return false;
+}
+
+bool read_id(struct session *s, mr_bytes word, uint64_t *out) {
+    return read_number(s, word, "an id", out);
+}
+
+uint32_t listed(uint32_t asked) {
+    return asked < LIMIT_LISTED ? asked : LIMIT_LISTED;
+}

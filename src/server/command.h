@@ -1,0 +1,124 @@
+// Command: one row of a table for each; the row drives arity, who may use it, what it says of
+// itself (COMMAND DOCS, docs/protocol.md), and its options.
+//
+//     arguments ─► command_run: which row? may it? enough? ─► options_read ─► row->run ─► reply
+//
+// A command answers exactly once: at once, or later if it blocks its session.
+#ifndef SERVER_COMMAND_H
+#define SERVER_COMMAND_H
+
+#include "server/session.h"
+
+enum role {
+    ROLE_ANYBODY,
+    ROLE_PUSH,
+    ROLE_WORK,
+    ROLE_READ,
+    ROLE_ADMIN,
+};
+
+enum option_kind {
+    OPTION_FLAG,    // bool
+    OPTION_BYTES,   // mr_bytes
+    OPTION_COUNT,   // uint32_t
+    OPTION_NUMBER,  // uint64_t
+    OPTION_MS,      // int64_t
+    OPTION_WAIT,    // int64_t; -1: for ever
+    OPTION_NUMBERED // struct numbered: two words, a name and a number
+};
+
+struct numbered {
+    mr_bytes name;
+    uint64_t number;
+};
+
+struct option {
+    const char *name;
+    enum option_kind kind;
+    size_t offset; // in the struct that the command's options are read into
+};
+
+struct arguments {
+    const mr_bytes *words; // the first is the command's name
+    uint32_t count;
+    uint32_t at; // the next to be read
+};
+
+struct command {
+    const char *name;
+    uint32_t least, most; // words behind the name; most 0: any number
+    enum role role;
+    bool changes; // it needs the log: refused once that has failed
+    void (*run)(struct session *, struct arguments *);
+    const char *syntax; // behind the name
+    const char *reply;
+    const char *doc;
+};
+
+extern const struct command command_table[]; // ends with a row without a name
+
+// Runs the command that the words name. The first word is there.
+void command_run(struct session *, const mr_bytes *words, uint32_t count);
+
+const struct command *command_row(mr_bytes name); // NULL: there is none
+
+// Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,
+// and the session was told why.
+int option_read(struct session *, struct arguments *a, const struct option *options, void *into);
+
+// Reads all that is left as options. False: refused, and told.
+bool options_read(struct session *, struct arguments *, const struct option *, void *into);
+
+bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
+bool read_id(struct session *, mr_bytes word, uint64_t *out);
+bool read_number(struct session *, mr_bytes word, const char *what, uint64_t *out);
+uint32_t listed(uint32_t asked); // how many rows an answer then has at most
+
+// ---- The commands, by file --------------------------------------------------------------------
+
+void run_push(struct session *, struct arguments *); // command_push.c
+void run_pushmany(struct session *, struct arguments *);
+void run_call(struct session *, struct arguments *);
+void run_await(struct session *, struct arguments *);
+void run_cancel(struct session *, struct arguments *);
+
+void run_take(struct session *, struct arguments *); // command_work.c
+void run_done(struct session *, struct arguments *);
+void run_fail(struct session *, struct arguments *);
+void run_release(struct session *, struct arguments *);
+void run_beat(struct session *, struct arguments *);
+
+void run_job(struct session *, struct arguments *); // command_job.c
+void run_jobs(struct session *, struct arguments *);
+void run_dead(struct session *, struct arguments *);
+
+void run_stages(struct session *, struct arguments *); // command_look.c
+void run_channels(struct session *, struct arguments *);
+void run_workers(struct session *, struct arguments *);
+
+void run_why(struct session *, struct arguments *); // command_why.c
+
+void run_epic(struct session *, struct arguments *); // command_epic.c
+void run_epics(struct session *, struct arguments *);
+
+void run_retry(struct session *, struct arguments *); // command_act.c
+void run_drop(struct session *, struct arguments *);
+void run_pause(struct session *, struct arguments *);
+void run_resume(struct session *, struct arguments *);
+void run_drain(struct session *, struct arguments *);
+void run_stage(struct session *, struct arguments *);
+
+void run_auth(struct session *, struct arguments *); // command_connect.c
+void run_hello(struct session *, struct arguments *);
+void run_ping(struct session *, struct arguments *);
+void run_echo(struct session *, struct arguments *);
+void run_info(struct session *, struct arguments *);
+void run_command(struct session *, struct arguments *);
+void run_client(struct session *, struct arguments *);
+void run_config(struct session *, struct arguments *);
+void run_select(struct session *, struct arguments *);
+void run_quit(struct session *, struct arguments *);
+void run_elsewhere(struct session *, struct arguments *); // what Redis has and this has not
+void run_browser(struct session *, struct arguments *);
+
+#endif

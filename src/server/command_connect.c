@@ -1,0 +1,376 @@
+// What clients say at connect and to look around: AUTH, HELLO, PING, INFO, COMMAND, CLIENT …
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "millrace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REDIS_VERSION "7.0.0" // what clients may rely on
+
+// ---- Who is it? -------------------------------------------------------------------------------
+
+void run_auth(struct session *s, struct arguments *a) {
+    (void)a;
+    session_usage(s, "this server asks for no secret: connect without AUTH");
+}
+
+static bool set_name(struct session *s, mr_bytes name) {
+    const char *p = name.data;
+    bool bad = name.size > LIMIT_NAME;
+    for (size_t i = 0; !bad && i < name.size; i++)
+        bad = p[i] < '!' || p[i] > '~';
+    if (bad) {
+        session_usage(s, "a client's name is up to %d printable letters without blanks",
+                      LIMIT_NAME);
+        return false;
+    }
+    memcpy(s->name, p, name.size);
+    s->name[name.size] = 0;
+    return true;
+}
+
+static void say_hello(struct session *s) {
+    struct reply *r = &s->reply;
+    reply_map(r, 7);
+    reply_bulk(r, mr_str("server"));
+    reply_bulk(r, mr_str("millrace"));
+    reply_bulk(r, mr_str("version"));
+    reply_bulk(r, mr_str(REDIS_VERSION));
+    reply_bulk(r, mr_str("proto"));
+    reply_integer(r, r->resp3 ? 3 : 2);
+    reply_bulk(r, mr_str("id"));
+    reply_integer(r, (int64_t)s->id);
+    reply_bulk(r, mr_str("mode"));
+    reply_bulk(r, mr_str("standalone"));
+    reply_bulk(r, mr_str("role"));
+    reply_bulk(r, mr_str("master"));
+    reply_bulk(r, mr_str("modules"));
+    reply_array(r, 0);
+}
+
+void run_hello(struct session *s, struct arguments *a) {
+    bool resp3 = s->reply.resp3;
+    if (a->at < a->count) {
+        mr_bytes version = a->words[a->at++];
+        if (!word_is(version, "2") && !word_is(version, "3")) {
+            reply_error(&s->reply, "NOPROTO", mr_str("this server speaks RESP 2 and 3"));
+            return;
+        }
+        resp3 = word_is(version, "3");
+    }
+    while (a->at < a->count) {
+        uint32_t left = a->count - a->at - 1;
+        if (word_is(a->words[a->at], "SETNAME") && left >= 1) {
+            if (!set_name(s, a->words[a->at + 1]))
+                return;
+            a->at += 2;
+        } else if (word_is(a->words[a->at], "AUTH") && left >= 2) {
+            run_auth(s, a);
+            return;
+        } else {
+            session_usage(s, "HELLO takes 2 or 3, then AUTH user secret, SETNAME name");
+            return;
+        }
+    }
+    s->reply.resp3 = resp3;
+    s->cancels = s->cancels && resp3;
+    say_hello(s);
+}
+
+// ---- Is anybody there? ------------------------------------------------------------------------
+
+void run_ping(struct session *s, struct arguments *a) {
+    if (a->at < a->count)
+        reply_bulk(&s->reply, a->words[a->at]);
+    else
+        reply_simple(&s->reply, "PONG");
+}
+
+void run_echo(struct session *s, struct arguments *a) {
+    reply_bulk(&s->reply, a->words[a->at]);
+}
+
+void run_quit(struct session *s, struct arguments *a) {
+    (void)a;
+    reply_simple(&s->reply, "OK");
+    s->closing = true;
+}
+
+void run_select(struct session *s, struct arguments *a) {
+    if (word_is(a->words[a->at], "0"))
+        reply_simple(&s->reply, "OK");
+    else
+        session_usage(s, "there is one database, 0: use stages to keep work apart");
+}
+
+void run_config(struct session *s, struct arguments *a) {
+    if (word_is(a->words[a->at], "GET"))
+        reply_map(&s->reply, 0);
+    else
+        session_usage(s, "CONFIG GET is there, and empty; STAGE sets a stage's policy");
+}
+
+// ---- INFO -------------------------------------------------------------------------------------
+
+struct sums {
+    uint64_t waiting, running, delayed, dead, pushed, done, failed;
+};
+
+static struct sums sum_stages(const struct host *h) {
+    struct sums sum = { 0 };
+    for (size_t i = 0; h->core && i < core_stage_count(h->core); i++) {
+        struct stage_info info;
+        core_stage_at(h->core, i, &info);
+        sum.waiting += info.waiting;
+        sum.running += info.running;
+        sum.delayed += info.delayed;
+        sum.dead += info.dead;
+        sum.pushed += info.pushed;
+        sum.done += info.done;
+        sum.failed += info.failed;
+    }
+    return sum;
+}
+
+static bool wants(const struct arguments *a, const char *section) {
+    if (a->at >= a->count)
+        return true;
+    mr_bytes asked = a->words[a->at];
+    return word_is(asked, section) || word_is(asked, "ALL") || word_is(asked, "DEFAULT") ||
+           word_is(asked, "EVERYTHING");
+}
+
+static size_t info_server(const struct host *h, char *to, size_t room) {
+    uint64_t up_ms = h->core ? core_now(h->core) - h->started_ms : 0;
+    return (size_t)snprintf(to, room,
+                            "# Server\r\nredis_version:" REDIS_VERSION
+                            "\r\nredis_mode:standalone\r\nmillrace_version:%s\r\n"
+                            "uptime_in_seconds:%" PRIu64 "\r\nstore:%s\r\n",
+                            mr_version(), up_ms / 1000, h->store);
+}
+
+static size_t info_persistence(const struct host *h, char *to, size_t room) {
+    struct log_state log = { 0 };
+    if (h->shard)
+        shard_look(h->shard, &log);
+    return (size_t)snprintf(to, room,
+                            "# Persistence\r\nloading:%d\r\nlog_bytes:%" PRIu64
+                            "\r\nlive_bytes:%" PRIu64 "\r\nlog_full:%d\r\nlog_stopped:%s\r\n",
+                            !h->shard, log.bytes, h->core ? core_live_bytes(h->core) : 0, log.full,
+                            log.stopped);
+}
+
+static size_t info_stats(const struct host *h, char *to, size_t room) {
+    struct sums sum = sum_stages(h);
+    return (size_t)snprintf(to, room,
+                            "# Stats\r\ntotal_connections_received:%" PRIu64
+                            "\r\ntotal_commands_processed:%" PRIu64 "\r\nwaiting:%" PRIu64
+                            "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64 "\r\ndead:%" PRIu64
+                            "\r\npushed:%" PRIu64 "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
+                            h->connections, h->commands, sum.waiting, sum.running, sum.delayed,
+                            sum.dead, sum.pushed, sum.done, sum.failed);
+}
+
+static size_t info_clients(const struct host *h, char *to, size_t room) {
+    size_t connected = 0, blocked = 0;
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        connected++;
+        blocked += list_entry(l, struct session, of_host)->blocked != BLOCKED_NOT;
+    }
+    return (size_t)snprintf(to, room,
+                            "# Clients\r\nconnected_clients:%zu\r\nblocked_clients:%zu\r\n",
+                            connected, blocked);
+}
+
+static size_t info_replication(const struct host *h, char *to, size_t room) {
+    (void)h;
+    return (size_t)snprintf(to, room, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+}
+
+void run_info(struct session *s, struct arguments *a) {
+    static const struct {
+        const char *name;
+        size_t (*write)(const struct host *, char *to, size_t room);
+    } sections[] = { { "SERVER", info_server },
+                     { "CLIENTS", info_clients },
+                     { "PERSISTENCE", info_persistence },
+                     { "STATS", info_stats },
+                     { "REPLICATION", info_replication } };
+    char text[4096];
+    size_t size = 0;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        if (!wants(a, sections[i].name))
+            continue;
+        size += sections[i].write(s->host, text + size, sizeof text - size);
+        if (size > sizeof text - 2) // a store's name may be long
+            size = sizeof text - 2;
+        text[size++] = '\r', text[size++] = '\n';
+    }
+    reply_bulk(&s->reply, (mr_bytes){ text, size });
+}
+
+// ---- COMMAND, CLIENT --------------------------------------------------------------------------
+
+static uint64_t command_count(void) {
+    uint64_t count = 0;
+    for (const struct command *c = command_table; c->name; c++)
+        count += c->doc != NULL;
+    return count;
+}
+
+static void lower(const char *name, char *out, size_t room) {
+    size_t i = 0;
+    for (; name[i] && i + 1 < room; i++)
+        out[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]);
+    out[i] = 0;
+}
+
+static void say_command(struct session *s, const struct command *c) {
+    struct reply *r = &s->reply;
+    char name[40];
+    lower(c->name, name, sizeof name);
+    bool exact = c->most && c->most == c->least;
+    reply_array(r, 6);
+    reply_bulk(r, mr_str(name));
+    reply_integer(r, exact ? (int64_t)c->least + 1 : -(int64_t)c->least - 1);
+    reply_array(r, 1);
+    reply_simple(r, c->changes ? "write" : "readonly");
+    reply_integer(r, 0); // no argument is a key in the sense of Redis
+    reply_integer(r, 0);
+    reply_integer(r, 0);
+}
+
+static void say_docs(struct session *s, const struct command *c) {
+    struct reply *r = &s->reply;
+    char name[40];
+    lower(c->name, name, sizeof name);
+    reply_bulk(r, mr_str(name));
+    reply_map(r, 4);
+    reply_bulk(r, mr_str("summary"));
+    reply_bulk(r, mr_str(c->doc));
+    reply_bulk(r, mr_str("group"));
+    reply_bulk(r, mr_str("millrace"));
+    reply_bulk(r, mr_str("syntax"));
+    reply_bulk(r, mr_str(c->syntax));
+    reply_bulk(r, mr_str("reply"));
+    reply_bulk(r, mr_str(c->reply));
+}
+
+// Those that only say what to use instead do not count.
+static const struct command *documented(mr_bytes name) {
+    const struct command *c = command_row(name);
+    return c && c->doc ? c : NULL;
+}
+
+static void say_each(struct session *s, struct arguments *a, bool docs) {
+    uint32_t first = a->at, asked = a->count - a->at;
+    uint64_t known = 0;
+    for (uint32_t i = first; i < a->count; i++)
+        known += documented(a->words[i]) != NULL;
+    uint64_t count = asked ? docs ? known : asked : command_count();
+    if (docs)
+        reply_map(&s->reply, count);
+    else
+        reply_array(&s->reply, count);
+    for (uint32_t i = first; i < a->count; i++) {
+        const struct command *c = documented(a->words[i]);
+        if (c && docs)
+            say_docs(s, c);
+        else if (c)
+            say_command(s, c);
+        else if (!docs)
+            reply_null(&s->reply);
+    }
+    for (const struct command *c = command_table; !asked && c->name; c++) {
+        if (c->doc && docs)
+            say_docs(s, c);
+        else if (c->doc)
+            say_command(s, c);
+    }
+}
+
+void run_command(struct session *s, struct arguments *a) {
+    if (a->at == a->count) {
+        say_each(s, a, false);
+        return;
+    }
+    mr_bytes word = a->words[a->at++];
+    if (word_is(word, "COUNT"))
+        reply_integer(&s->reply, (int64_t)command_count());
+    else if (word_is(word, "DOCS"))
+        say_each(s, a, true);
+    else if (word_is(word, "INFO"))
+        say_each(s, a, false);
+    else
+        session_usage(s, "COMMAND has COUNT, DOCS and INFO");
+}
+
+static void set_cancels(struct session *s, mr_bytes word) {
+    bool on = word_is(word, "ON");
+    if (!on && !word_is(word, "OFF"))
+        session_usage(s, "CLIENT CANCELS takes ON or OFF");
+    else if (on && !s->reply.resp3)
+        session_usage(s, "cancellations are pushed over RESP3 only: say HELLO 3 first, or hear of "
+                         "them with BEAT");
+    else {
+        s->cancels = on;
+        reply_simple(&s->reply, "OK");
+    }
+}
+
+// Only takes: whoever waits for an end or for room has something to lose.
+static void unblock(struct session *s, mr_bytes word) {
+    uint64_t id;
+    if (!read_id(s, word, &id))
+        return;
+    struct list *l = s->host->sessions.next;
+    while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
+        l = l->next;
+    struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
+    bool waits = other && other->blocked == BLOCKED_TAKE;
+    if (waits)
+        session_wait_over(other);
+    reply_integer(&s->reply, waits);
+}
+
+void run_client(struct session *s, struct arguments *a) {
+    mr_bytes word = a->words[a->at++];
+    uint32_t left = a->count - a->at;
+    if (word_is(word, "ID") && !left)
+        reply_integer(&s->reply, (int64_t)s->id);
+    else if (word_is(word, "GETNAME") && !left)
+        reply_bulk(&s->reply, mr_str(s->name));
+    else if (word_is(word, "SETNAME") && left == 1) {
+        if (set_name(s, a->words[a->at]))
+            reply_simple(&s->reply, "OK");
+    } else if (word_is(word, "SETINFO") && left == 2)
+        reply_simple(&s->reply, "OK");
+    else if (word_is(word, "CANCELS") && left == 1)
+        set_cancels(s, a->words[a->at]);
+    else if (word_is(word, "UNBLOCK") && left == 1)
+        unblock(s, a->words[a->at]);
+    else
+        session_usage(s,
+                      "CLIENT has ID, GETNAME, SETNAME name, SETINFO name value, CANCELS ON|OFF, "
+                      "UNBLOCK id");
+}
+
+// ---- What this is not -------------------------------------------------------------------------
+
+void run_elsewhere(struct session *s, struct arguments *a) {
+    session_usage(
+        s,
+        "%.*s is a command of Redis; this is a work engine: PUSH hands a job in, TAKE and "
+        "DONE work it off, CALL waits for its result",
+        (int)a->words[0].size, (const char *)a->words[0].data);
+}
+
+// A browser that was made to speak to this port: nothing it says is a command.
+void run_browser(struct session *s, struct arguments *a) {
+    (void)a;
+    session_usage(s, "this is not an HTTP server");
+    s->closing = true;
+}

@@ -1,0 +1,141 @@
+// Epics: EPIC shows how far one has come, ends it, skips a number, drops it; EPICS lists all.
+#include "server/answer.h"
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <stddef.h>
+
+struct epic_options {
+    int64_t wait_ms;
+};
+
+static const struct option epic_options[] = {
+    { "WAIT", OPTION_WAIT, offsetof(struct epic_options, wait_ms) },
+    { 0 },
+};
+
+enum { EPIC_FIELDS = 9 };
+
+static void say_fields(struct session *s, const struct epic_info *e) {
+    answer_count(s, "resume", e->resume);
+    answer_number(s, "total", e->ended ? (int64_t)e->total : -1);
+    answer_count(s, "accepted", e->accepted);
+    answer_count(s, "waiting", e->waiting);
+    answer_count(s, "running", e->running);
+    answer_count(s, "done", e->done);
+    answer_count(s, "dead", e->dead);
+    answer_count(s, "cancelled", e->cancelled);
+    answer_count(s, "expired", e->expired);
+}
+
+static void say_epic(struct session *s, mr_bytes name, int err) {
+    struct epic_info e;
+    if (err >= 0)
+        err = core_epic(s->host->core, name, &e);
+    if (err < 0) {
+        session_fail(s, err);
+        return;
+    }
+    reply_map(&s->reply, EPIC_FIELDS);
+    say_fields(s, &e);
+}
+
+// Looks; with WAIT, again and again until it is over or the wait is.
+static void epic_look(struct session *s, mr_bytes name, int64_t wait_ms) {
+    struct epic_info e;
+    bool waited = s->again && s->wait_until_ms == 0;
+    int err = core_epic(s->host->core, name, &e);
+    if (err == 0 && !e.over && wait_ms && !waited && s->host->stopped)
+        err = error_set(MR_ESTOPPED, "%s", s->host->why_stopped);
+    if (err == 0 && !e.over && wait_ms && !waited)
+        session_block(s, BLOCKED_EPIC, wait_ms);
+    else
+        say_epic(s, name, err);
+}
+
+static void epic_drop(struct session *s, mr_bytes name) {
+    struct epic_info e;
+    int err = core_epic(s->host->core, name, &e);
+    if (err == 0)
+        err = core_epic_drop(s->host->core, name);
+    if (err < 0) {
+        session_fail(s, err);
+        return;
+    }
+    reply_map(&s->reply, EPIC_FIELDS);
+    say_fields(s, &e); // as it was
+}
+
+void run_epic(struct session *s, struct arguments *a) {
+    struct core *core = s->host->core;
+    struct epic_options o = { 0 };
+    mr_bytes name = a->words[1], what = a->count > 2 ? a->words[2] : (mr_bytes){ 0 };
+    uint64_t number;
+    if (a->count == 3 && word_is(what, "DROP")) {
+        epic_drop(s, name);
+    } else if (a->count == 4 && word_is(what, "END")) {
+        if (read_number(s, a->words[3], "a number of pushes", &number))
+            say_epic(s, name, core_epic_end(core, name, number));
+    } else if (a->count == 4 && word_is(what, "SKIP")) {
+        if (read_number(s, a->words[3], "the number of a push", &number))
+            say_epic(s, name, core_epic_skip(core, name, number));
+    } else {
+        a->at = 2;
+        if (options_read(s, a, epic_options, &o))
+            epic_look(s, name, o.wait_ms);
+    }
+}
+
+// ---- All of them ------------------------------------------------------------------------------
+
+struct epics_options {
+    mr_bytes from;
+    uint32_t count;
+};
+
+static const struct option epics_options[] = {
+    { "COUNT", OPTION_COUNT, offsetof(struct epics_options, count) },
+    { "FROM", OPTION_BYTES, offsetof(struct epics_options, from) },
+    { 0 },
+};
+
+struct row {
+    mr_bytes name;
+    struct epic_info epic;
+};
+
+struct rows {
+    struct row *rows;
+    uint32_t count, most;
+};
+
+static int row_add(void *arg, mr_bytes name, const struct epic_info *e) {
+    struct rows *r = arg;
+    if (r->count == r->most)
+        return 1;
+    r->rows[r->count++] = (struct row){ name, *e };
+    return 0;
+}
+
+void run_epics(struct session *s, struct arguments *a) {
+    struct epics_options o = { .count = LIMIT_LISTED };
+    if (!options_read(s, a, epics_options, &o))
+        return;
+    struct rows r = { .most = listed(o.count) };
+    r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
+    int err = r.rows ? core_each_epic(s->host->core, o.from, row_add, &r)
+                     : error_set(MR_ENOMEM, "no memory for a list of epics");
+    if (err < 0) {
+        session_fail(s, err);
+    } else {
+        reply_array(&s->reply, r.count);
+        for (uint32_t i = 0; i < r.count; i++) {
+            reply_map(&s->reply, 1 + EPIC_FIELDS);
+            answer_text(s, "name", r.rows[i].name);
+            say_fields(s, &r.rows[i].epic);
+        }
+    }
+    mem_free(r.rows);
+}

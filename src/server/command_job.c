@@ -1,0 +1,259 @@
+// Looking at jobs: JOB, JOBS, DEAD. Rows are gathered first, since an array says how many follow.
+#include "server/answer.h"
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "core/record.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+// ---- One job ----------------------------------------------------------------------------------
+
+// Once a job has ended its key is only in the log.
+static mr_bytes key_of(struct session *s, const struct job_info *i) {
+    struct buffer *head = &s->host->scratch;
+    struct record record;
+    if (i->status < JOB_DONE || i->status == JOB_DEAD)
+        return i->key;
+    buffer_clear(head);
+    if (shard_read_head(s->host->shard, i->at, head) < 0 ||
+        record_decode(buffer_bytes(head), NULL, &record) < 0)
+        return i->key;
+    return record.key;
+}
+
+static void say_reason(struct session *s, const struct reason *r) {
+    reply_map(&s->reply, 3);
+    answer_number(s, "attempt", r->attempt);
+    answer_count(s, "age-ms", host_now_ms(s->host) - r->time_ms);
+    answer_text(s, "text", r->text);
+}
+
+// All reasons that are kept, oldest first, or the last one only.
+static void say_reasons(struct session *s, uint64_t at, bool all) {
+    struct buffer *kept = &s->host->scratch;
+    struct reason r;
+    buffer_clear(kept);
+    if (at && shard_read(s->host->shard, at, kept) < 0)
+        buffer_clear(kept);
+    uint64_t count = 0, skip;
+    for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
+        count++;
+    skip = all || !count ? 0 : count - 1;
+    reply_bulk(&s->reply, mr_str("reasons"));
+    reply_array(&s->reply, count - skip);
+    for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
+        if (skip)
+            skip--;
+        else
+            say_reason(s, &r);
+}
+
+static void say_job(struct session *s, const struct job_info *i, bool whole, bool body) {
+    bool has_body = i->status <= JOB_DONE || i->status == JOB_DEAD;
+    reply_map(&s->reply, body ? 11 : 10);
+    reply_bulk(&s->reply, mr_str("id"));
+    reply_id(&s->reply, i->id);
+    answer_text(s, "stage", i->stage);
+    answer_text(s, "key", key_of(s, i));
+    answer_text(s, "status", mr_str(job_status_name(i->status)));
+    answer_number(s, "attempt", i->attempt);
+    answer_number(s, "attempts", i->attempts);
+    answer_number(s, "age-ms", i->age_ms);
+    answer_number(s, "left-ms", i->left_ms);
+    answer_number(s, "due-ms", i->due_ms);
+    say_reasons(s, i->reasons_at, whole);
+    if (!body)
+        return;
+    reply_bulk(&s->reply, mr_str(i->status == JOB_DONE ? "result" : "body"));
+    if (has_body)
+        answer_body(s, i->at);
+    else
+        reply_null(&s->reply);
+}
+
+struct job_options {
+    bool body;
+};
+
+static const struct option job_options[] = {
+    { "BODY", OPTION_FLAG, offsetof(struct job_options, body) },
+    { 0 },
+};
+
+void run_job(struct session *s, struct arguments *a) {
+    struct job_options o = { 0 };
+    struct job_info info;
+    uint64_t id;
+    a->at = 2;
+    if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
+        return;
+    int err = core_look_job(s->host->core, id, &info);
+    if (err < 0)
+        session_fail(s, err);
+    else
+        say_job(s, &info, true, o.body);
+}
+
+// ---- Many -------------------------------------------------------------------------------------
+
+struct rows {
+    struct job_info *jobs;
+    uint32_t count, most;
+    uint32_t looked; // at jobs
+    mr_bytes key;    // only of this one; empty: all
+};
+
+static int row_add(void *arg, const struct job_info *i) {
+    struct rows *r = arg;
+    if (r->count == r->most)
+        return 1;
+    if (!r->key.size || bytes_equal(r->key, i->key))
+        r->jobs[r->count++] = *i;
+    return r->count == r->most || ++r->looked == LIMIT_LOOKED;
+}
+
+static int rows_init(struct rows *r, uint32_t most, mr_bytes key) {
+    *r = (struct rows){ .most = most, .key = key, .jobs = mem_alloc((most + 1) * sizeof *r->jobs) };
+    return r->jobs ? 0 : error_set(MR_ENOMEM, "no memory for a list of %u jobs", most);
+}
+
+static void say_rows(struct session *s, struct rows *r, int err) {
+    if (err < 0) {
+        session_fail(s, err);
+    } else {
+        reply_array(&s->reply, r->count);
+        for (uint32_t i = 0; i < r->count; i++)
+            say_job(s, &r->jobs[i], false, false);
+    }
+    mem_free(r->jobs);
+}
+
+struct jobs_options {
+    mr_bytes key, status;
+    uint64_t from;
+    uint32_t count;
+};
+
+#define AT(field) offsetof(struct jobs_options, field)
+
+static const struct option jobs_options[] = {
+    { "KEY", OPTION_BYTES, AT(key) },
+    { "STATUS", OPTION_BYTES, AT(status) },
+    { "FROM", OPTION_NUMBER, AT(from) },
+    { "COUNT", OPTION_COUNT, AT(count) },
+    { 0 },
+};
+
+// Without STATUS these follow one another.
+static const enum job_status order[] = { JOB_RUNNING, JOB_WAITING, JOB_DELAYED,  JOB_DEAD,
+                                         JOB_DONE,    JOB_EXPIRED, JOB_CANCELLED };
+enum { STATUSES = sizeof order / sizeof *order, FIRST_ENDED = 4 };
+
+static bool names_status(mr_bytes word, enum job_status status) {
+    const char *name = job_status_name(status);
+    return word.size == strlen(name) && strncasecmp(word.data, name, word.size) == 0;
+}
+
+// Where in `order` to begin and to end. False: there is no such status, or not with a key.
+static bool statuses_read(struct session *s, const struct jobs_options *o, uint32_t *out_first,
+                          uint32_t *out_behind) {
+    uint32_t i = 0;
+    *out_first = 0;
+    *out_behind = o->key.size ? FIRST_ENDED : STATUSES;
+    if (!o->status.data)
+        return true;
+    while (i < STATUSES && !names_status(o->status, order[i]))
+        i++;
+    if (i == STATUSES)
+        session_usage(s, "STATUS is running, waiting, delayed, dead, done, expired or cancelled");
+    else if (i >= *out_behind)
+        session_usage(s, "jobs that have ended are not listed by KEY");
+    else {
+        *out_first = i;
+        *out_behind = i + 1;
+        return true;
+    }
+    return false;
+}
+
+static int walk_statuses(struct session *s, const struct jobs_options *o, mr_bytes stage,
+                         uint32_t first, uint32_t behind, struct rows *r) {
+    struct job_walk w = { .stage = stage, .key = o->key, .from = o->from, .most = r->most };
+    struct job_info from;
+    int err = 0;
+    if (w.from && !o->status.data) { // it says itself where it stands
+        if ((err = core_look_job(s->host->core, w.from, &from)) < 0)
+            return err;
+        while (first < behind && order[first] != from.status)
+            first++;
+    }
+    for (; err == 0 && first < behind; first++) {
+        w.status = order[first];
+        w.most = o->key.size ? LIMIT_LOOKED : r->most - r->count;
+        err = core_walk(s->host->core, &w, row_add, r);
+        w.from = 0;
+    }
+    return err;
+}
+
+void run_jobs(struct session *s, struct arguments *a) {
+    struct jobs_options o = { .count = LIMIT_LISTED };
+    struct rows r;
+    uint32_t first, behind;
+    a->at = 2;
+    if (!options_read(s, a, jobs_options, &o) || !statuses_read(s, &o, &first, &behind))
+        return;
+    int err = rows_init(&r, listed(o.count), o.key);
+    if (!err)
+        err = walk_statuses(s, &o, a->words[1], first, behind, &r);
+    say_rows(s, &r, err);
+}
+
+// ---- DEAD -------------------------------------------------------------------------------------
+
+static const struct option dead_options[] = {
+    { "FROM", OPTION_NUMBER, AT(from) },
+    { "COUNT", OPTION_COUNT, AT(count) },
+    { 0 },
+};
+
+// Of all stages, or behind a job of one of them.
+static int walk_all_dead(struct core *core, uint64_t from, struct rows *r) {
+    struct job_walk w = { .status = JOB_DEAD, .from = from };
+    struct job_info info;
+    size_t index = 0;
+    int err = from ? core_look_job(core, from, &info) : 0;
+    if (from && !err)
+        err = core_stage_index(core, info.stage, &index);
+    for (; !err && index < core_stage_count(core); index++) {
+        struct stage_info stage;
+        core_stage_at(core, index, &stage);
+        w.stage = stage.name;
+        err = core_walk(core, &w, row_add, r);
+        w.from = 0;
+    }
+    return err;
+}
+
+void run_dead(struct session *s, struct arguments *a) {
+    struct jobs_options o = { .count = LIMIT_LISTED };
+    struct job_walk w = { .status = JOB_DEAD };
+    struct rows r;
+    bool one = a->count > 1 && !word_is(a->words[1], "FROM") && !word_is(a->words[1], "COUNT");
+    a->at += one;
+    if (!options_read(s, a, dead_options, &o))
+        return;
+    int err = rows_init(&r, listed(o.count), (mr_bytes){ 0 });
+    if (!err && one) {
+        w.stage = a->words[1];
+        w.from = o.from;
+        err = core_walk(s->host->core, &w, row_add, &r);
+    } else if (!err) {
+        err = walk_all_dead(s->host->core, o.from, &r);
+    }
+    say_rows(s, &r, err);
+}

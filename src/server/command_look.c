@@ -1,0 +1,195 @@
+// Looking at what there is: STAGES, CHANNELS, WORKERS. Each is a bounded array of maps; what does
+// not fit is asked for with FROM, which goes on behind the row it names.
+#include "server/answer.h"
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <stddef.h>
+#include <string.h>
+
+struct page_options {
+    uint32_t count;
+    uint64_t from;
+    mr_bytes from_name, name;
+};
+
+// ---- STAGES -----------------------------------------------------------------------------------
+
+static const struct option stages_options[] = {
+    { "COUNT", OPTION_COUNT, offsetof(struct page_options, count) },
+    { "FROM", OPTION_BYTES, offsetof(struct page_options, from_name) },
+    { "NAME", OPTION_BYTES, offsetof(struct page_options, name) },
+    { 0 },
+};
+
+// The next of the names that stand in `*text`, with blanks between them; empty: there are no more.
+static mr_bytes next_name(const char **text) {
+    size_t size = strcspn(*text, " ");
+    mr_bytes name = { *text, size };
+    *text += size + ((*text)[size] == ' ');
+    return name;
+}
+
+// How many workers each stage has, by its index.
+static void count_workers(const struct host *h, uint32_t *out) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        const char *names = list_entry(l, struct session, of_host)->stages;
+        size_t index;
+        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names))
+            if (core_stage_index(h->core, name, &index) == 0)
+                out[index]++;
+    }
+}
+
+static uint64_t quantile(const struct histogram *waits, double share) {
+    return waits ? histogram_quantile(waits, share) : 0;
+}
+
+static void say_stage(struct session *s, const struct stage_info *i, uint32_t workers) {
+    reply_map(&s->reply, 20);
+    answer_text(s, "name", i->name);
+    answer_count(s, "waiting", i->waiting);
+    answer_count(s, "running", i->running);
+    answer_count(s, "parked", i->parked);
+    answer_count(s, "delayed", i->delayed);
+    answer_count(s, "dead", i->dead);
+    answer_number(s, "oldest-ms", i->oldest_ms);
+    answer_text(s, "held-by", mr_str(i->held_by));
+    answer_count(s, "workers", workers);
+    answer_count(s, "pushed", i->pushed);
+    answer_count(s, "done", i->done);
+    answer_count(s, "failed", i->failed);
+    answer_count(s, "expired", i->expired);
+    answer_count(s, "cancelled", i->cancelled);
+    reply_bulk(&s->reply, mr_str("in-per-s"));
+    reply_double(&s->reply, i->in_per_s);
+    reply_bulk(&s->reply, mr_str("out-per-s"));
+    reply_double(&s->reply, i->out_per_s);
+    answer_count(s, "wait-p50-ms", quantile(i->waits, 0.5));
+    answer_count(s, "wait-p99-ms", quantile(i->waits, 0.99));
+    answer_count(s, "vain-ms", i->vain_ms);
+    answer_count(s, "states", i->states);
+}
+
+void run_stages(struct session *s, struct arguments *a) {
+    struct page_options o = { .count = LIMIT_LISTED };
+    struct core *core = s->host->core;
+    if (!options_read(s, a, stages_options, &o))
+        return;
+    size_t count = core_stage_count(core), first = 0;
+    mr_bytes named = o.name.data ? o.name : o.from_name;
+    int err = named.data ? core_stage_index(core, named, &first) : 0;
+    uint32_t *workers = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *workers);
+    if (!err && !workers)
+        err = error_set(MR_ENOMEM, "no memory for a list of stages");
+    if (err < 0) {
+        session_fail(s, err);
+        return;
+    }
+    first += named.data && !o.name.data;
+    uint32_t most = o.name.data ? 1 : listed(o.count);
+    size_t shown = count - first < most ? count - first : most;
+    count_workers(s->host, workers);
+    reply_array(&s->reply, shown);
+    for (size_t i = first; i < first + shown; i++) {
+        struct stage_info info;
+        core_stage_at(core, i, &info);
+        say_stage(s, &info, workers[i]);
+    }
+    mem_free(workers);
+}
+
+// ---- CHANNELS ---------------------------------------------------------------------------------
+
+struct channels_options {
+    uint32_t top;
+};
+
+static const struct option channels_options[] = {
+    { "TOP", OPTION_COUNT, offsetof(struct channels_options, top) },
+    { 0 },
+};
+
+static void say_channel(struct session *s, const struct channel_info *i) {
+    static const char *const states[] = { [CHANNEL_DORMANT] = "dormant",
+                                          [CHANNEL_READY] = "ready",
+                                          [CHANNEL_IN_PROGRESS] = "in-progress",
+                                          [CHANNEL_PARKED] = "parked" };
+    reply_map(&s->reply, 7);
+    answer_text(s, "key", i->key);
+    answer_text(s, "state", mr_str(states[i->state]));
+    answer_count(s, "depth", i->depth);
+    answer_number(s, "oldest-ms", i->oldest_ms);
+    answer_number(s, "parked-ms", i->parked_ms);
+    answer_number(s, "halted", i->halted);
+    answer_number(s, "has-state", i->has_state);
+}
+
+void run_channels(struct session *s, struct arguments *a) {
+    struct channels_options o = { .top = 10 };
+    struct stage_info stage;
+    a->at = 2;
+    if (!options_read(s, a, channels_options, &o))
+        return;
+    struct channel_info *top = NULL;
+    int err = core_look_stage(s->host->core, a->words[1], &stage);
+    if (!err && !(top = mem_alloc((listed(o.top) + 1) * sizeof *top)))
+        err = error_set(MR_ENOMEM, "no memory for a list of channels");
+    if (err < 0) {
+        session_fail(s, err);
+        return;
+    }
+    size_t count = core_top_channels(s->host->core, a->words[1], top, listed(o.top));
+    reply_array(&s->reply, count);
+    for (size_t i = 0; i < count; i++)
+        say_channel(s, &top[i]);
+    mem_free(top);
+}
+
+// ---- WORKERS ----------------------------------------------------------------------------------
+
+static const struct option workers_options[] = {
+    { "COUNT", OPTION_COUNT, offsetof(struct page_options, count) },
+    { "FROM", OPTION_NUMBER, offsetof(struct page_options, from) },
+    { 0 },
+};
+
+static bool is_worker(const struct session *s) {
+    return s->stages[0];
+}
+
+static void say_worker(struct session *s, const struct session *w) {
+    reply_map(&s->reply, 9);
+    answer_count(s, "id", w->id);
+    answer_text(s, "name", mr_str(w->name));
+    answer_text(s, "address", mr_str(w->address));
+    answer_text(s, "stages", mr_str(w->stages));
+    answer_number(s, "waits", w->blocked == BLOCKED_TAKE);
+    answer_count(s, "leases", core_leases(&w->conn));
+    answer_count(s, "taken", w->taken);
+    answer_count(s, "ended", w->ended);
+    answer_count(s, "age-ms", host_now_ms(s->host) - w->since_ms);
+}
+
+// Sessions are listed in the order of their ids.
+void run_workers(struct session *s, struct arguments *a) {
+    struct page_options o = { .count = LIMIT_LISTED };
+    const struct list *all = &s->host->sessions;
+    if (!options_read(s, a, workers_options, &o))
+        return;
+    uint32_t most = listed(o.count), count = 0;
+    for (const struct list *l = all->next; l != all && count < most; l = l->next) {
+        const struct session *w = list_entry(l, struct session, of_host);
+        count += is_worker(w) && w->id > o.from;
+    }
+    reply_array(&s->reply, count);
+    for (const struct list *l = all->next; l != all && count; l = l->next) {
+        const struct session *w = list_entry(l, struct session, of_host);
+        if (!is_worker(w) || w->id <= o.from)
+            continue;
+        say_worker(s, w);
+        count--;
+    }
+}

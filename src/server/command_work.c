@@ -1,0 +1,255 @@
+// Working: TAKE, DONE, FAIL, RELEASE, BEAT.
+#include "server/answer.h"
+#include "server/command.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+struct take_options {
+    uint32_t count, batch;
+    int64_t wait_ms, lease_ms;
+    bool detached;
+};
+
+#define TAKE(field) offsetof(struct take_options, field)
+
+static const struct option take_options[] = {
+    { "COUNT", OPTION_COUNT, TAKE(count) },      { "BATCH", OPTION_COUNT, TAKE(batch) },
+    { "WAIT", OPTION_WAIT, TAKE(wait_ms) },      { "LEASE", OPTION_MS, TAKE(lease_ms) },
+    { "DETACHED", OPTION_FLAG, TAKE(detached) }, { 0 },
+};
+
+// Names of stages stand first; the first word behind the first that is an option ends them.
+static bool take_read(struct session *s, struct arguments *a, struct take_options *o,
+                      uint32_t *out_stages) {
+    uint32_t stages = 1;
+    a->at = 2;
+    while (a->at < a->count) {
+        int read = option_read(s, a, take_options, o);
+        if (read < 0)
+            return false;
+        if (read)
+            break;
+        stages++;
+        a->at++;
+    }
+    *out_stages = stages;
+    return options_read(s, a, take_options, o);
+}
+
+// What WORKERS shows of it: whole names, as many as there is room for.
+static void note_stages(struct session *s, const mr_bytes *stages, uint32_t count) {
+    static const char more[] = " ...";
+    size_t used = 0, room = sizeof s->stages - sizeof more;
+    uint32_t i = 0;
+    for (; i < count && used + 1 + stages[i].size <= room; i++) {
+        if (i)
+            s->stages[used++] = ' ';
+        memcpy(s->stages + used, stages[i].data, stages[i].size);
+        used += stages[i].size;
+    }
+    snprintf(s->stages + used, sizeof s->stages - used, "%s", i < count ? more : "");
+}
+
+void run_take(struct session *s, struct arguments *a) {
+    struct take_options o = { 0 };
+    struct host *h = s->host;
+    uint32_t stages;
+    size_t count = 0;
+    if (!take_read(s, a, &o, &stages))
+        return;
+    struct take t = { .stages = a->words + 1,
+                      .stage_count = stages,
+                      .count = o.count,
+                      .batch = o.batch,
+                      .lease_ms = o.lease_ms,
+                      .detached = o.detached,
+                      .conn = &s->conn,
+                      .taker = o.wait_ms && !h->stopping ? &s->taker : NULL };
+    int err = h->stopping ? MR_EAGAIN : core_take(h->core, &t, h->grants, &count);
+    if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || t.taker))
+        note_stages(s, t.stages, stages);
+    if (err == MR_EAGAIN && t.taker)
+        session_block(s, BLOCKED_TAKE, o.wait_ms);
+    else if (err == MR_EAGAIN)
+        reply_array(&s->reply, 0);
+    else if (err < 0)
+        session_fail(s, err);
+    else
+        answer_grants(s, h->grants, count);
+}
+
+// The id and token that stand at words 1 and 2.
+static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_id,
+                       struct token *out) {
+    if (!read_id(s, words[0], out_id))
+        return false;
+    int err = token_read(words[1], out);
+    if (err < 0)
+        session_fail(s, err);
+    return err == 0;
+}
+
+static void answer_ok(struct session *s, int err) {
+    if (err < 0) {
+        session_fail(s, err);
+        return;
+    }
+    s->ended++;
+    reply_simple(&s->reply, "OK");
+}
+
+struct done_options {
+    mr_bytes result, state;
+};
+
+static const struct option done_options[] = {
+    { "RESULT", OPTION_BYTES, offsetof(struct done_options, result) },
+    { "STATE", OPTION_BYTES, offsetof(struct done_options, state) },
+    { 0 },
+};
+
+enum { EMIT_WORDS = 4 }; // EMIT, stage, key, body
+
+static uint32_t count_emits(const struct arguments *a) {
+    return (a->count - a->at) / EMIT_WORDS;
+}
+
+static const struct option emit_options[] = {
+    { "ONCE", OPTION_BYTES, offsetof(struct emit, once) },
+    { "DELAY", OPTION_MS, offsetof(struct emit, delay_ms) },
+    { "DEADLINE", OPTION_MS, offsetof(struct emit, deadline_ms) },
+    { "ATTEMPTS", OPTION_COUNT, offsetof(struct emit, attempts) },
+    { 0 },
+};
+
+// Reads EMIT and the options that stand behind it. False: refused, and told.
+static bool emit_read(struct session *s, struct arguments *a, struct emit *out) {
+    const mr_bytes *word = &a->words[a->at];
+    if (a->count - a->at < EMIT_WORDS) {
+        session_usage(s, "EMIT needs a stage, a key (which may be empty) and a body behind it");
+        return false;
+    }
+    *out = (struct emit){ .stage = word[1], .key = word[2], .body = word[3] };
+    a->at += EMIT_WORDS;
+    int read = 1;
+    while (read > 0 && a->at < a->count)
+        read = option_read(s, a, emit_options, out);
+    return read >= 0;
+}
+
+// Reads RESULT, STATE and EMIT in any order. -1: refused, and told.
+static int done_read(struct session *s, struct arguments *a, struct done_options *o,
+                     struct emit *emits) {
+    int count = 0;
+    while (a->at < a->count) {
+        if (word_is(a->words[a->at], "EMIT")) {
+            if (!emit_read(s, a, &emits[count++]))
+                return -1;
+            continue;
+        }
+        int read = option_read(s, a, done_options, o);
+        if (read == 0)
+            return options_read(s, a, done_options, o) ? count : -1; // it says which
+        if (read < 0)
+            return -1;
+    }
+    return count;
+}
+
+static void done_with(struct session *s, struct arguments *a, struct done *d, struct emit *emits) {
+    struct done_options o = { 0 };
+    int count = done_read(s, a, &o, emits);
+    if (count < 0)
+        return;
+    d->result = o.result;
+    d->set_state = o.state.data != NULL;
+    d->state = o.state;
+    d->emits = emits;
+    d->emit_count = (size_t)count;
+    answer_ok(s, core_done(s->host->core, d));
+}
+
+void run_done(struct session *s, struct arguments *a) {
+    struct done d = { 0 };
+    if (!read_lease(s, a->words + 1, &d.id, &d.token))
+        return;
+    a->at = 3;
+    if (a->at == a->count) {
+        answer_ok(s, core_done(s->host->core, &d));
+        return;
+    }
+    uint32_t most = count_emits(a);
+    struct emit *emits = mem_alloc((most + 1) * sizeof *emits);
+    if (!emits) {
+        error_set(MR_ENOMEM, "no memory for %u emits", most);
+        session_fail(s, MR_ENOMEM);
+        return;
+    }
+    done_with(s, a, &d, emits);
+    mem_free(emits);
+}
+
+struct fail_options {
+    int64_t retry_ms;
+    bool never;
+};
+
+static const struct option fail_options[] = {
+    { "RETRY", OPTION_MS, offsetof(struct fail_options, retry_ms) },
+    { "NEVER", OPTION_FLAG, offsetof(struct fail_options, never) },
+    { 0 },
+};
+
+void run_fail(struct session *s, struct arguments *a) {
+    struct fail_options o = { .retry_ms = MR_BACKOFF };
+    uint64_t id;
+    struct token token;
+    if (!read_lease(s, a->words + 1, &id, &token))
+        return;
+    a->at = 4;
+    if (!options_read(s, a, fail_options, &o))
+        return;
+    if (o.never && o.retry_ms != MR_BACKOFF) {
+        session_usage(s, "FAIL takes RETRY or NEVER, not both");
+        return;
+    }
+    int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
+    answer_ok(s, core_fail(s->host->core, id, &token, a->words[3], retry_ms));
+}
+
+void run_release(struct session *s, struct arguments *a) {
+    uint64_t id;
+    struct token token;
+    if (read_lease(s, a->words + 1, &id, &token))
+        answer_ok(s, core_release(s->host->core, id, &token));
+}
+
+// Those that may not go on are told; an id that cannot be read refuses all.
+void run_beat(struct session *s, struct arguments *a) {
+    struct host *h = s->host;
+    if ((a->count - 1) % 2) {
+        session_usage(s, "BEAT needs pairs of an id and a token");
+        return;
+    }
+    uint64_t id;
+    struct token token;
+    for (uint32_t i = 1; i < a->count; i += 2)
+        if (!read_id(s, a->words[i], &id))
+            return;
+    uint32_t stops = 0;
+    for (uint32_t i = 1; i < a->count; i += 2) {
+        read_id(s, a->words[i], &id);
+        bool lives =
+            token_read(a->words[i + 1], &token) == 0 && core_beat(h->core, id, &token) == 0;
+        if (!lives)
+            h->arguments[stops++] = a->words[i]; // in place: it was read already
+    }
+    reply_array(&s->reply, stops);
+    for (uint32_t i = 0; i < stops; i++)
+        reply_bulk(&s->reply, h->arguments[i]);
+}

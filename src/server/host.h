@@ -1,0 +1,105 @@
+// Host: what the sessions of a server share: the shard, the turn they take part in, and who waits
+// for what. Like the sessions it knows no socket and reads no clock of its own, so that tests and
+// fuzzers drive it directly.
+//
+//     host_begin ─► session_receive, session_destroy … ─► host_end ─► session_ready, session_sent
+//         │                  │                               │
+//     time moves on    commands run, replies gather    the log's writer is woken
+//
+// A reply is shown when everything written before it is durable: at the end of a turn every session
+// with new replies notes how far they reach and the position to wait for; host_durable releases.
+//
+// One thread.
+#ifndef SERVER_HOST_H
+#define SERVER_HOST_H
+
+#include "base/heap.h"
+#include "base/slab.h"
+#include "server/limits.h"
+#include "shard/shard.h"
+#include "wire/request.h"
+
+struct session;
+
+struct seat {
+    uint32_t next; // the slab's, when nobody sits there
+    struct session *session;
+};
+
+enum { HOST_SPARE = 16, HOST_UNREADABLE = 16 };
+
+struct host {
+    struct shard *shard; // NULL: still loading
+    struct core *core;
+    const char *store; // its URL, for INFO
+    struct request_limits request_limits;
+    struct list sessions;
+    struct list touched;   // sessions with replies of this turn
+    struct list held;      // sessions with replies that are not durable yet
+    struct list resuming;  // sessions that may go on with what they have received
+    struct list ready;     // sessions with bytes to send, or to be closed: the loop's to empty
+    struct list epics;     // sessions that wait for an epic
+    struct list pieces;    // sessions that go on in the next turn
+    struct heap waits;     // of blocked sessions, by the end of their wait
+    struct slab seats;     // struct seat, of sessions: the numbers that `waits` tells
+    uint64_t epic_changes; // when those that wait for one were looked at last
+    uint8_t *inbox;        // READ_SIZE bytes: where sessions that hold nothing receive
+    mr_bytes *arguments;   // of the request being run
+    struct grant *grants;  // of the TAKE being run
+    struct buffer spare[HOST_SPARE]; // buffers that no session needs now
+    uint32_t spare_count;
+    struct {
+        uint64_t id;
+        struct token token;
+    } unreadable[HOST_UNREADABLE]; // jobs to be failed at the end of the turn
+    uint32_t unreadable_count;
+    struct buffer scratch; // what is read from the log on its way into a reply
+    uint64_t next_session;
+    uint64_t commands, connections; // so far
+    uint64_t started_ms;
+    bool in_turn, stopping;
+    bool stopped; // the log has failed: looks are answered, and nothing else
+    char why_stopped[256];
+};
+
+// Borrows `store` and, once loaded, the shard. MR_ENOMEM.
+int host_init(struct host *, const char *store);
+
+// The shard, opened with host_events and the host as its owner, is there: commands are answered.
+void host_load(struct host *, struct shard *);
+struct core_events host_events(void);
+
+// Ends all sessions; the shard is the owner's to close.
+void host_finish(struct host *);
+
+void host_begin(struct host *);
+void host_end(struct host *);
+
+// Shows what has become durable. The loop calls it after host_end and when the log has synced. If
+// the log has failed, a turn may have begun.
+void host_durable(struct host *);
+
+// Milliseconds until a turn is due although nobody calls; -1: none.
+int64_t host_next_ms(struct host *);
+
+// From now on nothing is started: takers that wait are answered with nothing.
+void host_stop(struct host *);
+
+// How many jobs are running under the leases of connected workers.
+uint64_t host_running(const struct host *);
+
+uint64_t host_now_ms(const struct host *);
+
+// Makes room for the wait of one more session. MR_ENOMEM.
+int host_reserve_wait(struct host *);
+// Sees to it that the session hears of the end of its wait.
+void host_plan_wait(struct host *, struct session *);
+
+// The body of a leased job cannot be read: its attempt has failed.
+void host_note_unreadable(struct host *, const struct grant *);
+
+// An empty buffer for replies, with memory from those that were given back.
+void host_lend(struct host *, struct buffer *out);
+void host_take_back(struct host *, struct buffer *);
+
+#endif

@@ -1,0 +1,22 @@
+// Notices: what the server says to the people who run it, a line each, on stderr:
+//
+//     2026-11-15T12:00:00.000Z info  ready: 12 jobs in 1 stage
+//     {"time":"2026-11-15T12:00:00.000Z","level":"info","text":"ready: 12 jobs in 1 stage"}
+//
+// Any thread; a line is written whole.
+#ifndef SERVER_NOTICE_H
+#define SERVER_NOTICE_H
+
+#include <stdbool.h>
+
+enum notice_level { NOTICE_ERROR, NOTICE_WARN, NOTICE_INFO, NOTICE_DEBUG };
+
+// What is less important than `most` is not written.
+void notice_set(enum notice_level most, bool json);
+
+// "error", "warn", "info", "debug". False: none of these.
+bool notice_level_read(const char *name, enum notice_level *out);
+
+void notice(enum notice_level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

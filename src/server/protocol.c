@@ -1,0 +1,77 @@
+// See protocol.h.
+#include "server/protocol.h"
+
+#include "server/answer.h"
+#include "server/command.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char opening[] =
+    "# The protocol\n"
+    "\n"
+    "Written by `make protocol` from the table of commands: change that instead.\n"
+    "\n"
+    "Clients of Redis can speak to Millrace: it uses RESP2, and RESP3 after `HELLO 3`, on port\n"
+    "7411. Commands may be sent without waiting for replies, which come in order; a command that\n"
+    "waits (TAKE, CALL, AWAIT, EPIC, a push with ROOM) holds up its own connection only. Names of\n"
+    "commands and options may be written in any case; options stand in any order behind the fixed\n"
+    "arguments, and one that is not known is refused by name. Durations are milliseconds; `WAIT` "
+    "and\n"
+    "`ROOM` of 0, or none, do not wait, and of -1 wait for ever. Ids are strings of digits, since\n"
+    "some languages round large numbers; tokens are strings without meaning. Maps are flat arrays\n"
+    "in RESP2. Fields may be added to arrays and maps: ignore what you do not know. Listings are\n"
+    "bounded and go on with `FROM`, the last row of the one before.\n";
+
+static void add(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct reply *r, const char *format, ...) {
+    char text[4096];
+    va_list values;
+    va_start(values, format);
+    int size = vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (r->err == 0)
+        r->err = buffer_append(r->out, text, (size_t)size);
+}
+
+static const char *heading(enum role role) {
+    switch (role) {
+    case ROLE_ANYBODY:
+        return "Connecting";
+    case ROLE_PUSH:
+        return "Handing in";
+    case ROLE_WORK:
+        return "Working";
+    case ROLE_READ:
+        return "Looking";
+    case ROLE_ADMIN:
+        return "Acting";
+    }
+    return "";
+}
+
+static void add_command(struct reply *r, const struct command *c) {
+    add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
+    add(r, "%c%s.\n\nReply: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1, c->reply);
+}
+
+int protocol_write(struct buffer *out) {
+    struct reply r = { .out = out };
+    add(&r, "%s", opening);
+    const struct command *before = NULL;
+    for (const struct command *c = command_table; c->name; c++) {
+        if (!c->doc)
+            continue;
+        if (!before || before->role != c->role)
+            add(&r, "\n## %s\n", heading(c->role));
+        add_command(&r, c);
+        before = c;
+    }
+    add(&r, "\n## Errors\n\nAn error begins with a code. All but STOPPED have changed nothing.\n\n"
+            "| code | means |\n|---|---|\n");
+    for (const struct answer_code *c = answer_codes; c->code; c++)
+        if (c->meaning)
+            add(&r, "| %s | %s |\n", c->code, c->meaning);
+    return r.err;
+}

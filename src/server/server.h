@@ -1,0 +1,32 @@
+// Server: a host, its store, and the sockets of its sessions, in one thread with an event loop; the
+// log writes on a thread of its own, and the store is read on another while clients already hear
+// LOADING.
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "log/log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server_options {
+    const char *store; // its URL, for people
+    const char *dir;   // of the file store; NULL: in memory
+    enum log_sync sync;
+    uint32_t interval_ms;
+    uint64_t max_bytes;
+    uint32_t max_body;
+    const char *host; // to listen on
+    uint16_t port;    // 0: any free one
+    int64_t drain_ms; // how long running jobs may take to end at shutdown
+    // Called once clients can connect (and again, with `loaded`, once the store is there). May be
+    // NULL.
+    void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
+    void *arg;
+};
+
+// Serves until SIGINT or SIGTERM, then drains and closes. Returns 0 after an orderly end; errors of
+// opening: MR_ENET (cannot listen: why), those of the log.
+int server_run(const struct server_options *);
+
+#endif

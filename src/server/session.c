@@ -1,0 +1,393 @@
+// See session.h. Replies gather in `out`; marks say up to where, and for which position of the log
+// to be durable, they wait.
+#include "server/session.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/answer.h"
+#include "server/command.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Life -------------------------------------------------------------------------------------
+
+int session_create(struct host *h, struct session **out) {
+    struct session *s = mem_alloc(sizeof *s);
+    if (!s)
+        return error_set(MR_ENOMEM, "no memory for a session");
+    uint32_t seat = host_reserve_wait(h) < 0 ? 0 : slab_take(&h->seats);
+    if (!seat) {
+        mem_free(s);
+        return error_set(MR_ENOMEM, "no memory for a session");
+    }
+    SLAB_AT(&h->seats, struct seat, seat)->session = s;
+    s->host = h;
+    s->id = ++h->next_session;
+    s->seat = seat;
+    s->address = "";
+    s->since_ms = host_now_ms(h);
+    s->reply.out = &s->out;
+    struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held, &s->of_resuming,
+                             &s->of_ready, &s->of_again,   &s->lates };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        list_init(links[i]);
+    list_append(&h->sessions, &s->of_host);
+    if (h->core)
+        core_join(h->core, &s->conn);
+    h->connections++;
+    *out = s;
+    return 0;
+}
+
+void session_destroy(struct session *s) {
+    if (!s)
+        return;
+    struct host *h = s->host;
+    if (h->core)
+        (void)core_leave(h->core, &s->conn); // what could not be written is made up for by the core
+    struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
+                             &s->of_resuming, &s->of_ready,   &s->of_again };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        list_remove(links[i]);
+    SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
+    slab_give(&h->seats, s->seat);
+    while (!list_empty(&s->lates)) // the core has left them already
+        late_destroy(list_entry(s->lates.next, struct late, of_session));
+    buffer_finish(&s->in);
+    buffer_finish(&s->kept);
+    buffer_finish(&s->out);
+    mem_free(s->ids);
+    mem_free(s);
+}
+
+// ---- Calls that are not waited for ------------------------------------------------------------
+
+struct late *late_create(struct session *s) {
+    struct late *l = mem_alloc(sizeof *l);
+    if (!l) {
+        error_set(MR_ENOMEM, "no memory for a call");
+        return NULL;
+    }
+    l->caller.conn = &s->conn;
+    list_append(&s->lates, &l->of_session);
+    s->called_later = true;
+    return l;
+}
+
+void late_destroy(struct late *l) {
+    list_remove(&l->of_session);
+    mem_free(l);
+}
+
+void late_tell(struct late *l, const struct outcome *outcome) {
+    struct session *s = list_entry(l->caller.conn, struct session, conn);
+    struct reply *r = session_reply(s);
+    reply_push(r, 3);
+    reply_bulk(r, mr_str("ended"));
+    reply_id(r, outcome->id);
+    answer_outcome(s, outcome);
+    late_destroy(l);
+}
+
+static size_t unsent(const struct session *s) {
+    return s->out.size - s->out_sent;
+}
+
+static bool rests(const struct session *s) {
+    return unsent(s) > LIMIT_UNSENT_PAUSE;
+}
+
+bool session_is_over(const struct session *s) {
+    return s->broken || (s->closing && !unsent(s));
+}
+
+// ---- Receiving --------------------------------------------------------------------------------
+
+// While it is blocked or rests it receives a little, so that a client that has gone is noticed.
+enum { RECEIVE_AHEAD = READ_SIZE };
+
+uint8_t *session_room(struct session *s, size_t *out_size) {
+    bool waits = s->blocked || rests(s);
+    if (s->broken || s->closing || (waits && s->in.size >= RECEIVE_AHEAD))
+        return NULL;
+    if (!s->in.size) {
+        *out_size = READ_SIZE;
+        return s->host->inbox;
+    }
+    size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
+    if (buffer_reserve(&s->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
+        s->broken = true;
+        return NULL;
+    }
+    *out_size = s->in.capacity - s->in.size;
+    return s->in.data + s->in.size;
+}
+
+static void refuse_frame(struct session *s) {
+    reply_error(session_reply(s), "ERR", mr_str(error_text()));
+    s->closing = true;
+    s->replies++;
+    session_touch(s);
+}
+
+static bool runs_again(const struct session *s) {
+    return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN;
+}
+
+static void run_one(struct session *s, uint32_t count) {
+    const mr_bytes *words = s->host->arguments;
+    command_run(s, words, count);
+    if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
+        s->broken = true;
+}
+
+// Runs what is whole; returns how many bytes are done with.
+static size_t run_some(struct session *s, uint8_t *data, size_t size) {
+    struct host *h = s->host;
+    size_t at = 0;
+    while (at < size && !s->blocked && !s->again && !s->closing && !rests(s)) {
+        uint32_t count;
+        if (size - at < s->request.need)
+            break;
+        ptrdiff_t used = request_read(&s->request, &h->request_limits, data + at, size - at,
+                                      h->arguments, &count);
+        if (used < 0)
+            refuse_frame(s);
+        if (used <= 0)
+            break;
+        if (count)
+            run_one(s, count);
+        at += (size_t)used;
+    }
+    return s->closing ? size : at;
+}
+
+// Who was told of room uses it even when nobody reads the replies: others wait behind.
+static void run_kept(struct session *s) {
+    struct host *h = s->host;
+    struct request request = { 0 };
+    uint32_t count;
+    ptrdiff_t used = request_read(&request, &h->request_limits, s->kept.data, s->kept.size,
+                                  h->arguments, &count);
+    assert(used > 0);
+    run_one(s, count);
+    if (!runs_again(s))
+        buffer_finish(&s->kept);
+}
+
+static void keep_rest(struct session *s, const uint8_t *rest, size_t size) {
+    if (size && buffer_append(&s->in, rest, size) < 0)
+        s->broken = true;
+}
+
+void session_run(struct session *s) {
+    if (s->again)
+        run_kept(s);
+    if (!s->in.size)
+        return;
+    size_t used = run_some(s, s->in.data, s->in.size);
+    s->in.size -= used;
+    if (!s->in.size) {
+        buffer_finish(&s->in); // a session at rest holds no buffers
+        return;
+    }
+    memmove(s->in.data, s->in.data + used, s->in.size);
+}
+
+void session_receive(struct session *s, size_t size) {
+    if (s->in.size) {
+        s->in.size += size;
+        session_run(s);
+        return;
+    }
+    uint8_t *inbox = s->host->inbox;
+    size_t used = run_some(s, inbox, size);
+    keep_rest(s, inbox + used, size - used);
+}
+
+// ---- Blocking ---------------------------------------------------------------------------------
+
+void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
+    struct host *h = s->host;
+    s->blocked = blocked;
+    if (!s->again) // run again, a request waits no longer than it was to
+        s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
+    s->wait_until_ms = s->first_until_ms;
+    if (blocked == BLOCKED_EPIC)
+        list_append(&h->epics, &s->of_again);
+    else if (blocked == BLOCKED_TURN)
+        list_append(&h->pieces, &s->of_again);
+    host_plan_wait(h, s);
+}
+
+void session_timer_rings(struct session *s) {
+    s->timer_ms = 0;
+    if (s->blocked && s->wait_until_ms <= host_now_ms(s->host))
+        session_wait_over(s);
+    else if (s->blocked)
+        host_plan_wait(s->host, s);
+}
+
+static void unblock(struct session *s, bool again) {
+    s->again = again;
+    s->blocked = BLOCKED_NOT;
+    s->wait_until_ms = UINT64_MAX;
+    list_remove(&s->of_again);
+    if (list_empty(&s->of_resuming))
+        list_append(&s->host->resuming, &s->of_resuming);
+}
+
+void session_answered(struct session *s) {
+    s->replies++;
+    session_touch(s);
+    unblock(s, false);
+}
+
+void session_run_again(struct session *s) {
+    unblock(s, true);
+}
+
+static void leave(struct session *s) {
+    struct core *core = s->host->core;
+    if (s->blocked == BLOCKED_TAKE)
+        core_take_leave(core, &s->taker);
+    else if (s->blocked == BLOCKED_END)
+        (void)core_await_leave(core, &s->caller); // an end not written now is made up for
+    else if (s->blocked == BLOCKED_ROOM)
+        core_push_leave(core, &s->pusher);
+}
+
+// The time a command may wait has passed: it is answered with what there is.
+void session_wait_over(struct session *s) {
+    leave(s);
+    switch (s->blocked) {
+    case BLOCKED_NOT:
+        return;
+    case BLOCKED_TAKE:
+        reply_array(session_reply(s), 0);
+        session_answered(s);
+        return;
+    case BLOCKED_END:
+        reply_null(session_reply(s));
+        session_answered(s);
+        return;
+    case BLOCKED_ROOM:
+    case BLOCKED_EPIC:
+    case BLOCKED_TURN:
+        session_run_again(s);
+        s->wait_until_ms = 0; // it does not wait any more
+    }
+}
+
+// A request that is run again is refused then.
+void session_refuse_stopped(struct session *s) {
+    leave(s);
+    if (runs_again(s)) {
+        session_run_again(s);
+        return;
+    }
+    reply_error(session_reply(s), "STOPPED", mr_str(s->host->why_stopped));
+    session_answered(s);
+}
+
+// ---- Replies ----------------------------------------------------------------------------------
+
+struct reply *session_reply(struct session *s) {
+    if (!s->out.capacity)
+        host_lend(s->host, &s->out);
+    return &s->reply;
+}
+
+void session_touch(struct session *s) {
+    if (s->reply.err)
+        s->broken = true;
+    if (list_empty(&s->of_touched))
+        list_append(&s->host->touched, &s->of_touched);
+}
+
+static void offer(struct session *s) {
+    if (list_empty(&s->of_ready))
+        list_append(&s->host->ready, &s->of_ready);
+}
+
+// What was said in this turn waits for `at`. Where marks run out the last one waits a little
+// longer.
+void session_mark(struct session *s, uint64_t at, bool durable) {
+    uint64_t upto = s->sent + unsent(s);
+    if (durable && !s->mark_count) {
+        s->shown = upto;
+        s->shown_replies = s->replies;
+        offer(s);
+        return;
+    }
+    if (s->mark_count < SESSION_MARKS)
+        s->mark_count++;
+    s->marks[s->mark_count - 1].upto = upto;
+    s->marks[s->mark_count - 1].at = at;
+    s->marks[s->mark_count - 1].replies = s->replies;
+    if (list_empty(&s->of_held))
+        list_append(&s->host->held, &s->of_held);
+    if (s->broken)
+        offer(s);
+}
+
+void session_show(struct session *s, uint64_t durable) {
+    uint32_t shown = 0;
+    for (; shown < s->mark_count && s->marks[shown].at < durable; shown++) {
+        s->shown = s->marks[shown].upto;
+        s->shown_replies = s->marks[shown].replies;
+    }
+    if (!shown)
+        return;
+    s->mark_count -= shown;
+    memmove(s->marks, s->marks + shown, s->mark_count * sizeof *s->marks);
+    if (!s->mark_count)
+        list_remove(&s->of_held);
+    offer(s);
+}
+
+// Each reply that was held back says instead that the outcome is not known.
+void session_show_stopped(struct session *s, const char *why) {
+    session_reply(s);
+    s->out.size = s->out_sent + (size_t)(s->shown - s->sent);
+    s->mark_count = 0;
+    list_remove(&s->of_held);
+    for (; s->shown_replies < s->replies; s->shown_replies++)
+        reply_error(&s->reply, "STOPPED", mr_str(why));
+    s->shown = s->sent + unsent(s);
+    s->broken = s->broken || s->reply.err;
+    offer(s);
+}
+
+mr_bytes session_ready(const struct session *s) {
+    return (mr_bytes){ s->out.data ? s->out.data + s->out_sent : NULL,
+                       (size_t)(s->shown - s->sent) };
+}
+
+void session_sent(struct session *s, size_t size) {
+    bool rested = rests(s);
+    s->sent += size;
+    s->out_sent += size;
+    if (!unsent(s)) {
+        host_take_back(s->host, &s->out);
+        s->out_sent = 0;
+    }
+    if (rested && !rests(s) && list_empty(&s->of_resuming))
+        list_append(&s->host->resuming, &s->of_resuming);
+}
+
+void session_fail(struct session *s, int err) {
+    answer_error(s, err);
+}
+
+void session_usage(struct session *s, const char *format, ...) {
+    char text[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    reply_error(&s->reply, "ERR", mr_str(text));
+}

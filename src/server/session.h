@@ -1,0 +1,129 @@
+// Session: one client's dialogue: bytes in, replies out. It owns no socket: the loop (or a test)
+// asks where to put what arrives, says how much came, and sends what is ready.
+//
+//     session_room ─► bytes ─► session_receive ─► commands, in order ─► replies
+//                                   │
+//                   a command that waits (TAKE, CALL, AWAIT, PUSH, EPIC) blocks this session only
+//
+// What is received and not yet run lies in `in`; a session at rest holds no buffers. A session
+// whose replies are not read rests until they are.
+//
+// One thread, within a turn of the host.
+#ifndef SERVER_SESSION_H
+#define SERVER_SESSION_H
+
+#include "server/host.h"
+#include "wire/reply.h"
+
+enum blocked {
+    BLOCKED_NOT,
+    BLOCKED_TAKE,
+    BLOCKED_END, // CALL, AWAIT: for a job's end
+    // In these the request is run again:
+    BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
+    BLOCKED_EPIC, // for an epic to be over
+    BLOCKED_TURN, // for the next turn: it is done in pieces
+};
+
+enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
+
+// A call that its session does not wait for: the end is told by a push message.
+struct late {
+    struct caller caller;
+    struct list of_session;
+};
+
+struct session {
+    struct host *host;
+    uint64_t id;
+    uint32_t seat; // among the host's sessions
+    struct conn conn;
+    struct list of_host, of_touched, of_held, of_resuming, of_ready, of_again;
+    void *owner; // the loop's
+
+    struct request request;          // how far the one being received has come
+    struct buffer in;                // received and not yet run
+    struct buffer kept;              // the request that will be run again
+    struct buffer out;               // replies; lent by the host while there are any
+    size_t out_sent;                 // bytes of it that were sent
+    struct reply reply;              // writes into `out`
+    uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
+    uint64_t replies, shown_replies; // how many are complete; may be sent
+    struct {
+        uint64_t upto, at, replies; // bytes up to here may be shown when this position is durable
+    } marks[SESSION_MARKS];
+    uint32_t mark_count;
+    bool closing; // when everything was sent; nothing more is run
+    bool broken;  // close at once
+
+    enum blocked blocked;
+    bool again;              // the request is run another time: its waiting is over
+    uint64_t wait_until_ms;  // UINT64_MAX: for ever; 0: its wait is over
+    uint64_t first_until_ms; // of the first time the request was run
+    uint64_t received_ms;    // when a push was run first
+    uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
+    struct taker taker;
+    struct caller caller;
+    struct list lates; // calls that this session does not wait for
+    bool called_later; // it has had some
+    struct pusher pusher;
+    size_t pushed; // PUSHMANY: how many so far …
+    uint64_t *ids; // … and their ids
+    struct {
+        uint64_t count, from; // RETRY, DROP: how many so far, the last job that was left alone
+    } bulk;
+
+    bool cancels; // CLIENT CANCELS ON
+    char name[LIMIT_NAME + 1];
+    char stages[SESSION_STAGES]; // asked for by the last TAKE: it is a worker
+    uint64_t taken, ended, since_ms;
+    const char *address; // the loop's; "" in tests
+};
+
+// MR_ENOMEM.
+int session_create(struct host *, struct session **out);
+
+// The client is gone: its waiting and its leases end. Within a turn. Takes NULL.
+void session_destroy(struct session *);
+
+// Where to put what arrives next: room for at least one byte. NULL: it takes nothing now (it rests
+// or closes), or there is no memory, and then it is broken.
+uint8_t *session_room(struct session *, size_t *out_size);
+
+// So many bytes were put there. Runs every whole command.
+void session_receive(struct session *, size_t size);
+
+// Replies that may be sent now.
+mr_bytes session_ready(const struct session *);
+void session_sent(struct session *, size_t size);
+bool session_is_over(const struct session *); // close it
+
+// ---- For commands -----------------------------------------------------------------------------
+
+// Answers with the error that a call of the core, or the like, returned.
+void session_fail(struct session *, int err);
+void session_usage(struct session *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// The command's answer comes later. `wait_ms` -1: for ever.
+void session_block(struct session *, enum blocked, int64_t wait_ms);
+
+// The answer is written, or the request is to run again: the session goes on in this turn.
+void session_answered(struct session *);
+void session_run_again(struct session *);
+
+// NULL: MR_ENOMEM was noted. It is gone when it was told, or with its session.
+struct late *late_create(struct session *);
+void late_destroy(struct late *);
+void late_tell(struct late *, const struct outcome *);
+
+struct reply *session_reply(struct session *); // where to write what it says
+void session_touch(struct session *);          // it has something new to say
+void session_mark(struct session *, uint64_t at, bool durable);
+void session_show(struct session *, uint64_t durable);
+void session_show_stopped(struct session *, const char *why); // it never will be durable
+void session_run(struct session *);                           // what was received
+void session_wait_over(struct session *);
+void session_refuse_stopped(struct session *); // the log has failed: it waits in vain
+void session_timer_rings(struct session *);
+
+#endif

@@ -1,0 +1,856 @@
+// Commands: what each answers, with every option, at its limits, to mistakes, in RESP2 and RESP3.
+#include "dialogue.h"
+
+#include "server/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mr_bytes text(const char *s) {
+    return mr_str(s);
+}
+
+static void fail_job(struct dialogue *d, struct job job, const char *reason) {
+    sayf(d, 0, "FAIL %s %s '%s'", job.id, job.token, reason);
+    hear(d, 0, "+OK");
+}
+
+static void done_job(struct dialogue *d, struct job job) {
+    sayf(d, 0, "DONE %s %s", job.id, job.token);
+    hear(d, 0, "+OK");
+}
+
+// ---- The table
+// ------------------------------------------------------------------------------------
+
+// Every command is answered with its usage when words are missing, and names an option it does not
+// know.
+static void T1_wrong_numbers_of_arguments_are_answered_with_the_usage(void **state) {
+    struct dialogue *d = *state;
+    for (const struct command *c = command_table; c->name; c++) {
+        if (!c->least)
+            continue;
+        mr_bytes words[8] = { text(c->name) };
+        char usage[512];
+        snprintf(usage, sizeof usage, "-ERR wrong number of arguments for %s; it is: %s *", c->name,
+                 c->name);
+        say_words(d, 0, words, c->least);
+        hear(d, 0, usage);
+    }
+    ask(d, 0, "CANCEL 1 2", "-ERR wrong number of arguments for CANCEL*");
+    ask(d, 0, "PING a b", "-ERR wrong number of arguments for PING*");
+}
+
+static void T1_an_unknown_option_is_named(void **state) {
+    struct dialogue *d = *state;
+    static const char *const with_options[] = {
+        "PUSH s b",
+        "PUSHMANY s",
+        "CALL s b",
+        "AWAIT 1",
+        "DONE 1 AAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "EPIC e",
+        "JOB 1",
+        "JOBS s",
+        "DEAD s",
+        "STAGES",
+        "EPICS",
+        "CHANNELS s",
+        "WORKERS",
+        "RETRY STAGE s DEAD",
+        "DROP STAGE s WAITING",
+        "FAIL 1 AAAAAAAAAAAAAAAAAAAAAAAAAAA no",
+    };
+    for (size_t i = 0; i < sizeof with_options / sizeof *with_options; i++) {
+        sayf(d, 0, "%s BOGUS x y z", with_options[i]);
+        hear(d, 0, "-ERR unknown option 'BOGUS' for *");
+    }
+}
+
+// F49: numbers at and beyond their limits.
+static void F49_numbers_at_their_limits(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a DELAY", "-ERR DELAY needs milliseconds behind it");
+    ask(d, 0, "PUSH s a EPIC e", "-ERR EPIC needs a number behind it");
+    ask(d, 0, "PUSH s a DELAY x", "-ERR 'x' cannot be the value of DELAY: it is milliseconds");
+    ask(d, 0, "PUSH s a DELAY -1", "-ERR '-1' cannot*");
+    ask(d, 0, "PUSH s a DELAY 9223372036854775808", "-ERR *");
+    ask(d, 0, "PUSH s a DELAY 99999999999999999999", "-ERR *");
+    ask(d, 0, "PUSH s a DELAY 9223372036854775807", "-ERR *");
+    ask(d, 0, "PUSH s a ATTEMPTS 4294967296", "-ERR *a count from 0 to 4294967295*");
+    ask(d, 0, "PUSH s a ATTEMPTS 65536", "-ERR *");
+    ask(d, 0, "PUSH s a ROOM -2", "-ERR *or -1 for ever*");
+    ask(d, 0, "PUSH s a EPIC e 0", "-ERR *");
+    ask(d, 0, "PUSH s a EPIC e x", "-ERR *");
+    ask(d, 0, "TAKE s COUNT 1001", "-ERR *");
+    ask(d, 0, "TAKE s BATCH 1001 COUNT 1", "*");
+    ask(d, 0, "TAKE s LEASE 4294967296", "-ERR *");
+    ask(d, 0, "AWAIT x", "-ERR 'x' is not an id: decimal digits");
+    ask(d, 0, "AWAIT 18446744073709551616", "-ERR *");
+    ask(d, 0, "AWAIT 18446744073709551615", "-GONE *");
+    ask(d, 0, "JOB -1", "-ERR *");
+    ask(d, 0, "JOBS s COUNT -1", "-ERR *");
+    ask(d, 0, "RETRY STAGE s DEAD MAX x", "-ERR *");
+    ask(d, 0, "EPIC e END 18446744073709551615", "-ERR *");
+    ask(d, 0, "EPIC e END x", "-ERR *");
+    ask(d, 0, "EPIC e SKIP 0", "-ERR *");
+    ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"1\"");
+}
+
+static void commands_tell_of_themselves(void **state) {
+    struct dialogue *d = *state;
+    uint64_t count = 0;
+    for (const struct command *c = command_table; c->name; c++)
+        count += c->doc != NULL;
+    char expected[32];
+    snprintf(expected, sizeof expected, ":%llu", (unsigned long long)count);
+    ask(d, 0, "COMMAND COUNT", expected);
+    say(d, 0, "COMMAND");
+    const char *all = hear_any(d, 0);
+    assert_non_null(strstr(all, "[\"push\" :-3 [+write] :0 :0 :0]"));
+    assert_non_null(strstr(all, "[\"ping\" :-1 [+readonly] :0 :0 :0]"));
+    ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
+    ask(d, 0, "COMMAND DOCS push",
+        "[\"push\" [\"summary\" \"hands in a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
+        "*]]");
+    ask(d, 0, "COMMAND DOCS nonsense", "[]");
+    ask(d, 0, "COMMAND DOCS get", "[]"); // it only says what to use instead
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "COMMAND DOCS why nonsense", "{\"why\" {*}}");
+    ask(d, 0, "COMMAND DOCS", "{\"push\" {*");
+    ask(d, 0, "COMMAND LIST", "-ERR COMMAND has *");
+}
+
+// ---- Connecting
+// -----------------------------------------------------------------------------------
+
+static void what_clients_say_at_connect_is_answered(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "ping", "+PONG");
+    ask(d, 0, "PiNg hello", "\"hello\"");
+    ask(d, 0, "ECHO ''", "\"\"");
+    ask(d, 0, "HELLO", "[\"server\" \"millrace\" \"version\" \"7.0.0\" \"proto\" :2 \"id\" :1 *]");
+    ask(d, 0, "HELLO 3 SETNAME me", "{*\"proto\" :3*\"mode\" \"standalone\" \"role\" \"master\"*}");
+    ask(d, 0, "CLIENT GETNAME", "\"me\"");
+    ask(d, 0, "HELLO 4", "-NOPROTO *");
+    ask(d, 0, "HELLO 3 BOGUS", "-ERR *");
+    ask(d, 0, "HELLO 2 SETNAME 'a b'", "-ERR *");
+    ask(d, 0, "HELLO 2", "[*]");
+    ask(d, 0, "CLIENT SETNAME other", "+OK");
+    ask(d, 0, "CLIENT GETNAME", "\"other\"");
+    ask(d, 0, "CLIENT SETNAME ''", "+OK");
+    ask(d, 0, "CLIENT SETINFO lib-name x", "+OK");
+    ask(d, 0, "CLIENT ID", ":1");
+    ask(d, 0, "CLIENT NONSENSE", "-ERR CLIENT has *");
+    ask(d, 0, "CLIENT CANCELS MAYBE", "-ERR *ON or OFF*");
+    ask(d, 0, "SELECT 0", "+OK");
+    ask(d, 0, "SELECT 1", "-ERR *");
+    ask(d, 0, "CONFIG GET save", "[]");
+    ask(d, 0, "CONFIG SET save x", "-ERR *");
+    ask(d, 0, "AUTH secret", "-ERR *");
+    ask(d, 0, "HELLO 3 AUTH default secret", "-ERR *");
+    ask(d, 0, "INFO", "*redis_version:7.0.0*redis_mode:standalone*loading:0*role:master*");
+    ask(d, 0, "INFO server", "\"# Server*");
+    ask(d, 0, "INFO nonsense", "\"\"");
+    static const char *const others[] = { "MULTI",       "EXEC",    "LPUSH a b", "BLPOP a 0",
+                                          "SUBSCRIBE c", "SET a b", "GET a",     "DEL a",
+                                          "XADD a",      "EVAL x 0" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        say(d, 0, others[i]);
+        hear(d, 0, "-ERR * is a command of Redis; *PUSH*TAKE*");
+    }
+}
+
+// ---- Handing in
+// -----------------------------------------------------------------------------------
+
+// E2: the same name or number makes no second job.
+static void E2_PUSH_with_its_options(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a KEY k ONCE n", "\"1\"");
+    ask(d, 0, "push s a once n key k", "\"1\"");
+    ask(d, 0, "PUSH s b EPIC e 1", "\"2\"");
+    ask(d, 0, "PUSH s b EPIC e 1", "\"2\"");
+    ask(d, 0, "PUSH s c SOURCE client 1", "\"3\"");
+    ask(d, 0, "PUSH s d EPIC e 2000", "-GAP *");
+    ask(d, 0, "PUSH s e DELAY 100", "\"4\"");
+    ask(d, 0, "PUSH s f DEADLINE 50", "\"5\"");
+    ask(d, 0, "JOB 4", "[*\"status\" \"delayed\"*\"due-ms\" :100*]");
+    ask(d, 0, "JOB 5", "[*\"status\" \"waiting\"*\"left-ms\" :50 *]");
+    pass_ms(d, 50);
+    ask(d, 0, "JOB 5", "[*\"status\" \"expired\"*]");
+    ask(d, 0, "PUSH 'bad name' a", "-ERR *");
+    ask(d, 0, "PUSH '' a", "-ERR *");
+    ask(d, 0, "DRAIN s", "+OK");
+    ask(d, 0, "PUSH s g", "-DRAINING *");
+}
+
+// F47: bodies of no byte, one, the most and one more.
+static void F47_bodies_of_any_size(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ .max_body = 1000 });
+    static const size_t sizes[] = { 0, 1, 1000, 1001 };
+    char body[1001];
+    for (size_t i = 0; i < sizeof body; i++)
+        body[i] = (char)i;
+    for (size_t i = 0; i < 4; i++) {
+        mr_bytes words[] = { text("PUSH"), text("s"), { body, sizes[i] } };
+        say_words(d, 0, words, 3);
+        hear(d, 0, i < 3 ? "\"*\"" : "-TOOBIG *");
+    }
+    for (size_t i = 0; i < 3; i++) {
+        say(d, 0, "TAKE s");
+        assert_true(strlen(hear_any(d, 0)) >= sizes[i]);
+    }
+    ask(d, 0, "TAKE s", "[]");
+    dialogue_destroy(d);
+}
+
+static void PUSHMANY_with_its_options(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSHMANY s ITEMS k a k b '' c", "[\"1\" \"2\" \"3\"]");
+    ask(d, 0, "JOBS s KEY k STATUS waiting", "[[\"id\" \"1\" *] [\"id\" \"2\" *]]");
+    ask(d, 0, "PUSHMANY s DELAY 10 DEADLINE 20 ATTEMPTS 3 ROOM 5 ITEMS k d", "[\"4\"]");
+    ask(d, 0, "JOB 4", "[*\"status\" \"delayed\"*\"attempts\" :3*\"left-ms\" :20 \"due-ms\" :10*]");
+    ask(d, 0, "PUSHMANY s ITEMS", "-ERR *");
+    ask(d, 0, "PUSHMANY s ITEMS k", "-ERR *");
+    ask(d, 0, "PUSHMANY s ITEMS k a k", "-ERR PUSHMANY needs ITEMS*");
+    ask(d, 0, "PUSHMANY s DELAY 10 k a", "-ERR unknown option 'k' for PUSHMANY*");
+    ask(d, 0, "PUSHMANY s DELAY 10 DELAY 20", "-ERR PUSHMANY needs ITEMS*");
+    ask(d, 0, "PUSHMANY 'bad name' ITEMS k a", "-ERR *");
+}
+
+static void CALL_AWAIT_and_CANCEL_answer_how_a_job_ended(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    ask(d, 1, "AWAIT 1", "nil");
+    say(d, 1, "AWAIT 1 WAIT -1");
+    ask(d, 0, "CANCEL 1", ":1");
+    hear(d, 1, "-CANCELLED job 1 *");
+    ask(d, 0, "CANCEL 1", ":0");
+    ask(d, 0, "CANCEL 99", "-GONE *");
+    ask(d, 0, "AWAIT 99 WAIT -1", "-GONE *");
+    say(d, 1, "CALL s b ONCE n");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s RESULT r", job.id, job.token);
+    hear(d, 0, "+OK");
+    hear(d, 1, "\"r\"");
+    ask(d, 1, "CALL s b ONCE n", "\"r\""); // its answer is there already
+    push(d, "s c ATTEMPTS 1");
+    fail_job(d, take(d, 0, "s"), "broken");
+    ask(d, 1, "AWAIT 3", "-DEAD broken");
+}
+
+// ---- Working
+// --------------------------------------------------------------------------------------
+
+// T5: two keys, a block of three: the first key's two jobs, then the other.
+static void T5_TAKE_with_its_options(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSHMANY s ITEMS one a one b two c", "[*]");
+    ask(d, 1, "PUSH t d DEADLINE 500", "\"4\"");
+    ask(d, 0, "TAKE s COUNT 3 BATCH 3",
+        "[[\"1\" \"*\" \"s\" \"one\" \"a\" :1 :-1 nil :30000] [\"2\" *] [\"3\" * \"two\" \"c\" "
+        "*]]");
+    ask(d, 0, "TAKE s t COUNT 2 LEASE 1000", "[[\"4\" * \"t\" \"\" \"d\" :1 :500 nil :1000]]");
+    ask(d, 0, "TAKE nowhere", "[]");
+    ask(d, 0, "TAKE 'bad name'", "-ERR *");
+    ask(d, 0, "TAKE s WAIT", "-ERR WAIT needs *");
+    ask(d, 0, "TAKE s COUNT 1 u", "-ERR unknown option 'u' for TAKE");
+}
+
+// E4: result, state and emitted jobs come together, or not at all.
+static void E4_DONE_with_its_options(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSHMANY s ITEMS k a k b k c", "[*]");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t", job.id, job.token);
+    hear(d, 0, "-ERR EMIT needs *");
+    sayf(d, 0, "DONE %s %s EMIT t x y BOGUS", job.id, job.token);
+    hear(d, 0, "-ERR unknown option 'BOGUS' for DONE");
+    sayf(d, 0, "DONE %s %s EMIT 'bad name' x y", job.id, job.token);
+    hear(d, 0, "-ERR *");
+    ask(d, 1, "STAGES", "[[*]]"); // nothing of these has happened
+    sayf(d, 0, "DONE %s %s EMIT t x y STATE one RESULT r EMIT t '' z", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 1, "AWAIT 1", "\"r\"");
+    ask(d, 1, "TAKE t COUNT 2", "[[* \"x\" \"y\" *] [* \"\" \"z\" *]]");
+    say(d, 0, "TAKE s");
+    hear(d, 0, "[[\"2\" * \"b\" :1 :-1 \"one\" *]]");
+    ask(d, 0, "DONE 2 nonsense", "-STALE *");
+    ask(d, 0, "DONE x y", "-ERR 'x' is not an id*");
+}
+
+// An emit has the options of a push; they stand behind it.
+static void E4_DONE_with_options_of_what_it_emits(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSH s a", "\"1\"");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 50x", job.id, job.token);
+    hear(d, 0, "-ERR '50x' cannot be *");
+    sayf(d, 0, "DONE %s %s EMIT t k x DEADLINE 500 ATTEMPTS 1 EMIT t k y ONCE o RESULT r", job.id,
+         job.token);
+    hear(d, 0, "+OK");
+    ask(d, 1, "AWAIT 1", "\"r\"");
+    ask(d, 1, "PUSH t again KEY k ONCE o", "\"3\"");
+    ask(d, 1, "JOB 2", "[*\"attempts\" :1 * \"left-ms\" :500 *]");
+}
+
+// A call that its connection does not wait for: the id at once, the end when it comes.
+static void A1_CALL_later_tells_the_id_and_then_the_end(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "CALL s a LATER", "-ERR *HELLO 3*");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "CALL s a LATER", "\"1\"");
+    ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"2\"");
+    ask(d, 0, "CALL s c LATER", "\"3\"");
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, ">[\"ended\" \"1\" \"r\"]");
+    pass_ms(d, 60);
+    hear(d, 0, ">[\"ended\" \"2\" -EXPIRED *]");
+    ask(d, 1, "CALL s d ONCE o LATER", "-ERR *");
+    hang_up(d, 0); // with it goes the interest in what has not ended
+    ask(d, 1, "JOB 3", "[*\"cancelled\"*]");
+}
+
+// Somebody else's TAKE is answered as if its time were over.
+static void D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "CLIENT ID", ":1");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    say(d, 0, "TAKE s WAIT -1");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":1");
+    hear(d, 0, "[]");
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    ask(d, 1, "CLIENT UNBLOCK 77", ":0");
+    ask(d, 1, "CLIENT UNBLOCK x", "-ERR *");
+    say(d, 0, "CALL s x"); // only takes
+    ask(d, 1, "CLIENT UNBLOCK 1", ":0");
+    ask(d, 1, "CANCEL 1", ":1");
+    hear(d, 0, "-CANCELLED *");
+}
+
+static void STAGES_by_name(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a", "\"1\"");
+    ask(d, 0, "PUSH t a", "\"2\"");
+    ask(d, 0, "STAGES NAME t", "[[\"name\" \"t\" *]]");
+    ask(d, 0, "STAGES NAME u", "-GONE *");
+}
+
+static void FAIL_and_RELEASE(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "FAIL %s %s no RETRY 10 NEVER", job.id, job.token);
+    hear(d, 0, "-ERR FAIL takes RETRY or NEVER*");
+    sayf(d, 0, "FAIL %s %s no RETRY 10", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "TAKE s", "[]");
+    pass_ms(d, 10);
+    job = take(d, 0, "s");
+    sayf(d, 0, "RELEASE %s %s", job.id, job.token);
+    hear(d, 0, "+OK");
+    say(d, 0, "TAKE s");
+    hear(d, 0, "[[\"1\" * :2 *]]"); // the release counted nothing
+    hang_up(d, 0);
+    connect_client(d, 0);
+    job = take(d, 0, "s");
+    sayf(d, 0, "FAIL %s %s 'not\nagain' NEVER", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "DEAD", "[[*\"attempt\" :3*\"text\" \"not again\"]]]]");
+    ask(d, 0, "BEAT 1", "-ERR *");
+    ask(d, 0, "BEAT 1 a 2", "-ERR BEAT needs pairs*");
+    ask(d, 0, "BEAT x y", "-ERR *");
+    ask(d, 0, "BEAT 1 a 77 b", "[\"1\" \"77\"]");
+}
+
+// ---- Looking
+// --------------------------------------------------------------------------------------
+
+static void A3_JOB_shows_a_job(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "HELLO 3", "{*}");
+    push(d, "s body KEY k ATTEMPTS 2 DEADLINE 5000");
+    pass_ms(d, 10);
+    ask(d, 0, "JOB 1",
+        "{\"id\" \"1\" \"stage\" \"s\" \"key\" \"k\" \"status\" \"waiting\" \"attempt\" :0 "
+        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 \"reasons\" []}");
+    struct job job = take(d, 0, "s");
+    ask(d, 0, "JOB 1 BODY", "{*\"running\" \"attempt\" :1 *\"body\" \"body\"}");
+    sayf(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
+    hear(d, 0, "+OK");
+    pass_ms(d, 5);
+    fail_job(d, take(d, 0, "s"), "second");
+    pass_ms(d, 1);
+    ask(d, 0, "JOB 1 BODY",
+        "{*\"dead\"*\"left-ms\" :-1*\"reasons\" [{\"attempt\" :1 \"age-ms\" :6 \"text\" \"first\"} "
+        "{\"attempt\" :2 \"age-ms\" :1 \"text\" \"second\"}] \"body\" \"body\"}");
+    push(d, "s b KEY l");
+    job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s RESULT r", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "JOB 2 BODY", "{*\"key\" \"l\" \"status\" \"done\"*\"result\" \"r\"}");
+    push(d, "s c KEY m");
+    ask(d, 0, "CANCEL 3", ":1");
+    ask(d, 0, "JOB 3 BODY", "{*\"key\" \"m\" \"status\" \"cancelled\"*\"body\" nil}");
+    ask(d, 0, "JOB 99", "-GONE *");
+    ask(d, 0, "JOB x", "-ERR *");
+}
+
+static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSHMANY s ITEMS k a k b l c", "[*]");
+    ask(d, 1, "PUSH s d DELAY 100 KEY k", "\"4\"");
+    ask(d, 1, "PUSH s e ATTEMPTS 1", "\"5\"");
+    take(d, 0, "s"); // a
+    done_job(d, take(d, 0, "s"));
+    fail_job(d, take(d, 0, "s"), "no");
+    ask(d, 1, "JOBS s",
+        "[[\"id\" \"1\" *] [\"id\" \"2\" *] [\"id\" \"4\" *] [\"id\" \"5\" *] "
+        "[\"id\" \"3\" *\"key\" \"l\"*]]");
+    ask(d, 1, "JOBS s COUNT 2", "[[\"id\" \"1\" *] [\"id\" \"2\" *]]");
+    ask(d, 1, "JOBS s FROM 2 COUNT 2", "[[\"id\" \"4\" *] [\"id\" \"5\" *]]");
+    ask(d, 1, "JOBS s FROM 5", "[[\"id\" \"3\" *]]");
+    ask(d, 1, "JOBS s FROM 3", "[]");
+    ask(d, 1, "JOBS s COUNT 0", "[]");
+    ask(d, 1, "JOBS s STATUS running", "[[\"id\" \"1\" *]]");
+    ask(d, 1, "JOBS s status WAITING", "[[\"id\" \"2\" *]]");
+    ask(d, 1, "JOBS s STATUS delayed", "[[\"id\" \"4\" *]]");
+    ask(d, 1, "JOBS s STATUS delayed KEY l", "[]");
+    ask(d, 1, "JOBS s STATUS dead", "[[\"id\" \"5\" *\"text\" \"no\"*]]");
+    ask(d, 1, "JOBS s STATUS done", "[[\"id\" \"3\" *]]");
+    ask(d, 1, "JOBS s STATUS expired", "[]");
+    ask(d, 1, "JOBS s STATUS cancelled", "[]");
+    ask(d, 1, "JOBS s KEY k", "[[\"id\" \"1\" *] [\"id\" \"2\" *] [\"id\" \"4\" *]]");
+    ask(d, 1, "JOBS s KEY nobody", "[]");
+    ask(d, 1, "JOBS s KEY k STATUS done", "-ERR *KEY*");
+    ask(d, 1, "JOBS s STATUS nonsense", "-ERR STATUS is *");
+    ask(d, 1, "JOBS nowhere", "-GONE *");
+    ask(d, 1, "JOBS s FROM 99", "-GONE *");
+    ask(d, 1, "JOBS s STATUS dead FROM 1", "-GONE *begin again");
+}
+
+// Every listing is bounded, whatever is asked for.
+static void A3_listings_are_bounded(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 1100; i++) {
+        sayf(d, 0, "PUSH s%d a KEY k%d EPIC e%d 1", i, i, i);
+        hear(d, 0, "\"*\"");
+        sayf(d, 0, "PUSHMANY s ITEMS k%d a k%d b", i, i);
+        hear(d, 0, "[*]");
+    }
+    static const char *const asked[] = { "JOBS s", "JOBS s COUNT 5000", "STAGES",
+                                         "CHANNELS s TOP 4294967295", "EPICS" };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        d->clients[0].heard.size = 0;
+        d->clients[0].deaf = true;
+        say(d, 0, asked[i]);
+        mr_bytes ready = session_ready(d->clients[0].session);
+        assert_memory_equal(ready.data, "*1000\r\n", 7);
+        d->clients[0].deaf = false;
+        session_touch(d->clients[0].session);
+        turn(d);
+        hear(d, 0, "[*");
+    }
+    ask(d, 0, "STAGES FROM s1098", "[[\"name\" \"s1099\"*]]");
+}
+
+static void F13_DEAD_lists_dead_jobs(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "DEAD", "[]");
+    ask(d, 0, "DEAD nowhere", "-GONE *");
+    for (int i = 1; i <= 4; i++) {
+        sayf(d, 1, "PUSH s%d a ATTEMPTS 1", i % 2);
+        hear(d, 1, "\"*\"");
+        fail_job(d, take(d, 0, i % 2 ? "s1" : "s0"), "no");
+    }
+    ask(d, 0, "DEAD", "[[\"id\" \"1\" *] [\"id\" \"3\" *] [\"id\" \"2\" *] [\"id\" \"4\" *]]");
+    ask(d, 0, "DEAD COUNT 3", "[[\"id\" \"1\" *] [\"id\" \"3\" *] [\"id\" \"2\" *]]");
+    ask(d, 0, "DEAD FROM 3", "[[\"id\" \"2\" *] [\"id\" \"4\" *]]");
+    ask(d, 0, "DEAD s0", "[[\"id\" \"2\" *] [\"id\" \"4\" *]]");
+    ask(d, 0, "DEAD s0 FROM 2 COUNT 1", "[[\"id\" \"4\" *]]");
+    ask(d, 0, "DEAD s0 FROM 1", "-GONE *");
+    ask(d, 0, "DEAD FROM 99", "-GONE *");
+}
+
+static void A10_STAGES_tell_how_they_are(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGES", "[]");
+    push(d, "s a");
+    pass_ms(d, 30);
+    ask(d, 0, "STAGES",
+        "[[\"name\" \"s\" \"waiting\" :1 \"running\" :0 \"parked\" :0 \"delayed\" :0 \"dead\" :0 "
+        "\"oldest-ms\" :30 \"held-by\" \"no-worker\" \"workers\" :0 \"pushed\" :1 \"done\" :0 "
+        "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
+        "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0]]");
+    struct job job = take(d, 0, "s t");
+    ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
+    done_job(d, job);
+    push(d, "s b");
+    pass_ms(d, 20);
+    ask(d, 0, "CANCEL 2", ":1");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "STAGES",
+        "[{*\"oldest-ms\" :-1 \"held-by\" \"\"*\"done\" :1*\"cancelled\" :1 \"in-per-s\" ,*"
+        "\"vain-ms\" :20*}*]");
+    push(d, "u c");
+    ask(d, 0, "STAGES FROM s", "[*\"u\"*]");
+    ask(d, 0, "STAGES COUNT 1", "[{\"name\" \"s\" *}]");
+    ask(d, 0, "STAGES FROM u", "[]");
+    ask(d, 0, "STAGES FROM nowhere", "-GONE *");
+}
+
+static void CHANNELS_lists_the_deepest(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "CHANNELS nowhere", "-GONE *");
+    ask(d, 1, "PUSHMANY s ITEMS k a k b k c l d l e m f", "[*]");
+    pass_ms(d, 5);
+    ask(d, 0, "CHANNELS s",
+        "[[\"key\" \"k\" \"state\" \"ready\" \"depth\" :3 \"oldest-ms\" :5 \"parked-ms\" :-1 "
+        "\"halted\" :0 \"has-state\" :0] [\"key\" \"l\" *]]");
+    ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" *]]");
+    ask(d, 0, "CHANNELS s TOP 0", "[]");
+    struct job job = take(d, 0, "s");
+    ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" \"state\" \"in-progress\" *]]");
+    sayf(d, 0, "FAIL %s %s no RETRY 100", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" \"state\" \"parked\" * \"parked-ms\" :100 *]]");
+}
+
+static void WORKERS_are_those_who_asked_for_work(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "WORKERS", "[]");
+    ask(d, 0, "CLIENT SETNAME me", "+OK");
+    push(d, "s a");
+    done_job(d, take(d, 0, "s t"));
+    pass_ms(d, 7);
+    ask(d, 1, "WORKERS",
+        "[[\"id\" :1 \"name\" \"me\" \"address\" \"\" \"stages\" \"s t\" \"waits\" :0 "
+        "\"leases\" :0 \"taken\" :1 \"ended\" :1 \"age-ms\" :7]]");
+    say(d, 0, "TAKE u WAIT -1");
+    ask(d, 1, "WORKERS", "[[*\"stages\" \"u\" \"waits\" :1 *]]");
+    ask(d, 1, "STAGES", "[[\"name\" \"s\" *\"workers\" :0*] *[\"name\" \"u\" *\"workers\" :1*]]");
+    ask(d, 1, "WORKERS FROM 1", "[]");
+    ask(d, 1, "WORKERS COUNT 0", "[]");
+    push(d, "u b");
+    hear(d, 0, "[[*]]");
+    char many[2048] = "TAKE u";
+    for (int i = 0; i < 20; i++)
+        snprintf(many + strlen(many), 64, " a-stage-with-a-long-name-%02d", i);
+    ask(d, 0, many, "[]");
+    snprintf(many + strlen(many), 16, " WAIT 1");
+    say(d, 0, many);
+    ask(d, 1, "WORKERS", "[[*\"stages\" \"u a-stage-with-a-long-name-00 *-07 ...\" *]]");
+    pass_ms(d, 1);
+    hear(d, 0, "[]");
+}
+
+// ---- Epics
+// ----------------------------------------------------------------------------------------
+
+// D4, T9, T16: an epic has an end and progress, is kept without workers, and goes on where it was.
+static void D4_T9_T16_EPIC_with_its_options(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC e", "-GONE *");
+    ask(d, 0, "EPIC e WAIT -1", "-GONE *");
+    ask(d, 0, "EPIC e DROP", "-GONE *");
+    ask(d, 0, "EPICS", "[]");
+    ask(d, 0, "PUSH s a EPIC e 1", "\"1\"");
+    ask(d, 0, "EPIC e",
+        "[\"resume\" :2 \"total\" :-1 \"accepted\" :1 \"waiting\" :1 \"running\" :0 "
+        "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0]");
+    ask(d, 0, "EPIC e SKIP 2", "[\"resume\" :3 *]");
+    ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
+    ask(d, 0, "EPIC e END 2", "[\"resume\" :3 \"total\" :2 *]");
+    say(d, 1, "EPIC e WAIT 100");
+    pass_ms(d, 100);
+    hear(d, 1, "[*\"waiting\" :1 *]");
+    say(d, 1, "EPIC e WAIT -1");
+    say(d, 0, "PUSH s other");
+    hear(d, 0, "\"2\"");
+    hear_nothing(d, 1);
+    done_job(d, take(d, 0, "s"));
+    hear(d, 1, "[*\"done\" :1 *]");
+    ask(d, 1, "EPIC e WAIT -1", "[*\"done\" :1 *]"); // it is over
+    ask(d, 0, "EPIC e BOGUS", "-ERR unknown option 'BOGUS' for EPIC");
+    ask(d, 0, "EPIC e END", "-ERR *");
+    ask(d, 0, "EPIC '' END 1", "-ERR *");
+    ask(d, 0, "EPIC e DROP", "[*\"done\" :1 *]");
+    ask(d, 0, "EPIC e", "-GONE *");
+}
+
+static void D4_an_empty_epic_ends_at_once(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC e END 0", "[\"resume\" :1 \"total\" :0 \"accepted\" :0 *]");
+    ask(d, 0, "EPIC e WAIT -1", "[*\"total\" :0 *]");
+    push(d, "s a EPIC f 1");
+    say(d, 1, "EPIC f WAIT -1");
+    ask(d, 0, "EPIC f DROP", "[*]");
+    hear(d, 1, "-GONE *");
+}
+
+static void EPICS_are_listed(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC e END 0", "[*]");
+    ask(d, 0, "EPIC f END 0", "[*]");
+    ask(d, 0, "EPICS", "[[\"name\" \"e\" \"resume\" :1 *] [\"name\" \"f\" *]]");
+    ask(d, 0, "EPICS COUNT 1", "[[\"name\" \"e\" *]]");
+    ask(d, 0, "EPICS FROM e", "[[\"name\" \"f\" *]]");
+    ask(d, 0, "EPICS FROM g", "-GONE *");
+}
+
+// ---- WHY
+// --------------------------------------------------------------------------------------------
+
+static void WHY_tells_what_a_stage_waits_for(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "WHY s", "-GONE no stage 's'*");
+    push(d, "s a");
+    ask(d, 0, "WHY s", "\"s has no worker, and 1 job waiting: TAKE s *\"");
+    ask(d, 0, "PAUSE s", "+OK");
+    ask(d, 0, "WHY s", "\"s is paused*RESUME s *\"");
+    ask(d, 0, "RESUME s", "+OK");
+    struct job job = take(d, 0, "s");
+    ask(d, 0, "WHY s", "\"s is working (running: 1, waiting: 0)*\"");
+    ask(d, 0, "STAGE s concurrency 1", "+OK");
+    push(d, "s b");
+    ask(d, 0, "WHY s", "\"s runs as many*STAGE s concurrency none*\"");
+    ask(d, 0, "STAGE s concurrency none rate 1/h", "+OK");
+    done_job(d, job);
+    job = take(d, 0, "s");
+    push(d, "s c");
+    ask(d, 0, "WHY s", "\"s has started as many*STAGE s rate none*\"");
+    ask(d, 0, "STAGE s rate none", "+OK");
+    ask(d, 0, "CANCEL 3", ":1");
+    fail_job(d, job, "no");
+    ask(d, 0, "WHY s", "\"s waits to try again*\"");
+    ask(d, 0, "CANCEL 2", ":1");
+    ask(d, 0, "WHY s", "\"s has no work: PUSH s *\"");
+    push(d, "s d DELAY 1000");
+    ask(d, 0, "WHY s", "\"s waits for delayed jobs*\"");
+    ask(d, 0, "DRAIN s", "+OK");
+    ask(d, 0, "WHY s", "\"s is draining*RESUME s *\"");
+}
+
+static void WHY_tells_what_a_job_waits_for(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "WHY 1", "-GONE no job or stage '1'*");
+    ask(d, 1, "PUSHMANY s ITEMS k a k b", "[*]");
+    ask(d, 0, "WHY 1", "\"s has no worker, and 2 jobs waiting*\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits behind job 1*'k'*WHY 1*CANCEL 1*\"");
+    struct job job = take(d, 0, "s");
+    ask(d, 0, "WHY 1", "\"Job 1 is running, attempt 1 of 10: CANCEL 1*\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits behind job 1*\"");
+    sayf(d, 0, "FAIL %s %s no RETRY 500", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "WHY 1", "\"Job 1 has failed 1 of 10 times and is tried again in 500 ms*\"");
+    ask(d, 0, "STAGE s on-dead halt", "+OK");
+    pass_ms(d, 500);
+    job = take(d, 0, "s");
+    sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "WHY 1", "\"Job 1 is dead after 2 attempts*RETRY 1 *\"");
+    ask(d, 0, "WHY 2", "\"Job 2 waits for a decision on a dead job of its key 'k'*\"");
+    ask(d, 0, "WHY s", "\"s has channels that wait for a decision*\"");
+    push(d, "s c DELAY 100");
+    ask(d, 0, "WHY 3", "\"Job 3 is due in 100 ms*\"");
+    ask(d, 0, "CANCEL 3", ":1");
+    ask(d, 0, "WHY 3", "\"Job 3 waits for nothing: it has ended (cancelled)*\"");
+    push(d, "7 d");
+    ask(d, 0, "WHY 7", "\"7 has no worker, and 1 job waiting*\""); // a stage whose name is a number
+}
+
+// D7: what is held by the next stage says so.
+static void D7_WHY_tells_of_a_full_stage_downstream(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE t high-mark 1", "+OK");
+    ask(d, 1, "PUSHMANY s ITEMS '' a '' b", "[*]");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t '' x EMIT t '' y", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "TAKE s", "[]");
+    ask(d, 0, "WHY s", "\"s does not start because t*WHY t*STAGE t high-mark none*\"");
+    ask(d, 0, "PAUSE t", "+OK");
+    ask(d, 0, "WHY s", "\"s does not start because t*cannot move by itself*\"");
+}
+
+// ---- Acting
+// -----------------------------------------------------------------------------------------
+
+static void kill_jobs(struct dialogue *d, int count, const char *key, const char *reason) {
+    for (int i = 0; i < count; i++) {
+        sayf(d, 1, "PUSH s %d KEY '%s' ATTEMPTS 1", i, key);
+        hear(d, 1, "\"*\"");
+        fail_job(d, take(d, 0, "s"), reason);
+    }
+}
+
+static void F13_RETRY_and_DROP_by_id(void **state) {
+    struct dialogue *d = *state;
+    kill_jobs(d, 3, "", "no");
+    ask(d, 0, "RETRY 1", ":1");
+    ask(d, 0, "RETRY 1", "-ERR job 1 is waiting*");
+    ask(d, 0, "RETRY 99", "-GONE *");
+    ask(d, 0, "RETRY 1 2 99", ":1");
+    ask(d, 0, "RETRY 2 x", "-ERR 'x' is not an id*");
+    ask(d, 0, "DROP 3 2 1", ":3");
+    ask(d, 0, "DROP 3", "-GONE *");
+    push(d, "s b");
+    take(d, 0, "s");
+    ask(d, 0, "DROP 4", "-BUSY *running*");
+    ask(d, 0, "DROP STAGE", "-ERR behind STAGE*");
+    ask(d, 0, "DROP STAGE s", "-ERR behind STAGE*");
+    ask(d, 0, "DROP STAGE s LIVING", "-ERR *DEAD or WAITING*");
+    ask(d, 0, "RETRY STAGE s WAITING", "-ERR *");
+    ask(d, 0, "RETRY STAGE nowhere DEAD", "-GONE *");
+}
+
+static void F13_RETRY_and_DROP_by_stage(void **state) {
+    struct dialogue *d = *state;
+    kill_jobs(d, 3, "k", "out of memory");
+    kill_jobs(d, 2, "l", "out of luck");
+    ask(d, 0, "RETRY STAGE s DEAD DRY", ":5");
+    ask(d, 0, "RETRY STAGE s DEAD KEY k DRY", ":3");
+    ask(d, 0, "RETRY STAGE s DEAD REASON luck", ":2");
+    ask(d, 0, "RETRY STAGE s DEAD REASON luck", ":0");
+    ask(d, 0, "JOBS s STATUS waiting", "[[\"id\" \"4\" *] [\"id\" \"5\" *]]");
+    ask(d, 0, "DROP STAGE s DEAD KEY k REASON memory MAX 2", ":2");
+    ask(d, 0, "DEAD s", "[[\"id\" \"3\" *]]");
+    ask(d, 0, "DROP STAGE s DEAD MAX 0", ":0");
+    ask(d, 0, "DROP STAGE s WAITING KEY nobody", ":0");
+    ask(d, 0, "DROP STAGE s WAITING KEY l MAX 1", ":1");
+    ask(d, 0, "DROP STAGE s WAITING", ":1");
+    ask(d, 0, "DROP STAGE s DEAD", ":1");
+    ask(d, 0, "JOBS s", "[]");
+}
+
+// T6, T7: removing a key drops its work only; removing all leaves nothing.
+static void T6_T7_DROP_of_a_key_and_of_all(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "PUSHMANY s ITEMS k a l b k c '' d", "[*]");
+    ask(d, 0, "DROP STAGE s WAITING KEY k", ":2");
+    ask(d, 0, "JOBS s", "[[\"id\" \"2\" *] [\"id\" \"4\" *]]");
+    ask(d, 0, "DROP STAGE s WAITING KEY ''", ":1");
+    ask(d, 0, "DROP STAGE s WAITING", ":1");
+    ask(d, 0, "TAKE s", "[]");
+}
+
+// D6: everything still answers while a large stage is dropped, a piece a turn.
+static void D6_a_stage_is_acted_on_in_pieces(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 2500; i++)
+        push(d, i % 5 ? "s a KEY k" : "s b KEY l");
+    say(d, 0, "DROP STAGE s WAITING MAX 10000");
+    hear_nothing(d, 0);
+    assert_int_equal(d->clients[0].session->blocked, BLOCKED_TURN);
+    assert_int_equal(host_next_ms(&d->host), 0);
+    ask(d, 1, "JOBS s COUNT 1", "[[*]]");
+    int turns = 0;
+    for (; d->clients[0].session->blocked; turns++)
+        turn(d);
+    assert_true(turns >= 1 && turns <= 3);
+    hear(d, 0, ":2500");
+}
+
+static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 2500; i++)
+        push(d, i % 2 ? "s a" : "s b KEY l");
+    say(d, 0, "DROP STAGE s WAITING KEY '' MAX 10000");
+    hear_nothing(d, 0);
+    sayf(d, 1, "DROP %llu", (unsigned long long)d->clients[0].session->bulk.from);
+    hear(d, 1, ":1");
+    while (d->clients[0].session->blocked)
+        turn(d);
+    hear(d, 0, ":1250");
+    ask(d, 1, "DROP STAGE s WAITING", ":1000"); // unless told, no more
+    hear_nothing(d, 1);
+    ask(d, 1, "DROP STAGE s WAITING", ":249");
+    say(d, 0, "PUSHMANY s ITEMS '' a");
+    hear(d, 0, "[*]");
+    say(d, 0, "DROP STAGE s WAITING KEY x");
+    hear(d, 0, ":0");
+}
+
+static void PAUSE_RESUME_and_DRAIN(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    ask(d, 0, "PAUSE s", "+OK");
+    ask(d, 0, "TAKE s", "[]");
+    say(d, 0, "TAKE s WAIT -1");
+    ask(d, 1, "RESUME s", "+OK");
+    hear(d, 0, "[[\"1\" *]]");
+    ask(d, 1, "DRAIN s", "+OK");
+    ask(d, 1, "PUSH s b", "-DRAINING *");
+    ask(d, 1, "RESUME s", "+OK");
+    ask(d, 1, "PUSH s b", "\"2\"");
+    ask(d, 1, "PAUSE 'bad name'", "-ERR *");
+    ask(d, 1, "RESUME ''", "-ERR *");
+    ask(d, 1, "DRAIN 'bad name'", "-ERR *");
+}
+
+// F14: policies are set, all or none, and shown as they can be set.
+static void F14_STAGE_shows_and_sets_policies(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGE s", "-GONE *");
+    ask(d, 0, "STAGE s lease 5s attempts 3", "+OK");
+    ask(d, 0, "STAGE s",
+        "[\"max-jobs\" \"none\" \"max-channel\" \"none\" \"lease\" \"5000\" \"attempts\" \"3\" "
+        "\"backoff\" \"1000..300000\" \"on-dead\" \"skip\" \"overlap\" \"brief\" \"dedupe-window\" "
+        "\"3600000\" \"retention\" \"3600000,10000\" \"concurrency\" \"none\" \"rate\" \"none\" "
+        "\"max-states\" \"none\" *]");
+    ask(d, 0, "STAGE s lease 6s attempts none", "-ERR policy attempts takes *");
+    ask(d, 0, "STAGE s lease 6s nonsense 1", "-ERR there is no policy 'nonsense'*");
+    ask(d, 0, "STAGE s lease", "-ERR *");
+    ask(d, 0, "STAGE 'bad name' lease 6s", "-ERR *");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "STAGE s", "{*\"lease\" \"5000\" \"attempts\" \"3\"*}");
+    ask(d, 0, "STAGE t nonsense 1", "-ERR *");
+    ask(d, 0, "STAGE t", "-GONE *");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        DIALOGUE(T1_wrong_numbers_of_arguments_are_answered_with_the_usage),
+        DIALOGUE(T1_an_unknown_option_is_named),
+        DIALOGUE(F49_numbers_at_their_limits),
+        DIALOGUE(commands_tell_of_themselves),
+        DIALOGUE(what_clients_say_at_connect_is_answered),
+        DIALOGUE(E2_PUSH_with_its_options),
+        cmocka_unit_test(F47_bodies_of_any_size),
+        DIALOGUE(PUSHMANY_with_its_options),
+        DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
+        DIALOGUE(T5_TAKE_with_its_options),
+        DIALOGUE(E4_DONE_with_its_options),
+        DIALOGUE(E4_DONE_with_options_of_what_it_emits),
+        DIALOGUE(A1_CALL_later_tells_the_id_and_then_the_end),
+        DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),
+        DIALOGUE(STAGES_by_name),
+        DIALOGUE(FAIL_and_RELEASE),
+        DIALOGUE(A3_JOB_shows_a_job),
+        DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
+        DIALOGUE(A3_listings_are_bounded),
+        DIALOGUE(F13_DEAD_lists_dead_jobs),
+        DIALOGUE(A10_STAGES_tell_how_they_are),
+        DIALOGUE(CHANNELS_lists_the_deepest),
+        DIALOGUE(WORKERS_are_those_who_asked_for_work),
+        DIALOGUE(D4_T9_T16_EPIC_with_its_options),
+        DIALOGUE(D4_an_empty_epic_ends_at_once),
+        DIALOGUE(EPICS_are_listed),
+        DIALOGUE(WHY_tells_what_a_stage_waits_for),
+        DIALOGUE(WHY_tells_what_a_job_waits_for),
+        DIALOGUE(D7_WHY_tells_of_a_full_stage_downstream),
+        DIALOGUE(F13_RETRY_and_DROP_by_id),
+        DIALOGUE(F13_RETRY_and_DROP_by_stage),
+        DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
+        DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
+        DIALOGUE(D6_a_piece_goes_on_when_its_place_is_gone),
+        DIALOGUE(PAUSE_RESUME_and_DRAIN),
+        DIALOGUE(F14_STAGE_shows_and_sets_policies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+// Walking: the jobs of a stage by status, a page at a time, each page going on behind the last job
+// of the one before. Whatever the size of the pages, together they show the same.
+#include "tale.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct page {
+    struct tale *tale;
+    FILE *out;
+    uint64_t last;
+    size_t count, most;
+};
+
+static int turn_page(void *arg, const struct job_info *j) {
+    struct page *p = arg;
+    fprintf(p->out, " %s", tale_name(p->tale, j->id));
+    p->last = j->id;
+    return ++p->count == p->most;
+}
+
+// Walks in pages of `most` and expects the bodies "a b c".
+static void expect_pages(struct tale *t, const char *key, enum job_status status, uint32_t most,
+                         const char *bodies) {
+    char *text = NULL;
+    size_t size = 0;
+    struct page p = { .tale = t, .out = open_memstream(&text, &size), .most = most };
+    do {
+        struct job_walk w = {
+            .stage = mr_str("s"), .key = mr_str(key), .status = status, .from = p.last, .most = most
+        };
+        p.count = 0;
+        int stop = core_walk(t->core, &w, turn_page, &p);
+        assert_int_equal(stop, p.count == most);
+    } while (p.count == most);
+    (void)fclose(p.out);
+    assert_string_equal(*text ? text + 1 : text, bodies);
+    free(text);
+}
+
+static void expect_walk(struct tale *t, const char *key, enum job_status status,
+                        const char *bodies) {
+    for (uint32_t most = 1; most <= 8; most++)
+        expect_pages(t, key, status, most, bodies);
+}
+
+static void A3_waiting_jobs_are_shown_as_they_will_start(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "k1");
+    push(t, "", "u1");
+    push(t, "k", "k2");
+    push(t, "l", "l1");
+    push(t, "", "u2");
+    expect_walk(t, "", JOB_WAITING, "k1 k2 u1 l1 u2");
+    expect_walk(t, "k", JOB_WAITING, "k1 k2");
+    expect_walk(t, "nobody", JOB_WAITING, "");
+    expect_walk(t, "", JOB_RUNNING, "");
+}
+
+// What is parked comes behind what is ready, what waits behind running jobs comes last.
+static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "k1");
+    push(t, "k", "k2");
+    push(t, "", "u1");
+    push(t, "l", "l1");
+    push(t, "l", "l2");
+    push(t, "l", "l3");
+    push(t, "m", "m1");
+    fail_job(t, take(t)); // k1
+    fail_job(t, take(t)); // u1
+    take(t);              // l1
+    expect_walk(t, "", JOB_WAITING, "m1 k1 k2 u1 l2 l3");
+    expect_walk(t, "l", JOB_WAITING, "l2 l3");
+    expect_walk(t, "", JOB_RUNNING, "l1");
+}
+
+static void A3_running_jobs_are_shown_by_lease(void **state) {
+    struct tale *t = *state;
+    struct taken block[4];
+    for (int i = 0; i < 4; i++)
+        push(t, "k", (const char[]){ 'k', (char)('1' + i), 0 });
+    push(t, "", "u1");
+    push_to(t, "other", "", "o1");
+    assert_int_equal(take_block(t, 3, block), 3);
+    take_from(t, "other");
+    take(t);
+    expect_walk(t, "", JOB_RUNNING, "k1 k2 k3 u1");
+    expect_walk(t, "k", JOB_RUNNING, "k1 k2 k3");
+    done(t, block[0]);
+    expect_walk(t, "", JOB_RUNNING, "k2 k3 u1");
+    expect_walk(t, "", JOB_WAITING, "k4");
+    assert_int_equal(core_leases(&t->conns[0]), 3);
+    assert_int_equal(core_leases(&t->conns[1]), 0);
+}
+
+static void A3_delayed_jobs_are_shown_by_id(void **state) {
+    struct tale *t = *state;
+    push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 300 });
+    push_with(t, (struct push){ .body = mr_str("b"), .key = mr_str("k"), .delay_ms = 100 });
+    uint64_t c = push_with(t, (struct push){ .body = mr_str("c"), .delay_ms = 200 });
+    push_with(t, (struct push){ .body = mr_str("d"), .stage = mr_str("o"), .delay_ms = 200 });
+    push_with(t, (struct push){ .body = mr_str("e"), .delay_ms = 50, .deadline_ms = 60 });
+    push(t, "", "f");
+    expect_walk(t, "", JOB_DELAYED, "a b c e");
+    must(drop(t, c));
+    pass_ms(t, 50);
+    expect_walk(t, "", JOB_DELAYED, "a b");
+    pass_ms(t, 250);
+    expect_walk(t, "", JOB_DELAYED, "");
+}
+
+// F13: the dead are listed, longest dead first; those that ended otherwise too.
+static void F13_dead_and_ended_jobs_are_shown_as_they_ended(void **state) {
+    struct tale *t = *state;
+    const char *bodies[] = { "a", "b", "c", "d", "e", "f", "g" };
+    for (size_t i = 0; i < 7; i++)
+        push(t, "", bodies[i]);
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    done(t, take(t));
+    assert_true(cancel(t, take(t).id));
+    lose(t, 0);
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    done(t, take(t));
+    assert_true(cancel(t, take(t).id));
+    expect_walk(t, "", JOB_DEAD, "a d");
+    expect_walk(t, "", JOB_DONE, "b e");
+    expect_walk(t, "", JOB_CANCELLED, "c f");
+    expect_walk(t, "", JOB_EXPIRED, "");
+}
+
+static int nothing(void *arg, const struct job_info *j) {
+    (void)arg, (void)j;
+    return 0;
+}
+
+static void T1_a_walk_from_nowhere_is_refused(void **state) {
+    struct tale *t = *state;
+    uint64_t a = push(t, "k", "a");
+    struct job_walk w = { .stage = mr_str("nowhere"), .status = JOB_WAITING };
+    refused(MR_EGONE, core_walk(t->core, &w, nothing, NULL));
+    w = (struct job_walk){ .stage = mr_str("s"), .status = JOB_DEAD, .from = a };
+    refused(MR_EGONE, core_walk(t->core, &w, nothing, NULL)); // it is not dead
+    w = (struct job_walk){ .stage = mr_str("s"), .status = JOB_WAITING, .from = a + 1000 };
+    refused(MR_EGONE, core_walk(t->core, &w, nothing, NULL));
+    w.from = a;
+    must(core_walk(t->core, &w, nothing, NULL));
+    w.key = mr_str("k");
+    must(core_walk(t->core, &w, nothing, NULL));
+    push(t, "l", "b");
+    w.key = mr_str("l");
+    refused(MR_EGONE, core_walk(t->core, &w, nothing, NULL)); // it is of another channel
+}
+
+static void T1_stages_are_found_by_name(void **state) {
+    struct tale *t = *state;
+    size_t index = 7;
+    push(t, "", "a");
+    push_to(t, "o", "", "b");
+    must(core_stage_index(t->core, mr_str("o"), &index));
+    assert_int_equal(index, 1);
+    struct stage_info info;
+    core_stage_at(t->core, index, &info);
+    assert_memory_equal(info.name.data, "o", info.name.size);
+    refused(MR_EGONE, core_stage_index(t->core, mr_str("x"), &index));
+    assert_int_equal(index, 1);
+}
+
+// ---- Epics --------------------------------------------------------------------------------------
+
+// D4: an empty epic ends at once.
+static void D4_an_empty_epic_is_over_at_once(void **state) {
+    struct tale *t = *state;
+    must(end_epic(t, "e", 0));
+    crash(t);
+    struct epic_info e = look_epic(t, "e");
+    assert_true(e.ended && e.over);
+    assert_int_equal(e.total, 0);
+    assert_int_equal(e.resume, 1);
+    refused(MR_EINVAL, end_epic(t, "e", UINT64_MAX));
+}
+
+static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
+    struct tale *t = *state;
+    must(push_number(t, "e", 1, "a"));
+    must(push_number(t, "e", 2, "b"));
+    expect_take(t, "a");
+    expect_take(t, "b");
+    assert_false(look_epic(t, "e").ended);
+    assert_false(look_epic(t, "e").over);
+    uint64_t changes = core_epic_changes(t->core);
+    must(end_epic(t, "e", 3));
+    assert_true(core_epic_changes(t->core) > changes);
+    assert_true(look_epic(t, "e").ended);
+    assert_false(look_epic(t, "e").over);
+    must(push_number(t, "e", 3, "c"));
+    struct taken c = take(t);
+    assert_false(look_epic(t, "e").over);
+    changes = core_epic_changes(t->core);
+    must(fail_with(t, c, "no", MR_NEVER));
+    assert_true(core_epic_changes(t->core) > changes);
+    assert_true(look_epic(t, "e").over);
+    changes = core_epic_changes(t->core);
+    must(core_epic_drop(t->core, mr_str("e")));
+    assert_true(core_epic_changes(t->core) > changes);
+    replay(t);
+}
+
+static int name_epic(void *arg, mr_bytes name, const struct epic_info *info) {
+    char *to = arg;
+    (void)info;
+    strncat(to, name.data, name.size);
+    return to[0] == '!';
+}
+
+static void T9_epics_are_listed(void **state) {
+    struct tale *t = *state;
+    char names[64] = "";
+    struct pushed pushed;
+    must(push_number(t, "e", 1, "a"));
+    must(try_push(t, (struct push){ .source = mr_str("client"), .number = 1 }, &pushed));
+    must(end_epic(t, "f", 0));
+    must(push_number(t, "g", 1, "b"));
+    must(core_epic_drop(t->core, mr_str("f")));
+    replay(t);
+    must(core_each_epic(t->core, mr_str(""), name_epic, names));
+    assert_string_equal(names, "eg");
+    names[0] = 0;
+    must(core_each_epic(t->core, mr_str("e"), name_epic, names));
+    assert_string_equal(names, "g");
+    memcpy(names, "!", 2);
+    assert_int_equal(core_each_epic(t->core, mr_str(""), name_epic, names), 1);
+    assert_string_equal(names, "!e");
+    refused(MR_EGONE, core_each_epic(t->core, mr_str("f"), name_epic, names));
+    refused(MR_EGONE, core_each_epic(t->core, mr_str("client"), name_epic, names));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TALE(A3_waiting_jobs_are_shown_as_they_will_start),
+        TALE(A3_parked_and_blocked_jobs_are_not_forgotten),
+        TALE(A3_running_jobs_are_shown_by_lease),
+        TALE(A3_delayed_jobs_are_shown_by_id),
+        TALE(F13_dead_and_ended_jobs_are_shown_as_they_ended),
+        TALE(T1_a_walk_from_nowhere_is_refused),
+        TALE(T1_stages_are_found_by_name),
+        TALE(D4_an_empty_epic_is_over_at_once),
+        TALE(D4_an_epic_is_over_when_its_last_job_has_ended),
+        TALE(T9_epics_are_listed),
+    };
+    return TALES(tests);
+}

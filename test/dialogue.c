@@ -1,0 +1,384 @@
+// See dialogue.h.
+#include "dialogue.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "wire/request.h"
+#include "wire/response.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- The server -------------------------------------------------------------------------------
+
+static uint64_t clock_wall(void *arg) {
+    (void)arg;
+    return 1700000000000;
+}
+
+static uint64_t clock_boot(void *arg) {
+    return ((struct dialogue *)arg)->now_ms;
+}
+
+static uint64_t no_chance(void *arg) {
+    (void)arg;
+    return 42;
+}
+
+void dialogue_load(struct dialogue *d) {
+    if (shard_open(&d->options, &d->shard) < 0)
+        fail_msg("%s", error_text());
+    host_load(&d->host, d->shard);
+}
+
+struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
+    struct dialogue *d = calloc(1, sizeof *d);
+    assert_non_null(d);
+    d->now_ms = 1000;
+    d->threaded = store == STORE_THREAD;
+    if (store == STORE_DISK || store == STORE_THREAD)
+        d->disk = sim_disk_create();
+    d->options = (struct shard_options){
+        .dir = d->disk ? "store" : NULL,
+        .log = { .disk = d->disk ? sim_disk_disk(d->disk) : NULL,
+                 .inline_writer = store != STORE_THREAD,
+                 .segment_size = 64 << 10 },
+        .limits = limits,
+        .events = host_events(),
+        .owner = &d->host,
+        .world = { clock_wall, clock_boot, no_chance, d },
+    };
+    assert_int_equal(host_init(&d->host, "test:"), 0);
+    if (store != STORE_LATER)
+        dialogue_load(d);
+    connect_client(d, 0);
+    connect_client(d, 1);
+    return d;
+}
+
+void dialogue_destroy(struct dialogue *d) {
+    for (int i = 0; i < DIALOGUE_CLIENTS; i++)
+        if (!d->clients[i].deaf)
+            hear_nothing(d, i);
+    for (int i = 0; i < DIALOGUE_CLIENTS; i++) {
+        hang_up(d, i);
+        buffer_finish(&d->clients[i].heard);
+    }
+    if (d->shard)
+        assert_int_equal(core_check(shard_core(d->shard)), 0);
+    host_finish(&d->host);
+    shard_close(d->shard);
+    if (d->disk)
+        sim_disk_destroy(d->disk);
+    free(d);
+}
+
+int dialogue_setup(void **state) {
+    *state = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    return 0;
+}
+
+int dialogue_teardown(void **state) {
+    dialogue_destroy(*state);
+    return 0;
+}
+
+void connect_client(struct dialogue *d, int client) {
+    assert_null(d->clients[client].session);
+    assert_int_equal(session_create(&d->host, &d->clients[client].session), 0);
+    d->clients[client].session->owner = &d->clients[client];
+    d->clients[client].closed = false;
+}
+
+static void client_close(struct dialogue *d, struct client *c) {
+    host_begin(&d->host);
+    session_destroy(c->session);
+    c->session = NULL;
+}
+
+void hang_up(struct dialogue *d, int client) {
+    if (!d->clients[client].session)
+        return;
+    client_close(d, &d->clients[client]);
+    turn(d);
+}
+
+// ---- Turns, as the loop does them -------------------------------------------------------------
+
+static void client_read(struct dialogue *d, struct client *c) {
+    mr_bytes ready = session_ready(c->session);
+    if (ready.size && !c->deaf) {
+        long left = mem_fail_after(-1); // the test's own memory does not fail
+        assert_int_equal(buffer_append(&c->heard, ready.data, ready.size), 0);
+        mem_fail_after(left);
+        session_sent(c->session, ready.size);
+    }
+    if (session_is_over(c->session)) {
+        client_close(d, c);
+        c->closed = true;
+    }
+}
+
+static void flush(struct dialogue *d) {
+    struct host *h = &d->host;
+    if (d->threaded && !d->held)
+        assert_int_equal(shard_wait(d->shard, shard_end(d->shard)), 0);
+    host_durable(h);
+    while (!list_empty(&h->ready)) {
+        struct session *s = list_entry(h->ready.next, struct session, of_ready);
+        list_remove(&s->of_ready);
+        client_read(d, s->owner);
+    }
+}
+
+void turn(struct dialogue *d) {
+    struct host *h = &d->host;
+    host_begin(h);
+    do {
+        host_end(h);
+        flush(d);
+    } while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming));
+}
+
+void hold_syncs(struct dialogue *d, bool hold) {
+    sim_disk_hold_syncs(d->disk, hold);
+    d->held = hold;
+    flush(d);
+}
+
+void pass_ms(struct dialogue *d, uint64_t ms) {
+    d->now_ms += ms;
+    turn(d);
+}
+
+// ---- Saying -----------------------------------------------------------------------------------
+
+void say_in_pieces(struct dialogue *d, int client, mr_bytes bytes, size_t most) {
+    struct session *s = d->clients[client].session;
+    assert_non_null(s);
+    for (size_t at = 0; at < bytes.size;) {
+        size_t size = 0;
+        uint8_t *room = session_room(s, &size);
+        assert_true(room || s->broken);
+        if (!room) {
+            session_touch(s);
+            break;
+        }
+        size = size < most ? size : most;
+        size = size < bytes.size - at ? size : bytes.size - at;
+        memcpy(room, (const uint8_t *)bytes.data + at, size);
+        at += size;
+        host_begin(&d->host);
+        session_receive(s, size);
+        if (session_is_over(s))
+            session_touch(s);
+        if (s->closing || s->broken)
+            break;
+    }
+    turn(d);
+}
+
+void say_bytes(struct dialogue *d, int client, mr_bytes bytes) {
+    say_in_pieces(d, client, bytes, SIZE_MAX);
+}
+
+void say_words(struct dialogue *d, int client, const mr_bytes *words, size_t count) {
+    struct buffer request = { 0 };
+    long left = mem_fail_after(-1);
+    assert_int_equal(request_write(&request, words, count), 0);
+    mem_fail_after(left);
+    say_bytes(d, client, buffer_bytes(&request));
+    buffer_finish(&request);
+}
+
+enum { WORDS = 4096 };
+
+static size_t split(const char *text, mr_bytes *out) {
+    size_t count = 0;
+    while (*text) {
+        const char *end = *text == '\'' ? strchr(++text, '\'') : text + strcspn(text, " ");
+        assert_true(end && count < WORDS);
+        out[count++] = (mr_bytes){ text, (size_t)(end - text) };
+        text = end + (*end == '\'');
+        text += *text == ' ';
+    }
+    return count;
+}
+
+void say(struct dialogue *d, int client, const char *text) {
+    static mr_bytes words[WORDS];
+    say_words(d, client, words, split(text, words));
+}
+
+void sayf(struct dialogue *d, int client, const char *format, ...) {
+    char text[4096];
+    va_list values;
+    va_start(values, format);
+    assert_true(vsnprintf(text, sizeof text, format, values) < (int)sizeof text);
+    va_end(values);
+    say(d, client, text);
+}
+
+// ---- Hearing ----------------------------------------------------------------------------------
+
+enum { VALUES = 1 << 16, SPELLED = 1 << 20 };
+static struct response_value values[VALUES];
+static char spelled[SPELLED];
+
+static void spell_bytes(FILE *out, mr_bytes b) {
+    const unsigned char *p = b.data;
+    for (size_t i = 0; i < b.size; i++)
+        if (isprint(p[i]))
+            (void)fputc(p[i], out);
+        else
+            fprintf(out, "\\x%02X", p[i]);
+}
+
+static uint32_t spell(FILE *out, uint32_t at);
+
+static uint32_t spell_many(FILE *out, uint32_t at, const char *open, const char *close) {
+    uint32_t count = values[at++].count;
+    fprintf(out, "%s", open);
+    for (uint32_t i = 0; i < count; i++) {
+        fprintf(out, "%s", i ? " " : "");
+        at = spell(out, at);
+    }
+    fprintf(out, "%s", close);
+    return at;
+}
+
+static uint32_t spell(FILE *out, uint32_t at) {
+    const struct response_value *v = &values[at];
+    switch (v->type) {
+    case RESPONSE_SIMPLE:
+    case RESPONSE_ERROR:
+    case RESPONSE_DOUBLE:
+        fprintf(out, "%c",
+                v->type == RESPONSE_SIMPLE  ? '+'
+                : v->type == RESPONSE_ERROR ? '-'
+                                            : ',');
+        spell_bytes(out, v->bytes);
+        break;
+    case RESPONSE_BULK:
+        fprintf(out, "\"");
+        spell_bytes(out, v->bytes);
+        fprintf(out, "\"");
+        break;
+    case RESPONSE_INTEGER:
+        fprintf(out, ":%lld", (long long)v->integer);
+        break;
+    case RESPONSE_BOOLEAN:
+        fprintf(out, "%s", v->boolean ? "#t" : "#f");
+        break;
+    case RESPONSE_NULL:
+        fprintf(out, "nil");
+        break;
+    case RESPONSE_ARRAY:
+        return spell_many(out, at, "[", "]");
+    case RESPONSE_MAP:
+        return spell_many(out, at, "{", "}");
+    case RESPONSE_PUSH:
+        return spell_many(out, at, ">[", "]");
+    }
+    return at + 1;
+}
+
+// Reads one reply into `values` and spells it; NULL: none was heard.
+static const char *hear_one(struct dialogue *d, int client) {
+    static const struct response_limits limits = { VALUES, 1 << 16, 64 << 20, 256 << 20 };
+    struct buffer *heard = &d->clients[client].heard;
+    struct response reader = { 0 };
+    uint32_t count;
+    if (!heard->size)
+        return NULL;
+    ptrdiff_t used = response_read(&reader, &limits, heard->data, heard->size, values, &count);
+    if (used <= 0)
+        fail_msg("not a reply: %.*s", (int)heard->size, (const char *)heard->data);
+    FILE *out = fmemopen(spelled, sizeof spelled, "w");
+    spell(out, 0);
+    (void)fclose(out);
+    memmove(heard->data, heard->data + used, heard->size - (size_t)used);
+    heard->size -= (size_t)used;
+    return spelled;
+}
+
+// Whether the text is what the pattern says; an asterisk stands for anything.
+static bool fits(const char *pattern, const char *text) {
+    const char *asterisk = NULL, *from = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            asterisk = pattern++;
+            from = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (asterisk) {
+            pattern = asterisk + 1;
+            text = ++from;
+        } else {
+            return false;
+        }
+    }
+    return pattern[strspn(pattern, "*")] == 0;
+}
+
+void hear_at(struct dialogue *d, int client, const char *text, const char *file, int line) {
+    const char *heard = hear_one(d, client);
+    if (!heard || !fits(text, heard)) {
+        print_error("%s:%d: client %d should hear\n    %s\nand hears\n    %s\n", file, line, client,
+                    text, heard ? heard : "nothing");
+        fail();
+    }
+}
+
+void hear_nothing_at(struct dialogue *d, int client, const char *file, int line) {
+    const char *heard = hear_one(d, client);
+    if (heard) {
+        print_error("%s:%d: client %d should hear nothing and hears\n    %s\n", file, line, client,
+                    heard);
+        fail();
+    }
+}
+
+const char *hear_any(struct dialogue *d, int client) {
+    const char *heard = hear_one(d, client);
+    assert_non_null(heard);
+    return heard;
+}
+
+void hear_field(struct dialogue *d, int client, const char *name, const char *value) {
+    char pattern[1024];
+    snprintf(pattern, sizeof pattern, "*\"%s\" %s*", name, value);
+    hear(d, client, pattern);
+}
+
+// ---- Jobs -------------------------------------------------------------------------------------
+
+// The text between the next two quotes.
+static const char *quoted(const char *text, char *out, size_t size) {
+    const char *begin = strchr(text, '"') + 1, *end = strchr(begin, '"');
+    snprintf(out, size, "%.*s", (int)(end - begin), begin);
+    return end + 1;
+}
+
+struct job take(struct dialogue *d, int client, const char *words) {
+    struct job job;
+    char skipped[256];
+    sayf(d, client, "TAKE %s", words);
+    const char *text = hear_any(d, client);
+    if (text[0] != '[' || text[1] != '[')
+        fail_msg("TAKE %s gives %s", words, text);
+    text = quoted(text, job.id, sizeof job.id);
+    text = quoted(text, job.token, sizeof job.token);
+    text = quoted(text, skipped, sizeof skipped);
+    text = quoted(text, skipped, sizeof skipped);
+    quoted(text, job.body, sizeof job.body);
+    return job;
+}
+
+void push(struct dialogue *d, const char *words) {
+    sayf(d, 1, "PUSH %s", words);
+    hear(d, 1, "\"*\"");
+}

@@ -1,0 +1,97 @@
+// Dialogue: a server without sockets, told as who says what and what is heard. Real host, sessions
+// and shard; the clock, the disk and every turn are in the test's hands.
+//
+//     say(d, 0, "PUSH s hello KEY k");
+//     hear(d, 0, "\"1\"");
+//
+// What is heard is spelled in one way, RESP2 and RESP3 alike:
+//
+//     +OK   -CODE sentence   :7   "bytes"   nil   ,0.5   [a b]   {name value}   >[push]
+//
+// where bytes that do not print are \xHH, and where the expected text has an asterisk anything may
+// stand. Every `say` is a turn of its own; replies must have been heard when a test ends.
+#ifndef TEST_DIALOGUE_H
+#define TEST_DIALOGUE_H
+
+#include "server/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sim_disk.h"
+
+enum { DIALOGUE_CLIENTS = 8 };
+
+struct client {
+    struct session *session; // NULL: not connected
+    struct buffer heard;     // and not yet expected
+    bool deaf;               // it does not read
+    bool closed;             // by the server
+};
+
+struct dialogue {
+    struct host host;
+    struct shard_options options;
+    struct shard *shard;
+    struct sim_disk *disk; // NULL: the store is in memory
+    bool threaded, held;   // syncs are waited for, unless they are held back
+    uint64_t now_ms;
+    struct client clients[DIALOGUE_CLIENTS];
+};
+
+enum store { STORE_MEMORY, STORE_DISK, STORE_THREAD, STORE_LATER };
+
+// STORE_DISK: a file log on a simulated disk; STORE_THREAD: and its writer has a thread;
+// STORE_LATER: it is not there until dialogue_load. Clients 0 and 1 are connected.
+struct dialogue *dialogue_create(enum store, struct core_limits);
+void dialogue_load(struct dialogue *);
+void dialogue_destroy(struct dialogue *);
+int dialogue_setup(void **state); // in memory
+int dialogue_teardown(void **state);
+
+#define DIALOGUE(test)                                                                             \
+    { #test, test, dialogue_setup, dialogue_teardown, NULL }
+
+void connect_client(struct dialogue *, int client);
+void hang_up(struct dialogue *, int client);
+void turn(struct dialogue *);
+void hold_syncs(struct dialogue *, bool hold); // with a writer's thread; what is durable is heard
+void pass_ms(struct dialogue *, uint64_t ms);
+
+// Words are parted by blanks; 'a b' is one word, '' an empty one.
+void say(struct dialogue *, int client, const char *words);
+void sayf(struct dialogue *, int client, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void say_words(struct dialogue *, int client, const mr_bytes *words, size_t count);
+void say_bytes(struct dialogue *, int client, mr_bytes bytes); // as they stand
+void say_in_pieces(struct dialogue *, int client, mr_bytes bytes, size_t size);
+
+// One reply, or a push message.
+#define hear(d, client, text) hear_at(d, client, text, __FILE__, __LINE__)
+void hear_at(struct dialogue *, int client, const char *text, const char *file, int line);
+#define hear_nothing(d, client) hear_nothing_at(d, client, __FILE__, __LINE__)
+void hear_nothing_at(struct dialogue *, int client, const char *file, int line);
+const char *hear_any(struct dialogue *, int client); // spelled; until the next call
+// A field of a map among the values of one reply.
+void hear_field(struct dialogue *, int client, const char *name, const char *value);
+
+// What one says and hears at once.
+#define ask(d, client, words, text)                                                                \
+    do {                                                                                           \
+        say(d, client, words);                                                                     \
+        hear(d, client, text);                                                                     \
+    } while (0)
+
+struct job {
+    char id[24], token[40], body[64];
+};
+
+// TAKE with these words behind it gives one job.
+struct job take(struct dialogue *, int client, const char *words);
+void push(struct dialogue *, const char *words); // PUSH with these words, by client 1
+
+#endif

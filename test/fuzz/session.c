@@ -1,0 +1,217 @@
+// Anything said by three clients to a server in memory, in any order and any pieces, with time
+// passing and clients going: what is heard is well formed, and at the end every invariant holds.
+//
+// A byte chooses a client and what it does; in a request every byte is a word of the vocabulary,
+// which has every command and option, or the id and token of the job that was taken last.
+#include "server/session.h"
+#include "base/errors.h"
+#include "server/command.h"
+#include "wire/response.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { CLIENTS = 3, VALUES = 1 << 16, WORDS = 32 };
+
+static const char *const words[] = {
+    "s",       "t",         "k",        "",          "0",           "1",           "2",
+    "3",       "-1",        "10",       "x",         "e",           "KEY",         "ONCE",
+    "DELAY",   "DEADLINE",  "ATTEMPTS", "ROOM",      "EPIC",        "SOURCE",      "ITEMS",
+    "COUNT",   "BATCH",     "WAIT",     "LEASE",     "DETACHED",    "RESULT",      "STATE",
+    "EMIT",    "RETRY",     "NEVER",    "BODY",      "STATUS",      "FROM",        "END",
+    "SKIP",    "DROP",      "TOP",      "STAGE",     "DEAD",        "WAITING",     "REASON",
+    "MAX",     "DRY",       "ON",       "max-jobs",  "concurrency", "rate",        "on-dead",
+    "halt",    "retention", "0,0",      "high-mark", "1/s",         "waiting",     "running",
+    "delayed", "done",      "CANCELS",  "overlap",   "never",       "max-channel",
+};
+enum { PLAIN = sizeof words / sizeof *words };
+
+struct client {
+    struct session *session;
+    struct buffer heard;
+    bool deaf;
+};
+
+static struct world {
+    struct host host;
+    struct shard *shard;
+    struct client clients[CLIENTS];
+    uint64_t now_ms;
+    char id[32], token[64]; // of the job taken last
+} w;
+
+static struct response_value values[VALUES];
+
+static uint64_t now(void *arg) {
+    (void)arg;
+    return w.now_ms;
+}
+
+static uint64_t chance(void *arg) {
+    (void)arg;
+    return 4;
+}
+
+static void begin(void) {
+    w = (struct world){ .now_ms = 1000 };
+    struct shard_options options = { .log = { .inline_writer = true },
+                                     .limits = { .max_room_bytes = 4096, .max_jobs = 200 },
+                                     .events = host_events(),
+                                     .owner = &w.host,
+                                     .world = { now, now, chance, NULL } };
+    int err = host_init(&w.host, "mem:");
+    assert(err == 0);
+    err = shard_open(&options, &w.shard);
+    assert(err == 0);
+    host_load(&w.host, w.shard);
+}
+
+// ---- Hearing ------------------------------------------------------------------------------------
+
+static void note(char *out, size_t size, mr_bytes text) {
+    snprintf(out, size, "%.*s", (int)text.size, (const char *)text.data);
+}
+
+static void hear(struct client *c) {
+    static const struct response_limits limits = { VALUES, 1 << 16, 1 << 24, 1 << 28 };
+    while (c->heard.size) {
+        struct response reader = { 0 };
+        uint32_t count;
+        ptrdiff_t used =
+            response_read(&reader, &limits, c->heard.data, c->heard.size, values, &count);
+        assert(used > 0);
+        if (count >= 10 && values[0].type == RESPONSE_ARRAY && values[1].count == 8) {
+            note(w.id, sizeof w.id, values[2].bytes);
+            note(w.token, sizeof w.token, values[3].bytes);
+        }
+        memmove(c->heard.data, c->heard.data + used, c->heard.size - (size_t)used);
+        c->heard.size -= (size_t)used;
+    }
+}
+
+static void leave(struct client *c) {
+    host_begin(&w.host);
+    session_destroy(c->session);
+    c->session = NULL;
+    buffer_finish(&c->heard);
+}
+
+static void turn(void) {
+    host_begin(&w.host);
+    do {
+        host_end(&w.host);
+        host_durable(&w.host);
+        while (!list_empty(&w.host.ready)) {
+            struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
+            struct client *c = s->owner;
+            list_remove(&s->of_ready);
+            mr_bytes ready = session_ready(s);
+            if (ready.size && !c->deaf) {
+                int err = buffer_append(&c->heard, ready.data, ready.size);
+                assert(err == 0);
+                session_sent(s, ready.size);
+                hear(c);
+            }
+            if (session_is_over(s))
+                leave(c);
+        }
+    } while (w.host.in_turn || !list_empty(&w.host.touched) || !list_empty(&w.host.resuming));
+}
+
+// ---- Saying -------------------------------------------------------------------------------------
+
+static void say(struct client *c, const uint8_t *data, size_t size) {
+    while (size && c->session) {
+        size_t room;
+        uint8_t *to = session_room(c->session, &room);
+        if (!to)
+            return;
+        size_t some = size < room ? size : room;
+        memcpy(to, data, some);
+        host_begin(&w.host);
+        session_receive(c->session, some);
+        data += some;
+        size -= some;
+        if (c->session->closing || c->session->broken)
+            break;
+    }
+}
+
+static mr_bytes word(uint8_t byte) {
+    static uint8_t commands;
+    while (!commands || command_table[commands].name)
+        commands++;
+    if (byte >= 254)
+        return mr_str(byte == 254 ? w.id : w.token);
+    byte %= PLAIN + commands;
+    return mr_str(byte < PLAIN ? words[byte] : command_table[byte - PLAIN].name);
+}
+
+// A command, its words up to a zero byte. Returns how much of the data it took.
+static size_t say_request(struct client *c, const uint8_t *data, size_t size) {
+    mr_bytes said[WORDS];
+    struct buffer request = { 0 };
+    size_t count = 0, at = 0;
+    for (; at < size && data[at] && count < WORDS; at++)
+        said[count++] = word(data[at]);
+    int err = count ? request_write(&request, said, count) : 0;
+    assert(err == 0);
+    say(c, request.data, request.size);
+    buffer_finish(&request);
+    return at;
+}
+
+// ---- All of it ----------------------------------------------------------------------------------
+
+static size_t act(uint8_t what, const uint8_t *data, size_t size) {
+    struct client *c = &w.clients[what % CLIENTS];
+    if (!c->session) {
+        int err = session_create(&w.host, &c->session);
+        assert(err == 0);
+        c->session->owner = c;
+        c->deaf = false;
+    }
+    size_t some = size ? data[0] % 64 : 0;
+    switch (what / CLIENTS % 8) {
+    case 0: // as it stands
+        some = some < size ? some : size;
+        say(c, data, some);
+        return some;
+    case 1:
+        w.now_ms += size ? (uint64_t)data[0] * data[0] : 1;
+        return size > 0;
+    case 2:
+        leave(c);
+        return 0;
+    case 3:
+        c->deaf = !c->deaf;
+        session_touch(c->session);
+        return 0;
+    default:
+        return say_request(c, data, size);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    begin();
+    for (size_t at = 0; at < size;) {
+        uint8_t what = data[at++];
+        at += act(what, data + at, size - at);
+        if (what < 200) // several may share a turn
+            turn();
+    }
+    turn();
+    for (int i = 0; i < CLIENTS; i++)
+        leave(&w.clients[i]);
+    turn();
+    int err = core_check(shard_core(w.shard));
+    if (err < 0)
+        fprintf(stderr, "%s\n", error_text());
+    assert(err == 0);
+    host_finish(&w.host);
+    shard_close(w.shard);
+    return 0;
+}

@@ -1,0 +1,75 @@
+// A real server for tests: `millrace serve` in a process of its own, on a free loopback port, ended
+// with the test, whatever becomes of that.
+#ifndef TEST_SERVING_H
+#define TEST_SERVING_H
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct serving {
+    pid_t pid; // 0: it does not run
+    uint16_t port;
+    char url[64];
+    FILE *notices;
+};
+
+static inline _Noreturn void serving_exec(const char *store, uint16_t port, int to) {
+    char where[32];
+    snprintf(where, sizeof where, "127.0.0.1:%u", port);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(to, STDERR_FILENO);
+    execl(MILLRACE, MILLRACE, "serve", "--store", store, "--listen", where, (char *)NULL);
+    _exit(127);
+}
+
+// Waits for a line that contains the text; returns where it stands.
+static inline const char *serving_hear(struct serving *s, const char *text) {
+    static char line[1024];
+    while (fgets(line, sizeof line, s->notices)) {
+        const char *at = strstr(line, text);
+        if (at)
+            return at + strlen(text);
+    }
+    fail_msg("the server never said '%s'", text);
+    return NULL;
+}
+
+// Port 0: any free one. Returns when clients can connect; it may still read its store.
+static inline void serving_start(struct serving *s, const char *store, uint16_t port) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    s->pid = fork();
+    assert_true(s->pid >= 0);
+    if (s->pid == 0)
+        serving_exec(store, port, ends[1]);
+    close(ends[1]);
+    s->notices = fdopen(ends[0], "r");
+    const char *said = serving_hear(s, "listens on 127.0.0.1:");
+    s->port = (uint16_t)strtoul(said, NULL, 10);
+    snprintf(s->url, sizeof s->url, "millrace://127.0.0.1:%u", s->port);
+}
+
+// Returns its exit status.
+static inline int serving_end(struct serving *s, int signal) {
+    int status = 0;
+    if (!s->pid)
+        return 0;
+    kill(s->pid, signal);
+    kill(s->pid, SIGCONT); // should it have been stopped
+    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    fclose(s->notices);
+    s->pid = 0;
+    return status;
+}
+
+#endif

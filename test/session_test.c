@@ -1,0 +1,832 @@
+// Sessions: commands in the order they came, those that wait, clients that go, do not read or send
+// nonsense, a store that is not there yet, and one that fails.
+#include "dialogue.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "wire/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST "\"1\"" // ids count from 1
+
+// ---- Order --------------------------------------------------------------------------------------
+
+static mr_bytes text(const char *s) {
+    return mr_str(s);
+}
+
+static void C7_replies_come_in_the_order_of_the_commands(void **state) {
+    struct dialogue *d = *state;
+    say_bytes(d, 0, text("PING\r\nPUSH s a\r\nECHO x\r\nNONSENSE\r\nPING y\r\n"));
+    hear(d, 0, "+PONG");
+    hear(d, 0, FIRST);
+    hear(d, 0, "\"x\"");
+    hear(d, 0, "-ERR unknown command 'NONSENSE'*");
+    hear(d, 0, "\"y\"");
+}
+
+static void C7_what_follows_a_blocked_command_waits_for_it(void **state) {
+    struct dialogue *d = *state;
+    say_bytes(d, 0, text("PING\r\nTAKE s WAIT -1\r\nPING b\r\nPUSH s c\r\n"));
+    hear(d, 0, "+PONG");
+    hear_nothing(d, 0);
+    ask(d, 1, "PING x", "\"x\""); // D6: everybody else is served
+    push(d, "s a");
+    hear(d, 0, "[[\"1\" * \"s\" \"\" \"a\" :1 :-1 nil *]]");
+    hear(d, 0, "\"b\"");
+    hear(d, 0, "\"2\"");
+}
+
+// F41: split at every byte, the same is heard.
+static void F41_requests_may_come_in_any_pieces(void **state) {
+    (void)state;
+    static const char said[] =
+        "*5\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$5\r\nhe\r\no\r\n$3\r\nKEY\r\n$1\r\nk\r\n"
+        "PING 'a b'\r\n*0\r\n\r\n"
+        "*4\r\n$4\r\nTAKE\r\n$1\r\ns\r\n$4\r\nWAIT\r\n$2\r\n-1\r\n"
+        "*1\r\n$7\r\nNOTHING\r\n";
+    for (size_t size = 1; size < sizeof said; size++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        say_in_pieces(d, 0, (mr_bytes){ said, sizeof said - 1 }, size);
+        hear(d, 0, FIRST);
+        hear(d, 0, "\"a b\"");
+        hear(d, 0, "[[\"1\" * \"s\" \"k\" \"he\\x0D\\x0Ao\" :1 :-1 nil *]]");
+        hear(d, 0, "-ERR unknown command*");
+        dialogue_destroy(d);
+    }
+}
+
+static void F41_what_is_no_request_closes_the_connection(void **state) {
+    struct dialogue *d = *state;
+    say_bytes(d, 0, text("PING\r\n*1\r\n$-5\r\nPING\r\n"));
+    hear(d, 0, "+PONG");
+    hear(d, 0, "-ERR Protocol error*");
+    assert_true(d->clients[0].closed);
+    connect_client(d, 0);
+    say_bytes(d, 0, text("*99999999\r\n"));
+    hear(d, 0, "-ERR Protocol error*");
+    assert_true(d->clients[0].closed);
+}
+
+static void F41_a_browser_is_sent_away(void **state) {
+    struct dialogue *d = *state;
+    say_bytes(d, 0, text("POST / HTTP/1.1\r\nHost: x\r\n\r\nPUSH s a\r\n"));
+    hear(d, 0, "-ERR this is not an HTTP server");
+    assert_true(d->clients[0].closed);
+    say_bytes(d, 1, text("Host: 127.0.0.1\r\nPUSH s a\r\n"));
+    hear(d, 1, "-ERR this is not an HTTP server");
+    assert_true(d->clients[1].closed);
+    connect_client(d, 0);
+    ask(d, 0, "STAGES", "[]");
+}
+
+// F47, F48: every byte value, in bodies and in names.
+static void F48_names_of_every_byte_are_answered(void **state) {
+    struct dialogue *d = *state;
+    char all[256];
+    for (int i = 0; i < 256; i++)
+        all[i] = (char)i;
+    mr_bytes name = { all, sizeof all };
+    mr_bytes words[] = { name, name, name, name };
+    say_words(d, 0, words, 4);
+    hear(d, 0, "-ERR unknown command*");
+    static const char *const commands[] = {
+        "PUSH", "TAKE", "STAGE", "WHY", "EPIC", "JOBS", "DONE"
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        words[0] = text(commands[i]);
+        say_words(d, 0, words, 4);
+        hear(d, 0, "-*");
+    }
+    for (int i = 0; i < 256; i++) {
+        mr_bytes ping[] = { { (const char[]){ 'P', 'I', 'N', 'G', (char)i, 'X' }, 6 } };
+        say_words(d, 0, ping, 1);
+        hear(d, 0, "-ERR unknown command*");
+    }
+    mr_bytes push[] = { text("PUSH"), text("s"), name, text("KEY"), name };
+    say_words(d, 0, push, 5);
+    hear(d, 0, FIRST);
+    char *long_name = calloc(1, 64 << 10);
+    mr_bytes pause[] = { text("PAUSE"), { long_name, 64 << 10 } };
+    say_words(d, 0, pause, 2);
+    hear(d, 0, "-ERR *");
+    free(long_name);
+}
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+// D2: a waiting TAKE is answered the moment work is there; as many wake as there is work.
+static void D2_as_many_takers_wake_as_there_is_work(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 2; i < 6; i++) {
+        connect_client(d, i);
+        say(d, i, "TAKE s WAIT -1");
+        hear_nothing(d, i);
+    }
+    say(d, 1, "PUSHMANY s ITEMS '' a '' b");
+    hear(d, 1, "[\"1\" \"2\"]");
+    hear(d, 2, "[[\"1\" * \"a\" *]]");
+    hear(d, 3, "[[\"2\" * \"b\" *]]");
+    hear_nothing(d, 4);
+    hear_nothing(d, 5);
+}
+
+static void D2_a_wait_ends_when_it_was_to(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "TAKE s WAIT 100");
+    assert_int_equal(host_next_ms(&d->host), 100);
+    pass_ms(d, 99);
+    hear_nothing(d, 0);
+    pass_ms(d, 1);
+    hear(d, 0, "[]");
+    assert_true(host_next_ms(&d->host) != 0); // idle costs nothing
+    pass_ms(d, 1000);
+    ask(d, 0, "TAKE s WAIT 0", "[]");
+    ask(d, 0, "TAKE s", "[]");
+}
+
+// The entries of waits that were answered early do not pile up.
+static void D2_waits_answered_early_leave_nothing_behind(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 10000; i++) {
+        say(d, 0, i % 2 ? "TAKE s WAIT 3600000" : "TAKE s WAIT 1000");
+        push(d, "s a");
+        hear(d, 0, "[[*]]");
+    }
+    assert_true(d->host.waits.count <= 64);
+    say(d, 0, "TAKE s WAIT 50");
+    pass_ms(d, 50);
+    hear(d, 0, "[]");
+}
+
+// A session that has gone leaves its seat to another, whose waiting is its own.
+static void F50_a_seat_left_while_waiting_is_used_again(void **state) {
+    struct dialogue *d = *state;
+    connect_client(d, 2);
+    connect_client(d, 3);
+    say(d, 2, "TAKE s WAIT 100");
+    say(d, 3, "TAKE s WAIT 200");
+    hang_up(d, 2);
+    hang_up(d, 3);
+    pass_ms(d, 100);
+    connect_client(d, 4);
+    connect_client(d, 5);
+    say(d, 4, "TAKE s WAIT -1");
+    say(d, 5, "TAKE s WAIT 200");
+    pass_ms(d, 100);
+    hear_nothing(d, 4);
+    hear_nothing(d, 5);
+    pass_ms(d, 100);
+    hear_nothing(d, 4);
+    hear(d, 5, "[]");
+    push(d, "s a");
+    hear(d, 4, "[[*]]");
+}
+
+// A7, A1: a result in time reaches its caller, once.
+static void A7_a_call_is_answered_with_the_result(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "CALL s question");
+    hear_nothing(d, 0);
+    struct job job = take(d, 1, "s");
+    assert_string_equal(job.body, "question");
+    sayf(d, 1, "DONE %s %s RESULT answer", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, "\"answer\"");
+    sayf(d, 1, "DONE %s %s RESULT other", job.id, job.token);
+    hear(d, 1, "+OK"); // as the first time
+    ask(d, 0, "AWAIT 1", "\"answer\"");
+}
+
+// A6: at the deadline the caller hears it, and which job it was; the late result is refused.
+static void A6_a_call_hears_of_its_deadline_at_once(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "CALL s a DEADLINE 100");
+    struct job job = take(d, 1, "s");
+    pass_ms(d, 99);
+    hear_nothing(d, 0);
+    pass_ms(d, 1);
+    hear(d, 0, "-EXPIRED job 1 *");
+    sayf(d, 1, "DONE %s %s RESULT late", job.id, job.token);
+    hear(d, 1, "-EXPIRED *");
+}
+
+static void F13_a_call_hears_why_its_job_died(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "CALL s a ATTEMPTS 1");
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "FAIL %s %s 'no luck'", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, "-DEAD no luck");
+}
+
+// A5: work nobody wants never runs.
+static void A5_F50_a_call_of_a_client_that_has_gone_never_runs(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "CALL s a");
+    push(d, "s b");
+    hang_up(d, 0);
+    ask(d, 1, "JOB 1", "[*\"status\" \"cancelled\"*]");
+    assert_string_equal(take(d, 1, "s").body, "b");
+}
+
+static void F50_a_taker_that_has_gone_gets_nothing(void **state) {
+    struct dialogue *d = *state;
+    say(d, 0, "TAKE s WAIT -1");
+    hang_up(d, 0);
+    push(d, "s a");
+    assert_string_equal(take(d, 1, "s").body, "a");
+}
+
+// AWAIT never takes interest away: the one who calls still waits.
+static void F50_an_awaiter_that_has_gone_changes_nothing(void **state) {
+    struct dialogue *d = *state;
+    connect_client(d, 2);
+    say(d, 0, "CALL s a");
+    say(d, 2, "AWAIT 1 WAIT -1");
+    hang_up(d, 2);
+    connect_client(d, 2);
+    say(d, 2, "AWAIT 1 WAIT 10");
+    pass_ms(d, 10);
+    hear(d, 2, "nil");
+    ask(d, 2, "AWAIT 1", "nil");
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, "\"\"");
+}
+
+static void F50_a_waiting_push_of_a_client_that_has_gone_is_none(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "s a");
+    connect_client(d, 2);
+    say(d, 0, "PUSH s b ROOM -1");
+    say(d, 2, "PUSH s c ROOM -1");
+    hang_up(d, 0);
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 2, "\"*\"");
+    assert_string_equal(take(d, 1, "s").body, "c");
+}
+
+static void F50_an_epics_waiter_may_go(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a EPIC e 1");
+    say(d, 0, "EPIC e WAIT -1");
+    hang_up(d, 0);
+    ask(d, 1, "EPIC e END 1", "[*]");
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+}
+
+// F50: also with a body larger than what is received ahead, the end of the line is noticed.
+static void F50_a_large_push_that_waits_leaves_room_to_notice_the_end(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "s a");
+    char *body = calloc(1, 1 << 20);
+    mr_bytes words[] = { text("PUSH"), text("s"), { body, 1 << 20 }, text("ROOM"), text("-1") };
+    say_words(d, 0, words, 5);
+    free(body);
+    hear_nothing(d, 0);
+    size_t size;
+    assert_non_null(session_room(d->clients[0].session, &size));
+}
+
+// ---- Room ---------------------------------------------------------------------------------------
+
+static void done_next(struct dialogue *d, const char *body) {
+    struct job job = take(d, 1, "s");
+    assert_string_equal(job.body, body);
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+}
+
+// F50, D4: who waits for room is let in one after another, in order.
+static void D4_pushes_wait_for_room_in_order(void **state) {
+    struct dialogue *d = *state;
+    connect_client(d, 2);
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "s a");
+    say_bytes(d, 0, text("PUSH s 'b b' ROOM -1\r\nPING after\r\n")); // a line, with quotes
+    say(d, 2, "PUSH s c ROOM 1000");
+    done_next(d, "a");
+    hear(d, 0, "\"*\"");
+    hear(d, 0, "\"after\"");
+    hear_nothing(d, 2);
+    pass_ms(d, 999);
+    hear_nothing(d, 2);
+    pass_ms(d, 1);
+    hear(d, 2, "-FULL *");
+    done_next(d, "b b");
+    ask(d, 0, "PUSH s d ROOM 10", "\"*\"");
+    ask(d, 0, "PUSH s e", "-FULL *");
+    done_next(d, "d");
+}
+
+static void D4_many_go_in_as_there_is_room(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 2 retention 0,0", "+OK");
+    say(d, 0, "PUSHMANY s ROOM -1 ITEMS '' a '' b '' c '' d");
+    hear_nothing(d, 0);
+    done_next(d, "a");
+    hear_nothing(d, 0);
+    done_next(d, "b");
+    hear(d, 0, "[\"*\" \"*\" \"*\" \"*\"]");
+    ask(d, 0, "PUSHMANY s ITEMS '' e", "-FULL *");
+    done_next(d, "c");
+    ask(d, 0, "PUSHMANY s ITEMS '' e '' f '' g", "[\"*\"]"); // it stops where one did not fit
+    say(d, 0, "PUSHMANY s ROOM 10 ITEMS '' h '' i");
+    done_next(d, "d");
+    pass_ms(d, 10);
+    hear(d, 0, "[\"*\"]");
+    say(d, 0, "PUSHMANY s ROOM 10 ITEMS '' j");
+    pass_ms(d, 10);
+    hear(d, 0, "-FULL *");
+    done_next(d, "e");
+    done_next(d, "h");
+}
+
+// A8: the limit is absolute from hand-in, however long there was no room.
+static void A8_a_deadline_counts_while_a_push_waits_for_room(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "s a");
+    say(d, 0, "CALL s b ROOM -1 DEADLINE 100");
+    pass_ms(d, 60);
+    done_next(d, "a");
+    hear_nothing(d, 0);
+    ask(d, 1, "JOB 2", "[*\"left-ms\" :40 *]");
+    pass_ms(d, 40);
+    hear(d, 0, "-EXPIRED *");
+    push(d, "s c");
+    say(d, 0, "PUSH s d ROOM 1000 DEADLINE 50");
+    pass_ms(d, 50);
+    hear(d, 0, "-EXPIRED *");
+    done_next(d, "c");
+    push(d, "s e");
+    say(d, 0, "PUSH s f ROOM 1000 DELAY 100");
+    pass_ms(d, 30);
+    done_next(d, "e");
+    hear(d, 0, "\"*\"");
+    ask(d, 1, "JOBS s STATUS delayed", "[[*\"due-ms\" :70 *]]");
+}
+
+// ---- Leases -------------------------------------------------------------------------------------
+
+// F11, D5: a lost connection gives its work back at once, unless it was taken DETACHED.
+static void F11_D5_a_lost_connection_gives_its_work_back_at_once(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a KEY k");
+    push(d, "s b KEY k");
+    push(d, "s c KEY l");
+    take(d, 0, "s");
+    struct job kept = take(d, 0, "s DETACHED");
+    hang_up(d, 0);
+    ask(d, 1, "TAKE s",
+        "[[\"1\" * \"k\" \"a\" :2 *]]"); // the second attempt, and nothing before it
+    ask(d, 1, "TAKE s", "[]");
+    sayf(d, 1, "DONE %s %s", kept.id, kept.token); // tokens hold on any connection
+    hear(d, 1, "+OK");
+}
+
+// F7: a late DONE of the first delivery does not end the second.
+static void F7_a_token_that_is_over_changes_nothing(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job late = take(d, 0, "s LEASE 100");
+    pass_ms(d, 100);
+    pass_ms(d, 10000); // its backoff
+    struct job now = take(d, 1, "s");
+    assert_string_equal(late.id, now.id);
+    sayf(d, 0, "DONE %s %s", late.id, late.token);
+    hear(d, 0, "-STALE *");
+    sayf(d, 0, "FAIL %s %s no", late.id, late.token);
+    hear(d, 0, "-STALE *");
+    sayf(d, 0, "RELEASE %s %s", late.id, late.token);
+    hear(d, 0, "-STALE *");
+    sayf(d, 0, "BEAT %s %s", late.id, late.token);
+    hear(d, 0, "[\"1\"]");
+    sayf(d, 1, "BEAT %s %s", now.id, now.token);
+    hear(d, 1, "[]");
+    sayf(d, 0, "DONE %s %s", now.id, "AAAA");
+    hear(d, 0, "-STALE *");
+    sayf(d, 1, "DONE %s %s", now.id, now.token);
+    hear(d, 1, "+OK");
+}
+
+// F9: a job longer than its lease lives by beats.
+static void F9_beats_keep_a_lease(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job job = take(d, 0, "s LEASE 100");
+    for (int i = 0; i < 10; i++) {
+        pass_ms(d, 90);
+        sayf(d, 0, "BEAT %s %s", job.id, job.token);
+        hear(d, 0, "[]");
+    }
+    sayf(d, 0, "DONE %s %s", job.id, job.token);
+    hear(d, 0, "+OK");
+}
+
+// A9: running work is told to stop: by push message, or with the next beat.
+static void A9_running_work_is_told_to_stop(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    push(d, "s b");
+    ask(d, 0, "CLIENT CANCELS ON", "-ERR *HELLO 3*");
+    ask(d, 0, "HELLO 3", "{*}");
+    struct job silent = take(d, 0, "s");
+    ask(d, 1, "CANCEL 1", ":1");
+    hear_nothing(d, 0);
+    sayf(d, 0, "BEAT %s %s", silent.id, silent.token);
+    hear(d, 0, "[\"1\"]");
+    ask(d, 0, "CLIENT CANCELS ON", "+OK");
+    take(d, 0, "s");
+    say(d, 0, "TAKE s WAIT -1");
+    ask(d, 1, "CANCEL 2", ":1");
+    hear(d, 0, ">[\"cancel\" \"2\"]"); // although it waits for work
+    ask(d, 1, "CANCEL 2", ":0");
+    push(d, "s c");
+    hear(d, 0, "[[\"3\" *]]");
+    ask(d, 0, "HELLO 2", "[*]");
+    ask(d, 1, "CANCEL 3", ":1");
+    hear_nothing(d, 0); // RESP2 has no such messages
+}
+
+// D1: workers come and go in the middle of an epic, and all of it is done.
+static void D1_T11_workers_come_and_go_and_all_is_done(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 1; i <= 5; i++) {
+        sayf(d, 1, "PUSH s %d EPIC e %d", i, i);
+        hear(d, 1, "\"*\"");
+    }
+    ask(d, 1, "EPIC e END 5", "[\"resume\" :6 \"total\" :5 *]");
+    say(d, 1, "EPIC e WAIT -1");
+    for (int i = 2; i <= 4; i++)
+        connect_client(d, i);
+    take(d, 2, "s");
+    struct job b = take(d, 3, "s"), c = take(d, 4, "s");
+    hang_up(d, 2); // with the first
+    sayf(d, 3, "DONE %s %s", b.id, b.token);
+    hear(d, 3, "+OK");
+    sayf(d, 4, "DONE %s %s", c.id, c.token);
+    hear(d, 4, "+OK");
+    for (int i = 0; i < 3; i++) {
+        hear_nothing(d, 1);
+        struct job job = take(d, 3, "s");
+        sayf(d, 3, "DONE %s %s", job.id, job.token);
+        hear(d, 3, "+OK");
+    }
+    hear(d, 1, "[*\"done\" :5 \"dead\" :0 *]");
+}
+
+// ---- Those who do not read
+// ------------------------------------------------------------------------
+
+// F43: a session whose replies nobody reads rests, and what it holds is bounded.
+static void F43_a_session_nobody_reads_rests(void **state) {
+    struct dialogue *d = *state;
+    struct client *c = &d->clients[0];
+    char *kilobyte = calloc(1, 1025);
+    memset(kilobyte, 'x', 1024);
+    struct buffer request = { 0 };
+    mr_bytes echo[] = { text("ECHO"), { kilobyte, 1024 } };
+    assert_int_equal(request_write(&request, echo, 2), 0);
+    c->deaf = true;
+    size_t said = 0, room;
+    while (session_room(c->session, &room)) {
+        say_bytes(d, 0, buffer_bytes(&request));
+        assert_true(++said < 1000);
+    }
+    assert_true(c->session->out.size <= LIMIT_UNSENT_PAUSE + 2048);
+    assert_true(c->session->in.size <= 2 * READ_SIZE);
+    ask(d, 1, "PING", "+PONG");
+    c->deaf = false;
+    session_touch(c->session); // the socket takes more
+    turn(d);
+    for (size_t i = 0; i < said; i++)
+        assert_int_equal(strlen(hear_any(d, 0)), 1026);
+    assert_non_null(session_room(c->session, &room));
+    buffer_finish(&request);
+    free(kilobyte);
+}
+
+// F43: the room that is kept for one who does not read is used: others wait behind. (It rests
+// because of a message that came while it waited.)
+static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
+    struct dialogue *d = *state;
+    struct client *c = &d->clients[0];
+    static char large[LIMIT_UNSENT_PAUSE];
+    memset(large, 'x', sizeof large);
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push(d, "other a");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "CLIENT CANCELS ON", "+OK");
+    take(d, 0, "other");
+    push(d, "s a");
+    c->deaf = true;
+    mr_bytes echo[] = { text("ECHO"), { large, sizeof large - 16 } };
+    say_words(d, 0, echo, 2);
+    say(d, 0, "PUSH s b ROOM -1");
+    assert_int_equal(c->session->blocked, BLOCKED_ROOM);
+    ask(d, 1, "CANCEL 1", ":1");
+    assert_true(c->session->out.size > LIMIT_UNSENT_PAUSE);
+    done_next(d, "a");
+    done_next(d, "b");
+    ask(d, 1, "PUSH s c", "\"*\"");
+}
+
+// ---- Before the store is there
+// --------------------------------------------------------------------
+
+static void T17_while_the_store_is_read_clients_hear_so(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
+    ask(d, 0, "PING", "+PONG");
+    ask(d, 0, "PUSH s a", "-LOADING *");
+    ask(d, 0, "TAKE s WAIT -1", "-LOADING *");
+    ask(d, 0, "STAGES", "-LOADING *");
+    ask(d, 0, "INFO persistence", "*loading:1*");
+    ask(d, 0, "HELLO 3", "{*}");
+    assert_int_equal(host_next_ms(&d->host), -1);
+    // Replies that were not read and then are: what follows them is run.
+    struct client *c = &d->clients[0];
+    static char large[LIMIT_UNSENT_PAUSE + 1];
+    memset(large, 'x', sizeof large);
+    struct buffer both = { 0 };
+    mr_bytes echo[] = { text("ECHO"), { large, sizeof large } }, ping[] = { text("PING") };
+    assert_int_equal(request_write(&both, echo, 2), 0);
+    assert_int_equal(request_write(&both, ping, 1), 0);
+    c->deaf = true;
+    say_bytes(d, 0, buffer_bytes(&both));
+    c->deaf = false;
+    session_touch(c->session);
+    turn(d);
+    hear(d, 0, "\"xxx*");
+    hear(d, 0, "+PONG");
+    buffer_finish(&both);
+    dialogue_load(d);
+    ask(d, 0, "PUSH s a", FIRST);
+    ask(d, 0, "INFO", "*loading:0*");
+    hang_up(d, 0);
+    dialogue_destroy(d);
+}
+
+// ---- The log
+// --------------------------------------------------------------------------------------
+
+// T18: a reply comes after storage, whoever it is for.
+static void T18_nothing_is_shown_before_it_is_durable(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    connect_client(d, 2);
+    push(d, "s first"); // ids are reserved
+    take(d, 1, "s");
+    say(d, 2, "TAKE s WAIT -1");
+    hold_syncs(d, true);
+    say(d, 0, "PUSH s a");
+    turn(d);
+    hear_nothing(d, 0);
+    hear_nothing(d, 2); // nor is the job shown to a worker
+    say(d, 1, "STAGES");
+    hear_nothing(d, 1); // nor to somebody who looks
+    hold_syncs(d, false);
+    hear(d, 0, "\"2\"");
+    hear(d, 1, "[[*]]");
+    hear(d, 2, "[[\"2\" *]]");
+    dialogue_destroy(d);
+}
+
+// F24: when the log fails, every reply that was held back says so, and only those.
+static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    for (int i = 2; i < 8; i++)
+        connect_client(d, i);
+    push(d, "s a KEY k");
+    struct job job = take(d, 7, "s");
+    say(d, 2, "TAKE other WAIT -1");
+    say(d, 3, "CALL calls b");
+    say(d, 4, "AWAIT 1 WAIT -1");
+    ask(d, 1, "STAGE full max-jobs 1", "+OK");
+    push(d, "full c");
+    say(d, 5, "PUSH full d ROOM -1");
+    push(d, "s e EPIC e 1");
+    say(d, 6, "EPIC e WAIT -1");
+    sim_disk_break(d->disk, SIM_SYNCS, 5);
+    say_bytes(d, 0, text("PUSH s f\r\nPUSH s g\r\nNONSENSE\r\n"));
+    for (int i = 0; i < 3; i++)
+        hear(d, 0, "-STOPPED *");
+    hear_nothing(d, 0);
+    for (int i = 2; i <= 6; i++) { // they would wait in vain
+        hear(d, i, "-STOPPED *");
+        hear_nothing(d, i);
+    }
+    ask(d, 0, "PUSH s h", "-STOPPED *");
+    ask(d, 0, "TAKE s", "-STOPPED *");
+    sayf(d, 0, "DONE %s %s", job.id, job.token);
+    hear(d, 0, "-STOPPED *");
+    ask(d, 0, "EPIC e WAIT 10", "-STOPPED *");
+    ask(d, 0, "EPIC e END 1", "-STOPPED *");
+    ask(d, 0, "AWAIT 1 WAIT 10", "-STOPPED *");
+    ask(d, 0, "STAGE s lease 5s", "-STOPPED *");
+    ask(d, 0, "PING", "+PONG"); // looks go on
+    ask(d, 0, "JOB 1", "[*]");
+    ask(d, 0, "INFO", "*log_stopped:*");
+    assert_int_equal(host_next_ms(&d->host), -1);
+    dialogue_destroy(d);
+}
+
+// A blocked command counts once, before and after it is answered.
+static void F24_a_reply_that_came_late_becomes_an_error_too(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    say_bytes(d, 0, text("PUSH other x\r\nTAKE s WAIT -1\r\n"));
+    hear(d, 0, FIRST);
+    sim_disk_break(d->disk, SIM_SYNCS, 5);
+    say(d, 1, "PUSH s a"); // the taker is answered in the turn whose records are lost
+    hear(d, 1, "-STOPPED *");
+    hear(d, 0, "-STOPPED *");
+    hear_nothing(d, 0);
+    ask(d, 0, "PING", "+PONG");
+    dialogue_destroy(d);
+}
+
+// ---- Stopping
+// -------------------------------------------------------------------------------------
+
+// T22: a graceful stop drains first: nothing more is started, what runs may end.
+static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    struct job job = take(d, 1, "s");
+    say(d, 0, "TAKE s WAIT -1");
+    assert_int_equal(host_running(&d->host), 1);
+    host_stop(&d->host);
+    turn(d);
+    hear(d, 0, "[]");
+    push(d, "s b");
+    ask(d, 0, "TAKE s WAIT -1", "[]");
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+    assert_int_equal(host_running(&d->host), 0);
+}
+
+static void QUIT_says_OK_and_closes(void **state) {
+    struct dialogue *d = *state;
+    say_bytes(d, 0, text("PUSH s a\r\nQUIT\r\nPUSH s b\r\n"));
+    hear(d, 0, FIRST);
+    hear(d, 0, "+OK");
+    hear_nothing(d, 0);
+    assert_true(d->clients[0].closed);
+    ask(d, 1, "STAGES", "[[*\"waiting\" :1 *]]");
+}
+
+// ---- Memory
+// ---------------------------------------------------------------------------------------
+
+// What is said by client 0, or by client 1 after "1:"; % stands for id and token of a job taken.
+static const char *const everything[] = {
+    "HELLO 3",
+    "STAGE s max-jobs 4 retention 0,0",
+    "PUSHMANY s ITEMS k a k b l c",
+    "1:CALL s d ONCE n",
+    "PUSH s e ROOM 10",
+    "TAKE s COUNT 2 BATCH 2",
+    "BEAT %",
+    "DONE % RESULT r STATE x EMIT t k y EMIT t '' z",
+    "PUSH s f KEY m EPIC e 1 DELAY 1000 DEADLINE 5000",
+    "JOBS s STATUS delayed",
+    "TAKE t s WAIT 10",
+    "FAIL % no NEVER",
+    "JOBS s",
+    "JOB 1 BODY",
+    "DEAD",
+    "STAGES",
+    "CHANNELS s",
+    "WORKERS",
+    "EPICS",
+    "EPIC e WAIT 10",
+    "WHY s",
+    "RETRY STAGE t DEAD REASON no",
+    "PUSHMANY s ROOM 10 ITEMS '' a '' b '' c '' d '' e",
+    "DROP STAGE s WAITING",
+    "COMMAND DOCS",
+    "INFO",
+};
+
+// Says one line; whoever was closed for want of memory connects again.
+static void say_somehow(struct dialogue *d, const char *line, char *lease) {
+    char text[256];
+    int client = strncmp(line, "1:", 2) == 0;
+    const char *from = line + 2 * client, *mark = strchr(from, '%');
+    int before = mark ? (int)(mark - from) : (int)strlen(from);
+    snprintf(text, sizeof text, "%.*s%s%s", before, from, mark ? lease : "", mark ? mark + 1 : "");
+    for (int i = 0; i < 2; i++)
+        if (!d->clients[i].session && session_create(&d->host, &d->clients[i].session) == 0)
+            d->clients[i].session->owner = &d->clients[i];
+    if (d->clients[client].session && !d->clients[client].session->blocked)
+        say(d, client, text);
+    pass_ms(d, 20);
+    for (int i = 0; i < 2; i++) {
+        if (!d->clients[i].session)
+            d->clients[i].heard.size = 0; // the last reply may not be whole
+        while (d->clients[i].heard.size) {
+            char id[24], token[40];
+            const char *heard = hear_any(d, i);
+            if (sscanf(heard, "[[\"%23[0-9]\" \"%39[^\"]\"", id, token) == 2)
+                snprintf(lease, 64, "%s %s", id, token);
+        }
+    }
+}
+
+// F51: every allocation fails once; nothing breaks, leaks or contradicts itself.
+static void F51_any_allocation_may_fail(void **state) {
+    (void)state;
+    long left = -1, n = 0;
+    for (; left < 0; n++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        char lease[64] = "1 x";
+        mem_fail_after(n);
+        for (size_t i = 0; i < sizeof everything / sizeof *everything; i++)
+            say_somehow(d, everything[i], lease);
+        left = mem_fail_after(-1);
+        say_somehow(d, "PING", lease);
+        dialogue_destroy(d);
+    }
+    assert_true(n > 50); // there is something to fail
+}
+
+// F51: a push that had to wait and then fails for want of memory keeps no room from others.
+static void F51_a_waiting_push_that_fails_gives_its_room_back(void **state) {
+    (void)state;
+    bool failed = false;
+    for (long n = 0; n < 20; n++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        ask(d, 1, "STAGE s max-jobs 1 retention 0,0", "+OK");
+        push(d, "s a");
+        say(d, 0, "PUSH s b KEY new ONCE n DEADLINE 1000 ROOM -1");
+        ask(d, 1, "CANCEL 99", "-GONE *");
+        mem_fail_after(n);
+        say(d, 1, "CANCEL 1");
+        mem_fail_after(-1);
+        hear(d, 1, "*");
+        const char *heard = d->clients[0].heard.size ? hear_any(d, 0) : "";
+        if (strncmp(heard, "-FULL", 5) == 0) {
+            failed = true;
+            ask(d, 1, "PUSH s c", "\"*\"");
+        }
+        dialogue_destroy(d);
+    }
+    assert_true(failed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        DIALOGUE(C7_replies_come_in_the_order_of_the_commands),
+        DIALOGUE(C7_what_follows_a_blocked_command_waits_for_it),
+        cmocka_unit_test(F41_requests_may_come_in_any_pieces),
+        DIALOGUE(F41_what_is_no_request_closes_the_connection),
+        DIALOGUE(F41_a_browser_is_sent_away),
+        DIALOGUE(F48_names_of_every_byte_are_answered),
+        DIALOGUE(D2_as_many_takers_wake_as_there_is_work),
+        DIALOGUE(D2_a_wait_ends_when_it_was_to),
+        DIALOGUE(D2_waits_answered_early_leave_nothing_behind),
+        DIALOGUE(F50_a_seat_left_while_waiting_is_used_again),
+        DIALOGUE(A7_a_call_is_answered_with_the_result),
+        DIALOGUE(A6_a_call_hears_of_its_deadline_at_once),
+        DIALOGUE(F13_a_call_hears_why_its_job_died),
+        DIALOGUE(A5_F50_a_call_of_a_client_that_has_gone_never_runs),
+        DIALOGUE(F50_a_taker_that_has_gone_gets_nothing),
+        DIALOGUE(F50_an_awaiter_that_has_gone_changes_nothing),
+        DIALOGUE(F50_a_waiting_push_of_a_client_that_has_gone_is_none),
+        DIALOGUE(F50_an_epics_waiter_may_go),
+        DIALOGUE(F50_a_large_push_that_waits_leaves_room_to_notice_the_end),
+        DIALOGUE(D4_pushes_wait_for_room_in_order),
+        DIALOGUE(D4_many_go_in_as_there_is_room),
+        DIALOGUE(A8_a_deadline_counts_while_a_push_waits_for_room),
+        DIALOGUE(F11_D5_a_lost_connection_gives_its_work_back_at_once),
+        DIALOGUE(F7_a_token_that_is_over_changes_nothing),
+        DIALOGUE(F9_beats_keep_a_lease),
+        DIALOGUE(A9_running_work_is_told_to_stop),
+        DIALOGUE(D1_T11_workers_come_and_go_and_all_is_done),
+        DIALOGUE(F43_a_session_nobody_reads_rests),
+        DIALOGUE(F43_a_waiting_push_is_made_though_nobody_reads),
+        cmocka_unit_test(T17_while_the_store_is_read_clients_hear_so),
+        cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
+        cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
+        cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
+        cmocka_unit_test(F51_any_allocation_may_fail),
+        cmocka_unit_test(F51_a_waiting_push_that_fails_gives_its_room_back),
+        DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
+        DIALOGUE(QUIT_says_OK_and_closes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

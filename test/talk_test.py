@@ -1,0 +1,565 @@
+#!/usr/bin/env python3
+"""talk_test.py BUILD: the client commands against a server of their own and against engines in
+the process: what each says and exits with, as people and as programs read it. Speaks TAP. A worker is
+played by a socket here; nothing waits for time to pass."""
+import atexit
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
+MILLRACE = os.path.join(BUILD, "millrace")
+PATIENCE = 240  # seconds until something that hangs is a failure
+
+top = tempfile.mkdtemp(prefix="millrace-commands-")
+atexit.register(shutil.rmtree, top, ignore_errors=True)
+os.chdir(top)
+for name in "MILLRACE_TOKEN", "MILLRACE_URL":
+    os.environ.pop(name, None)
+os.environ.update(NO_COLOR="1", XDG_STATE_HOME=os.path.join(top, "state"))
+cases = []
+
+
+def case(name):
+    def add(function):
+        cases.append((name, function))
+        return function
+    return add
+
+
+def check(condition, *about):
+    if not condition:
+        raise AssertionError("\n".join(str(a) for a in about))
+
+
+def equal(a, b, *about):
+    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+
+
+class Server:
+    """millrace serve on a free port, which it tells in its first line."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [MILLRACE, "serve", "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE)
+        atexit.register(self.process.kill)
+        self.said = []
+        while not self.said or b"ready" not in self.said[-1]:
+            self.said.append(self.process.stderr.readline())
+            check(self.said[-1], "the server has ended", self.said)
+        self.port = int(re.search(rb"127\.0\.0\.1:(\d+)", b"".join(self.said))[1])
+        self.url = f"millrace://127.0.0.1:{self.port}"
+
+
+class Worker:
+    """A client that takes jobs and ends them, on a connection of its own."""
+
+    def __init__(self):
+        self.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+        self.file = self.socket.makefile("rb")
+
+    def say(self, *words):
+        words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+        self.socket.sendall(b"*%d\r\n" % len(words) +
+                            b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+
+    def hear(self):
+        line = self.file.readline()[:-2]
+        if line[:1] == b"*":
+            return [self.hear() for _ in range(int(line[1:]))]
+        if line[:1] != b"$":
+            return line
+        size = int(line[1:])
+        return self.file.read(size + 2)[:-2] if size >= 0 else None
+
+    def ask(self, *words):
+        self.say(*words)
+        return self.hear()
+
+    def take(self, stage):
+        """Waits for a job: its id and token."""
+        return self.ask("TAKE", stage, "WAIT", PATIENCE * 1000)[0][:2]
+
+    def fail(self, stage, reason):
+        job, token = self.take(stage)
+        equal(self.ask("FAIL", job, token, reason, "NEVER"), b"+OK")
+        return job.decode()
+
+
+def start(*arguments, url=None, **more):
+    environment = dict(os.environ, MILLRACE_URL=url or server.url)
+    environment.update(more.pop("env", {}))
+    return subprocess.Popen([MILLRACE, *arguments], stdin=more.pop("stdin", subprocess.PIPE),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more)
+
+
+class Ended:
+    def __init__(self, process, data=b""):
+        self.out, self.err = process.communicate(data, PATIENCE)
+        self.code = process.returncode
+
+    def __str__(self):
+        return f"exit {self.code}\nstdout {self.out[-2000:]!r}\nstderr {self.err[-2000:]!r}"
+
+
+def mr(*arguments, data=b"", **more):
+    return Ended(start(*arguments, **more), data)
+
+
+def ok(*arguments, **more):
+    """Runs it, which must succeed without a word; what it wrote."""
+    ended = mr(*arguments, **more)
+    check(ended.code == 0 and not ended.err, arguments, ended)
+    return ended.out.decode()
+
+
+def read(*arguments, **more):
+    return json.loads(ok(*arguments, "--json", **more))
+
+
+def fails(code, said, *arguments, **more):
+    ended = mr(*arguments, **more)
+    check(ended.code == code and said in ended.err.decode() and not ended.out, arguments, ended)
+    check(ended.err.startswith(b"millrace: "), ended)
+
+
+def table(text):
+    """The rows as lists; every column must begin or end where its title does."""
+    lines = text.splitlines()
+    spans = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", lines[0])]
+    for line in lines[1:]:
+        cells = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", line)]
+        equal(len(cells), len(spans), text)
+        for (begin, end), (title, title_end) in zip(cells, spans):
+            check(begin == title or end == title_end, "out of line", text)
+    return [[c.strip() for c in re.split(r"  +", line.strip())] for line in lines]
+
+
+# ---- Jobs --------------------------------------------------------------------------------------
+
+
+@case("push prints an id; a body is an argument or stdin, of any bytes")
+def _():
+    first = ok("push", "bodies", "as argument").strip()
+    check(first.isdigit(), first)
+    every = bytes(range(256))
+    for body, arguments in ((b"", []), (every, ["-"]), (every * 5000, [])):
+        job = read("push", "bodies", *arguments, data=body)["id"]
+        check(isinstance(job, str), job)
+        worker = Worker()
+        equal(worker.ask("DROP", first), b":1")
+        taken = worker.ask("TAKE", "bodies")[0]
+        equal((taken[0].decode(), taken[4]), (job, body))
+        first = ok("push", "bodies", "next").strip()
+        equal(worker.ask("DONE", taken[0], taken[1]), b"+OK")
+
+
+@case("push takes the options of a job; once makes one job of two")
+def _():
+    first = ok("push", "options", "b", "--key", "k", "--once", "name", "--delay", "1h",
+               "--deadline", "2h", "--attempts", "3")
+    equal(ok("push", "options", "b", "--key", "k", "--once", "name"), first)
+    job = read("job", first.strip(), "--body")
+    equal((job["key"], job["status"], job["attempts"], job["body"]), ("k", "delayed", 3, "b"))
+    check(0 < job["left-ms"] <= 7200000 and 0 < job["due-ms"] <= 3600000, job)
+
+
+@case("a duration without a unit is refused, with the way out")
+def _():
+    for option in "--delay", "--deadline", "--room":
+        fails(2, "30s", "push", "s", "b", option, "30")
+    fails(2, "5s", "await", "1", "--wait", "5")
+    fails(2, "5s", "epic", "e", "--wait", "5")
+    fails(2, "lease=30s", "stage", "s", "lease=30")
+    fails(2, "retention=5s", "stage", "s", "retention=5,100")
+
+
+@case("call writes the result; its failures have exit codes of their own")
+def _():
+    worker = Worker()
+    for words, code, out in ((("DONE", "RESULT", b"\x00result"), 0, b"\x00result"),
+                             (("FAIL", "no luck", "NEVER"), 1, b"no luck")):
+        process = start("call", "calls", "body")
+        job, token = worker.take("calls")
+        worker.ask(words[0], job, token, *words[1:])
+        ended = Ended(process)
+        equal(ended.code, code, ended)
+        check(out == ended.out if code == 0 else out in ended.err, ended)
+    fails(124, "deadline", "call", "calls", "body", "--deadline", "1ms")
+
+
+@case("Ctrl-C during a call takes the job back, and exits 130")
+def _():
+    worker = Worker()
+    process = start("call", "withdrawn", "body")
+    job, _ = worker.take("withdrawn")
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    equal((ended.code, ended.out), (130, b""), ended)
+    while worker.ask("JOB", job)[7] != b"cancelled":
+        pass  # the server hears of it in its own time
+
+
+@case("await waits for the end, or as long as it may; cancel takes back once")
+def _():
+    worker = Worker()
+    job = ok("push", "awaited", "b").strip()
+    fails(124, "not ended", "await", job, "--wait", "1ms")
+    process = start("await", job, "--json")
+    taken, token = worker.take("awaited")
+    worker.ask("DONE", taken, token, "RESULT", b"\xff")
+    equal(json.loads(Ended(process).out), {"result_base64": "/w=="})
+    ended = mr("cancel", job)
+    check(ended.code == 1 and b"had ended" in ended.err, ended)
+    job = ok("push", "awaited", "b").strip()
+    equal(ok("cancel", job), "1 cancelled\n")
+    fails(1, "cancelled", "await", job)
+    fails(1, "not known", "cancel", "18446744073709551615")
+    fails(2, "not an id", "job", "seven")
+
+
+# ---- Lines -------------------------------------------------------------------------------------
+
+
+def write(name, lines):
+    with open(name, "wb") as file:
+        file.write(b"".join(b"%s\n" % str(line).encode() for line in lines))
+    return name
+
+
+@case("push --lines makes a job of each line, in order, with its key")
+def _():
+    lines = write("keyed", [f"{i} key{i % 3}" for i in range(1, 3001)])
+    equal(ok("push", "lines", "--lines", lines, "--key-field", "2"), "3000 pushed\n")
+    jobs = read("jobs", "lines", "--key", "key1", "--top", "1000")
+    equal(len(jobs), 1000)
+    bodies = [read("job", j["id"], "--body")["body"] for j in jobs[:3]]
+    equal(bodies, ["1 key1", "4 key1", "7 key1"])
+    equal(read("push", "zeros", "--lines", "-0", data=b"a\nb\0c")["pushed"], 2)
+    equal(read("push", "semi", "--lines", "--delimiter", ";", data=b"a;b;c")["pushed"], 3)
+    equal(read("push", "none", "--lines", "/dev/null")["pushed"], 0)
+
+
+# D4: an epic is read only as far as there is room, and goes on where it stopped.
+@case("D4: with --epic the same command goes on, and pushes nothing twice")
+def _():
+    lines = list(range(1, 3001))
+    process = start("push", "story", "--lines", "--epic", "interrupted")
+    process.stdin.write(b"".join(b"%d\n" % n for n in lines[:1500]))
+    process.stdin.flush()
+    while mr("epic", "interrupted").code or read("epic", "interrupted")["accepted"] < 1500:
+        check(process.poll() is None, "it has ended")
+    process.send_signal(signal.SIGINT)
+    process.wait(PATIENCE)
+    equal(process.returncode, 130)
+    check(b"1500 lines were pushed" in process.stderr.read())
+    equal(read("epic", "interrupted")["total"], -1)
+    whole = write("whole", lines)
+    again = ["push", "story", "--lines", whole, "--epic", "interrupted"]
+    equal(ok(*again), "1500 pushed, 1500 before\n")
+    equal(ok(*again), "0 pushed, 3000 before\n")
+    epic = read("epic", "interrupted")
+    equal((epic["total"], epic["accepted"], epic["waiting"]), (3000, 3000, 3000))
+
+
+@case("an epic refuses other lines than it has begun with")
+def _():
+    name = ["--epic", "changed"]
+    process = start("push", "changes", "--lines", *name)
+    process.stdin.write(b"1\n2\n3\n")
+    process.stdin.flush()
+    while mr("epic", "changed").code or read("epic", "changed")["accepted"] < 3:
+        check(process.poll() is None, "it has ended")
+    process.kill()
+    process.wait(PATIENCE)
+    for lines in ["1", "x", "3", "4"], ["1", "2"], ["1", "2", "33"]:
+        fails(2, "not those", "push", "changes", "--lines", write("other", lines), *name)
+    elsewhere = mr("push", "changes", "--lines", write("same", [1, 2, 3, 4]), *name,
+                   env={"XDG_STATE_HOME": os.path.join(top, "elsewhere")})
+    check(elsewhere.code == 0 and b"on trust" in elsewhere.err, elsewhere)
+    fails(2, "has ended with line 4", "push", "changes", "--lines", write("more", range(1, 6)), *name)
+    equal(read("epic", "changed", "--drop")["accepted"], 4)
+    fails(1, "no epic", "epic", "changed")
+
+
+@case("epic --wait ends when all has ended: 0, 1 if any died, 124 if it takes longer")
+def _():
+    worker = Worker()
+    ok("push", "waited", "--lines", write("two", [1, 2]), "--epic", "waited")
+    ended = mr("epic", "waited", "--wait", "1ms")
+    check(ended.code == 124 and b"not over" in ended.err, ended)
+    process = start("epic", "waited", "--wait", "1h")
+    job, token = worker.take("waited")
+    worker.ask("DONE", job, token)
+    worker.fail("waited", "broken")
+    ended = Ended(process)
+    check(ended.code == 1 and b"1 of its jobs died" in ended.err, ended)
+    ok("push", "waited", "--lines", "/dev/null", "--epic", "empty")
+    equal(read("epic", "empty", "--wait", "1h")["total"], 0)
+
+
+@case("lines that cannot be pushed are named; those before them are there")
+def _():
+    ok("stage", "narrow", "max-jobs=2")
+    ended = mr("push", "narrow", "--lines", "--room", "1ms", data=b"1\n2\n3\n4\n")
+    check(ended.code == 5 and b"line 3 is refused" in ended.err, ended)
+    equal(len(read("jobs", "narrow")), 2)
+    fails(5, "narrow", "push", "narrow", "b")
+    fails(2, "No such file", "push", "narrow", "--lines", "missing")
+    fails(2, "directory", "push", "narrow", "--lines", top)
+    fails(2, "--key-field", "push", "narrow", "--lines", "--key", "k")
+    fails(2, "--epic", "push", "narrow", "--lines", "--once", "k")
+    fails(2, "one of", "push", "narrow", "--lines", "--key-field", "1", "--key-json", "k")
+    fails(2, "--delimiter", "push", "narrow", "--lines", "--delimiter", "ab")
+
+
+# ---- Looking -----------------------------------------------------------------------------------
+
+
+@case("tables line up and tell what JSON tells")
+def _():
+    worker = Worker()
+    worker.ask("CLIENT", "SETNAME", "smith")
+    for i in range(12):
+        ok("push", "shown", str(i), "--key", f"key{i % 2}")
+    dead = worker.fail("shown", "smtp: timed out")
+    rows = table(ok("stages"))
+    equal(rows[0][:3], ["STAGE", "WAITING", "RUNNING"])
+    row = next(r for r in rows if r[0] == "shown")
+    stage = next(s for s in read("stages") if s["name"] == "shown")
+    equal(row[1:6], [str(stage[f]) for f in ("waiting", "running", "delayed", "parked", "dead")])
+    equal([r[:2] for r in table(ok("channels", "shown"))[1:]], [["key1", "6"], ["key0", "5"]])
+    equal(table(ok("dead", "shown"))[1][:4], [dead, "shown", "key0", "1"])
+    equal(read("dead", "shown")[0]["reasons"][0]["text"], "smtp: timed out")
+    check(any(r[1] == "smith" for r in table(ok("workers"))), "no smith")
+    equal(len(table(ok("jobs", "shown", "--status", "waiting", "--top", "3"))), 4)
+    last = read("jobs", "shown", "--status", "waiting", "--top", "3")[-1]["id"]
+    equal(len(read("jobs", "shown", "--status", "waiting", "--from", last)), 8)
+    check(["EPIC", "TOTAL"] == table(ok("epics"))[0][:2])
+    check(f"attempt 1, " in ok("job", dead) and "smtp: timed out" in ok("job", dead), ok("job", dead))
+
+
+@case("what is not there is said")
+def _():
+    fails(1, "no stage", "channels", "nowhere")
+    fails(1, "no stage", "why", "nowhere")
+    fails(1, "not known", "job", "18446744073709551615")
+    ended = mr("dead", "bodies")
+    check(ended.code == 0 and ended.err and not ended.out, ended)
+    equal(read("dead", "bodies"), [])
+    fails(2, "1000", "stages", "--top", "1001")
+    fails(2, "STATUS", "jobs", "bodies", "--status", "sleeping")
+
+
+@case("a terminal gets colours and cut keys; what a key holds does not reach it")
+def _():
+    for key in "k" * 300, "\x1b[31mred":
+        ok("push", "wide", "b", "--key", key)
+        ok("push", "wide", "b", "--key", key)
+    parent, child = pty.openpty()
+    environment = dict(os.environ, MILLRACE_URL=server.url, TERM="xterm")
+    environment.pop("NO_COLOR")
+    process = subprocess.Popen([MILLRACE, "channels", "wide"], stdout=child, env=environment)
+    os.close(child)
+    text = b""
+    try:
+        while True:
+            text += os.read(parent, 65536)
+    except OSError:
+        pass  # how a terminal ends
+    os.close(parent)
+    equal(process.wait(PATIENCE), 0)
+    plain = re.sub(rb"\x1b\[[01]?m", b"", text).decode()
+    check("\x1b" not in plain and b"\x1b[1m" in text, text)
+    check("…" in plain and all(len(line) <= 80 for line in plain.splitlines()), plain)
+    check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
+
+
+@case("why names the commands that people type")
+def _():
+    ok("push", "asked", "b")
+    check("millrace work asked" in ok("why", "asked"), ok("why", "asked"))
+    ok("pause", "asked")
+    check("millrace resume asked" in ok("why", "asked"), ok("why", "asked"))
+    check("RESUME asked" in read("why", "asked")["why"])
+
+
+# ---- Acting ------------------------------------------------------------------------------------
+
+
+@case("retry and drop act on ids and on what of a stage is meant, and say how many")
+def _():
+    worker = Worker()
+    for i in range(6):
+        ok("push", "acts", str(i), "--key", f"k{i % 2}")
+    dead = [worker.fail("acts", reason) for reason in ("timeout a", "timeout b", "broken", "broken")]
+    equal(ok("retry", "acts", "--dead", "--reason", "timeout", "--dry-run"), "2 would be retried\n")
+    equal(ok("retry", "acts", "--dead", "--reason", "timeout"), "2 retried\n")
+    equal(ok("retry", dead[2]), "1 retried\n")
+    equal(read("drop", dead[3]), {"count": 1})
+    equal(ok("drop", "acts", "--waiting", "--max", "1"), "1 dropped\n")
+    equal(ok("drop", "acts", "--waiting", "--key", "k0", "--dry-run").split()[1:], ["would", "be", "dropped"])
+    ok("drop", "acts", "--waiting")
+    equal(read("jobs", "acts", "--status", "waiting"), [])
+    fails(1, "not known", "retry", dead[3])
+    fails(2, "STAGE --dead", "retry", dead[0], "--key", "k")
+    fails(2, "one stage", "drop", "acts", "other", "--dead")
+    fails(2, "either", "drop", "acts", "--dead", "--waiting")
+
+
+@case("pause, drain and resume change what a stage does; a draining one refuses")
+def _():
+    ok("push", "moods", "b")
+    held = lambda: next(s for s in read("stages") if s["name"] == "moods")["held-by"]
+    check("moods is paused" in ok("pause", "moods"))
+    equal(held(), "paused")
+    equal(read("resume", "moods"), {"stage": "moods", "ok": True})
+    equal(held(), "no-worker")
+    check("moods drains" in ok("drain", "moods"))
+    fails(4, "draining", "push", "moods", "b")
+    check("moods goes on" in ok("resume", "moods"))
+    ok("push", "moods", "b")
+
+
+@case("stage shows policies with units, and sets all or none")
+def _():
+    ok("stage", "ruled", "lease=2m", "concurrency=20", "rate=30/m")
+    shown = dict(line.split() for line in ok("stage", "ruled").splitlines())
+    equal((shown["lease"], shown["concurrency"], shown["rate"]), ("2m", "20", "30/m"))
+    equal((shown["backoff"], shown["retention"]), ("1s..5m", "1h,10000"))
+    fails(2, "policy on-dead", "stage", "ruled", "lease=9m", "on-dead=maybe")
+    equal(read("stage", "ruled")["lease"], "120000")
+    fails(2, "NAME=VALUE", "stage", "ruled", "lease")
+    fails(2, "no policy", "stage", "ruled", "leese=1m")
+
+
+@case("bench measures a server and an engine in the process")
+def _():
+    load = ["bench", "--jobs", "500", "--producers", "2", "--workers", "2", "--keys", "7"]
+    for url in server.url, "mem:", f"file:{top}/bench":
+        figures = read(*load, url=url)
+        check(figures["done-per-s"] > 0 and figures["start-p99-us"] >= figures["start-p50-us"], figures)
+    equal(len(ok(*load).splitlines()), 6)
+    check("done" not in ok("bench", "--jobs", "50", "--workers", "0"))
+    equal(read("jobs", "millrace-bench", "--status", "waiting"), [])
+    fails(2, "at least 8", "bench", "--body", "7")
+    fails(2, "at least 1", "bench", "--producers", "0")
+
+
+# ---- Engines -----------------------------------------------------------------------------------
+
+
+@case("file: needs no server, keeps what it was given, and is not made by a look")
+def _():
+    url = f"file:{top}/own"
+    fails(3, "no store", "stages", url=url)
+    check(not os.path.exists("own"))
+    job = ok("push", "mail", "kept", "--at", url, url="mem:").strip()
+    equal(read("job", job, "--body", url=url)["body"], "kept")
+    lines = write("file-lines", range(2000))
+    equal(ok("push", "mail", "--lines", lines, "--epic", "e", url=url), "2000 pushed\n")
+    equal(ok("push", "mail", "--lines", lines, "--epic", "e", url=url), "0 pushed, 2000 before\n")
+    equal(table(ok("stages", url=url))[1][:2], ["mail", "2001"])
+    equal(ok("drop", "mail", "--waiting", url=url), "2001 dropped\n")
+    fails(124, "deadline", "call", "mail", "b", "--deadline", "1ms", url=url)
+    process = start("call", "mail", "b", url=url)
+    while f"{process.pid} " not in open("own/lock").read():  # until it has the directory
+        check(process.poll() is None, "it has ended")
+    fails(3, "own", "stages", url=url)
+    process.send_signal(signal.SIGTERM)
+    equal(Ended(process).code, 130)
+    equal(subprocess.run([MILLRACE, "store", "check", url], capture_output=True).returncode, 0)
+
+
+@case("who cannot be reached is named, without a secret, and how to start one")
+def _():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound, and does not listen
+        where = f"127.0.0.1:{nobody.getsockname()[1]}"
+        fails(3, f"millrace://{where}; start one with: millrace serve", "stages",
+              url=f"millrace://{where}")
+        ended = mr("stages", url=f"millrace://user:hush@{where}")
+        check(ended.code == 3 and b"hush" not in ended.err, ended)
+    fails(3, "cannot reach", "stages", url="millrace://no.such.host.invalid:1")
+    for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
+        fails(2, "millrace://HOST:PORT", "stages", url=url)
+    fails(2, "TLS", "stages", url="millraces://h:1")
+
+
+@case("a secret is sent, and never told")
+def _():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        for url, env, sent in (
+                (f"millrace://hu%73h@{where}", {}, b"default\r\n$4\r\nhush"),
+                (f"millrace://ann:hush@{where}", {}, b"ann\r\n$4\r\nhush"),
+                (f"millrace://{where}", {"MILLRACE_TOKEN": "hush"}, b"default\r\n$4\r\nhush")):
+            process = start("stages", url=url, env=env)
+            connection, _ = listener.accept()
+            heard = b""
+            while not heard.endswith(b"hush\r\n"):
+                heard += connection.recv(4096)
+            connection.sendall(b"-WRONGPASS that is not the secret\r\n")
+            ended = Ended(process)
+            connection.close()
+            check(b"HELLO" in heard and b"AUTH" in heard and sent in heard, heard)
+            check(ended.code == 4 and b"not the secret" in ended.err, ended)
+            check(b"hush" not in ended.err + ended.out, ended)
+
+
+@case("errors of the server have their exit codes; a lost connection is 3")
+def _():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        url = f"millrace://127.0.0.1:{listener.getsockname()[1]}"
+        for reply, code in ((b"-NOPERM may not\r\n", 4), (b"-NOAUTH say who\r\n", 4),
+                            (b"-LOADING soon\r\n", 3), (b"-STOPPED disk\r\n", 3), (b"", 3),
+                            (b"-FULL no room\r\n", 5), (b"-TOOBIG body\r\n", 2),
+                            (b"-GONE unknown\r\n", 1), (b"-DEAD it broke\r\n", 1),
+                            (b"-EXPIRED late\r\n", 124), (b"-ERR \x1b[31mred\r\n", 2),
+                            (b"?what\r\n", 3)):
+            process = start("call", "s", "b", url=url)
+            connection, _ = listener.accept()
+            connection.recv(4096)
+            connection.sendall(b"%0\r\n")
+            connection.recv(4096)
+            connection.sendall(reply)
+            connection.close()
+            ended = Ended(process)
+            check(ended.code == code and ended.err and not ended.out, reply, ended)
+            check(b"\x1b" not in ended.err, ended)
+
+
+server = Server("--store", "mem:")
+
+
+def main():
+    print(f"1..{len(cases)}")
+    failed = 0
+    for number, (name, function) in enumerate(cases, 1):
+        try:
+            function()
+            print(f"ok {number} - {name}", flush=True)
+        except Exception as error:  # whatever it is, the other cases run
+            failed += 1
+            print(f"not ok {number} - {name}")
+            for line in f"{type(error).__name__}: {error}".splitlines():
+                print(f"# {line}", flush=True)
+    server.process.terminate()
+    if server.process.wait(PATIENCE) != 0:
+        failed += 1
+        print("# the server did not end in peace")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""wire_history.py BUILD: producers, workers and callers talk to a real server over the wire while
+workers drop their connections and the server is killed (SIGKILL) and started again. Everybody keeps
+a history; from these the checker tells whether anything acknowledged was lost, done twice, done out
+of order, done under two leases at once, or answered to the wrong caller. The checker itself is shown
+to notice each of these in histories spoilt on purpose. TAP on stdout."""
+import collections
+import copy
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SECONDS = float(os.environ.get("MILLRACE_SECONDS", "30")) if os.environ.get("MILLRACE_LONG") else 4.0
+KEYS, PRODUCERS, WORKERS, CALLERS = 5, 3, 4, 2
+
+
+# ---- Talking ----------------------------------------------------------------------------------
+
+class Refused(Exception):
+    """An error reply."""
+
+
+class Gone(Exception):
+    """The connection ended: whether the last request was heard is not known."""
+
+
+class Client:
+    def __init__(self, port):
+        try:
+            self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        except OSError as error:
+            raise Gone(str(error)) from error
+        self.file = self.socket.makefile("rb")
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+    def ask(self, *words):
+        words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+        request = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+        try:
+            self.socket.sendall(request)
+            return self.read()
+        except OSError as error:
+            raise Gone(str(error)) from error
+
+    def read(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise Gone("closed")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"-":
+            raise Refused(rest.decode())
+        if kind == b"+":
+            return rest
+        if kind == b":":
+            return int(rest)
+        if kind == b"*":
+            return [self.read() for _ in range(int(rest))]
+        if int(rest) < 0:
+            return None
+        body = self.file.read(int(rest) + 2)
+        if len(body) != int(rest) + 2:
+            raise Gone("closed")
+        return body[:-2]
+
+
+def lasting_port():
+    """A free port that stays free while the server is away: none that the system gives to clients,
+    which could even be connected to themselves."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+class Server:
+    def __init__(self, build, folder):
+        self.command = [os.path.join(build, "millrace"), "serve", "--store", f"file:{folder}"]
+        self.port, self.process = lasting_port(), None
+
+    def start(self):
+        self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{self.port}"],
+                                        stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if "ready" in line:
+                break
+        else:
+            raise RuntimeError(f"the server did not start: {self.process.wait()}")
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def stop(self, number):
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+
+# ---- Who talks --------------------------------------------------------------------------------
+
+class Run:
+    """One run: its server, its clients, and what they have seen."""
+
+    def __init__(self, build, seed):
+        self.folder = tempfile.mkdtemp(prefix="millrace-history-")
+        self.server = Server(build, os.path.join(self.folder, "store"))
+        self.lock, self.over, self.enough = threading.Lock(), threading.Event(), threading.Event()
+        self.seed, self.failed = seed, []
+        self.pushed, self.taken, self.commits, self.called = [], [], [], []
+
+    def note(self, history, entry):
+        with self.lock:
+            history.append(entry)
+
+    def forever(self, body, name):
+        """Connects again and again until the run is over."""
+        chance = random.Random(f"{self.seed} {name}")
+        try:
+            while not self.over.is_set():
+                try:
+                    client = Client(self.server.port)
+                except Gone:
+                    self.over.wait(0.01)
+                    continue
+                try:
+                    body(client, chance)
+                    return
+                except Gone:
+                    pass
+                except Refused as error:
+                    if not str(error).startswith(("LOADING", "STOPPED")):
+                        raise
+                    self.over.wait(0.01)
+                finally:
+                    client.close()
+        except Exception as error:  # a thread's failure must not be silent
+            self.note(self.failed, f"{name}: {error!r}")
+            self.enough.set()
+            self.over.set()
+
+
+class Producer:
+    """Pushes until it has enough; a push whose reply was lost is said again, with the same name."""
+
+    def __init__(self, run, name):
+        self.run, self.name, self.number, self.key = run, name, 0, None
+
+    def __call__(self, client, chance):
+        while not self.run.enough.is_set() or self.key is not None:
+            if self.key is None:
+                self.key = f"k{chance.randrange(KEYS)}"
+            once = f"{self.name}-{self.number}"
+            job = client.ask("PUSH", "work", once, "KEY", self.key, "ONCE", once)
+            self.run.note(self.run.pushed, (once, self.key, int(job)))
+            self.number, self.key = self.number + 1, None
+
+
+def work(run, client, chance):
+    """Takes, and commits: the channel's count goes up by one and one job is emitted. Sometimes it
+    fails, gives back, or drops its connection instead."""
+    while not run.over.is_set():
+        for job, token, _, key, body, attempt, _, state, *_ in client.ask(
+                "TAKE", "work", "WAIT", "50", "COUNT", "3"):
+            run.note(run.taken, (int(job), key.decode(), body.decode(), attempt, token))
+            whim = chance.random()
+            if whim < 0.03:
+                raise Gone("dropped on purpose")
+            if whim < 0.06:
+                answer(client, "FAIL", job, token, "a whim", "RETRY", 0)
+                continue
+            if whim < 0.09:
+                answer(client, "RELEASE", job, token)
+                continue
+            count = int(state or b"0") + 1
+            keeps = ("STATE", count) if key else ()
+            if answer(client, "DONE", job, token, "RESULT", b"did " + body, *keeps,
+                      "EMIT", "out", key, body):
+                run.note(run.commits, (int(job), key.decode(), body.decode(), count))
+
+
+def answer(client, *words):
+    """Ends a job; False: its lease is over, or its caller has gone."""
+    try:
+        return client.ask(*words) == b"OK"
+    except Refused as error:
+        if str(error).split()[0] in ("STALE", "GONE", "CANCELLED", "EXPIRED"):
+            return False
+        raise
+
+
+class Caller:
+    def __init__(self, run, name):
+        self.run, self.name, self.number = run, name, 0
+
+    def __call__(self, client, chance):
+        while not self.run.enough.is_set():
+            once = f"{self.name}-{self.number}"
+            key = f"k{self.number % KEYS}" if self.number % 2 else ""  # the same when said again
+            try:
+                result = client.ask("CALL", "work", once, "KEY", key, "ONCE", once, "DEADLINE", 20000)
+            except Refused as error:
+                if str(error).split()[0] in ("LOADING", "STOPPED"):
+                    raise
+                result = str(error)  # its caller was away too long: cancelled, and said again
+            if isinstance(result, bytes):
+                self.run.note(self.run.called, (once, result.decode()))
+            self.number += 1
+
+
+def prepare(run):
+    """Every kill costs what runs an attempt: there are enough of them, and the next comes soon."""
+    client = Client(run.server.port)
+    client.ask("STAGE", "work", "attempts", 60000, "backoff", "10ms", "retention", "1h,1000000")
+    client.close()
+
+
+def observe(run):
+    """What the server itself says once everything has ended."""
+    client = Client(run.server.port)
+    results = {}
+    for once, _, job in run.pushed:
+        reply = client.ask("AWAIT", job, "WAIT", 30000)
+        results[once] = None if reply is None else reply.decode()
+    emitted = []
+    while True:
+        jobs = client.ask("TAKE", "out", "COUNT", "500", "BATCH", "500")
+        if not jobs:
+            break
+        for job, token, _, key, body, *_ in jobs:
+            emitted.append((key.decode(), body.decode()))
+            client.ask("DONE", job, token)
+    client.close()
+    return results, emitted
+
+
+def record(build, seed, seconds):
+    run = Run(build, seed)
+    chance = random.Random(seed)
+    kills = 0
+    try:
+        run.server.start()
+        prepare(run)
+        talkers = [(Producer(run, f"p{i}"), f"p{i}") for i in range(PRODUCERS)]
+        talkers += [(Caller(run, f"c{i}"), f"c{i}") for i in range(CALLERS)]
+        workers = [(lambda client, chance: work(run, client, chance), f"w{i}") for i in range(WORKERS)]
+        threads = {name: threading.Thread(target=run.forever, args=(body, name), daemon=True)
+                   for body, name in talkers + workers}
+        for thread in threads.values():
+            thread.start()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not run.over.is_set():
+            run.over.wait(chance.uniform(0.1, 1.0))
+            run.server.stop(signal.SIGKILL)
+            run.server.start()
+            kills += 1
+        run.enough.set()
+        for _, name in talkers:
+            threads[name].join()
+        results, emitted = ({}, []) if run.failed else observe(run)
+        run.over.set()
+        for thread in threads.values():
+            thread.join()
+        stopped = run.server.stop(signal.SIGTERM)
+    finally:
+        run.enough.set()
+        run.over.set()
+        if run.server.process.poll() is None:
+            run.server.stop(signal.SIGKILL)
+        shutil.rmtree(run.folder, ignore_errors=True)
+    return {"pushed": run.pushed, "taken": run.taken, "commits": run.commits, "called": run.called,
+            "results": results, "emitted": emitted, "failed": run.failed, "stopped": stopped,
+            "kills": kills}
+
+
+# ---- The checker ------------------------------------------------------------------------------
+
+def numbers_in_order(entries):
+    """Of entries (key, body) in time, whether each pusher's numbers grow within each key."""
+    last = {}
+    for key, body in entries:
+        pusher, number = body.rsplit("-", 1)
+        if key and last.get((key, pusher), -1) >= int(number):
+            return f"{body} of {key} came after {pusher}-{last[key, pusher]}"
+        last[key, pusher] = int(number)
+    return None
+
+
+def check(history):
+    """Every promise that this history breaks, in words."""
+    wrong = list(history["failed"])
+    if history["stopped"] != 0:
+        wrong.append(f"the server ended with {history['stopped']}")
+    once = [name for name, _, _ in history["pushed"]]
+    if len(set(once)) != len(once) or len({job for _, _, job in history["pushed"]}) != len(once):
+        wrong.append("two pushes got one id, or one push two")
+    for name, _, job in history["pushed"]:
+        if history["results"].get(name) != f"did {name}":
+            wrong.append(f"lost: {name} (job {job}) ended with {history['results'].get(name)!r}")
+    for name, result in history["called"]:
+        if result != f"did {name}":
+            wrong.append(f"wrong caller: {name} heard {result!r}")
+    emitted = collections.Counter(body for _, body in history["emitted"])
+    wrong += [f"twice: {body} was emitted {n} times" for body, n in emitted.items() if n > 1]
+    for name in set(once) - set(emitted):
+        wrong.append(f"lost: what {name} emitted")
+    disorder = numbers_in_order(history["emitted"])
+    if disorder:
+        wrong.append(f"order: {disorder}")
+    wrong += check_counts(history)
+    return wrong
+
+
+def check_counts(history):
+    """A channel's state counts its commits: two commits of one count ran side by side."""
+    wrong, seen = [], {}
+    for job, key, _, count in history["commits"]:
+        if key and seen.setdefault((key, count), job) != job:
+            wrong.append(f"overlap: jobs {seen[key, count]} and {job} of {key} both were number {count}")
+    for key in {key for key, _ in history["emitted"] if key}:
+        ended = sum(1 for other, _ in history["emitted"] if other == key)
+        counts = [count for _, other, _, count in history["commits"] if other == key]
+        if counts and max(counts) > ended:
+            wrong.append(f"twice: {key} counted {max(counts)} commits of {ended} jobs")
+    return wrong
+
+
+def spoil(history):
+    """Histories in which one thing went wrong, by what the checker has to say."""
+    def changed(change):
+        other = copy.deepcopy(history)
+        change(other)
+        return other
+
+    keyed = [i for i, (key, _) in enumerate(history["emitted"]) if key]
+    pusher = lambda i: (history["emitted"][i][0], history["emitted"][i][1].rsplit("-", 1)[0])
+    a, b = next((i, j) for i in keyed for j in keyed if i < j and pusher(i) == pusher(j))
+
+    def swap(h):
+        h["emitted"][a], h["emitted"][b] = h["emitted"][b], h["emitted"][a]
+
+    def overlap(h):
+        job, key, body, count = next(c for c in h["commits"] if c[1])
+        h["commits"].append((job + 10**9, key, body, count))
+
+    name = history["pushed"][0][0]
+    return {
+        "lost": changed(lambda h: h["results"].update({name: None})),
+        "twice": changed(lambda h: h["emitted"].append(h["emitted"][keyed[0]])),
+        "order": changed(swap),
+        "overlap": changed(overlap),
+        "wrong caller": changed(lambda h: h["called"].append(("c9-0", "did c9-1"))),
+    }
+
+
+# ---- TAP --------------------------------------------------------------------------------------
+
+def main():
+    build, seed = sys.argv[1], int(os.environ.get("MILLRACE_SEED", time.time_ns() % 10**9))
+    history = record(build, seed, SECONDS)
+    wrong = check(history)
+    print(f"# seed {seed}: {len(history['pushed'])} pushes, {len(history['called'])} calls, "
+          f"{len(history['taken'])} leases, {history['kills']} kills")
+    for text in wrong[:20]:
+        print(f"# {text}")
+    cases = [("F1_F2_F4_kills_lose_and_double_nothing", not wrong and history["kills"] > 0)]
+    for what, spoilt in ({} if wrong else spoil(history)).items():
+        noticed = any(text.startswith(what) for text in check(spoilt))
+        cases.append((f"the_checker_notices_{what.replace(' ', '_')}", noticed))
+    print(f"1..{len(cases)}")
+    for i, (name, good) in enumerate(cases, 1):
+        print(f"{'ok' if good else 'not ok'} {i} - {name}")
+    sys.exit(0 if all(good for _, good in cases) else 1)
+
+
+main()
