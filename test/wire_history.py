@@ -218,8 +218,10 @@ class Caller:
 
 
 def prepare(run):
-    """Every kill costs what runs an attempt: there are enough of them, and the next comes soon."""
+    """Every kill costs what runs an attempt: there are enough of them, and the next comes soon. What
+    is emitted gathers until the end."""
     client = Client(run.server.port)
+    client.ask("STAGE", "out", "high-mark", "none")
     client.ask("STAGE", "work", "attempts", 60000, "backoff", "10ms", "retention", "1h,1000000")
     client.close()
 
