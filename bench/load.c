@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { BODY = 64, INPUT = 1 << 20, OUTPUT = 4 << 20, TOKEN = 64 };
+enum { BODY = 64, INPUT = 1 << 20, OUTPUT = 4 << 20, TOKEN = 64, MOST_TAKEN = 1000 };
 
 struct line {
     int fd;
@@ -200,14 +200,14 @@ static void millrace_push(struct line *l, const struct work *w, uint64_t number)
 
 static void millrace_job(struct line *l) {
     char kind, id[24], token[TOKEN];
-    next_header(l, &kind); // *8
+    long fields = next_header(l, &kind);
     size_t id_size = next_bulk(l, id, sizeof id), token_size = next_bulk(l, token, sizeof token);
     for (int i = 0; i < 2; i++)
         skip_reply(l); // stage, key
     char job[BODY];
     next_bulk(l, job, sizeof job);
     body_seen(job);
-    for (int i = 0; i < 3; i++)
+    for (long i = 5; i < fields; i++)
         skip_reply(l);
     put_text(l, "*3\r\n$4\r\nDONE\r\n");
     put_bulk(l, id, id_size);
@@ -217,7 +217,8 @@ static void millrace_job(struct line *l) {
 static uint64_t millrace_work(struct line *l, const struct work *w, uint64_t left) {
     static uint64_t held; // their DONEs are in `out`
     char count[24];
-    int size = snprintf(count, sizeof count, "%llu", (unsigned long long)w->window);
+    int size = snprintf(count, sizeof count, "%llu",
+                        (unsigned long long)(w->window < MOST_TAKEN ? w->window : MOST_TAKEN));
     uint64_t ended = held;
     if (left > held) {
         put_text(l, "*6\r\n$4\r\nTAKE\r\n$5\r\nbench\r\n$5\r\nCOUNT\r\n");
