@@ -95,6 +95,7 @@ void protocol_print(void);          // the page about the protocol
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
 enum cli_exit run_run(const struct input *);
+enum cli_exit work_run(const struct input *);
 enum cli_exit emit_run(const struct input *);
 enum cli_exit state_run(const struct input *);
 enum cli_exit push_run(const struct input *);

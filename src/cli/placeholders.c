@@ -61,8 +61,8 @@ static const struct {
     const char *name;
     part_of *find; // NULL: the number
 } places[] = {
-    { "{}", part_line },        { "{.}", part_stem },  { "{/}", part_base },
-    { "{//}", part_directory }, { "{key}", part_key }, { "{#}", NULL },
+    { "{}", part_line },   { "{.}", part_stem }, { "{/}", part_base }, { "{//}", part_directory },
+    { "{key}", part_key }, { "{#}", NULL },      { "{id}", NULL },
 };
 
 enum { PLACES = sizeof places / sizeof *places };

@@ -2,6 +2,7 @@
 //
 //     {}  the line            {.}  without its extension     {key}  its key
 //     {/} its last component  {//} the directory before it   {#}    its number, from 1
+//                                                            {id}   the same: that of a job
 #ifndef CLI_PLACEHOLDERS_H
 #define CLI_PLACEHOLDERS_H
 

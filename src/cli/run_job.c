@@ -140,7 +140,7 @@ static enum verdict judge(struct run *r, const mr_job *job, const struct exec_re
     if (x->end == EXEC_STOPPED)
         return VERDICT_NOT_RUN;
     if (is_hopeless(r, x)) {
-        if (!atomic_load(&r->stopping))
+        if (!atomic_exchange(&r->hopeless, true) && !atomic_load(&r->stopping))
             output_say(&r->output, "run: %s", x->reason);
         run_stop_any(r, CLI_USAGE, true);
         return VERDICT_NOT_RUN;

@@ -80,6 +80,38 @@ static const struct command work_commands[] = {
         .run = run_run,
     },
     {
+        .name = "work",
+        .arguments = "STAGE... -- COMMAND...",
+        .least = 1,
+        .most = CLI_ANY,
+        .runs_command = true,
+        .doc = "take jobs and run a command for each",
+        .help = "Takes jobs of the stages, those named first before the others, and runs the\n"
+                "command for each: as many at once as the machine rewards. The body is its\n"
+                "stdin, or stands where {} is; {key} and {id} are the job's. What it writes to\n"
+                "stdout is the job's result. Exit 0 commits; anything else is a failed attempt,\n"
+                "which the stage's policy repeats or not. stderr is shown.\n"
+                "\n"
+                "MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE, MILLRACE_ATTEMPT and, if there is a\n"
+                "deadline, MILLRACE_DEADLINE_MS are in the command's environment; millrace emit\n"
+                "and millrace state work inside it. A job that is cancelled, expires or loses its\n"
+                "lease has its processes ended (TERM, then KILL).\n"
+                "\n"
+                "Ctrl-C once takes no more and lets what runs finish; twice ends it, and its jobs\n"
+                "go back. Exits 130 then, 2 if there is no such command, 3 without an engine.\n",
+        .examples = "millrace work mail -- ./send\n"
+                    "    ./send reads a job's body from stdin\n"
+                    "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
+                    "millrace work thumbs --shell -- 'convert - -resize 100x png:- | base64'\n",
+        .options = { { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" },
+                     { "--jobs", "N|auto", "how many at once (auto: as throughput rewards)" },
+                     { "--timeout", "DURATION", "an attempt may take this long" },
+                     { "--lease", "DURATION", "the lease of a job (as the stage says)" },
+                     { "--batch", "N", "jobs of one key taken together (1)" },
+                     { "--shell", NULL, "the command is a script for sh" } },
+        .run = work_run,
+    },
+    {
         .name = "emit",
         .arguments = "STAGE [BODY]",
         .least = 1,

@@ -390,7 +390,7 @@ static void link_step(struct link *l, uint64_t now_ms) {
 
 bool link_is_hopeless(const struct link *l, uint64_t now_ms) {
     return l->err && l->down_since_ms && !l->puller &&
-           now_ms - l->down_since_ms >= l->client->patience_ms;
+           now_ms >= l->down_since_ms + l->client->patience_ms;
 }
 
 void link_turn(struct link *l, uint64_t now_ms) {

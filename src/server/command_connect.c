@@ -75,6 +75,10 @@ void run_hello(struct session *s, struct arguments *a) {
             return;
         }
     }
+    if (!resp3 && !list_empty(&s->lates)) {
+        session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
+        return;
+    }
     s->reply.resp3 = resp3;
     s->cancels = s->cancels && resp3;
     say_hello(s);

@@ -1,0 +1,248 @@
+// millrace work: pulls jobs from an engine and runs a command for each. The worker runtime pulls,
+// tunes, beats and drains; here a job becomes a process, and its end the job's.
+//
+//     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
+//     attempt
+#include "cli/output.h"
+#include "cli/placeholders.h"
+#include "cli/values.h"
+
+#include "millrace.h"
+#include "work/carry.h"
+#include "work/exec.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { STAGES_MOST = 64, MAX_RESULT = 16 << 20, LOOK_MS = 100 };
+enum { FAILED = 2 }; // a handler's answer that is neither 0 nor MR_LATER
+
+struct working {
+    struct template template;
+    bool in_argument; // the body goes where {} stands, not to stdin
+    int64_t timeout_ms;
+    mr *engine;
+    mr_worker *worker;
+    struct execs *execs;
+    struct carry *carry;
+    int signals;
+    _Atomic uint64_t done, failed;
+    atomic_bool ending;   // everything is to end at once
+    atomic_bool hopeless; // there is no such command
+};
+
+// ---- A job ------------------------------------------------------------------------------------
+
+static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
+                  struct exec_result *x) {
+    mr_bytes output;
+    int err = spool_bytes(&x->output, &output);
+    if (err >= 0)
+        err = mr_set_result(job, output);
+    if (err >= 0)
+        err = carry_collect(slot, job);
+    if (err < 0)
+        mr_set_reason(job, mr_error());
+    atomic_fetch_add(err < 0 ? &w->failed : &w->done, 1);
+    return err < 0 ? FAILED : 0;
+}
+
+// Nothing is wrong with the job: it goes back as it was.
+static int give_back(mr_job *job) {
+    (void)mr_release(job); // if it cannot be given back now, its lease ends with us
+    return MR_LATER;
+}
+
+static bool is_missing(const struct exec_result *x) {
+    return x->end == EXEC_UNSTARTED &&
+           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
+}
+
+static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot,
+                   struct exec_result *x) {
+    if (x->end == EXEC_EXITED && x->code == 0)
+        return commit(w, job, slot, x);
+    if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
+        return give_back(job);
+    if (is_missing(x) && !w->template.varies) {
+        if (!atomic_exchange(&w->hopeless, true))
+            complain("work: %s", x->reason);
+        return give_back(job);
+    }
+    mr_set_reason(job, x->reason);
+    atomic_fetch_add(&w->failed, 1);
+    return FAILED;
+}
+
+static int run_command(struct working *w, mr_job *job, const char *const *argv) {
+    struct carry_slot slot;
+    struct exec_result x;
+    int err = carry_begin(w->carry, job, &slot);
+    if (err < 0)
+        return err;
+    const char *const variables[] = { slot.variable, NULL };
+    struct exec_order order = { .argv = argv,
+                                .job = job,
+                                .variables = variables,
+                                .input = w->in_argument ? (mr_bytes){ 0 } : mr_job_body(job),
+                                .timeout_ms = w->timeout_ms,
+                                .max_output = MAX_RESULT,
+                                .pass_errors = true };
+    err = exec_run(w->execs, &order, &x);
+    if (err >= 0) {
+        err = end_job(w, job, &slot, &x);
+        exec_result_finish(&x);
+    }
+    carry_end(&slot);
+    return err;
+}
+
+static int work_job(mr_job *job, void *arg) {
+    struct working *w = arg;
+    struct filled filled = { 0 };
+    struct parts parts = { .line = mr_job_body(job),
+                           .key = mr_job_key(job),
+                           .number = mr_job_id(job) };
+    const char *const *argv;
+    int err = template_fill(&w->template, &parts, &filled, &argv);
+    if (err >= 0)
+        err = run_command(w, job, argv);
+    filled_finish(&filled);
+    if (err == MR_EBUSY)
+        return give_back(job); // the system allows no more processes just now
+    if (err < 0)
+        mr_set_reason(job, mr_error());
+    return err;
+}
+
+static void stop_job(mr_job *job, void *arg) {
+    struct working *w = arg;
+    exec_stop_any(w->execs, job);
+}
+
+// ---- The worker -------------------------------------------------------------------------------
+
+static bool signals_open(struct working *w) {
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &ours, NULL); // before there are threads
+    w->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+    return w->signals >= 0;
+}
+
+// Whether a signal came within this time.
+static bool hears(struct working *w, int wait_ms) {
+    struct pollfd p = { .fd = w->signals, .events = POLLIN };
+    struct signalfd_siginfo info;
+    return poll(&p, 1, wait_ms) > 0 && read(w->signals, &info, sizeof info) == sizeof info;
+}
+
+// Once: what runs may finish. Twice: it is ended, and goes back.
+static void drain(struct working *w) {
+    while (mr_worker_stop(w->worker, LOOK_MS) == MR_EBUSY) {
+        if (!hears(w, 0) || atomic_exchange(&w->ending, true))
+            continue;
+        complain("work: ending what runs");
+        execs_stop_any(w->execs);
+    }
+}
+
+static enum cli_exit work_on(struct working *w) {
+    while (!hears(w, LOOK_MS))
+        if (atomic_load(&w->hopeless))
+            break;
+    if (!atomic_load(&w->hopeless))
+        complain("work: taking no more; what runs may finish (again to end it)");
+    drain(w);
+    if (atomic_load(&w->hopeless))
+        return CLI_USAGE;
+    complain("work: %" PRIu64 " done, %" PRIu64 " failed attempts", atomic_load(&w->done),
+             atomic_load(&w->failed));
+    return CLI_INTERRUPTED;
+}
+
+static bool read_jobs(const struct input *in, uint32_t *out) {
+    const char *value = input_option(in, "--jobs");
+    uint64_t jobs = 0;
+    if (value && strcmp(value, "auto") == 0)
+        return true;
+    if (!input_count(in, "--jobs", 4096, &jobs))
+        return false;
+    *out = (uint32_t)jobs;
+    return true;
+}
+
+// What is asked for; false: refused, and said.
+static bool read_options(const struct input *in, struct working *w, mr_work_options *out,
+                         const char **shell) {
+    uint64_t batch = 1;
+    if (in->count > STAGES_MOST) {
+        complain("work: %d stages are too many: %d at most", in->count, STAGES_MOST);
+        return false;
+    }
+    if (!read_jobs(in, &out->jobs) || !input_duration(in, "--lease", &out->lease_ms) ||
+        !input_duration(in, "--timeout", &w->timeout_ms) ||
+        !input_count(in, "--batch", 1000, &batch))
+        return false;
+    out->batch = (uint32_t)batch;
+    if (input_option(in, "--shell")) { // the words together are a script
+        shell[0] = "sh", shell[1] = "-c", shell[2] = in->words[0], shell[3] = "sh";
+        if (in->words[1]) {
+            complain("work: with --shell the command is one word: quote it");
+            return false;
+        }
+    }
+    const char *const *words = input_option(in, "--shell") ? shell : in->words;
+    w->template = template_of(words, true);
+    for (; *words; words++)
+        w->in_argument = w->in_argument || strstr(*words, "{}");
+    return true;
+}
+
+static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options *o) {
+    const char *url = input_option(in, "--at"), *more[STAGES_MOST] = { NULL };
+    if (!url)
+        url = getenv("MILLRACE_URL");
+    mr_options options = { .secret = getenv("MILLRACE_TOKEN"), .name = "millrace-work" };
+    for (int i = 1; i < in->count; i++)
+        more[i - 1] = in->list[i];
+    o->more_stages = more;
+    o->on_stop = stop_job;
+    int err = signals_open(w) ? execs_create(NULL, &w->execs) : MR_EIO;
+    if (err >= 0)
+        err = carry_create(&w->carry);
+    if (err >= 0)
+        err = mr_open(url && *url ? url : "millrace://127.0.0.1:7411", &options, &w->engine);
+    if (err >= 0)
+        err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
+    if (err >= 0)
+        return work_on(w);
+    complain("work: %s", mr_error());
+    return err == MR_EINVAL ? CLI_USAGE : CLI_UNOPENED;
+}
+
+enum cli_exit work_run(const struct input *in) {
+    static const char *shell[5];
+    struct working w = { .signals = -1 };
+    mr_work_options o = { 0 };
+    if (!read_options(in, &w, &o, shell))
+        return CLI_USAGE;
+    enum cli_exit code = work_start(in, &w, &o);
+    if (w.engine && mr_close(w.engine) < 0)
+        complain("work: %s", mr_error());
+    carry_destroy(w.carry);
+    execs_destroy(w.execs);
+    if (w.signals >= 0)
+        close(w.signals);
+    return code;
+}
