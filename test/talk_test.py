@@ -207,6 +207,34 @@ def _():
         pass  # the server hears of it in its own time
 
 
+@case("work runs a command for each job: stdout is the result, a failure an attempt, emits come along")
+def _():
+    ok("push", "toil", "boom", "--attempts", "1")
+    ids = [ok("push", "toil", f"body {i}", "--key", f"k{i}").strip() for i in range(3)]
+    script = ('read x; [ "$x" = boom ] && exit 3; echo "$MILLRACE_KEY $x"; '
+              f'echo from $MILLRACE_ID | "{MILLRACE}" emit toiled')
+    process = start("work", "toil", "--shell", "--", script)
+    for i, job in enumerate(ids):
+        equal(ok("await", job, "--wait", "60s"), f"k{i} body {i}\n")
+    while not read("dead", "toil"):
+        pass  # until the one that fails has been run, too
+    check("exit code 3" in ok("dead", "toil"))
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    check(ended.code == 130 and b"3 done, 1 failed" in ended.err, ended)
+    worker = Worker()
+    for _ in ids:
+        worker.take("toiled")
+
+
+@case("work says once that there is no such command, and gives the job back")
+def _():
+    job = ok("push", "untoiled", "x").strip()
+    fails(2, "not found: ./nosuch", "work", "untoiled", "--", "./nosuch")
+    equal(read("job", job)["status"], "waiting")
+    fails(2, "one word", "work", "untoiled", "--shell", "--", "a", "b")
+
+
 @case("await waits for the end, or as long as it may; cancel takes back once")
 def _():
     worker = Worker()
