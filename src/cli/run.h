@@ -65,7 +65,7 @@ struct run {
     _Atomic int64_t bytes;   // of lines read and not ended
     _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
     atomic_bool stopping;    // nothing more is started
-    atomic_bool hopeless; // there is no such command, which was said
+    atomic_bool hopeless;    // there is no such command, which was said
 
     pthread_mutex_t lock; // guards what follows
     int exit_code;        // of whoever stopped it first; -1: nobody

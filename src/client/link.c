@@ -236,6 +236,7 @@ static void hear_greeting(struct link *l, const struct response_value *v, uint32
         link_lose(l, err, "%s", error_text());
         return;
     }
+    l->asked = false;
     if (l->state == LINK_LOADING)
         l->due_ms = client_now_ms() + LOADING_MS;
     if (l->state == LINK_LOADING || l->state == LINK_UP) {
@@ -318,6 +319,7 @@ static void lose_unconnected(struct link *l, int failed) {
 
 static void link_connect(struct link *l, uint64_t now_ms) {
     uint64_t patience_ms = l->client->patience_ms;
+    l->asked = false;
     l->give_up_ms = now_ms + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
@@ -371,13 +373,21 @@ static void link_step(struct link *l, uint64_t now_ms) {
         break;
     case LINK_CONNECTING:
     case LINK_GREETING:
-        if (now_ms >= l->give_up_ms)
-            link_lose(l, MR_ENET, "%s does not answer: nobody greets back", l->client->where);
+        if (now_ms < l->give_up_ms)
+            break;
+        l->client->address++; // the next time another one is tried
+        link_lose(l, MR_ENET, "%s does not answer: nobody greets back", l->client->where);
         break;
     case LINK_LOADING:
         if (now_ms < l->due_ms)
             break;
-        l->due_ms = now_ms + LOADING_MS;
+        if (l->asked) {
+            link_lose(l, MR_ENET, "%s does not say whether it has read its store",
+                      l->client->where);
+            break;
+        }
+        l->asked = true; // one question at a time: its answer must not be taken for another's
+        l->due_ms = now_ms + GREETING_MS;
         if (greet_ask_again(l) < 0)
             link_lose(l, MR_ENOMEM, "no memory to ask %s", l->client->where);
         break;

@@ -97,6 +97,7 @@ struct link {
     uint32_t greeted;  // how much of the greeting was answered
 
     uint64_t due_ms, heard_ms, give_up_ms;
+    bool asked; // LINK_LOADING: whether the store has been read, and not answered yet
     bool write_blocked;
     struct buffer out, in;
     size_t out_at;

@@ -37,8 +37,11 @@ void host_load(struct host *h, struct shard *shard) {
     h->shard = shard;
     h->core = shard_core(shard);
     h->started_ms = core_now(h->core);
-    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
-        core_join(h->core, &list_entry(l, struct session, of_host)->conn);
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        core_join(h->core, &s->conn);
+        s->since_ms = h->started_ms;
+    }
 }
 
 void host_finish(struct host *h) {
