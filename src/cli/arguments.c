@@ -43,7 +43,7 @@ static bool refuse_option(const struct command *c, const char *given) {
     int distance = NAMES_APART;
     for (const struct option *o = c->options; o->name; o++) {
         int d = names_distance(given, o->name);
-        if (d < distance) {
+        if (d < distance && o->name[2]) { // one letter is like any other
             distance = d;
             nearest = o->name;
         }

@@ -67,7 +67,16 @@ static enum cli_exit ask(const struct input *in, const char *name, answered *ans
 }
 
 enum cli_exit push_run(const struct input *in) {
-    return input_option(in, "--lines") ? push_lines(in) : ask(in, "PUSH", answer_push);
+    static const char *const of_lines[] = { "--epic",     "--key-field", "--key-regex",
+                                            "--key-json", "--delimiter", "-0" };
+    if (input_option(in, "--lines"))
+        return push_lines(in);
+    for (size_t i = 0; i < sizeof of_lines / sizeof *of_lines; i++)
+        if (input_option(in, of_lines[i])) {
+            complain("push: %s goes with --lines only", of_lines[i]);
+            return CLI_USAGE;
+        }
+    return ask(in, "PUSH", answer_push);
 }
 
 enum cli_exit call_run(const struct input *in) {

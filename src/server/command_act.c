@@ -102,6 +102,7 @@ static int act_on_piece(struct session *s, struct job_walk *w, const struct bulk
     int more = core_walk(s->host->core, w, piece_add, &p);
     if (more == MR_EGONE && s->bulk.from) { // somebody else took it away: from the first again
         s->bulk.from = 0;
+        s->bulk.count = o->dry ? 0 : s->bulk.count; // nothing was done: all is counted anew
         return 1;
     }
     for (uint32_t i = 0; more >= 0 && i < p.count; i++) {
