@@ -103,6 +103,25 @@ static void a_buffer_keeps_to_its_limit(void **state) {
     }
 }
 
+// Used from the front while more comes behind, and never empty: it stays small, nothing is lost.
+static void a_buffer_that_never_runs_empty_does_not_grow(void **state) {
+    (void)state;
+    struct buffer b = { 0 };
+    uint32_t in = 0, out = 0;
+    size_t used = 0;
+    for (; in < 100; in++)
+        assert_int_equal(buffer_append(&b, &in, sizeof in), 0);
+    for (int round = 0; round < 10000; round++, in++) {
+        uint32_t first;
+        memcpy(&first, b.data + used, sizeof first);
+        assert_int_equal(first, out++);
+        used = buffer_compact(&b, used + sizeof first);
+        assert_int_equal(buffer_append(&b, &in, sizeof in), 0);
+    }
+    assert_true(b.capacity <= 1024);
+    buffer_finish(&b);
+}
+
 static void a_buffer_refuses_sizes_that_overflow(void **state) {
     (void)state;
     struct buffer b = { 0 };
@@ -866,6 +885,7 @@ int main(void) {
         cmocka_unit_test_setup(numbers_spread_wherever_their_bits_are, setup),
         cmocka_unit_test_setup(a_buffer_grows_and_keeps_its_content, setup),
         cmocka_unit_test_setup(a_buffer_keeps_to_its_limit, setup),
+        cmocka_unit_test_setup(a_buffer_that_never_runs_empty_does_not_grow, setup),
         cmocka_unit_test_setup(a_buffer_refuses_sizes_that_overflow, setup),
         cmocka_unit_test_setup(an_entry_takes_whole_words, setup),
         cmocka_unit_test_setup(a_slab_numbers_from_one_and_reuses_the_latest, setup),

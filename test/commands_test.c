@@ -305,6 +305,7 @@ static void A1_CALL_later_tells_the_id_and_then_the_end(void **state) {
     ask(d, 0, "CALL s a LATER", "\"1\"");
     ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"2\"");
     ask(d, 0, "CALL s c LATER", "\"3\"");
+    ask(d, 0, "HELLO 2", "-ERR *LATER*"); // RESP2 has no way to tell
     struct job job = take(d, 1, "s");
     sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
     hear(d, 1, "+OK");

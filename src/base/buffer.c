@@ -36,6 +36,14 @@ int buffer_append(struct buffer *b, const void *data, size_t size) {
     return 0;
 }
 
+size_t buffer_compact(struct buffer *b, size_t used) {
+    if (used <= b->size / 2)
+        return used;
+    b->size -= used;
+    memmove(b->data, b->data + used, b->size);
+    return 0;
+}
+
 void buffer_finish(struct buffer *b) {
     mem_free(b->data);
     *b = (struct buffer){ .limit = b->limit };

@@ -24,6 +24,11 @@ static inline int buffer_reserve(struct buffer *b, size_t more) {
 // Appends a copy. Errors as buffer_reserve; the content is then unchanged.
 int buffer_append(struct buffer *, const void *data, size_t size);
 
+// For content that is used from the front while more is appended: gives up the first `used` bytes
+// once they are more than half of it, so that a buffer which never runs empty does not grow.
+// Returns how many used bytes are still there: `used` or 0.
+size_t buffer_compact(struct buffer *, size_t used);
+
 void buffer_finish(struct buffer *);
 
 static inline void buffer_clear(struct buffer *b) {

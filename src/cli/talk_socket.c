@@ -82,8 +82,10 @@ static int send_some(struct talk *t) {
     while (t->out_sent < t->out.size) {
         ssize_t sent =
             send(t->fd, t->out.data + t->out_sent, t->out.size - t->out_sent, MSG_NOSIGNAL);
-        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
+            t->out_sent = buffer_compact(&t->out, t->out_sent);
             return 0;
+        }
         if (sent < 0)
             return lost(t, strerror(errno));
         t->out_sent += (size_t)sent;

@@ -184,10 +184,12 @@ static void link_write(struct link *l) {
         }
         if (failed == EINTR)
             continue;
-        bool blocked = failed == EAGAIN || failed == EWOULDBLOCK;
-        if (!blocked)
+        if (failed != EAGAIN && failed != EWOULDBLOCK) {
             link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, strerror(failed));
-        else if (!l->write_blocked)
+            return;
+        }
+        l->out_at = buffer_compact(&l->out, l->out_at);
+        if (!l->write_blocked)
             watch(l, EPOLL_CTL_MOD, l->write_blocked = true);
         return;
     }

@@ -172,8 +172,11 @@ static bool try_grants(struct session *s, const struct grant *grants, size_t cou
         shown += !skip || !skip[i];
     reply_array(&s->reply, shown);
     for (size_t i = 0; i < count; i++) {
-        if ((skip && skip[i]) || answer_grant(s, &grants[i]) == 0)
+        int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i]);
+        if (err == 0)
             continue;
+        if (err == MR_ENOMEM || err == MR_ETOOBIG) // not the body's fault
+            s->reply.err = err;
         if (s->reply.err)
             return true; // the session is broken
         s->out.size = before;

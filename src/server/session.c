@@ -374,10 +374,8 @@ void session_sent(struct session *s, size_t size) {
     if (!unsent(s)) {
         host_take_back(s->host, &s->out);
         s->out_sent = 0;
-    } else if (s->out_sent > s->out.size / 2) { // a busy pipeline may never run empty
-        s->out.size = unsent(s);
-        memmove(s->out.data, s->out.data + s->out_sent, s->out.size);
-        s->out_sent = 0;
+    } else {
+        s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
     if (rested && !rests(s) && list_empty(&s->of_resuming))
         list_append(&s->host->resuming, &s->of_resuming);
