@@ -29,7 +29,7 @@ demo: all
 	@DEMO_SECONDS=$(DEMO_SECONDS) $(BUILD)/examples/santa $(BUILD)/demo
 
 run: all
-	@echo "The server is not there yet: this version is a library and a local command." >&2; exit 1
+	@$(BUILD)/millrace serve
 
 test: all
 	@tools/setup test

@@ -62,6 +62,8 @@ struct input {
     int count;                            // … and how many
     const char *values[CLI_OPTIONS];      // of the row's options; NULL: not given
     const char *const *words;             // of the command behind --, ended by NULL
+    const char *file;                     // of options (config.h); NULL: none
+    int lines[CLI_OPTIONS];               // where an option stands in it; 0: it was a flag
 };
 
 // Fits `argv` to the row of `command`. False: it does not, and the reason was said.
@@ -91,6 +93,7 @@ bool help_group(const char *first); // false: no command begins with that word
 void manual_print(void);            // the man page
 void completion_print(void);        // for bash
 void protocol_print(void);          // the page about the protocol
+void config_print(void);            // a file of options for the server
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);

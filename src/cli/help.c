@@ -152,6 +152,8 @@ enum cli_exit help_run(const struct input *in) {
         completion_print();
     else if (input_option(in, "--protocol"))
         protocol_print();
+    else if (input_option(in, "--config"))
+        config_print();
     else if (!first)
         help_overview();
     else if (c)

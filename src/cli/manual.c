@@ -1,5 +1,5 @@
-// The table as a man page and as a completion for bash, both made when Millrace is built; and the
-// server's table as a page.
+// The table as a man page, as a completion for bash and as a file of the server's options, all made
+// when Millrace is built; and the server's table as a page.
 #include "base/errors.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -108,6 +108,31 @@ void protocol_print(void) {
     else
         fwrite(page.data, 1, page.size, stdout);
     buffer_finish(&page);
+}
+
+// ---- The file of options ----------------------------------------------------------------------
+
+// What stands in the parentheses that end a doc is the default, unless it is "none".
+static void config_default(const struct option *o) {
+    const char *from = strrchr(o->doc, '('), *end = strrchr(o->doc, ')');
+    bool known = from && end && !end[1] && strncmp(from, "(none)", 6) != 0;
+    if (known)
+        printf("#%s = %.*s\n", o->name + 2, (int)(end - from - 1), from + 1);
+    else
+        printf("#%s = %s\n", o->name + 2, o->value ? o->value : "no");
+}
+
+void config_print(void) {
+    const struct command *serve = command_find("serve", NULL);
+    printf(
+        "# Options of millrace serve, by the names of its flags; a flag wins over this file. What\n"
+        "# is commented out shows the default, or in capitals what belongs there.\n");
+    for (const struct option *o = serve->options; o->name; o++) {
+        if (strcmp(o->name, "--config") == 0)
+            continue;
+        printf("\n# %s\n", o->doc);
+        config_default(o);
+    }
 }
 
 // ---- The completion ---------------------------------------------------------------------------

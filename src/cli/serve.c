@@ -1,5 +1,7 @@
-// millrace serve: reads its options, then runs the server.
+// millrace serve: reads its options, from flags and from a file, then runs the server. Told to
+// reload, it reads the file again.
 #include "cli/cli.h"
+#include "cli/config.h"
 #include "cli/output.h"
 #include "millrace.h"
 #include "server/notice.h"
@@ -15,55 +17,68 @@
 enum { DRAIN_MS = 10000, HOST_MOST = 64, MAX_BODY = 16 << 20 };
 
 struct serving {
+    const struct input *flags; // as they were given
+    struct input in;           // and with what the file says
+    struct config config;
     struct server_options options;
     char host[HOST_MOST];
+    enum notice_level level;
+    bool json;
 };
 
-static bool refuse(const char *option, const char *value, const char *what) {
-    complain("serve: '%s' cannot be %s: %s", value, option, what);
-    return false;
+static const char *option_or(const struct input *in, const char *name, const char *otherwise) {
+    const char *value = input_option(in, name);
+    return value ? value : otherwise;
 }
 
-static bool read_store(const char *url, struct server_options *o) {
-    o->store = url;
-    if (strcmp(url, "mem:") == 0)
-        return true;
-    if (strncmp(url, "file:", 5) == 0 && url[5]) {
-        o->dir = url + 5;
-        return true;
-    }
-    return refuse("--store", url, "it is mem: or file:DIR");
+static int read_store(const struct input *in, struct server_options *o) {
+    o->store = option_or(in, "--store", "file:./data");
+    if (strcmp(o->store, "mem:") == 0)
+        return 0;
+    if (strncmp(o->store, "file:", 5) != 0 || !o->store[5])
+        return input_refuse(in, "--store", "it is mem: or file:DIR");
+    o->dir = o->store + 5;
+    return 0;
 }
 
 static bool is_loopback(const char *host) {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-static bool read_listen(const char *value, bool insecure, struct serving *s) {
+// HOST:PORT, or [HOST]:PORT, as an address in digits and a port.
+static int read_address(const struct input *in, const char *value, struct serving *s) {
     const char *colon = strrchr(value, ':');
     char *end = NULL;
     unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
     size_t size = colon ? (size_t)(colon - value) : 0;
     if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= sizeof s->host)
-        return refuse("--listen", value, "it is HOST:PORT, such as 127.0.0.1:7411");
+        return input_refuse(in, "--listen", "it is HOST:PORT, such as 127.0.0.1:7411");
     bool brackets = value[0] == '[' && value[size - 1] == ']';
     memcpy(s->host, value + brackets, size - 2 * brackets);
     s->host[size - 2 * brackets] = 0;
     if (strcmp(s->host, "localhost") == 0)
         snprintf(s->host, sizeof s->host, "127.0.0.1");
-    uint8_t raw[sizeof(struct in6_addr)];
-    if (inet_pton(AF_INET, s->host, raw) != 1 && inet_pton(AF_INET6, s->host, raw) != 1)
-        return refuse("--listen", value, "HOST is an address of this machine, in digits");
-    if (!is_loopback(s->host) && !insecure)
-        return refuse(
-            "--listen", value,
-            "anybody who reaches it could do everything; add --insecure if that is meant");
     s->options.host = s->host;
     s->options.port = (uint16_t)port;
-    return true;
+    return 0;
 }
 
-static bool read_sync(const char *value, struct server_options *o) {
+static int read_listen(const struct input *in, struct serving *s) {
+    int err = read_address(in, option_or(in, "--listen", "127.0.0.1:7411"), s);
+    if (err < 0)
+        return err;
+    uint8_t raw[sizeof(struct in6_addr)];
+    if (inet_pton(AF_INET, s->host, raw) != 1 && inet_pton(AF_INET6, s->host, raw) != 1)
+        return input_refuse(in, "--listen", "HOST is an address of this machine, in digits");
+    if (!is_loopback(s->host) && !input_option(in, "--insecure"))
+        return input_refuse(
+            in, "--listen",
+            "anybody who reaches it could do everything; add --insecure if that is meant");
+    return 0;
+}
+
+static int read_sync(const struct input *in, struct server_options *o) {
+    const char *value = option_or(in, "--sync", "always");
     char *end = NULL;
     if (strcmp(value, "always") == 0) {
         o->sync = LOG_SYNC_ALWAYS;
@@ -72,14 +87,18 @@ static bool read_sync(const char *value, struct server_options *o) {
     } else {
         unsigned long ms = strncmp(value, "interval:", 9) == 0 ? strtoul(value + 9, &end, 10) : 0;
         if (!ms || *end || ms > 3600000)
-            return refuse("--sync", value, "it is always, interval:MS (1 to 3600000) or none");
+            return input_refuse(in, "--sync", "it is always, interval:MS (1 to 3600000) or none");
         o->sync = LOG_SYNC_INTERVAL;
         o->interval_ms = (uint32_t)ms;
     }
-    return true;
+    return 0;
 }
 
-static bool read_size(const char *option, const char *value, uint64_t most, uint64_t *out) {
+// `out` stays as it is when the option was not given.
+static int read_size(const struct input *in, const char *option, uint64_t most, uint64_t *out) {
+    const char *value = input_option(in, option);
+    if (!value)
+        return 0;
     char *end = NULL;
     uint64_t size = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
     int shift = !end || !*end        ? 0
@@ -88,50 +107,72 @@ static bool read_size(const char *option, const char *value, uint64_t most, uint
                 : strchr("gG", *end) ? 30
                                      : -1;
     if (!size || shift < 0 || (shift && end[1]) || size > most >> shift)
-        return refuse(option, value, "it is a size such as 64k, 16M or 2G, and not too large");
+        return input_refuse(in, option, "it is a size such as 64k, 16M or 2G, and not too large");
     *out = size << shift;
-    return true;
+    return 0;
+}
+
+static int read_log(const struct input *in, struct serving *s) {
+    s->json = input_option(in, "--log-json") != NULL;
+    if (!notice_level_read(option_or(in, "--log", "info"), &s->level))
+        return input_refuse(in, "--log", "it is error, warn, info or debug");
+    return 0;
 }
 
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
-    const struct server_options *o = arg;
+    const struct serving *s = arg;
     bool v6 = strchr(host, ':') != NULL;
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s", o->store);
+        notice(NOTICE_INFO, "ready: store %s", s->options.store);
     else
         notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u", mr_version(), v6 ? "[" : "", host,
                v6 ? "]" : "", port);
 }
 
-static bool read_options(const struct input *in, struct serving *s) {
-    const char *store = input_option(in, "--store"), *where = input_option(in, "--listen");
-    const char *sync = input_option(in, "--sync"), *log = input_option(in, "--log");
-    const char *body = input_option(in, "--max-body"), *bytes = input_option(in, "--max-bytes");
-    enum notice_level level = NOTICE_INFO;
+static int read_values(const struct input *in, struct serving *s) {
     uint64_t max_body = MAX_BODY;
-    if (log && !notice_level_read(log, &level))
-        return refuse("--log", log, "it is error, warn, info or debug");
-    notice_set(level, input_option(in, "--log-json") != NULL);
-    if (body && !read_size("--max-body", body, MAX_BODY, &max_body))
-        return false;
-    if (bytes && !read_size("--max-bytes", bytes, UINT64_MAX >> 1, &s->options.max_bytes))
-        return false;
+    int err = read_log(in, s);
+    if (err == 0)
+        err = read_size(in, "--max-body", MAX_BODY, &max_body);
+    if (err == 0)
+        err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &s->options.max_bytes);
+    if (err == 0)
+        err = read_store(in, &s->options);
+    if (err == 0)
+        err = read_sync(in, &s->options);
+    if (err == 0)
+        err = read_listen(in, s);
     s->options.max_body = (uint32_t)max_body;
-    return read_store(store ? store : "file:./data", &s->options) &&
-           read_sync(sync ? sync : "always", &s->options) &&
-           read_listen(where ? where : "127.0.0.1:7411", input_option(in, "--insecure") != NULL, s);
+    return err;
+}
+
+// What `out` points to is its own, and that of the flags.
+static int read_options(const struct input *flags, struct serving *out) {
+    *out = (struct serving){ .flags = flags,
+                             .in = *flags,
+                             .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready } };
+    int err = config_read(&out->in, &out->config);
+    if (err == 0)
+        err = read_values(&out->in, out);
+    if (err < 0)
+        config_finish(&out->config);
+    return err;
 }
 
 enum cli_exit serve_run(const struct input *in) {
-    struct serving s = { .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready } };
-    if (!read_options(in, &s))
-        return CLI_USAGE;
-    s.options.arg = &s.options;
-    int err = server_run(&s.options);
+    struct serving s;
+    int err = read_options(in, &s);
     if (err < 0) {
         complain("serve: %s", error_text());
-        return CLI_UNOPENED;
+        return err == MR_EINVAL ? CLI_USAGE : CLI_UNOPENED;
     }
-    notice(NOTICE_INFO, "closed");
-    return CLI_DONE;
+    notice_set(s.level, s.json);
+    s.options.arg = &s;
+    err = server_run(&s.options);
+    if (err < 0)
+        complain("serve: %s", error_text());
+    else
+        notice(NOTICE_INFO, "closed");
+    config_finish(&s.config);
+    return err < 0 ? CLI_UNOPENED : CLI_DONE;
 }

@@ -13,11 +13,15 @@ static const struct command work_commands[] = {
                 "\n"
                 "    always       a reply means that it is on disk (the default)\n"
                 "    interval:MS  on disk at most so many milliseconds later\n"
-                "    none         when the system writes it\n",
+                "    none         when the system writes it\n"
+                "\n"
+                "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
+                "file. millrace help --config writes one to begin with.\n",
         .examples = "millrace serve\n"
                     "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
-                    "    in memory only, on a free port, which it tells\n",
+                    "    in memory only, on a free port, which it tells\n"
+                    "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
@@ -25,7 +29,8 @@ static const struct command work_commands[] = {
                      { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
                      { "--log", "LEVEL", "error, warn, info or debug (info)" },
                      { "--log-json", NULL, "write notices as JSON" },
-                     { "--insecure", NULL, "listen on an address that others can reach" } },
+                     { "--insecure", NULL, "listen on an address that others can reach" },
+                     { "--config", "FILE", "read options from there, too" } },
         .run = serve_run,
     },
     {
@@ -248,7 +253,8 @@ static const struct command help_commands[] = {
                     "millrace help store check\n",
         .options = { { "--man", NULL, "print the man page" },
                      { "--bash", NULL, "print the completion for bash" },
-                     { "--protocol", NULL, "print the page about the protocol" } },
+                     { "--protocol", NULL, "print the page about the protocol" },
+                     { "--config", NULL, "print a file of options for millrace serve" } },
         .run = help_run,
     },
     { 0 },
