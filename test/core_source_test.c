@@ -390,6 +390,53 @@ static void rule13_everything_has_a_number_that_is_most(void **state) {
     tale_destroy(t);
 }
 
+// A push that is refused, for whatever reason, leaves nothing behind: not even the name of a stage
+// that nobody else has named. Otherwise names alone could use up memory, and the number of stages.
+static void rule13_a_refused_push_leaves_nothing(void **state) {
+    struct tale *t =
+        tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3, .max_bytes = 4000 });
+    struct pushed pushed;
+    static char large[4000];
+    (void)state;
+    push_to(t, "known", "", "a");
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "new-%d", i);
+        struct push p = { .stage = mr_str(name), .body = bytes_of(large, sizeof large) };
+        refused(MR_EFULL, try_push(t, p, &pushed));
+        p.body = mr_str("small");
+        t->refuse = MR_EFULL; // the disk's turn to have no room
+        refused(MR_EFULL, try_push(t, p, &pushed));
+        struct stage_info info;
+        refused(MR_EGONE, core_look_stage(t->core, mr_str(name), &info));
+        assert_int_equal(core_stage_count(t->core), 1);
+    }
+    push_to(t, "other", "", "b"); // with a number that was given before
+    assert_int_equal(core_stage_count(t->core), 2);
+    wait_for_work(t, 0, "waited-for"); // somebody else has named this one
+    struct push p = { .stage = mr_str("waited-for"), .body = bytes_of(large, sizeof large) };
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    assert_int_equal(core_stage_count(t->core), 3);
+    replay(t);
+    tale_destroy(t);
+}
+
+// One that waits for room keeps its stage while it waits, and no longer.
+static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500 });
+    (void)state;
+    while (push_patiently(t, 0, "12345") == 0)
+        continue;
+    assert_int_equal(core_stage_count(t->core), 1);
+    struct push p = { .stage = mr_str("new"), .body = mr_str("x"), .pusher = &t->pushers[1] };
+    struct pushed pushed;
+    assert_int_equal(try_push(t, p, &pushed), MR_EAGAIN);
+    assert_int_equal(core_stage_count(t->core), 2);
+    core_push_leave(t->core, &t->pushers[1]);
+    assert_int_equal(core_stage_count(t->core), 1);
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(E2_a_name_pushed_twice_is_one_job),
@@ -413,6 +460,8 @@ int main(void) {
         TALE(rule13_bytes_are_bounded),
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),
+        TALE(rule13_a_refused_push_leaves_nothing),
+        TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
     };
     return TALES(tests);
 }

@@ -316,6 +316,7 @@ void pusher_leave(struct core *c, struct pusher *p) {
         s->granted_rooms--;
     *p = (struct pusher){ .conn = p->conn };
     stage_wake(c, s);
+    stage_forget_unused(c, bytes_of(s->name, s->name_size));
 }
 
 void core_push_leave(struct core *c, struct pusher *p) {
@@ -466,5 +467,7 @@ int core_push(struct core *c, const struct push *p, struct pushed *out) {
     else if (first && err != MR_EAGAIN) // the next one is told, should the place be left
         stage_wake(c, c->stages[p->pusher->stage]);
     settle(c);
+    if (err < 0)
+        stage_forget_unused(c, p->stage);
     return err;
 }

@@ -433,8 +433,10 @@ int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     return 0;
 }
 
+// An epic of which nothing was ever accepted is none.
 static bool source_is_idle(const struct core *c, const struct source *s) {
-    return !s->dropped && !s->seen.epic && s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
+    bool is_kept = s->dropped || (s->seen.epic && s->size);
+    return !is_kept && s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
 }
 
 void source_plan_sweep(struct core *c) {

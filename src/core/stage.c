@@ -98,14 +98,11 @@ int stage_name_it(struct core *c, uint32_t number, mr_bytes name) {
     return 0;
 }
 
-// Numbers that were given but never written down before a restart are given again.
-static uint32_t stage_free_number(struct core *c) {
-    for (uint32_t i = 1; c->nameless_stages && i <= c->stage_count; i++) {
-        if (!c->stages[i]->name_size) {
-            c->nameless_stages--;
+// Numbers that were given but never written down are given again.
+static uint32_t stage_free_number(const struct core *c) {
+    for (uint32_t i = 1; c->nameless_stages && i <= c->stage_count; i++)
+        if (!c->stages[i]->name_size)
             return i;
-        }
-    }
     return c->stage_count + 1;
 }
 
@@ -122,12 +119,42 @@ int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
     number = stage_free_number(c);
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
         return err;
+    uint32_t known = c->stage_count;
     if ((err = stage_get_number(c, number, &s)) < 0)
         return err;
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
+    c->nameless_stages -= number <= known;
     *out = number;
     return 0;
+}
+
+static bool has_edge(const struct stage *s, uint32_t to) {
+    for (uint32_t i = 0; i < s->edge_count; i++)
+        if (s->edges[i].to == to)
+            return true;
+    return false;
+}
+
+static bool stage_is_needed(const struct core *c, const struct stage *s) {
+    if (s->recorded || s->granted_rooms || s->edge_count)
+        return true;
+    if (!list_empty(&s->takers) || !list_empty(&s->pushers))
+        return true;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (has_edge(c->stages[i], s->number))
+            return true;
+    return false;
+}
+
+void stage_forget_unused(struct core *c, mr_bytes name) {
+    uint32_t number = stage_find(c, name);
+    if (!number || stage_is_needed(c, c->stages[number]))
+        return;
+    map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
+    c->stages[number]->name_size = 0;
+    c->nameless_stages++;
+    c->last_stage = 0;
 }
 
 // ---- May it start? ----------------------------------------------------------------------------
@@ -173,13 +200,6 @@ void stage_wake(struct core *c, struct stage *s) {
     else
         c->first_dirty = s->number;
     c->last_dirty = s->number;
-}
-
-static bool has_edge(const struct stage *s, uint32_t to) {
-    for (uint32_t i = 0; i < s->edge_count; i++)
-        if (s->edges[i].to == to)
-            return true;
-    return false;
 }
 
 void stage_mark(struct core *c, struct stage *s) {

@@ -388,6 +388,8 @@ enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+// After a command that was refused: what only that has named is not known any more.
+void stage_forget_unused(struct core *, mr_bytes name);
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
