@@ -115,10 +115,11 @@ void run_echo(struct session *, struct arguments *);
 void run_info(struct session *, struct arguments *);
 void run_command(struct session *, struct arguments *);
 void run_client(struct session *, struct arguments *);
-void run_config(struct session *, struct arguments *);
 void run_select(struct session *, struct arguments *);
 void run_quit(struct session *, struct arguments *);
 void run_elsewhere(struct session *, struct arguments *); // what Redis has and this has not
 void run_browser(struct session *, struct arguments *);
+
+void run_config(struct session *, struct arguments *); // command_config.c
 
 #endif

@@ -110,13 +110,6 @@ void run_select(struct session *s, struct arguments *a) {
         session_usage(s, "there is one database, 0: use stages to keep work apart");
 }
 
-void run_config(struct session *s, struct arguments *a) {
-    if (word_is(a->words[a->at], "GET"))
-        reply_map(&s->reply, 0);
-    else
-        session_usage(s, "CONFIG GET is there, and empty; STAGE sets a stage's policy");
-}
-
 // ---- INFO -------------------------------------------------------------------------------------
 
 struct sums {

@@ -18,6 +18,18 @@ void notice_set(enum notice_level most, bool json) {
     atomic_store(&as_json, json);
 }
 
+enum notice_level notice_most(void) {
+    return (enum notice_level)atomic_load(&most_shown);
+}
+
+bool notice_is_json(void) {
+    return atomic_load(&as_json);
+}
+
+const char *notice_level_name(enum notice_level level) {
+    return names[level];
+}
+
 bool notice_level_read(const char *name, enum notice_level *out) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) {

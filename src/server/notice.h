@@ -14,8 +14,13 @@ enum notice_level { NOTICE_ERROR, NOTICE_WARN, NOTICE_INFO, NOTICE_DEBUG };
 // What is less important than `most` is not written.
 void notice_set(enum notice_level most, bool json);
 
+// What was set last.
+enum notice_level notice_most(void);
+bool notice_is_json(void);
+
 // "error", "warn", "info", "debug". False: none of these.
 bool notice_level_read(const char *name, enum notice_level *out);
+const char *notice_level_name(enum notice_level);
 
 void notice(enum notice_level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
