@@ -42,8 +42,8 @@ log-json = yes
 
 @case
 def a_flag_wins_over_the_file():
-    name = write("both.conf", "store = nosuch:\nlisten = 1.2.3.4:1\nlog-json = yes\nlog = error\n")
-    server = Server("--config", name, "--store", "mem:", "--log", "info")
+    name = write("both.conf", "store = nosuch:\nlisten = 1.2.3.4:1\nlog-json = yes\nlog-level = error\n")
+    server = Server("--config", name, "--store", "mem:", "--log-level", "info")
     json.loads(server.said[0])  # what is not given as a flag is the file's
     server.stop()
 
@@ -78,9 +78,9 @@ def a_wrong_value_is_refused_with_its_place():
     refused("sync = often\n", "FILE:1: ", "interval:MS")
     refused("max-body = lots\n", "FILE:1: ", "64k")
     refused("max-bytes = 0\n", "FILE:1: ", "64k")
-    refused("log = loud\n", "FILE:1: ", "debug")
+    refused("log-level = loud\n", "FILE:1: ", "debug")
     # A flag that is wrong is called by its own name.
-    refused("log = info\n", "'loud' cannot be --log", options=["--log", "loud"])
+    refused("log-level = info\n", "'loud' cannot be --log-level", options=["--log-level", "loud"])
 
 
 @case

@@ -47,11 +47,12 @@ def write(name, text):
 
 
 class Server:
-    """millrace serve; `hear` waits for a notice. Ended with the test, whatever becomes of that."""
+    """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
+    Ended with the test, whatever becomes of that."""
 
-    def __init__(self, *options, listen="127.0.0.1:0", ready=True, **more):
+    def __init__(self, *options, listen="127.0.0.1:0", ready=True, through=(), **more):
         where = ["--listen", listen] if listen else []
-        self.process = subprocess.Popen([MILLRACE, "serve", *where, *options],
+        self.process = subprocess.Popen([*through, MILLRACE, "serve", *where, *options],
                                         stderr=subprocess.PIPE, text=True, **more)
         atexit.register(self.process.kill)
         self.notices, self.said = queue.Queue(), []

@@ -133,10 +133,18 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
     return true;
 }
 
-const char *input_option(const struct input *in, const char *name) {
+static int index_of(const struct input *in, const char *name) {
     for (int i = 0; i < CLI_OPTIONS && in->command->options[i].name; i++)
         if (strcmp(in->command->options[i].name, name) == 0)
-            return in->values[i];
+            return i;
     assert(!"the row has this option");
-    return NULL;
+    return 0;
+}
+
+const char *input_option(const struct input *in, const char *name) {
+    return in->values[index_of(in, name)];
+}
+
+void input_set(struct input *in, const char *name, const char *value) {
+    in->values[index_of(in, name)] = value;
 }

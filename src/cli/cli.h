@@ -73,6 +73,9 @@ bool input_read(const struct command *command, int argc, char **argv, struct inp
 // an option of that name.
 const char *input_option(const struct input *, const char *name);
 
+// Gives the option a value, whatever was given. Borrows it.
+void input_set(struct input *, const char *name, const char *value);
+
 // How many letters have to change to make one word of the other; what is too far apart is
 // NAMES_APART.
 enum { NAMES_APART = 3 };

@@ -6,6 +6,7 @@
 #include "millrace.h"
 #include "server/notice.h"
 #include "server/server.h"
+#include "server/systemd.h"
 
 #include "base/errors.h"
 
@@ -114,8 +115,8 @@ static int read_size(const struct input *in, const char *option, uint64_t most, 
 
 static int read_log(const struct input *in, struct serving *s) {
     s->json = input_option(in, "--log-json") != NULL;
-    if (!notice_level_read(option_or(in, "--log", "info"), &s->level))
-        return input_refuse(in, "--log", "it is error, warn, info or debug");
+    if (!notice_level_read(option_or(in, "--log-level", "info"), &s->level))
+        return input_refuse(in, "--log-level", "it is error, warn, info or debug");
     return 0;
 }
 
@@ -146,11 +147,15 @@ static int read_values(const struct input *in, struct serving *s) {
     return err;
 }
 
+static void on_reload(void *arg);
+
 // What `out` points to is its own, and that of the flags.
 static int read_options(const struct input *flags, struct serving *out) {
-    *out = (struct serving){ .flags = flags,
-                             .in = *flags,
-                             .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready } };
+    *out = (struct serving){
+        .flags = flags,
+        .in = *flags,
+        .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready, .on_reload = on_reload }
+    };
     int err = config_read(&out->in, &out->config);
     if (err == 0)
         err = read_values(&out->in, out);
@@ -159,14 +164,50 @@ static int read_options(const struct input *flags, struct serving *out) {
     return err;
 }
 
-enum cli_exit serve_run(const struct input *in) {
+// ---- Reloading --------------------------------------------------------------------------------
+
+static bool is_same(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+// These take effect at once, the others with the next start.
+static bool is_live(const char *option) {
+    return strcmp(option, "--log-level") == 0 || strcmp(option, "--log-json") == 0;
+}
+
+static void note_changes(const struct serving *before, const struct serving *now) {
+    const struct option *options = now->in.command->options;
+    for (int i = 0; options[i].name; i++)
+        if (!is_live(options[i].name) && !is_same(before->in.values[i], now->in.values[i]))
+            notice(NOTICE_WARN,
+                   "%s has changed in %s: it takes effect when the server is restarted",
+                   options[i].name + 2, now->in.file);
+}
+
+static void on_reload(void *arg) {
+    const struct serving *s = arg;
+    struct serving now;
+    if (read_options(s->flags, &now) < 0) {
+        notice(NOTICE_ERROR, "not reloaded: %s", error_text());
+        return;
+    }
+    notice_set(now.level, now.json);
+    note_changes(s, &now);
+    notice(NOTICE_INFO, "reloaded");
+    config_finish(&now.config);
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
-    int err = read_options(in, &s);
+    int err = read_options(flags, &s);
     if (err < 0) {
         complain("serve: %s", error_text());
         return err == MR_EINVAL ? CLI_USAGE : CLI_UNOPENED;
     }
     notice_set(s.level, s.json);
+    s.options.listen_fd = listen_fd;
     s.options.arg = &s;
     err = server_run(&s.options);
     if (err < 0)
@@ -175,4 +216,18 @@ enum cli_exit serve_run(const struct input *in) {
         notice(NOTICE_INFO, "closed");
     config_finish(&s.config);
     return err < 0 ? CLI_UNOPENED : CLI_DONE;
+}
+
+// A socket that was handed over counts as if its address had been given.
+enum cli_exit serve_run(const struct input *in) {
+    struct input flags = *in;
+    char address[SYSTEMD_ADDRESS];
+    int fd = 0;
+    if (systemd_socket(&fd, address) < 0) {
+        complain("serve: %s", error_text());
+        return CLI_USAGE;
+    }
+    if (fd)
+        input_set(&flags, "--listen", address);
+    return serve_with(&flags, fd);
 }

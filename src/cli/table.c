@@ -27,7 +27,7 @@ static const struct command work_commands[] = {
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
-                     { "--log", "LEVEL", "error, warn, info or debug (info)" },
+                     { "--log-level", "LEVEL", "error, warn, info or debug (info)" },
                      { "--log-json", NULL, "write notices as JSON" },
                      { "--insecure", NULL, "listen on an address that others can reach" },
                      { "--config", "FILE", "read options from there, too" } },

@@ -44,6 +44,7 @@ static const char *code_of(int err) {
 }
 
 void answer_error(struct session *s, int err) {
+    s->host->refused += err == MR_EFULL || err == MR_ENOMEM;
     reply_error(&s->reply, code_of(err), mr_str(error_text()));
 }
 

@@ -56,6 +56,7 @@ struct host {
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t next_session;
     uint64_t commands, connections; // so far
+    uint64_t refused;               // for lack of room or memory, so far
     uint64_t started_ms;
     bool in_turn, stopping;
     bool stopped; // the log has failed: looks are answered, and nothing else

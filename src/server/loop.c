@@ -8,8 +8,11 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/health.h"
+#include "server/keeper.h"
 #include "server/notice.h"
 #include "server/session.h"
+#include "server/systemd.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +32,10 @@ struct server {
     uv_timer_t drain_timer;
     uv_async_t durable; // the log has synced
     uv_signal_t interrupt, terminate;
+    struct keeper keeper;
+    struct health health;
+    uint32_t connections, most_connections;
+    bool crowded; // one more waits to be accepted
     uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
@@ -51,10 +58,19 @@ static void turn_end(struct server *);
 
 // ---- Connections ------------------------------------------------------------------------------
 
+static void on_connection(uv_stream_t *listener, int status);
+
 static void on_closed(uv_handle_t *handle) {
     struct connection *c = (struct connection *)handle;
+    struct server *v = c->server;
     buffer_finish(&c->pending);
     mem_free(c);
+    v->connections--;
+    if (!v->crowded || !v->listening)
+        return;
+    v->crowded = false;
+    notice(NOTICE_INFO, "there is a descriptor for another connection again");
+    on_connection((uv_stream_t *)&v->listener, 0);
 }
 
 static void connection_close(struct connection *c) {
@@ -161,11 +177,20 @@ static void on_connection(uv_stream_t *listener, int status) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
         return;
     }
+    if (v->connections >= v->most_connections) { // as long as it is not accepted no other comes
+        v->crowded = true;
+        notice(NOTICE_WARN,
+               "%" PRIu32 " connections are all there are descriptors for: others wait until one "
+               "ends",
+               v->connections);
+        return;
+    }
     struct connection *c = mem_alloc(sizeof *c);
     if (!c) {
         notice(NOTICE_WARN, "no memory for a connection");
         return;
     }
+    v->connections++;
     c->server = v;
     uv_tcp_init(&v->loop, &c->tcp);
     int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
@@ -215,6 +240,7 @@ static void turn_end(struct server *v) {
         flush(v); // what was sent may let sessions go on
     }
     plan(v);
+    health_look(&v->health, h);
     if (v->stopping)
         stop_if_drained(v);
 }
@@ -291,6 +317,7 @@ static void on_signal(uv_signal_t *signal, int number) {
         return;
     }
     v->stopping = true;
+    systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
     notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " jobs are running",
            number == SIGINT ? "interrupted" : "asked to stop", host_running(&v->host));
     if (v->listening)
@@ -300,6 +327,15 @@ static void on_signal(uv_signal_t *signal, int number) {
     host_stop(&v->host);
     uv_timer_start(&v->drain_timer, on_drain_over, (uint64_t)v->options.drain_ms, 0);
     turn_end(v);
+}
+
+// ---- Reloading --------------------------------------------------------------------------------
+
+// What can change while the server runs is read again; what is wrong is said and changes nothing.
+static void server_reload(void *server) {
+    struct server *v = server;
+    if (v->options.on_reload)
+        v->options.on_reload(v->options.arg);
 }
 
 // ---- Starting ---------------------------------------------------------------------------------
@@ -332,6 +368,7 @@ static void on_loaded(uv_work_t *work, int status) {
     host_load(&v->host, v->shard);
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, true);
+    systemd_tell("READY=1\nSTATUS=Ready");
     if (v->stopping)
         close_all(v);
     else
@@ -342,14 +379,21 @@ static int fail_net(const struct server_options *o, int err) {
     return error_set(MR_ENET, "cannot listen on %s:%u: %s", o->host, o->port, uv_strerror(err));
 }
 
-static int listen_on(struct server *v) {
-    struct server_options *o = &v->options;
+static int bind_to(struct server *v) {
+    const struct server_options *o = &v->options;
     struct sockaddr_storage address;
+    if (o->listen_fd)
+        return uv_tcp_open(&v->listener, o->listen_fd);
     int err = uv_ip4_addr(o->host, o->port, (struct sockaddr_in *)&address);
     if (err < 0)
         err = uv_ip6_addr(o->host, o->port, (struct sockaddr_in6 *)&address);
-    if (err == 0)
-        err = uv_tcp_bind(&v->listener, (struct sockaddr *)&address, 0);
+    return err < 0 ? err : uv_tcp_bind(&v->listener, (struct sockaddr *)&address, 0);
+}
+
+static int listen_on(struct server *v) {
+    struct server_options *o = &v->options;
+    struct sockaddr_storage address;
+    int err = bind_to(v);
     if (err == 0)
         err = uv_listen((uv_stream_t *)&v->listener, BACKLOG, on_connection);
     int size = sizeof address;
@@ -380,7 +424,12 @@ static void init_handles(struct server *v) {
 
 static int serve(struct server *v) {
     init_handles(v);
-    int err = listen_on(v);
+    v->most_connections = keeper_connections();
+    int err = keeper_init(&v->keeper, &v->loop, server_reload, v);
+    if (err < 0)
+        err = error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
+    if (err == 0)
+        err = listen_on(v);
     if (err < 0) {
         uv_walk(&v->loop, close_handle, v);
         uv_run(&v->loop, UV_RUN_DEFAULT);
@@ -388,6 +437,7 @@ static int serve(struct server *v) {
     }
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, false);
+    systemd_tell("STATUS=Reading the store %s", v->options.store);
     v->loading_now = true;
     uv_queue_work(&v->loop, &v->loading, load, on_loaded);
     uv_run(&v->loop, UV_RUN_DEFAULT);

@@ -18,15 +18,17 @@ struct server_options {
     uint32_t max_body;
     const char *host; // to listen on
     uint16_t port;    // 0: any free one
+    int listen_fd;    // a socket that listens there already; 0: none
     int64_t drain_ms; // how long running jobs may take to end at shutdown
     // Called once clients can connect (and again, with `loaded`, once the store is there). May be
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
+    void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
 };
 
-// Serves until SIGINT or SIGTERM, then drains and closes. Returns 0 after an orderly end; errors of
-// opening: MR_ENET (cannot listen: why), those of the log.
+// Serves until SIGINT or SIGTERM, then drains and closes; SIGHUP has it reload. Returns 0 after an
+// orderly end; errors of opening: MR_ENET (cannot listen: why), those of the log.
 int server_run(const struct server_options *);
 
 #endif

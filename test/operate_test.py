@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""operate_test.py BUILD: the server and whoever keeps it running: what systemd hears, sockets that it
+hands over, reloading, what is logged and how that changes while the server runs."""
+import json
+import os
+import signal
+import socket
+import sys
+
+from served import PATIENCE, Client, Server, case, check, equal, main, path, write
+
+
+# ---- systemd -----------------------------------------------------------------------------------
+
+class Manager:
+    """Plays systemd: a socket for what the server tells."""
+
+    def __init__(self, address):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.settimeout(PATIENCE)
+        self.socket.bind(address.replace("@", "\0"))
+        self.environment = dict(os.environ, NOTIFY_SOCKET=address)
+
+    def hear(self, text):
+        """Waits for a message that contains the text; its lines."""
+        while text not in (message := self.socket.recv(4096).decode()):
+            pass
+        return message.split("\n")
+
+
+def tells_a_life(address):
+    manager = Manager(address)
+    server = Server("--store", f"file:{path('life')}", env=manager.environment)
+    equal(manager.hear("STATUS=Reading"), [f"STATUS=Reading the store file:{path('life')}"])
+    equal(manager.hear("READY=1"), ["READY=1", "STATUS=Ready"])
+    server.signal(signal.SIGHUP)
+    equal([line.split("=")[0] for line in manager.hear("RELOADING")],
+          ["RELOADING", "MONOTONIC_USEC"])
+    manager.hear("READY=1")
+    server.signal(signal.SIGTERM)
+    equal(manager.hear("STOPPING")[0], "STOPPING=1")
+    server.ends()
+
+
+@case
+def systemd_hears_of_its_life():
+    tells_a_life(path("notify"))
+
+
+@case
+def systemd_may_listen_on_an_abstract_socket():
+    tells_a_life(f"@millrace-test-{os.getpid()}")
+
+
+@case
+def systemd_hears_that_it_is_alive():
+    manager = Manager(path("watchdog"))
+    server = Server("--store", "mem:", env=dict(manager.environment, WATCHDOG_USEC="20000"))
+    for _ in range(3):
+        manager.hear("WATCHDOG=1")
+    server.stop()
+
+
+@case
+def a_notify_socket_that_is_none_changes_nothing():
+    for address in path("nobody-there"), "nonsense", "@", "/" + "x" * 200:
+        Server("--store", "mem:", env=dict(os.environ, NOTIFY_SOCKET=address)).stop()
+
+
+# The environment has the pid of the server, which is known before this becomes the server.
+HAND_OVER = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=sys.argv[2])
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def server_with_socket(listener, *options, count=1, ready=True):
+    """As systemd starts it: the socket is descriptor 3."""
+    number = listener.fileno()
+    return Server(*options, listen=None, ready=ready, pass_fds=[number],
+                  through=[sys.executable, "-c", HAND_OVER, str(number), str(count)])
+
+
+@case
+def a_socket_that_listens_already_is_used():
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    early = socket.create_connection(("127.0.0.1", port), PATIENCE)  # before the server is there
+    early.sendall(b"PING\r\n")
+    server = server_with_socket(listener, "--store", "mem:", "--listen", "127.0.0.1:1")
+    equal(server.port, port)
+    equal(early.recv(100), b"+PONG\r\n")
+    equal(Client(server).ask("PING"), "PONG")
+    server.stop()
+
+
+@case
+def a_socket_for_another_process_is_not_taken():
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server("--store", "mem:", pass_fds=[listener.fileno()],
+                    env=dict(os.environ, LISTEN_PID="1", LISTEN_FDS="1"))
+    check(server.port != listener.getsockname()[1])
+    server.stop()
+
+
+@case
+def sockets_of_no_use_are_refused():
+    everywhere = socket.create_server(("0.0.0.0", 0))
+    said = server_with_socket(everywhere, "--store", "mem:", ready=False).ends(2)
+    check("--insecure" in said, said)
+    Client(server := server_with_socket(everywhere, "--store", "mem:", "--insecure")).ask("PING")
+    server.stop()
+    deaf = socket.socket()
+    said = server_with_socket(deaf, "--store", "mem:", ready=False).ends(2)
+    check("does not listen" in said, said)
+    local = socket.socket(socket.AF_UNIX)
+    local.bind(path("local"))
+    local.listen()
+    said = server_with_socket(local, "--store", "mem:", ready=False).ends(2)
+    check("not of TCP" in said, said)
+    said = server_with_socket(everywhere, "--store", "mem:", count=2, ready=False).ends(2)
+    check("2 sockets" in said, said)
+
+
+# ---- Reloading ---------------------------------------------------------------------------------
+
+@case
+def a_reload_takes_over_what_may_change():
+    name = write("reload.conf", "store = mem:\nlog-level = error\n")
+    server = Server("--config", name, "--log-level", "info")
+    server.signal(signal.SIGHUP)
+    server.hear("reloaded")
+    server.stop()  # the flag has won, as it did at the start
+
+    server = Server("--config", write("reload.conf", "store = mem:\nlog-level = info\n"))
+    write("reload.conf", "store = mem:\nlog-level = debug\nlog-json = yes\nmax-body = 1M\n")
+    server.signal(signal.SIGHUP)
+    changed = json.loads(server.hear("max-body has changed"))
+    equal(changed["level"], "warn")
+    check("restarted" in changed["text"], changed)
+    server.hear("reloaded")
+    equal(Client(server).ask("CONFIG", "GET", "*"), ["log-level", "debug", "log-json", "yes"])
+    server.stop()
+
+
+@case
+def a_reload_of_what_is_wrong_changes_nothing():
+    name = write("wrong.conf", "store = mem:\n")
+    server = Server("--config", name)
+    write("wrong.conf", "log-level = debug\nlog-level = debug\n")
+    server.signal(signal.SIGHUP)
+    check(f"{name}:2: " in server.hear("not reloaded"), server.said)
+    os.unlink(name)
+    server.signal(signal.SIGHUP)
+    check("cannot be opened" in server.hear("not reloaded"), server.said)
+    equal(Client(server).ask("CONFIG", "GET", "log-level"), ["log-level", "info"])
+    server.stop()
+
+
+# ---- Notices -----------------------------------------------------------------------------------
+
+@case
+def the_level_of_notices_changes_while_it_runs():
+    server = Server("--store", "mem:", "--log-level", "info")
+    client = Client(server)
+    equal(client.ask("CONFIG", "SET", "log-level", "debug"), "OK")
+    server.hear("log-level is debug now")
+    equal(client.ask("CONFIG", "SET", "log-json", "yes"), "OK")
+    json.loads(server.hear("log-json is yes now"))
+    client.refused("ERR log-level is error, warn, info or debug",
+                   "CONFIG", "SET", "log-level", "loud")
+    client.refused("ERR log-json is yes or no", "CONFIG", "SET", "log-json", "perhaps")
+    client.refused("ERR only log-level", "CONFIG", "SET", "maxmemory", "1")
+    client.refused("ERR it is", "CONFIG", "SET", "log-level")
+    client.refused("ERR it is", "CONFIG", "REWRITE")
+    equal(client.ask("CONFIG", "GET", "save"), [])
+    equal(client.ask("CONFIG", "GET", "log-level"), ["log-level", "debug"])
+    equal(client.ask("CONFIG", "SET", "log-level", "error"), "OK")
+    said = server.stop()
+    check("closed" not in said, said)
+
+
+main()
