@@ -48,6 +48,13 @@ void answer_error(struct session *s, int err) {
     reply_error(&s->reply, code_of(err), mr_str(error_text()));
 }
 
+void answer_ok(struct session *s, int err) {
+    if (err < 0)
+        answer_error(s, err);
+    else
+        reply_simple(&s->reply, "OK");
+}
+
 // ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
 
 enum { TOKEN_BYTES = 20, NO_LETTER = 0x80 };

@@ -4,6 +4,7 @@
 #include "server/answer.h"
 #include "server/command.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ static void add(struct reply *r, const char *format, ...) {
     va_start(values, format);
     int size = vsnprintf(text, sizeof text, format, values);
     va_end(values);
+    assert(size >= 0 && (size_t)size < sizeof text); // what is told here is ours
     if (r->err == 0)
         r->err = buffer_append(r->out, text, (size_t)size);
 }
