@@ -340,6 +340,37 @@ static void rule13_bytes_are_bounded(void **state) {
     tale_destroy(t);
 }
 
+// Memory has a limit, too, of which the owner's part is told to the core. It counts what is used:
+// jobs that were worked off make room, and what is only retained goes before a push is refused.
+static void rule13_memory_is_bounded(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    struct pushed pushed;
+    (void)state;
+    push(t, "", "first");
+    uint64_t empty = core_memory(t->core);
+    tale_destroy(t);
+
+    t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_memory = empty + 4000 });
+    int held = 0;
+    while (try_push(t, (struct push){ .body = mr_str("more") }, &pushed) == 0)
+        held++;
+    assert_in_range(held, 20, 100);
+    assert_in_range(core_memory(t->core), empty + 4000, empty + 4200);
+    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
+    for (int i = 0; i < held / 2; i++)
+        expect_take(t, "more");
+    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
+    t->unlike = true;             // a restart knows again what was forgotten early
+    core_tell_memory(t->core, 0); // forgets those that have ended
+    must(try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
+    core_tell_memory(t->core, 4000); // somebody else needs it
+    assert_int_equal(push_patiently(t, 0, "later"), MR_EAGAIN);
+    core_tell_memory(t->core, 0);
+    expect_said(t, "room 0\n");
+    must(push_patiently(t, 0, "later"));
+    tale_destroy(t);
+}
+
 static void rule13_what_is_too_large_is_named(void **state) {
     struct tale *t = tale_create(
         TOLD_PLAINLY,
@@ -458,6 +489,7 @@ int main(void) {
         TALE(rule13_nobody_overtakes_a_waiting_push_of_its_stage),
         TALE(rule13_more_room_is_told_at_once),
         TALE(rule13_bytes_are_bounded),
+        TALE(rule13_memory_is_bounded),
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),
         TALE(rule13_a_refused_push_leaves_nothing),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 void pool_init(struct pool *p) {
+    p->block_bytes = 0;
     for (uint32_t i = 0; i < POOL_SLABS; i++)
         slab_init(&p->slabs[i], i ? i * POOL_STEP : sizeof(struct pool_block), POOL_ENTRY);
 }
@@ -33,8 +34,11 @@ static uint32_t add_block(struct slab *blocks, mr_bytes string) {
 
 uint32_t pool_add(struct pool *p, mr_bytes string) {
     size_t slab = string.size / POOL_STEP + 1; // with a byte for the size
-    if (slab >= POOL_SLABS)
-        return add_block(&p->slabs[0], string);
+    if (slab >= POOL_SLABS) {
+        uint32_t block = add_block(&p->slabs[0], string);
+        p->block_bytes += block ? string.size : 0;
+        return block;
+    }
     uint32_t number = slab_take(&p->slabs[slab]);
     if (!number)
         return 0;
@@ -49,6 +53,7 @@ void pool_remove(struct pool *p, uint32_t number) {
     struct slab *slab = &p->slabs[number >> POOL_SLAB_AT];
     if (!(number >> POOL_SLAB_AT)) {
         struct pool_block *block = slab_at(slab, number);
+        p->block_bytes -= block->size;
         mem_free(block->data);
         block->data = NULL;
     }

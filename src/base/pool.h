@@ -20,6 +20,7 @@ _Static_assert(POOL_SLABS <= 1 << (32 - POOL_SLAB_AT), "a number holds that of i
 
 struct pool {
     struct slab slabs[POOL_SLABS]; // the first is for blocks
+    uint64_t block_bytes;          // in blocks
 };
 
 struct pool_block {

@@ -26,7 +26,7 @@ static const struct command work_commands[] = {
                      { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
-                     { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
+                     { "--max-bytes", "SIZE", "of memory for jobs; then pushes are FULL (none)" },
                      { "--log-level", "LEVEL", "error, warn, info or debug (info)" },
                      { "--log-json", NULL, "write notices as JSON" },
                      { "--insecure", NULL, "listen on an address that others can reach" },

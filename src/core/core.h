@@ -91,6 +91,7 @@ struct core_limits {
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: 16 MiB
     uint64_t max_bytes;        // live bytes in the log: none
+    uint64_t max_memory;       // of core_memory and what core_tell_memory told: none
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s
     uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
@@ -376,6 +377,16 @@ struct job_walk {
 // no such stage, or `from` is not among these jobs any more; MR_ENOMEM.
 int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const struct job_info *),
               void *arg);
+
+// ---- Memory -----------------------------------------------------------------------------------
+
+// Bytes that the index takes up now: jobs, channels, keys, names, timers.
+uint64_t core_memory(const struct core *);
+
+// Says how much memory the owner uses for the same jobs: bodies, buffers. Counts against max_memory
+// until it is told again. If that is reached, some ended jobs are forgotten before their time; if
+// not, pushes that wait for room go on.
+void core_tell_memory(struct core *, uint64_t outside_bytes);
 
 // ---- Cleaning ---------------------------------------------------------------------------------
 

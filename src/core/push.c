@@ -231,6 +231,9 @@ static int check_room(const struct core *c, const struct birth *b) {
     if (c->limits.max_bytes && c->live_bytes + size > c->limits.max_bytes)
         return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
                          c->live_bytes);
+    if (c->limits.max_memory && memory_is_short(c))
+        return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
+                         core_memory(c) + c->outside_bytes);
     if (s->over && stage_in_cycle(s))
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
@@ -287,8 +290,7 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
 
 static bool stage_is_full(const struct core *c, const struct stage *s) {
     return (s->policy.max_jobs && jobs_in(s) + s->granted_rooms >= s->policy.max_jobs) ||
-           (c->limits.max_bytes && c->live_bytes >= c->limits.max_bytes) ||
-           (s->over && stage_in_cycle(s));
+           memory_is_short(c) || (s->over && stage_in_cycle(s));
 }
 
 // When the stage drains, all are told, and refused when they push again.

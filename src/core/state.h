@@ -243,6 +243,7 @@ struct core {
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
     uint64_t live_bytes, room_bytes, last_pusher;
+    uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying;
@@ -321,6 +322,10 @@ struct stage_change {
     bool pauses, drains, resumes;
 };
 
+// ---- memory.c ---------------------------------------------------------------------------------
+
+bool memory_is_short(const struct core *);
+
 // ---- line.c: lists of numbers -----------------------------------------------------------------
 
 enum place { AT_TAIL, AT_HEAD };
@@ -388,6 +393,8 @@ enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+// Forgets ended jobs before their time, oldest first. Returns how many.
+uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most);
 // After a command that was refused: what only that has named is not known any more.
 void stage_forget_unused(struct core *, mr_bytes name);
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);

@@ -44,6 +44,7 @@ typedef int log_each(void *arg, const struct log_seen *);
 struct log_state {
     uint64_t head, tail, durable; // positions
     uint64_t bytes;               // what the log takes up: on disk, or in memory
+    uint64_t memory;              // what of it is in memory
     uint64_t segment_size;
     bool full;         // the last push did not fit on the disk
     char stopped[256]; // why the log has stopped; "" while it runs

@@ -301,6 +301,7 @@ static void file_look(struct log *base, struct log_state *out) {
     out->tail = l->tail;
     out->durable = l->durable;
     out->bytes = l->bytes;
+    out->memory = l->pending;
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = l->full;
     out->stopped[0] = 0;

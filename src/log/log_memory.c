@@ -275,7 +275,7 @@ static void memory_look(struct log *base, struct log_state *out) {
     struct memory_log *l = (struct memory_log *)base;
     out->head = get(&l->head);
     out->tail = out->durable = atomic_load_explicit(&l->tail, memory_order_acquire);
-    out->bytes = get(&l->bytes);
+    out->bytes = out->memory = get(&l->bytes);
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = false;
     out->stopped[0] = 0;

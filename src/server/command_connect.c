@@ -160,6 +160,14 @@ static size_t info_persistence(const struct host *h, char *to, size_t room) {
                             log.stopped);
 }
 
+static size_t info_memory(const struct host *h, char *to, size_t room) {
+    return (size_t)snprintf(
+        to, room,
+        "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64 "\r\nindex_bytes:%" PRIu64
+        "\r\nbuffer_bytes:%" PRIu64 "\r\nrefused_full:%" PRIu64 "\r\n",
+        host_memory(h), h->max_bytes, h->core ? core_memory(h->core) : 0, h->buffered, h->refused);
+}
+
 static size_t info_stats(const struct host *h, char *to, size_t room) {
     struct sums sum = sum_stages(h);
     return (size_t)snprintf(to, room,
@@ -191,11 +199,9 @@ void run_info(struct session *s, struct arguments *a) {
     static const struct {
         const char *name;
         size_t (*write)(const struct host *, char *to, size_t room);
-    } sections[] = { { "SERVER", info_server },
-                     { "CLIENTS", info_clients },
-                     { "PERSISTENCE", info_persistence },
-                     { "STATS", info_stats },
-                     { "REPLICATION", info_replication } };
+    } sections[] = { { "SERVER", info_server }, { "CLIENTS", info_clients },
+                     { "MEMORY", info_memory }, { "PERSISTENCE", info_persistence },
+                     { "STATS", info_stats },   { "REPLICATION", info_replication } };
     char text[4096];
     size_t size = 0;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {

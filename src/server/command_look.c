@@ -56,7 +56,7 @@ static void say_stage(struct session *s, const struct stage_info *i, uint32_t wo
     answer_count(s, "delayed", i->delayed);
     answer_count(s, "dead", i->dead);
     answer_number(s, "oldest-ms", i->oldest_ms);
-    answer_text(s, "held-by", mr_str(i->held_by));
+    answer_text(s, "held-by", mr_str(s->host->stopped ? "stopped" : i->held_by));
     answer_count(s, "workers", workers);
     answer_count(s, "pushed", i->pushed);
     answer_count(s, "done", i->done);

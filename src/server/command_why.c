@@ -170,7 +170,12 @@ void run_why(struct session *s, struct arguments *a) {
     struct stage_info stage;
     uint64_t id;
     bool digits = number_parse(word, &id) == 0;
-    if (digits && core_look_job(s->host->core, id, &job) == 0)
+    if (s->host->stopped)
+        say(s,
+            "Nothing is accepted or started because the log has failed (%s): mend what it names, "
+            "then restart the server; what was answered before is kept.",
+            s->host->why_stopped);
+    else if (digits && core_look_job(s->host->core, id, &job) == 0)
         why_job(s, &job);
     else if (core_look_stage(s->host->core, word, &stage) == 0)
         why_stage(s, &stage);

@@ -62,6 +62,20 @@ uint64_t host_now_ms(const struct host *h) {
     return h->core ? core_now(h->core) : 0;
 }
 
+static uint64_t outside_memory(const struct host *h) {
+    struct log_state log;
+    shard_look(h->shard, &log);
+    return log.memory + h->buffered;
+}
+
+uint64_t host_memory(const struct host *h) {
+    return h->shard ? core_memory(h->core) + outside_memory(h) : h->buffered;
+}
+
+bool host_has_room(const struct host *h, size_t more) {
+    return !h->max_bytes || host_memory(h) + more <= h->max_bytes;
+}
+
 void host_lend(struct host *h, struct buffer *out) {
     *out = h->spare_count ? h->spare[--h->spare_count] : (struct buffer){ 0 };
     out->size = 0;
@@ -156,6 +170,8 @@ void host_begin(struct host *h) {
         h->stopped = true;
         stop_all(h);
     }
+    if (h->max_bytes && !h->stopped)
+        core_tell_memory(h->core, outside_memory(h));
     end_waits(h);
     while (!list_empty(&h->pieces))
         session_run_again(list_entry(h->pieces.next, struct session, of_again));

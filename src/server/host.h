@@ -57,6 +57,8 @@ struct host {
     uint64_t next_session;
     uint64_t commands, connections; // so far
     uint64_t refused;               // for lack of room or memory, so far
+    uint64_t max_bytes;             // of memory; 0: none
+    uint64_t buffered;              // bytes of all sessions' buffers
     uint64_t started_ms;
     bool in_turn, stopping;
     bool stopped; // the log has failed: looks are answered, and nothing else
@@ -93,6 +95,11 @@ void host_close(struct host *);
 uint64_t host_leases(const struct host *);
 
 uint64_t host_now_ms(const struct host *);
+
+// Bytes of memory for jobs: the index, bodies that are not on disk, and what is being received and
+// sent. `more` of them fit within max_bytes.
+uint64_t host_memory(const struct host *);
+bool host_has_room(const struct host *, size_t more);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
 int host_reserve_wait(struct host *);

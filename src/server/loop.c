@@ -133,6 +133,7 @@ static void connection_write(struct connection *c);
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
     c->writing = false;
+    c->server->host.buffered -= c->pending.size;
     buffer_finish(&c->pending);
     if (status < 0)
         connection_close(c);
@@ -153,6 +154,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
         return;
     }
     c->writing = true;
+    c->server->host.buffered += c->pending.size;
     session_sent(c->session, rest.size);
 }
 
@@ -422,7 +424,8 @@ static void load(uv_work_t *work) {
                                             .interval_ms = o->interval_ms,
                                             .on_durable = log_is_durable,
                                             .arg = v },
-                                   .limits = { .max_body = o->max_body, .max_bytes = o->max_bytes },
+                                   .limits = { .max_body = o->max_body,
+                                               .max_memory = o->max_bytes },
                                    .events = host_events(),
                                    .owner = &v->host };
     v->load_err = shard_open(&shard, &v->shard);
@@ -529,7 +532,9 @@ int server_run(const struct server_options *options) {
         return error_set(MR_ENOMEM, "no memory for a server");
     v->options = *options;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the disk like others
     int err = host_init(&v->host, options->store);
+    v->host.max_bytes = options->max_bytes;
     int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
     if (loop_err < 0)
         err = error_set(MR_EIO, "no event loop: %s", uv_strerror(loop_err));

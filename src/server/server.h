@@ -14,7 +14,7 @@ struct server_options {
     const char *dir;   // of the file store; NULL: in memory
     enum log_sync sync;
     uint32_t interval_ms;
-    uint64_t max_bytes;
+    uint64_t max_bytes; // of memory, see host_memory; 0: none
     uint32_t max_body;
     const char *host; // to listen on
     uint16_t port;    // 0: any free one

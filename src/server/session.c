@@ -56,6 +56,7 @@ void session_destroy(struct session *s) {
     slab_give(&h->seats, s->seat);
     while (!list_empty(&s->lates)) // the core has left them already
         late_destroy(list_entry(s->lates.next, struct late, of_session));
+    h->buffered -= s->buffered;
     buffer_finish(&s->in);
     buffer_finish(&s->kept);
     buffer_finish(&s->out);
@@ -92,6 +93,13 @@ void late_tell(struct late *l, const struct outcome *outcome) {
     late_destroy(l);
 }
 
+// The host knows of every buffer: to be called when one may have grown or gone.
+static void count_buffers(struct session *s) {
+    size_t now = s->in.capacity + s->kept.capacity + s->out.capacity;
+    s->host->buffered += now - s->buffered; // what has become less wraps around, twice
+    s->buffered = now;
+}
+
 static size_t unsent(const struct session *s) {
     return s->out.size - s->out_sent;
 }
@@ -109,6 +117,15 @@ bool session_is_over(const struct session *s) {
 // While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 enum { RECEIVE_AHEAD = READ_SIZE };
 
+static void refuse_large(struct session *s) {
+    reply_error(session_reply(s), "FULL",
+                mr_str("there is no memory for so large a request now: max-bytes is reached"));
+    s->host->refused++;
+    s->closing = true;
+    s->replies++;
+    session_touch(s);
+}
+
 uint8_t *session_room(struct session *s, size_t *out_size) {
     bool waits = s->blocked || rests(s);
     if (s->broken || s->closing || (waits && s->in.size >= RECEIVE_AHEAD))
@@ -118,10 +135,15 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
         return s->host->inbox;
     }
     size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
+    if (more > READ_SIZE && s->in.capacity - s->in.size < more && !host_has_room(s->host, more)) {
+        refuse_large(s);
+        return NULL;
+    }
     if (buffer_reserve(&s->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
         s->broken = true;
         return NULL;
     }
+    count_buffers(s);
     *out_size = s->in.capacity - s->in.size;
     return s->in.data + s->in.size;
 }
@@ -201,11 +223,12 @@ void session_receive(struct session *s, size_t size) {
     if (s->in.size) {
         s->in.size += size;
         session_run(s);
-        return;
+    } else {
+        uint8_t *inbox = s->host->inbox;
+        size_t used = run_some(s, inbox, size);
+        keep_rest(s, inbox + used, size - used);
     }
-    uint8_t *inbox = s->host->inbox;
-    size_t used = run_some(s, inbox, size);
-    keep_rest(s, inbox + used, size - used);
+    count_buffers(s);
 }
 
 // ---- Blocking ---------------------------------------------------------------------------------
@@ -321,6 +344,7 @@ void session_close(struct session *s) {
 // What was said in this turn waits for `at`. Where marks run out the last one waits a little
 // longer.
 void session_mark(struct session *s, uint64_t at, bool durable) {
+    count_buffers(s);
     uint64_t upto = s->sent + unsent(s);
     if (durable && !s->mark_count) {
         s->shown = upto;
@@ -382,6 +406,7 @@ void session_sent(struct session *s, size_t size) {
     } else {
         s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
+    count_buffers(s);
     if (rested && !rests(s) && list_empty(&s->of_resuming))
         list_append(&s->host->resuming, &s->of_resuming);
 }

@@ -46,6 +46,7 @@ struct session {
     struct buffer kept;              // the request that will be run again
     struct buffer out;               // replies; lent by the host while there are any
     size_t out_sent;                 // bytes of it that were sent
+    size_t buffered;                 // bytes of these that the host has counted
     struct reply reply;              // writes into `out`
     uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
     uint64_t replies, shown_replies; // how many are complete; may be sent

@@ -1,0 +1,58 @@
+// Memory: what the index takes up, and whether there may be more of it. Entries that were freed do
+// not count although their chunks stay: they are used again before anything grows.
+#include "core/state.h"
+
+#include "base/histogram.h"
+
+static uint64_t of_slab(const struct slab *s) {
+    return (uint64_t)s->used * s->entry_size;
+}
+
+static uint64_t of_map(const struct map *m) {
+    return ((uint64_t)m->now.size + m->old.size) * sizeof(struct map_slot);
+}
+
+static uint64_t of_keys(const struct pool *p) {
+    uint64_t bytes = p->block_bytes;
+    for (uint32_t i = 0; i < POOL_SLABS; i++)
+        bytes += of_slab(&p->slabs[i]);
+    return bytes;
+}
+
+uint64_t core_memory(const struct core *c) {
+    uint64_t bytes = of_slab(&c->jobs) + of_slab(&c->channels) + of_slab(&c->attrs) +
+                     of_slab(&c->instants) + of_slab(&c->onces) + of_slab(&c->spents) +
+                     of_slab(&c->states) + of_slab(&c->leases) + of_slab(&c->sources);
+    bytes += of_keys(&c->keys) + of_slab(&c->by_id.slab) + of_map(&c->by_id.pages);
+    bytes += of_map(&c->by_key) + of_map(&c->once) + of_map(&c->source_by_name) +
+             of_map(&c->source_by_number) + of_map(&c->stage_by_name);
+    bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
+    bytes += (uint64_t)c->stage_count * (sizeof(struct stage) + sizeof(struct histogram));
+    return bytes + c->timers.capacity * sizeof *c->timers.entries;
+}
+
+bool memory_is_short(const struct core *c) {
+    const struct core_limits *l = &c->limits;
+    return (l->max_bytes && c->live_bytes >= l->max_bytes) ||
+           (l->max_memory && core_memory(c) + c->outside_bytes >= l->max_memory);
+}
+
+enum { EARLY = 1000 }; // jobs forgotten at once
+
+// What is only retained goes before its time rather than have pushes refused.
+static void forget_early(struct core *c) {
+    uint32_t left = EARLY;
+    for (uint32_t i = 1; i <= c->stage_count && left && memory_is_short(c); i++)
+        left -= stage_forget_early(c, c->stages[i], left);
+}
+
+void core_tell_memory(struct core *c, uint64_t outside_bytes) {
+    c->outside_bytes = outside_bytes;
+    if (memory_is_short(c))
+        forget_early(c);
+    if (!c->room_bytes || memory_is_short(c))
+        return;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        stage_wake(c, c->stages[i]);
+    settle(c);
+}
