@@ -137,13 +137,15 @@ class Client:
     def info(self):
         return dict(line.split(":", 1) for line in self.ask("INFO").splitlines() if ":" in line)
 
-    def work_off(self, stage):
-        """Takes and ends every job that is waiting; their bodies."""
+    def work_off(self, stage, count=1):
+        """Takes, so many at a time, and ends every job that is waiting; their bodies."""
         bodies = []
-        while jobs := self.ask("TAKE", stage):
+        while jobs := self.ask("TAKE", stage, "COUNT", count):
             for job in jobs:
-                equal(self.ask("DONE", job[0], job[1]), "OK")
+                self.say("DONE", job[0], job[1])
                 bodies.append(job[4])
+            for _ in jobs:
+                equal(self.hear(), "OK")
         return bodies
 
 

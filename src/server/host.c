@@ -72,8 +72,9 @@ uint64_t host_memory(const struct host *h) {
     return h->shard ? core_memory(h->core) + outside_memory(h) : h->buffered;
 }
 
-bool host_has_room(const struct host *h, size_t more) {
-    return !h->max_bytes || host_memory(h) + more <= h->max_bytes;
+bool host_may_receive(const struct host *h, size_t more) {
+    uint64_t most = h->max_bytes / 4 < LIMIT_RECEIVED ? LIMIT_RECEIVED : h->max_bytes / 4;
+    return !h->max_bytes || h->buffered + more <= most;
 }
 
 void host_lend(struct host *h, struct buffer *out) {

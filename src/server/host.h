@@ -97,9 +97,12 @@ uint64_t host_leases(const struct host *);
 uint64_t host_now_ms(const struct host *);
 
 // Bytes of memory for jobs: the index, bodies that are not on disk, and what is being received and
-// sent. `more` of them fit within max_bytes.
+// sent.
 uint64_t host_memory(const struct host *);
-bool host_has_room(const struct host *, size_t more);
+
+// Whether there is room for so large a part of a request. Buffers have a share of their own, so
+// that a push is received and then told that there is no room; only what many send at once is not.
+bool host_may_receive(const struct host *, size_t more);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
 int host_reserve_wait(struct host *);

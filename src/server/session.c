@@ -117,9 +117,9 @@ bool session_is_over(const struct session *s) {
 // While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 enum { RECEIVE_AHEAD = READ_SIZE };
 
-static void refuse_large(struct session *s) {
-    reply_error(session_reply(s), "FULL",
-                mr_str("there is no memory for so large a request now: max-bytes is reached"));
+// What is left of the request cannot be skipped: the connection ends.
+static void refuse_large(struct session *s, const char *why) {
+    reply_error(session_reply(s), "FULL", mr_str(why));
     s->host->refused++;
     s->closing = true;
     s->replies++;
@@ -135,12 +135,13 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
         return s->host->inbox;
     }
     size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
-    if (more > READ_SIZE && s->in.capacity - s->in.size < more && !host_has_room(s->host, more)) {
-        refuse_large(s);
+    bool grows = more > READ_SIZE && s->in.capacity - s->in.size < more;
+    if (grows && !host_may_receive(s->host, more)) {
+        refuse_large(s, "too much is being received already for so large a request: max-bytes");
         return NULL;
     }
     if (buffer_reserve(&s->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
-        s->broken = true;
+        refuse_large(s, "there is no memory for the request");
         return NULL;
     }
     count_buffers(s);

@@ -87,8 +87,8 @@ int session_create(struct host *, struct session **out);
 // The client is gone: its waiting and its leases end. Within a turn. Takes NULL.
 void session_destroy(struct session *);
 
-// Where to put what arrives next: room for at least one byte. NULL: it takes nothing now (it rests
-// or closes), or there is no memory, and then it is broken.
+// Where to put what arrives next: room for at least one byte. NULL: it takes nothing now: it rests,
+// or closes, also because there is no memory.
 uint8_t *session_room(struct session *, size_t *out_size);
 
 // So many bytes were put there. Runs every whole command.

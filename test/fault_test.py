@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""fault_test.py BUILD: faults of the machine, met by a real server that is talked to over the wire. It
+says what is wrong, goes on with what it can, never pretends that something is kept, and recovers by
+itself where that is safe."""
+import os
+import resource
+import socket
+import subprocess
+
+from served import (BUILD, MILLRACE, PATIENCE, Client, Refused, Server, case, check, equal, main, path,
+                    write)
+
+FAULTY = os.path.join(BUILD, "test", "libfaulty.so")
+MIB = 1 << 20
+
+
+class Faulty(Server):
+    """A server whose disk does as `order` says."""
+
+    def __init__(self, name, *options, **more):
+        self.orders = path(f"{name}.orders")
+        self.order()
+        environment = dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=self.orders,
+                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        super().__init__("--store", f"file:{path(name)}", *options, env=environment, **more)
+
+    def order(self, *lines):
+        new = write(os.path.basename(self.orders) + ".new", "".join(f"{line}\n" for line in lines))
+        os.rename(new, self.orders)
+
+
+def fill(client, stage, size=1000 * 1000):
+    """Pushes until it is full; how many jobs went in, and the refusal."""
+    body, count = b"x" * size, 0
+    while count < 10000:
+        client.say("PUSH", stage, body)
+        try:
+            client.hear()
+        except Refused as error:
+            return count, str(error)
+        count += 1
+    raise AssertionError("it is never full")
+
+
+# ---- Disks -------------------------------------------------------------------------------------
+
+# F25: pushes are refused, what makes room is not, and it goes on by itself when there is room.
+@case
+def F25_a_full_disk_refuses_pushes_and_recovers():
+    server = Faulty("full")
+    client = Client(server)
+    equal(client.ask("PUSH", "s", "first"), "1")
+    server.order("allocate ENOSPC")
+    count, said = fill(client, "s")
+    check(said.startswith("FULL"), said)
+    server.hear("no room on the disk")
+    equal(client.info()["log_full"], "1")
+    job = client.ask("TAKE", "s")[0]
+    equal(client.ask("DONE", job[0], job[1], "RESULT", "r"), "OK")  # commits go through
+    equal(client.ask("AWAIT", job[0]), "r")
+    equal(client.ask("CANCEL", "2"), 1)
+    client.refused("FULL", "PUSH", "s", "another")
+    equal(client.ask("PING"), "PONG")
+    server.order()
+    equal(len(client.work_off("s")), count - 1)  # all that was accepted is there
+    while client.info()["log_full"] == "1":
+        pass  # it looks once a second whether there is room
+    check(client.ask("PUSH", "s", "after"))
+    server.hear("room on the disk again")
+    server.stop()
+
+
+# F25, F26: a write that meets a full disk all the same is final; short writes are gone on with.
+@case
+def F25_F26_a_write_that_fails_is_final_a_short_one_is_not():
+    server = Faulty("short")
+    client = Client(server)
+    server.order("write short")
+    for i in range(20):
+        equal(client.ask("PUSH", "s", f"body {i}"), str(i + 1))
+    server.order("write ENOSPC")
+    client.refused("STOPPED", "PUSH", "s", "lost")
+    server.hear("the log has failed")
+    server.order()
+    client.refused("STOPPED", "PUSH", "s", "again")
+    server.stop()
+    again = Server("--store", f"file:{path('short')}")
+    bodies = Client(again).work_off("s")
+    check(bodies[:20] == [f"body {i}" for i in range(20)] and len(bodies) <= 21, bodies)
+    again.stop()
+
+
+# F24: what a failed sync was to keep is not pretended to be kept, also when the next would work.
+@case
+def F24_a_failed_sync_is_told_and_final():
+    server = Faulty("sync")
+    client, other = Client(server), Client(server)
+    equal(client.ask("PUSH", "s", "kept"), "1")
+    other.say("TAKE", "t", "WAIT", PATIENCE * 1000)
+    server.order("sync EIO")
+    client.refused("STOPPED", "PUSH", "s", "not kept")
+    server.hear("the log has failed")
+    try:
+        raise AssertionError(other.hear())
+    except Refused as error:
+        check(str(error).startswith("STOPPED"), error)
+    server.order()
+    client.refused("STOPPED", "PUSH", "s", "nor this")
+    equal(client.ask("STAGES")[0][15], "stopped")
+    check("the log has failed" in client.ask("WHY", "s"))
+    check("Input/output error" in client.info()["log_stopped"], client.info())
+    equal(client.ask("PING"), "PONG")
+    server.stop()
+    again = Server("--store", f"file:{path('sync')}")
+    check("kept" in Client(again).work_off("s"))
+    again.stop()
+
+
+# F27: a store on a file system that is read-only is not opened; one that becomes so stops.
+@case
+def F27_a_read_only_disk_is_refused():
+    Server("--store", f"file:{path('readonly')}").stop()
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    through = ["unshare", "-m", "sh", "-c", script, "sh", path("readonly")]
+    if subprocess.run([*through, "true"], capture_output=True).returncode:
+        return "no mounts can be made here"
+    server = Server("--store", f"file:{path('readonly')}", through=through, ready=False)
+    said = server.ends(3)
+    check("Read-only file system" in said, said)
+
+
+@case
+def F27_a_disk_that_becomes_read_only_stops_the_log():
+    server = Faulty("ro")
+    client = Client(server)
+    server.order("write EROFS", "sync EROFS", "allocate EROFS")
+    client.refused("STOPPED", "PUSH", "s", "lost")
+    server.hear("Read-only file system")
+    equal(client.ask("PING"), "PONG")
+    server.stop()
+
+
+# ---- Descriptors -------------------------------------------------------------------------------
+
+def allow_descriptors(count):
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+# F44: who finds no descriptor waits to be accepted until one is given back; the store keeps its own.
+@case
+def out_of_descriptors_new_connections_wait():
+    server = Server("--store", f"file:{path('few')}", preexec_fn=allow_descriptors(64))
+    clients = [Client(server) for _ in range(32)]
+    for client in clients:
+        equal(client.ask("PING"), "PONG")
+    late = [Client(server) for _ in range(3)]
+    for client in late:
+        client.say("PING")
+    server.hear("others wait")
+    equal(clients[0].ask("PUSH", "s", b"x" * MIB), "1")  # the store works on
+    for client, leaver in zip(late, clients):
+        leaver.close()
+        equal(client.hear(), "PONG")
+    equal(late[0].ask("PUSH", "s", "y"), "2")
+    server.stop()
+
+
+# F44: idle connections cost little, and nobody notices them.
+@case
+def F44_ten_thousand_idle_connections():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 10400:
+        return f"only {hard} descriptors are allowed"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = Server("--store", "mem:")
+    first = Client(server)
+    equal(first.ask("PING"), "PONG")
+    before = memory_of(server)
+    idle = []
+    for _ in range(10000):
+        idle.append(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+    equal(first.ask("PUSH", "s", "x"), "1")
+    for client in idle[::1000]:
+        client.sendall(b"PING\r\n")
+        equal(client.recv(100), b"+PONG\r\n")
+    while int(first.info()["connected_clients"]) < 10001:
+        pass  # the last ones are being accepted
+    each = (memory_of(server) - before) / 10000
+    check(sanitized() or each < 8192, f"{each} bytes for a connection")
+    for client in idle:
+        client.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    server.stop()
+
+
+def memory_of(server):
+    with open(f"/proc/{server.process.pid}/statm", encoding="utf-8") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+# ---- Memory ------------------------------------------------------------------------------------
+
+ALLOWED = 600 * MIB  # of addresses
+
+
+def allow_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (ALLOWED, resource.RLIM_INFINITY))
+
+
+def sanitized():
+    """Sanitizers need more addresses than there is memory."""
+    return subprocess.run([MILLRACE, "--version"], preexec_fn=allow_memory,
+                          capture_output=True).returncode != 0
+
+
+def worked_off_makes_room(server, client, count, at_once=1):
+    equal(client.ask("PING"), "PONG")
+    equal(len(client.work_off("s", at_once)), count)
+    check(client.ask("PUSH", "s", b"x" * MIB))
+    server.stop()
+
+
+# F51: what is over the limit is refused before there is no memory; what was worked off makes room.
+@case
+def a_flood_of_pushes_meets_the_limit_of_bytes():
+    if sanitized():
+        return "a sanitizer needs the memory"
+    server = Server("--store", "mem:", "--max-bytes", "100M", preexec_fn=allow_memory)
+    client = Client(server)
+    count, said = fill(client, "s")
+    check(said.startswith("FULL") and "max-bytes" in said, said)
+    check(80 < count <= 105, count)
+    info = client.info()
+    equal(info["maxmemory"], str(100 * MIB))
+    check(int(info["used_memory"]) <= 117 * MIB, info)
+    worked_off_makes_room(server, client, count)
+
+
+@case
+def a_flood_of_keys_meets_the_limit_of_bytes():
+    server = Server("--store", f"file:{path('flood')}", "--max-bytes", "20M", "--sync", "none")
+    client = Client(server)
+    count = flood_of_keys(client)
+    check(10000 < count < 200000, count)
+    check(int(client.info()["index_bytes"]) <= 25 * MIB, client.info())
+    worked_off_makes_room(server, client, count, at_once=1000)
+
+
+def flood_of_keys(client):
+    """The index alone reaches the limit: bodies are on disk."""
+    count = 0
+    while True:
+        items = [word for i in range(count, count + 20000) for word in (f"key-{i:0>200}", "")]
+        try:
+            taken = len(client.ask("PUSHMANY", "s", "ITEMS", *items))
+        except Refused as error:
+            check(str(error).startswith("FULL"), error)
+            return count
+        count += taken
+        check(count < 2000000, "it is never full")
+
+
+# F51: the same without a limit: the system says no, and nothing else happens; what was accepted is
+# there when there is memory again.
+@case
+def F51_a_flood_of_pushes_meets_the_end_of_memory():
+    if sanitized():
+        return "a sanitizer needs the memory"
+    server = Server("--store", "mem:", preexec_fn=allow_memory)
+    client = Client(server)
+    count = 0
+    while count < 10000:
+        try:
+            client.ask("PUSH", "s", b"x" * 1000000)
+            count += 1
+        except Refused as error:
+            check(str(error).startswith("FULL"), error)
+            break
+        except (AssertionError, OSError):  # it was refused while it was speaking
+            break
+    check(100 < count < 10000, count)
+    equal(Client(server).ask("PING"), "PONG")
+    everything = resource.RLIM_INFINITY, resource.RLIM_INFINITY
+    resource.prlimit(server.process.pid, resource.RLIMIT_AS, everything)
+    worked_off_makes_room(server, Client(server), count)
+
+
+@case
+def many_large_requests_at_once_do_not_fill_memory():
+    if sanitized():
+        return "a sanitizer needs the memory"
+    server = Server("--store", "mem:", "--max-bytes", "100M", preexec_fn=allow_memory)
+    body = 16 * MIB
+    clients = [Client(server) for _ in range(30)]
+    begun = b"*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$%d\r\n" % body + b"x" * MIB
+    for client in clients:
+        try:
+            client.socket.sendall(begun)
+        except OSError:
+            pass  # it was refused and closed already
+    refused = 0
+    control = Client(server)
+    while not refused:
+        refused = int(control.info()["refused_full"])
+    check(int(control.info()["buffer_bytes"]) <= 32 * MIB, control.info())
+    equal(control.ask("PUSH", "s", "small"), "1")
+    for client in clients:
+        client.close()
+    server.stop()
+
+
+# ---- Clients -----------------------------------------------------------------------------------
+
+# F42: a client that sends a byte at a time holds up nobody, and is answered in the end.
+@case
+def F42_a_byte_at_a_time():
+    server = Server("--store", "mem:")
+    slow, other = Client(server), Client(server)
+    slow.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in b"*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$5\r\nhello\r\n":
+        slow.socket.sendall(bytes([byte]))
+        equal(other.ask("PING"), "PONG")
+    equal(slow.hear(), "1")
+    server.stop()
+
+
+# F43: a client that never reads is not read from any more; it costs little, and others nothing.
+@case
+def F43_a_client_that_never_reads():
+    server = Server("--store", "mem:")
+    deaf, other = Client(server), Client(server)
+    other.ask("PUSH", "s", b"x" * MIB)
+    before = memory_of(server)
+    deaf.socket.setblocking(False)
+    said, request = 0, b"JOB 1 BODY\r\n" * 1000
+    try:
+        while said < 100 * MIB:
+            said += deaf.socket.send(request)
+    except BlockingIOError:
+        pass  # neither does the server read
+    check(said < 100 * MIB)
+    equal(other.ask("PING"), "PONG")
+    check(sanitized() or memory_of(server) - before < 64 * MIB, memory_of(server) - before)
+    deaf.close()
+    equal(other.ask("PING"), "PONG")
+    server.stop()
+
+
+main()
