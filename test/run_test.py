@@ -628,7 +628,8 @@ def _():
     s = json.loads(r.err.splitlines()[-1])
     equal((s["read"], s["done"], s["failed"], s["complete"], s["exit"]), (3, 2, 1, True, 1), s)
     equal(s["levels"], [2])
-    check(s["job_p50_us"] <= s["job_p95_us"], s)
+    check(s["job-p50-us"] <= s["job-p95-us"], s)
+    check(not any("_" in name for name in s), "names are hyphenated, as on the wire", s)
 
 
 @case("--progress without a terminal is a summary; without it there is nothing to say")
@@ -695,7 +696,7 @@ def _():
         check(b"goes on from here" in first.err, first)
         second = run(*journal, "--json", *sh(SLOW), data=SIX)
         equal((second.code, numbers(second.out)), (0, [4, 5, 6]), second)
-        equal(json.loads(second.err)["ended_before"], 3)
+        equal(json.loads(second.err)["ended-before"], 3)
         equal(lines_of("log"), list("123456"))
         equal(os.listdir("journal"), [])
 

@@ -243,7 +243,7 @@ def _():
     process = start("await", job, "--json")
     taken, token = worker.take("awaited")
     worker.ask("DONE", taken, token, "RESULT", b"\xff")
-    equal(json.loads(Ended(process).out), {"result_base64": "/w=="})
+    equal(json.loads(Ended(process).out), {"result-base64": "/w=="})
     ended = mr("cancel", job)
     check(ended.code == 1 and b"had ended" in ended.err, ended)
     job = ok("push", "awaited", "b").strip()

@@ -183,7 +183,7 @@ static const struct command store_commands[] = {
             "store in use may be dumped.\n"
             "\n"
             "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
-            "stand in base64 under the name with _base64 behind it.\n",
+            "stand in base64 under the name with -base64 behind it.\n",
         .examples = "millrace store dump file:./data\n"
                     "millrace store dump file:./data --id 17 --body\n"
                     "    what has happened to job 17\n"
