@@ -108,7 +108,7 @@ completes() {
     local first=${1%% *} second=${1#* }
     complete_words "" && says "\\b$first\\b" || return 1
     [ "$first" = "$second" ] || { complete_words "$first" "" && says "\\b$second\\b"; } || return 1
-    mr help $1 && grep -o '^  --[a-z-]*' out >options
+    mr help $1 && grep -E '^  -' out | grep -oE -- '--[a-z-]*' >options
     complete_words $1 -- || return 1
     while read -r option; do says "^\\(.* \\)\\?$option\\b" || return 1; done <options
 }

@@ -273,6 +273,11 @@ def _():
     equal(read("push", "zeros", "--lines", "-0", data=b"a\nb\0c")["pushed"], 2)
     equal(read("push", "semi", "--lines", "--delimiter", ";", data=b"a;b;c")["pushed"], 3)
     equal(read("push", "none", "--lines", "/dev/null")["pushed"], 0)
+    ended = mr("push", "keyless", "--lines", "--key-regex", "k=(.)", data=b"k=a\nx\ny\n")
+    equal((ended.code, ended.out), (0, b"3 pushed\n"), ended)
+    said = ended.err.decode().splitlines()
+    check("line 2 has no key: --key-regex finds none" in said[0], said)
+    equal(said[1:], ["millrace: push: 2 of them have no key"])
 
 
 # D4: an epic is read only as far as there is room, and goes on where it stopped.

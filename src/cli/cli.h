@@ -28,6 +28,7 @@ struct option {
     const char *name;  // "--from"
     const char *value; // "POSITION"; NULL: it takes none
     const char *doc;
+    const char *letters; // "jP": -j and -P are the same; NULL: none are
 };
 
 struct input;

@@ -157,4 +157,7 @@ void summary_print(struct run *r, enum cli_exit code) {
         print_json(r, code);
     else if (r->options->progress || (is_telling(r, code) && !r->quiet))
         print_words(r);
+    else if (r->keyless > 1 && !r->quiet)
+        complain("run: %" PRIu64 " of %" PRIu64 " lines had no key", (uint64_t)r->keyless,
+                 (uint64_t)r->read);
 }

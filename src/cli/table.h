@@ -9,6 +9,10 @@
 #define AT                                                                                         \
     { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }
 
+// The letters are those that parallel and xargs have for it.
+#define JOBS                                                                                       \
+    { "--jobs", "N", "so many at once; auto (default): what is fastest", "jP" }
+
 extern const struct command jobs_commands[];
 extern const struct command looks_commands[];
 

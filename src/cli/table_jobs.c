@@ -24,7 +24,8 @@ const struct command jobs_commands[] = {
                 "far it has come: the same command run again, after an interruption or a crash,\n"
                 "goes on where it stopped and pushes nothing twice; millrace epic NAME shows how\n"
                 "far they are done. If lines that were pushed before have changed, it refuses;\n"
-                "for that a small file is kept in ~/.local/state/millrace.\n"
+                "for that a small file is kept in ~/.local/state/millrace. Lines in which no key\n"
+                "is found are told of and counted.\n"
                 "\n"
                 "Exits 5 if a limit is reached and --room did not help (with --lines it waits for\n"
                 "ever unless told otherwise), 130 if interrupted.\n",
