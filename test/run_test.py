@@ -547,6 +547,26 @@ def _():
         check(r.code == 1 and r.out == b"1\n" and b"--keep-order" in r.err, r)
 
 
+@case("a run that was killed leaves a directory behind; the next one removes it, and no other")
+def _():
+    for name in "tmp", "tmp/millrace-other":
+        os.mkdir(name)
+    left = lambda: sorted(set(os.listdir("tmp")) - {"millrace-other"})
+    environment = {**os.environ, "TMPDIR": os.path.abspath("tmp")}
+    runs = [Running("--", "echo", env=environment) for _ in range(2)]
+    for r in runs:  # both are there, and hold what is theirs
+        r.feed(b"1\n")
+        wait_in(r.out, b"1\n")
+    equal(len(left()), 2)
+    runs[0].signal(signal.SIGKILL)
+    runs[0].end()
+    equal(len(left()), 2)
+    equal(run("--", "true", data=[1], env=environment).code, 0)
+    equal(len(left()), 1)
+    equal(runs[1].end().code, 0)
+    equal(os.listdir("tmp"), ["millrace-other"])
+
+
 # ---- Signals and output ------------------------------------------------------------------------
 
 
