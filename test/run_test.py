@@ -860,6 +860,16 @@ def _():
     equal(lines_of("log"), list("123"))
 
 
+@case("store check of a journal says where its store is, which is sound")
+def _():
+    interrupt("--jobs", "1", "--journal", "journal", *sh(SLOW), data=SIX)
+    check_store = lambda url: subprocess.run([MILLRACE, "store", "check", url], capture_output=True)
+    refused = check_store("file:journal")
+    equal(refused.returncode, 3)
+    check(b"its store is file:journal/store" in refused.stderr, refused)
+    equal(check_store("file:journal/store").returncode, 0)
+
+
 @case("F31: two runs with one journal: the second is refused")
 def _():
     journal = ["--jobs", "1", "--journal", "journal"]

@@ -55,7 +55,7 @@ class Server:
             self.said.append(self.process.stderr.readline())
             check(self.said[-1], "the server has ended", self.said)
         self.port = int(re.search(rb"127\.0\.0\.1:(\d+)", b"".join(self.said))[1])
-        self.url = f"millrace://127.0.0.1:{self.port}"
+        self.url = re.search(rb"ready: .* (millrace://\S+)", self.said[-1])[1].decode()
 
 
 class Worker:
@@ -442,6 +442,11 @@ def _():
     ok("drop", "acts", "--waiting")
     equal(read("jobs", "acts", "--status", "waiting"), [])
     fails(1, "not known", "retry", dead[3])
+    waiting = ok("push", "acts", "b").strip()
+    fails(1, f"job {waiting} is waiting: only dead jobs are retried", "retry", waiting)
+    ended = mr("drop", waiting, dead[3])
+    check(ended.code == 1 and ended.out == b"1 dropped\n" and b"1 of 2" in ended.err, ended)
+    fails(2, "not an id", "retry", "seven")
     fails(2, "STAGE --dead", "retry", dead[0], "--key", "k")
     fails(2, "one stage", "drop", "acts", "other", "--dead")
     fails(2, "either", "drop", "acts", "--dead", "--waiting")
@@ -453,12 +458,25 @@ def _():
     held = lambda: next(s for s in read("stages") if s["name"] == "moods")["held-by"]
     check("moods is paused" in ok("pause", "moods"))
     equal(held(), "paused")
-    equal(read("resume", "moods"), {"stage": "moods", "ok": True})
+    equal(read("resume", "moods"), {"stage": "moods", "ok": True, "new": False})
     equal(held(), "no-worker")
     check("moods drains" in ok("drain", "moods"))
+    check("no worker" in ok("why", "moods") and "It also drains" in ok("why", "moods"))
     fails(4, "draining", "push", "moods", "b")
     check("moods goes on" in ok("resume", "moods"))
     ok("push", "moods", "b")
+
+
+@case("a stage may be paused before its first job, which is said; what is not there is not resumed")
+def _():
+    fails(1, "no stage unborn", "resume", "unborn")
+    fails(1, "no stage", "why", "unborn")  # nor was it made by that
+    equal(ok("pause", "unborn"), "unborn is new: paused before its first job\n")
+    check("unborn is paused" in ok("why", "unborn"))
+    check("unborn is paused" in ok("pause", "unborn"))
+    ok("push", "unborn", "b")
+    equal(read("drain", "unborn-too")["new"], True)
+    check("drain" in ok("why", "unborn-too"))
 
 
 @case("stage shows policies with units, and sets all or none")
@@ -501,13 +519,16 @@ def _():
     equal(ok("push", "mail", "--lines", lines, "--epic", "e", url=url), "0 pushed, 2000 before\n")
     equal(table(ok("stages", url=url))[1][:2], ["mail", "2001"])
     equal(ok("drop", "mail", "--waiting", url=url), "2001 dropped\n")
-    fails(124, "deadline", "call", "mail", "b", "--deadline", "1ms", url=url)
-    process = start("call", "mail", "b", url=url)
+    fails(2, "millrace serve --store", "call", "mail", "b", url=url)
+    fails(2, "millrace serve --store", "call", "mail", "b", "--deadline", "1ms", url="mem:")
+    job = ok("push", "mail", "kept", url=url).strip()
+    fails(124, "millrace serve --store", "await", job, url=url)
+    process = start("push", "mail", "--lines", url=url)
     while f"{process.pid} " not in open("own/lock").read():  # until it has the directory
         check(process.poll() is None, "it has ended")
     fails(3, "own", "stages", url=url)
     process.send_signal(signal.SIGTERM)
-    equal(Ended(process).code, 130)
+    equal(process.wait(PATIENCE), 130)
     equal(subprocess.run([MILLRACE, "store", "check", url], capture_output=True).returncode, 0)
 
 

@@ -96,11 +96,12 @@ static bool read_size(const char *option, const char *value, uint64_t most, uint
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct server_options *o = arg;
     bool v6 = strchr(host, ':') != NULL;
+    char place[HOST_MOST + 16];
+    snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s", o->store);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", o->store, place);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u", mr_version(), v6 ? "[" : "", host,
-               v6 ? "]" : "", port);
+        notice(NOTICE_INFO, "millrace %s listens on %s", mr_version(), place);
 }
 
 static bool read_options(const struct input *in, struct serving *s) {

@@ -55,8 +55,8 @@ const struct command jobs_commands[] = {
                 "job lives as long as somebody waits: after Ctrl-C it will not be started, and if\n"
                 "it runs already it is told to stop. BODY - or none reads stdin.\n"
                 "\n"
-                "Exits 1 if it died (the reason is told) or was cancelled, 124 if its deadline\n"
-                "came first.\n",
+                "There has to be a server: file:DIR and mem: would wait for nobody. Exits 1 if it\n"
+                "died (the reason is told) or was cancelled, 124 if its deadline came first.\n",
         .examples = "millrace call resize --deadline 5s <big.jpg >small.jpg\n",
         .options = { JOB_OPTIONS, AT, JSON },
         .run = call_run,

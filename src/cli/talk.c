@@ -47,6 +47,11 @@ int talk_address(const struct input *in, struct address *out) {
     return err;
 }
 
+bool talk_is_alone(const struct input *in) {
+    struct address address;
+    return talk_address(in, &address) == 0 && address.local;
+}
+
 static int talks_start(struct talks *ts) {
     ts->values = mem_alloc(limits.values * sizeof *ts->values);
     if (!ts->values)

@@ -28,6 +28,9 @@ enum cli_exit talks_open(const struct input *, enum talk_store, struct talks **o
 // Ends all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
 
+// Whether the engine lives in this process: then nobody else can work on what it has.
+bool talk_is_alone(const struct input *);
+
 // One more connection, which talks_close ends. Errors as those of talks_open, and said.
 enum cli_exit talk_open(struct talks *, struct talk **out);
 
