@@ -3,6 +3,7 @@
 the process: what each says and exits with, as people and as programs read it. Speaks TAP. A worker is
 played by a socket here; nothing waits for time to pass."""
 import atexit
+import contextlib
 import json
 import os
 import pty
@@ -545,6 +546,38 @@ def _():
     for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
     fails(2, "TLS", "stages", url="millraces://h:1")
+
+
+def connecting_to(port):
+    """How many connections of this machine wait for an answer to their first packet."""
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
+
+
+@case("Ctrl-C ends waiting for a server that does not accept, or does not answer")
+def _():
+    with socket.socket() as listener, contextlib.ExitStack() as others:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        process = start("stages", url=f"millrace://127.0.0.1:{port}")
+        connection, _ = listener.accept()
+        connection.recv(1)  # it has greeted, and waits
+        process.send_signal(signal.SIGINT)
+        equal(Ended(process).code, 130)
+        connection.close()
+        while not connecting_to(port):  # until the queue is full
+            other = others.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(("127.0.0.1", port))
+        waiting = connecting_to(port)
+        process = start("stages", url=f"millrace://127.0.0.1:{port}")
+        while connecting_to(port) == waiting:
+            check(process.poll() is None, "it has ended")
+        process.send_signal(signal.SIGINT)
+        ended = Ended(process)
+        equal((ended.code, ended.err), (130, b""), ended)
 
 
 @case("a secret is sent, and never told")

@@ -134,9 +134,10 @@ enum cli_exit talk_open(struct talks *ts, struct talk **out) {
     struct talk *t = mem_alloc(sizeof *t);
     int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
     if (err < 0) {
-        complain("%s: %s", ts->command, error_text());
+        if (err != MR_ECANCELLED)
+            complain("%s: %s", ts->command, error_text());
         mem_free(t);
-        return CLI_UNOPENED;
+        return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
     }
     t->talks = ts;
     t->next = ts->first;
