@@ -154,7 +154,9 @@ static enum cli_exit ask_turn(const struct input *in, struct talk *t, struct wor
     int err = talk_ask(t, w, &reply);
     if (err < 0)
         return talk_failed(t, err);
-    bool is_new = reply->type == RESPONSE_ERROR || reply->count == 0;
+    bool is_new = error_is(reply, CODE_GONE);
+    if (reply->type == RESPONSE_ERROR && !is_new)
+        return talk_refused(t, reply);
     if (is_new && !turn->unknown) {
         complain("%s: there is no stage %.200s", in->command->name, stage);
         return CLI_FAILED;

@@ -113,7 +113,7 @@ void help_overview(void) {
     }
     printf("\n"
            "--at URL or MILLRACE_URL names the engine: millrace://HOST:PORT is a server\n"
-           "(millrace://127.0.0.1:7411 if neither is given), file:DIR needs none.\n"
+           "(" CLI_URL " if neither is given), file:DIR needs none.\n"
            "More about a command: millrace help COMMAND. Version: millrace --version.\n");
 }
 

@@ -142,7 +142,7 @@ static enum cli_exit find_beginning(struct pushing *p) {
     if (code != CLI_DONE)
         return code;
     if (reply->type == RESPONSE_ERROR)
-        return memcmp(reply->bytes.data, "GONE", 4) == 0 ? CLI_DONE : talk_refused(p->talk, reply);
+        return error_is(reply, CODE_GONE) ? CLI_DONE : talk_refused(p->talk, reply);
     p->resume = (uint64_t)value_number(reply, "resume");
     p->total = value_number(reply, "total");
     return CLI_DONE;

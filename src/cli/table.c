@@ -15,11 +15,11 @@ static const struct command work_commands[] = {
                 "    interval:MS  on disk at most so many milliseconds later\n"
                 "    none         when the system writes it\n",
         .examples = "millrace serve\n"
-                    "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
+                    "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
                     "    in memory only, on a free port, which it tells\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
-                     { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
+                     { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },

@@ -68,7 +68,7 @@ static int find_host(const struct address *a, struct addrinfo **out) {
 }
 
 static int unreachable(const struct address *a, int why) {
-    bool usual = strcmp(a->port, "7411") == 0;
+    bool usual = strcmp(a->port, WIRE_PORT) == 0;
     if (why == EINTR)
         return error_set(MR_ECANCELLED, "interrupted");
     if (why != ECONNREFUSED)

@@ -3,6 +3,7 @@
 //
 //     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
 //     attempt
+#include "base/limits.h"
 #include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/placeholders.h"
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAGES_MOST = 64, MAX_RESULT = 16 << 20, LOOK_MS = 100 };
+enum { STAGES_MOST = 64, LOOK_MS = 100 };
 enum { FAILED = 2 }; // a handler's answer that is neither 0 nor MR_LATER
 
 struct working {
@@ -93,7 +94,7 @@ static int run_command(struct working *w, mr_job *job, const char *const *argv) 
                                 .variables = variables,
                                 .input = w->in_argument ? (mr_bytes){ 0 } : mr_job_body(job),
                                 .timeout_ms = w->timeout_ms,
-                                .max_output = MAX_RESULT,
+                                .max_output = BODY_MOST,
                                 .pass_errors = true };
     err = exec_run(w->execs, &order, &x);
     if (err >= 0) {
@@ -200,7 +201,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     if (err >= 0)
         err = carry_create(&w->carry);
     if (err >= 0)
-        err = mr_open(url && *url ? url : "millrace://127.0.0.1:7411", &options, &w->engine);
+        err = mr_open(url && *url ? url : CLI_URL, &options, &w->engine);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)
