@@ -38,6 +38,7 @@
 enum {
     GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
     BATCH_CAPACITY = 256 << 10, // what a batch begins with
+    ZEROS_AHEAD = 256 << 10,    // written at once in front of small batches
     OPEN_SEGMENTS = 64,         // descriptors kept for reading, about
     FULL_RETRY_MS = 1000,
 };
@@ -86,8 +87,9 @@ struct file_log {
     bool full, closing;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
 
-    struct store store; // writer only, like the index of the last segment
-    struct index_builder index;
+    struct store store;         // writer only, as the two below
+    struct index_builder index; // of the last segment
+    uint64_t zeroed;            // up to here its blocks were written before
 };
 
 static inline uint64_t segment_of(const struct file_log *l, uint64_t at) {

@@ -54,12 +54,29 @@ static void index_feed(struct file_log *l, const struct batch *b) {
     }
 }
 
+// The first sync of blocks that were only allocated has to note in the file system's journal that
+// they are in use, which takes as long again; of blocks that were written before it has not. So the
+// batch that comes to new blocks is followed by zeros, and those behind it find theirs written.
+static int zeros_write_ahead(struct file_log *l, const struct batch *b, const struct segment *s) {
+    static const uint8_t zeros[ZEROS_AHEAD];
+    uint64_t at = b->at + b->size, from = offset_of(l, at);
+    if (l->options.sync != LOG_SYNC_ALWAYS || at <= l->zeroed || b->size > ZEROS_AHEAD / 4)
+        return 0;
+    uint64_t upto = (from | (ZEROS_AHEAD - 1)) + 1;
+    if (upto > s->capacity)
+        upto = s->capacity;
+    l->zeroed = at - from + upto;
+    return disk_write_all(l->disk, s->fd, zeros, (size_t)(upto - from), from);
+}
+
 static int batch_write(struct file_log *l, const struct batch *b, struct segment *s,
                        struct segment *next) {
     int err = next ? segment_place(l, next) : 0;
     if (err < 0)
         return err;
     err = disk_write_all(l->disk, s->fd, b->data, b->size, offset_of(l, b->at));
+    if (err == 0 && !next)
+        err = zeros_write_ahead(l, b, s);
     if (err < 0) {
         char path[LOG_PATH], doing[64];
         segment_path(path, l->dir, s->number, "seg");
