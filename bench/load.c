@@ -1,13 +1,14 @@
 // The life of a job through a server: one producer process, one worker process, raw sockets and
 // commands built beforehand, the same for every peer.
 //
-//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG     PID: the server's, whose CPU time is told
+//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE    PID: the server's, whose CPU time is told
 //
 // PEER is a row of `load_peers`. The producer keeps WINDOW pushes in flight; the worker takes up to
 // WINDOW jobs at once and ends them together with asking for the next. BACKLOG jobs are pushed
-// before the clock starts, and as many are left when it stops. Tells jobs a second, the server's
-// CPU time and the clients' for each job, and how long it was from push to start: a body begins
-// with the instant it was pushed. The clock is read once for what is sent or arrives together.
+// before the clock starts, and as many are left when it stops. With a RATE the producer pushes a
+// window so often that it comes to so many jobs a second. Tells jobs a second, the server's CPU
+// time and the clients' for each job, and how long it was from push to start: a body begins with
+// the instant it was pushed. The clock is read once for what is sent or arrives together.
 #include "bench/load.h"
 
 #include <sys/mman.h>
@@ -51,10 +52,21 @@ static struct line *peer_open(const struct peer *p, uint16_t port) {
     return l;
 }
 
+static void sleep_until(double at_ns) {
+    uint64_t ns = (uint64_t)at_ns;
+    struct timespec at = { .tv_sec = (time_t)(ns / 1000000000),
+                           .tv_nsec = (long)(ns % 1000000000) };
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        ;
+}
+
 static void produce(const struct peer *p, uint16_t port, const struct work *w) {
     struct line *l = peer_open(p, port);
     uint64_t sent = 0, told = 0;
+    double start_ns = clock_ns(CLOCK_MONOTONIC);
     while (told < w->jobs) {
+        if (w->rate)
+            sleep_until(start_ns + (double)told * 1e9 / (double)w->rate);
         body_stamp();
         for (; sent < w->jobs && sent - told < w->window; sent++)
             p->push(l, w, sent);
@@ -104,7 +116,7 @@ static double end(pid_t child) {
 static void prepare(const struct peer *p, uint16_t port, const struct work *w) {
     if (p->prepare)
         p->prepare(peer_open(p, port));
-    struct work backlog = { w->backlog, MOST_WINDOW, w->keys, 0 };
+    struct work backlog = { .jobs = w->backlog, .window = MOST_WINDOW, .keys = w->keys };
     if (w->backlog)
         end(begin(produce, p, port, &backlog));
 }
@@ -125,8 +137,11 @@ static void run(const struct peer *p, uint16_t port, pid_t server, const struct 
 }
 
 int main(int argc, char **argv) {
-    struct work w = { argument(argc, argv, 4, 100000), argument(argc, argv, 5, 64),
-                      argument(argc, argv, 6, 0), argument(argc, argv, 7, 0) };
+    struct work w = { .jobs = argument(argc, argv, 4, 100000),
+                      .window = argument(argc, argv, 5, 64),
+                      .keys = argument(argc, argv, 6, 0),
+                      .backlog = argument(argc, argv, 7, 0),
+                      .rate = argument(argc, argv, 8, 0) };
     const char *name = argc > 1 ? argv[1] : "";
     memset(load_body, 'x', sizeof load_body);
     for (size_t i = 0; i < load_peer_count; i++) {
@@ -135,7 +150,7 @@ int main(int argc, char **argv) {
         run(&load_peers[i], (uint16_t)atoi(argv[2]), (pid_t)atoi(argv[3]), &w);
         return 0;
     }
-    fprintf(stderr, "load: PEER PORT PID [JOBS [WINDOW [KEYS [BACKLOG]]]]; peers:");
+    fprintf(stderr, "load: PEER PORT PID [JOBS [WINDOW [KEYS [BACKLOG [RATE]]]]]; peers:");
     for (size_t i = 0; i < load_peer_count; i++)
         fprintf(stderr, " %s", load_peers[i].name);
     fprintf(stderr, "\n");

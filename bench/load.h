@@ -29,7 +29,7 @@ struct line {
 };
 
 struct work {
-    uint64_t jobs, window, keys, backlog;
+    uint64_t jobs, window, keys, backlog, rate;
 };
 
 static inline void die(const char *what) {

@@ -54,6 +54,21 @@ static uint64_t millrace_work(struct line *l, const struct work *w, uint64_t lef
 
 // ---- Redis lists: LPUSH; LMOVE to a list of what is being worked on; LREM there -----------------
 
+// One at a time it waits for a job; several at once cannot wait, and come empty instead.
+static void list_ask(struct line *l, uint64_t count) {
+    static const char rest[] = "\r\n$5\r\nbench\r\n$5\r\nhands\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n";
+    if (count == 1) {
+        put_text(l, "*6\r\n$6\r\nBLMOVE");
+        put(l, rest, sizeof rest - 1);
+        put_text(l, "$1\r\n0\r\n");
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        put_text(l, "*5\r\n$5\r\nLMOVE");
+        put(l, rest, sizeof rest - 1);
+    }
+}
+
 static void redis_prepare(struct line *l) {
     put_text(l, "*1\r\n$8\r\nFLUSHALL\r\n");
     line_flush(l);
@@ -70,9 +85,7 @@ static void list_push(struct line *l, const struct work *w, uint64_t number) {
 static uint64_t list_work(struct line *l, const struct work *w, uint64_t left) {
     static uint64_t held;
     uint64_t ended = held, asks = left > held ? w->window : 0;
-    for (uint64_t i = 0; i < asks; i++)
-        put_text(
-            l, "*5\r\n$5\r\nLMOVE\r\n$5\r\nbench\r\n$5\r\nhands\r\n$5\r\nRIGHT\r\n$4\r\nLEFT\r\n");
+    list_ask(l, asks);
     line_flush(l);
     for (; held > 0; held--)
         skip_reply(l);
