@@ -346,7 +346,7 @@ static void file_close(struct log *base) {
     file_log_destroy(l);
 }
 
-static void batch_destroy(struct batch *b) {
+void batch_destroy(struct batch *b) {
     if (b)
         mem_free(b->data);
     mem_free(b);
@@ -362,6 +362,8 @@ void file_log_destroy(struct file_log *l) {
         l->first = b->next;
         batch_destroy(b);
     }
+    for (size_t i = 0; i < RECENT_BATCHES; i++)
+        batch_destroy(l->recent[i]);
     batch_destroy(l->idle);
     if (l->has_spare)
         l->disk->close(l->disk, l->spare_fd);
