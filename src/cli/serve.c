@@ -1,5 +1,6 @@
 // millrace serve: reads its options, from flags and from a file, then runs the server. Told to
 // reload, it reads the file again.
+#include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/output.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAIN_MS = 10000, HOST_MOST = 64, MAX_BODY = 16 << 20 };
+enum { DRAIN_MS = 10000, HOST_MOST = 64 };
 
 struct serving {
     const struct input *flags; // as they were given
@@ -53,7 +54,7 @@ static int read_address(const struct input *in, const char *value, struct servin
     unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
     size_t size = colon ? (size_t)(colon - value) : 0;
     if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= sizeof s->host)
-        return input_refuse(in, "--listen", "it is HOST:PORT, such as 127.0.0.1:7411");
+        return input_refuse(in, "--listen", "it is HOST:PORT, such as " CLI_LISTEN);
     bool brackets = value[0] == '[' && value[size - 1] == ']';
     memcpy(s->host, value + brackets, size - 2 * brackets);
     s->host[size - 2 * brackets] = 0;
@@ -65,7 +66,7 @@ static int read_address(const struct input *in, const char *value, struct servin
 }
 
 static int read_listen(const struct input *in, struct serving *s) {
-    int err = read_address(in, option_or(in, "--listen", "127.0.0.1:7411"), s);
+    int err = read_address(in, option_or(in, "--listen", CLI_LISTEN), s);
     if (err < 0)
         return err;
     uint8_t raw[sizeof(struct in6_addr)];
@@ -123,18 +124,20 @@ static int read_log(const struct input *in, struct serving *s) {
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct serving *s = arg;
     bool v6 = strchr(host, ':') != NULL;
+    char place[HOST_MOST + 16];
+    snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s", s->options.store);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", s->options.store,
+               place);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u", mr_version(), v6 ? "[" : "", host,
-               v6 ? "]" : "", port);
+        notice(NOTICE_INFO, "millrace %s listens on %s", mr_version(), place);
 }
 
 static int read_values(const struct input *in, struct serving *s) {
-    uint64_t max_body = MAX_BODY;
+    uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
     if (err == 0)
-        err = read_size(in, "--max-body", MAX_BODY, &max_body);
+        err = read_size(in, "--max-body", BODY_MOST, &max_body);
     if (err == 0)
         err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &s->options.max_bytes);
     if (err == 0)

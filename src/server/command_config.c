@@ -1,11 +1,24 @@
-// CONFIG: what can change while the server runs, by the names of its flags.
+// CONFIG: what clients of Redis ask for, and what can change while the server runs, by the names of
+// its flags.
 #include "server/command.h"
 #include "server/notice.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-static const char *level_get(void) {
+// redis-benchmark asks for these two, and warns when there is no answer.
+static const char *save_get(const struct host *h) {
+    (void)h;
+    return "";
+}
+
+static const char *appendonly_get(const struct host *h) {
+    return strcmp(h->store, "mem:") == 0 ? "no" : "yes";
+}
+
+static const char *level_get(const struct host *h) {
+    (void)h;
     return notice_level_name(notice_most());
 }
 
@@ -17,7 +30,8 @@ static bool level_set(const char *value) {
     return true;
 }
 
-static const char *json_get(void) {
+static const char *json_get(const struct host *h) {
+    (void)h;
     return notice_is_json() ? "yes" : "no";
 }
 
@@ -31,37 +45,45 @@ static bool json_set(const char *value) {
 
 static const struct setting {
     const char *name, *values;
-    const char *(*get)(void);
-    bool (*set)(const char *value);
+    const char *(*get)(const struct host *);
+    bool (*set)(const char *value); // NULL: it does not change while the server runs
 } settings[] = {
     { "log-level", "error, warn, info or debug", level_get, level_set },
     { "log-json", "yes or no", json_get, json_set },
+    { "save", NULL, save_get, NULL },
+    { "appendonly", NULL, appendonly_get, NULL },
 };
 
 enum { SETTINGS = sizeof settings / sizeof *settings, VALUE = 32 };
 
 static bool is_named(const struct setting *t, mr_bytes name) {
-    return name.size == strlen(t->name) && memcmp(name.data, t->name, name.size) == 0;
+    return name.size == strlen(t->name) && strncasecmp(name.data, t->name, name.size) == 0;
+}
+
+static bool is_asked(const struct setting *t, const struct arguments *a) {
+    for (uint32_t i = a->at; i < a->count; i++)
+        if (word_is(a->words[i], "*") || is_named(t, a->words[i]))
+            return true;
+    return false;
 }
 
 // Clients ask for what Redis has: that is not there, and no error.
-static void config_get(struct session *s, mr_bytes name) {
-    bool all = word_is(name, "*");
+static void config_get(struct session *s, const struct arguments *a) {
     size_t count = 0;
     for (size_t i = 0; i < SETTINGS; i++)
-        count += all || is_named(&settings[i], name);
+        count += is_asked(&settings[i], a);
     reply_map(&s->reply, count);
     for (size_t i = 0; i < SETTINGS; i++) {
-        if (!all && !is_named(&settings[i], name))
+        if (!is_asked(&settings[i], a))
             continue;
         reply_bulk(&s->reply, mr_str(settings[i].name));
-        reply_bulk(&s->reply, mr_str(settings[i].get()));
+        reply_bulk(&s->reply, mr_str(settings[i].get(s->host)));
     }
 }
 
 static void config_set(struct session *s, mr_bytes name, mr_bytes word) {
     const struct setting *t = settings;
-    while (t < settings + SETTINGS && !is_named(t, name))
+    while (t < settings + SETTINGS && !(t->set && is_named(t, name)))
         t++;
     if (t == settings + SETTINGS) {
         session_usage(s, "only log-level and log-json change while the server runs; STAGE sets a "
@@ -80,11 +102,11 @@ static void config_set(struct session *s, mr_bytes name, mr_bytes word) {
 }
 
 void run_config(struct session *s, struct arguments *a) {
-    uint32_t words = a->count - a->at;
-    if (words == 2 && word_is(a->words[a->at], "GET"))
-        config_get(s, a->words[a->at + 1]);
-    else if (words == 3 && word_is(a->words[a->at], "SET"))
-        config_set(s, a->words[a->at + 1], a->words[a->at + 2]);
+    mr_bytes what = a->words[a->at++];
+    if (word_is(what, "GET"))
+        config_get(s, a);
+    else if (word_is(what, "SET") && a->count - a->at == 2)
+        config_set(s, a->words[a->at], a->words[a->at + 1]);
     else
         session_usage(s, "it is: CONFIG GET name, or CONFIG SET name value");
 }
