@@ -124,7 +124,7 @@ const struct command command_table[] = {
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
       "wait of another one" },
-    { "CONFIG", 2, 0, ROLE_ANYBODY, false, run_config, "GET name [name …] | SET name value",
+    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name [name …] | SET name value",
       "map of those that are known, * being all; OK",
       "shows what clients ask for (save, appendonly) and what can change while the server runs; "
       "SET changes that until it is restarted or reloaded: log-level is error, warn, info or "
