@@ -2,7 +2,7 @@
 //
 //     owner ──► batches [being written][gathering] ──► writer ──► segment files
 //                    │                                   │
-//     readers ◄──────┴── not yet written                 ├─ a spare: the next segment
+//     readers ◄──────┴── not yet, or just written        ├─ a spare: the next segment
 //             ◄───────── pread, segment held             └─ store file (where the log begins)
 //
 //     head ≤ synced ≤ written ≤ tail
@@ -38,6 +38,9 @@
 enum {
     GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
     BATCH_CAPACITY = 256 << 10, // what a batch begins with
+    ZEROS_AHEAD = 256 << 10,    // written at once in front of small batches
+    RECENT_BATCHES = 8,         // kept for readers when they are written …
+    RECENT_CAPACITY = 1 << 20,  // … unless they are larger than this
     OPEN_SEGMENTS = 64,         // descriptors kept for reading, about
     FULL_RETRY_MS = 1000,
     WINDOWS = 4,             // rows of entries that are read ahead at once …
@@ -80,16 +83,18 @@ struct file_log {
     pthread_cond_t done;  // for those who wait for the writer
     struct ring segments;
     uint32_t open_segments;
-    uint64_t head, tail;        // where to begin and to go on
-    uint64_t opened_at;         // the tail when it was opened
-    uint64_t written, synced;   // handed to the system; on the disk
-    uint64_t durable;           // what the sync policy promises of it
-    uint64_t flush_to, sync_to; // asked to be written; to be synced whatever the policy
-    uint64_t trim_to;           // number of the segment that is to be the first
-    uint64_t sync_at_ms;        // when an interval ends; 0: nothing waits for it
-    struct batch *first, *last; // oldest first; the last gathers unless closed
-    struct batch *idle;         // one for reuse
-    uint64_t pending;           // bytes in batches
+    uint64_t head, tail;                  // where to begin and to go on
+    uint64_t opened_at;                   // the tail when it was opened
+    uint64_t written, synced;             // handed to the system; on the disk
+    uint64_t durable;                     // what the sync policy promises of it
+    uint64_t flush_to, sync_to;           // asked to be written; to be synced whatever the policy
+    uint64_t trim_to;                     // number of the segment that is to be the first
+    uint64_t sync_at_ms;                  // when an interval ends; 0: nothing waits for it
+    struct batch *first, *last;           // oldest first; the last gathers unless closed
+    struct batch *idle;                   // one for reuse
+    struct batch *recent[RECENT_BATCHES]; // written last: what is taken soon after its push
+    uint32_t recent_next;                 // whose place the next one takes
+    uint64_t pending;                     // bytes in batches
     int spare_fd;
     bool has_spare;
     bool spare_failed;       // the last try to make one
@@ -101,8 +106,9 @@ struct file_log {
     uint64_t window_uses;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
 
-    struct store store; // writer only, like the index of the last segment
-    struct index_builder index;
+    struct store store;         // writer only, as the two below
+    struct index_builder index; // of the last segment
+    uint64_t zeroed;            // up to here its blocks were written before
 };
 
 static inline uint64_t segment_of(const struct file_log *l, uint64_t at) {
@@ -175,6 +181,8 @@ void segment_release(struct file_log *, struct segment *);
 
 // Closes and frees; takes NULL.
 void segment_destroy(struct file_log *, struct segment *);
+
+void batch_destroy(struct batch *); // takes NULL
 
 // Frees a log that has no writer's thread any more; takes half-opened ones. Not under the lock.
 void file_log_destroy(struct file_log *);

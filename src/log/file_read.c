@@ -1,7 +1,7 @@
 // Reading the file log: one entry, a stretch with bodies, or all heads.
 //
-// What is not yet written is copied out of the batches under the lock; everything else is read
-// from files without it. Sums are tested on everything that comes from a file.
+// What is not yet or was just written is copied out of the batches under the lock; everything else
+// is read from files without it. Sums are tested on everything that comes from a file.
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -39,18 +39,23 @@ static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *
 
 // --- entries still in memory; the lock is held ---
 
-static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
-    for (const struct batch *b = l->first; b; b = b->next)
-        if (at >= b->at && at < b->at + b->size)
-            return b->data + (at - b->at);
-    return NULL;
+static const uint8_t *batch_at(const struct batch *b, uint64_t at) {
+    return at >= b->at && at + ENTRY_FRAME <= b->at + b->size ? b->data + (at - b->at) : NULL;
 }
 
-static int batch_read(const struct file_log *l, uint64_t at, struct buffer *out_head,
+static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
+    const uint8_t *found = NULL;
+    for (const struct batch *b = l->first; b && !found; b = b->next)
+        found = batch_at(b, at);
+    for (size_t i = 0; i < RECENT_BATCHES && l->recent[i] && !found; i++)
+        found = batch_at(l->recent[i], at);
+    return found;
+}
+
+static int batch_read(const uint8_t *raw, uint64_t at, struct buffer *out_head,
                       struct buffer *out_body) {
-    const uint8_t *raw = batch_find(l, at);
     struct frame f;
-    if (!raw || !frame_get(raw, &f) || !frame_is_entry(&f))
+    if (!frame_get(raw, &f) || !frame_is_entry(&f))
         return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
     return entry_copy(&f, raw, out_head, out_body);
 }
@@ -163,8 +168,11 @@ static int read_one(struct file_log *l, uint64_t at, bool wait, struct buffer *o
     pthread_mutex_lock(&l->lock);
     int err;
     struct segment *s = entry_locate(l, at, &err);
-    if (s && at >= l->written) {
-        err = batch_read(l, at, out_head, out_body);
+    const uint8_t *raw = s ? batch_find(l, at) : NULL;
+    if (raw) {
+        err = batch_read(raw, at, out_head, out_body);
+    } else if (s && at >= l->written) {
+        err = error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
     } else if (s) {
         struct window *w = window_take(l, at);
         pthread_mutex_unlock(&l->lock);

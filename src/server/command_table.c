@@ -124,8 +124,8 @@ const struct command command_table[] = {
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
       "wait of another one" },
-    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name", "an empty map",
-      "is there for clients that ask" },
+    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name [name …]",
+      "map of those that are known: save appendonly", "is there for clients that ask" },
     { "SELECT", 1, 1, ROLE_ANYBODY, false, run_select, "0", "OK", "is there for clients that ask" },
     { "QUIT", 0, 0, ROLE_ANYBODY, false, run_quit, "", "OK", "ends the connection" },
     // Not documented: these say what to use instead.
