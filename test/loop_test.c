@@ -43,15 +43,15 @@ static void *serve(void *arg) {
     return NULL;
 }
 
-static void server_start(struct running *r, long fail_after) {
-    *r = (struct running){
-        .options = { .store = "mem:",
-                     .host = "127.0.0.1",
-                     .drain_ms = 10000,
-                     .on_ready = is_ready },
-        .ready = GATE,
-        .fail_after = fail_after,
-    };
+// `dir` NULL: in memory.
+static void server_start_at(struct running *r, const char *dir, long fail_after) {
+    *r = (struct running){ .options = { .store = "test:",
+                                        .dir = dir,
+                                        .host = "127.0.0.1",
+                                        .drain_ms = 10000,
+                                        .on_ready = is_ready },
+                           .ready = GATE,
+                           .fail_after = fail_after };
     r->options.arg = r;
     assert_int_equal(pthread_create(&r->thread, NULL, serve, r), 0);
     gate_wait(&r->ready, 1);
@@ -299,15 +299,16 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
     for (int i = 0; i < FAR; i++) {
         int head = snprintf(line, sizeof line, "PUSH s ");
         memset(line + head, 'a' + i % 26, FAR_BODY);
-        memcpy(line + head + FAR_BODY, "\r\n", 2);
-        assert_true(tell(fd, line, (size_t)head + FAR_BODY + 2));
+        memcpy(line + head + FAR_BODY, " KEY k\r\n", 8);
+        assert_true(tell(fd, line, (size_t)head + FAR_BODY + 8));
         hear_line(fd);
         hear_line(fd);
     }
     for (int i = 0; i < 3; i++) {
         nftw(store.dir, drop_from_memory, 16, FTW_PHYS);
         int taker = dial(&r);
-        assert_true(tell(taker, "TAKE s COUNT 50\r\n", 17));
+        const char *take = "TAKE s COUNT 50 BATCH 50 WAIT -1\r\n";
+        assert_true(tell(taker, take, strlen(take)));
         if (i == 1)
             expect_far_bodies(taker);
         close(taker); // which gives them back
