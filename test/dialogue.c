@@ -156,7 +156,10 @@ static int fetch_later(void *dialogue, struct fetch *f) {
     return 0;
 }
 
+// What was written last is kept for a while: other things are written.
 void chill(struct dialogue *d) {
+    for (int i = 0; i < 16; i++)
+        push(d, "elsewhere x");
     sim_disk_chill(d->disk, true);
     d->host.fetch = fetch_later;
     d->host.fetcher = d;

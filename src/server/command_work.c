@@ -240,7 +240,7 @@ void run_beat(struct session *s, struct arguments *a) {
             return;
     uint32_t stops = 0;
     for (uint32_t i = 1; i < a->count; i += 2) {
-        read_id(s, a->words[i], &id);
+        (void)read_id(s, a->words[i], &id); // it was read before
         bool lives =
             token_read(a->words[i + 1], &token) == 0 && core_beat(h->core, id, &token) == 0;
         if (!lives)

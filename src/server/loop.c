@@ -39,8 +39,9 @@ struct server {
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
     char load_text[512];
-    uint32_t fetching; // bodies are read for so many sessions
-    bool listening, loading_now, refusing, stopping, closing, finished;
+    uint32_t fetching;      // bodies are read for so many sessions
+    bool refusing, another; // the latter waits to be accepted meanwhile
+    bool listening, loading_now, stopping, closing, finished;
     int exit;
 };
 
@@ -188,15 +189,18 @@ static void on_connection(uv_stream_t *listener, int status);
 
 static void on_refused(uv_handle_t *refused) {
     struct server *v = refused->data;
-    v->refusing = false;
-    if (v->listening)
-        on_connection((uv_stream_t *)&v->listener, 0); // another may wait
+    bool another = v->another && v->listening;
+    v->refusing = v->another = false;
+    if (another)
+        on_connection((uv_stream_t *)&v->listener, 0);
 }
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
 static void refuse(struct server *v) {
-    if (v->refusing)
-        return; // it is looked at when that one is closed
+    if (v->refusing) {
+        v->another = true; // its turn comes when that one is closed
+        return;
+    }
     notice(NOTICE_WARN, "no memory for a connection");
     v->refusing = true;
     v->refused.data = v;
