@@ -118,12 +118,18 @@ static void looking_changes_nothing(void **state) {
 
 enum { IN_ROW = 2000, ROW_BODY = 1000 };
 
+// A store that was just opened has nothing in memory.
 static void fill_row(struct fixture *f) {
     f->options.segment_size = 1 << 20;
     start(f);
     for (int i = 0; i < IN_ROW; i++)
         push(f, 1, ROW_BODY);
-    log_flush(f->log, true);
+    stop(f);
+    struct tally *t = calloc(1, sizeof *t);
+    start(f);
+    assert_int_equal(log_replay(f->log, tally_see, t), 0);
+    assert_int_equal(t->next, IN_ROW);
+    free(t);
 }
 
 static void read_right(struct fixture *f, uint64_t number) {
@@ -160,6 +166,29 @@ static void single_reads_read_nothing_ahead(void **state) {
     for (uint64_t i = 0; i < 100; i++)
         read_right(f, i * 797 % IN_ROW);
     assert_int_equal(sim_disk_reads(f->sim) - before, 100);
+}
+
+static int read_now(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    int err = log_read_now(f->log, f->at[number], &body);
+    assert_true(err < 0 ? body.size == 0 : sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+    return err;
+}
+
+static void what_is_on_the_disk_only_is_not_waited_for(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    push(f, 1, ROW_BODY);
+    sim_disk_chill(f->sim, true);
+    assert_int_equal(read_now(f, IN_ROW), 0); // not written yet
+    assert_int_equal(read_now(f, 5), MR_EAGAIN);
+    read_right(f, 5);
+    read_right(f, 6);
+    assert_int_equal(read_now(f, 7), 0); // came with the one before
+    assert_int_equal(read_now(f, 1500), MR_EAGAIN);
+    sim_disk_chill(f->sim, false);
+    assert_int_equal(read_now(f, 1500), 0);
 }
 
 // F51: without memory to read ahead everything is read by itself; what is appended later is seen.
@@ -438,6 +467,7 @@ int main(void) {
         ROW(looking_changes_nothing),
         ROW(rows_are_read_in_large_pieces),
         ROW(single_reads_read_nothing_ahead),
+        ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),

@@ -55,6 +55,7 @@ struct log_impl {
     void (*flush)(struct log *, bool now);
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+    int (*read_now)(struct log *, uint64_t at, struct buffer *out_body);
     int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                 uint64_t *out_next);
     int (*trim)(struct log *, uint64_t upto);
@@ -97,6 +98,12 @@ static inline int log_wait(struct log *l, uint64_t at) {
 static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
                            struct buffer *out_body) {
     return l->impl->read(l, at, out_head, out_body);
+}
+
+// Appends the entry's body if it is in memory. MR_EAGAIN, without a sentence: the disk would have
+// to be waited for; else as log_read. Any thread.
+static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
+    return l->impl->read_now(l, at, out_body);
 }
 
 // Walks the entries from `from` (a position that replay, append or scan gave, or the head), with

@@ -387,6 +387,7 @@ const struct log_impl file_log_impl = {
     .flush = file_flush,
     .wait = file_wait,
     .read = file_read,
+    .read_now = file_read_now,
     .scan = file_scan,
     .trim = file_trim,
     .look = file_look,

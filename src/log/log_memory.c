@@ -200,6 +200,10 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
     return err;
 }
 
+static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
+    return memory_read(base, at, NULL, out_body);
+}
+
 // Where the next entry is, when `at` may be the end of a segment (if that was filled to the last
 // byte, it is the beginning of the next one).
 static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, uint64_t at) {
@@ -301,6 +305,7 @@ static const struct log_impl memory_log = {
     .flush = memory_flush,
     .wait = memory_wait,
     .read = memory_read,
+    .read_now = memory_read_now,
     .scan = memory_scan,
     .trim = memory_trim,
     .look = memory_look,
