@@ -209,6 +209,53 @@ static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **st
     }
 }
 
+// --- memory and disk ---
+
+// The eight batches written last are kept; what is older comes from the file, and is tested.
+static void what_was_just_written_is_read_from_memory(void **state) {
+    struct fixture *f = *state;
+    bool right = false;
+    f->options.segment_size = 1 << 16;
+    start(f);
+    push(f, 1, 100);
+    log_flush(f->log, false);
+    flip(f, segment_path(0, "seg"), f->at[0] + ENTRY_FRAME + 50);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(sample_read(f->log, f->at[0], 0, &right), 0);
+        assert_true(right);
+        push(f, 1, 100);
+        log_flush(f->log, false);
+    }
+    assert_int_equal(sample_read(f->log, f->at[0], 0, &right), MR_ECORRUPT);
+    assert_int_equal(sample_read(f->log, f->at[1], 1, &right), 0);
+    assert_true(right);
+}
+
+// A synced batch is a write and a sync; but where it comes to blocks that were never written, zeros
+// go with it, 256 KiB at a time.
+static void zeros_go_ahead_of_synced_batches(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = 1 << 20;
+    for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
+        f->options.sync = sync;
+        f->options.interval_ms = 1000000;
+        start(f);
+        push(f, 1, 10);
+        log_flush(f->log, false); // the writer makes the spare
+        uint64_t calls = sim_disk_calls(f->sim), begin = look(f->log).tail >> 18, writes = 0;
+        for (; look(f->log).tail >> 18 < begin + 2; writes++) {
+            push(f, 1, 8000);
+            log_flush(f->log, false);
+        }
+        uint64_t each = sync == LOG_SYNC_ALWAYS ? 2 : 1, zeros = sync == LOG_SYNC_ALWAYS ? 2 : 0;
+        assert_int_equal(sim_disk_calls(f->sim) - calls, each * writes + zeros);
+        stop(f);
+        sim_disk_destroy(f->sim);
+        f->sim = sim_disk_create();
+        f->options.disk = sim_disk_disk(f->sim);
+    }
+}
+
 // --- sync policies ---
 
 static void the_sync_policy_says_what_durable_means(void **state) {
@@ -465,10 +512,15 @@ int main(void) {
         ROW(another_directory_is_not_touched),
         ROW(a_newer_store_is_refused_with_advice),
         ROW(looking_changes_nothing),
+<<<<<<< HEAD
         ROW(rows_are_read_in_large_pieces),
         ROW(single_reads_read_nothing_ahead),
         ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
+=======
+        ROW(what_was_just_written_is_read_from_memory),
+        ROW(zeros_go_ahead_of_synced_batches),
+>>>>>>> peers
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),

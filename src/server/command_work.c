@@ -7,7 +7,6 @@
 #include "base/mem.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 struct take_options {
@@ -53,7 +52,9 @@ static void note_stages(struct session *s, const mr_bytes *stages, uint32_t coun
         memcpy(s->stages + used, stages[i].data, stages[i].size);
         used += stages[i].size;
     }
-    snprintf(s->stages + used, sizeof s->stages - used, "%s", i < count ? more : "");
+    s->stages[used] = 0;
+    if (i < count)
+        memcpy(s->stages + used, more, sizeof more);
 }
 
 void run_take(struct session *s, struct arguments *a) {
