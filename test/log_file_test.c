@@ -512,15 +512,12 @@ int main(void) {
         ROW(another_directory_is_not_touched),
         ROW(a_newer_store_is_refused_with_advice),
         ROW(looking_changes_nothing),
-<<<<<<< HEAD
         ROW(rows_are_read_in_large_pieces),
         ROW(single_reads_read_nothing_ahead),
         ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
-=======
         ROW(what_was_just_written_is_read_from_memory),
         ROW(zeros_go_ahead_of_synced_batches),
->>>>>>> peers
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),
