@@ -55,8 +55,6 @@ static void man_help(const char *text) {
 static void man_options(const struct command *c) {
     for (const struct option *o = c->options; o->name; o++) {
         printf(".TP\n.B ");
-        for (const char *letter = o->letters ? o->letters : ""; *letter; letter++)
-            printf("\\-%c, ", *letter);
         man_text(o->name, strlen(o->name), o->value ? " " : "\n");
         if (o->value)
             printf("\\fI%s\\fR\n", o->value);
@@ -162,7 +160,7 @@ static void complete_options(void) {
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         printf("        '%s%s) words='--help", c->name, strchr(c->name, ' ') ? "'" : " '*");
         for (const struct option *o = c->options; o->name; o++)
-            printf(" %s", o->name);
+            printf(" %s", option_name(o));
         printf("' ;;\n");
     }
 }
