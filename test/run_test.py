@@ -20,10 +20,12 @@ import time
 
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
+INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
 LONG = bool(os.environ.get("MILLRACE_LONG"))
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 PATIENCE = 240  # seconds until something that hangs is a failure
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
+MEMORY_GROWS_KB = 4 << 10  # at most, once all that is needed is there
 
 top = tempfile.mkdtemp(prefix="millrace-run-")
 atexit.register(shutil.rmtree, top, ignore_errors=True)
@@ -56,10 +58,10 @@ class Ended:
 class Running:
     """millrace run in the background, reading what `feed` writes."""
 
-    def __init__(self, *arguments, stdin=subprocess.PIPE, **more):
+    def __init__(self, *arguments, stdin=subprocess.PIPE, program=MILLRACE, **more):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [MILLRACE, "run", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
+            [program, "run", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
             stderr=more.pop("stderr", self.err), start_new_session=True, **more)
 
     def feed(self, data):
@@ -369,6 +371,36 @@ def _():
     check(LONG or summary["done"] >= 4999, summary)
     check(summary["read"] - summary["done"] < 20000, summary)
     check(sanitized() or ended.memory_kb < MEMORY_KB, ended.memory_kb)
+
+
+def resident_kb(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 10
+
+
+@case("D4: a million lines take no more memory than the first of them")
+def _():
+    lines = 1000000 if LONG and not sanitized() else 100000
+    block, early = 1000, max(lines // 10, 50000)  # by then the window has long been full
+    out, resident = open("out", "wb"), {}
+    r = Running("--jobs", "2", "--key-field", "1", "--json", "--", "echo", program=INSTANT,
+                stdout=out)
+    for first in range(0, lines, block):
+        r.feed(b"".join(b"%d %d\n" % (n % 997, n) for n in range(first, first + block)))
+        if first + block in (early, lines):
+            resident[first + block] = resident_kb(r.process.pid)
+    ended = r.end()
+    equal(ended.code, 0, ended)
+    summary = json.loads(ended.err.splitlines()[-1])
+    equal((summary["read"], summary["done"]), (lines, lines), summary)
+    out.close()
+    following = list(range(997))  # by key
+    with open("out", "rb") as file:  # line by line: our own memory would count for later commands
+        for key, n in (map(int, line.split()) for line in file):
+            equal(n, following[key], f"of key {key}")
+            following[key] += 997
+    equal(sum(n // 997 for n in following), lines)
+    check(sanitized() or resident[lines] < resident[early] + MEMORY_GROWS_KB, resident)
 
 
 @case("D7: contexts, create, send: the last step slow, nothing overflows")

@@ -14,9 +14,16 @@ void answer_error(struct session *s, int err) {
     reply_error(&s->reply, code_name(code_of(err)), mr_str(error_text()));
 }
 
+void answer_ok(struct session *s, int err) {
+    if (err < 0)
+        answer_error(s, err);
+    else
+        reply_simple(&s->reply, "OK");
+}
+
 // ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
 
-enum { TOKEN_BYTES = 20, NO_LETTER = 0x80 };
+enum { TOKEN_BYTES = 20, TOKEN_ROOM = 24, NO_LETTER = 0x80 };
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 // What each byte stands for; filled at first use.
@@ -32,7 +39,7 @@ static const uint8_t *letter_values(void) {
 
 // Three bytes are four letters; the last two bytes are three.
 void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
-    uint8_t raw[TOKEN_BYTES + 1] = { 0 };
+    uint8_t raw[TOKEN_ROOM] = { 0 };
     uint64_t serial = htole64(t->serial), random = htole64(t->random);
     uint32_t lease = htole32(t->lease);
     memcpy(raw, &serial, 8);
@@ -40,29 +47,31 @@ void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     memcpy(raw + 16, &lease, 4);
     char text[ANSWER_TOKEN + 1];
     for (int from = 0, to = 0; from < TOKEN_BYTES; from += 3, to += 4) {
-        uint32_t three = (uint32_t)raw[from] << 16 | (uint32_t)raw[from + 1] << 8 | raw[from + 2];
-        text[to] = letters[three >> 18];
-        text[to + 1] = letters[three >> 12 & 63];
-        text[to + 2] = letters[three >> 6 & 63];
-        text[to + 3] = letters[three & 63];
+        uint32_t three; // in the upper three bytes
+        memcpy(&three, raw + from, sizeof three);
+        three = be32toh(three);
+        text[to] = letters[three >> 26];
+        text[to + 1] = letters[three >> 20 & 63];
+        text[to + 2] = letters[three >> 14 & 63];
+        text[to + 3] = letters[three >> 8 & 63];
     }
     memcpy(out, text, ANSWER_TOKEN);
 }
 
 int token_read(mr_bytes given, struct token *out) {
-    uint8_t raw[TOKEN_BYTES + 1], text[ANSWER_TOKEN + 1], bad = 0;
+    uint8_t raw[TOKEN_ROOM], text[ANSWER_TOKEN + 1];
+    uint32_t bad = 0;
     if (given.size != ANSWER_TOKEN)
         return error_set(MR_ESTALE, "that is not a token");
     const uint8_t *values = letter_values();
     memcpy(text, given.data, ANSWER_TOKEN);
     text[ANSWER_TOKEN] = letters[0];
     for (int from = 0, to = 0; from < ANSWER_TOKEN; from += 4, to += 3) {
-        uint8_t a = values[text[from]], b = values[text[from + 1]];
-        uint8_t c = values[text[from + 2]], d = values[text[from + 3]];
+        uint32_t a = values[text[from]], b = values[text[from + 1]];
+        uint32_t c = values[text[from + 2]], d = values[text[from + 3]];
         bad |= a | b | c | d;
-        raw[to] = (uint8_t)(a << 2 | b >> 4);
-        raw[to + 1] = (uint8_t)(b << 4 | c >> 2);
-        raw[to + 2] = (uint8_t)(c << 6 | d);
+        uint32_t three = htobe32(a << 26 | b << 20 | c << 14 | d << 8);
+        memcpy(raw + to, &three, sizeof three);
     }
     if (bad & NO_LETTER)
         return error_set(MR_ESTALE, "that is not a token");

@@ -9,6 +9,9 @@ enum { ANSWER_GRANTS = 1000, ANSWER_TOKEN = 27 };
 // An error: the code that clients look at, and the sentence noted by the call that failed.
 void answer_error(struct session *, int err);
 
+// OK, or the error.
+void answer_ok(struct session *, int err);
+
 // What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
 void answer_grants(struct session *, const struct grant *, size_t count);
 

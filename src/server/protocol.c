@@ -5,6 +5,7 @@
 #include "wire/code.h"
 #include "wire/port.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,6 +57,7 @@ static void add(struct reply *r, const char *format, ...) {
     va_start(values, format);
     int size = vsnprintf(text, sizeof text, format, values);
     va_end(values);
+    assert(size >= 0 && (size_t)size < sizeof text); // what is told here is ours
     if (r->err == 0)
         r->err = buffer_append(r->out, text, (size_t)size);
 }

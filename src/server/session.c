@@ -314,6 +314,11 @@ static void offer(struct session *s) {
         list_append(&s->host->ready, &s->of_ready);
 }
 
+void session_close(struct session *s) {
+    s->closing = true;
+    offer(s);
+}
+
 // What was said in this turn waits for `at`. Where marks run out the last one waits a little
 // longer.
 void session_mark(struct session *s, uint64_t at, bool durable) {
