@@ -618,6 +618,9 @@ static void WHY_tells_what_a_stage_waits_for(void **state) {
     ask(d, 0, "PAUSE s", "+OK");
     ask(d, 0, "WHY s", "\"s is paused*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
+    ask(d, 0, "DRAIN s", "+OK");
+    ask(d, 0, "WHY s", "\"s has no worker*It also drains*RESUME s *\"");
+    ask(d, 0, "RESUME s", "+OK");
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY s", "\"s is working (running: 1, waiting: 0)*\"");
     ask(d, 0, "STAGE s concurrency 1", "+OK");

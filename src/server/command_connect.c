@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "millrace.h"
+#include "wire/code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +57,8 @@ void run_hello(struct session *s, struct arguments *a) {
     if (a->at < a->count) {
         mr_bytes version = a->words[a->at++];
         if (!word_is(version, "2") && !word_is(version, "3")) {
-            reply_error(&s->reply, "NOPROTO", mr_str("this server speaks RESP 2 and 3"));
+            reply_error(&s->reply, code_name(CODE_NOPROTO),
+                        mr_str("this server speaks RESP 2 and 3"));
             return;
         }
         resp3 = word_is(version, "3");

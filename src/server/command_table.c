@@ -54,7 +54,8 @@ const struct command command_table[] = {
       "with NEVER is dead" },
     { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
       "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]", "array of ids to stop",
+    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]",
+      "array of ids to stop, in the order they were asked about",
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
     { "JOB", 1, 0, ROLE_READ, false, run_job, "id [BODY]",
