@@ -114,16 +114,16 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     int err = write_copy(c, &r, body);
     if (err < 0)
         return err;
-    c->live_bytes += out_size(c, 0);
-    c->live_bytes -= st->size;
+    home_add(c, c->out.at[0], out_size(c, 0));
+    home_remove(c, st->at, st->size);
     st->at = c->out.at[0];
     st->size = out_size(c, 0);
     return 0;
 }
 
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= c->trim_size;
+    home_add(c, at, size);
+    home_remove(c, c->trim_at, c->trim_size);
     c->trim_at = at;
     c->trim_size = size;
 }
@@ -213,6 +213,7 @@ int core_trimmed(struct core *c, uint64_t upto) {
         return err;
     trim_set_home(c, c->out.at[0], out_size(c, 0));
     c->trim_mark = upto;
+    live_forget(&c->live, upto);
     return 0;
 }
 

@@ -96,6 +96,7 @@ void core_destroy(struct core *c) {
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
+    live_finish(&c->live);
     mem_free(c->stages);
     heap_finish(&c->timers);
     mem_free(c->out.entries);

@@ -382,6 +382,10 @@ int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const 
 // Bytes of the log that are homes of something alive.
 uint64_t core_live_bytes(const struct core *);
 
+// Whether anything lives at positions from `from` to below `upto`, as far as is known without a
+// look: false is certain.
+bool core_lives_in(const struct core *, uint64_t from, uint64_t upto);
+
 // Looks at one entry in the log; if it is the home of something alive, appends a copy, which
 // becomes the home. The shard then trims what lies before.
 int core_clean(struct core *, uint64_t at, mr_bytes head, mr_bytes body);

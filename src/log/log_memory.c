@@ -162,16 +162,15 @@ static int memory_wait(struct log *base, uint64_t at) {
 
 static int seen_copy(const struct log_seen *seen, struct buffer *out_head,
                      struct buffer *out_body) {
-    int err = out_head ? buffer_reserve(out_head, seen->head.size) : 0;
-    if (err == 0 && out_body)
-        err = buffer_reserve(out_body, seen->body.size);
-    if (err < 0)
+    if (out_head && out_body) {
+        int err = buffer_reserve(out_body, seen->body.size);
+        if (err < 0)
+            return err;
+    }
+    int err = out_head ? buffer_append(out_head, seen->head.data, seen->head.size) : 0;
+    if (err < 0 || !out_body)
         return err;
-    if (out_head)
-        buffer_append(out_head, seen->head.data, seen->head.size);
-    if (out_body)
-        buffer_append(out_body, seen->body.data, seen->body.size);
-    return 0;
+    return buffer_append(out_body, seen->body.data, seen->body.size);
 }
 
 static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
@@ -198,6 +197,20 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
         segment_release(s);
     }
     return err;
+}
+
+// Only the owner changes the table of cells, so it reads that without the lock.
+static int memory_read_own(struct log *base, uint64_t at, struct buffer *out_head,
+                           struct buffer *out_body) {
+    const struct memory_log *l = (const struct memory_log *)base;
+    if (at >= get(&l->tail))
+        return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
+    const struct segment *s = memory_segment(l, at);
+    if (!s)
+        return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+    struct log_seen seen;
+    entry_get(s, at, &seen);
+    return seen_copy(&seen, out_head, out_body);
 }
 
 // Where the next entry is, when `at` may be the end of a segment (if that was filled to the last
@@ -243,6 +256,11 @@ static int memory_replay(struct log *base, log_each *each, void *arg) {
     struct memory_log *l = (struct memory_log *)base;
     uint64_t next;
     return memory_walk(l, memory_head(l), SIZE_MAX, false, each, arg, &next);
+}
+
+static uint64_t memory_segment_end(struct log *base, uint64_t at) {
+    const struct segment *s = memory_segment((struct memory_log *)base, at);
+    return s->base + s->size;
 }
 
 // Takes the first segment out of the table, unless it reaches beyond `upto` or is still written to.
@@ -301,7 +319,9 @@ static const struct log_impl memory_log = {
     .flush = memory_flush,
     .wait = memory_wait,
     .read = memory_read,
+    .read_own = memory_read_own,
     .scan = memory_scan,
+    .segment_end = memory_segment_end,
     .trim = memory_trim,
     .look = memory_look,
     .close = memory_close,

@@ -115,7 +115,7 @@ enum { BODY_GUESS = 64 };
 // Reads an entry's body from the log into the reply.
 static int answer_entry(struct session *s, uint64_t at) {
     size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
-    int err = s->reply.err ? s->reply.err : shard_read(s->host->shard, at, &s->out);
+    int err = s->reply.err ? s->reply.err : shard_read_own(s->host->shard, at, &s->out);
     if (err == 0)
         reply_bulk_end(&s->reply, begin);
     return err;
@@ -208,7 +208,7 @@ static void answer_dead(struct session *s, uint64_t at) {
     buffer_clear(b);
     struct reason last = { .text = mr_str("") };
     size_t next = 0;
-    if (at && shard_read(s->host->shard, at, b) == 0)
+    if (at && shard_read_own(s->host->shard, at, b) == 0)
         while (reasons_next(buffer_bytes(b), &next, &last))
             continue;
     reply_error(&s->reply, "DEAD", last.text);

@@ -37,7 +37,7 @@ static void say_reasons(struct session *s, uint64_t at, bool all) {
     struct buffer *kept = &s->host->scratch;
     struct reason r;
     buffer_clear(kept);
-    if (at && shard_read(s->host->shard, at, kept) < 0)
+    if (at && shard_read_own(s->host->shard, at, kept) < 0)
         buffer_clear(kept);
     uint64_t count = 0, skip;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)

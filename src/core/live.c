@@ -1,0 +1,59 @@
+// Where in the log something lives: the bytes of all homes, counted by stretches of positions, in a
+// ring that reaches from what was given up last to the tail. It only spares the cleaner a look at
+// what is dead, so when there is no memory for it, it is done without.
+#include "core/state.h"
+
+#include "base/mem.h"
+
+enum { STRETCHES_MOST = 1 << 24 }; // 16 TiB of log
+
+static void live_give_up(struct live *l) {
+    mem_free(l->bytes);
+    *l = (struct live){ .unknown = true };
+}
+
+// Makes the ring reach a stretch behind its end.
+static bool live_grow(struct live *l, uint64_t stretch) {
+    if (!l->size)
+        l->first = stretch;
+    if (stretch - l->first >= STRETCHES_MOST)
+        return false;
+    uint64_t size = l->size ? l->size : 16;
+    while (stretch - l->first >= size)
+        size *= 2;
+    uint32_t *bytes = mem_alloc(size * sizeof *bytes);
+    if (!bytes)
+        return false;
+    for (uint64_t i = l->first; i < l->first + l->size; i++)
+        bytes[i & (size - 1)] = l->bytes[i & (l->size - 1)];
+    mem_free(l->bytes);
+    l->bytes = bytes;
+    l->size = size;
+    return true;
+}
+
+uint32_t *live_elsewhere(struct live *l, uint64_t stretch) {
+    if (!l->unknown && !live_grow(l, stretch))
+        live_give_up(l);
+    return l->unknown ? &l->uncounted : &l->bytes[stretch & (l->size - 1)];
+}
+
+void live_forget(struct live *l, uint64_t upto) {
+    if (l->size && upto >> LIVE_SHIFT > l->first)
+        l->first = upto >> LIVE_SHIFT;
+}
+
+void live_finish(struct live *l) {
+    mem_free(l->bytes);
+}
+
+bool core_lives_in(const struct core *c, uint64_t from, uint64_t upto) {
+    const struct live *l = &c->live;
+    uint64_t first = from >> LIVE_SHIFT, end = (upto + LIVE_STRETCH - 1) >> LIVE_SHIFT;
+    first = first > l->first ? first : l->first;
+    end = end < l->first + l->size ? end : l->first + l->size;
+    for (uint64_t i = first; i < end; i++)
+        if (l->bytes[i & (l->size - 1)])
+            return true;
+    return l->unknown;
+}
