@@ -386,6 +386,10 @@ uint64_t core_live_bytes(const struct core *);
 // look: false is certain.
 bool core_lives_in(const struct core *, uint64_t from, uint64_t upto);
 
+// Gives whatever the core finds by itself (stages, sources, its own marks) and has its home there a
+// new one, so that often nothing is left to be looked for. After core_open.
+int core_clean_own(struct core *, uint64_t from, uint64_t upto);
+
 // Looks at one entry in the log; if it is the home of something alive, appends a copy, which
 // becomes the home. The shard then trims what lies before.
 int core_clean(struct core *, uint64_t at, mr_bytes head, mr_bytes body);

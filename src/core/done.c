@@ -42,7 +42,7 @@ static int done_check(const struct core *c, const struct done *d) {
 
 APART static void commit_undo(struct core *c, struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++)
-        birth_undo(c, &m->births[i]);
+        birth_unpin(c, &m->births[i]);
     mem_free(m->pushes);
     mem_free(m->births);
 }
@@ -76,7 +76,10 @@ static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
         b->is_repeat = true;
         return 0;
     }
-    return birth_prepare(c, b);
+    if ((err = birth_prepare(c, b)) < 0)
+        return err;
+    birth_pin(c, b);
+    return 0;
 }
 
 APART static int emits_prepare(struct core *c, struct commit *m) {

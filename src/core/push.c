@@ -127,20 +127,15 @@ int birth_look(struct core *c, const struct push *p, struct birth *b) {
     return b->dressed ? birth_look_at_dress(c, b) : 0;
 }
 
-// Makes sure that nothing can fail once the record is written. To be followed by birth_make or
-// birth_undo.
+// Makes sure that nothing can fail once the record is written. Who prepares others before
+// birth_make pins the channels.
 int birth_prepare(struct core *c, struct birth *b) {
     const struct push *p = b->push;
     int err = 0;
-    if (p->key.size) {
-        if ((err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
-            return err;
-        channel_pin(c, b->channel);
-    }
-    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0) {
-        birth_undo(c, b);
+    if (p->key.size && (err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
         return err;
-    }
+    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0)
+        return err;
     b->id = c->next_id;
     c->next_id += c->config.id_step;
     b->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
@@ -149,10 +144,17 @@ int birth_prepare(struct core *c, struct birth *b) {
     return 0;
 }
 
-void birth_undo(struct core *c, struct birth *b) {
-    if (b->channel)
+// Keeps its channel from being forgotten for the sake of another one.
+void birth_pin(struct core *c, struct birth *b) {
+    b->pinned = b->channel != 0;
+    if (b->pinned)
+        channel_pin(c, b->channel);
+}
+
+void birth_unpin(struct core *c, struct birth *b) {
+    if (b->pinned)
         channel_unpin(c, b->channel);
-    b->channel = 0;
+    b->pinned = false;
 }
 
 APART static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
@@ -194,10 +196,11 @@ uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size)
     ages_add(&s->ages, c->now_ms, c->now_ms);
     if (b->due_ms) {
         job_set_due(c, number, b->due_ms); // a delayed job keeps the channel pinned
+        if (!b->pinned)
+            birth_pin(c, b);
     } else {
         channel_deliver(c, number);
-        if (b->channel)
-            channel_unpin(c, b->channel);
+        birth_unpin(c, b);
     }
     stage_mark(c, s);
     return number;
@@ -401,10 +404,8 @@ static int push_new(struct core *c, struct birth *b, struct pushed *out) {
         return err;
     if ((err = birth_prepare(c, b)) < 0)
         return err;
-    if ((err = push_write(c, b)) < 0) {
-        birth_undo(c, b);
+    if ((err = push_write(c, b)) < 0)
         return err;
-    }
     size_t last = c->out.count - 1;
     uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
     if (b->push->caller)

@@ -572,7 +572,8 @@ struct birth {
     chan channel; // 0: without a key
     bool dressed; // it has more than stage, key and body
     bool has_once, is_repeat;
-    bool first; // it was told of room: nobody waits before it
+    bool pinned; // its channel is
+    bool first;  // it was told of room: nobody waits before it
     struct hash128 once;
     uint64_t id, position, due_ms, deadline_ms;
     uint32_t repeat_job; // the job it repeats, when that is known
@@ -582,7 +583,8 @@ struct birth {
 int push_check(struct core *, const struct push *);
 int birth_look(struct core *, const struct push *, struct birth *out);
 int birth_prepare(struct core *, struct birth *);
-void birth_undo(struct core *, struct birth *);
+void birth_pin(struct core *, struct birth *);
+void birth_unpin(struct core *, struct birth *); // if it is
 uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);

@@ -213,35 +213,40 @@ static int memory_read_own(struct log *base, uint64_t at, struct buffer *out_hea
     return seen_copy(&seen, out_head, out_body);
 }
 
-// Where the next entry is, when `at` may be the end of a segment (if that was filled to the last
-// byte, it is the beginning of the next one).
-static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, uint64_t at) {
-    if (at < s->base + START)
-        return s->base + START;
-    return s != l->current && at == s->end ? s->base + s->size + START : at;
-}
-
-static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
-                       log_each *each, void *arg, uint64_t *out_next) {
-    uint64_t tail = get(&l->tail), at = from;
-    for (uint64_t done = 0; at < tail && done < max_bytes;) {
-        struct segment *s = memory_segment(l, at);
-        if (!s)
-            return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
-        if (memory_hop(l, s, at) != at) {
-            at = memory_hop(l, s, at);
-            continue;
-        }
+// Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
+static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
+                        log_each *each, void *arg, uint64_t *at) {
+    while (*at<end && * left> 0) {
         struct log_seen seen;
-        entry_get(s, at, &seen);
+        entry_get(s, *at, &seen);
         uint32_t size = entry_size(seen.head.size, seen.body.size);
         if (!bodies)
             seen.body = (mr_bytes){ 0 };
         int err = each(arg, &seen);
         if (err < 0)
             return err;
-        at += size;
-        done += size;
+        *at += size;
+        *left -= size < *left ? size : *left;
+    }
+    return 0;
+}
+
+// `at` may be where a segment begins, or behind its last entry; `each` may append.
+static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
+                       log_each *each, void *arg, uint64_t *out_next) {
+    uint64_t tail = get(&l->tail), at = from;
+    while (at < tail && max_bytes > 0) {
+        const struct segment *s = memory_segment(l, at);
+        if (!s)
+            return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+        uint64_t end = s == l->current ? tail : s->end;
+        if (at < s->base + START)
+            at = s->base + START;
+        int err = segment_walk(s, end, bodies, &max_bytes, each, arg, &at);
+        if (err < 0)
+            return err;
+        if (at == end && end < tail)
+            at = s->base + s->size;
     }
     *out_next = at;
     return 0;

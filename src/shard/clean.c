@@ -48,6 +48,9 @@ static int begin(struct cleaner *c, const struct log_state *log) {
     c->at = from(c, log);
     uint64_t left = log->tail - c->at, next = log_segment_end(c->log, c->at);
     c->end = c->at + (left < log->segment_size ? left : log->segment_size);
+    int err = core_clean_own(c->core, c->at, c->end);
+    if (err < 0)
+        return err;
     if (next <= log->tail && !core_lives_in(c->core, c->at, next))
         c->at = c->end = next;
     c->state = CLEANER_SCANNING;
