@@ -7,7 +7,7 @@
 
 // Notes the sentence for `code` in this thread and returns `code`, so that a failing function can
 // say `return error_set(MR_EINVAL, "…")`. The arguments may include error_text(). Any thread.
-int error_set(int code, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
+int error_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // The sentence noted last by this thread, or "" if none. Valid until this thread's next failure.
 const char *error_text(void);

@@ -58,6 +58,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->jobs, sizeof(struct job), 0);
     slab_init(&c->channels, sizeof(struct channel), 0);
     pool_init(&c->keys);
+    live_init(&c->live, c->config.segment_size);
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->instants, sizeof(struct instant), 0);
     slab_init(&c->onces, sizeof(struct once), 0);

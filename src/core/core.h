@@ -166,6 +166,7 @@ struct core_config {
     struct core_events events;  // those that are NULL are not told
     void *owner;                // handed to sink and events
     uint64_t first_id, id_step; // ids of this shard: 0 means 1 and 1
+    uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
 };
 
 // ---- Life -------------------------------------------------------------------------------------

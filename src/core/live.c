@@ -1,15 +1,21 @@
-// Where in the log something lives: the bytes of all homes, counted by stretches of positions, in a
-// ring that reaches from what was given up last to the tail. It only spares the cleaner a look at
-// what is dead, so when there is no memory for it, it is done without.
+// Where in the log something lives: the bytes of all homes, counted by stretches of positions (the
+// log's segments, usually), in a ring that reaches from what was given up last to the tail. It only
+// spares the cleaner a look at what is dead, so when there is no memory for it, it is done without.
 #include "core/state.h"
 
 #include "base/mem.h"
 
-enum { STRETCHES_MOST = 1 << 24 }; // 16 TiB of log
+enum { STRETCH_SHIFT = 20, STRETCHES_MOST = 1 << 24 };
+
+void live_init(struct live *l, uint64_t stretch_size) {
+    *l = (struct live){ .shift = STRETCH_SHIFT };
+    if (stretch_size)
+        l->shift = 63 - (uint32_t)__builtin_clzll(stretch_size);
+}
 
 static void live_give_up(struct live *l) {
     mem_free(l->bytes);
-    *l = (struct live){ .unknown = true };
+    *l = (struct live){ .shift = l->shift, .unknown = true };
 }
 
 // Makes the ring reach a stretch behind its end.
@@ -39,8 +45,8 @@ uint32_t *live_elsewhere(struct live *l, uint64_t stretch) {
 }
 
 void live_forget(struct live *l, uint64_t upto) {
-    if (l->size && upto >> LIVE_SHIFT > l->first)
-        l->first = upto >> LIVE_SHIFT;
+    if (l->size && upto >> l->shift > l->first)
+        l->first = upto >> l->shift;
 }
 
 void live_finish(struct live *l) {
@@ -49,11 +55,11 @@ void live_finish(struct live *l) {
 
 bool core_lives_in(const struct core *c, uint64_t from, uint64_t upto) {
     const struct live *l = &c->live;
-    uint64_t first = from >> LIVE_SHIFT, end = (upto + LIVE_STRETCH - 1) >> LIVE_SHIFT;
-    first = first > l->first ? first : l->first;
-    end = end < l->first + l->size ? end : l->first + l->size;
-    for (uint64_t i = first; i < end; i++)
+    if (l->unknown)
+        return true;
+    uint64_t i = from >> l->shift, last = (upto - 1) >> l->shift;
+    for (i = i > l->first ? i : l->first; i <= last && i - l->first < l->size; i++)
         if (l->bytes[i & (l->size - 1)])
             return true;
-    return l->unknown;
+    return false;
 }
