@@ -164,6 +164,12 @@ int core_leave(struct core *c, struct conn *conn) {
 
 // ---- Acting on stages -------------------------------------------------------------------------
 
+// What a command changes about a stage.
+struct stage_change {
+    mr_bytes policy, value;
+    bool pauses, drains, resumes;
+};
+
 // Changes a stage and writes it down; on failure it is as it was.
 static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;

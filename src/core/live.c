@@ -1,6 +1,4 @@
-// Where in the log something lives: the bytes of all homes, counted by stretches of positions (the
-// log's segments, usually), in a ring that reaches from what was given up last to the tail. It only
-// spares the cleaner a look at what is dead, so when there is no memory for it, it is done without.
+// The ring grows to a power of two; a position beyond it makes it grow, or be given up.
 #include "core/state.h"
 
 #include "base/mem.h"

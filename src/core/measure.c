@@ -1,4 +1,4 @@
-// What is measured as work goes by: ages and rates, in constant space.
+// Slots of ages thin out as they grow old: when there are too many, neighbours are joined.
 #include "core/state.h"
 
 static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {

@@ -19,6 +19,8 @@
 #include "base/pool.h"
 #include "base/slab.h"
 #include "core/core.h"
+#include "core/live.h"
+#include "core/measure.h"
 #include "core/record.h"
 
 enum { REASON_MAX = 512 };
@@ -127,26 +129,6 @@ struct state {
     struct link link; // in the stage's line of states, least recently set first
 };
 
-// The age of the oldest job, without a scan: how many unended jobs were pushed since each of a few
-// instants, which are spread more thinly the older they are.
-enum { AGES = 256 };
-struct ages {
-    struct {
-        uint64_t from_ms;
-        uint64_t oldest_ms; // while dividing
-        uint32_t count;
-    } slots[AGES];
-    uint32_t used;
-    uint64_t newest_ms; // added last
-};
-
-// Events per second over the last few whole seconds.
-enum { RATE_SECONDS = 8 };
-struct rate {
-    uint64_t second;
-    uint32_t counts[RATE_SECONDS];
-};
-
 enum { EDGES = 64 };
 struct edge {
     uint32_t to;
@@ -238,15 +220,6 @@ struct out {
     struct buffer heads;
 };
 
-// Bytes of homes by their position: see live.c.
-struct live {
-    uint32_t shift;       // a position's stretch is what lies above
-    uint32_t *bytes;      // a ring by stretch
-    uint64_t first, size; // stretches that it counts; size: a power of two, or 0
-    bool unknown;         // there was no memory to count
-    uint32_t uncounted;
-};
-
 struct core {
     struct core_config config;
     struct core_limits limits;
@@ -327,24 +300,7 @@ static inline struct link *link_of(const struct core *c, uint32_t ref) {
     return ref & CHAN_KEYED ? &channel_at(c, ref)->link : &job_at(c, ref)->link;
 }
 
-// What a command changes about a stage.
-struct stage_change {
-    mr_bytes policy, value;
-    bool pauses, drains, resumes;
-};
-
-// ---- live.c: where in the log something lives --------------------------------------------------
-
-void live_init(struct live *, uint64_t stretch_size);
-uint32_t *live_elsewhere(struct live *, uint64_t stretch); // beyond the ring
-void live_forget(struct live *, uint64_t upto);            // nothing lives below any more
-void live_finish(struct live *);
-
-static inline uint32_t *live_at(struct live *l, uint64_t at) {
-    uint64_t stretch = at >> l->shift;
-    return stretch - l->first < l->size ? &l->bytes[stretch & (l->size - 1)]
-                                        : live_elsewhere(l, stretch);
-}
+// ---- Homes --------------------------------------------------------------------------------------
 
 // Something has its home there from now on, or not any more. Size 0: nowhere.
 static inline void home_add(struct core *c, uint64_t at, uint32_t size) {
@@ -453,15 +409,6 @@ bool stage_in_cycle(const struct stage *);
 int stage_record(struct core *, struct stage *); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
-void ages_add(struct ages *, uint64_t at_ms, uint64_t now_ms);
-void ages_remove(struct ages *, uint64_t at_ms);
-void ages_divide(struct ages *, uint64_t oldest_ms, uint64_t newest_ms);
-void ages_recount(struct ages *, uint64_t at_ms);
-void ages_divided(struct ages *);
-int64_t ages_oldest(const struct ages *, uint64_t now_ms);
-void rate_advance(struct rate *, uint64_t second);
-double rate_per_s(const struct rate *, uint64_t now_ms);
-
 // Something may have turned startable or roomy.
 static inline void stage_wake(struct core *c, struct stage *s) {
     if (!list_empty(&s->takers) || !list_empty(&s->pushers))
@@ -473,13 +420,6 @@ static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
     if (s->over || depth >= s->policy.high_mark)
         stage_mark_turn(c, s);
-}
-
-static inline void rate_count(struct rate *r, uint64_t now_ms) {
-    uint64_t second = now_ms / 1000;
-    if (second != r->second)
-        rate_advance(r, second);
-    r->counts[second % RATE_SECONDS]++;
 }
 
 // ---- once.c, source.c -------------------------------------------------------------------------
