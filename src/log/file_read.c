@@ -281,6 +281,8 @@ static int scan_next(struct scan *c, struct buffer *copy) {
 int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each, void *arg,
               uint64_t *out_next) {
     struct file_log *l = (struct file_log *)base;
+    if (offset_of(l, from) == 0)
+        from += SEGMENT_START;
     struct scan c = { .log = l, .at = from, .left = max_bytes, .each = each, .arg = arg };
     struct buffer copy = { 0 };
     pthread_mutex_lock(&l->lock);
