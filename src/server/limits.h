@@ -9,6 +9,11 @@ enum {
     LIMIT_REQUEST = 80 << 20,       // bytes of one request
     LIMIT_UNSENT_PAUSE = 256 << 10, // replies nobody has read yet: then the session rests
     LIMIT_UNSENT = 256 << 20,       // replies nobody has read yet: then it is closed
+    STRANGER_ARGUMENTS = 8,         // of a request before AUTH, where it is asked for …
+    STRANGER_ARGUMENT = 512,        // … bytes of one: of a secret …
+    STRANGER_REQUEST = 2048,        // … and of all
+    REFUSAL_MS = 1000,              // how long a wrong secret waits for its answer; then twice that
+    REFUSALS = 3,                   // after so many the connection is closed
     LIMIT_NAME = 128,               // bytes of a client's name
     LIMIT_LISTED = 1000,            // rows of one answer, unless fewer are asked for
     LIMIT_LOOKED = 100000,          // jobs looked at for one answer
