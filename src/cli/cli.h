@@ -94,6 +94,9 @@ void protocol_print(void);          // the page about the protocol
 
 enum cli_exit help_run(const struct input *);
 enum cli_exit serve_run(const struct input *);
+enum cli_exit auth_add_run(const struct input *);
+enum cli_exit auth_list_run(const struct input *);
+enum cli_exit auth_remove_run(const struct input *);
 enum cli_exit run_run(const struct input *);
 enum cli_exit work_run(const struct input *);
 enum cli_exit emit_run(const struct input *);

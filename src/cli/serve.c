@@ -32,7 +32,7 @@ static bool read_store(const char *url, struct server_options *o) {
         o->dir = url + 5;
         return true;
     }
-    return refuse("--store", url, "it is mem: or file:DIR");
+    return refuse("--store", strchr(url, '@') ? "..." : url, "it is mem: or file:DIR");
 }
 
 static bool is_loopback(const char *host) {
@@ -54,10 +54,10 @@ static bool read_listen(const char *value, bool insecure, struct serving *s) {
     uint8_t raw[sizeof(struct in6_addr)];
     if (inet_pton(AF_INET, s->host, raw) != 1 && inet_pton(AF_INET6, s->host, raw) != 1)
         return refuse("--listen", value, "HOST is an address of this machine, in digits");
-    if (!is_loopback(s->host) && !insecure)
-        return refuse(
-            "--listen", value,
-            "anybody who reaches it could do everything; add --insecure if that is meant");
+    if (!is_loopback(s->host) && !insecure && !s->options.auth)
+        return refuse("--listen", value,
+                      "anybody who reaches it could do everything; make tokens (millrace auth add) "
+                      "and give --auth FILE, or add --insecure if that is meant");
     s->options.host = s->host;
     s->options.port = (uint16_t)port;
     return true;
@@ -93,14 +93,31 @@ static bool read_size(const char *option, const char *value, uint64_t most, uint
     return true;
 }
 
+static bool read_credentials(const struct input *in, struct server_options *o) {
+    o->auth = input_option(in, "--auth");
+    o->tls = (struct tls_files){ .cert = input_option(in, "--tls-cert"),
+                                 .key = input_option(in, "--tls-key"),
+                                 .ca = input_option(in, "--tls-ca") };
+    bool whole = o->tls.cert && o->tls.key;
+    if (!whole && (o->tls.cert || o->tls.key || o->tls.ca)) {
+        complain("serve: TLS needs both --tls-cert and --tls-key");
+        return false;
+    }
+    return true;
+}
+
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct server_options *o = arg;
     bool v6 = strchr(host, ':') != NULL;
     if (loaded)
         notice(NOTICE_INFO, "ready: store %s", o->store);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u", mr_version(), v6 ? "[" : "", host,
-               v6 ? "]" : "", port);
+        notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u%s%s", mr_version(), v6 ? "[" : "",
+               host, v6 ? "]" : "", port, o->auth ? ", asks for tokens" : "",
+               o->tls.cert ? ", encrypts" : "");
+    if (!loaded && !is_loopback(host) && !o->tls.cert)
+        notice(NOTICE_WARN, "secrets and jobs travel in the clear: --tls-cert and --tls-key would "
+                            "encrypt them");
 }
 
 static bool read_options(const struct input *in, struct serving *s) {
@@ -117,7 +134,8 @@ static bool read_options(const struct input *in, struct serving *s) {
     if (bytes && !read_size("--max-bytes", bytes, UINT64_MAX >> 1, &s->options.max_bytes))
         return false;
     s->options.max_body = (uint32_t)max_body;
-    return read_store(store ? store : "file:./data", &s->options) &&
+    return read_credentials(in, &s->options) &&
+           read_store(store ? store : "file:./data", &s->options) &&
            read_sync(sync ? sync : "always", &s->options) &&
            read_listen(where ? where : "127.0.0.1:7411", input_option(in, "--insecure") != NULL, s);
 }

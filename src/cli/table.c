@@ -13,11 +13,19 @@ static const struct command work_commands[] = {
                 "\n"
                 "    always       a reply means that it is on disk (the default)\n"
                 "    interval:MS  on disk at most so many milliseconds later\n"
-                "    none         when the system writes it\n",
+                "    none         when the system writes it\n"
+                "\n"
+                "Everybody who can connect may do everything, so it listens on this machine only,\n"
+                "unless --auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca a\n"
+                "client has to show a certificate, too. SIGHUP has tokens and certificates read\n"
+                "again; docs/security.md tells more.\n",
         .examples = "millrace serve\n"
                     "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
-                    "    in memory only, on a free port, which it tells\n",
+                    "    in memory only, on a free port, which it tells\n"
+                    "millrace serve --listen 0.0.0.0:7411 --auth tokens --tls-cert a.pem --tls-key "
+                    "a.key\n"
+                    "    for others, who need a token\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
@@ -25,7 +33,11 @@ static const struct command work_commands[] = {
                      { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
                      { "--log", "LEVEL", "error, warn, info or debug (info)" },
                      { "--log-json", NULL, "write notices as JSON" },
-                     { "--insecure", NULL, "listen on an address that others can reach" } },
+                     { "--auth", "FILE", "ask for tokens, made by millrace auth add" },
+                     { "--tls-cert", "FILE", "encrypt, with this certificate and its chain" },
+                     { "--tls-key", "FILE", "the certificate's key" },
+                     { "--tls-ca", "FILE", "ask clients for certificates signed by these" },
+                     { "--insecure", NULL, "listen where others can reach it, without --auth" } },
         .run = serve_run,
     },
     {
@@ -103,7 +115,7 @@ static const struct command work_commands[] = {
                     "    ./send reads a job's body from stdin\n"
                     "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
                     "millrace work thumbs --shell -- 'convert - -resize 100x png:- | base64'\n",
-        .options = { { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" },
+        .options = { AT,
                      { "--jobs", "N|auto", "how many at once (auto: as throughput rewards)" },
                      { "--timeout", "DURATION", "an attempt may take this long" },
                      { "--lease", "DURATION", "the lease of a job (as the stage says)" },
@@ -258,6 +270,7 @@ const struct chapter chapters[] = {
     { "Engines and work", work_commands },
     { "Jobs", jobs_commands },
     { "Looking and acting", looks_commands },
+    { "Access", auth_commands },
     { "Stores", store_commands },
     { "Help", help_commands },
     { 0 },

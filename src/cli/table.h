@@ -6,9 +6,14 @@
 
 #define JSON                                                                                       \
     { "--json", NULL, "write JSON, for a program to read" }
-#define AT                                                                                         \
-    { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }
+#define AT { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }, TLS
+#define TLS                                                                                        \
+    { "--tls-ca", "FILE", "of millraces://: authorities to trust (the system's)" },                \
+        { "--tls-cert", "FILE", "certificate to show, where the server asks for one" }, {          \
+        "--tls-key", "FILE", "its key"                                                             \
+    }
 
+extern const struct command auth_commands[];
 extern const struct command jobs_commands[];
 extern const struct command looks_commands[];
 

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
+#include "cli/secret.h"
 #include "cli/talk_state.h"
 #include "cli/values.h"
 #include "wire/request.h"
@@ -37,13 +38,26 @@ static int signals_open(void) {
     return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
 }
 
+static const char *option_or(const struct input *in, const char *option, const char *variable) {
+    const char *value = input_option(in, option);
+    if (!value)
+        value = getenv(variable);
+    return value && *value ? value : NULL;
+}
+
+const char *talk_url(const struct input *in) {
+    const char *url = option_or(in, "--at", "MILLRACE_URL");
+    return url ? url : DEFAULT_URL;
+}
+
 int talk_address(const struct input *in, struct address *out) {
-    const char *url = input_option(in, "--at"), *secret = getenv("MILLRACE_TOKEN");
-    if (!url)
-        url = getenv("MILLRACE_URL");
-    int err = address_read(url && *url ? url : DEFAULT_URL, out);
-    if (err == 0 && secret && !out->secret[0])
-        snprintf(out->secret, sizeof out->secret, "%s", secret);
+    int err = address_read(talk_url(in), out);
+    if (err == 0 && !out->secret[0])
+        err = secret_find(out->secret, sizeof out->secret);
+    if (err == 0 && out->secure)
+        out->tls = (struct tls_files){ .cert = option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
+                                       .key = option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
+                                       .ca = option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
     return err;
 }
 
@@ -121,8 +135,8 @@ static enum cli_exit greet(struct talk *t) {
         return talk_failed(t, err);
     if (answer->type != RESPONSE_ERROR)
         return CLI_DONE;
-    (void)talk_refused(t, answer);
-    return a->secret[0] ? CLI_REFUSED : CLI_UNOPENED;
+    enum cli_exit code = talk_refused(t, answer);
+    return a->secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
 }
 
 enum cli_exit talk_open(struct talks *ts, struct talk **out) {

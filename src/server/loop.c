@@ -3,13 +3,15 @@
 //     poll ─► read callbacks: bytes into sessions ─► check: the turn ends, replies go out
 //
 // Replies are written straight from a session's buffer; what the socket does not take is copied
-// aside, and the session rests meanwhile if that is much.
+// aside, and the session rests meanwhile if that is much. Where there is TLS it stands between the
+// two (server/tls.h).
 #include "server/server.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/credentials.h"
 #include "server/notice.h"
-#include "server/session.h"
+#include "server/tls.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,13 +24,15 @@ struct server {
     struct server_options options;
     struct host host;
     struct shard *shard;
+    struct credentials credentials;
+    char *cipher; // READ_SIZE bytes: where what is encrypted arrives
     uv_loop_t loop;
     uv_tcp_t listener;
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_timer_t drain_timer;
     uv_async_t durable; // the log has synced
-    uv_signal_t interrupt, terminate;
+    uv_signal_t interrupt, terminate, hangup;
     uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
@@ -41,6 +45,7 @@ struct connection {
     uv_tcp_t tcp; // first: a handle is a connection
     struct server *server;
     struct session *session;
+    struct tls *tls; // NULL: nothing is encrypted
     uv_write_t write;
     struct buffer pending; // what the socket did not take at once
     bool reading, writing, closing;
@@ -54,13 +59,27 @@ static void turn_end(struct server *);
 static void on_closed(uv_handle_t *handle) {
     struct connection *c = (struct connection *)handle;
     buffer_finish(&c->pending);
+    tls_destroy(c->tls);
     mem_free(c);
+}
+
+// The last word of TLS, if the socket takes it.
+static void say_end(struct connection *c) {
+    tls_end(c->tls);
+    mr_bytes last = tls_unsent(c->tls);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)last.data, (unsigned)last.size);
+    if (last.size && !c->writing)
+        (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
 }
 
 static void connection_close(struct connection *c) {
     if (c->closing)
         return;
     c->closing = true;
+    if (c->tls)
+        say_end(c);
+    if (c->session->refusals)
+        notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
     host_begin(&c->server->host);
     session_destroy(c->session);
     c->session = NULL;
@@ -71,6 +90,10 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     struct connection *c = (struct connection *)handle;
     size_t size = 0;
     (void)suggested;
+    if (c->tls) {
+        *out = uv_buf_init(c->server->cipher, READ_SIZE);
+        return;
+    }
     uint8_t *room = session_room(c->session, &size);
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
@@ -93,14 +116,41 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     }
 }
 
+static void connection_write(struct connection *c);
+
+// Lets the session have what has come; if that takes no more now, reading stops until it does.
+static void secure_read(struct connection *c) {
+    int all = tls_pour(c->tls, c->session);
+    if (all < 0)
+        notice(NOTICE_DEBUG, "the connection of %s ends: %s", c->address, error_text());
+    if (all < 0 || c->session->broken) {
+        connection_close(c);
+        return;
+    }
+    if (!all && c->reading)
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    c->reading = c->reading && all;
+    if (tls_unsent(c->tls).size)
+        connection_write(c);
+}
+
+static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
+    struct connection *c = (struct connection *)stream;
+    if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0)
+        connection_close(c);
+    else
+        secure_read(c);
+}
+
 static void connection_read(struct connection *c) {
     size_t size;
     if (c->reading || c->closing || !session_room(c->session, &size))
         return;
-    c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
+    uv_read_cb read = c->tls ? on_secure_read : on_read;
+    c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, read) == 0;
+    if (c->tls)
+        secure_read(c); // what came before
 }
-
-static void connection_write(struct connection *c);
 
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
@@ -110,6 +160,17 @@ static void on_written(uv_write_t *write, int status) {
         connection_close(c);
     if (!c->closing)
         connection_write(c);
+}
+
+static mr_bytes connection_ready(struct connection *c) {
+    return c->tls ? tls_gather(c->tls, c->session) : session_ready(c->session);
+}
+
+static void connection_sent(struct connection *c, size_t size) {
+    if (c->tls)
+        tls_sent(c->tls, size);
+    else
+        session_sent(c->session, size);
 }
 
 static void write_rest(struct connection *c, mr_bytes rest) {
@@ -125,13 +186,13 @@ static void write_rest(struct connection *c, mr_bytes rest) {
         return;
     }
     c->writing = true;
-    session_sent(c->session, rest.size);
+    connection_sent(c, rest.size);
 }
 
 enum { WRITE_MOST = 1 << 20 }; // copied aside at once
 
 static void connection_write(struct connection *c) {
-    mr_bytes ready = session_ready(c->session);
+    mr_bytes ready = connection_ready(c);
     if (ready.size && !c->writing) {
         uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
         int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
@@ -140,8 +201,8 @@ static void connection_write(struct connection *c) {
             return;
         }
         if (wrote > 0)
-            session_sent(c->session, (size_t)wrote);
-        ready = session_ready(c->session);
+            connection_sent(c, (size_t)wrote);
+        ready = connection_ready(c);
         if (ready.size > WRITE_MOST)
             ready.size = WRITE_MOST;
         if (ready.size)
@@ -153,6 +214,19 @@ static void connection_write(struct connection *c) {
         connection_close(c);
     else
         connection_read(c);
+}
+
+// For people: the address, and the port to tell apart those of one machine.
+static void note_address(struct connection *c) {
+    struct sockaddr_storage peer;
+    int size = sizeof peer;
+    char host[48] = "?";
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size) < 0)
+        return;
+    bool v6 = peer.ss_family == AF_INET6;
+    (void)uv_ip_name((struct sockaddr *)&peer, host, sizeof host); // then it is a question mark
+    snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
+             ntohs(((struct sockaddr_in *)&peer)->sin_port)); // at the same place for IPv6
 }
 
 static void on_connection(uv_stream_t *listener, int status) {
@@ -169,6 +243,8 @@ static void on_connection(uv_stream_t *listener, int status) {
     c->server = v;
     uv_tcp_init(&v->loop, &c->tcp);
     int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    if (err == 0 && v->credentials.context)
+        err = tls_accept(v->credentials.context, &c->tls);
     if (err == 0)
         err = session_create(&v->host, &c->session);
     if (err < 0) {
@@ -179,6 +255,7 @@ static void on_connection(uv_stream_t *listener, int status) {
     uv_tcp_nodelay(&c->tcp, 1);
     c->session->owner = c;
     c->session->address = c->address;
+    note_address(c);
     connection_read(c);
 }
 
@@ -302,6 +379,14 @@ static void on_signal(uv_signal_t *signal, int number) {
     turn_end(v);
 }
 
+static void on_hangup(uv_signal_t *signal, int number) {
+    struct server *v = signal->data;
+    (void)number;
+    host_begin(&v->host);
+    credentials_reload(&v->credentials, &v->host);
+    turn_end(v);
+}
+
 // ---- Starting ---------------------------------------------------------------------------------
 
 static void load(uv_work_t *work) {
@@ -370,12 +455,15 @@ static void init_handles(struct server *v) {
     uv_async_init(&v->loop, &v->durable, on_durable);
     uv_signal_init(&v->loop, &v->interrupt);
     uv_signal_init(&v->loop, &v->terminate);
+    uv_signal_init(&v->loop, &v->hangup);
     v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
+    v->hangup.data = v;
     v->timer_at_ms = UINT64_MAX;
     uv_check_start(&v->check, on_check);
     uv_signal_start(&v->interrupt, on_signal, SIGINT);
     uv_signal_start(&v->terminate, on_signal, SIGTERM);
+    uv_signal_start(&v->hangup, on_hangup, SIGHUP);
 }
 
 static int serve(struct server *v) {
@@ -401,8 +489,13 @@ int server_run(const struct server_options *options) {
     if (!v)
         return error_set(MR_ENOMEM, "no memory for a server");
     v->options = *options;
+    v->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
+    v->cipher = mem_alloc(READ_SIZE);
     signal(SIGPIPE, SIG_IGN);
-    int err = host_init(&v->host, options->store);
+    int err = v->cipher ? host_init(&v->host, options->store)
+                        : error_set(MR_ENOMEM, "no memory for a server");
+    if (err == 0)
+        err = credentials_open(&v->credentials, &v->host);
     if (err == 0 && uv_loop_init(&v->loop) < 0)
         err = error_set(MR_ENOMEM, "no event loop");
     if (err == 0) {
@@ -410,6 +503,8 @@ int server_run(const struct server_options *options) {
         uv_loop_close(&v->loop);
     }
     host_finish(&v->host);
+    credentials_close(&v->credentials);
+    mem_free(v->cipher);
     mem_free(v);
     return err;
 }
