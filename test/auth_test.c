@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/command.h"
+#include "server/door.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -550,6 +551,55 @@ static void F51_lists_need_memory(void **state) {
     }
 }
 
+// ---- The door -----------------------------------------------------------------------------------
+
+static bool has_come_in(const struct stranger *s) {
+    return s->address[DOOR_ADDRESS - 1] == 'i';
+}
+
+static struct stranger *arrive(struct stranger *s, uint8_t from) {
+    *s = (struct stranger){ .address = { from } };
+    return s;
+}
+
+// F45: who does not say who he is has to go, in the order they came.
+static void F42_F45_strangers_have_little_time(void **state) {
+    (void)state;
+    struct door d = { .is_known = has_come_in };
+    struct stranger s[3];
+    assert_true(door_next_ms(&d) == UINT64_MAX);
+    assert_null(door_overdue(&d, UINT64_MAX - 1));
+    for (uint64_t i = 0; i < 3; i++)
+        assert_true(door_enter(&d, arrive(&s[i], 1), 100 * i));
+    assert_int_equal(door_next_ms(&d), STRANGER_MS);
+    assert_null(door_overdue(&d, STRANGER_MS - 1));
+    assert_ptr_equal(door_overdue(&d, STRANGER_MS), &s[0]);
+    assert_null(door_overdue(&d, STRANGER_MS));
+    s[1].address[DOOR_ADDRESS - 1] = 'i'; // has come in: nobody asks him any more
+    assert_ptr_equal(door_overdue(&d, STRANGER_MS + 200), &s[2]);
+    assert_true(door_next_ms(&d) == UINT64_MAX);
+    assert_int_equal(d.count, 0);
+    door_leave(&d, &s[0]); // when its connection closes
+}
+
+static void F45_strangers_are_few(void **state) {
+    (void)state;
+    struct door d = { .is_known = has_come_in };
+    static struct stranger s[LIMIT_STRANGERS + 1], one, other;
+    for (int i = 0; i < LIMIT_STRANGERS_OF_ADDRESS; i++)
+        assert_true(door_enter(&d, arrive(&s[i], 1), 0));
+    assert_false(door_enter(&d, arrive(&one, 1), 0));
+    assert_true(door_enter(&d, arrive(&other, 2), 0)); // others may
+    s[7].address[DOOR_ADDRESS - 1] = 'i';
+    assert_true(door_enter(&d, &one, 0)); // one has come in
+    for (int i = LIMIT_STRANGERS_OF_ADDRESS; d.count < LIMIT_STRANGERS; i++)
+        assert_true(door_enter(&d, arrive(&s[i], (uint8_t)(3 + i / 100)), 0));
+    door_leave(&d, &other);
+    assert_true(door_enter(&d, arrive(&other, 200), 0));
+    assert_false(door_enter(&d, arrive(&s[LIMIT_STRANGERS], 201), 0)); // all of them are too many
+    assert_int_equal(d.count, LIMIT_STRANGERS);
+}
+
 #define WITH_PEOPLE(test)                                                                          \
     { #test, test, setup, dialogue_teardown, NULL }
 
@@ -575,6 +625,8 @@ int main(void) {
         cmocka_unit_test(patterns_are_names_with_asterisks),
         cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
         cmocka_unit_test(F51_lists_need_memory),
+        cmocka_unit_test(F42_F45_strangers_have_little_time),
+        cmocka_unit_test(F45_strangers_are_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

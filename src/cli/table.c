@@ -15,16 +15,15 @@ static const struct command work_commands[] = {
                 "    interval:MS  on disk at most so many milliseconds later\n"
                 "    none         when the system writes it\n"
                 "\n"
-                "Everybody who can connect may do everything, so it listens on this machine only,\n"
-                "unless --auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca a\n"
-                "client has to show a certificate, too. SIGHUP has tokens and certificates read\n"
-                "again; docs/security.md tells more.\n",
+                "Whoever can connect may do everything; so it listens on this machine only unless\n"
+                "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
+                "have to show a certificate, too. SIGHUP has tokens and certificates read again.\n",
         .examples = "millrace serve\n"
                     "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
                     "    in memory only, on a free port, which it tells\n"
-                    "millrace serve --listen 0.0.0.0:7411 --auth tokens --tls-cert a.pem --tls-key "
-                    "a.key\n"
+                    "millrace serve --listen 0.0.0.0:7411 --auth millrace.auth \\\n"
+                    "  --tls-cert server.pem --tls-key server.key\n"
                     "    for others, who need a token\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },

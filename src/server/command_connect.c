@@ -207,14 +207,14 @@ static size_t info_persistence(const struct session *s, char *to, size_t room) {
 static size_t info_stats(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     struct sums sum = sum_stages(s);
-    return (size_t)snprintf(to, room,
-                            "# Stats\r\ntotal_connections_received:%" PRIu64
-                            "\r\ntotal_commands_processed:%" PRIu64 "\r\nrefused_secrets:%" PRIu64
-                            "\r\nwaiting:%" PRIu64 "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64
-                            "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64 "\r\ndone:%" PRIu64
-                            "\r\nfailed:%" PRIu64 "\r\n",
-                            h->connections, h->commands, h->refusals, sum.waiting, sum.running,
-                            sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
+    return (size_t)snprintf(
+        to, room,
+        "# Stats\r\ntotal_connections_received:%" PRIu64 "\r\ntotal_commands_processed:%" PRIu64
+        "\r\nrejected_connections:%" PRIu64 "\r\nrefused_secrets:%" PRIu64 "\r\nwaiting:%" PRIu64
+        "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64 "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64
+        "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
+        h->connections, h->commands, h->rejections, h->refusals, sum.waiting, sum.running,
+        sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
 }
 
 static size_t info_clients(const struct session *s, char *to, size_t room) {

@@ -58,7 +58,8 @@ struct host {
     uint32_t unreadable_count;
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t next_session;
-    uint64_t commands, connections, refusals; // so far; refusals: of wrong secrets
+    uint64_t commands, connections; // so far …
+    uint64_t refusals, rejections;  // … of wrong secrets, and of connections
     uint64_t started_ms;
     bool in_turn, stopping;
     bool stopped; // the log has failed: looks are answered, and nothing else

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/credentials.h"
+#include "server/door.h"
 #include "server/notice.h"
 #include "server/tls.h"
 
@@ -25,12 +26,14 @@ struct server {
     struct host host;
     struct shard *shard;
     struct credentials credentials;
+    struct door door;
     char *cipher; // READ_SIZE bytes: where what is encrypted arrives
     uv_loop_t loop;
     uv_tcp_t listener;
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_timer_t drain_timer;
+    uv_timer_t door_timer;
     uv_async_t durable; // the log has synced
     uv_signal_t interrupt, terminate, hangup;
     uv_work_t loading;
@@ -46,6 +49,7 @@ struct connection {
     struct server *server;
     struct session *session;
     struct tls *tls; // NULL: nothing is encrypted
+    struct stranger stranger;
     uv_write_t write;
     struct buffer pending; // what the socket did not take at once
     bool reading, writing, closing;
@@ -76,9 +80,10 @@ static void connection_close(struct connection *c) {
     if (c->closing)
         return;
     c->closing = true;
+    door_leave(&c->server->door, &c->stranger);
     if (c->tls)
         say_end(c);
-    if (c->session->refusals)
+    if (c->session && c->session->refusals)
         notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
     host_begin(&c->server->host);
     session_destroy(c->session);
@@ -216,7 +221,8 @@ static void connection_write(struct connection *c) {
         connection_read(c);
 }
 
-// For people: the address, and the port to tell apart those of one machine.
+// For people: the address, and the port to tell apart those of one machine. For the door: of IPv6
+// the half that names a network, since anybody has all of the rest.
 static void note_address(struct connection *c) {
     struct sockaddr_storage peer;
     int size = sizeof peer;
@@ -224,9 +230,57 @@ static void note_address(struct connection *c) {
     if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size) < 0)
         return;
     bool v6 = peer.ss_family == AF_INET6;
+    if (v6)
+        memcpy(c->stranger.address, &((struct sockaddr_in6 *)&peer)->sin6_addr, 8);
+    else
+        memcpy(c->stranger.address, &((struct sockaddr_in *)&peer)->sin_addr, 4);
     (void)uv_ip_name((struct sockaddr *)&peer, host, sizeof host); // then it is a question mark
     snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
              ntohs(((struct sockaddr_in *)&peer)->sin_port)); // at the same place for IPv6
+}
+
+static bool has_come_in(const struct stranger *s) {
+    const struct connection *c = list_entry(s, struct connection, stranger);
+    return (!c->tls || tls_is_up(c->tls)) && (!c->server->host.auth || c->session->who);
+}
+
+static void on_door(uv_timer_t *timer) {
+    struct server *v = timer->data;
+    uint64_t now_ms = uv_now(&v->loop);
+    for (struct stranger *s; (s = door_overdue(&v->door, now_ms)) != NULL;)
+        connection_close(list_entry(s, struct connection, stranger));
+    uint64_t next_ms = door_next_ms(&v->door);
+    if (next_ms != UINT64_MAX)
+        uv_timer_start(timer, on_door, next_ms - now_ms, 0);
+    turn_end(v);
+}
+
+// Where nothing is asked for, nobody is a stranger.
+static int stand_at_door(struct connection *c) {
+    struct server *v = c->server;
+    if (!v->host.auth && !c->tls)
+        return 0;
+    if (!door_enter(&v->door, &c->stranger, uv_now(&v->loop)))
+        return error_set(MR_EFULL, "too many have not said yet who they are");
+    if (!uv_is_active((uv_handle_t *)&v->door_timer))
+        uv_timer_start(&v->door_timer, on_door, STRANGER_MS, 0);
+    return 0;
+}
+
+static int connection_set_up(struct connection *c, uv_stream_t *listener) {
+    struct server *v = c->server;
+    int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    if (err == 0 && v->credentials.context)
+        err = tls_accept(v->credentials.context, &c->tls);
+    if (err == 0)
+        err = session_create(&v->host, &c->session);
+    if (err < 0)
+        return err;
+    uv_tcp_nodelay(&c->tcp, 1);
+    c->session->owner = c;
+    c->session->address = c->address;
+    note_address(c);
+    return stand_at_door(c);
 }
 
 static void on_connection(uv_stream_t *listener, int status) {
@@ -242,21 +296,12 @@ static void on_connection(uv_stream_t *listener, int status) {
     }
     c->server = v;
     uv_tcp_init(&v->loop, &c->tcp);
-    int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
-    if (err == 0 && v->credentials.context)
-        err = tls_accept(v->credentials.context, &c->tls);
-    if (err == 0)
-        err = session_create(&v->host, &c->session);
-    if (err < 0) {
-        c->closing = true;
-        uv_close((uv_handle_t *)&c->tcp, on_closed);
+    if (connection_set_up(c, listener) == 0) {
+        connection_read(c);
         return;
     }
-    uv_tcp_nodelay(&c->tcp, 1);
-    c->session->owner = c;
-    c->session->address = c->address;
-    note_address(c);
-    connection_read(c);
+    v->host.rejections++;
+    connection_close(c);
 }
 
 // ---- Turns ------------------------------------------------------------------------------------
@@ -452,13 +497,15 @@ static void init_handles(struct server *v) {
     uv_check_init(&v->loop, &v->check);
     uv_timer_init(&v->loop, &v->timer);
     uv_timer_init(&v->loop, &v->drain_timer);
+    uv_timer_init(&v->loop, &v->door_timer);
     uv_async_init(&v->loop, &v->durable, on_durable);
     uv_signal_init(&v->loop, &v->interrupt);
     uv_signal_init(&v->loop, &v->terminate);
     uv_signal_init(&v->loop, &v->hangup);
     v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
-    v->hangup.data = v;
+    v->hangup.data = v->door_timer.data = v;
+    v->door.is_known = has_come_in;
     v->timer_at_ms = UINT64_MAX;
     uv_check_start(&v->check, on_check);
     uv_signal_start(&v->interrupt, on_signal, SIGINT);

@@ -115,6 +115,10 @@ int tls_shake(struct tls *t) {
     return (int)outcome(t, SSL_do_handshake(t->ssl));
 }
 
+bool tls_is_up(const struct tls *t) {
+    return SSL_is_init_finished(t->ssl);
+}
+
 ptrdiff_t tls_read(struct tls *t, void *to, size_t room) {
     ERR_clear_error();
     return outcome(t, SSL_read(t->ssl, to, at_most(room)));
@@ -127,7 +131,7 @@ ptrdiff_t tls_write(struct tls *t, const void *data, size_t size) {
 
 void tls_end(struct tls *t) {
     ERR_clear_error();
-    if (SSL_is_init_finished(t->ssl))
+    if (tls_is_up(t))
         (void)SSL_shutdown(t->ssl); // the answer is not waited for
 }
 

@@ -41,6 +41,7 @@ int tls_receive(struct tls *, const void *data, size_t size);
 
 // The handshake: 1: it is over; 0: more has to come; MR_ENET: it has failed, and why.
 int tls_shake(struct tls *);
+bool tls_is_up(const struct tls *); // whether it is over, and well
 
 // How many plain bytes were put there; 0: none have come yet. MR_ENET: there will be no more, and
 // why: the other side has said so, or what came is not to be trusted.
