@@ -141,9 +141,9 @@ static void F45_strangers_may_say_who_they_are_and_go(void **state) {
     ask(d, 0, "HELLO 3 SETNAME 'a b'", "-ERR *");
     ask(d, 0, "HELLO 3 AUTH push pushpush SETNAME me", "{*}");
     ask(d, 0, "CLIENT GETNAME", "\"me\"");
-    ask(d, 0, "COMMAND DOCS pause", "{\"pause\" {*\"role\" \"admin\"}}");
+    ask(d, 0, "COMMAND DOCS pause", "{\"pause\" {*\"role\" \"admin\"*}}");
     ask(d, 0, "COMMAND DOCS hello ping",
-        "{\"hello\" {*\"role\" \"none\"} \"ping\" {*\"role\" \"any\"}}");
+        "{\"hello\" {*\"role\" \"none\"*} \"ping\" {*\"role\" \"any\"*}}");
 }
 
 // F45: nobody can make a server remember much before he has said who he is.

@@ -3,6 +3,7 @@
 #include "log_file_support.h"
 
 #include "base/bytes.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,72 @@ static void looking_changes_nothing(void **state) {
     assert_int_equal(log_trim(l, UINT64_MAX), MR_EPERM);
     log_close(l);
     assert_int_equal(sim_disk_calls(f->sim), calls);
+}
+
+// --- reading ahead ---
+
+enum { IN_ROW = 2000, ROW_BODY = 1000 };
+
+static void fill_row(struct fixture *f) {
+    f->options.segment_size = 1 << 20;
+    start(f);
+    for (int i = 0; i < IN_ROW; i++)
+        push(f, 1, ROW_BODY);
+    log_flush(f->log, true);
+}
+
+static void read_right(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    if (log_read(f->log, f->at[number], NULL, &body) < 0)
+        fail_msg("%s", error_text());
+    assert_true(body.size == ROW_BODY && sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+}
+
+// What is read in a row costs few reads of the disk, also when rows and single reads mix.
+static void rows_are_read_in_large_pieces(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW; i++)
+        read_right(f, i);
+    assert_true(sim_disk_reads(f->sim) - before <= 15);
+    before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW / 2; i++) {
+        read_right(f, i);
+        read_right(f, IN_ROW / 2 + i);
+        if (i % 100 == 0)
+            read_right(f, (i * 7919 + 500) % IN_ROW);
+    }
+    assert_true(sim_disk_reads(f->sim) - before <= 60);
+}
+
+// Single reads here and there cost one read of the disk each, of a few bytes.
+static void single_reads_read_nothing_ahead(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < 100; i++)
+        read_right(f, i * 797 % IN_ROW);
+    assert_int_equal(sim_disk_reads(f->sim) - before, 100);
+}
+
+// F51: without memory to read ahead everything is read by itself; what is appended later is seen.
+static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    read_right(f, 0);
+    mem_fail_after(0); // the window
+    read_right(f, 1);
+    mem_fail_after(-1);
+    for (uint64_t i = IN_ROW - 50; i < IN_ROW + 50; i++) {
+        if (i >= IN_ROW) {
+            push(f, 1, ROW_BODY);
+            if (i % 3 == 0)
+                log_flush(f->log, true);
+        }
+        read_right(f, i);
+    }
 }
 
 // --- sync policies ---
@@ -369,6 +436,9 @@ int main(void) {
         ROW(another_directory_is_not_touched),
         ROW(a_newer_store_is_refused_with_advice),
         ROW(looking_changes_nothing),
+        ROW(rows_are_read_in_large_pieces),
+        ROW(single_reads_read_nothing_ahead),
+        ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),

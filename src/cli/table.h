@@ -6,12 +6,16 @@
 
 #define JSON                                                                                       \
     { "--json", NULL, "write JSON, for a program to read" }
-#define AT { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }, TLS
+#define AT { "--at", "URL", "the engine (" CLI_URL ")" }, TLS
 #define TLS                                                                                        \
     { "--tls-ca", "FILE", "of millraces://: authorities to trust (the system's)" },                \
         { "--tls-cert", "FILE", "certificate to show, where the server asks for one" }, {          \
         "--tls-key", "FILE", "its key"                                                             \
     }
+
+// The letters are those that parallel and xargs have for it.
+#define JOBS                                                                                       \
+    { "--jobs", "N", "so many at once; auto (default): what is fastest", "jP" }
 
 extern const struct command auth_commands[];
 extern const struct command jobs_commands[];

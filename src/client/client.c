@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
+#include "wire/port.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,8 +15,6 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-
-#define PORT "7411"
 
 static int client_close(struct engine *);
 
@@ -153,7 +152,7 @@ static int read_where(struct place *p, const char *text) {
         return bad_url("the host is missing or too long");
     if (close && close[1] && colon != close + 1)
         return bad_url("behind the address in brackets stands the port");
-    const char *port = colon ? colon + 1 : PORT;
+    const char *port = colon ? colon + 1 : WIRE_PORT;
     if (!is_port(port) || !copy_part(p->port, sizeof p->port, port, strlen(port)))
         return bad_url("the port is a number from 1 to 65535");
     return 0;
@@ -303,7 +302,7 @@ static int client_start(struct client *c) {
 }
 
 int client_open(const char *url, const struct client_options *o, struct engine **out) {
-    struct place place = { .port = PORT };
+    struct place place = { .port = WIRE_PORT };
     int err = read_url(url, &place);
     if (err >= 0 && !place.secure && (o->tls.ca || o->tls.cert || o->tls.key))
         err = error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://");

@@ -54,12 +54,29 @@ static void index_feed(struct file_log *l, const struct batch *b) {
     }
 }
 
+// The first sync of blocks that were only allocated has to note with the file that they are in use
+// now, which takes as long again; a sync of blocks that were written before has not. So the batch
+// that comes to new blocks is followed by zeros, and those behind it find theirs written.
+static int zeros_write_ahead(struct file_log *l, const struct batch *b, const struct segment *s) {
+    static const uint8_t zeros[ZEROS_AHEAD];
+    uint64_t at = b->at + b->size, from = offset_of(l, at);
+    if (l->options.sync != LOG_SYNC_ALWAYS || at <= l->zeroed || b->size > ZEROS_AHEAD / 4)
+        return 0;
+    uint64_t upto = (from | (ZEROS_AHEAD - 1)) + 1;
+    if (upto > s->capacity)
+        upto = s->capacity;
+    l->zeroed = at - from + upto;
+    return disk_write_all(l->disk, s->fd, zeros, (size_t)(upto - from), from);
+}
+
 static int batch_write(struct file_log *l, const struct batch *b, struct segment *s,
                        struct segment *next) {
     int err = next ? segment_place(l, next) : 0;
     if (err < 0)
         return err;
     err = disk_write_all(l->disk, s->fd, b->data, b->size, offset_of(l, b->at));
+    if (err == 0 && !next)
+        err = zeros_write_ahead(l, b, s);
     if (err < 0) {
         char path[LOG_PATH], doing[64];
         segment_path(path, l->dir, s->number, "seg");
@@ -71,16 +88,25 @@ static int batch_write(struct file_log *l, const struct batch *b, struct segment
 }
 
 static void batch_recycle(struct file_log *l, struct batch *b) {
+    if (b && !l->idle && b->capacity <= GATHER_LIMIT)
+        l->idle = b;
+    else
+        batch_destroy(b);
+}
+
+// It was written: readers find it a little longer.
+static void batch_retire(struct file_log *l, struct batch *b) {
     l->first = b->next;
     if (!l->first)
         l->last = NULL;
     l->pending -= b->size;
-    if (l->idle || b->capacity > GATHER_LIMIT) {
-        mem_free(b->data);
-        mem_free(b);
-    } else {
-        l->idle = b;
+    if (b->capacity > RECENT_CAPACITY) {
+        batch_recycle(l, b);
+        return;
     }
+    batch_recycle(l, l->recent[l->recent_next]);
+    l->recent[l->recent_next] = b;
+    l->recent_next = (l->recent_next + 1) % RECENT_BATCHES;
 }
 
 static void writer_write(struct file_log *l) {
@@ -98,7 +124,7 @@ static void writer_write(struct file_log *l) {
     l->written = next ? segment_base(l, next->number) + SEGMENT_START : b->at + b->size;
     if (l->options.sync == LOG_SYNC_INTERVAL && !l->sync_at_ms)
         l->sync_at_ms = clock_ms() + l->options.interval_ms;
-    batch_recycle(l, b);
+    batch_retire(l, b);
     durable_advance(l);
     if (l->options.sync == LOG_SYNC_ALWAYS)
         pthread_cond_broadcast(&l->done); // there is room again, but nothing new is durable

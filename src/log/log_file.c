@@ -240,12 +240,14 @@ static int file_append(struct log *base, const struct entry *entries, size_t cou
     return err;
 }
 
+// Has the writer do what is due, and drops the lock: a writer that wakes finds it free.
 static void writer_run(struct file_log *l) {
-    if (l->threaded)
+    while (!l->threaded && writer_turn(l))
+        ;
+    bool threaded = l->threaded;
+    pthread_mutex_unlock(&l->lock);
+    if (threaded)
         pthread_cond_signal(&l->work);
-    else
-        while (writer_turn(l))
-            ;
 }
 
 static void file_flush(struct log *base, bool now) {
@@ -255,7 +257,6 @@ static void file_flush(struct log *base, bool now) {
     if (now)
         l->sync_to = l->tail;
     writer_run(l);
-    pthread_mutex_unlock(&l->lock);
 }
 
 static int file_wait(struct log *base, uint64_t at) {
@@ -284,14 +285,15 @@ static int file_trim(struct log *base, uint64_t upto) {
     if (first > last)
         first = last;
     int err = l->stopped[0] ? log_stopped(l) : 0;
-    if (err == 0 && first > l->trim_to) {
-        l->trim_to = first;
-        l->head = segment_base(l, first) + SEGMENT_START;
-        l->flush_to = l->sync_to = l->tail;
-        writer_run(l);
+    if (err < 0 || first <= l->trim_to) {
+        pthread_mutex_unlock(&l->lock);
+        return err;
     }
-    pthread_mutex_unlock(&l->lock);
-    return err;
+    l->trim_to = first;
+    l->head = segment_base(l, first) + SEGMENT_START;
+    l->flush_to = l->sync_to = l->tail;
+    writer_run(l);
+    return 0;
 }
 
 static void file_look(struct log *base, struct log_state *out) {
@@ -339,14 +341,14 @@ static void file_close(struct log *base) {
         writer_end(l);
         pthread_mutex_lock(&l->lock);
         writer_run(l);
+        pthread_mutex_lock(&l->lock);
         mark_append(l);
         writer_run(l);
-        pthread_mutex_unlock(&l->lock);
     }
     file_log_destroy(l);
 }
 
-static void batch_destroy(struct batch *b) {
+void batch_destroy(struct batch *b) {
     if (b)
         mem_free(b->data);
     mem_free(b);
@@ -354,6 +356,7 @@ static void batch_destroy(struct batch *b) {
 
 void file_log_destroy(struct file_log *l) {
     index_finish(&l->index);
+    windows_finish(l);
     while (ring_count(&l->segments))
         segment_destroy(l, ring_shift(&l->segments));
     ring_finish(&l->segments);
@@ -362,6 +365,8 @@ void file_log_destroy(struct file_log *l) {
         l->first = b->next;
         batch_destroy(b);
     }
+    for (size_t i = 0; i < RECENT_BATCHES; i++)
+        batch_destroy(l->recent[i]);
     batch_destroy(l->idle);
     if (l->has_spare)
         l->disk->close(l->disk, l->spare_fd);

@@ -2,6 +2,7 @@
 #include "server/access.h"
 
 #include "base/errors.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 #include <inttypes.h>
@@ -11,15 +12,15 @@
 
 enum { SHOWN = 200 };
 
-static void refuse(struct session *s, const char *code, const char *format, ...)
+static void refuse(struct session *s, enum code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void refuse(struct session *s, const char *code, const char *format, ...) {
+static void refuse(struct session *s, enum code code, const char *format, ...) {
     char text[1024];
     va_list values;
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    reply_error(&s->reply, code, mr_str(text));
+    reply_error(&s->reply, code_name(code), mr_str(text));
 }
 
 static int shown(mr_bytes b) {
@@ -31,12 +32,12 @@ bool access_role(struct session *s, enum role role) {
     if (role == ROLE_STRANGER)
         return true;
     if (!who) {
-        refuse(s, "NOAUTH", "this server asks for a secret first: AUTH name secret");
+        refuse(s, CODE_NOAUTH, "this server asks for a secret first: AUTH name secret");
         return false;
     }
     if (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN))
         return true;
-    refuse(s, "NOPERM", "the token '%.*s' has not the role %s", shown(who->name),
+    refuse(s, CODE_NOPERM, "the token '%.*s' has not the role %s", shown(who->name),
            (const char *)who->name.data, role_name(role));
     return false;
 }
@@ -59,7 +60,7 @@ bool access_name(struct session *s, const char *what, mr_bytes name) {
     const struct auth_entry *who = s->who;
     if (access_sees(s, name))
         return true;
-    refuse(s, "NOPERM", "the token '%.*s' is for %.*s: the %s '%.*s' is not among these",
+    refuse(s, CODE_NOPERM, "the token '%.*s' is for %.*s: the %s '%.*s' is not among these",
            shown(who->name), (const char *)who->name.data, shown(who->patterns),
            (const char *)who->patterns.data, what, shown(name), (const char *)name.data);
     return false;

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "server/access.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 #include <assert.h>
@@ -75,11 +76,12 @@ static bool may_run(struct session *s, const struct command *c, const struct arg
     const struct host *h = s->host;
     bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_STRANGER;
     if (!h->shard && !at_once) {
-        reply_error(&s->reply, "LOADING", mr_str("the store is being read; try again soon"));
+        reply_error(&s->reply, code_name(CODE_LOADING),
+                    mr_str("the store is being read; try again soon"));
         return false;
     }
     if (h->stopped && c->changes) {
-        reply_error(&s->reply, "STOPPED", mr_str(h->why_stopped));
+        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(h->why_stopped));
         return false;
     }
     return !s->who || access_scope(s, c, a);

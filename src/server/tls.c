@@ -19,7 +19,8 @@ int tls_pour(struct tls *t, struct session *s) {
 
 mr_bytes tls_gather(struct tls *t, struct session *s) {
     mr_bytes ready = session_ready(s);
-    for (size_t taken = 0; ready.size && taken < GATHER_MOST; ready = session_ready(s)) {
+    size_t taken = tls_unsent(t).size;
+    for (; ready.size && taken < GATHER_MOST; ready = session_ready(s)) {
         ptrdiff_t size = tls_write(t, ready.data, ready.size);
         s->broken = s->broken || size < 0;
         if (size <= 0)

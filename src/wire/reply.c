@@ -98,7 +98,9 @@ void reply_id(struct reply *r, uint64_t id) {
 }
 
 void reply_null(struct reply *r) {
-    constant(r, r->resp3 ? mr_str("_\r\n") : mr_str("$-1\r\n"));
+    uint8_t *to = room(r, sizeof "$-1\r\n" - 1);
+    if (to)
+        written(r, r->resp3 ? copy(to, "_\r\n", 3) : copy(to, "$-1\r\n", 5));
 }
 
 void reply_boolean(struct reply *r, bool yes) {
