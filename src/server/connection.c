@@ -244,15 +244,18 @@ static int connection_set_up(struct connection *c, uv_stream_t *listener) {
 
 static void on_refused(uv_handle_t *refused) {
     struct server *v = refused->data;
-    v->refusing = false;
-    if (v->listening)
-        on_connection((uv_stream_t *)&v->listener, 0); // another may wait
+    bool another = v->another && v->listening;
+    v->refusing = v->another = false;
+    if (another)
+        on_connection((uv_stream_t *)&v->listener, 0);
 }
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
 static void refuse(struct server *v) {
-    if (v->refusing)
-        return; // it is looked at when that one is closed
+    if (v->refusing) {
+        v->another = true; // its turn comes when that one is closed
+        return;
+    }
     notice(NOTICE_WARN, "no memory for a connection");
     v->refusing = true;
     v->refused.data = v;

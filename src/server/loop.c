@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/fetch.h"
 #include "server/notice.h"
 
 #include <assert.h>
@@ -77,6 +78,38 @@ static void log_is_durable(void *server) {
     uv_async_send(&v->durable);
 }
 
+// ---- Reading what is on the disk only -----------------------------------------------------------
+
+static void read_fetch(uv_work_t *work) {
+    fetch_read(work->data);
+}
+
+static void on_fetched(uv_work_t *work, int status) {
+    struct fetch *f = work->data;
+    struct server *v = f->owner;
+    (void)status; // it is never cancelled
+    mem_free(work);
+    v->fetching--;
+    host_begin(&v->host);
+    fetch_end(f);
+    turn_end(v);
+    if (v->closing)
+        finish(v);
+}
+
+static int fetch(void *server, struct fetch *f) {
+    struct server *v = server;
+    uv_work_t *work = mem_alloc(sizeof *work);
+    if (!work)
+        return error_set(MR_ENOMEM, "no memory to read in another thread");
+    work->data = f;
+    f->owner = v;
+    int err = uv_queue_work(&v->loop, work, read_fetch, on_fetched);
+    assert(err == 0); // it only refuses what is no work
+    v->fetching++;
+    return 0;
+}
+
 // ---- Stopping ---------------------------------------------------------------------------------
 
 static void close_handle(uv_handle_t *handle, void *server) {
@@ -88,7 +121,7 @@ static void close_handle(uv_handle_t *handle, void *server) {
 // Once the last session has ended, store and loop do, in this order: the log calls back until it is
 // closed.
 void finish(struct server *v) {
-    if (v->finished || !list_empty(&v->host.sessions))
+    if (v->finished || v->fetching || !list_empty(&v->host.sessions))
         return;
     v->finished = true;
     host_finish(&v->host);
@@ -191,6 +224,8 @@ static void on_loaded(uv_work_t *work, int status) {
         close_all(v);
         return;
     }
+    v->host.fetch = fetch;
+    v->host.fetcher = v;
     host_load(&v->host, v->shard);
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, true);

@@ -29,7 +29,9 @@ struct server {
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
     char load_text[512];
-    bool listening, loading_now, refusing, stopping, closing, finished;
+    uint32_t fetching;      // bodies are read for so many sessions
+    bool refusing, another; // the latter waits to be accepted meanwhile
+    bool listening, loading_now, stopping, closing, finished;
     int exit;
 };
 

@@ -33,6 +33,28 @@ static const char opening[] =
     "at all; admin includes the others. A token may be limited to some stages: another stage or\n"
     "epic is NOPERM, and jobs of other stages are GONE and not listed.\n";
 
+// What redis-cli shows, for those commands that a worker cannot do without.
+static const struct {
+    const char *name, *dialogue;
+} examples[] = {
+    { "TAKE", "> PUSH mail hello KEY ann\n"
+              "\"1\"\n"
+              "> TAKE mail WAIT 1000\n"
+              "1) 1) \"1\"                            its id\n"
+              "   2) \"AQAAAAABAABjMrx3QNO9vgEAAAA\"  the token that ends it\n"
+              "   3) \"mail\"                         its stage\n"
+              "   4) \"ann\"                          its key\n"
+              "   5) \"hello\"                        its body\n"
+              "   6) (integer) 1                    the first attempt\n"
+              "   7) (integer) -1                   no deadline\n"
+              "   8) (nil)                          no state\n"
+              "   9) (integer) 30000                how long it is leased, in ms\n" },
+    { "DONE", "> DONE 1 AQAAAAABAABjMrx3QNO9vgEAAAA RESULT sent\n"
+              "OK\n"
+              "> AWAIT 1\n"
+              "\"sent\"\n" },
+};
+
 static void add(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(struct reply *r, const char *format, ...) {
     char text[4096];
@@ -66,6 +88,9 @@ static void add_command(struct reply *r, const struct command *c) {
     add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
     add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
         c->reply, role_name(c->role));
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+        if (strcmp(examples[i].name, c->name) == 0)
+            add(r, "\n```\n%s```\n", examples[i].dialogue);
 }
 
 int protocol_write(struct buffer *out) {
