@@ -158,7 +158,7 @@ refuses_options() { exits 2 $1 --nosuch && complains "no option '--nosuch'"; }
 each_command refuses_options
 ok "every command refuses an unknown option"
 takes_any='^\(work\|retry\|drop\|stage\)$'
-takes_none='^\(help\|serve\|state\|bench\|stages\|workers\|epics\|dead\)$'
+takes_none='^\(help\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|dead\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
     is "$1" "$takes_any" || { exits 2 $1 a b c && complains "nothing to do with\|stands behind --"; }

@@ -500,6 +500,7 @@ def _():
         fails(3, "certificate is refused", "push", "s", "a", "--at", url)  # by the system's
         equal(ok("push", "s", "a", "--at", url, SSL_CERT_FILE="ca.pem"), "1")
         fails(3, "no-such.pem", "push", "s", "a", "--at", url, "--tls-ca", "no-such.pem")
+        fails(2, "no use without TLS", "push", "s", "a", "--at", url.replace("s:", ":"), *ca)
     with Server() as server:
         refused("TLS has failed", f"millraces://localhost:{server.port}", *ca)
 

@@ -48,8 +48,19 @@ const char *talk_url(const struct input *in) {
     return url ? url : CLI_URL;
 }
 
+// Those of the environment may stand there for other engines.
+static int check_certificates(const struct input *in, const struct address *a) {
+    bool given = input_option(in, "--tls-ca") || input_option(in, "--tls-cert") ||
+                 input_option(in, "--tls-key");
+    if (a->secure || !given)
+        return 0;
+    return error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://HOST:PORT");
+}
+
 int talk_address(const struct input *in, struct address *out) {
     int err = address_read(talk_url(in), out);
+    if (err == 0)
+        err = check_certificates(in, out);
     if (err == 0 && !out->secret[0])
         err = secret_find(out->secret, sizeof out->secret);
     if (err == 0 && out->secure)
