@@ -41,8 +41,9 @@ exits() {
 
 says() { grep -qe "$1" out; }
 complains() { grep -qe "$1" err; }
-is_json() { python3 -m json.tool out >/dev/null 2>>err; }
-is_json_lines() { python3 -m json.tool --json-lines out >/dev/null 2>>err; }
+hyphenated() { ! grep -qE '"[a-z0-9]+_[a-z0-9_]+": ' out; } # as the wire names its fields
+is_json() { python3 -m json.tool out >/dev/null 2>>err && hyphenated; }
+is_json_lines() { python3 -m json.tool --json-lines out >/dev/null 2>>err && hyphenated; }
 fresh() { rm -rf "$1" && cp -r sound "$1"; }
 sums() { (cd "$1" && md5sum -- *); }
 
@@ -107,7 +108,7 @@ completes() {
     local first=${1%% *} second=${1#* }
     complete_words "" && says "\\b$first\\b" || return 1
     [ "$first" = "$second" ] || { complete_words "$first" "" && says "\\b$second\\b"; } || return 1
-    mr help $1 && grep -o '^  --[a-z-]*' out >options
+    mr help $1 && grep -E '^  -' out | grep -oE -- '--[a-z-]*' >options
     complete_words $1 -- || return 1
     while read -r option; do says "^\\(.* \\)\\?$option\\b" || return 1; done <options
 }
@@ -212,8 +213,8 @@ exits 0 store dump file:sound --body && says "body 'to: ann'" && says 'body .\\x
     says "key 'bob\\\\n\\\\'\\\\xff'" && LC_ALL=C grep -q '[^ -~]' out
 [ $? -eq 1 ]
 ok "dump --body escapes what is not printable"
-exits 0 store dump file:sound --json --body && is_json_lines && says '"body_base64": "AP4i"' &&
-    says '"key_base64": "Ym9iCif/"' && says '"text": "no \\"route\\""'
+exits 0 store dump file:sound --json --body && is_json_lines && says '"body-base64": "AP4i"' &&
+    says '"key-base64": "Ym9iCif/"' && says '"text": "no \\"route\\""'
 ok "dump --json is one object a line, whatever the bytes"
 exits 0 store dump file:sound --id 9 && says 'fail .*job 9 died' && says 'its channel halts' &&
     [ -z "$(grep -v 'job 9' out)" ]

@@ -1,9 +1,10 @@
 // The remote engine over bad connections: servers that are killed and come back, that are none of
 // ours, that say nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
 #include "api.h"
-#include "client/client.h"
+#include "client/state.h"
 #include "fake_server.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 static mr *open_at(const char *url) {
@@ -410,6 +411,167 @@ static void D1_workers_come_and_go_and_no_attempt_is_lost_by_it(void **state) {
     serving_end(&server, SIGKILL);
 }
 
+// ---- Much at once -------------------------------------------------------------------------------
+
+// Takes by hand, from an engine of its own.
+struct taking {
+    struct serving server;
+    struct engine *engine;
+    struct puller *puller;
+};
+
+static void taking_start(struct taking *t) {
+    serving_start(&t->server, "mem:", 0);
+    must(client_open(t->server.url, &(struct client_options){ 0 }, &t->engine));
+    must(t->engine->impl->puller_open(t->engine, &(struct puller_options){ 0 }, &t->puller));
+}
+
+static void taking_stop(struct taking *t) {
+    t->engine->impl->puller_close(t->puller);
+    must(t->engine->impl->close(t->engine));
+    serving_end(&t->server, SIGKILL);
+}
+
+static void push_much(struct engine *e, size_t count) {
+    static mr_item items[1000];
+    while (count) {
+        size_t size = count < 1000 ? count : 1000, pushed;
+        must(e->impl->push_many(e, mr_str("s"), items, size, &(mr_push_options){ 0 }, NULL, NULL,
+                                &pushed));
+        assert_int_equal(pushed, size);
+        count -= size;
+    }
+}
+
+static struct mr_job *take_some(struct taking *t, uint32_t most, int64_t wait_ms) {
+    mr_bytes stage = mr_str("s");
+    struct mr_job *jobs = NULL;
+    struct pull pull = { .stages = &stage, .stage_count = 1, .batch = most, .wait_ms = wait_ms };
+    must(t->engine->impl->take(t->puller, &pull, &jobs));
+    return jobs;
+}
+
+// Everything that was said before over the main link has been answered.
+static void hear_all(struct engine *e) {
+    mr_stage_info info;
+    must(e->impl->stage(e, mr_str("s"), &info));
+}
+
+// As if somebody else had ended the lease.
+static void end_lease(struct client *c, const struct mr_job *job) {
+    struct exchange *x = exchange_new(c, "RELEASE");
+    exchange_number(x, job->id);
+    exchange_bytes(x, (mr_bytes){ job->token, strnlen((const char *)job->token, CLIENT_TOKEN) });
+    must(exchange_do(c, x, NULL, NULL));
+}
+
+// F9: however many jobs a worker has in hand, each is beaten for when it is due, and those that are
+// to stop are told from the others.
+static void F9_every_one_of_many_leases_is_kept(void **state) {
+    (void)state;
+    enum { MANY = 12000, LOST = 997 };
+    static struct mr_job *jobs[MANY];
+    struct taking t;
+    taking_start(&t);
+    struct client *c = (struct client *)t.engine;
+    push_much(t.engine, MANY);
+    for (int count = 0; count < MANY;)
+        for (struct mr_job *job = take_some(&t, HAND_TAKE, 0); job; job = job->next)
+            jobs[count++] = job;
+    for (int i = 0; i < MANY; i += LOST)
+        end_lease(c, jobs[i]);
+    pthread_mutex_lock(&c->lock);
+    uint64_t now_ms = client_now_ms();
+    for (int i = 0; i < MANY; i++) // half of it has passed
+        jobs[i]->beat_ms = jobs[i]->lease_from_ms = now_ms - jobs[i]->lease_ms / 2;
+    pthread_mutex_unlock(&c->lock);
+    assert_true(t.engine->impl->beat_all(t.puller) > 0);
+    hear_all(t.engine);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(hand_stopped(jobs[i]) < 0, i % LOST == 0);
+        assert_int_equal(jobs[i]->lease_from_ms >= now_ms, i % LOST != 0);
+    }
+    for (int i = 0; i < MANY; i++)
+        (void)t.engine->impl->done(jobs[i], 0); // some are lost
+    taking_stop(&t);
+}
+
+static void *take_and_wait(void *arg) {
+    return take_some(arg, 1, MR_FOREVER);
+}
+
+// Connections that were needed for a while are closed, but for a few.
+static void D1_lanes_that_nobody_needs_are_closed(void **state) {
+    (void)state;
+    enum { MANY = 20, KEPT = 8 };
+    pthread_t threads[MANY];
+    void *jobs[MANY];
+    struct taking t;
+    taking_start(&t);
+    struct client *c = (struct client *)t.engine;
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_wait, &t), 0);
+    for (uint32_t taking = 0; taking < MANY;) { // each by a connection of its own
+        pthread_mutex_lock(&c->lock);
+        taking = ((struct client_puller *)t.puller)->taking;
+        pthread_mutex_unlock(&c->lock);
+        sched_yield();
+    }
+    push_much(t.engine, MANY);
+    for (int i = 0; i < MANY; i++)
+        pthread_join(threads[i], &jobs[i]);
+    pthread_mutex_lock(&c->lock);
+    assert_int_equal(c->idle_count, MANY); // their leases depend on them
+    pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < MANY; i++)
+        must(t.engine->impl->done(jobs[i], FINISH_WAIT));
+    pthread_mutex_lock(&c->lock);
+    assert_int_equal(c->idle_count, KEPT);
+    pthread_mutex_unlock(&c->lock);
+    taking_stop(&t);
+}
+
+struct funeral {
+    mr *m;
+    mr_id last;
+    int told;
+};
+
+// The last is dropped while the first is told; each is dropped when it is.
+static int bury(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    struct funeral *f = arg;
+    (void)key;
+    assert_string_equal(reason, "no");
+    assert_true(id < f->last);
+    if (f->told++ == 0)
+        must(mr_drop(f->m, f->last));
+    must(mr_drop(f->m, id));
+    return 0;
+}
+
+static void F13_dead_jobs_are_told_page_by_page(void **state) {
+    (void)state;
+    enum { MANY = 1300 };
+    struct taking t;
+    taking_start(&t);
+    must(t.engine->impl->set(t.engine, mr_str("s"), mr_str("attempts"), mr_str("1")));
+    push_much(t.engine, MANY);
+    struct funeral f = { .m = open_at(t.server.url) };
+    for (int count = 0; count < MANY;)
+        for (struct mr_job *job = take_some(&t, HAND_TAKE, 0), *next; job; job = next, count++) {
+            next = job->next;
+            f.last = job->id;
+            must((t.engine->impl->fail)(job, mr_str("no"), MR_BACKOFF,
+                                        0)); // cmocka has a macro fail
+        }
+    hear_all(t.engine);
+    must(mr_dead(f.m, "s", bury, &f));
+    assert_int_equal(f.told, MANY - 1);
+    assert_int_equal(look(f.m, "s").dead, 0);
+    must(mr_close(f.m));
+    taking_stop(&t);
+}
+
 // ---- T20, F2: everything at once, while the server is killed or replies get lost
 // ------------------
 
@@ -597,6 +759,9 @@ int main(void) {
         cmocka_unit_test(F11_D1_a_dead_workers_job_returns_at_once_not_after_the_lease),
         cmocka_unit_test(F8_work_that_was_long_in_coming_is_beaten_for_before_it_begins),
         cmocka_unit_test(D1_workers_come_and_go_and_no_attempt_is_lost_by_it),
+        cmocka_unit_test(F9_every_one_of_many_leases_is_kept),
+        cmocka_unit_test(D1_lanes_that_nobody_needs_are_closed),
+        cmocka_unit_test(F13_dead_jobs_are_told_page_by_page),
         cmocka_unit_test(F1_F2_F11_D5_a_killed_server_loses_and_doubles_nothing),
         cmocka_unit_test(T22_nor_does_one_that_is_asked_to_stop),
         cmocka_unit_test(T20_nor_do_connections_that_break_off_in_both_directions),

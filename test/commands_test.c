@@ -113,7 +113,8 @@ static void commands_tell_of_themselves(void **state) {
     ask(d, 0, "COMMAND INFO get nonsense cancel", "[nil nil [\"cancel\" :2 [+write] :0 :0 :0]]");
     ask(d, 0, "COMMAND DOCS push",
         "[\"push\" [\"summary\" \"hands in a job*\" \"group\" \"millrace\" \"syntax\" \"stage body "
-        "*]]");
+        "*\"arguments\" [[\"name\" \"stage body *\" \"type\" \"string\"]]]]");
+    ask(d, 0, "COMMAND DOCS quit", "[\"quit\" [*\"arguments\" []]]");
     ask(d, 0, "COMMAND DOCS nonsense", "[]");
     ask(d, 0, "COMMAND DOCS get", "[]"); // it only says what to use instead
     ask(d, 0, "HELLO 3", "{*}");
@@ -146,7 +147,9 @@ static void what_clients_say_at_connect_is_answered(void **state) {
     ask(d, 0, "CLIENT CANCELS MAYBE", "-ERR *ON or OFF*");
     ask(d, 0, "SELECT 0", "+OK");
     ask(d, 0, "SELECT 1", "-ERR *");
-    ask(d, 0, "CONFIG GET save", "[]");
+    ask(d, 0, "CONFIG GET save", "[\"save\" \"\"]");
+    ask(d, 0, "CONFIG GET maxmemory appendonly", "[\"appendonly\" \"yes\"]");
+    ask(d, 0, "CONFIG GET", "[]");
     ask(d, 0, "CONFIG SET save x", "-ERR *");
     ask(d, 0, "AUTH secret", "-ERR *");
     ask(d, 0, "HELLO 3 AUTH default secret", "-ERR *");
@@ -614,6 +617,9 @@ static void WHY_tells_what_a_stage_waits_for(void **state) {
     ask(d, 0, "WHY s", "\"s has no worker, and 1 job waiting: TAKE s *\"");
     ask(d, 0, "PAUSE s", "+OK");
     ask(d, 0, "WHY s", "\"s is paused*RESUME s *\"");
+    ask(d, 0, "RESUME s", "+OK");
+    ask(d, 0, "DRAIN s", "+OK");
+    ask(d, 0, "WHY s", "\"s has no worker*It also drains*RESUME s *\"");
     ask(d, 0, "RESUME s", "+OK");
     struct job job = take(d, 0, "s");
     ask(d, 0, "WHY s", "\"s is working (running: 1, waiting: 0)*\"");

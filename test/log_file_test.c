@@ -3,6 +3,7 @@
 #include "log_file_support.h"
 
 #include "base/bytes.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -157,6 +158,72 @@ static void zeros_go_ahead_of_synced_batches(void **state) {
         sim_disk_destroy(f->sim);
         f->sim = sim_disk_create();
         f->options.disk = sim_disk_disk(f->sim);
+    }
+}
+
+// --- reading ahead ---
+
+enum { IN_ROW = 2000, ROW_BODY = 1000 };
+
+static void fill_row(struct fixture *f) {
+    f->options.segment_size = 1 << 20;
+    start(f);
+    for (int i = 0; i < IN_ROW; i++)
+        push(f, 1, ROW_BODY);
+    log_flush(f->log, true);
+}
+
+static void read_right(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    if (log_read(f->log, f->at[number], NULL, &body) < 0)
+        fail_msg("%s", error_text());
+    assert_true(body.size == ROW_BODY && sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+}
+
+// What is read in a row costs few reads of the disk, also when rows and single reads mix.
+static void rows_are_read_in_large_pieces(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW; i++)
+        read_right(f, i);
+    assert_true(sim_disk_reads(f->sim) - before <= 15);
+    before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW / 2; i++) {
+        read_right(f, i);
+        read_right(f, IN_ROW / 2 + i);
+        if (i % 100 == 0)
+            read_right(f, (i * 7919 + 500) % IN_ROW);
+    }
+    assert_true(sim_disk_reads(f->sim) - before <= 60);
+}
+
+// Single reads here and there cost one read of the disk each, of a few bytes.
+static void single_reads_read_nothing_ahead(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < 100; i++)
+        read_right(f, i * 797 % IN_ROW);
+    assert_int_equal(sim_disk_reads(f->sim) - before, 100);
+}
+
+// F51: without memory to read ahead everything is read by itself; what is appended later is seen.
+static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    read_right(f, 0);
+    mem_fail_after(0); // the window
+    read_right(f, 1);
+    mem_fail_after(-1);
+    for (uint64_t i = IN_ROW - 50; i < IN_ROW + 50; i++) {
+        if (i >= IN_ROW) {
+            push(f, 1, ROW_BODY);
+            if (i % 3 == 0)
+                log_flush(f->log, true);
+        }
+        read_right(f, i);
     }
 }
 
@@ -418,6 +485,9 @@ int main(void) {
         ROW(looking_changes_nothing),
         ROW(what_was_just_written_is_read_from_memory),
         ROW(zeros_go_ahead_of_synced_batches),
+        ROW(rows_are_read_in_large_pieces),
+        ROW(single_reads_read_nothing_ahead),
+        ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),

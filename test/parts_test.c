@@ -1,7 +1,8 @@
 // The parts of a line: its key by field, regular expression and JSON; its places in a command. And
-// durations, as the command line has them.
+// durations, as the command line has them; signals that come in pairs.
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "cli/interrupts.h"
 #include "cli/keys.h"
 #include "cli/placeholders.h"
 #include "cli/values.h"
@@ -219,6 +220,20 @@ static void durations_have_units(void **state) {
     assert_non_null(strstr(error_text(), "5s"));
 }
 
+// ---- Signals ----------------------------------------------------------------------------------
+
+// A pair is one, however often it comes; who presses again a moment later means it.
+static void signals_that_come_together_are_one(void **state) {
+    (void)state;
+    struct interrupts i = { 0 };
+    assert_true(interrupt_counts(&i, 5));
+    assert_false(interrupt_counts(&i, 5));
+    assert_false(interrupt_counts(&i, 5 + INTERRUPT_APART_US - 1));
+    assert_true(interrupt_counts(&i, 5 + INTERRUPT_APART_US));
+    assert_false(interrupt_counts(&i, 6 + INTERRUPT_APART_US));
+    assert_int_equal(i.count, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_is_a_field),
@@ -231,6 +246,7 @@ int main(void) {
         cmocka_unit_test(the_line_is_appended_where_nothing_else_says),
         cmocka_unit_test(a_zero_byte_fits_no_argument),
         cmocka_unit_test(durations_have_units),
+        cmocka_unit_test(signals_that_come_together_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,10 +20,12 @@ import time
 
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
+INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
 LONG = bool(os.environ.get("MILLRACE_LONG"))
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 PATIENCE = 240  # seconds until something that hangs is a failure
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
+MEMORY_GROWS_KB = 4 << 10  # at most, once all that is needed is there
 
 top = tempfile.mkdtemp(prefix="millrace-run-")
 atexit.register(shutil.rmtree, top, ignore_errors=True)
@@ -56,10 +58,10 @@ class Ended:
 class Running:
     """millrace run in the background, reading what `feed` writes."""
 
-    def __init__(self, *arguments, stdin=subprocess.PIPE, **more):
+    def __init__(self, *arguments, stdin=subprocess.PIPE, program=MILLRACE, **more):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [MILLRACE, "run", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
+            [program, "run", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
             stderr=more.pop("stderr", self.err), start_new_session=True, **more)
 
     def feed(self, data):
@@ -280,11 +282,19 @@ def _():
     check_alone("--key-json", "user", lambda n, key: json.dumps({"n": n, "user": key}))
 
 
-@case("lines without a key run on their own, and are counted")
+@case("lines without a key run on their own; the first is told of, all are counted")
 def _():
-    r = run("--jobs", "2", "--key-field", "2", "--json",
-            *sh(WAIT + 'touch "$2"; wait_file 1; wait_file 2'), "{}", "{#}", data=b"one\none\n")
-    equal((r.code, json.loads(r.err)["keyless"]), (0, 2), r)
+    meet = sh(WAIT + 'touch "$2"; wait_file 1; wait_file 3')
+    keyed = ["--jobs", "3", "--key-field", "2"]
+    data = b"one\nwith key\none\n"
+    r = run(*keyed, "--json", *meet, "{}", "{#}", data=data)
+    equal((r.code, json.loads(r.err.splitlines()[-1])["keyless"]), (0, 2), r)
+    r = run(*keyed, *meet, "{}", "{#}", data=data)
+    said = r.err.splitlines()
+    check(r.code == 0 and b"line 1 has no key: --key-field finds none" in said[0], r)
+    equal(said[1:], [b"millrace: run: 2 of 3 lines had no key"], r)
+    r = run(*keyed, "--", "true", data=b"a b\n")
+    equal((r.code, r.err), (0, b""), r)
 
 
 # Counts itself in and out, and notes how many there were.
@@ -292,14 +302,17 @@ COUNTED = ('exec 9>lock; flock 9; n=$(($(cat count) + 1)); echo $n >count; echo 
            'flock -u 9; {}; flock 9; echo $(($(cat count) - 1)) >count')
 
 
-@case("A2: --jobs 3 runs three at once, and no more")
+@case("A2: --jobs 3 runs three at once, and no more; -j and -P are short for it")
 def _():
-    with open("count", "w") as file:
-        file.write("0\n")
     meet = WAIT + COUNTED.format('touch "at.$1"; wait_file at.1; wait_file at.2; wait_file at.3')
-    r = run("--jobs", "3", *sh(meet), "{#}", data=range_lines(1, 30))
-    equal(r.code, 0, r)
-    equal(max(int(n) for n in lines_of("counts")), 3)
+    for three in ["--jobs", "3"], ["-j", "3"], ["-P3"]:
+        with open("count", "w") as file:
+            file.write("0\n")
+        r = run(*three, *sh(meet), "{#}", data=range_lines(1, 30))
+        equal(r.code, 0, r)
+        equal(max(int(n) for n in lines_of("counts")), 3)
+        for name in "at.1", "at.2", "at.3", "counts":
+            os.unlink(name)
 
 
 @case("output of a command is never mixed with another's")
@@ -358,6 +371,36 @@ def _():
     check(LONG or summary["done"] >= 4999, summary)
     check(summary["read"] - summary["done"] < 20000, summary)
     check(sanitized() or ended.memory_kb < MEMORY_KB, ended.memory_kb)
+
+
+def resident_kb(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 10
+
+
+@case("D4: a million lines take no more memory than the first of them")
+def _():
+    lines = 1000000 if LONG and not sanitized() else 100000
+    block, early = 1000, max(lines // 10, 50000)  # by then the window has long been full
+    out, resident = open("out", "wb"), {}
+    r = Running("--jobs", "2", "--key-field", "1", "--json", "--", "echo", program=INSTANT,
+                stdout=out)
+    for first in range(0, lines, block):
+        r.feed(b"".join(b"%d %d\n" % (n % 997, n) for n in range(first, first + block)))
+        if first + block in (early, lines):
+            resident[first + block] = resident_kb(r.process.pid)
+    ended = r.end()
+    equal(ended.code, 0, ended)
+    summary = json.loads(ended.err.splitlines()[-1])
+    equal((summary["read"], summary["done"]), (lines, lines), summary)
+    out.close()
+    following = list(range(997))  # by key
+    with open("out", "rb") as file:  # line by line: our own memory would count for later commands
+        for key, n in (map(int, line.split()) for line in file):
+            equal(n, following[key], f"of key {key}")
+            following[key] += 997
+    equal(sum(n // 997 for n in following), lines)
+    check(sanitized() or resident[lines] < resident[early] + MEMORY_GROWS_KB, resident)
 
 
 @case("D7: contexts, create, send: the last step slow, nothing overflows")
@@ -475,6 +518,13 @@ def is_gone(pid):
         return True
 
 
+@case("lines behind a failed one of the same key run all the same")
+def _():
+    r = run("--jobs", "2", "--key-regex", "key", *sh('echo $1; [ $1 != 1 ]'), "{#}",
+            data=["key"] * 3)
+    equal((r.code, numbers(r.out)), (1, [1, 2, 3]), r)
+
+
 @case("--halt soon starts nothing more; now also ends what runs; never goes on")
 def _():
     r = run("--jobs", "1", "--halt", "soon", *sh('echo $1; [ $1 != 2 ]'), data=range_lines(1, 5))
@@ -529,6 +579,26 @@ def _():
         check(r.code == 1 and r.out == b"1\n" and b"--keep-order" in r.err, r)
 
 
+@case("a run that was killed leaves a directory behind; the next one removes it, and no other")
+def _():
+    for name in "tmp", "tmp/millrace-other":
+        os.mkdir(name)
+    left = lambda: sorted(set(os.listdir("tmp")) - {"millrace-other"})
+    environment = {**os.environ, "TMPDIR": os.path.abspath("tmp")}
+    runs = [Running("--", "echo", env=environment) for _ in range(2)]
+    for r in runs:  # both are there, and hold what is theirs
+        r.feed(b"1\n")
+        wait_in(r.out, b"1\n")
+    equal(len(left()), 2)
+    runs[0].signal(signal.SIGKILL)
+    runs[0].end()
+    equal(len(left()), 2)
+    equal(run("--", "true", data=[1], env=environment).code, 0)
+    equal(len(left()), 1)
+    equal(runs[1].end().code, 0)
+    equal(os.listdir("tmp"), ["millrace-other"])
+
+
 # ---- Signals and output ------------------------------------------------------------------------
 
 
@@ -549,15 +619,23 @@ def _():
         equal((ended.code, ended.out), (130, b"end 1\n"), ended)
 
 
+def interrupt_twice(r):
+    """Signals that follow one another closely are one: so they are sent until the second counts."""
+    def ends():
+        r.signal(signal.SIGINT)
+        return b"ending what runs" in os.pread(r.err.fileno(), 1 << 20, 0)
+    r.signal(signal.SIGINT)
+    wait_in(r.err, b"what runs may finish")
+    wait_until(ends, "a second signal")
+
+
 @case("A9: a second Ctrl-C ends what runs, also what ignores TERM")
 def _():
     r = Running("--jobs", "2", *sh("trap '' TERM; touch \"up.$1\"; while :; do sleep 1; done"))
     r.feed(b"1\n2\n")
     wait_for("up.1")
     wait_for("up.2")
-    r.signal(signal.SIGINT)
-    wait_in(r.err, b"what runs may finish")
-    r.signal(signal.SIGINT)
+    interrupt_twice(r)
     ended = r.end()
     equal(ended.code, 130, ended)
 
@@ -589,9 +667,7 @@ def _():
     os.close(writer)
     r.feed(b"1\n2\n")
     os.read(reader, 1)  # it has begun to print
-    r.signal(signal.SIGINT)
-    wait_in(r.err, b"what runs may finish")
-    r.signal(signal.SIGINT)
+    interrupt_twice(r)
     ended = r.end(close=False)
     os.close(reader)
     check(ended.code == 130 and b"leaving it" in ended.err, ended)
@@ -605,19 +681,22 @@ def _():
             check(r.code == 1 and b"could not be written" in r.err, r)
 
 
-@case("--results: stdout, stderr and status of each line, replaced by a later run")
+@case("--results: stdout, stderr and status of each line, in a directory of their own")
 def _():
     script = 'echo "out $1"; echo "err $1" >&2; exit $1'
-    for _ in range(2):
-        r = run("--results", "results", *sh(script), data=[0, 3])
-        equal((r.code, sorted(r.out.splitlines())), (1, [b"out 0", b"out 3"]), r)
+    r = run("--results", "results", *sh(script), data=[0, 3])
+    equal((r.code, sorted(r.out.splitlines())), (1, [b"out 0", b"out 3"]), r)
     equal(sorted(os.listdir("results")), ["1", "2"])
     equal(lines_of("results/1/stdout"), ["out 0"])
     equal(lines_of("results/2/stderr"), ["err 3"])
     equal(lines_of("results/1/status"), ["0"])
     equal(lines_of("results/2/status"), ["3 exit code 3: err 3"])
-    run("--results", "results", *sh("kill -9 $$"), data=[1])
-    equal(lines_of("results/1/status")[0].split()[0], "137")
+    r = run("--results", "results", *sh("kill -9 $$"), data=[1])
+    check(r.code == 3 and b"results is not empty" in r.err and b"name a new" in r.err, r)
+    equal(lines_of("results/1/status"), ["0"])
+    os.mkdir("empty")
+    run("--results", "empty", *sh("kill -9 $$"), data=[1])
+    equal(lines_of("empty/1/status")[0].split()[0], "137")
     r = run("--results", "/proc/nosuch", "--", "true", data=[1])
     check(r.code == 3 and b"results" in r.err, r)
 
@@ -628,7 +707,8 @@ def _():
     s = json.loads(r.err.splitlines()[-1])
     equal((s["read"], s["done"], s["failed"], s["complete"], s["exit"]), (3, 2, 1, True, 1), s)
     equal(s["levels"], [2])
-    check(s["job_p50_us"] <= s["job_p95_us"], s)
+    check(s["job-p50-us"] <= s["job-p95-us"], s)
+    check(not any("_" in name for name in s), "names are hyphenated, as on the wire", s)
 
 
 @case("--progress without a terminal is a summary; without it there is nothing to say")
@@ -695,9 +775,20 @@ def _():
         check(b"goes on from here" in first.err, first)
         second = run(*journal, "--json", *sh(SLOW), data=SIX)
         equal((second.code, numbers(second.out)), (0, [4, 5, 6]), second)
-        equal(json.loads(second.err)["ended_before"], 3)
+        equal(json.loads(second.err)["ended-before"], 3)
         equal(lines_of("log"), list("123456"))
         equal(os.listdir("journal"), [])
+
+
+@case("a journal that goes on does so with its own --results")
+def _():
+    journal = ["--jobs", "1", "--journal", "journal"]
+    interrupt(*journal, "--results", "results", *sh(SLOW), data=SIX)
+    equal(sorted(os.listdir("results")), ["1", "2", "3"])
+    r = run(*journal, "--results", "others", *sh(SLOW), data=SIX)
+    check(r.code == 3 and b"--results others" in r.err, r)
+    r = run(*journal, "--results", "results", *sh(SLOW), data=SIX)
+    equal((r.code, sorted(os.listdir("results"))), (0, list("123456")), r)
 
 
 @case("a power cut that takes the mark of --keep-order: lines are shown again, none is run again")
@@ -799,6 +890,16 @@ def _():
     r = run(*journal, *sh(SLOW), data=SIX)
     check(r.code == 3 and b"damaged" in r.err, r)
     equal(lines_of("log"), list("123"))
+
+
+@case("store check of a journal says where its store is, which is sound")
+def _():
+    interrupt("--jobs", "1", "--journal", "journal", *sh(SLOW), data=SIX)
+    check_store = lambda url: subprocess.run([MILLRACE, "store", "check", url], capture_output=True)
+    refused = check_store("file:journal")
+    equal(refused.returncode, 3)
+    check(b"its store is file:journal/store" in refused.stderr, refused)
+    equal(check_store("file:journal/store").returncode, 0)
 
 
 @case("F31: two runs with one journal: the second is refused")
@@ -904,6 +1005,7 @@ def _():
             (["--timeout", "soon", "--", "true"], b"no duration"),
             (["--deadline", "0s", "--", "true"], b"not possible"),
             (["--jobs", "0", "--", "true"], b"at least 1"),
+            (["-j", "--", "true"], b"a value is missing behind '--jobs'"),
             (["--jobs", "many", "--", "true"], b"'many'"),
             (["--jobs", "5000", "--", "true"], b"4096"),
             (["--retries", "-1", "--", "true"], b"'-1'"),

@@ -668,7 +668,7 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     push(d, "s a");
     struct job job = take(d, 1, "s");
     say(d, 0, "TAKE s WAIT -1");
-    assert_int_equal(host_running(&d->host), 1);
+    assert_int_equal(host_leases(&d->host), 1);
     host_stop(&d->host);
     turn(d);
     hear(d, 0, "[]");
@@ -676,7 +676,19 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     ask(d, 0, "TAKE s WAIT -1", "[]");
     sayf(d, 1, "DONE %s %s", job.id, job.token);
     hear(d, 1, "+OK");
-    assert_int_equal(host_running(&d->host), 0);
+    assert_int_equal(host_leases(&d->host), 0);
+}
+
+// A lease that outlives its connection is nobody's to end: no stop waits for it.
+static void T22_a_stop_waits_for_nobody_who_has_gone(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    push(d, "s b");
+    take(d, 0, "s DETACHED");
+    assert_int_equal(host_leases(&d->host), 1);
+    hang_up(d, 0);
+    assert_int_equal(host_leases(&d->host), 0);
+    ask(d, 1, "STAGES", "[[*\"running\" :1 *]]");
 }
 
 static void QUIT_says_OK_and_closes(void **state) {
@@ -764,6 +776,43 @@ static void F51_any_allocation_may_fail(void **state) {
     assert_true(n > 50); // there is something to fail
 }
 
+// The job of client 0, whose connection was lost with it, is not blamed.
+static void expect_untouched(struct dialogue *d) {
+    assert_true(d->clients[0].closed);
+    d->clients[0].heard.size = 0; // the reply may not be whole
+    ask(d, 1, "JOB 1", "[*\"reasons\" [[*\"the worker's connection was lost\"]]*]");
+}
+
+// F51: a body that the reply has no memory or no room for is not one that cannot be read.
+static void F51_a_job_is_not_failed_because_its_reply_does_not_fit(void **state) {
+    (void)state;
+    static char body[100000];
+    bool failed = false;
+    memset(body, 'x', sizeof body);
+    for (long n = -1; n < 20; n++) {
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        mr_bytes words[] = { text("PUSH"), text("s"), { body, sizeof body } };
+        say_words(d, 1, words, 3);
+        hear(d, 1, FIRST);
+        ask(d, 0, "PING", "+PONG");
+        session_reply(d->clients[0].session);
+        if (n < 0)
+            d->clients[0].session->out.limit = sizeof body / 2;
+        mem_fail_after(n);
+        say(d, 0, "TAKE s");
+        bool happened = mem_fail_after(-1) < 0;
+        if (d->clients[0].closed) {
+            expect_untouched(d);
+            failed = failed || n >= 0;
+        } else {
+            assert_true(n >= 0);
+            hear(d, 0, happened ? "*" : "[[*]]");
+        }
+        dialogue_destroy(d);
+    }
+    assert_true(failed);
+}
+
 // F51: a push that had to wait and then fails for want of memory keeps no room from others.
 static void F51_a_waiting_push_that_fails_gives_its_room_back(void **state) {
     (void)state;
@@ -824,8 +873,10 @@ int main(void) {
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
         cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
         cmocka_unit_test(F51_any_allocation_may_fail),
+        cmocka_unit_test(F51_a_job_is_not_failed_because_its_reply_does_not_fit),
         cmocka_unit_test(F51_a_waiting_push_that_fails_gives_its_room_back),
         DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
+        DIALOGUE(T22_a_stop_waits_for_nobody_who_has_gone),
         DIALOGUE(QUIT_says_OK_and_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ struct sim_disk {
     struct operation *operations;
     int operation_count;
     struct descriptor descriptors[DESCRIPTORS];
-    uint64_t calls, crash_at, fail_at, space;
+    uint64_t calls, reads, crash_at, fail_at, space;
     size_t write_most;
     int fail_err, broken[SIM_KINDS];
     bool crashed, held; // held: syncs wait
@@ -224,6 +224,7 @@ static ssize_t do_write(struct sim_disk *s, int fd, const void *from, size_t siz
 
 static ssize_t do_read(struct sim_disk *s, int fd, void *to, size_t size, uint64_t at) {
     struct file *f = descriptor_file(s, fd);
+    s->reads++;
     if (at >= f->live_size)
         return 0;
     if (size > f->live_size - at)
@@ -352,6 +353,10 @@ static ssize_t sim_pread(const struct disk *d, int fd, void *to, size_t size, ui
     SIM_CALL_FD(ssize_t, do_read(s, fd, to, size, at));
 }
 
+static void sim_advise(const struct disk *d, int fd, uint64_t from, uint64_t size) {
+    (void)d, (void)fd, (void)from, (void)size; // it has no other speed
+}
+
 static ssize_t sim_pwrite(const struct disk *d, int fd, const void *from, size_t size,
                           uint64_t at) {
     SIM_CALL_FD(ssize_t, do_write(s, fd, from, size, at));
@@ -429,6 +434,7 @@ static const struct disk sim_calls = {
     .open = sim_open,
     .close = sim_close,
     .pread = sim_pread,
+    .advise = sim_advise,
     .pwrite = sim_pwrite,
     .allocate = sim_allocate,
     .truncate = sim_truncate,
@@ -503,6 +509,10 @@ const struct disk *sim_disk_disk(struct sim_disk *s) {
 
 uint64_t sim_disk_calls(struct sim_disk *s) {
     return s->calls;
+}
+
+uint64_t sim_disk_reads(struct sim_disk *s) {
+    return s->reads;
 }
 
 void sim_disk_crash_at(struct sim_disk *s, uint64_t call) {

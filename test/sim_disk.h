@@ -33,6 +33,9 @@ const struct disk *sim_disk_disk(struct sim_disk *);
 // How many changing calls there were.
 uint64_t sim_disk_calls(struct sim_disk *);
 
+// How many reads there were.
+uint64_t sim_disk_reads(struct sim_disk *);
+
 // The machine dies at changing call `call` (0: never), or now.
 void sim_disk_crash_at(struct sim_disk *, uint64_t call);
 void sim_disk_crash(struct sim_disk *);

@@ -3,6 +3,7 @@
 the process: what each says and exits with, as people and as programs read it. Speaks TAP. A worker is
 played by a socket here; nothing waits for time to pass."""
 import atexit
+import contextlib
 import json
 import os
 import pty
@@ -55,7 +56,7 @@ class Server:
             self.said.append(self.process.stderr.readline())
             check(self.said[-1], "the server has ended", self.said)
         self.port = int(re.search(rb"127\.0\.0\.1:(\d+)", b"".join(self.said))[1])
-        self.url = f"millrace://127.0.0.1:{self.port}"
+        self.url = re.search(rb"ready: .* (millrace://\S+)", self.said[-1])[1].decode()
 
 
 class Worker:
@@ -243,7 +244,7 @@ def _():
     process = start("await", job, "--json")
     taken, token = worker.take("awaited")
     worker.ask("DONE", taken, token, "RESULT", b"\xff")
-    equal(json.loads(Ended(process).out), {"result_base64": "/w=="})
+    equal(json.loads(Ended(process).out), {"result-base64": "/w=="})
     ended = mr("cancel", job)
     check(ended.code == 1 and b"had ended" in ended.err, ended)
     job = ok("push", "awaited", "b").strip()
@@ -273,6 +274,11 @@ def _():
     equal(read("push", "zeros", "--lines", "-0", data=b"a\nb\0c")["pushed"], 2)
     equal(read("push", "semi", "--lines", "--delimiter", ";", data=b"a;b;c")["pushed"], 3)
     equal(read("push", "none", "--lines", "/dev/null")["pushed"], 0)
+    ended = mr("push", "keyless", "--lines", "--key-regex", "k=(.)", data=b"k=a\nx\ny\n")
+    equal((ended.code, ended.out), (0, b"3 pushed\n"), ended)
+    said = ended.err.decode().splitlines()
+    check("line 2 has no key: --key-regex finds none" in said[0], said)
+    equal(said[1:], ["millrace: push: 2 of them have no key"])
 
 
 # D4: an epic is read only as far as there is room, and goes on where it stopped.
@@ -437,6 +443,11 @@ def _():
     ok("drop", "acts", "--waiting")
     equal(read("jobs", "acts", "--status", "waiting"), [])
     fails(1, "not known", "retry", dead[3])
+    waiting = ok("push", "acts", "b").strip()
+    fails(1, f"job {waiting} is waiting: only dead jobs are retried", "retry", waiting)
+    ended = mr("drop", waiting, dead[3])
+    check(ended.code == 1 and ended.out == b"1 dropped\n" and b"1 of 2" in ended.err, ended)
+    fails(2, "not an id", "retry", "seven")
     fails(2, "STAGE --dead", "retry", dead[0], "--key", "k")
     fails(2, "one stage", "drop", "acts", "other", "--dead")
     fails(2, "either", "drop", "acts", "--dead", "--waiting")
@@ -448,12 +459,25 @@ def _():
     held = lambda: next(s for s in read("stages") if s["name"] == "moods")["held-by"]
     check("moods is paused" in ok("pause", "moods"))
     equal(held(), "paused")
-    equal(read("resume", "moods"), {"stage": "moods", "ok": True})
+    equal(read("resume", "moods"), {"stage": "moods", "ok": True, "new": False})
     equal(held(), "no-worker")
     check("moods drains" in ok("drain", "moods"))
+    check("no worker" in ok("why", "moods") and "It also drains" in ok("why", "moods"))
     fails(4, "draining", "push", "moods", "b")
     check("moods goes on" in ok("resume", "moods"))
     ok("push", "moods", "b")
+
+
+@case("a stage may be paused before its first job, which is said; what is not there is not resumed")
+def _():
+    fails(1, "no stage unborn", "resume", "unborn")
+    fails(1, "no stage", "why", "unborn")  # nor was it made by that
+    equal(ok("pause", "unborn"), "unborn is new: paused before its first job\n")
+    check("unborn is paused" in ok("why", "unborn"))
+    check("unborn is paused" in ok("pause", "unborn"))
+    ok("push", "unborn", "b")
+    equal(read("drain", "unborn-too")["new"], True)
+    check("drain" in ok("why", "unborn-too"))
 
 
 @case("stage shows policies with units, and sets all or none")
@@ -496,13 +520,16 @@ def _():
     equal(ok("push", "mail", "--lines", lines, "--epic", "e", url=url), "0 pushed, 2000 before\n")
     equal(table(ok("stages", url=url))[1][:2], ["mail", "2001"])
     equal(ok("drop", "mail", "--waiting", url=url), "2001 dropped\n")
-    fails(124, "deadline", "call", "mail", "b", "--deadline", "1ms", url=url)
-    process = start("call", "mail", "b", url=url)
+    fails(2, "millrace serve --store", "call", "mail", "b", url=url)
+    fails(2, "millrace serve --store", "call", "mail", "b", "--deadline", "1ms", url="mem:")
+    job = ok("push", "mail", "kept", url=url).strip()
+    fails(124, "millrace serve --store", "await", job, url=url)
+    process = start("push", "mail", "--lines", url=url)
     while f"{process.pid} " not in open("own/lock").read():  # until it has the directory
         check(process.poll() is None, "it has ended")
     fails(3, "own", "stages", url=url)
     process.send_signal(signal.SIGTERM)
-    equal(Ended(process).code, 130)
+    equal(process.wait(PATIENCE), 130)
     equal(subprocess.run([MILLRACE, "store", "check", url], capture_output=True).returncode, 0)
 
 
@@ -519,6 +546,38 @@ def _():
     for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
     fails(2, "TLS", "stages", url="millraces://h:1")
+
+
+def connecting_to(port):
+    """How many connections of this machine wait for an answer to their first packet."""
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
+
+
+@case("Ctrl-C ends waiting for a server that does not accept, or does not answer")
+def _():
+    with socket.socket() as listener, contextlib.ExitStack() as others:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        process = start("stages", url=f"millrace://127.0.0.1:{port}")
+        connection, _ = listener.accept()
+        connection.recv(1)  # it has greeted, and waits
+        process.send_signal(signal.SIGINT)
+        equal(Ended(process).code, 130)
+        connection.close()
+        while not connecting_to(port):  # until the queue is full
+            other = others.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(("127.0.0.1", port))
+        waiting = connecting_to(port)
+        process = start("stages", url=f"millrace://127.0.0.1:{port}")
+        while connecting_to(port) == waiting:
+            check(process.poll() is None, "it has ended")
+        process.send_signal(signal.SIGINT)
+        ended = Ended(process)
+        equal((ended.code, ended.err), (130, b""), ended)
 
 
 @case("a secret is sent, and never told")

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 #include <math.h>
@@ -429,6 +430,39 @@ static void a_request_that_does_not_fit_is_not_begun(void **state) {
     buffer_finish(&b);
 }
 
+// ── codes ──
+
+static void every_code_is_read_as_it_was_written(void **state) {
+    (void)state;
+    for (int i = 0; i < CODES; i++) {
+        char line[64];
+        enum code code = CODES;
+        mr_bytes sentence;
+        snprintf(line, sizeof line, "%s and why", code_name((enum code)i));
+        assert_true(code_read(mr_str(line), &code, &sentence));
+        assert_int_equal(code, i);
+        expect_bytes(sentence, TEXT("and why"));
+        assert_true(code_read(mr_str(code_name((enum code)i)), &code, &sentence));
+        expect_bytes(sentence, mr_str(code_meaning((enum code)i)));
+        assert_int_equal(code_error(code_of(code_error(code))), code_error(code));
+    }
+}
+
+static void what_is_no_code_is_a_sentence(void **state) {
+    (void)state;
+    static const char *const lines[] = { "", "ERRO x", "ER", "err x", "WRONGTYPE of a key" };
+    for (size_t i = 0; i < LENGTH(lines); i++) {
+        enum code code = CODES;
+        mr_bytes sentence;
+        assert_false(code_read(mr_str(lines[i]), &code, &sentence));
+        assert_int_equal(code, CODES);
+        expect_bytes(sentence, mr_str(lines[i]));
+    }
+    assert_int_equal(code_of(MR_ECORRUPT), CODE_ERR);
+    assert_int_equal(code_of(MR_ENOMEM), CODE_FULL);
+    assert_int_equal(code_of(MR_EIO), CODE_STOPPED);
+}
+
 // ── replies ──
 
 static void one_of_each(struct reply *r) {
@@ -775,6 +809,8 @@ int main(void) {
         cmocka_unit_test_setup(values_within_values_come_in_order, setup),
         cmocka_unit_test_setup(F41_malformed_replies_are_refused, setup),
         cmocka_unit_test_setup(F41_replies_over_a_limit_are_refused_early, setup),
+        cmocka_unit_test(every_code_is_read_as_it_was_written),
+        cmocka_unit_test(what_is_no_code_is_a_sentence),
         cmocka_unit_test_setup(F41_every_prefix_of_a_reply_is_partial, setup),
         cmocka_unit_test_setup(F41_a_reply_may_come_in_pieces_of_any_size, setup),
         cmocka_unit_test_setup(F41_any_byte_of_a_reply_may_be_wrong, setup),

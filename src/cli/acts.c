@@ -45,7 +45,46 @@ static bool narrows(const struct input *in) {
            input_option(in, "--dry-run");
 }
 
-static enum cli_exit act(const struct input *in, const char *name, answered *answer) {
+// That many of those named were changed.
+static enum cli_exit answer_ids(const struct input *in, int64_t count, const char *what) {
+    (void)show_count(in, count, what);
+    if (count == in->count)
+        return CLI_DONE;
+    complain("%s: %" PRId64 " of %d could not be %s", in->command->name, in->count - count,
+             in->count, what);
+    return CLI_FAILED;
+}
+
+// What is refused of jobs that have numbers is their status, not how the command is used.
+static enum cli_exit act_on_ids(const struct input *in, const char *name, const char *what) {
+    struct talks *ts;
+    struct talk *t;
+    struct words w = { 0 };
+    const struct response_value *reply;
+    words_text(&w, name);
+    for (int i = 0; i < in->count; i++) {
+        words_text(&w, in->list[i]);
+        if (in->list[i][strspn(in->list[i], "0123456789")]) {
+            words_finish(&w);
+            complain("%s: '%.60s' is not an id; of a stage: millrace %s STAGE --dead",
+                     in->command->name, in->list[i], in->command->name);
+            return CLI_USAGE;
+        }
+    }
+    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
+    if (code == CLI_DONE) {
+        code = talk_get(t, &w, &reply);
+        code = code == CLI_DONE    ? answer_ids(in, reply->integer, what)
+               : code == CLI_USAGE ? CLI_FAILED
+                                   : code;
+        talks_close(ts);
+    }
+    words_finish(&w);
+    return code;
+}
+
+static enum cli_exit act(const struct input *in, const char *name, const char *what,
+                         answered *answer) {
     bool dead = input_option(in, "--dead") != NULL, of_stage = dead || waiting(in);
     struct words w = { 0 };
     if (dead && waiting(in))
@@ -54,10 +93,10 @@ static enum cli_exit act(const struct input *in, const char *name, answered *ans
         return refuse(in, "with --dead or --waiting it takes one stage");
     if (!of_stage && narrows(in))
         return refuse(in, "these options narrow down a stage: STAGE --dead …");
+    if (!of_stage)
+        return act_on_ids(in, name, what);
     words_text(&w, name);
-    for (int i = 0; !of_stage && i < in->count; i++)
-        words_text(&w, in->list[i]);
-    if (of_stage && !say_stage(in, &w)) {
+    if (!say_stage(in, &w)) {
         words_finish(&w);
         return CLI_USAGE;
     }
@@ -75,16 +114,16 @@ static enum cli_exit answer_drop(const struct input *in, const struct response_v
 }
 
 enum cli_exit retry_run(const struct input *in) {
-    return act(in, "RETRY", answer_retry);
+    return act(in, "RETRY", "retried", answer_retry);
 }
 
 enum cli_exit drop_run(const struct input *in) {
-    return act(in, "DROP", answer_drop);
+    return act(in, "DROP", "dropped", answer_drop);
 }
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-static enum cli_exit say_done(const struct input *in, const char *what) {
+static enum cli_exit say_done(const struct input *in, bool is_new, const char *what) {
     struct json j = { 0 };
     if (!input_option(in, "--json")) {
         printf("%s %s\n", in->arguments[0], what);
@@ -93,43 +132,70 @@ static enum cli_exit say_done(const struct input *in, const char *what) {
     json_open(&j, NULL, '{');
     json_text(&j, "stage", in->arguments[0]);
     json_flag(&j, "ok", true);
+    json_flag(&j, "new", is_new);
     json_close(&j, '}');
     json_end(&j);
     return CLI_DONE;
 }
 
-static enum cli_exit answer_pause(const struct input *in, const struct response_value *reply) {
-    (void)reply;
-    return say_done(in, "is paused: it accepts jobs and starts none");
+// What is said of a stage that is known, and of one that the engine has not heard of before: it may
+// be meant so, or be a slip of the hand.
+struct turn {
+    const char *command;
+    const char *known, *unknown; // unknown NULL: then there is nothing to do
+};
+
+static enum cli_exit ask_turn(const struct input *in, struct talk *t, struct words *w,
+                              const struct turn *turn) {
+    const char *stage = in->arguments[0];
+    const struct response_value *reply;
+    words_text(w, "STAGES");
+    words_option(w, "NAME", stage);
+    int err = talk_ask(t, w, &reply);
+    if (err < 0)
+        return talk_failed(t, err);
+    bool is_new = error_is(reply, CODE_GONE);
+    if (reply->type == RESPONSE_ERROR && !is_new)
+        return talk_refused(t, reply);
+    if (is_new && !turn->unknown) {
+        complain("%s: there is no stage %.200s", in->command->name, stage);
+        return CLI_FAILED;
+    }
+    words_clear(w);
+    words_option(w, turn->command, stage);
+    enum cli_exit code = talk_get(t, w, &reply);
+    return code == CLI_DONE ? say_done(in, is_new, is_new ? turn->unknown : turn->known) : code;
 }
 
-static enum cli_exit answer_resume(const struct input *in, const struct response_value *reply) {
-    (void)reply;
-    return say_done(in, "goes on");
-}
-
-static enum cli_exit answer_drain(const struct input *in, const struct response_value *reply) {
-    (void)reply;
-    return say_done(in, "drains: it finishes what it has and accepts no jobs");
-}
-
-static enum cli_exit ask_stage(const struct input *in, const char *name, answered *answer) {
+static enum cli_exit turn_stage(const struct input *in, const struct turn *turn) {
+    struct talks *ts;
+    struct talk *t;
     struct words w = { 0 };
-    words_text(&w, name);
-    words_text(&w, in->arguments[0]);
-    return talk_once(in, TALK_LOOKS, &w, answer);
+    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
+    if (code != CLI_DONE)
+        return code;
+    code = ask_turn(in, t, &w, turn);
+    words_finish(&w);
+    talks_close(ts);
+    return code;
 }
 
 enum cli_exit pause_run(const struct input *in) {
-    return ask_stage(in, "PAUSE", answer_pause);
+    static const struct turn turn = { "PAUSE", "is paused: it accepts jobs and starts none",
+                                      "is new: paused before its first job" };
+    return turn_stage(in, &turn);
 }
 
 enum cli_exit resume_run(const struct input *in) {
-    return ask_stage(in, "RESUME", answer_resume);
+    static const struct turn turn = { "RESUME", "goes on", NULL };
+    return turn_stage(in, &turn);
 }
 
 enum cli_exit drain_run(const struct input *in) {
-    return ask_stage(in, "DRAIN", answer_drain);
+    static const struct turn turn = { "DRAIN",
+                                      "drains: it finishes what it has and accepts no jobs",
+                                      "is new: it accepts no jobs until millrace resume" };
+    return turn_stage(in, &turn);
 }
 
 // ---- Policies ---------------------------------------------------------------------------------
@@ -200,7 +266,7 @@ static void print_policy(mr_bytes name, mr_bytes value) {
 
 static enum cli_exit answer_stage(const struct input *in, const struct response_value *reply) {
     if (reply->type == RESPONSE_SIMPLE)
-        return say_done(in, "is set");
+        return say_done(in, false, "is set");
     if (input_option(in, "--json"))
         return show_map(in, reply);
     for (uint32_t i = 1; i + 1 <= reply->count;

@@ -47,7 +47,7 @@ static bool read_place(const char *text, struct address *a) {
     const char *host = text + v6, *rest = text + size + (v6 && text[size] == ']');
     size_t host_size = size - v6;
     char *end = NULL;
-    const char *port = *rest == ':' ? rest + 1 : "7411";
+    const char *port = *rest == ':' ? rest + 1 : WIRE_PORT;
     unsigned long number = *port >= '0' && *port <= '9' ? strtoul(port, &end, 10) : 0;
     if (!host_size || host_size >= sizeof a->host || number == 0 || number > UINT16_MAX ||
         (*end && strcmp(end, "/") != 0))

@@ -54,6 +54,18 @@ static bool refuse_option(const struct command *c, const char *given) {
     return false;
 }
 
+// The option that one letter is short for; its value may follow at once, as in -j4. -1: none.
+static int letter_index(const struct command *c, const char *word, const char **out_value) {
+    for (int i = 0; c->options[i].name; i++) {
+        const char *letters = c->options[i].letters;
+        if (letters && word[1] && strchr(letters, word[1])) {
+            *out_value = word[2] ? word + 2 : NULL;
+            return i;
+        }
+    }
+    return -1;
+}
+
 // The option that `word` is, alone or with "=value" behind it; -1: none.
 static int option_index(const struct command *c, const char *word, const char **out_value) {
     const char *equals = strchr(word, '=');
@@ -65,7 +77,7 @@ static int option_index(const struct command *c, const char *word, const char **
             return i;
         }
     }
-    return -1;
+    return letter_index(c, word, out_value);
 }
 
 // `next` is the word behind, or NULL. Returns how many words were used; 0: it was refused.
@@ -79,7 +91,7 @@ static int option_read(struct input *in, const char *word, const char *next) {
         in->values[i] = "";
         return value ? refuse(c, "no value belongs to", c->options[i].name) : 1;
     }
-    in->values[i] = value ? value : next;
+    in->values[i] = value || !next || strcmp(next, "--") == 0 ? value : next;
     if (!in->values[i])
         return refuse(c, "a value is missing behind", c->options[i].name);
     return value ? 1 : 2;

@@ -7,6 +7,8 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include "wire/port.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,12 +24,17 @@ enum cli_exit {
     CLI_INTERRUPTED = 130,
 };
 
+// Where a server listens unless told otherwise, and the engine that is meant unless one is named.
+#define CLI_LISTEN "127.0.0.1:" WIRE_PORT
+#define CLI_URL "millrace://" CLI_LISTEN
+
 enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 20, CLI_ANY = -1 }; // the last option is an empty one
 
 struct option {
     const char *name;  // "--from"
     const char *value; // "POSITION"; NULL: it takes none
     const char *doc;
+    const char *letters; // "jP": -j and -P are the same; NULL: none are
 };
 
 struct input;

@@ -113,7 +113,7 @@ void help_overview(void) {
     }
     printf("\n"
            "--at URL or MILLRACE_URL names the engine: millrace://HOST:PORT is a server\n"
-           "(millrace://127.0.0.1:7411 if neither is given), file:DIR needs none.\n"
+           "(" CLI_URL " if neither is given), file:DIR needs none.\n"
            "More about a command: millrace help COMMAND. Version: millrace --version.\n");
 }
 
@@ -125,12 +125,20 @@ static void print_indented(const char *text) {
     }
 }
 
+// "-j, -P, --jobs N"
+static void option_usage(const struct option *o, char *out, size_t size) {
+    size_t used = 0;
+    for (const char *letter = o->letters ? o->letters : ""; *letter; letter++)
+        used += (size_t)snprintf(out + used, size - used, "-%c, ", *letter);
+    snprintf(out + used, size - used, "%s%s%s", o->name, o->value ? " " : "",
+             o->value ? o->value : "");
+}
+
 static void print_options(const struct command *c) {
     printf("\nOptions:\n");
     for (const struct option *o = c->options; o->name; o++) {
         char usage[64];
-        snprintf(usage, sizeof usage, "%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
+        option_usage(o, usage, sizeof usage);
         printf("  %-18s  %s\n", usage, o->doc);
     }
 }

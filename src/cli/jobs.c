@@ -13,12 +13,15 @@
 static enum cli_exit answer_await(const struct input *in, const struct response_value *reply) {
     if (reply->type != RESPONSE_NULL)
         return show_result(in, reply);
-    complain("await: job %s has not ended yet", in->arguments[0]);
+    complain("await: job %s has not ended yet%s", in->arguments[0],
+             talk_is_alone(in) ? ", and nobody works on it without a server; serve the store "
+                                 "(millrace serve --store file:DIR) and await --at that"
+                               : "");
     return CLI_DEADLINE;
 }
 
 enum cli_exit await_run(const struct input *in) {
-    int64_t wait_ms = -1;
+    int64_t wait_ms = talk_is_alone(in) ? 0 : -1;
     struct words w = { 0 };
     if (!input_duration(in, "--wait", &wait_ms))
         return CLI_USAGE;

@@ -140,7 +140,7 @@ void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     char encoded[64];
     bool text = !name || is_text(bytes);
     if (name)
-        snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "_base64");
+        snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "-base64");
     begin(j, name ? encoded : NULL);
     if (text)
         write_string(to_of(j), bytes);

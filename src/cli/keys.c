@@ -5,7 +5,9 @@
 #include "base/errors.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // ---- Opening ----------------------------------------------------------------------------------
@@ -16,12 +18,12 @@ static int open_field(const char *text, struct keys *out) {
     unsigned long field = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || field == 0 || errno)
         return error_set(MR_EINVAL, "--key-field '%.50s': fields are numbered 1, 2, 3 …", text);
-    *out = (struct keys){ .from = KEY_FIELD, .field = field };
+    *out = (struct keys){ .from = KEY_FIELD, .option = "--key-field", .field = field };
     return 0;
 }
 
 static int open_regex(const char *text, struct keys *out) {
-    struct keys k = { .from = KEY_REGEX };
+    struct keys k = { .from = KEY_REGEX, .option = "--key-regex" };
     char why[128];
     int failed = regcomp(&k.regex, text, REG_EXTENDED);
     if (failed) {
@@ -40,7 +42,9 @@ int keys_open(const char *field, const char *regex, const char *member, struct k
         return open_field(field, out);
     if (regex)
         return open_regex(regex, out);
-    *out = (struct keys){ .from = member ? KEY_JSON : KEY_NONE, .member = member };
+    *out = (struct keys){ .from = member ? KEY_JSON : KEY_NONE,
+                          .option = "--key-json",
+                          .member = member };
     return 0;
 }
 
@@ -122,6 +126,13 @@ int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
         return find_member(k->member, line, out);
     }
     return found.size ? buffer_append(out, found.data, found.size) : 0;
+}
+
+const char *keys_missing(const struct keys *k, uint64_t number, char out[KEYS_MISSING]) {
+    snprintf(out, KEYS_MISSING,
+             "line %" PRIu64 " has no key: %s finds none in it, so it keeps no order", number,
+             k->option);
+    return out;
 }
 
 mr_bytes key_channel(mr_bytes key, uint8_t room[HAND_KEY]) {

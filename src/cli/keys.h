@@ -12,6 +12,7 @@ enum key_from { KEY_NONE, KEY_FIELD, KEY_REGEX, KEY_JSON };
 
 struct keys {
     enum key_from from;
+    const char *option;  // that says so
     unsigned long field; // from 1
     regex_t regex;
     const char *member; // borrowed
@@ -22,6 +23,10 @@ int keys_open(const char *field, const char *regex, const char *member, struct k
 
 // Puts the line's key into `out`, which is empty if it has none. Any thread. MR_ENOMEM.
 int keys_find(const struct keys *, mr_bytes line, struct buffer *out);
+
+// Of a line, the first of its kind, in which no key was found: what is to be said of it.
+enum { KEYS_MISSING = 128 };
+const char *keys_missing(const struct keys *, uint64_t number, char out[KEYS_MISSING]);
 
 // What names the channel of a key of any length: the key, or, for one that is too long, its
 // beginning and a hash, made in `room`.

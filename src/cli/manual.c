@@ -41,6 +41,8 @@ static void man_lines(const char *text, const char *blank) {
 static void man_options(const struct command *c) {
     for (const struct option *o = c->options; o->name; o++) {
         printf(".TP\n.B ");
+        for (const char *letter = o->letters ? o->letters : ""; *letter; letter++)
+            printf("\\-%c, ", *letter);
         man_text(o->name, strlen(o->name), o->value ? " " : "\n");
         if (o->value)
             printf("\\fI%s\\fR\n", o->value);

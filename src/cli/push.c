@@ -79,6 +79,12 @@ enum cli_exit push_run(const struct input *in) {
     return ask(in, "PUSH", answer_push);
 }
 
+// In this process nobody works, and nobody else can while it has the store.
 enum cli_exit call_run(const struct input *in) {
+    if (talk_is_alone(in)) {
+        complain("call: without a server nobody could answer; serve the store (millrace serve "
+                 "--store file:DIR) and call --at that, or push");
+        return CLI_USAGE;
+    }
     return ask(in, "CALL", show_result);
 }

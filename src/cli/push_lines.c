@@ -45,6 +45,7 @@ struct pushing {
     uint64_t answered; // lines that were accepted, now or before
     uint64_t sent;     // lines, now or before
     uint64_t bytes;    // of the lines accepted, with their ends
+    uint64_t keyless;  // lines sent now that should have a key
     uint32_t sizes[WINDOW];
     bool ended; // all lines were read
 };
@@ -141,7 +142,7 @@ static enum cli_exit find_beginning(struct pushing *p) {
     if (code != CLI_DONE)
         return code;
     if (reply->type == RESPONSE_ERROR)
-        return memcmp(reply->bytes.data, "GONE", 4) == 0 ? CLI_DONE : talk_refused(p->talk, reply);
+        return error_is(reply, CODE_GONE) ? CLI_DONE : talk_refused(p->talk, reply);
     p->resume = (uint64_t)value_number(reply, "resume");
     p->total = value_number(reply, "total");
     return CLI_DONE;
@@ -182,6 +183,15 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
     return CLI_DONE;
 }
 
+// It may be meant so, but a mistaken expression looks the same.
+static void note_keyless(struct pushing *p, uint64_t number) {
+    char sentence[KEYS_MISSING];
+    if (p->keyless++)
+        return;
+    progress_clear(&p->progress);
+    complain("push: %s", keys_missing(&p->keys, number, sentence));
+}
+
 static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     struct words *w = &p->words;
     if (p->total >= 0) {
@@ -192,6 +202,8 @@ static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     if (line->size > line->text.size)
         return refuse_line(line->number, "it is longer than a job may be");
     int err = keys_find(&p->keys, line->text, &p->key);
+    if (p->keys.from != KEY_NONE && !p->key.size)
+        note_keyless(p, line->number);
     words_clear(w);
     words_text(w, "PUSH");
     words_text(w, p->in->arguments[0]);
@@ -287,6 +299,7 @@ static void tell(const struct pushing *p, enum cli_exit code) {
         json_open(&j, NULL, '{');
         json_number(&j, "pushed", p->answered - before);
         json_number(&j, "before", before);
+        json_number(&j, "keyless", p->keyless);
         json_close(&j, '}');
         json_end(&j);
     } else {
@@ -294,6 +307,8 @@ static void tell(const struct pushing *p, enum cli_exit code) {
         if (before)
             printf(", %" PRIu64 " before", before);
         printf("\n");
+        if (p->keyless > 1)
+            complain("push: %" PRIu64 " of them have no key", p->keyless);
     }
 }
 

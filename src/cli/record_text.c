@@ -265,11 +265,11 @@ static void json_about_stage(struct json *j, const struct record *r) {
     const struct record_stage *a = &r->about->stage;
     char value[64];
     const char *name;
-    json_number(j, "stage_number", r->stage);
+    json_number(j, "stage-number", r->stage);
     json_number(j, "pushed", a->pushed);
     json_number(j, "done", a->done);
     json_number(j, "failed", a->failed);
-    json_number(j, "died", a->dead);
+    json_number(j, "dead", a->dead);
     json_number(j, "expired", a->expired);
     json_number(j, "cancelled", a->cancelled);
     json_flag(j, "paused", a->paused);
@@ -312,7 +312,7 @@ void record_json(const struct shown *s) {
         json_reasons(&j, s->body);
     json_optional(&j, "epoch", r->epoch);
     if (r->next_id)
-        json_id(&j, "next_id", r->next_id);
+        json_id(&j, "next-id", r->next_id);
     json_optional(&j, "upto", r->upto);
     if (body)
         json_number(&j, "size", s->body_size);

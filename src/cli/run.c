@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,18 +31,12 @@ uint64_t run_now_us(void) {
 // ---- Opening ----------------------------------------------------------------------------------
 
 static int signals_open(struct run *r) {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &ours, NULL); // before there are threads
-    signal(SIGPIPE, SIG_IGN);                // a write says it
-    r->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+    signal(SIGPIPE, SIG_IGN); // a write says it
+    r->signals = interrupts_open();
+    if (r->signals < 0)
+        return r->signals;
     r->ring = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (r->signals < 0 || r->ring < 0)
-        return error_set(MR_EIO, "no descriptors: %s", strerror(errno));
-    return 0;
+    return r->ring < 0 ? error_set(MR_EIO, "no eventfd: %s", strerror(errno)) : 0;
 }
 
 static int journal_begin(struct run *r, const struct input *in) {
@@ -127,9 +120,11 @@ static int run_open(struct run *r, const struct input *in) {
         err = execs_create(NULL, &r->execs);
     if (err >= 0)
         err = carry_create(&r->carry);
-    if (err >= 0 && r->options->results)
-        err = results_open(r->options->results);
-    return err < 0 ? err : engine_begin(r, in);
+    if (err >= 0)
+        err = engine_begin(r, in);
+    if (err < 0 || !r->options->results)
+        return err;
+    return results_open(r->options->results, r->journal.resume > 1);
 }
 
 static enum cli_exit run_unopened(struct run *r, int err) {
@@ -186,10 +181,9 @@ static void end_all(struct run *r, enum cli_exit code, const char *why) {
 }
 
 static void hear_signal(struct run *r) {
-    struct signalfd_siginfo info;
-    if (read(r->signals, &info, sizeof info) != sizeof info)
+    if (!interrupt_heard(&r->interrupts, r->signals))
         return;
-    if (r->interrupts++ > 0) {
+    if (r->interrupts.count > 1) {
         end_all(r, CLI_INTERRUPTED, "ending what runs");
         return;
     }

@@ -13,6 +13,7 @@
 
 #include "base/histogram.h"
 #include "cli/cli.h"
+#include "cli/interrupts.h"
 #include "cli/keys.h"
 #include "cli/lines.h"
 #include "cli/placeholders.h"
@@ -36,7 +37,8 @@ struct run_options {
     bool input;      // a line is its command's stdin
     bool keep_order, progress, json;
     enum halt halt;
-    uint64_t jobs, retries; // jobs 0: as many as suit
+    uint32_t jobs; // 0: as many as suit
+    uint64_t retries;
     int64_t timeout_ms, deadline_ms;
     const char *journal, *results; // directories; NULL: none
 };
@@ -56,7 +58,7 @@ struct run {
     uint64_t ended_before; // in earlier runs of the journal
     uint64_t begun_us;
     struct worker_info look; // how the worker went, when last looked at
-    unsigned interrupts;
+    struct interrupts interrupts;
     uint64_t leave_at_us; // whatever has not ended; 0: never
 
     atomic_int running; // handlers
@@ -123,7 +125,9 @@ int run_hold_result(struct run *, uint64_t number, mr_bytes result);
 
 // ---- run_results.c ----------------------------------------------------------------------------
 
-int results_open(const char *dir); // MR_EIO
+// Makes the directory, or takes an empty one; if the run goes on, any. MR_EINVAL: there is
+// something in it; MR_EIO.
+int results_open(const char *dir, bool goes_on);
 // Writes what became of a line to `dir`/`name`, all of it at once. Any thread. MR_EIO.
 int results_write(const char *dir, const char *name, const struct exec_result *);
 

@@ -82,6 +82,13 @@ struct batch {
     mr_item items[BATCH_LINES];
 };
 
+// It may be meant so, but a mistaken expression looks the same.
+static void note_keyless(struct run *r, uint64_t number) {
+    char sentence[KEYS_MISSING];
+    if (r->keyless++ == 0)
+        output_say(&r->output, "run: %s", keys_missing(&r->options->keys, number, sentence));
+}
+
 static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     const struct run_options *o = r->options;
     uint8_t room[HAND_KEY];
@@ -89,7 +96,8 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     if (err < 0)
         return err;
     mr_bytes key = key_channel(buffer_bytes(&b->key), room);
-    r->keyless += o->keys.from != KEY_NONE && !key.size;
+    if (o->keys.from != KEY_NONE && !key.size)
+        note_keyless(r, line->number);
     size_t before = b->bytes.size;
     err = key.size ? buffer_append(&b->bytes, key.data, key.size) : 0;
     size_t begin = b->bytes.size;
@@ -194,7 +202,7 @@ static int worker_begin(struct run *r) {
                                       .handler = run_handler,
                                       .arg = r,
                                       .on_stop = run_on_stop,
-                                      .jobs = (uint32_t)r->options->jobs,
+                                      .jobs = r->options->jobs,
                                       .batch = 1 };
     return worker_open(r->engine, &options, &r->worker);
 }

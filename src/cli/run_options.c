@@ -16,17 +16,6 @@ static bool refuse(const struct input *in) {
     return false;
 }
 
-static bool read_jobs(const struct input *in, uint64_t *out) {
-    const char *text = input_option(in, "--jobs");
-    if (!text || strcmp(text, "auto") == 0)
-        return true;
-    if (!input_count(in, "--jobs", WORKER_JOBS, out))
-        return false;
-    if (*out == 0)
-        complain("run: --jobs 0: at least 1, or auto");
-    return *out > 0;
-}
-
 static bool read_halt(const struct input *in, enum halt *out) {
     static const char *const names[] = { "never", "soon", "now" };
     const char *text = input_option(in, "--halt");
@@ -50,7 +39,7 @@ bool run_options_read(const struct input *in, struct run_options *o) {
     o->journal = input_option(in, "--journal");
     o->results = input_option(in, "--results");
     o->template = template_of(in->words, o->input);
-    if (!read_jobs(in, &o->jobs) || !read_halt(in, &o->halt) ||
+    if (!input_jobs(in, &o->jobs) || !read_halt(in, &o->halt) ||
         !input_count(in, "--retries", UINT16_MAX - 1, &o->retries) ||
         !input_duration(in, "--timeout", &o->timeout_ms) ||
         !input_duration(in, "--deadline", &o->deadline_ms))
@@ -117,6 +106,8 @@ int run_options_say(const struct run_options *o, const struct input *in, struct 
         err = journal_say(out, "--key-regex", regex);
     if (err >= 0 && member)
         err = journal_say(out, "--key-json", member);
+    if (err >= 0 && o->results)
+        err = journal_say(out, "--results", o->results);
     for (size_t i = 0; err >= 0 && in->words[i]; i++)
         err = journal_say(out, i ? "argument" : "command", in->words[i]);
     return err;

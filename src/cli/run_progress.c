@@ -131,17 +131,17 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_number(&j, "done", r->done);
     json_number(&j, "failed", f.failed);
     json_number(&j, "retried", r->retried);
-    json_number(&j, "ended_before", r->ended_before);
+    json_number(&j, "ended-before", r->ended_before);
     json_number(&j, "keyless", r->keyless);
     json_flag(&j, "complete", r->input_over && f.read == f.ended);
-    json_number(&j, "wall_ms", (run_now_us() - r->begun_us) / 1000);
-    json_number(&j, "job_p50_us", histogram_quantile(&r->job_us, 0.5));
-    json_number(&j, "job_p95_us", histogram_quantile(&r->job_us, 0.95));
+    json_number(&j, "wall-ms", (run_now_us() - r->begun_us) / 1000);
+    json_number(&j, "job-p50-us", histogram_quantile(&r->job_us, 0.5));
+    json_number(&j, "job-p95-us", histogram_quantile(&r->job_us, 0.95));
     json_open(&j, "levels", '[');
     for (size_t i = 0; i < r->look.steps; i++)
         json_number(&j, NULL, r->look.path[i].level);
     json_close(&j, ']');
-    json_text(&j, "level_why", r->look.why);
+    json_text(&j, "level-why", r->look.why);
     json_number(&j, "exit", code);
     json_close(&j, '}');
     json_end(&j);
@@ -157,4 +157,7 @@ void summary_print(struct run *r, enum cli_exit code) {
         print_json(r, code);
     else if (r->options->progress || (is_telling(r, code) && !r->quiet))
         print_words(r);
+    else if (r->keyless > 1 && !r->quiet)
+        complain("run: %" PRIu64 " of %" PRIu64 " lines had no key", (uint64_t)r->keyless,
+                 (uint64_t)r->read);
 }

@@ -1,11 +1,15 @@
 // Results: for each line a directory named by its number (for what a command has emitted: by its
-// id), with what its command wrote and how it
-// ended. It is made under another name and gets its own when it is complete.
+// id), with what its command wrote and how it ended. It is made under another name and gets its own
+// when it is complete.
 //
 //     DIR/17/stdout  DIR/17/stderr  DIR/17/status: the exit code as a shell has it, and in words
+//
+// The results of one run stand alone: beside those of another nobody could tell which line of which
+// input they belong to. Only a journal that goes on finds its own there.
 #include "base/errors.h"
 #include "cli/run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,10 +23,37 @@ static int failed(const char *path, const char *doing) {
     return error_set(MR_EIO, "results: cannot %s %.200s: %s", doing, path, strerror(errno));
 }
 
-int results_open(const char *dir) {
-    if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+// What is in it; "" nothing.
+static int first_entry(const char *path, char *out, size_t size) {
+    DIR *dir = opendir(path);
+    if (!dir)
+        return failed(path, "open");
+    *out = 0;
+    for (struct dirent *e; !*out && (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            snprintf(out, size, "%.100s", e->d_name);
+    closedir(dir);
+    return 0;
+}
+
+static int refuse_used(const char *dir) {
+    char entry[128];
+    int err = first_entry(dir, entry, sizeof entry);
+    if (err < 0 || !*entry)
+        return err;
+    return error_set(MR_EINVAL,
+                     "results: %.200s is not empty (there is '%s' in it): name a new directory, "
+                     "or empty that one",
+                     dir, entry);
+}
+
+int results_open(const char *dir, bool goes_on) {
+    bool made = mkdir(dir, 0777) == 0;
+    if (!made && errno != EEXIST)
         return failed(dir, "make");
-    return access(dir, W_OK | X_OK) < 0 ? failed(dir, "write to") : 0;
+    if (access(dir, W_OK | X_OK) < 0)
+        return failed(dir, "write to");
+    return made || goes_on ? 0 : refuse_used(dir);
 }
 
 static int write_spool(int dir, const char *name, const struct spool *from) {

@@ -1,4 +1,5 @@
 // millrace serve: reads its options, then runs the server.
+#include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "millrace.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAIN_MS = 10000, HOST_MOST = 64, MAX_BODY = 16 << 20 };
+enum { DRAIN_MS = 10000, HOST_MOST = 64 };
 
 struct serving {
     struct server_options options;
@@ -45,7 +46,7 @@ static bool read_listen(const char *value, bool insecure, struct serving *s) {
     unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
     size_t size = colon ? (size_t)(colon - value) : 0;
     if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= sizeof s->host)
-        return refuse("--listen", value, "it is HOST:PORT, such as 127.0.0.1:7411");
+        return refuse("--listen", value, "it is HOST:PORT, such as " CLI_LISTEN);
     bool brackets = value[0] == '[' && value[size - 1] == ']';
     memcpy(s->host, value + brackets, size - 2 * brackets);
     s->host[size - 2 * brackets] = 0;
@@ -96,11 +97,12 @@ static bool read_size(const char *option, const char *value, uint64_t most, uint
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct server_options *o = arg;
     bool v6 = strchr(host, ':') != NULL;
+    char place[HOST_MOST + 16];
+    snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s", o->store);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", o->store, place);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s%s%s:%u", mr_version(), v6 ? "[" : "", host,
-               v6 ? "]" : "", port);
+        notice(NOTICE_INFO, "millrace %s listens on %s", mr_version(), place);
 }
 
 static bool read_options(const struct input *in, struct serving *s) {
@@ -108,18 +110,18 @@ static bool read_options(const struct input *in, struct serving *s) {
     const char *sync = input_option(in, "--sync"), *log = input_option(in, "--log");
     const char *body = input_option(in, "--max-body"), *bytes = input_option(in, "--max-bytes");
     enum notice_level level = NOTICE_INFO;
-    uint64_t max_body = MAX_BODY;
+    uint64_t max_body = BODY_MOST;
     if (log && !notice_level_read(log, &level))
         return refuse("--log", log, "it is error, warn, info or debug");
     notice_set(level, input_option(in, "--log-json") != NULL);
-    if (body && !read_size("--max-body", body, MAX_BODY, &max_body))
+    if (body && !read_size("--max-body", body, BODY_MOST, &max_body))
         return false;
     if (bytes && !read_size("--max-bytes", bytes, UINT64_MAX >> 1, &s->options.max_bytes))
         return false;
     s->options.max_body = (uint32_t)max_body;
     return read_store(store ? store : "file:./data", &s->options) &&
            read_sync(sync ? sync : "always", &s->options) &&
-           read_listen(where ? where : "127.0.0.1:7411", input_option(in, "--insecure") != NULL, s);
+           read_listen(where ? where : CLI_LISTEN, input_option(in, "--insecure") != NULL, s);
 }
 
 enum cli_exit serve_run(const struct input *in) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -38,6 +39,13 @@ const char *store_dir(const struct input *in, const char *url) {
     return NULL;
 }
 
+static bool is_journal(const char *dir) {
+    char journal[PATH_MAX], store[PATH_MAX];
+    snprintf(journal, sizeof journal, "%s/journal", dir);
+    snprintf(store, sizeof store, "%s/store/store", dir);
+    return access(journal, F_OK) == 0 && access(store, F_OK) == 0;
+}
+
 enum cli_exit store_failed(const struct input *in, const char *dir, int err) {
     struct stat st;
     const char *name = in->command->name;
@@ -45,6 +53,9 @@ enum cli_exit store_failed(const struct input *in, const char *dir, int err) {
         complain("%s: there is no store %s: %s", name, dir, strerror(errno));
     else if (!S_ISDIR(st.st_mode))
         complain("%s: %s is a file; a store is a directory", name, dir);
+    else if (is_journal(dir))
+        complain("%s: %s is the journal of a millrace run; its store is file:%s/store", name, dir,
+                 dir);
     else if (err == MR_EBUSY)
         complain("%s: %s; stop that first", name, error_text());
     else

@@ -158,7 +158,7 @@ static void json_findings(const char *url, const struct findings *f) {
     json_open(&j, NULL, '{');
     json_text(&j, "store", url);
     json_flag(&j, "sound", !f->problem_count);
-    json_number(&j, "problem_count", f->problem_count);
+    json_number(&j, "problem-count", f->problem_count);
     problems_json(&j, f);
     if (f->core)
         json_content(&j, f);

@@ -52,7 +52,7 @@ static void plan_json(const char *url, const struct findings *f) {
     json_flag(&j, "changed", false);
     problems_json(&j, f);
     json_number(&j, "segments", segments);
-    json_number(&j, "bytes_lost", bytes);
+    json_number(&j, "bytes-lost", bytes);
     json_close(&j, '}');
     json_end(&j);
 }
@@ -88,9 +88,9 @@ static void done_json(const char *url, const struct repaired *r, bool sound) {
     json_flag(&j, "sound", sound);
     json_flag(&j, "changed", true);
     json_number(&j, "segments", r->log.segments);
-    json_number(&j, "segments_missing", r->log.missing);
-    json_number(&j, "bytes_lost", r->log.bytes);
-    json_number(&j, "stages_renamed", r->records.stages);
+    json_number(&j, "segments-missing", r->log.missing);
+    json_number(&j, "bytes-lost", r->log.bytes);
+    json_number(&j, "stages-renamed", r->records.stages);
     json_open(&j, "places", '[');
     for (uint64_t i = 0; i < r->log.places && i < LOG_REPAIR_PLACES; i++) {
         char file[32];

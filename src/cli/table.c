@@ -15,11 +15,11 @@ static const struct command work_commands[] = {
                 "    interval:MS  on disk at most so many milliseconds later\n"
                 "    none         when the system writes it\n",
         .examples = "millrace serve\n"
-                    "    on 127.0.0.1:7411, keeping its jobs in ./data\n"
+                    "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
                     "    in memory only, on a free port, which it tells\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
-                     { "--listen", "HOST:PORT", "where clients connect (127.0.0.1:7411)" },
+                     { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of live jobs; beyond it pushes are FULL (none)" },
@@ -41,10 +41,23 @@ static const struct command work_commands[] = {
                 "  {/} its last component      {//}  the directory before it  {key}  its key\n"
                 "\n"
                 "Lines with the same key run one after another, in order, and never together.\n"
-                "What a command writes is shown whole when it has ended, of a retried line what\n"
-                "the last attempt wrote. Input is read as it is worked off, however long it is.\n"
+                "A line that has no key is told of, and keeps no order. What a command writes is\n"
+                "shown whole when it has ended, of a retried line what the last attempt wrote.\n"
+                "Input is read as it is worked off, however long it is.\n"
+                "\n"
+                "A line fails when its command exits with another code than 0, is killed or takes\n"
+                "too long. That holds up nobody (--halt never, the default): all other lines run,\n"
+                "also those behind it with the same key. --halt soon starts no more after the\n"
+                "first failure, --halt now also ends what runs.\n"
+                "\n"
                 "MILLRACE_KEY, MILLRACE_ATTEMPT and others tell a command about its line;\n"
                 "millrace state, and millrace emit run for further lines, work inside it.\n"
+                "\n"
+                "--results makes a directory for each line, named by its number: DIR/1/stdout,\n"
+                "DIR/1/stderr and DIR/1/status, which is one line: the exit code as a shell has\n"
+                "it (128 and the signal, 124 for --timeout, 127 and 126 if it cannot be started),\n"
+                "and, if it failed, a space and the reason. DIR must be new or empty, unless a\n"
+                "journal goes on.\n"
                 "\n"
                 "Ctrl-C reads and starts no more and lets finish what runs; a second one ends\n"
                 "that too (TERM, and KILL after 2 s). With --journal, the same command with the\n"
@@ -54,15 +67,15 @@ static const struct command work_commands[] = {
                 "finished is removed.\n"
                 "\n"
                 "Exits 0 if every line was done, 1 if any failed, 2 if the command cannot be run,\n"
-                "3 if the journal cannot be opened, 124 when the deadline has passed, 130 if\n"
-                "interrupted, also by the end of whoever reads the output.\n",
+                "3 if journal or results cannot be opened, 124 when the deadline has passed, 130\n"
+                "if interrupted, also by the end of whoever reads the output.\n",
         .examples = "seq 10 | millrace run -- echo\n"
                     "find . -name '*.png' -print0 |\n"
                     "  millrace run -0 --key-regex '/([^/]+)/' -- convert {} {.}.jpg\n"
                     "    one picture of a directory at a time\n"
                     "millrace run --journal urls.run --retries 5 -- wget -q <urls.txt\n"
                     "    run it again after a crash, and it goes on\n",
-        .options = { { "--jobs", "N", "so many at once; auto (default): what is fastest" },
+        .options = { JOBS,
                      { "--key-field", "N", "the key is the Nth word of the line" },
                      { "--key-regex", "RE", "it is what RE finds, or its first group" },
                      { "--key-json", "NAME", "the line is JSON, the key its member NAME" },
@@ -73,9 +86,9 @@ static const struct command work_commands[] = {
                      { "--deadline", "D", "end everything after so long" },
                      { "--journal", "DIR", "remember there how far it has come" },
                      { "--keep-order", NULL, "show output in the order of the lines" },
-                     { "--halt", "WHEN", "at a failure start no more: soon; end all: now" },
+                     { "--halt", "WHEN", "never (default), soon or now: what a failure ends" },
                      { "--progress", NULL, "show a bar (default if only stderr is seen)" },
-                     { "--results", "DIR", "also write DIR/N/stdout, stderr and status" },
+                     { "--results", "DIR", "also write what each line wrote, and its status" },
                      { "--json", NULL, "the last line of stderr is a summary in JSON" } },
         .run = run_run,
     },
@@ -103,8 +116,8 @@ static const struct command work_commands[] = {
                     "    ./send reads a job's body from stdin\n"
                     "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
                     "millrace work thumbs --shell -- 'convert - -resize 100x png:- | base64'\n",
-        .options = { { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" },
-                     { "--jobs", "N|auto", "how many at once (auto: as throughput rewards)" },
+        .options = { AT,
+                     JOBS,
                      { "--timeout", "DURATION", "an attempt may take this long" },
                      { "--lease", "DURATION", "the lease of a job (as the stage says)" },
                      { "--batch", "N", "jobs of one key taken together (1)" },
@@ -183,7 +196,7 @@ static const struct command store_commands[] = {
             "store in use may be dumped.\n"
             "\n"
             "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
-            "stand in base64 under the name with _base64 behind it.\n",
+            "stand in base64 under the name with -base64 behind it.\n",
         .examples = "millrace store dump file:./data\n"
                     "millrace store dump file:./data --id 17 --body\n"
                     "    what has happened to job 17\n"

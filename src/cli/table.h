@@ -7,7 +7,11 @@
 #define JSON                                                                                       \
     { "--json", NULL, "write JSON, for a program to read" }
 #define AT                                                                                         \
-    { "--at", "URL", "the engine (millrace://127.0.0.1:7411)" }
+    { "--at", "URL", "the engine (" CLI_URL ")" }
+
+// The letters are those that parallel and xargs have for it.
+#define JOBS                                                                                       \
+    { "--jobs", "N", "so many at once; auto (default): what is fastest", "jP" }
 
 extern const struct command jobs_commands[];
 extern const struct command looks_commands[];

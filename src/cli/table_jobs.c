@@ -24,7 +24,8 @@ const struct command jobs_commands[] = {
                 "far it has come: the same command run again, after an interruption or a crash,\n"
                 "goes on where it stopped and pushes nothing twice; millrace epic NAME shows how\n"
                 "far they are done. If lines that were pushed before have changed, it refuses;\n"
-                "for that a small file is kept in ~/.local/state/millrace.\n"
+                "for that a small file is kept in ~/.local/state/millrace. Lines in which no key\n"
+                "is found are told of and counted.\n"
                 "\n"
                 "Exits 5 if a limit is reached and --room did not help (with --lines it waits for\n"
                 "ever unless told otherwise), 130 if interrupted.\n",
@@ -54,8 +55,8 @@ const struct command jobs_commands[] = {
                 "job lives as long as somebody waits: after Ctrl-C it will not be started, and if\n"
                 "it runs already it is told to stop. BODY - or none reads stdin.\n"
                 "\n"
-                "Exits 1 if it died (the reason is told) or was cancelled, 124 if its deadline\n"
-                "came first.\n",
+                "There has to be a server: file:DIR and mem: would wait for nobody. Exits 1 if it\n"
+                "died (the reason is told) or was cancelled, 124 if its deadline came first.\n",
         .examples = "millrace call resize --deadline 5s <big.jpg >small.jpg\n",
         .options = { JOB_OPTIONS, AT, JSON },
         .run = call_run,

@@ -18,8 +18,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define DEFAULT_URL "millrace://127.0.0.1:7411"
-
 static const struct response_limits limits = {
     .values = 1 << 18, .line_size = 64 << 10, .bulk_size = 32 << 20, .size = 256 << 20
 };
@@ -41,10 +39,15 @@ int talk_address(const struct input *in, struct address *out) {
     const char *url = input_option(in, "--at"), *secret = getenv("MILLRACE_TOKEN");
     if (!url)
         url = getenv("MILLRACE_URL");
-    int err = address_read(url && *url ? url : DEFAULT_URL, out);
+    int err = address_read(url && *url ? url : CLI_URL, out);
     if (err == 0 && secret && !out->secret[0])
         snprintf(out->secret, sizeof out->secret, "%s", secret);
     return err;
+}
+
+bool talk_is_alone(const struct input *in) {
+    struct address address;
+    return talk_address(in, &address) == 0 && address.local;
 }
 
 static int talks_start(struct talks *ts) {
@@ -129,9 +132,10 @@ enum cli_exit talk_open(struct talks *ts, struct talk **out) {
     struct talk *t = mem_alloc(sizeof *t);
     int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
     if (err < 0) {
-        complain("%s: %s", ts->command, error_text());
+        if (err != MR_ECANCELLED)
+            complain("%s: %s", ts->command, error_text());
         mem_free(t);
-        return CLI_UNOPENED;
+        return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
     }
     t->talks = ts;
     t->next = ts->first;
@@ -293,45 +297,53 @@ enum cli_exit talk_page(const struct input *in, struct words *w, const char *opt
 
 // ---- Failures ---------------------------------------------------------------------------------
 
-static const struct refusal {
-    const char *code;
-    enum cli_exit exit;
-    const char *prefix; // to the sentence
-} refusals[] = {
-    { "ERR", CLI_USAGE, "" },
-    { "TOOBIG", CLI_USAGE, "" },
-    { "FULL", CLI_FULL, "" },
-    { "NOAUTH", CLI_REFUSED, "" },
-    { "WRONGPASS", CLI_REFUSED, "" },
-    { "NOPERM", CLI_REFUSED, "" },
-    { "DRAINING", CLI_REFUSED, "" },
-    { "EXPIRED", CLI_DEADLINE, "" },
-    { "CANCELLED", CLI_FAILED, "" },
-    { "DEAD", CLI_FAILED, "the job is dead: " },
-    { "GONE", CLI_FAILED, "" },
-    { "GAP", CLI_FAILED, "" },
-    { "STALE", CLI_FAILED, "" },
-    { "LOADING", CLI_UNOPENED, "" },
-    { "STOPPED", CLI_UNOPENED, "the engine has stopped: " },
-};
+static enum cli_exit exit_of(enum code code) {
+    switch (code) {
+    case CODE_ERR:
+    case CODE_TOOBIG:
+        return CLI_USAGE;
+    case CODE_FULL:
+        return CLI_FULL;
+    case CODE_NOAUTH:
+    case CODE_WRONGPASS:
+    case CODE_NOPERM:
+    case CODE_DRAINING:
+        return CLI_REFUSED;
+    case CODE_EXPIRED:
+        return CLI_DEADLINE;
+    case CODE_CANCELLED:
+    case CODE_DEAD:
+    case CODE_GONE:
+    case CODE_GAP:
+    case CODE_STALE:
+    case CODE_BUSY:
+        return CLI_FAILED;
+    case CODE_NOPROTO:
+    case CODE_LOADING:
+    case CODE_STOPPED:
+    case CODES:
+        break;
+    }
+    return CLI_UNOPENED;
+}
+
+bool error_is(const struct response_value *reply, enum code code) {
+    enum code found;
+    mr_bytes sentence;
+    return reply->type == RESPONSE_ERROR && code_read(reply->bytes, &found, &sentence) &&
+           found == code;
+}
 
 enum cli_exit talk_refused(const struct talk *t, const struct response_value *error) {
     char sentence[1024];
-    const char *text = error->bytes.data;
-    size_t size = error->bytes.size, code = 0;
-    while (code < size && text[code] != ' ')
-        code++;
-    size_t rest = code < size ? code + 1 : 0; // without a sentence the code has to do
-    text_plain(sentence, sizeof sentence, (mr_bytes){ text + rest, size - rest });
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        const struct refusal *r = &refusals[i];
-        if (strlen(r->code) == code && memcmp(r->code, text, code) == 0) {
-            complain("%s: %s%s", t->talks->command, r->prefix, sentence);
-            return r->exit;
-        }
-    }
-    complain("%s: %s", t->talks->command, sentence);
-    return CLI_FAILED;
+    enum code code;
+    mr_bytes rest;
+    bool known = code_read(error->bytes, &code, &rest);
+    const char *prefix = known && code == CODE_DEAD      ? "the job is dead: "
+                         : known && code == CODE_STOPPED ? "the engine has stopped: "
+                                                         : "";
+    complain("%s: %s%s", t->talks->command, prefix, text_plain(sentence, sizeof sentence, rest));
+    return known ? exit_of(code) : CLI_FAILED;
 }
 
 enum cli_exit talk_failed(const struct talk *t, int err) {

@@ -11,6 +11,7 @@
 #define CLI_TALK_H
 
 #include "cli/cli.h"
+#include "wire/code.h"
 #include "wire/response.h"
 
 struct talks; // the connections of this process with one engine
@@ -27,6 +28,9 @@ enum cli_exit talks_open(const struct input *, enum talk_store, struct talks **o
 
 // Ends all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
+
+// Whether the engine lives in this process: then nobody else can work on what it has.
+bool talk_is_alone(const struct input *);
 
 // One more connection, which talks_close ends. Errors as those of talks_open, and said.
 enum cli_exit talk_open(struct talks *, struct talk **out);
@@ -75,6 +79,8 @@ int talk_ask(struct talk *, const struct words *, const struct response_value **
 
 // The same; anything but CLI_DONE: it failed or was refused, and that was said.
 enum cli_exit talk_get(struct talk *, const struct words *, const struct response_value **out);
+
+bool error_is(const struct response_value *reply, enum code); // an error, and that one
 
 // What a reply that is an error, or a failure of the calls above, means for the exit code; says it.
 enum cli_exit talk_refused(const struct talk *, const struct response_value *error);

@@ -5,16 +5,15 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-enum { CONNECT_S = 10, RECEIVE_SIZE = 256 << 10, CONNECTIONS = 1024 };
+enum { CONNECT_MS = 10000, RECEIVE_SIZE = 256 << 10, CONNECTIONS = 1024 };
 
 static int socket_open(struct talks *ts) {
     (void)ts;
@@ -25,23 +24,53 @@ static void socket_close(struct talks *ts) {
     (void)ts;
 }
 
-// Connects within a time: on Linux that of sending holds for connecting, too.
-static int connect_one(const struct addrinfo *to) {
-    struct timeval most = { .tv_sec = CONNECT_S };
-    int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, to->ai_protocol);
+// Waits until it is known how the connecting has ended: 0, an errno, or EINTR if interrupted.
+static int connect_wait(const struct talks *ts, int fd) {
+    struct pollfd fds[3] = { [2] = { .fd = fd, .events = POLLOUT } };
+    int why = 0;
+    socklen_t size = sizeof why;
+    if (talks_wait(ts, fds, 3, -1, CONNECT_MS) < 0)
+        return EINTR;
+    if (!fds[2].revents)
+        return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) < 0 ? errno : why;
+}
+
+// A socket that is connected; or -1, and errno as above.
+static int connect_one(const struct talks *ts, const struct addrinfo *to) {
+    int type = to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    int fd = socket(to->ai_family, type, to->ai_protocol);
     if (fd < 0)
         return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 &&
-        connect(fd, to->ai_addr, to->ai_addrlen) == 0)
+    int why = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    if (why == EINPROGRESS)
+        why = connect_wait(ts, fd);
+    if (why == 0)
         return fd;
-    int why = errno == EINPROGRESS ? ETIMEDOUT : errno;
     close(fd);
     errno = why;
     return -1;
 }
 
+// Finding a host may take long, and cannot be waited for otherwise: here a signal ends the process.
+static int find_host(const struct address *a, struct addrinfo **out) {
+    struct addrinfo want = { .ai_socktype = SOCK_STREAM };
+    sigset_t ending, before;
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGINT);
+    sigaddset(&ending, SIGTERM);
+    sigprocmask(SIG_UNBLOCK, &ending, &before);
+    int failed = getaddrinfo(a->host, a->port, &want, out);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        return error_set(MR_ENET, "cannot reach %s: %s", a->where, gai_strerror(failed));
+    return 0;
+}
+
 static int unreachable(const struct address *a, int why) {
-    bool usual = strcmp(a->port, "7411") == 0;
+    bool usual = strcmp(a->port, WIRE_PORT) == 0;
+    if (why == EINTR)
+        return error_set(MR_ECANCELLED, "interrupted");
     if (why != ECONNREFUSED)
         return error_set(MR_ENET, "cannot reach %s: %s", a->where, strerror(why));
     return error_set(MR_ENET, "nobody listens at %s; start one with: millrace serve%s%s%s%s",
@@ -51,21 +80,18 @@ static int unreachable(const struct address *a, int why) {
 
 static int socket_join(struct talks *ts, struct talk *t) {
     const struct address *a = &ts->address;
-    struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *found;
-    int failed = getaddrinfo(a->host, a->port, &want, &found), fd = -1, on = 1;
-    if (failed)
-        return error_set(MR_ENET, "cannot reach %s: %s", a->where, gai_strerror(failed));
-    for (const struct addrinfo *to = found; to && fd < 0; to = to->ai_next)
-        fd = connect_one(to);
-    int why = errno;
+    struct addrinfo *found;
+    int err = find_host(a, &found), fd = -1, why = 0, on = 1;
+    if (err < 0)
+        return err;
+    for (const struct addrinfo *to = found; to && fd < 0 && why != EINTR; to = to->ai_next) {
+        fd = connect_one(ts, to);
+        why = errno;
+    }
     freeaddrinfo(found);
     if (fd < 0)
         return unreachable(a, why);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // only slower without
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) {
-        close(fd);
-        return error_set(MR_ENET, "a socket cannot be set up: %s", strerror(errno));
-    }
     t->fd = fd;
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "cli/output.h"
+#include "work/worker.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,4 +64,18 @@ bool input_count(const struct input *in, const char *name, uint64_t most, uint64
     }
     complain("%s: %s: '%.30s' is not a number up to %" PRIu64, in->command->name, name, text, most);
     return false;
+}
+
+bool input_jobs(const struct input *in, uint32_t *out) {
+    const char *text = input_option(in, "--jobs");
+    if (!text || strcmp(text, "auto") == 0)
+        return true;
+    uint64_t jobs = 0;
+    if (!input_count(in, "--jobs", WORKER_JOBS, &jobs))
+        return false;
+    if (jobs == 0)
+        complain("%s: --jobs 0: at least 1, or auto", in->command->name);
+    else
+        *out = (uint32_t)jobs;
+    return jobs > 0;
 }

@@ -15,4 +15,7 @@ int duration_read(const char *text, int64_t *out_ms);
 bool input_duration(const struct input *, const char *name, int64_t *out_ms);
 bool input_count(const struct input *, const char *name, uint64_t most, uint64_t *out);
 
+// The value of --jobs: how many at once; `out` is untouched for auto. As above.
+bool input_jobs(const struct input *, uint32_t *out);
+
 #endif

@@ -3,6 +3,8 @@
 //
 //     body ─► stdin or {} ─► command ─► stdout: the result; exit 0: committed, else a failed
 //     attempt
+#include "base/limits.h"
+#include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/placeholders.h"
 #include "cli/values.h"
@@ -14,14 +16,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { STAGES_MOST = 64, MAX_RESULT = 16 << 20, LOOK_MS = 100 };
+enum { STAGES_MOST = 64, LOOK_MS = 100 };
 enum { FAILED = 2 }; // a handler's answer that is neither 0 nor MR_LATER
 
 struct working {
@@ -33,6 +33,7 @@ struct working {
     struct execs *execs;
     struct carry *carry;
     int signals;
+    struct interrupts interrupts;
     _Atomic uint64_t done, failed;
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
@@ -93,7 +94,7 @@ static int run_command(struct working *w, mr_job *job, const char *const *argv) 
                                 .variables = variables,
                                 .input = w->in_argument ? (mr_bytes){ 0 } : mr_job_body(job),
                                 .timeout_ms = w->timeout_ms,
-                                .max_output = MAX_RESULT,
+                                .max_output = BODY_MOST,
                                 .pass_errors = true };
     err = exec_run(w->execs, &order, &x);
     if (err >= 0) {
@@ -129,22 +130,10 @@ static void stop_job(mr_job *job, void *arg) {
 
 // ---- The worker -------------------------------------------------------------------------------
 
-static bool signals_open(struct working *w) {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &ours, NULL); // before there are threads
-    w->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-    return w->signals >= 0;
-}
-
 // Whether a signal came within this time.
 static bool hears(struct working *w, int wait_ms) {
     struct pollfd p = { .fd = w->signals, .events = POLLIN };
-    struct signalfd_siginfo info;
-    return poll(&p, 1, wait_ms) > 0 && read(w->signals, &info, sizeof info) == sizeof info;
+    return poll(&p, 1, wait_ms) > 0 && interrupt_heard(&w->interrupts, w->signals);
 }
 
 // Once: what runs may finish. Twice: it is ended, and goes back.
@@ -171,17 +160,6 @@ static enum cli_exit work_on(struct working *w) {
     return CLI_INTERRUPTED;
 }
 
-static bool read_jobs(const struct input *in, uint32_t *out) {
-    const char *value = input_option(in, "--jobs");
-    uint64_t jobs = 0;
-    if (value && strcmp(value, "auto") == 0)
-        return true;
-    if (!input_count(in, "--jobs", 4096, &jobs))
-        return false;
-    *out = (uint32_t)jobs;
-    return true;
-}
-
 // What is asked for; false: refused, and said.
 static bool read_options(const struct input *in, struct working *w, mr_work_options *out,
                          const char **shell) {
@@ -190,7 +168,7 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
         complain("work: %d stages are too many: %d at most", in->count, STAGES_MOST);
         return false;
     }
-    if (!read_jobs(in, &out->jobs) || !input_duration(in, "--lease", &out->lease_ms) ||
+    if (!input_jobs(in, &out->jobs) || !input_duration(in, "--lease", &out->lease_ms) ||
         !input_duration(in, "--timeout", &w->timeout_ms) ||
         !input_count(in, "--batch", 1000, &batch))
         return false;
@@ -218,11 +196,12 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
         more[i - 1] = in->list[i];
     o->more_stages = more;
     o->on_stop = stop_job;
-    int err = signals_open(w) ? execs_create(NULL, &w->execs) : MR_EIO;
+    w->signals = interrupts_open();
+    int err = w->signals < 0 ? w->signals : execs_create(NULL, &w->execs);
     if (err >= 0)
         err = carry_create(&w->carry);
     if (err >= 0)
-        err = mr_open(url && *url ? url : "millrace://127.0.0.1:7411", &options, &w->engine);
+        err = mr_open(url && *url ? url : CLI_URL, &options, &w->engine);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)

@@ -105,7 +105,7 @@ static void call_end(struct client *c, struct call *call, int err, mr_bytes byte
     list_remove(&call->of_list);
     list_remove(&call->of_ids);
     if (call->x && call->x->kept) {
-        call->x->link->held--;
+        link_let_go(call->x->link);
         exchange_free(call->x);
     } else if (call->x) {
         exchange_leave(call->x); // and its lane with it
@@ -176,7 +176,7 @@ void calls_say_again(struct link *l) {
         struct link *lane = x->link == l && x->kept && l->lane ? lane_borrow(c) : NULL;
         if (x->link != l || !x->kept)
             continue;
-        l->held--;
+        link_let_go(l);
         x->link = lane ? lane : c->main;
         x->kept = x->sent = x->answered = false;
         list_append(&x->link->queue, &x->of_link);

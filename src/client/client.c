@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
+#include "wire/port.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define SCHEME "millrace://"
-#define PORT "7411"
 
 static int client_close(struct engine *);
 
@@ -128,7 +128,7 @@ static int read_where(struct place *p, const char *text) {
         return bad_url("the host is missing or too long");
     if (close && close[1] && colon != close + 1)
         return bad_url("behind the address in brackets stands the port");
-    const char *port = colon ? colon + 1 : PORT;
+    const char *port = colon ? colon + 1 : WIRE_PORT;
     if (!is_port(port) || !copy_part(p->port, sizeof p->port, port, strlen(port)))
         return bad_url("the port is a number from 1 to 65535");
     return 0;
@@ -271,7 +271,7 @@ static int client_start(struct client *c) {
 }
 
 int client_open(const char *url, const struct client_options *o, struct engine **out) {
-    struct place place = { .port = PORT };
+    struct place place = { .port = WIRE_PORT };
     int err = read_url(url, &place);
     if (err < 0)
         return err;

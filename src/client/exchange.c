@@ -2,6 +2,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 // ---- Requests ---------------------------------------------------------------------------------
@@ -130,31 +131,10 @@ int exchange_do(struct client *c, struct exchange *x, int64_t *out_number, struc
 
 // ---- Answers ----------------------------------------------------------------------------------
 
-static const struct {
-    const char *name;
-    int code;
-} codes[] = {
-    { "ERR", MR_EINVAL },         { "FULL", MR_EFULL },       { "GAP", MR_EGAP },
-    { "STALE", MR_ESTALE },       { "EXPIRED", MR_EEXPIRED }, { "CANCELLED", MR_ECANCELLED },
-    { "DEAD", MR_EDEAD },         { "GONE", MR_EGONE },       { "TOOBIG", MR_ETOOBIG },
-    { "DRAINING", MR_EDRAINING }, { "STOPPED", MR_ESTOPPED }, { "NOAUTH", MR_EAUTH },
-    { "WRONGPASS", MR_EAUTH },    { "NOPERM", MR_EPERM },     { "BUSY", MR_EBUSY },
-};
-
 int error_read(mr_bytes line, mr_bytes *out_sentence) {
-    const char *text = line.data, *space = memchr(text, ' ', line.size);
-    size_t size = space ? (size_t)(space - text) : line.size;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        if (strlen(codes[i].name) != size || memcmp(codes[i].name, text, size) != 0)
-            continue;
-        size_t skipped = size + (space != NULL);
-        *out_sentence = (mr_bytes){ text + skipped, line.size - skipped };
-        if (!out_sentence->size)
-            *out_sentence = mr_str(error_meaning(codes[i].code));
-        return codes[i].code;
-    }
-    *out_sentence = line;
-    return MR_EINVAL;
+    enum code code = CODE_ERR;
+    (void)code_read(line, &code, out_sentence); // one that is newer than we are is ERR, too
+    return code_error(code);
 }
 
 static int keep_bytes(struct buffer *to, mr_bytes from) {

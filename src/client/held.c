@@ -69,7 +69,7 @@ void held_drop(struct client *c, struct mr_job *job, unsigned how) {
         at = &(*at)->chain;
     *at = job->chain;
     c->hand_count--;
-    ((struct link *)job->leased_with)->held--;
+    link_let_go(job->leased_with);
     list_remove(&job->of_puller);
     list_remove(&job->of_notices);
     if (how & FINISH_UNPIN)
@@ -408,25 +408,26 @@ void client_unpin(mr_job *job) {
 
 // ---- Beats ------------------------------------------------------------------------------------
 
-static bool is_listed(const struct response_value *v, mr_id id) {
-    uint64_t listed;
-    for (uint32_t i = 1; i <= v->count; i++)
-        if (v[i].type == RESPONSE_BULK && number_parse(v[i].bytes, &listed) == 0 && listed == id)
-            return true;
-    return false;
+static bool is_id(const struct response_value *v, mr_id id) {
+    uint64_t number;
+    return v->type == RESPONSE_BULK && number_parse(v->bytes, &number) == 0 && number == id;
 }
 
+// Those to stop are listed in the order in which they were asked about.
 void beat_hook(struct client *c, struct exchange *x, const struct response_value *v,
                uint32_t count) {
     (void)count;
     if (x->err < 0 || v->type != RESPONSE_ARRAY)
         return; // the leases run out
     x->number = v->count;
+    uint32_t listed = 1;
     for (size_t at = 0; at < x->about.size; at += sizeof(struct lease)) {
         struct lease lease;
         memcpy(&lease, x->about.data + at, sizeof lease);
         struct mr_job *job = held_find(c, &lease);
-        if (job && is_listed(v, job->id))
+        bool stops = listed <= v->count && is_id(&v[listed], lease.id);
+        listed += stops;
+        if (job && stops)
             stop(c, job, why_stopped(job));
         else if (job && x->sent_ms > job->lease_from_ms)
             job->lease_from_ms = x->sent_ms;
@@ -462,36 +463,43 @@ bool lease_is_due(const struct mr_job *job, uint64_t now_ms) {
     return now_ms >= job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
 }
 
-// Adds the job to the beat if that is due. Returns when it wants the next one.
-static uint64_t beat_if_due(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
+static void beat_send(struct client *c, struct exchange *x) {
+    if (x)
+        x->hook = beat_hook;
+    if (x && exchange_send(c->main, x) < 0)
+        exchange_free(x);
+}
+
+// Adds the job to a beat if that is due; one that is full is sent, and another begun. Returns when
+// the job wants the next one.
+static uint64_t beat_if_due(struct client *c, struct exchange **beat, struct mr_job *job,
+                            uint64_t now_ms) {
     uint64_t third_ms = job->lease_ms / BEATS_PER_LEASE + 1;
     uint64_t due_ms = (job->beat_ms > job->lease_from_ms ? job->beat_ms : job->lease_from_ms);
     if (now_ms < due_ms + third_ms)
         return due_ms + third_ms;
-    if (x && x->about.size < BEATS_AT_ONCE * sizeof(struct lease))
-        beat_add(x, job, now_ms);
+    if (*beat && (*beat)->about.size >= BEATS_AT_ONCE * sizeof(struct lease)) {
+        beat_send(c, *beat);
+        *beat = NULL;
+    }
+    if (*beat || (*beat = exchange_new(c, "BEAT")))
+        beat_add(*beat, job, now_ms);
     return now_ms + third_ms;
 }
 
 int64_t client_beat_all(struct puller *base) {
     struct client_puller *p = (struct client_puller *)base;
     struct client *c = (struct client *)base->engine;
-    struct exchange *x = exchange_new(c, "BEAT");
+    struct exchange *beat = NULL;
     uint64_t now_ms = client_now_ms(), next = UINT64_MAX;
     pthread_mutex_lock(&c->lock);
     for (struct list *at = p->jobs.next; at != &p->jobs; at = at->next) {
         struct mr_job *job = list_entry(at, struct mr_job, of_puller);
-        uint64_t due_ms = hand_stopped(job) ? UINT64_MAX : beat_if_due(x, job, now_ms);
+        uint64_t due_ms = hand_stopped(job) ? UINT64_MAX : beat_if_due(c, &beat, job, now_ms);
         if (due_ms < next)
             next = due_ms;
     }
-    bool sent = x && x->about.size;
-    if (x)
-        x->hook = beat_hook;
-    if (sent)
-        sent = exchange_send(c->main, x) >= 0;
+    beat_send(c, beat);
     pthread_mutex_unlock(&c->lock);
-    if (!sent)
-        exchange_free(x);
     return next == UINT64_MAX ? -1 : (int64_t)(next - now_ms);
 }

@@ -91,18 +91,29 @@ struct link *lane_borrow(struct client *c) {
     return list_entry(idle, struct link, of_idle);
 }
 
-// A few are kept for the next who needs one, and those that something depends on.
+// A few idle ones are kept for the next who needs one, and those that something depends on.
+static void close_if_spare(struct link *l) {
+    struct client *c = l->client;
+    if (l->held || list_empty(&l->of_idle) || c->idle_count <= LANES_KEPT)
+        return;
+    list_remove(&l->of_idle);
+    c->idle_count--;
+    l->closing = true;
+    client_wake_io(c);
+}
+
 void lane_return(struct link *l) {
     struct client *c = l->client;
     if (l->closing)
         return;
-    if (c->idle_count >= LANES_KEPT && !l->held) {
-        l->closing = true;
-        client_wake_io(c);
-        return;
-    }
     list_append(&c->idle, &l->of_idle);
     c->idle_count++;
+    close_if_spare(l);
+}
+
+void link_let_go(struct link *l) {
+    l->held--;
+    close_if_spare(l);
 }
 
 // ---- Losing it --------------------------------------------------------------------------------

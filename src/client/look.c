@@ -159,11 +159,12 @@ int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
 
 // ---- Dead jobs --------------------------------------------------------------------------------
 
-// All are fetched before the first is told: who is told may retry and drop them.
-struct dead_rows {
+// A page is told when the next one was fetched: who is told may retry and drop the jobs of it, also
+// the last, behind which the next one begins.
+struct dead_page {
     struct buffer rows; // struct dead_row, then its key and its reason
     mr_id last;
-    uint32_t added; // by the last answer
+    uint32_t count;
     int err;
 };
 
@@ -172,7 +173,7 @@ struct dead_row {
     uint32_t key_size, reason_size;
 };
 
-static int dead_add(struct dead_rows *to, const struct response_value *v, uint32_t map) {
+static int dead_add(struct dead_page *to, const struct response_value *v, uint32_t map) {
     struct dead_row row = { 0 };
     mr_bytes key = map_bytes(v, map, "key"), reason = mr_str("no reason was kept");
     uint32_t reasons = map_find(v, map, "reasons");
@@ -189,13 +190,13 @@ static int dead_add(struct dead_rows *to, const struct response_value *v, uint32
     buffer_append(&to->rows, key.data, row.key_size);
     buffer_append(&to->rows, reason.data, row.reason_size);
     to->last = row.id;
-    to->added++;
+    to->count++;
     return 0;
 }
 
 static void dead_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
-    struct dead_rows *to = x->owner;
+    struct dead_page *to = x->owner;
     (void)c, (void)count;
     if (x->err < 0 || v->type != RESPONSE_ARRAY)
         return;
@@ -204,45 +205,64 @@ static void dead_hook(struct client *c, struct exchange *x, const struct respons
         to->err = dead_add(to, v, at);
 }
 
-static int dead_fetch(struct client *c, mr_bytes stage, struct dead_rows *to) {
-    do {
-        struct exchange *x = exchange_new(c, "DEAD");
-        if (x) {
-            exchange_bytes(x, stage);
-            exchange_option(x, "COUNT", DEAD_AT_ONCE);
-            if (to->last) {
-                exchange_word(x, "FROM");
-                exchange_number(x, to->last);
-            }
-            x->hook = dead_hook;
-            x->owner = to;
-        }
-        to->added = 0;
-        int err = exchange_do(c, x, NULL, NULL);
-        if (err == MR_EGONE && to->last)
-            return 0; // the last one is not dead any more: what follows is told another time
-        if (err < 0)
-            return err;
-    } while (to->err >= 0 && to->added == DEAD_AT_ONCE);
+// Fetches what stands behind job `from` (0: the first ones) in place of what is in `to`.
+static int dead_fetch(struct client *c, mr_bytes stage, mr_id from, struct dead_page *to) {
+    struct exchange *x = exchange_new(c, "DEAD");
+    if (x) {
+        exchange_bytes(x, stage);
+        exchange_option(x, "COUNT", DEAD_AT_ONCE);
+        x->hook = dead_hook;
+        x->owner = to;
+    }
+    if (x && from) {
+        exchange_word(x, "FROM");
+        exchange_number(x, from);
+    }
+    buffer_clear(&to->rows);
+    to->count = 0;
+    int err = exchange_do(c, x, NULL, NULL);
+    if (err == MR_EGONE && from)
+        return 0; // that one is not dead any more: what follows is told another time
+    if (err < 0)
+        return err;
     return to->err < 0 ? error_set(to->err, "%s", error_meaning(to->err)) : 0;
+}
+
+// 0: all were told; else `each` wants no more.
+static int dead_tell(const struct dead_page *page,
+                     int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+    for (size_t at = 0; at < page->rows.size;) {
+        struct dead_row row;
+        char reason[HAND_REASON + 1];
+        memcpy(&row, page->rows.data + at, sizeof row);
+        mr_bytes key = { page->rows.data + at + sizeof row, row.key_size };
+        memcpy(reason, page->rows.data + at + sizeof row + row.key_size, row.reason_size);
+        reason[row.reason_size] = 0;
+        at += sizeof row + row.key_size + row.reason_size;
+        int stop = each(row.id, key, reason, arg);
+        if (stop)
+            return stop;
+    }
+    return 0;
 }
 
 int client_dead(struct engine *base, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
-    struct dead_rows dead = { 0 };
-    int err = dead_fetch((struct client *)base, stage, &dead);
-    for (size_t at = 0; err >= 0 && at < dead.rows.size;) {
-        struct dead_row row;
-        char reason[HAND_REASON + 1];
-        memcpy(&row, dead.rows.data + at, sizeof row);
-        mr_bytes key = { dead.rows.data + at + sizeof row, row.key_size };
-        memcpy(reason, dead.rows.data + at + sizeof row + row.key_size, row.reason_size);
-        reason[row.reason_size] = 0;
-        at += sizeof row + row.key_size + row.reason_size;
-        if (each(row.id, key, reason, arg) != 0)
+    struct client *c = (struct client *)base;
+    struct dead_page pages[2] = { 0 }, *page = &pages[0], *next = &pages[1];
+    int err = dead_fetch(c, stage, 0, page);
+    while (err >= 0 && page->count) {
+        next->count = 0;
+        if (page->count == DEAD_AT_ONCE)
+            err = dead_fetch(c, stage, page->last, next);
+        if (dead_tell(page, each, arg) != 0)
             break;
+        struct dead_page *told = page;
+        page = next;
+        next = told;
     }
-    buffer_finish(&dead.rows);
+    buffer_finish(&pages[0].rows);
+    buffer_finish(&pages[1].rows);
     return err;
 }
 

@@ -28,16 +28,16 @@ int address_find(const char *host, const char *port, struct address **out, size_
     for (const struct addrinfo *a = found; a; a = a->ai_next)
         count++;
     struct address *all = mem_alloc(count * sizeof *all);
-    for (const struct addrinfo *a = found; a && all; a = a->ai_next) {
-        struct address *to = &all[*out_count];
+    struct address *to = all;
+    for (const struct addrinfo *a = found; a && all; a = a->ai_next, to++) {
         memcpy(&to->at, a->ai_addr, a->ai_addrlen);
         to->size = a->ai_addrlen;
-        ++*out_count;
     }
     freeaddrinfo(found);
     if (!all)
         return error_set(MR_ENOMEM, "no memory for addresses");
     *out = all;
+    *out_count = count;
     return 0;
 }
 

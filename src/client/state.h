@@ -242,6 +242,7 @@ struct link *link_create(struct client *, bool lane);
 void link_destroy(struct link *);
 struct link *lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
 void lane_return(struct link *);
+void link_let_go(struct link *); // one of those that it was held for depends on it no more
 struct response_value *link_values_create(void); // as many as an answer may have; NULL: no memory
 
 // I/O thread, with the lock, which sending and receiving give up meanwhile.

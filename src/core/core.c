@@ -2,6 +2,7 @@
 #include "core/state.h"
 
 #include "base/errors.h"
+#include "base/limits.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -17,10 +18,10 @@ const char *job_status_name(enum job_status status) {
     l.field = (otherwise)
 
 static struct core_limits limits_or_defaults(struct core_limits l) {
-    LIMIT(max_body, 16u << 20);
-    LIMIT(max_state, 1u << 20);
-    LIMIT(max_key, 1u << 10);
-    LIMIT(max_once, 256);
+    LIMIT(max_body, BODY_MOST);
+    LIMIT(max_state, STATE_MOST);
+    LIMIT(max_key, KEY_MOST);
+    LIMIT(max_once, ONCE_MOST);
     LIMIT(max_reason, REASON_MAX);
     LIMIT(max_reasons, 10);
     LIMIT(max_jobs, 500000000);
@@ -33,7 +34,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_take_bytes, UINT64_C(64) << 20);
     LIMIT(max_take_stages, 64);
     LIMIT(max_emits, 1000);
-    LIMIT(max_emit_bytes, 16u << 20);
+    LIMIT(max_emit_bytes, BODY_MOST);
     LIMIT(max_room_bytes, 64u << 20);
     LIMIT(grace_ms, 10000);
     LIMIT(source_idle_ms, 3600000);

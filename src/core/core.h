@@ -71,12 +71,12 @@ struct core_sink {
     int (*read)(void *owner, uint64_t at, struct buffer *out_body);
 };
 
-// Every limit of the core, in one place; zero means the default given here.
+// Every limit of the core, in one place; zero means the default given here (names: base/limits.h).
 struct core_limits {
-    uint32_t max_body;         // 16 MiB
-    uint32_t max_state;        // 1 MiB
-    uint32_t max_key;          // 1 KiB
-    uint32_t max_once;         // 256 bytes
+    uint32_t max_body;         // BODY_MOST
+    uint32_t max_state;        // STATE_MOST
+    uint32_t max_key;          // KEY_MOST
+    uint32_t max_once;         // ONCE_MOST
     uint32_t max_reason;       // 512 bytes are kept
     uint32_t max_reasons;      // of a job's latest attempts are kept: 10
     uint32_t max_jobs;         // in all, ended ones included: 500 million
@@ -89,7 +89,7 @@ struct core_limits {
     uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 64 MiB
     uint32_t max_take_stages;  // stages in one TAKE: 64
     uint32_t max_emits;        // in one commit: 1,000
-    uint64_t max_emit_bytes;   // in one commit: 16 MiB
+    uint64_t max_emit_bytes;   // in one commit: BODY_MOST
     uint64_t max_bytes;        // live bytes in the log: none
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s

@@ -12,6 +12,7 @@
 #define ENGINE_HAND_H
 
 #include "base/buffer.h"
+#include "base/limits.h"
 #include "base/list.h"
 #include "millrace.h"
 
@@ -21,10 +22,10 @@
 
 enum {
     HAND_STAGE = 200,         // bytes of a stage's name
-    HAND_KEY = 1024,          // bytes of a key
-    HAND_ONCE = 256,          // bytes of a once
-    HAND_STATE = 1 << 20,     // bytes of a state
-    HAND_BODY = 16 << 20,     // bytes of a body or result; of all emits of one commit
+    HAND_KEY = KEY_MOST,      // bytes of a key
+    HAND_ONCE = ONCE_MOST,    // bytes of a once
+    HAND_STATE = STATE_MOST,  // bytes of a state
+    HAND_BODY = BODY_MOST,    // bytes of a body or result; of all emits of one commit
     HAND_REASON = 512,        // bytes of a reason that are kept
     HAND_EMITS = 1000,        // emits of one commit
     HAND_TAKE = 1000,         // jobs in one take

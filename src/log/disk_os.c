@@ -35,6 +35,11 @@ static ssize_t os_pread(const struct disk *d, int fd, void *to, size_t size, uin
     return n < 0 ? -errno : n;
 }
 
+static void os_advise(const struct disk *d, int fd, uint64_t from, uint64_t size) {
+    (void)d;
+    (void)posix_fadvise(fd, (off_t)from, (off_t)size, POSIX_FADV_WILLNEED); // only sooner with it
+}
+
 static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t size, uint64_t at) {
     (void)d;
     ssize_t n;
@@ -148,6 +153,7 @@ const struct disk disk_os = {
     .open = os_open,
     .close = os_close,
     .pread = os_pread,
+    .advise = os_advise,
     .pwrite = os_pwrite,
     .allocate = os_allocate,
     .truncate = os_truncate,

@@ -21,8 +21,8 @@
 // The writer tries to make a spare again after a trim and once a second.
 //
 // The files behind this header: log_file.c (the owner's side and the readers'), file_writer.c
-// (the writer's), file_spare.c (the spare and new segments), file_read.c, file_open.c,
-// file_recover.c.
+// (the writer's), file_spare.c (the spare and new segments), file_read.c, file_window.c (reading
+// ahead), file_open.c, file_recover.c.
 #ifndef LOG_FILE_H
 #define LOG_FILE_H
 
@@ -36,13 +36,15 @@
 #include <pthread.h>
 
 enum {
-    GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
-    BATCH_CAPACITY = 256 << 10, // what a batch begins with
-    ZEROS_AHEAD = 256 << 10,    // written at once in front of small batches
-    RECENT_BATCHES = 8,         // kept for readers when they are written …
-    RECENT_CAPACITY = 1 << 20,  // … unless they are larger than this
-    OPEN_SEGMENTS = 64,         // descriptors kept for reading, about
+    GATHER_LIMIT = 8 << 20,      // bytes not yet written, beyond which an append waits
+    BATCH_CAPACITY = 256 << 10,  // what a batch begins with
+    ZEROS_AHEAD = 256 << 10,     // written at once in front of small batches
+    RECENT_BATCHES = 8,          // kept for readers when they are written …
+    RECENT_CAPACITY = 512 << 10, // … unless they are larger than this
+    OPEN_SEGMENTS = 64,          // descriptors kept for reading, about
     FULL_RETRY_MS = 1000,
+    WINDOWS = 4,             // rows of entries that are read ahead at once …
+    WINDOW_SIZE = 256 << 10, // … and bytes of each
 };
 
 // Bytes of one segment on their way to the disk.
@@ -53,6 +55,17 @@ struct batch {
     size_t size, capacity;
     bool closed; // taken by the writer, or sealed
     bool seal;   // ends with the segment's seal
+};
+
+// Entries that are read one after another.
+struct window {
+    uint64_t at;   // position of the first byte
+    size_t size;   // bytes that are there
+    uint64_t next; // behind the entry that was read last; 0: none was
+    uint64_t upto; // what was written when it was taken
+    uint64_t used; // the one used longest ago is given up for another row
+    uint8_t *data; // WINDOW_SIZE bytes; NULL: nothing was read ahead yet
+    bool taken;    // by a reader
 };
 
 struct file_log {
@@ -89,6 +102,8 @@ struct file_log {
     char spare_reason[128];  // why it failed
     uint64_t bytes;
     bool full, closing;
+    struct window windows[WINDOWS]; // of one that is taken, its reader's but for that mark
+    uint64_t window_uses;
     char stopped[sizeof(((struct log_state *)0)->stopped)];
 
     struct store store;         // writer only, as the two below
@@ -180,6 +195,25 @@ int file_replay(struct log *, log_each *, void *arg);
 int file_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
 int file_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
               uint64_t *out_next);
+
+// --- file_window.c ---
+
+// The window of the row that the entry at `at` goes on with, or else one to begin a row with; the
+// caller clears `taken`. NULL: all are taken. The lock is held.
+struct window *window_take(struct file_log *, uint64_t at);
+
+// What the window has from `at` on; NULL: nothing.
+const uint8_t *window_find(const struct window *, uint64_t at, size_t *out_size);
+
+// Reads a window that begins at `at` if this goes on with its row, and says what is there. NULL:
+// read it otherwise. The segment is held.
+const uint8_t *window_read(const struct file_log *, const struct segment *, struct window *,
+                           uint64_t at, size_t *out_size);
+
+// An entry of this size was read at `at`: the row goes on behind it.
+void window_note(struct window *, uint64_t at, uint64_t size);
+
+void windows_finish(struct file_log *);
 
 // A walk over the segment's frames from offset `from` on; `path` is a buffer of LOG_PATH bytes that
 // lives as long. The segment is held meanwhile.

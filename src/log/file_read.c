@@ -87,8 +87,36 @@ static int entry_read_large(const struct file_log *l, const struct segment *s, u
     return err;
 }
 
+// A whole entry that lies in memory. False: the window ends before it does.
+static bool is_whole(const uint8_t *raw, size_t size, struct frame *out) {
+    return size >= ENTRY_FRAME && frame_get(raw, out) && frame_size(out) <= size;
+}
+
+// An entry of a row is looked for in its window, and brings the next window when it is not there.
+// False: it has to be read by itself.
+static bool entry_read_ahead(const struct file_log *l, const struct segment *s, uint64_t at,
+                             struct window *w, struct buffer *out_head, struct buffer *out_body,
+                             int *out_err) {
+    size_t size;
+    struct frame f;
+    const uint8_t *raw = window_find(w, at, &size);
+    if (!raw || !is_whole(raw, size, &f)) {
+        raw = window_read(l, s, w, at, &size);
+        if (!raw || !is_whole(raw, size, &f))
+            return false;
+    }
+    *out_err = entry_check(l, s, at, &f, raw);
+    if (*out_err == 0)
+        *out_err = entry_copy(&f, raw, out_head, out_body);
+    window_note(w, at, frame_size(&f));
+    return true;
+}
+
 static int entry_read(const struct file_log *l, const struct segment *s, uint64_t at,
-                      struct buffer *out_head, struct buffer *out_body) {
+                      struct window *w, struct buffer *out_head, struct buffer *out_body) {
+    int err;
+    if (w && entry_read_ahead(l, s, at, w, out_head, out_body, &err))
+        return err;
     uint8_t raw[READ_GUESS];
     uint64_t left = s->capacity - offset_of(l, at);
     struct frame f;
@@ -98,9 +126,11 @@ static int entry_read(const struct file_log *l, const struct segment *s, uint64_
         return disk_failed(l->dir, "read", (int)n);
     if (n < ENTRY_FRAME || !frame_get(raw, &f) || frame_size(&f) > left)
         return log_damaged(l, s->number, offset_of(l, at), "there is no entry");
+    if (w)
+        window_note(w, at, frame_size(&f));
     if (frame_size(&f) > (uint64_t)n)
         return entry_read_large(l, s, at, &f, out_head, out_body);
-    int err = entry_check(l, s, at, &f, raw);
+    err = entry_check(l, s, at, &f, raw);
     return err < 0 ? err : entry_copy(&f, raw, out_head, out_body);
 }
 
@@ -130,9 +160,12 @@ int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buf
     } else if (s && at >= l->written) {
         err = error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
     } else if (s) {
+        struct window *w = window_take(l, at);
         pthread_mutex_unlock(&l->lock);
-        err = entry_read(l, s, at, out_head, out_body);
+        err = entry_read(l, s, at, w, out_head, out_body);
         pthread_mutex_lock(&l->lock);
+        if (w)
+            w->taken = false;
     }
     if (s)
         segment_release(l, s);

@@ -356,6 +356,7 @@ void batch_destroy(struct batch *b) {
 
 void file_log_destroy(struct file_log *l) {
     index_finish(&l->index);
+    windows_finish(l);
     while (ring_count(&l->segments))
         segment_destroy(l, ring_shift(&l->segments));
     ring_finish(&l->segments);

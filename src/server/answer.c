@@ -3,48 +3,22 @@
 
 #include "base/errors.h"
 #include "core/record.h"
+#include "wire/code.h"
 
 #include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-// ---- Errors -----------------------------------------------------------------------------------
-
-const struct answer_code answer_codes[] = {
-    { 0, "ERR", "the command is not used as it should be, or not known; the connection stays" },
-    { 0, "NOAUTH", "a secret is asked for: AUTH" },
-    { 0, "WRONGPASS", "the secret is not right" },
-    { 0, "NOPERM", "whoever this is may not do that" },
-    { MR_ETOOBIG, "TOOBIG", "a body, key or name is larger than allowed" },
-    { MR_EFULL, "FULL", "there is no room; try again later, or push with ROOM" },
-    { MR_ENOMEM, "FULL", NULL },
-    { MR_EGAP, "GAP",
-      "a lower number is missing, which the sentence begins with: push that first" },
-    { MR_ESTALE, "STALE", "the token is not of the job's lease any more: stop working on it" },
-    { MR_EEXPIRED, "EXPIRED", "the deadline has passed" },
-    { MR_ECANCELLED, "CANCELLED", "the job was cancelled" },
-    { MR_EDEAD, "DEAD", "the job has failed for good; the sentence is its last reason" },
-    { MR_EGONE, "GONE", "no such job, stage or epic is known, or not any more" },
-    { MR_EDRAINING, "DRAINING", "the stage takes no pushes: DRAIN" },
-    { MR_EBUSY, "BUSY", "the job is running" },
-    { 0, "LOADING", "the store is being read: try again soon" },
-    { MR_ESTOPPED, "STOPPED",
-      "the log has failed, and whether this happened is not known; repeat it elsewhere with the "
-      "same once, number or token" },
-    { MR_EIO, "STOPPED", NULL },
-    { 0, NULL, NULL },
-};
-
-static const char *code_of(int err) {
-    const struct answer_code *c = answer_codes;
-    while (c->code && c->err != err)
-        c++;
-    return c->code ? c->code : answer_codes[0].code;
+void answer_error(struct session *s, int err) {
+    reply_error(&s->reply, code_name(code_of(err)), mr_str(error_text()));
 }
 
-void answer_error(struct session *s, int err) {
-    reply_error(&s->reply, code_of(err), mr_str(error_text()));
+void answer_ok(struct session *s, int err) {
+    if (err < 0)
+        answer_error(s, err);
+    else
+        reply_simple(&s->reply, "OK");
 }
 
 // ---- Tokens: 20 bytes as 27 letters -----------------------------------------------------------
@@ -213,13 +187,13 @@ static void answer_dead(struct session *s, uint64_t at) {
     if (at && shard_read(s->host->shard, at, b) == 0)
         while (reasons_next(buffer_bytes(b), &next, &last))
             continue;
-    reply_error(&s->reply, "DEAD", last.text);
+    reply_error(&s->reply, code_name(CODE_DEAD), last.text);
 }
 
-static void say_ended(struct session *s, const char *code, uint64_t id, const char *how) {
+static void say_ended(struct session *s, enum code code, uint64_t id, const char *how) {
     char text[80];
     snprintf(text, sizeof text, "job %" PRIu64 " %s", id, how);
-    reply_error(&s->reply, code, mr_str(text));
+    reply_error(&s->reply, code_name(code), mr_str(text));
 }
 
 void answer_outcome(struct session *s, const struct outcome *o) {
@@ -236,10 +210,10 @@ void answer_outcome(struct session *s, const struct outcome *o) {
         answer_dead(s, o->at);
         break;
     case JOB_EXPIRED:
-        say_ended(s, "EXPIRED", o->id, "was not done by its deadline");
+        say_ended(s, CODE_EXPIRED, o->id, "was not done by its deadline");
         break;
     case JOB_CANCELLED:
-        say_ended(s, "CANCELLED", o->id, "was cancelled");
+        say_ended(s, CODE_CANCELLED, o->id, "was cancelled");
         break;
     case JOB_DELAYED:
     case JOB_WAITING:

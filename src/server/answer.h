@@ -6,16 +6,11 @@
 
 enum { ANSWER_GRANTS = 1000, ANSWER_TOKEN = 27 };
 
-// The codes that errors begin with, and what each means (NULL: see the one of its name above). Ends
-// with a row without a code.
-struct answer_code {
-    int err; // 0: not of the engine
-    const char *code, *meaning;
-};
-extern const struct answer_code answer_codes[];
-
 // An error: the code that clients look at, and the sentence noted by the call that failed.
 void answer_error(struct session *, int err);
+
+// OK, or the error.
+void answer_ok(struct session *, int err);
 
 // What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
 void answer_grants(struct session *, const struct grant *, size_t count);

@@ -2,6 +2,7 @@
 #include "server/command.h"
 
 #include "base/errors.h"
+#include "wire/code.h"
 #include "wire/number.h"
 
 #include <assert.h>
@@ -68,11 +69,12 @@ static void say_arity(struct session *s, const struct command *c) {
 static bool may_run(struct session *s, const struct command *c) {
     const struct host *h = s->host;
     if (!h->shard && c->role != ROLE_ANYBODY) {
-        reply_error(&s->reply, "LOADING", mr_str("the store is being read; try again soon"));
+        reply_error(&s->reply, code_name(CODE_LOADING),
+                    mr_str("the store is being read; try again soon"));
         return false;
     }
     if (h->stopped && c->changes) {
-        reply_error(&s->reply, "STOPPED", mr_str(h->why_stopped));
+        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(h->why_stopped));
         return false;
     }
     return true;

@@ -159,13 +159,6 @@ void run_drop(struct session *s, struct arguments *a) {
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-static void answer_ok(struct session *s, int err) {
-    if (err < 0)
-        session_fail(s, err);
-    else
-        reply_simple(&s->reply, "OK");
-}
-
 void run_pause(struct session *s, struct arguments *a) {
     answer_ok(s, core_pause(s->host->core, a->words[1]));
 }

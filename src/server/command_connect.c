@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "millrace.h"
+#include "wire/code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +57,8 @@ void run_hello(struct session *s, struct arguments *a) {
     if (a->at < a->count) {
         mr_bytes version = a->words[a->at++];
         if (!word_is(version, "2") && !word_is(version, "3")) {
-            reply_error(&s->reply, "NOPROTO", mr_str("this server speaks RESP 2 and 3"));
+            reply_error(&s->reply, code_name(CODE_NOPROTO),
+                        mr_str("this server speaks RESP 2 and 3"));
             return;
         }
         resp3 = word_is(version, "3");
@@ -110,11 +112,31 @@ void run_select(struct session *s, struct arguments *a) {
         session_usage(s, "there is one database, 0: use stages to keep work apart");
 }
 
+// redis-benchmark asks for these two, and warns when there is no answer.
+static const char *setting(const struct host *h, mr_bytes name) {
+    if (word_is(name, "SAVE"))
+        return "";
+    if (word_is(name, "APPENDONLY"))
+        return strcmp(h->store, "mem:") == 0 ? "no" : "yes";
+    return NULL;
+}
+
 void run_config(struct session *s, struct arguments *a) {
-    if (word_is(a->words[a->at], "GET"))
-        reply_map(&s->reply, 0);
-    else
-        session_usage(s, "CONFIG GET is there, and empty; STAGE sets a stage's policy");
+    if (!word_is(a->words[a->at++], "GET")) {
+        session_usage(s, "only CONFIG GET is there; STAGE sets a stage's policy");
+        return;
+    }
+    uint64_t known = 0;
+    for (uint32_t i = a->at; i < a->count; i++)
+        known += setting(s->host, a->words[i]) != NULL;
+    reply_map(&s->reply, known);
+    for (uint32_t i = a->at; i < a->count; i++) {
+        const char *value = setting(s->host, a->words[i]);
+        if (!value)
+            continue;
+        reply_bulk(&s->reply, a->words[i]);
+        reply_bulk(&s->reply, mr_str(value));
+    }
 }
 
 // ---- INFO -------------------------------------------------------------------------------------
@@ -247,12 +269,25 @@ static void say_command(struct session *s, const struct command *c) {
     reply_integer(r, 0);
 }
 
+// redis-cli makes its hints of the arguments: here they are one, which is all of the syntax.
+static void say_arguments(struct reply *r, const struct command *c) {
+    reply_bulk(r, mr_str("arguments"));
+    reply_array(r, c->syntax[0] != 0);
+    if (!c->syntax[0])
+        return;
+    reply_map(r, 2);
+    reply_bulk(r, mr_str("name"));
+    reply_bulk(r, mr_str(c->syntax));
+    reply_bulk(r, mr_str("type"));
+    reply_bulk(r, mr_str("string"));
+}
+
 static void say_docs(struct session *s, const struct command *c) {
     struct reply *r = &s->reply;
     char name[40];
     lower(c->name, name, sizeof name);
     reply_bulk(r, mr_str(name));
-    reply_map(r, 4);
+    reply_map(r, 5);
     reply_bulk(r, mr_str("summary"));
     reply_bulk(r, mr_str(c->doc));
     reply_bulk(r, mr_str("group"));
@@ -261,6 +296,7 @@ static void say_docs(struct session *s, const struct command *c) {
     reply_bulk(r, mr_str(c->syntax));
     reply_bulk(r, mr_str("reply"));
     reply_bulk(r, mr_str(c->reply));
+    say_arguments(r, c);
 }
 
 // Those that only say what to use instead do not count.

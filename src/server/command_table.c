@@ -54,7 +54,8 @@ const struct command command_table[] = {
       "with NEVER is dead" },
     { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
       "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]", "array of ids to stop",
+    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]",
+      "array of ids to stop, in the order they were asked about",
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
     { "JOB", 1, 0, ROLE_READ, false, run_job, "id [BODY]",
@@ -123,8 +124,8 @@ const struct command command_table[] = {
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
       "wait of another one" },
-    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name", "an empty map",
-      "is there for clients that ask" },
+    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name [name …]",
+      "map of those that are known: save appendonly", "is there for clients that ask" },
     { "SELECT", 1, 1, ROLE_ANYBODY, false, run_select, "0", "OK", "is there for clients that ask" },
     { "QUIT", 0, 0, ROLE_ANYBODY, false, run_quit, "", "OK", "ends the connection" },
     // Not documented: these say what to use instead.

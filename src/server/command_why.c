@@ -62,23 +62,32 @@ static void why_downstream(struct session *s, const char *name, const char *held
         name, to, stuck ? " and cannot move by itself" : "", to, to);
 }
 
+static void why_held(struct session *s, const struct stage_info *i, const char *sentence,
+                     const char *name) {
+    char text[SENTENCE], waiting[32];
+    const char *plural = i->waiting == 1 ? "" : "s";
+    snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
+    snprintf(text, sizeof text, sentence, name, waiting);
+    if (i->draining && strcmp(i->held_by, "draining") != 0)
+        say(s, "%s It also drains, and refuses pushes: RESUME %s ends that.", text, name);
+    else
+        reply_bulk(&s->reply, mr_str(text));
+}
+
 static void why_stage(struct session *s, const struct stage_info *i) {
     char name[256];
     snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
     const char *sentence = sentence_of(i->held_by);
-    if (sentence) {
-        char text[SENTENCE], waiting[32];
-        const char *plural = i->waiting == 1 ? "" : "s";
-        snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
-        snprintf(text, sizeof text, sentence, name, waiting);
-        reply_bulk(&s->reply, mr_str(text));
-    } else if (strncmp(i->held_by, "downstream:", 11) == 0)
+    if (sentence)
+        why_held(s, i, sentence, name);
+    else if (strncmp(i->held_by, "downstream:", 11) == 0)
         why_downstream(s, name, i->held_by);
     else if (i->running)
         say(s,
-            "%s is working (running: %" PRIu64 ", waiting: %" PRIu64
+            "%s is working%s (running: %" PRIu64 ", waiting: %" PRIu64
             "); more workers (TAKE %s) would run more at once.",
-            name, i->running, i->waiting, name);
+            name, i->draining ? " off what it has: it drains, and refuses pushes" : "", i->running,
+            i->waiting, name);
     else
         say(s, "%s has no work: PUSH %s BODY hands in a job.", name, name);
 }

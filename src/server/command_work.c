@@ -95,13 +95,9 @@ static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_i
     return err == 0;
 }
 
-static void answer_ok(struct session *s, int err) {
-    if (err < 0) {
-        session_fail(s, err);
-        return;
-    }
-    s->ended++;
-    reply_simple(&s->reply, "OK");
+static void answer_end(struct session *s, int err) {
+    s->ended += err >= 0;
+    answer_ok(s, err);
 }
 
 struct done_options {
@@ -172,7 +168,7 @@ static void done_with(struct session *s, struct arguments *a, struct done *d, st
     d->state = o.state;
     d->emits = emits;
     d->emit_count = (size_t)count;
-    answer_ok(s, core_done(s->host->core, d));
+    answer_end(s, core_done(s->host->core, d));
 }
 
 void run_done(struct session *s, struct arguments *a) {
@@ -181,7 +177,7 @@ void run_done(struct session *s, struct arguments *a) {
         return;
     a->at = 3;
     if (a->at == a->count) {
-        answer_ok(s, core_done(s->host->core, &d));
+        answer_end(s, core_done(s->host->core, &d));
         return;
     }
     uint32_t most = count_emits(a);
@@ -220,14 +216,14 @@ void run_fail(struct session *s, struct arguments *a) {
         return;
     }
     int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
-    answer_ok(s, core_fail(s->host->core, id, &token, a->words[3], retry_ms));
+    answer_end(s, core_fail(s->host->core, id, &token, a->words[3], retry_ms));
 }
 
 void run_release(struct session *s, struct arguments *a) {
     uint64_t id;
     struct token token;
     if (read_lease(s, a->words + 1, &id, &token))
-        answer_ok(s, core_release(s->host->core, id, &token));
+        answer_end(s, core_release(s->host->core, id, &token));
 }
 
 // Those that may not go on are told; an id that cannot be read refuses all.

@@ -253,14 +253,16 @@ void host_stop(struct host *h) {
     }
 }
 
-uint64_t host_running(const struct host *h) {
-    uint64_t running = 0;
-    struct stage_info info;
-    for (size_t i = 0; h->core && i < core_stage_count(h->core); i++) {
-        core_stage_at(h->core, i, &info);
-        running += info.running;
-    }
-    return running;
+void host_close(struct host *h) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        session_close(list_entry(l, struct session, of_host));
+}
+
+uint64_t host_leases(const struct host *h) {
+    uint64_t held = 0;
+    for (const struct list *l = h->sessions.next; h->core && l != &h->sessions; l = l->next)
+        held += core_leases(&list_entry(l, struct session, of_host)->conn);
+    return held;
 }
 
 // ---- What the core tells ----------------------------------------------------------------------

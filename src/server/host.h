@@ -85,8 +85,11 @@ int64_t host_next_ms(struct host *);
 // From now on nothing is started: takers that wait are answered with nothing.
 void host_stop(struct host *);
 
-// How many jobs are running under the leases of connected workers.
-uint64_t host_running(const struct host *);
+// Nothing more is run: a session is over when what it has said was sent.
+void host_close(struct host *);
+
+// How many leases connected workers hold: what nobody is connected for is not waited for.
+uint64_t host_leases(const struct host *);
 
 uint64_t host_now_ms(const struct host *);
 

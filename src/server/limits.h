@@ -2,10 +2,12 @@
 #ifndef SERVER_LIMITS_H
 #define SERVER_LIMITS_H
 
+#include "base/limits.h"
+
 enum {
     LIMIT_ARGUMENTS = 1 << 16,      // of one request
     LIMIT_LINE = 64 << 10,          // bytes of an inline command
-    LIMIT_ARGUMENT = 16 << 20,      // bytes of one argument: as large as a body may be
+    LIMIT_ARGUMENT = BODY_MOST,     // bytes of one argument: as large as a body may be
     LIMIT_REQUEST = 80 << 20,       // bytes of one request
     LIMIT_UNSENT_PAUSE = 256 << 10, // replies nobody has read yet: then the session rests
     LIMIT_UNSENT = 256 << 20,       // replies nobody has read yet: then it is closed

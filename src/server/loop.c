@@ -11,12 +11,16 @@
 #include "server/notice.h"
 #include "server/session.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <uv.h>
 
-enum { BACKLOG = 511 };
+enum {
+    BACKLOG = 511,
+    SENDING_MS = 2000, // for replies that were not read yet when the server ends
+};
 
 struct server {
     struct server_options options;
@@ -24,6 +28,7 @@ struct server {
     struct shard *shard;
     uv_loop_t loop;
     uv_tcp_t listener;
+    uv_tcp_t refused; // a connection that there is no memory for
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_timer_t drain_timer;
@@ -33,7 +38,7 @@ struct server {
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
     char load_text[512];
-    bool listening, loading_now, stopping, closing;
+    bool listening, loading_now, refusing, stopping, closing, finished;
     int exit;
 };
 
@@ -48,13 +53,17 @@ struct connection {
 };
 
 static void turn_end(struct server *);
+static void finish(struct server *);
 
 // ---- Connections ------------------------------------------------------------------------------
 
 static void on_closed(uv_handle_t *handle) {
     struct connection *c = (struct connection *)handle;
+    struct server *v = c->server;
     buffer_finish(&c->pending);
     mem_free(c);
+    if (v->closing)
+        finish(v);
 }
 
 static void connection_close(struct connection *c) {
@@ -95,8 +104,13 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
 
 static void connection_read(struct connection *c) {
     size_t size;
-    if (c->reading || c->closing || !session_room(c->session, &size))
+    if (c->reading || c->closing)
         return;
+    if (!session_room(c->session, &size)) {
+        if (c->session->broken)
+            connection_close(c);
+        return;
+    }
     c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
 }
 
@@ -155,6 +169,40 @@ static void connection_write(struct connection *c) {
         connection_read(c);
 }
 
+// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say.
+static void note_address(struct connection *c) {
+    struct sockaddr_storage peer;
+    struct sockaddr *at = (struct sockaddr *)&peer;
+    int size = sizeof peer;
+    char name[INET6_ADDRSTRLEN];
+    if (uv_tcp_getpeername(&c->tcp, at, &size) < 0 || uv_ip_name(at, name, sizeof name) < 0)
+        return;
+    bool v6 = at->sa_family == AF_INET6;
+    uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // at the same place for IPv6
+    snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", name, v6 ? "]" : "", port);
+}
+
+static void on_connection(uv_stream_t *listener, int status);
+
+static void on_refused(uv_handle_t *refused) {
+    struct server *v = refused->data;
+    v->refusing = false;
+    if (v->listening)
+        on_connection((uv_stream_t *)&v->listener, 0); // another may wait
+}
+
+// It is accepted and closed: as long as one is not accepted, no other comes.
+static void refuse(struct server *v) {
+    if (v->refusing)
+        return; // it is looked at when that one is closed
+    notice(NOTICE_WARN, "no memory for a connection");
+    v->refusing = true;
+    v->refused.data = v;
+    uv_tcp_init(&v->loop, &v->refused);
+    (void)uv_accept((uv_stream_t *)&v->listener, (uv_stream_t *)&v->refused); // closed either way
+    uv_close((uv_handle_t *)&v->refused, on_refused);
+}
+
 static void on_connection(uv_stream_t *listener, int status) {
     struct server *v = listener->data;
     if (status < 0) {
@@ -163,7 +211,7 @@ static void on_connection(uv_stream_t *listener, int status) {
     }
     struct connection *c = mem_alloc(sizeof *c);
     if (!c) {
-        notice(NOTICE_WARN, "no memory for a connection");
+        refuse(v);
         return;
     }
     c->server = v;
@@ -176,7 +224,8 @@ static void on_connection(uv_stream_t *listener, int status) {
         uv_close((uv_handle_t *)&c->tcp, on_closed);
         return;
     }
-    uv_tcp_nodelay(&c->tcp, 1);
+    (void)uv_tcp_nodelay(&c->tcp, 1); // a comfort: it works without
+    note_address(c);
     c->session->owner = c;
     c->session->address = c->address;
     connection_read(c);
@@ -241,20 +290,35 @@ static void log_is_durable(void *server) {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-static void close_connection(uv_handle_t *handle, void *server) {
-    struct server *v = server;
-    if (handle->type == UV_TCP && handle != (uv_handle_t *)&v->listener)
-        connection_close((struct connection *)handle);
-}
-
 static void close_handle(uv_handle_t *handle, void *server) {
     (void)server;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
 
-// Everything said is made durable and sent; then sessions, store and loop end, in this order: the
-// log calls back until it is closed.
+// Once the last session has ended, store and loop do, in this order: the log calls back until it is
+// closed.
+static void finish(struct server *v) {
+    if (v->finished || !list_empty(&v->host.sessions))
+        return;
+    v->finished = true;
+    host_finish(&v->host);
+    shard_close(v->shard);
+    uv_walk(&v->loop, close_handle, v);
+}
+
+// Who has not read everything is not waited for any longer.
+static void close_now(struct server *v) {
+    while (!list_empty(&v->host.sessions))
+        connection_close(list_entry(v->host.sessions.next, struct session, of_host)->owner);
+    finish(v);
+}
+
+static void on_sending_over(uv_timer_t *timer) {
+    close_now(timer->data);
+}
+
+// Everything said is made durable and sent; each connection is closed when it was.
 static void close_all(struct server *v) {
     if (v->closing || v->loading_now)
         return;
@@ -262,23 +326,22 @@ static void close_all(struct server *v) {
     if (v->shard) {
         host_end(&v->host);
         (void)shard_wait(v->shard, shard_end(v->shard)); // a failure was noticed when it happened
-        flush(v);
     }
-    uv_walk(&v->loop, close_connection, v);
-    host_finish(&v->host);
-    shard_close(v->shard);
-    uv_walk(&v->loop, close_handle, v);
+    host_close(&v->host);
+    flush(v);
+    uv_timer_start(&v->drain_timer, on_sending_over, SENDING_MS, 0);
+    finish(v);
 }
 
 static void stop_if_drained(struct server *v) {
-    if (!v->closing && host_running(&v->host) == 0)
+    if (!v->closing && host_leases(&v->host) == 0)
         close_all(v);
 }
 
 static void on_drain_over(uv_timer_t *timer) {
     struct server *v = timer->data;
-    notice(NOTICE_WARN, "%" PRIu64 " jobs are still running: they go back to their channels",
-           host_running(&v->host));
+    notice(NOTICE_WARN, "%" PRIu64 " leases are still held: their jobs go back to their channels",
+           host_leases(&v->host));
     close_all(v);
 }
 
@@ -288,11 +351,13 @@ static void on_signal(uv_signal_t *signal, int number) {
         notice(NOTICE_WARN, "stopping at once");
         v->stopping = true;
         close_all(v);
+        if (v->closing)
+            close_now(v);
         return;
     }
     v->stopping = true;
-    notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " jobs are running",
-           number == SIGINT ? "interrupted" : "asked to stop", host_running(&v->host));
+    notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " leases are held",
+           number == SIGINT ? "interrupted" : "asked to stop", host_leases(&v->host));
     if (v->listening)
         uv_close((uv_handle_t *)&v->listener, NULL);
     v->listening = false;
@@ -362,25 +427,30 @@ static int listen_on(struct server *v) {
     return 0;
 }
 
-static void init_handles(struct server *v) {
-    uv_tcp_init(&v->loop, &v->listener);
-    uv_check_init(&v->loop, &v->check);
-    uv_timer_init(&v->loop, &v->timer);
-    uv_timer_init(&v->loop, &v->drain_timer);
-    uv_async_init(&v->loop, &v->durable, on_durable);
-    uv_signal_init(&v->loop, &v->interrupt);
-    uv_signal_init(&v->loop, &v->terminate);
+// What was not begun because of an error before it need not be closed.
+static int init_handles(struct server *v) {
+    int err;
+    if ((err = uv_tcp_init(&v->loop, &v->listener)) < 0 ||
+        (err = uv_check_init(&v->loop, &v->check)) < 0 ||
+        (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
+        (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
+        (err = uv_async_init(&v->loop, &v->durable, on_durable)) < 0 ||
+        (err = uv_signal_init(&v->loop, &v->interrupt)) < 0 ||
+        (err = uv_signal_init(&v->loop, &v->terminate)) < 0 ||
+        (err = uv_check_start(&v->check, on_check)) < 0 ||
+        (err = uv_signal_start(&v->interrupt, on_signal, SIGINT)) < 0 ||
+        (err = uv_signal_start(&v->terminate, on_signal, SIGTERM)) < 0)
+        return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
     v->timer_at_ms = UINT64_MAX;
-    uv_check_start(&v->check, on_check);
-    uv_signal_start(&v->interrupt, on_signal, SIGINT);
-    uv_signal_start(&v->terminate, on_signal, SIGTERM);
+    return 0;
 }
 
 static int serve(struct server *v) {
-    init_handles(v);
-    int err = listen_on(v);
+    int err = init_handles(v);
+    if (err == 0)
+        err = listen_on(v);
     if (err < 0) {
         uv_walk(&v->loop, close_handle, v);
         uv_run(&v->loop, UV_RUN_DEFAULT);
@@ -388,8 +458,9 @@ static int serve(struct server *v) {
     }
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, false);
+    err = uv_queue_work(&v->loop, &v->loading, load, on_loaded);
+    assert(err == 0); // it only refuses what is no work
     v->loading_now = true;
-    uv_queue_work(&v->loop, &v->loading, load, on_loaded);
     uv_run(&v->loop, UV_RUN_DEFAULT);
     if (v->exit < 0)
         error_set(v->exit, "%s", v->load_text);
@@ -403,11 +474,13 @@ int server_run(const struct server_options *options) {
     v->options = *options;
     signal(SIGPIPE, SIG_IGN);
     int err = host_init(&v->host, options->store);
-    if (err == 0 && uv_loop_init(&v->loop) < 0)
-        err = error_set(MR_ENOMEM, "no event loop");
+    int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
+    if (loop_err < 0)
+        err = error_set(MR_EIO, "no event loop: %s", uv_strerror(loop_err));
     if (err == 0) {
         err = serve(v);
-        uv_loop_close(&v->loop);
+        int open = uv_loop_close(&v->loop);
+        assert(open == 0); // every handle was closed
     }
     host_finish(&v->host);
     mem_free(v);

@@ -1,9 +1,11 @@
 // See protocol.h.
 #include "server/protocol.h"
 
-#include "server/answer.h"
 #include "server/command.h"
+#include "wire/code.h"
+#include "wire/port.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,8 +15,9 @@ static const char opening[] =
     "\n"
     "Written by `make protocol` from the table of commands: change that instead.\n"
     "\n"
-    "Clients of Redis can speak to Millrace: it uses RESP2, and RESP3 after `HELLO 3`, on port\n"
-    "7411. Commands may be sent without waiting for replies, which come in order; a command that\n"
+    "Clients of Redis can speak to Millrace: it uses RESP2, and RESP3 after `HELLO 3`, on "
+    "port\n" WIRE_PORT
+    ". Commands may be sent without waiting for replies, which come in order; a command that\n"
     "waits (TAKE, CALL, AWAIT, EPIC, a push with ROOM) holds up its own connection only. Names of\n"
     "commands and options may be written in any case; options stand in any order behind the fixed\n"
     "arguments, and one that is not known is refused by name. Durations are milliseconds; `WAIT` "
@@ -31,6 +34,7 @@ static void add(struct reply *r, const char *format, ...) {
     va_start(values, format);
     int size = vsnprintf(text, sizeof text, format, values);
     va_end(values);
+    assert(size >= 0 && (size_t)size < sizeof text); // what is told here is ours
     if (r->err == 0)
         r->err = buffer_append(r->out, text, (size_t)size);
 }
@@ -70,8 +74,7 @@ int protocol_write(struct buffer *out) {
     }
     add(&r, "\n## Errors\n\nAn error begins with a code. All but STOPPED have changed nothing.\n\n"
             "| code | means |\n|---|---|\n");
-    for (const struct answer_code *c = answer_codes; c->code; c++)
-        if (c->meaning)
-            add(&r, "| %s | %s |\n", c->code, c->meaning);
+    for (int i = 0; i < CODES; i++)
+        add(&r, "| %s | %s |\n", code_name((enum code)i), code_meaning((enum code)i));
     return r.err;
 }

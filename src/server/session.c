@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/command.h"
+#include "wire/code.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -127,7 +128,7 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
 }
 
 static void refuse_frame(struct session *s) {
-    reply_error(session_reply(s), "ERR", mr_str(error_text()));
+    reply_error(session_reply(s), code_name(CODE_ERR), mr_str(error_text()));
     s->closing = true;
     s->replies++;
     session_touch(s);
@@ -289,7 +290,7 @@ void session_refuse_stopped(struct session *s) {
         session_run_again(s);
         return;
     }
-    reply_error(session_reply(s), "STOPPED", mr_str(s->host->why_stopped));
+    reply_error(session_reply(s), code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
     session_answered(s);
 }
 
@@ -311,6 +312,11 @@ void session_touch(struct session *s) {
 static void offer(struct session *s) {
     if (list_empty(&s->of_ready))
         list_append(&s->host->ready, &s->of_ready);
+}
+
+void session_close(struct session *s) {
+    s->closing = true;
+    offer(s);
 }
 
 // What was said in this turn waits for `at`. Where marks run out the last one waits a little
@@ -356,7 +362,7 @@ void session_show_stopped(struct session *s, const char *why) {
     s->mark_count = 0;
     list_remove(&s->of_held);
     for (; s->shown_replies < s->replies; s->shown_replies++)
-        reply_error(&s->reply, "STOPPED", mr_str(why));
+        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(why));
     s->shown = s->sent + unsent(s);
     s->broken = s->broken || s->reply.err;
     offer(s);
@@ -391,5 +397,5 @@ void session_usage(struct session *s, const char *format, ...) {
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    reply_error(&s->reply, "ERR", mr_str(text));
+    reply_error(&s->reply, code_name(CODE_ERR), mr_str(text));
 }

@@ -96,6 +96,7 @@ void session_receive(struct session *, size_t size);
 // Replies that may be sent now.
 mr_bytes session_ready(const struct session *);
 void session_sent(struct session *, size_t size);
+void session_close(struct session *);         // nothing more is run; it is over when all was sent
 bool session_is_over(const struct session *); // close it
 
 // ---- For commands -----------------------------------------------------------------------------

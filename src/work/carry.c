@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,8 +26,11 @@ enum kind { KIND_EMIT = 1, KIND_STATE };
 // More than all that a commit can carry.
 enum { FILE_MOST = HAND_BODY + HAND_STATE + HAND_EMITS * (HEAD + HAND_STAGE + HAND_KEY + NUMBERS) };
 
+#define PREFIX "millrace-carry-"
+
 struct carry {
     char dir[CARRY_PATH / 2];
+    int lock; // the directory itself, locked for as long as this process lives
     _Atomic uint64_t next;
 };
 
@@ -40,33 +44,86 @@ static void path_of(char out[CARRY_PATH], const char *path, const char *ending) 
 
 // ---- The directory ----------------------------------------------------------------------------
 
+// Empties and removes a directory of which this process has the lock; closes `fd`.
+static void remove_dir(const char *path, int fd) {
+    DIR *dir = fdopendir(fd);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        unlinkat(fd, e->d_name, 0); // "." and ".." refuse
+    rmdir(path);
+    if (dir)
+        closedir(dir);
+    else
+        close(fd);
+}
+
+// Whether this process now has the lock of a directory of its user; -1: it has not.
+static int take_over(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+// Removes what workers that were killed have left. It is not fatal if that fails.
+static void sweep(const char *parent) {
+    DIR *dir = opendir(parent);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[CARRY_PATH];
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", parent, e->d_name);
+        int fd = take_over(path);
+        if (fd >= 0)
+            remove_dir(path, fd);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+// Makes it and takes its lock. MR_EAGAIN: somebody swept it away before that was done.
+static int make_dir(struct carry *c, const char *parent) {
+    int size = snprintf(c->dir, sizeof c->dir, "%s/" PREFIX "XXXXXX", parent);
+    if ((size_t)size >= sizeof c->dir)
+        errno = ENAMETOOLONG;
+    if ((size_t)size >= sizeof c->dir || !mkdtemp(c->dir))
+        return fail("made", c->dir);
+    c->lock = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->lock < 0)
+        return errno == ENOENT ? MR_EAGAIN : fail("opened", c->dir);
+    int locked = flock(c->lock, LOCK_EX);
+    if (locked == 0 && access(c->dir, F_OK) == 0)
+        return 0;
+    int err = locked < 0 ? fail("locked", c->dir) : MR_EAGAIN;
+    close(c->lock);
+    return err;
+}
+
 int carry_create(struct carry **out) {
-    const char *temporary = getenv("TMPDIR");
+    const char *temporary = getenv("TMPDIR"),
+               *parent = temporary && *temporary ? temporary : "/tmp";
     struct carry *c = mem_alloc(sizeof *c);
     if (!c)
         return error_set(MR_ENOMEM, "no memory for a worker's directory");
-    int size = snprintf(c->dir, sizeof c->dir, "%s/millrace-XXXXXX",
-                        temporary && *temporary ? temporary : "/tmp");
-    if ((size_t)size >= sizeof c->dir)
-        errno = ENAMETOOLONG;
-    if ((size_t)size >= sizeof c->dir || !mkdtemp(c->dir)) {
-        int err = fail("made", c->dir);
+    sweep(parent);
+    int err;
+    do
+        err = make_dir(c, parent);
+    while (err == MR_EAGAIN);
+    if (err < 0)
         mem_free(c);
-        return err;
-    }
-    *out = c;
-    return 0;
+    else
+        *out = c;
+    return err;
 }
 
 void carry_destroy(struct carry *c) {
     if (!c)
         return;
-    DIR *dir = opendir(c->dir);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        unlinkat(dirfd(dir), e->d_name, 0); // "." and ".." refuse
-    if (dir)
-        closedir(dir);
-    rmdir(c->dir);
+    remove_dir(c->dir, c->lock);
     mem_free(c);
 }
 

@@ -9,9 +9,10 @@
 //     carry_collect ◄─ DIR/7.carry ◄─────────────────────────────┘ one write, appended
 //     carry_end: both are removed
 //
-// The directory is private and goes with the worker; no name in it is used twice, so that a process
-// that outlives its job can spoil nothing. A file is made only when it is needed: a job that
-// neither has state nor emits costs one open and one unlink that find nothing.
+// The directory is private and goes with the worker: one who was killed leaves it behind, with a
+// lock that is free, and the next worker of this user removes it. No name in it is used twice, so
+// that a process that outlives its job can spoil nothing. A file is made only when it is needed: a
+// job that neither has state nor emits costs one open and one unlink that find nothing.
 //
 // Each record is framed by its size and a checksum. What is not a whole record (the disk was full,
 // somebody was killed while writing, somebody else wrote there) makes the attempt fail.
@@ -25,7 +26,8 @@ enum { CARRY_PATH = 512 };
 
 struct carry;
 
-// Makes the private directory, in $TMPDIR or /tmp. MR_EIO; MR_ENOMEM.
+// Makes the private directory, in $TMPDIR or /tmp, and removes those there that nobody owns any
+// more. MR_EIO; MR_ENOMEM.
 int carry_create(struct carry **out);
 
 // Removes it with all that is in it. Takes NULL.

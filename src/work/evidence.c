@@ -6,6 +6,10 @@
 #include <math.h>
 #include <string.h>
 
+// Levels that are tried; one so near what is looked for is taken for it.
+#define STEPS_OF_DOUBLING 16.0
+#define NEAR_ENOUGH 1.02
+
 // Memory of a level: completions, or rounds of as many as are in flight.
 #define MEMORY_COUNT 30000.0
 #define MEMORY_ROUNDS 128.0
@@ -99,12 +103,12 @@ double evidence_error(const struct evidence *e, double count) {
 
 // ---- Levels -----------------------------------------------------------------------------------
 
-// Quarters of a doubling, where these are whole numbers apart.
+// Steps of a doubling's sixteenth, where these are whole numbers apart.
 void evidence_init(struct evidence *e, uint32_t least, uint32_t most) {
     *e = (struct evidence){ .levels[0] = least, .places = 1 };
-    for (int quarter = 0; e->places < EVIDENCE_PLACES - 1; quarter++) {
-        uint32_t level = (uint32_t)(exp2(quarter / 4.0) + .5);
-        if (level >= most)
+    for (int step = 0; e->places < EVIDENCE_PLACES - 1; step++) {
+        uint32_t level = (uint32_t)(exp2(step / STEPS_OF_DOUBLING) + .5);
+        if (level * NEAR_ENOUGH >= most)
             break;
         if (level > e->levels[e->places - 1])
             e->levels[e->places++] = level;
@@ -119,12 +123,12 @@ uint32_t evidence_place(const struct evidence *e, uint32_t place, double ratio) 
     double aim = e->levels[place] * ratio;
     if (ratio > 1) {
         for (place += place + 1 < e->places; place + 1 < e->places; place++)
-            if (e->levels[place] * 1.05 >= aim)
+            if (e->levels[place] * NEAR_ENOUGH >= aim)
                 break;
         return place;
     }
     for (place -= place > 0; place > 0; place--)
-        if (e->levels[place] <= aim * 1.05)
+        if (e->levels[place] <= aim * NEAR_ENOUGH)
             break;
     return place;
 }

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 enum {
-    EVIDENCE_PLACES = 64, // levels that are tried: the small ones, then steps of a fifth
-    EVIDENCE_SCALES = 6,  // of the noise: neighbours, neighbouring pairs, …
+    EVIDENCE_PLACES = 160, // levels that are tried: all up to 29, then steps of about 4 %
+    EVIDENCE_SCALES = 6,   // of the noise: neighbours, neighbouring pairs, …
 };
 
 // Completions at one level.

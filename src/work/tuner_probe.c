@@ -39,7 +39,8 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define TRIAL_COUNT 12000
 #define LAST_WORD 1.5 // errors by which more must then be better; fewer need only look better
 #define REMAINS 0.1   // error left by the other level, for a spread of 1, in a block of one round
-#define FINEST 2      // steps: 2, √2, √√2
+#define FINEST 4      // steps: 2, √2, √√2, … one place
+#define LOOKS 3       // of looks again, one is by the coarsest step, one by the finest
 
 // A doubling is measured as well as this, or with so many completions; they go on while they bring
 // a quarter more, but for one; the lowest level so near the best is the first choice.
@@ -312,7 +313,7 @@ static void choice_block(struct tuner *t) {
     if (p->hold > 0)
         return;
     p->again = true;
-    p->fineness = p->looks++ % (FINEST + 1);
+    p->fineness = p->looks++ % LOOKS * FINEST / (LOOKS - 1);
     search_begin(t, !p->side);
 }
 

@@ -1,0 +1,38 @@
+// A worker with ioredis: node ioredis_worker.mjs [redis://HOST:PORT]
+import { setTimeout as pause } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+
+const WAIT_MS = 20_000; // TAKE answers after this at the latest: silence for longer is a dead connection
+const redis = new Redis(process.argv[2] ?? 'redis://127.0.0.1:7411', {
+    socketTimeout: WAIT_MS + 10_000,
+    maxRetriesPerRequest: null, // a worker waits for its server as long as it takes
+});
+redis.on('error', (error) => console.error(error.message)); // it connects again by itself
+
+async function greet(name, signal) {
+    signal.throwIfAborted(); // a longer job would look again and again
+    return `hello, ${name}`;
+}
+
+async function work([id, token, , , body, , , , leaseMs]) {
+    const stop = new AbortController();
+    const beat = async () => (await redis.call('BEAT', id, token)).includes(id) && stop.abort();
+    const timer = setInterval(() => beat().catch(() => stop.abort()), leaseMs / 3);
+    const end = await greet(body, stop.signal).then(
+        (result) => ['DONE', id, token, 'RESULT', result],
+        (error) => ['FAIL', id, token, error.message]);
+    clearInterval(timer);
+    await redis.call(...end); // STALE, CANCELLED or EXPIRED: it came too late, and changed nothing
+}
+
+let stopping = false, busy = false; // SIGTERM lets the job in hand end
+process.once('SIGTERM', () => ((stopping = true), busy || redis.disconnect()));
+while (!stopping)
+    try {
+        const [job] = await redis.call('TAKE', 'greetings', 'WAIT', WAIT_MS);
+        busy = Boolean(job);
+        if (busy) await work(job).finally(() => (busy = false));
+    } catch (error) {
+        if (!stopping) await pause(1000, console.error(error.message));
+    }
+process.exit(); // disconnect() would leave the timer of socketTimeout running

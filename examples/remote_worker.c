@@ -1,0 +1,31 @@
+// A worker with Millrace's own library: remote_worker [millrace://HOST:PORT]. Beats, reconnecting
+// and how many jobs run at once are the library's business; SIGTERM lets those in hand end.
+#include <millrace.h>
+#include <signal.h>
+#include <stdio.h>
+
+static int greet(mr_job *job, void *arg) {
+    char text[128];
+    mr_bytes name = mr_job_body(job);
+    (void)arg;
+    if (name.size > 100)
+        return mr_fail(job, "too long a name", MR_NEVER);
+    snprintf(text, sizeof text, "hello, %.*s", (int)name.size, (const char *)name.data);
+    return mr_set_result(job, mr_str(text));
+}
+
+int main(int argc, char **argv) {
+    mr *engine = NULL;
+    mr_worker *worker = NULL;
+    sigset_t end;
+    int signal;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigaddset(&end, SIGINT);
+    sigprocmask(SIG_BLOCK, &end, NULL); // before there are threads, which inherit it
+    if (mr_open(argc > 1 ? argv[1] : "millrace://127.0.0.1", NULL, &engine) < 0 ||
+        mr_work(engine, "greetings", greet, NULL, NULL, &worker) < 0)
+        return fprintf(stderr, "%s\n", mr_error()), 1;
+    sigwait(&end, &signal);
+    return mr_worker_stop(worker, MR_FOREVER) < 0 || mr_close(engine) < 0;
+}

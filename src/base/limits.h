@@ -1,0 +1,13 @@
+// Limits that the core, the engines and both ends of the wire have to agree on, in bytes. Those of
+// one room only stand there.
+#ifndef BASE_LIMITS_H
+#define BASE_LIMITS_H
+
+enum {
+    BODY_MOST = 16 << 20, // a body or result; all emits of one commit
+    STATE_MOST = 1 << 20,
+    KEY_MOST = 1 << 10,
+    ONCE_MOST = 256,
+};
+
+#endif

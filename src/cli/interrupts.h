@@ -1,0 +1,28 @@
+// Interrupts: how often somebody has asked for the end (Ctrl-C, TERM, HUP). The first time what
+// runs may finish, the second time it is ended; so two signals that mean one must count once. They
+// do come in pairs: a terminal or `timeout` signals a group of processes and one of them again.
+#ifndef CLI_INTERRUPTS_H
+#define CLI_INTERRUPTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { INTERRUPT_APART_US = 300000 };
+
+// Zero is a valid start.
+struct interrupts {
+    unsigned count;
+    uint64_t last_us; // when the last one that counted came
+};
+
+// A descriptor that is readable when a signal has come; to be made before there are threads, which
+// then do not get them either. MR_EIO.
+int interrupts_open(void);
+
+// One more signal came, at this instant: whether it counts.
+bool interrupt_counts(struct interrupts *, uint64_t now_us);
+
+// Reads one from the descriptor: whether there was one, and it counts.
+bool interrupt_heard(struct interrupts *, int fd);
+
+#endif

@@ -1,0 +1,39 @@
+// A Redis client for Node in the hands of a test: `node clients_node.mjs PACKAGE RESP PORT [OPTIONS]`
+// reads a command a line, an array of words as JSON, and writes a line for each answer:
+// {"reply": …}, or {"error": …} with what a program that caught it would see. {"event": …} says that it
+// is ready, or that its connection has gone.
+import { createInterface } from 'node:readline';
+
+const [name, resp, port, options = '{}'] = process.argv.slice(2);
+const tell = (line) => process.stdout.write(JSON.stringify(line) + '\n');
+
+let state = 'gone';
+function turn(to) {
+    if (to !== state) tell({ event: to });
+    state = to;
+}
+
+async function connect() {
+    const library = await import(name);
+    const more = JSON.parse(options);
+    if (name.startsWith('redis')) {
+        const client = library.createClient({ socket: { port }, RESP: Number(resp), ...more });
+        client.on('error', () => {}); // it connects again by itself
+        client.on('ready', () => turn('ready'));
+        client.on('reconnecting', () => turn('gone'));
+        await client.connect();
+        return (words) => client.sendCommand(words);
+    }
+    const client = new library.Redis({ port, protocol: Number(resp), ...more });
+    client.on('error', () => {});
+    client.on('ready', () => turn('ready'));
+    client.on('close', () => turn('gone'));
+    return ([command, ...words]) => client.call(command, ...words);
+}
+
+const send = await connect();
+for await (const line of createInterface({ input: process.stdin })) {
+    const told = (e) => tell({ error: e.message, name: e.name, class: e.constructor.name });
+    send(JSON.parse(line)).then((reply) => tell({ reply }), told);
+}
+process.exit(0);

@@ -1,0 +1,289 @@
+// The loop over real sockets, in this process: who has no memory or descriptors left says so and
+// goes on, replies are sent before a server ends, and whoever works is shown with its address.
+#include "api.h"
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/notice.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+enum { PATIENCE_S = 60 }; // a hang is a failure; nothing else waits for time
+
+// ---- A server in a thread of its own ------------------------------------------------------------
+
+struct running {
+    struct server_options options;
+    pthread_t thread;
+    struct gate ready;
+    uint16_t port;
+    long fail_after; // allocations of its thread, once it is ready; -1: none fails
+    long left;       // of these when it has ended
+    int err;
+};
+
+static void is_ready(void *arg, const char *host, uint16_t port, bool loaded) {
+    struct running *r = arg;
+    (void)host;
+    if (!loaded)
+        return;
+    r->port = port;
+    mem_fail_after(r->fail_after);
+    gate_pass(&r->ready);
+}
+
+static void *serve(void *arg) {
+    struct running *r = arg;
+    r->err = server_run(&r->options);
+    r->left = mem_fail_after(-1);
+    return NULL;
+}
+
+static void server_start(struct running *r, long fail_after) {
+    *r = (struct running){
+        .options = { .store = "mem:",
+                     .host = "127.0.0.1",
+                     .drain_ms = 10000,
+                     .on_ready = is_ready },
+        .ready = GATE,
+        .fail_after = fail_after,
+    };
+    r->options.arg = r;
+    assert_int_equal(pthread_create(&r->thread, NULL, serve, r), 0);
+    gate_wait(&r->ready, 1);
+}
+
+static void server_stop(struct running *r) {
+    kill(getpid(), SIGTERM);
+    pthread_join(r->thread, NULL);
+    assert_int_equal(r->err, 0);
+}
+
+// ---- A client -----------------------------------------------------------------------------------
+
+// A connection; -1: nobody listens.
+static int dial_or_not(const struct running *r) {
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_port = htons(r->port) };
+    struct timeval patience = { .tv_sec = PATIENCE_S };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int dial(const struct running *r) {
+    int fd = dial_or_not(r);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+// False: the server has closed the connection.
+static bool tell(int fd, const void *bytes, size_t size) {
+    while (size) {
+        ssize_t sent = send(fd, bytes, size, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            fail_msg("the server does not read");
+        if (sent <= 0)
+            return false;
+        bytes = (const char *)bytes + sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool hear(int fd, void *to, size_t size) {
+    while (size) {
+        ssize_t got = recv(fd, to, size, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            fail_msg("the server neither answers nor closes the connection");
+        if (got <= 0)
+            return false;
+        to = (char *)to + got;
+        size -= (size_t)got;
+    }
+    return true;
+}
+
+static bool ask(int fd, const char *line, const char *reply) {
+    char heard[256];
+    size_t size = strlen(reply);
+    return tell(fd, line, strlen(line)) && hear(fd, heard, size) && memcmp(heard, reply, size) == 0;
+}
+
+// A line of an answer; "" when the connection is closed.
+static const char *hear_line(int fd) {
+    static char line[512];
+    size_t used = 0;
+    while (used < sizeof line - 1 && hear(fd, line + used, 1) && line[used] != '\n')
+        used++;
+    line[used] = 0;
+    return line;
+}
+
+// ---- Memory and descriptors ---------------------------------------------------------------------
+
+enum { LARGE = 3 << 20 };
+static char large[LARGE + 64], echoed[LARGE + 64];
+
+// Blocked, and with more behind it than is read meanwhile. Returns the connection.
+static int work_far_ahead(const struct running *r) {
+    int fd = dial(r);
+    int head =
+        snprintf(large, sizeof large, "TAKE s WAIT -1\r\n*2\r\n$4\r\nECHO\r\n$%d\r\n", 200000);
+    memset(large + head, 'x', 200000);
+    memcpy(large + head + 200000, "\r\n", 2);
+    tell(fd, large, (size_t)head + 200000 + 2);
+    return fd;
+}
+
+// One failure is survived by trying again.
+static void push_surely(const struct running *r) {
+    for (int tries = 0;; tries++) {
+        int fd = dial(r);
+        bool pushed = ask(fd, "PING\r\n", "+PONG\r\n") && ask(fd, "PUSH s a\r\n", "$1\r\n1\r\n");
+        close(fd);
+        if (pushed)
+            return;
+        assert_true(tries < 2);
+    }
+}
+
+static void echo_much(const struct running *r) {
+    int fd = dial(r);
+    int head = snprintf(large, sizeof large, "*2\r\n$4\r\nECHO\r\n$%d\r\n", LARGE);
+    memset(large + head, 'y', LARGE);
+    memcpy(large + head + LARGE, "\r\n", 2);
+    if (tell(fd, large, (size_t)head + LARGE + 2))
+        hear(fd, echoed, 2 + 7 + 2 + LARGE);
+    close(fd);
+}
+
+// F51: every allocation of the server's thread fails once: whoever it was for is answered or sent
+// away, and everybody else is served.
+static void F51_no_memory_costs_a_connection_at_most(void **state) {
+    (void)state;
+    struct running r;
+    long n = 0;
+    do {
+        server_start(&r, n);
+        int worker = work_far_ahead(&r);
+        push_surely(&r);
+        if (hear_line(worker)[0]) // the job; else it was sent away
+            hear(worker, echoed, 200000);
+        close(worker);
+        echo_much(&r);
+        int fd = dial(&r);
+        bool served = ask(fd, "PING\r\n", "+PONG\r\n");
+        close(fd);
+        fd = dial(&r);
+        assert_true(ask(fd, "PING\r\n", "+PONG\r\n") || served);
+        close(fd);
+        server_stop(&r);
+        n++;
+    } while (r.left < 0);
+    assert_true(n > 5);
+}
+
+static void ready_is_enough(void *arg, const char *host, uint16_t port, bool loaded) {
+    (void)arg, (void)host, (void)port;
+    if (loaded)
+        kill(getpid(), SIGTERM);
+}
+
+// How a server ends that may open so many files, in a process of its own: the system's library
+// keeps what it opened in vain.
+static int serve_with_few(rlim_t more) {
+    struct server_options o = { .store = "mem:", .host = "127.0.0.1", .on_ready = ready_is_enough };
+    int status, err;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        err = server_run(&o); // what is made once in a process is there now
+        int next = socket(AF_INET, SOCK_STREAM, 0);
+        close(next);
+        if (err == 0 &&
+            setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)next + more, 1024 }) == 0)
+            err = server_run(&o);
+        bool told = err == 0 || strstr(error_text(), "too many open files");
+        _exit(told ? -err : 127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return -WEXITSTATUS(status);
+}
+
+static void X_a_server_without_descriptors_says_so(void **state) {
+    (void)state;
+    int err;
+    for (rlim_t more = 0; (err = serve_with_few(more)) != 0; more++)
+        assert_true((err == MR_EIO || err == MR_ENET) && more < 100);
+}
+
+// ---- The end ------------------------------------------------------------------------------------
+
+static void T22_what_was_said_is_sent_before_the_server_ends(void **state) {
+    (void)state;
+    enum { BODY = 16 << 20 }; // more than a connection holds
+    static const char head[] = "*2\r\n$4\r\nECHO\r\n$16777216\r\n", reply[] = "$16777216\r\n";
+    char *body = malloc(BODY + 2), *heard = malloc(BODY + 2), begin[sizeof reply - 1];
+    struct running r;
+    memset(body, 'z', BODY);
+    memcpy(body + BODY, "\r\n", 2);
+    server_start(&r, -1);
+    int fd = dial(&r);
+    assert_true(tell(fd, head, sizeof head - 1) && tell(fd, body, BODY + 2));
+    assert_true(hear(fd, begin, sizeof begin)); // it is being sent
+    kill(getpid(), SIGTERM);
+    for (int other; (other = dial_or_not(&r)) >= 0;) // until the server has heard
+        close(other);
+    assert_true(hear(fd, heard, BODY + 2));
+    assert_memory_equal(heard, body, BODY + 2);
+    assert_string_equal(hear_line(fd), "");
+    pthread_join(r.thread, NULL);
+    assert_int_equal(r.err, 0);
+    close(fd);
+    free(body);
+    free(heard);
+}
+
+// ---- Looking ------------------------------------------------------------------------------------
+
+static void D1_a_worker_is_shown_with_its_address(void **state) {
+    (void)state;
+    struct running r;
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    char expected[32];
+    server_start(&r, -1);
+    int fd = dial(&r);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    snprintf(expected, sizeof expected, "127.0.0.1:%u\r", ntohs(at.sin_port));
+    assert_true(ask(fd, "TAKE s\r\n", "*0\r\n"));
+    assert_true(tell(fd, "WORKERS\r\n", 9));
+    while (strcmp(hear_line(fd), "address\r") != 0)
+        continue;
+    hear_line(fd);
+    assert_string_equal(hear_line(fd), expected);
+    close(fd);
+    server_stop(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(X_a_server_without_descriptors_says_so), // before there are threads
+        cmocka_unit_test(F51_no_memory_costs_a_connection_at_most),
+        cmocka_unit_test(T22_what_was_said_is_sent_before_the_server_ends),
+        cmocka_unit_test(D1_a_worker_is_shown_with_its_address),
+    };
+    notice_set(NOTICE_ERROR, false);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+"""A real server for tests in Python, and a proxy that stands between it and a client: it remembers what
+the client says, and can lose a reply. Both listen on free loopback ports and end with the test."""
+import atexit
+import re
+import signal
+import socket
+import subprocess
+import threading
+
+
+class Server:
+    """millrace serve; its first lines tell the port."""
+
+    def __init__(self, millrace, *options, port=0):
+        self.command = [millrace, "serve", *options]
+        self.start(port)
+        atexit.register(self.kill)
+
+    def start(self, port):
+        self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{port}"],
+                                        stderr=subprocess.PIPE)
+        said = b""
+        while b"ready" not in said:
+            line = self.process.stderr.readline()
+            if not line:
+                raise AssertionError(f"the server has ended: {said}")
+            said += line
+        self.port = int(re.search(rb"127\.0\.0\.1:(\d+)", said)[1])
+
+    def stop(self):
+        """Ends it in peace; its exit code."""
+        self.process.terminate()
+        self.process.stderr.read()
+        return self.process.wait()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+
+def read_frame(file):
+    """One RESP frame as lists and bytes, errors and the like with their sign; None at the end."""
+    try:
+        line = file.readline()
+    except OSError:
+        return None
+    if not line.endswith(b"\r\n"):
+        return None
+    sign, rest = line[:1], line[1:-2]
+    if sign in b"*>%~":
+        count = int(rest) * (2 if sign == b"%" else 1)
+        return [read_frame(file) for _ in range(count)]
+    if sign == b"$" and int(rest) >= 0:
+        return file.read(int(rest) + 2)[:-2]
+    return line[:-2]
+
+
+class Tee:
+    """A file of a socket that passes on what it reads, when asked."""
+
+    def __init__(self, source):
+        self.file, self.passed = source.makefile("rb"), b""
+
+    def readline(self):
+        line = self.file.readline()
+        self.passed += line
+        return line
+
+    def read(self, size):
+        data = self.file.read(size)
+        self.passed += data
+        return data
+
+    def frame(self):
+        """The next frame and its bytes."""
+        self.passed = b""
+        frame = read_frame(self)
+        return frame, self.passed
+
+
+class Proxy:
+    """`said` has every request, as words; `heard` every reply that was passed on. The reply to the next
+    request that begins with `lose` is lost together with its connection."""
+
+    def __init__(self, server, lose=None):
+        self.server, self.lose = server, lose
+        self.said, self.heard = [], []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            try:
+                upstream = socket.create_connection(("127.0.0.1", self.server.port))
+            except OSError:  # as if nobody listened
+                client.close()
+                continue
+            losing = threading.Event()
+            for work in self.ask, self.answer:
+                threading.Thread(target=work, args=(client, upstream, losing), daemon=True).start()
+
+    def ask(self, client, upstream, losing):
+        requests = Tee(client)
+        while True:
+            words, data = requests.frame()
+            if words is None:
+                break
+            self.said.append(words)
+            if self.lose and words[0].upper() == self.lose:
+                self.lose = None
+                losing.set()
+            try:
+                upstream.sendall(data)
+            except OSError:
+                break
+        hang_up(upstream)
+
+    def answer(self, client, upstream, losing):
+        replies = Tee(upstream)
+        while True:
+            reply, data = replies.frame()
+            if reply is None or losing.is_set():
+                break
+            self.heard.append(reply)
+            try:
+                client.sendall(data)
+            except OSError:
+                break
+        hang_up(client)
+
+
+def hang_up(connection):
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it had gone
