@@ -114,6 +114,101 @@ static void looking_changes_nothing(void **state) {
     assert_int_equal(sim_disk_calls(f->sim), calls);
 }
 
+// --- reading ahead ---
+
+enum { IN_ROW = 2000, ROW_BODY = 1000 };
+
+// A store that was just opened has nothing in memory.
+static void fill_row(struct fixture *f) {
+    f->options.segment_size = 1 << 20;
+    start(f);
+    for (int i = 0; i < IN_ROW; i++)
+        push(f, 1, ROW_BODY);
+    stop(f);
+    struct tally *t = calloc(1, sizeof *t);
+    start(f);
+    assert_int_equal(log_replay(f->log, tally_see, t), 0);
+    assert_int_equal(t->next, IN_ROW);
+    free(t);
+}
+
+static void read_right(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    if (log_read(f->log, f->at[number], NULL, &body) < 0)
+        fail_msg("%s", error_text());
+    assert_true(body.size == ROW_BODY && sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+}
+
+// What is read in a row costs few reads of the disk, also when rows and single reads mix.
+static void rows_are_read_in_large_pieces(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW; i++)
+        read_right(f, i);
+    assert_true(sim_disk_reads(f->sim) - before <= 15);
+    before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < IN_ROW / 2; i++) {
+        read_right(f, i);
+        read_right(f, IN_ROW / 2 + i);
+        if (i % 100 == 0)
+            read_right(f, (i * 7919 + 500) % IN_ROW);
+    }
+    assert_true(sim_disk_reads(f->sim) - before <= 60);
+}
+
+// Single reads here and there cost one read of the disk each, of a few bytes.
+static void single_reads_read_nothing_ahead(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    uint64_t before = sim_disk_reads(f->sim);
+    for (uint64_t i = 0; i < 100; i++)
+        read_right(f, i * 797 % IN_ROW);
+    assert_int_equal(sim_disk_reads(f->sim) - before, 100);
+}
+
+static int read_now(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    int err = log_read_now(f->log, f->at[number], &body);
+    assert_true(err < 0 ? body.size == 0 : sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+    return err;
+}
+
+static void what_is_on_the_disk_only_is_not_waited_for(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    push(f, 1, ROW_BODY);
+    sim_disk_chill(f->sim, true);
+    assert_int_equal(read_now(f, IN_ROW), 0); // not written yet
+    assert_int_equal(read_now(f, 5), MR_EAGAIN);
+    read_right(f, 5);
+    read_right(f, 6);
+    assert_int_equal(read_now(f, 7), 0); // came with the one before
+    assert_int_equal(read_now(f, 1500), MR_EAGAIN);
+    sim_disk_chill(f->sim, false);
+    assert_int_equal(read_now(f, 1500), 0);
+}
+
+// F51: without memory to read ahead everything is read by itself; what is appended later is seen.
+static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    read_right(f, 0);
+    mem_fail_after(0); // the window
+    read_right(f, 1);
+    mem_fail_after(-1);
+    for (uint64_t i = IN_ROW - 50; i < IN_ROW + 50; i++) {
+        if (i >= IN_ROW) {
+            push(f, 1, ROW_BODY);
+            if (i % 3 == 0)
+                log_flush(f->log, true);
+        }
+        read_right(f, i);
+    }
+}
+
 // --- memory and disk ---
 
 // The eight batches written last are kept; what is older comes from the file, and is tested.
@@ -158,72 +253,6 @@ static void zeros_go_ahead_of_synced_batches(void **state) {
         sim_disk_destroy(f->sim);
         f->sim = sim_disk_create();
         f->options.disk = sim_disk_disk(f->sim);
-    }
-}
-
-// --- reading ahead ---
-
-enum { IN_ROW = 2000, ROW_BODY = 1000 };
-
-static void fill_row(struct fixture *f) {
-    f->options.segment_size = 1 << 20;
-    start(f);
-    for (int i = 0; i < IN_ROW; i++)
-        push(f, 1, ROW_BODY);
-    log_flush(f->log, true);
-}
-
-static void read_right(struct fixture *f, uint64_t number) {
-    struct buffer body = { 0 };
-    if (log_read(f->log, f->at[number], NULL, &body) < 0)
-        fail_msg("%s", error_text());
-    assert_true(body.size == ROW_BODY && sample_body_right(number, buffer_bytes(&body)));
-    buffer_finish(&body);
-}
-
-// What is read in a row costs few reads of the disk, also when rows and single reads mix.
-static void rows_are_read_in_large_pieces(void **state) {
-    struct fixture *f = *state;
-    fill_row(f);
-    uint64_t before = sim_disk_reads(f->sim);
-    for (uint64_t i = 0; i < IN_ROW; i++)
-        read_right(f, i);
-    assert_true(sim_disk_reads(f->sim) - before <= 15);
-    before = sim_disk_reads(f->sim);
-    for (uint64_t i = 0; i < IN_ROW / 2; i++) {
-        read_right(f, i);
-        read_right(f, IN_ROW / 2 + i);
-        if (i % 100 == 0)
-            read_right(f, (i * 7919 + 500) % IN_ROW);
-    }
-    assert_true(sim_disk_reads(f->sim) - before <= 60);
-}
-
-// Single reads here and there cost one read of the disk each, of a few bytes.
-static void single_reads_read_nothing_ahead(void **state) {
-    struct fixture *f = *state;
-    fill_row(f);
-    uint64_t before = sim_disk_reads(f->sim);
-    for (uint64_t i = 0; i < 100; i++)
-        read_right(f, i * 797 % IN_ROW);
-    assert_int_equal(sim_disk_reads(f->sim) - before, 100);
-}
-
-// F51: without memory to read ahead everything is read by itself; what is appended later is seen.
-static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **state) {
-    struct fixture *f = *state;
-    fill_row(f);
-    read_right(f, 0);
-    mem_fail_after(0); // the window
-    read_right(f, 1);
-    mem_fail_after(-1);
-    for (uint64_t i = IN_ROW - 50; i < IN_ROW + 50; i++) {
-        if (i >= IN_ROW) {
-            push(f, 1, ROW_BODY);
-            if (i % 3 == 0)
-                log_flush(f->log, true);
-        }
-        read_right(f, i);
     }
 }
 
@@ -483,11 +512,12 @@ int main(void) {
         ROW(another_directory_is_not_touched),
         ROW(a_newer_store_is_refused_with_advice),
         ROW(looking_changes_nothing),
-        ROW(what_was_just_written_is_read_from_memory),
-        ROW(zeros_go_ahead_of_synced_batches),
         ROW(rows_are_read_in_large_pieces),
         ROW(single_reads_read_nothing_ahead),
+        ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
+        ROW(what_was_just_written_is_read_from_memory),
+        ROW(zeros_go_ahead_of_synced_batches),
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),

@@ -657,6 +657,38 @@ static void the_memory_log_stays_short(void **state) {
     shard_close(r.shard);
 }
 
+// F16: what is done in the order it came leaves segments in which nothing lives: they go unread.
+static void dead_segments_are_not_read(void **state) {
+    (void)state;
+    struct sim_disk *sim = sim_disk_create();
+    struct rig r = { .options = { .dir = "/store",
+                                  .log = { .segment_size = SMALL_SEGMENT,
+                                           .inline_writer = true,
+                                           .disk = sim_disk_disk(sim) },
+                                  .world = { .wall_ms = rig_wall, .boot_ms = rig_boot } } };
+    r.options.world.arg = &r;
+    rig_open(&r);
+    set(&r, "retention", "1h,1");
+    struct log_state log;
+    uint64_t reads = 0;
+    for (int i = 0; i < 2000; i++) {
+        push(&r, i % 2 ? "k" : "", "body");
+        done(&r, take(&r));
+        uint64_t before = sim_disk_reads(sim);
+        clean_all(&r);
+        reads += sim_disk_reads(sim) - before;
+    }
+    shard_look(r.shard, &log);
+    assert_true(log.head > 8 * SMALL_SEGMENT);
+    assert_int_equal(reads, 0);
+    assert_int_equal(core_check(r.core), 0);
+    rig_reopen(&r);
+    expect_none(&r);
+    assert_int_equal(look(&r).done, 2000);
+    shard_close(r.shard);
+    sim_disk_destroy(sim);
+}
+
 // Others read while the owner works and the cleaner moves things: they find what they look for, or
 // hear that it has gone.
 struct reading {
@@ -838,6 +870,7 @@ int main(void) {
         RIGGED(the_log_stays_short),
         RIGGED(a_long_backlog_that_has_ended_leaves_little),
         cmocka_unit_test(the_memory_log_stays_short),
+        cmocka_unit_test(dead_segments_are_not_read),
         RIGGED(others_read_meanwhile),
         cmocka_unit_test(a_failed_log_is_left_alone),
         cmocka_unit_test(ids_and_tokens_never_repeat),

@@ -4,8 +4,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <string.h>
-
 enum { SMALLEST = 64 };
 
 int buffer_grow(struct buffer *b, size_t more) {
@@ -23,16 +21,6 @@ int buffer_grow(struct buffer *b, size_t more) {
         return error_set(MR_ENOMEM, "no memory for a buffer of %zu bytes", capacity);
     b->data = data;
     b->capacity = capacity;
-    return 0;
-}
-
-int buffer_append(struct buffer *b, const void *data, size_t size) {
-    int err = buffer_reserve(b, size);
-    if (err < 0)
-        return err;
-    if (size)
-        memcpy(b->data + b->size, data, size);
-    b->size += size;
     return 0;
 }
 

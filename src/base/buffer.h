@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct buffer {
     uint8_t *data;
@@ -22,7 +23,15 @@ static inline int buffer_reserve(struct buffer *b, size_t more) {
 }
 
 // Appends a copy. Errors as buffer_reserve; the content is then unchanged.
-int buffer_append(struct buffer *, const void *data, size_t size);
+static inline int buffer_append(struct buffer *b, const void *data, size_t size) {
+    int err = buffer_reserve(b, size);
+    if (err < 0)
+        return err;
+    if (size)
+        memcpy(b->data + b->size, data, size);
+    b->size += size;
+    return 0;
+}
 
 // For content that is used from the front while more is appended: gives up the first `used` bytes
 // once they are more than half of it, so that a buffer which never runs empty does not grow.

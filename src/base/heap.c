@@ -15,9 +15,7 @@ void heap_finish(struct heap *h) {
     *h = (struct heap){ 0 };
 }
 
-int heap_reserve(struct heap *h, size_t more) {
-    if (h->count + more <= h->capacity)
-        return 0;
+int heap_grow(struct heap *h, size_t more) {
     size_t capacity = h->capacity ? h->capacity : 64;
     while (capacity < h->count + more)
         capacity += capacity / 4;
@@ -54,14 +52,10 @@ static void sift_down(struct heap *h, size_t i) {
     h->entries[i] = e;
 }
 
-void heap_put(struct heap *h, uint64_t at_ms, uint32_t value) {
+void heap_put_as(struct heap *h, uint64_t at_ms, uint32_t order, uint32_t value) {
     assert(h->count < h->capacity);
-    h->entries[h->count] = (struct heap_entry){ at_ms, h->next_order++, value };
+    h->entries[h->count] = (struct heap_entry){ at_ms, order, value };
     sift_up(h, h->count++);
-}
-
-uint64_t heap_next(const struct heap *h) {
-    return h->count ? h->entries[0].at_ms : UINT64_MAX;
 }
 
 struct heap_entry heap_pop(struct heap *h) {

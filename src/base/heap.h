@@ -23,12 +23,28 @@ struct heap {
 
 void heap_finish(struct heap *);
 
+int heap_grow(struct heap *, size_t more);
+
 // Makes sure that the next `more` calls of heap_put succeed. MR_ENOMEM.
-int heap_reserve(struct heap *, size_t more);
-void heap_put(struct heap *, uint64_t at_ms, uint32_t value);
+static inline int heap_reserve(struct heap *h, size_t more) {
+    return h->count + more <= h->capacity ? 0 : heap_grow(h, more);
+}
+void heap_put_as(struct heap *, uint64_t at_ms, uint32_t order, uint32_t value);
+
+// A place among those that wait for one instant, for heap_put_as: behind all that came before.
+static inline uint32_t heap_order(struct heap *h) {
+    return h->next_order++;
+}
+
+static inline void heap_put(struct heap *h, uint64_t at_ms, uint32_t value) {
+    heap_put_as(h, at_ms, heap_order(h), value);
+}
 
 // The earliest instant; UINT64_MAX when empty.
-uint64_t heap_next(const struct heap *);
+static inline uint64_t heap_next(const struct heap *h) {
+    return h->count ? h->entries[0].at_ms : UINT64_MAX;
+}
+
 struct heap_entry heap_pop(struct heap *);
 
 static inline void heap_forget(struct heap *h) {

@@ -4,9 +4,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
-#include <string.h>
-
 void slab_init(struct slab *s, uint32_t entry_size, uint32_t limit) {
     assert(entry_size >= sizeof(uint32_t));
     *s = (struct slab){ .entry_size = entry_size, .next_new = 1 };
@@ -48,26 +45,18 @@ int slab_grow_for(struct slab *s, uint32_t count) {
     return 0;
 }
 
-uint32_t slab_take(struct slab *s) {
+uint32_t slab_take_new(struct slab *s) {
     if (s->used >= s->limit)
         return 0;
-    uint32_t number = s->free_head;
-    if (number) {
-        void *entry = slab_at(s, number);
-        memcpy(&s->free_head, entry, sizeof s->free_head);
-        memset(entry, 0, s->entry_size);
-    } else {
-        if (s->next_new >= s->chunk_count * SLAB_CHUNK && slab_grow(s) < 0)
-            return 0;
-        number = s->next_new++;
-    }
+    if (s->next_new >= s->chunk_count * SLAB_CHUNK && slab_grow(s) < 0)
+        return 0;
     s->used++;
-    return number;
+    return s->next_new++;
 }
 
-void slab_give(struct slab *s, uint32_t number) {
-    assert(number && number < s->next_new);
-    memcpy(slab_at(s, number), &s->free_head, sizeof s->free_head);
-    s->free_head = number;
-    s->used--;
+uint32_t slab_take(struct slab *s) {
+    uint32_t number = slab_take_as_is(s);
+    if (number)
+        memset(slab_at(s, number), 0, s->entry_size);
+    return number;
 }

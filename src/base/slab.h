@@ -6,8 +6,10 @@
 #ifndef BASE_SLAB_H
 #define BASE_SLAB_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { SLAB_SHIFT = 12, SLAB_CHUNK = 1 << SLAB_SHIFT };
 
@@ -33,12 +35,31 @@ static inline int slab_reserve(struct slab *s, uint32_t count) {
     return made - s->used >= count && s->limit - s->used >= count ? 0 : slab_grow_for(s, count);
 }
 
-// A zeroed entry's number; 0 when there is neither room nor memory.
-uint32_t slab_take(struct slab *);
-void slab_give(struct slab *, uint32_t number);
-
 static inline void *slab_at(const struct slab *s, uint32_t number) {
     return s->chunks[number >> SLAB_SHIFT] + (size_t)(number & (SLAB_CHUNK - 1)) * s->entry_size;
+}
+
+uint32_t slab_take_new(struct slab *);
+
+// An entry's number; 0 when there is neither room nor memory. It is as it was given back, but for
+// its first four bytes; one that was never used is zero.
+static inline uint32_t slab_take_as_is(struct slab *s) {
+    uint32_t number = s->free_head;
+    if (!number || s->used >= s->limit)
+        return slab_take_new(s);
+    memcpy(&s->free_head, slab_at(s, number), sizeof s->free_head);
+    s->used++;
+    return number;
+}
+
+// The same, zeroed.
+uint32_t slab_take(struct slab *);
+
+static inline void slab_give(struct slab *s, uint32_t number) {
+    assert(number && number < s->next_new);
+    memcpy(slab_at(s, number), &s->free_head, sizeof s->free_head);
+    s->free_head = number;
+    s->used--;
 }
 
 // The same for a type known here, which spares a multiplication.

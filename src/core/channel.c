@@ -34,7 +34,7 @@ chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
     return number ? number | CHAN_KEYED : 0;
 }
 
-static void channel_free(struct core *c, chan ref) {
+APART static void channel_free(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
     line_remove(c, &c->stages[ch->stage]->idle, ref);
     map_remove(&c->by_key, channel_hash(ch->stage, channel_key(c, ch)), ref & ~CHAN_KEYED);
@@ -52,7 +52,7 @@ static void forget_an_idle_one(struct core *c) {
         }
 }
 
-static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
+APART static int channel_create(struct core *c, uint32_t stage, mr_bytes key, chan *out) {
     int err = map_reserve(&c->by_key, 1);
     if (err < 0)
         return err;
@@ -222,16 +222,18 @@ void channel_set_depth(struct core *c, chan ref, uint32_t before) {
 // Nearly always at the tail: only delayed jobs that are due at one instant may have to change.
 void channel_deliver(struct core *c, uint32_t job) {
     chan ref = chan_of(c, job);
-    if (ref & CHAN_KEYED) {
-        struct channel *ch = channel_at(c, ref);
-        uint32_t before = 0, last = ch->jobs.tail;
-        while (last && !stands_before(job_at(c, last), job_at(c, job))) {
-            before = last;
-            last = job_at(c, last)->link.prev;
-        }
-        line_insert_before(c, &ch->jobs, job, before);
-        channel_set_depth(c, ref, ch->jobs.count - 1);
+    if (!(ref & CHAN_KEYED)) {
+        channel_move(c, ref, CHANNEL_READY, AT_TAIL);
+        return;
     }
+    struct channel *ch = channel_at(c, ref);
+    uint32_t before = 0, last = ch->jobs.tail;
+    while (last && !stands_before(job_at(c, last), job_at(c, job))) {
+        before = last;
+        last = job_at(c, last)->link.prev;
+    }
+    line_insert_before(c, &ch->jobs, job, before);
+    channel_set_depth(c, ref, ch->jobs.count - 1);
     if (chan_state(c, ref) == CHANNEL_DORMANT)
         channel_resolve(c, ref, AT_TAIL);
 }

@@ -187,6 +187,15 @@ static int check_stages(const struct core *c, struct tally *t) {
     return 0;
 }
 
+static int check_live(const struct core *c) {
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < c->live.size; i++)
+        bytes += c->live.bytes[i];
+    EXPECT(c->live.unknown || bytes == c->live_bytes,
+           "%" PRIu64 " bytes live, %" PRIu64 " by their positions", c->live_bytes, bytes);
+    return 0;
+}
+
 int core_check(const struct core *c) {
     struct tally t = { .live_bytes = c->epoch_size + c->trim_size };
     int err;
@@ -201,5 +210,5 @@ int core_check(const struct core *c) {
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;
     EXPECT(t.live_bytes == c->live_bytes, "%" PRIu64 " bytes live, %" PRIu64 " are counted",
            t.live_bytes, c->live_bytes);
-    return 0;
+    return check_live(c);
 }

@@ -114,23 +114,23 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     int err = write_copy(c, &r, body);
     if (err < 0)
         return err;
-    c->live_bytes += out_size(c, 0);
-    c->live_bytes -= st->size;
+    home_add(c, c->out.at[0], out_size(c, 0));
+    home_remove(c, st->at, st->size);
     st->at = c->out.at[0];
     st->size = out_size(c, 0);
     return 0;
 }
 
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= c->trim_size;
+    home_add(c, at, size);
+    home_remove(c, c->trim_at, c->trim_size);
     c->trim_at = at;
     c->trim_size = size;
 }
 
-static int clean_mark(struct core *c, struct record *old) {
-    bool is_epoch = old->kind == RECORD_EPOCH;
-    int err = write_copy(c, old, (mr_bytes){ 0 });
+static int clean_mark(struct core *c, struct record *mark) {
+    bool is_epoch = mark->kind == RECORD_EPOCH;
+    int err = write_copy(c, mark, (mr_bytes){ 0 });
     if (err < 0)
         return err;
     if (is_epoch)
@@ -138,6 +138,43 @@ static int clean_mark(struct core *c, struct record *old) {
     else
         trim_set_home(c, c->out.at[0], out_size(c, 0));
     return 0;
+}
+
+static bool is_in(uint64_t at, uint64_t from, uint64_t upto) {
+    return at >= from && at < upto;
+}
+
+static int clean_own_marks(struct core *c, uint64_t from, uint64_t upto) {
+    struct record epoch = { .kind = RECORD_EPOCH, .epoch = c->epoch, .next_id = c->id_limit };
+    struct record trim = { .kind = RECORD_TRIM, .upto = c->trim_mark };
+    int err = 0;
+    if (c->epoch_size && is_in(c->epoch_at, from, upto))
+        err = clean_mark(c, &epoch);
+    if (err == 0 && c->trim_size && is_in(c->trim_at, from, upto))
+        err = clean_mark(c, &trim);
+    return err;
+}
+
+int core_clean_own(struct core *c, uint64_t from, uint64_t upto) {
+    int err = clean_own_marks(c, from, upto);
+    for (uint32_t i = 1; err == 0 && i <= c->stage_count; i++)
+        if (is_in(c->stages[i]->at, from, upto))
+            err = clean_stage(c, c->stages[i]->at, i);
+    for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++)
+        if (source_at(c, i)->in_use && is_in(source_at(c, i)->at, from, upto))
+            err = clean_source(c, source_at(c, i)->at, source_at(c, i)->number);
+    return err;
+}
+
+APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_bytes body) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    out_add_copy(c, head, body);
+    if ((err = out_commit(c, ROOM_CLEAN)) < 0)
+        return err;
+    job_set_home(c, job_at(c, number), c->out.at[0], out_size(c, 0));
+    return 1;
 }
 
 // Most records are dead, and most that live are of jobs that ended, which change no more: these two
@@ -152,22 +189,10 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
     bool is_home = number && job_at(c, number)->at == at;
     if (!is_home)
         return once ? 0 : 1;
-    if (kind != RECORD_END || once)
-        return 0;
-    int err = out_begin(c, 1, 0);
-    if (err < 0)
-        return err;
-    out_add_copy(c, head, body);
-    if ((err = out_commit(c, ROOM_CLEAN)) < 0)
-        return err;
-    job_set_home(c, job_at(c, number), c->out.at[0], out_size(c, 0));
-    return 1;
+    return kind == RECORD_END && !once ? copy_end(c, number, head, body) : 0;
 }
 
-int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
-    int plain = clean_plain(c, at, head, body);
-    if (plain)
-        return plain < 0 ? plain : 0;
+APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
     struct record r;
     int err = record_decode(head, NULL, &r);
     if (err < 0)
@@ -203,6 +228,13 @@ int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
     return 0;
 }
 
+int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
+    int plain = clean_plain(c, at, head, body);
+    if (plain)
+        return plain < 0 ? plain : 0;
+    return clean_decoded(c, at, head, body);
+}
+
 int core_trimmed(struct core *c, uint64_t upto) {
     struct record r = { .kind = RECORD_TRIM, .time_ms = c->now_ms, .upto = upto };
     int err = out_begin(c, 1, 0);
@@ -213,6 +245,7 @@ int core_trimmed(struct core *c, uint64_t upto) {
         return err;
     trim_set_home(c, c->out.at[0], out_size(c, 0));
     c->trim_mark = upto;
+    live_forget(&c->live, upto);
     return 0;
 }
 

@@ -58,6 +58,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->jobs, sizeof(struct job), 0);
     slab_init(&c->channels, sizeof(struct channel), 0);
     pool_init(&c->keys);
+    live_init(&c->live, c->config.segment_size);
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->instants, sizeof(struct instant), 0);
     slab_init(&c->onces, sizeof(struct once), 0);
@@ -97,6 +98,7 @@ void core_destroy(struct core *c) {
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
+    live_finish(&c->live);
     mem_free(c->stages);
     heap_finish(&c->timers);
     mem_free(c->out.entries);
@@ -161,6 +163,12 @@ int core_leave(struct core *c, struct conn *conn) {
 }
 
 // ---- Acting on stages -------------------------------------------------------------------------
+
+// What a command changes about a stage.
+struct stage_change {
+    mr_bytes policy, value;
+    bool pauses, drains, resumes;
+};
 
 // Changes a stage and writes it down; on failure it is as it was.
 static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {

@@ -166,6 +166,7 @@ struct core_config {
     struct core_events events;  // those that are NULL are not told
     void *owner;                // handed to sink and events
     uint64_t first_id, id_step; // ids of this shard: 0 means 1 and 1
+    uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
 };
 
 // ---- Life -------------------------------------------------------------------------------------
@@ -381,6 +382,14 @@ int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const 
 
 // Bytes of the log that are homes of something alive.
 uint64_t core_live_bytes(const struct core *);
+
+// Whether anything lives at positions from `from` to below `upto`, as far as is known without a
+// look: false is certain.
+bool core_lives_in(const struct core *, uint64_t from, uint64_t upto);
+
+// Gives whatever the core finds by itself (stages, sources, its own marks) and has its home there a
+// new one, so that often nothing is left to be looked for. After core_open.
+int core_clean_own(struct core *, uint64_t from, uint64_t upto);
 
 // Looks at one entry in the log; if it is the home of something alive, appends a copy, which
 // becomes the home. The shard then trims what lies before.

@@ -40,9 +40,9 @@ static int done_check(const struct core *c, const struct done *d) {
     return 0;
 }
 
-static void commit_undo(struct core *c, struct commit *m) {
+APART static void commit_undo(struct core *c, struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++)
-        birth_undo(c, &m->births[i]);
+        birth_unpin(c, &m->births[i]);
     mem_free(m->pushes);
     mem_free(m->births);
 }
@@ -76,19 +76,19 @@ static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
         b->is_repeat = true;
         return 0;
     }
-    return birth_prepare(c, b);
+    if ((err = birth_prepare(c, b)) < 0)
+        return err;
+    birth_pin(c, b);
+    return 0;
 }
 
-static int commit_prepare(struct core *c, struct commit *m) {
+APART static int emits_prepare(struct core *c, struct commit *m) {
     const struct done *d = m->done;
-    uint32_t count = (uint32_t)d->emit_count;
-    int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
-    if (err < 0 || !count)
-        return err;
-    uint32_t named = 0;
+    uint32_t count = (uint32_t)d->emit_count, named = 0;
     for (uint32_t i = 0; i < count; i++)
         named += d->emits[i].once.size != 0;
-    if ((err = job_reserve(c, count, true)) < 0)
+    int err = job_reserve(c, count, true);
+    if (err < 0)
         return err;
     if ((err = once_reserve(c, named)) < 0)
         return err;
@@ -104,9 +104,15 @@ static int commit_prepare(struct core *c, struct commit *m) {
     return 0;
 }
 
+static int commit_prepare(struct core *c, struct commit *m) {
+    const struct done *d = m->done;
+    int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
+    return err < 0 || !d->emit_count ? err : emits_prepare(c, m);
+}
+
 // Stages that the log does not know yet stand in front, each once: replay counts the births after
 // it has met the counters.
-static void add_new_stages(struct core *c, const struct commit *m) {
+APART static void add_new_stages(struct core *c, const struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
         struct stage *s = c->stages[m->births[i].stage];
         if (s->recorded || m->births[i].is_repeat)
@@ -125,42 +131,22 @@ static bool makes_wanted(const struct core *c, const struct commit *m, uint32_t 
            !(job_at(c, job)->flags & JOB_WANTED_FOR_GOOD);
 }
 
-static int commit_write(struct core *c, struct commit *m) {
-    const struct done *d = m->done;
-    const struct job *j = job_at(c, m->job);
-    size_t extra = 2 * RECORD_MAX;
+APART static void add_emits(struct core *c, const struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++)
-        extra += d->emits[i].key.size + d->emits[i].stage.size;
-    int err = out_begin(c, 2 + 2 * (size_t)m->prepared, extra);
-    if (err < 0)
-        return err;
-    add_new_stages(c, m);
-    m->end = c->out.count;
-    m->position = position_next(c);
-    struct record r = end_record(c, j, JOB_DONE, m->position);
-    out_add(c, &r, d->result);
-    m->writes_state = d->set_state && job_is_keyed(j);
-    if (m->writes_state) {
-        r = (struct record){
-            .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = r.stage, .key = r.key
-        };
-        out_add(c, &r, d->state);
-    }
-    for (uint32_t i = 0; i < m->prepared; i++) {
-        if (m->births[i].is_repeat)
-            continue;
-        r = birth_record(c, &m->births[i]);
-        out_add(c, &r, m->births[i].push->body);
-    }
+        if (!m->births[i].is_repeat)
+            out_add_push(c, &m->births[i]);
     for (uint32_t i = 0; i < m->prepared; i++) {
         if (!makes_wanted(c, m, i))
             continue;
-        r = (struct record){ .kind = RECORD_WANT,
-                             .time_ms = c->now_ms,
-                             .id = m->births[i].repeat_id };
+        struct record r = { .kind = RECORD_WANT,
+                            .time_ms = c->now_ms,
+                            .id = m->births[i].repeat_id };
         out_add(c, &r, (mr_bytes){ 0 });
     }
-    err = out_commit(c, ROOM_COMMIT);
+}
+
+// The new stages know where they are written, or that they are not.
+APART static void new_stages_written(struct core *c, const struct commit *m, int err) {
     for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
         struct stage *s = c->stages[m->births[i].stage];
         if (m->births[i].is_repeat || s->size)
@@ -170,28 +156,56 @@ static int commit_write(struct core *c, struct commit *m) {
         else
             stage_set_home(c, s, c->out.at[s->at], out_size(c, s->at));
     }
+}
+
+APART static void add_state(struct core *c, const struct channel *ch, mr_bytes state) {
+    struct record r = {
+        .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = ch->stage, .key = channel_key(c, ch)
+    };
+    out_add(c, &r, state);
+}
+
+static int commit_write(struct core *c, struct commit *m) {
+    const struct done *d = m->done;
+    const struct job *j = job_at(c, m->job);
+    size_t extra = 2 * RECORD_MAX;
+    for (uint32_t i = 0; i < m->prepared; i++)
+        extra += d->emits[i].key.size + d->emits[i].stage.size;
+    int err = out_begin(c, 2 + 2 * (size_t)m->prepared, extra);
+    if (err < 0)
+        return err;
+    if (m->prepared)
+        add_new_stages(c, m);
+    m->end = c->out.count;
+    m->position = position_next(c);
+    out_add_end(c, j, JOB_DONE, m->position, d->result);
+    m->writes_state = d->set_state && job_is_keyed(j);
+    if (m->writes_state)
+        add_state(c, channel_at(c, j->owner), d->state);
+    if (m->prepared)
+        add_emits(c, m);
+    err = out_commit(c, ROOM_COMMIT);
+    if (m->prepared)
+        new_stages_written(c, m, err);
     return err;
 }
 
-static void commit_apply(struct core *c, struct commit *m) {
-    const struct done *d = m->done;
-    uint64_t id = d->id;
-    chan ref = chan_of(c, m->job);
-    uint32_t from = stage_of(c, job_at(c, m->job))->number;
-    size_t next = m->end + 1;
-    if (m->writes_state) {
-        if (d->state.size)
-            state_set(c, ref, c->out.at[next], out_size(c, next), c->now_ms);
-        else
-            state_drop(c, ref);
-        next++;
-    }
+APART static void apply_state(struct core *c, const struct commit *m, chan ref) {
+    size_t entry = m->end + 1;
+    if (m->done->state.size)
+        state_set(c, ref, c->out.at[entry], out_size(c, entry), c->now_ms);
+    else
+        state_drop(c, ref);
+}
+
+APART static void apply_wants(struct core *c, const struct commit *m) {
     for (uint32_t i = 0; i < m->prepared; i++)
         if (makes_wanted(c, m, i))
             job_at(c, m->births[i].repeat_job)->flags |= JOB_WANTED_FOR_GOOD;
-    job_at(c, m->job)->position = m->position;
-    job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
-    lease_let_go(c, m->lease, id);
+}
+
+APART static void apply_emits(struct core *c, const struct commit *m, uint32_t from) {
+    size_t next = m->end + 1 + m->writes_state;
     for (uint32_t i = 0; i < m->prepared; i++) {
         struct birth *b = &m->births[i];
         if (b->is_repeat)
@@ -203,13 +217,28 @@ static void commit_apply(struct core *c, struct commit *m) {
         (void)stage_learn_edge(c, from, m->births[i].stage);
 }
 
+static void commit_apply(struct core *c, struct commit *m) {
+    struct job *j = job_at(c, m->job);
+    uint64_t id = j->id;
+    uint32_t from = stage_of(c, j)->number;
+    if (m->writes_state)
+        apply_state(c, m, j->owner);
+    if (m->prepared)
+        apply_wants(c, m);
+    j->position = m->position;
+    job_ended(c, m->job, JOB_DONE, c->out.at[m->end], out_size(c, m->end));
+    lease_let_go(c, m->lease, id);
+    if (m->prepared)
+        apply_emits(c, m, from);
+}
+
 // The same commit again is answered as the first was.
 static bool is_repeated_commit(const struct core *c, const struct commit *m) {
     return m->job && job_at(c, m->job)->status == JOB_DONE &&
            token_fits(c, &m->done->token, job_at(c, m->job));
 }
 
-int core_done(struct core *c, const struct done *d) {
+HOT int core_done(struct core *c, const struct done *d) {
     struct commit m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
     if (err < 0 && is_repeated_commit(c, &m))
@@ -226,8 +255,10 @@ int core_done(struct core *c, const struct done *d) {
         return err;
     }
     commit_apply(c, &m);
-    mem_free(m.pushes);
-    mem_free(m.births);
+    if (m.prepared) {
+        mem_free(m.pushes);
+        mem_free(m.births);
+    }
     settle(c);
     return 0;
 }

@@ -69,37 +69,13 @@ void callers_tell(struct core *c, struct job *j, const struct outcome *o) {
 
 // ---- The end of a job -------------------------------------------------------------------------
 
-struct record end_record(const struct core *c, const struct job *j, enum job_status status,
-                         uint64_t position) {
-    bool running = j->status == JOB_RUNNING;
-    struct record r = {
-        .kind = RECORD_END,
-        .time_ms = c->now_ms,
-        .id = j->id,
-        .stage = stage_of(c, j)->number,
-        .position = position,
-        .pushed_ms = c->now_ms,
-        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // in vain
-        .attempt = j->attempt,
-        .status = status,
-        .serial = running ? j->serial : 0,
-    };
-    if (job_is_keyed(j))
-        r.key = channel_key(c, channel_at(c, j->owner));
-    if (!job_has_attrs(j))
-        return r;
-    r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // the other ends release it
-    record_add_source(c, j, &r);
-    return r;
-}
-
 static void count_end(struct core *c, struct stage *s, const struct job *j,
                       enum job_status status) {
     s->done += status == JOB_DONE;
     s->expired += status == JOB_EXPIRED;
     s->cancelled += status == JOB_CANCELLED;
     if (status == JOB_DONE)
-        rate_count(&s->out, c->now_ms, 1);
+        rate_count(&s->out, c->now_ms);
     else if (j->status != JOB_RUNNING)
         s->vain_ms += c->now_ms - j->time_ms;
 }
@@ -126,6 +102,18 @@ static void leave_channel(struct core *c, uint32_t number) {
     channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
 }
 
+// Tells who waits, and keeps only what goes on to count.
+APART static void shed_attrs(struct core *c, struct job *j) {
+    struct outcome o = outcome_of(c, j);
+    callers_tell(c, j, &o);
+    static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
+                                            ATTR_COUNTS };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        job_drop_attr(c, j, kinds[i]);
+    if (j->status != JOB_DONE)
+        once_release(c, j);
+}
+
 void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t at,
                uint32_t size) {
     struct job *j = job_at(c, number);
@@ -139,16 +127,8 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     j->time_ms = c->now_ms;
     j->owner = s->number;
     job_set_home(c, j, at, size);
-    if (job_has_attrs(j)) {
-        struct outcome o = outcome_of(c, j);
-        callers_tell(c, j, &o);
-        static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
-                                                ATTR_COUNTS };
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-            job_drop_attr(c, j, kinds[i]);
-        if (status != JOB_DONE)
-            once_release(c, j);
-    }
+    if (job_has_attrs(j))
+        shed_attrs(c, j);
     line_add(c, &s->ended, number, AT_TAIL);
     stage_mark(c, s);
     stage_sweep(c, s);
@@ -158,7 +138,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
         wake_pushers(c);
 }
 
-void wake_pushers(struct core *c) {
+APART void wake_pushers(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         if (!list_empty(&c->stages[i]->pushers))
             stage_wake(c, c->stages[i]);
@@ -187,8 +167,7 @@ int job_end(struct core *c, uint32_t number, enum job_status status) {
     if (err < 0)
         return err;
     uint64_t position = position_next(c);
-    struct record r = end_record(c, j, status, position);
-    out_add(c, &r, (mr_bytes){ 0 });
+    out_add_end(c, j, status, position, (mr_bytes){ 0 });
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     j->position = position;

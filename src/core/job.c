@@ -40,43 +40,30 @@ int once_reserve(struct core *c, uint32_t count) {
 }
 
 uint32_t job_create(struct core *c, uint64_t id) {
-    uint32_t number = slab_take(&c->jobs);
+    uint32_t number = slab_take_as_is(&c->jobs);
     assert(number);
-    struct job *j = job_at(c, number);
-    j->id = id;
-    j->attrs = number;
+    *job_at(c, number) = (struct job){ .id = id, .attrs = number };
     idmap_put(&c->by_id, id, number);
     if (id > c->highest_id)
         c->highest_id = id;
     return number;
 }
 
-void job_free(struct core *c, uint32_t number) {
-    struct job *j = job_at(c, number);
-    for (int kind = ATTR_DEADLINE; job_has_attrs(j) && kind <= ATTR_SOURCE; kind++)
+APART static void job_undress(struct core *c, struct job *j) {
+    for (int kind = ATTR_DEADLINE; kind <= ATTR_SOURCE; kind++)
         if (kind != ATTR_ONCE)
             job_drop_attr(c, j, (enum attr_kind)kind);
     once_release(c, j);
-    c->live_bytes -= j->size;
+}
+
+void job_free(struct core *c, uint32_t number) {
+    struct job *j = job_at(c, number);
+    if (job_has_attrs(j))
+        job_undress(c, j);
+    home_remove(c, j->at, j->size);
     idmap_remove(&c->by_id, j->id);
     j->owner = 0; // tells a free entry from a job
     slab_give(&c->jobs, number);
-}
-
-void job_set_status(struct core *c, struct job *j, enum job_status status) {
-    struct stage *s = stage_of(c, j);
-    if (j->flags & JOB_HAS_SOURCE)
-        source_count(c, j, (enum job_status)j->status, status);
-    s->by_status[j->status]--;
-    j->status = (uint8_t)status;
-    s->by_status[status]++;
-}
-
-void job_set_home(struct core *c, struct job *j, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= j->size;
-    j->at = at;
-    j->size = size;
 }
 
 static const struct slab *attr_slab(const struct core *c, enum attr_kind kind) {
@@ -147,7 +134,7 @@ struct attr *job_add_attr(struct core *c, struct job *j, enum attr_kind kind) {
 
 static void attr_dropped(struct core *c, struct job *j, enum attr_kind kind, struct attr *a) {
     if (kind == ATTR_REASONS)
-        c->live_bytes -= a->small;
+        home_remove(c, a->value, a->small);
     if (kind == ATTR_SOURCE) {
         j->flags &= (uint8_t)~JOB_HAS_SOURCE;
         source_detach(c, a->small);

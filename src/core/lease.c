@@ -43,7 +43,6 @@ static void lease_free(struct core *c, uint32_t number) {
     l->ids = NULL;
     l->count = 0;
     l->serial = 0;
-    heap_forget(&c->timers);
     slab_give(&c->leases, number);
     stage_wake(c, s);
 }
@@ -92,7 +91,7 @@ static bool lease_holds(const struct lease *l, uint64_t id) {
 
 // Lets go of one job. If another before it still runs, that is only noted: in its turn it is
 // passed over.
-void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
+APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
     uint32_t i = l->next;
     for (; lease_id(l, i) != id; i++) {
@@ -114,6 +113,17 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     uint32_t job = lease_job(c, l, l->next);
     l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
     tell_running(c, lease_id(l, l->next), l->attempt, true);
+}
+
+void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
+    struct lease *l = lease_at(c, number);
+    if (l->ids) {
+        lease_let_go_of_one(c, number, id);
+        return;
+    }
+    tell_running(c, l->id, l->attempt, false);
+    l->next = 1;
+    lease_end(c, number, AT_TAIL);
 }
 
 // The random bits of earlier epochs are not kept: there the serial has to do.
@@ -213,7 +223,7 @@ void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) 
     struct attr *a = job_add_attr(c, j, ATTR_REASONS);
     a->value = at;
     a->small = size;
-    c->live_bytes += size;
+    home_add(c, at, size);
 }
 
 // Takes a job out of its channel for good or until somebody retries it.

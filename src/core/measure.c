@@ -1,10 +1,12 @@
-// What is measured as work goes by: ages and rates, in constant space.
+// Slots of ages thin out as they grow old: when there are too many, neighbours are joined.
 #include "core/state.h"
 
 static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     uint32_t low = 0, high = a->used;
     if (at_ms >= a->slots[high - 1].from_ms)
         return high - 1;
+    if (at_ms < a->slots[1].from_ms)
+        return 0; // as is the next to end, nearly always
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
         if (a->slots[middle].from_ms <= at_ms)
@@ -49,7 +51,7 @@ void ages_divided(struct ages *a) {
 }
 
 // Makes room by joining neighbours; the newest slot stays as it is.
-static void ages_join(struct ages *a) {
+APART static void ages_join(struct ages *a) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < a->used; i += 2) {
         a->slots[kept] = a->slots[i];
@@ -61,7 +63,7 @@ static void ages_join(struct ages *a) {
     a->used = kept;
 }
 
-static void ages_drop_empty(struct ages *a) {
+APART static void ages_drop_empty(struct ages *a) {
     uint32_t empty = 0;
     while (empty < a->used && !a->slots[empty].count)
         empty++;
@@ -102,18 +104,13 @@ int64_t ages_oldest(const struct ages *a, uint64_t now_ms) {
     return a->used ? (int64_t)(now_ms - a->slots[0].from_ms) : -1;
 }
 
-static void rate_advance(struct rate *r, uint64_t second) {
+APART void rate_advance(struct rate *r, uint64_t second) {
     if (second - r->second >= RATE_SECONDS) {
         *r = (struct rate){ .second = second };
         return;
     }
     while (r->second < second)
         r->counts[++r->second % RATE_SECONDS] = 0;
-}
-
-void rate_count(struct rate *r, uint64_t now_ms, uint32_t events) {
-    rate_advance(r, now_ms / 1000);
-    r->counts[r->second % RATE_SECONDS] += events;
 }
 
 // The current second is not over, so it counts for the part that has passed.

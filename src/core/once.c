@@ -55,7 +55,7 @@ static void spent_void(struct core *c, uint32_t number) {
     if (!sp->id)
         return;
     map_remove(&c->once, (uint32_t)sp->name.low, number | ONCE_SPENT);
-    c->live_bytes -= sp->size;
+    home_remove(c, sp->at, sp->size);
     sp->id = 0;
 }
 
@@ -105,7 +105,7 @@ static uint32_t spent_add(struct core *c, struct stage *s, struct spent spent) {
     return number;
 }
 
-int once_spend(struct core *c, struct stage *s, struct job *j) {
+APART int once_spend(struct core *c, struct stage *s, struct job *j) {
     struct spent spent = { .id = j->id, .ended_ms = j->time_ms, .at = j->at, .size = j->size };
     if (!job_once(c, j, &spent.name) || window_is_over(c, s, j->time_ms))
         return 0;
@@ -118,7 +118,7 @@ int once_spend(struct core *c, struct stage *s, struct job *j) {
     return 0;
 }
 
-void once_sweep(struct core *c, struct stage *s) {
+APART void once_sweep(struct core *c, struct stage *s) {
     while (s->first_spent) {
         uint32_t number = s->first_spent;
         struct spent *sp = slab_at(&c->spents, number);
@@ -133,8 +133,8 @@ void once_sweep(struct core *c, struct stage *s) {
 }
 
 void once_set_home(struct core *c, struct spent *sp, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= sp->size;
+    home_add(c, at, size);
+    home_remove(c, sp->at, sp->size);
     sp->at = at;
     sp->size = size;
 }
@@ -157,7 +157,7 @@ int once_restore(struct core *c, struct stage *s, const struct record *r, uint64
     uint32_t number = spent_add(c, s, spent);
     if (!number)
         return error_set(MR_ENOMEM, "no memory to remember a name");
-    c->live_bytes += size;
+    home_add(c, at, size);
     map_put(&c->once, (uint32_t)r->once.low, number | ONCE_SPENT);
     return 0;
 }

@@ -51,10 +51,8 @@ uint64_t position_next(struct core *c) {
 
 enum { ID_BLOCK = 1 << 20 };
 
-int ids_reserve(struct core *c, uint32_t count) {
+APART static int ids_reserve_block(struct core *c) {
     uint64_t step = c->config.id_step;
-    if (c->next_id + count * step <= c->id_limit)
-        return 0;
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
@@ -70,59 +68,74 @@ int ids_reserve(struct core *c, uint32_t count) {
     return 0;
 }
 
+int ids_reserve(struct core *c, uint32_t count) {
+    return c->next_id + count * c->config.id_step <= c->id_limit ? 0 : ids_reserve_block(c);
+}
+
 void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= c->epoch_size;
+    home_add(c, at, size);
+    home_remove(c, c->epoch_at, c->epoch_size);
     c->epoch_at = at;
     c->epoch_size = size;
 }
 
 // ---- Birth ------------------------------------------------------------------------------------
 
-// Finds out what a push is about, and whether it is a repeat. Makes no job.
-int birth_look(struct core *c, const struct push *p, struct birth *b) {
-    *b = (struct birth){ .push = p };
-    int err = stage_get(c, p->stage, &b->stage);
+static bool is_dressed(const struct push *p) {
+    return p->once.size | (uint64_t)p->delay_ms | (uint64_t)p->deadline_ms | p->attempts |
+           p->source.size | p->number | (uintptr_t)p->caller;
+}
+
+static int birth_look_at_source(struct core *c, struct birth *b) {
+    const struct push *p = b->push;
+    int err = source_get(c, p->source, p->epic, &b->source);
     if (err < 0)
         return err;
-    if (p->source.size) {
-        if ((err = source_get(c, p->source, p->epic, &b->source)) < 0)
-            return err;
-        struct source *s = source_at(c, b->source);
-        if (source_has_seen(s, p->number)) {
-            b->is_repeat = true;
-            b->repeat_id = source_id(s, p->number);
-            b->repeat_job = b->repeat_id ? job_find(c, b->repeat_id) : 0;
-            return 0;
-        }
-        if ((err = source_check_gap(c, p, s)) < 0)
-            return err;
-    }
-    if (p->once.size) {
-        b->has_once = true;
-        b->once = once_name(c, b->stage, p->key, p->once, &err);
-        if (err < 0)
-            return err;
-        b->repeat_id = once_find(c, c->stages[b->stage], b->once, &b->repeat_job);
-        b->is_repeat = b->repeat_id != 0;
-    }
+    struct source *s = source_at(c, b->source);
+    if (!source_has_seen(s, p->number))
+        return source_check_gap(c, p, s);
+    b->is_repeat = true;
+    b->repeat_id = source_id(s, p->number);
+    b->repeat_job = b->repeat_id ? job_find(c, b->repeat_id) : 0;
     return 0;
 }
 
-// Makes sure that nothing can fail once the record is written. To be followed by birth_make or
-// birth_undo.
+static int birth_look_at_once(struct core *c, struct birth *b) {
+    int err = 0;
+    b->has_once = true;
+    b->once = once_name(c, b->stage, b->push->key, b->push->once, &err);
+    if (err < 0)
+        return err;
+    b->repeat_id = once_find(c, c->stages[b->stage], b->once, &b->repeat_job);
+    b->is_repeat = b->repeat_id != 0;
+    return 0;
+}
+
+APART static int birth_look_at_dress(struct core *c, struct birth *b) {
+    int err = b->push->source.size ? birth_look_at_source(c, b) : 0;
+    if (err < 0 || b->is_repeat || !b->push->once.size)
+        return err;
+    return birth_look_at_once(c, b);
+}
+
+// Finds out what a push is about, and whether it is a repeat. Makes no job.
+int birth_look(struct core *c, const struct push *p, struct birth *b) {
+    *b = (struct birth){ .push = p, .dressed = is_dressed(p) };
+    int err = stage_get(c, p->stage, &b->stage);
+    if (err < 0)
+        return err;
+    return b->dressed ? birth_look_at_dress(c, b) : 0;
+}
+
+// Makes sure that nothing can fail once the record is written. Who prepares others before
+// birth_make pins the channels.
 int birth_prepare(struct core *c, struct birth *b) {
     const struct push *p = b->push;
     int err = 0;
-    if (p->key.size) {
-        if ((err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
-            return err;
-        channel_pin(c, b->channel);
-    }
-    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0) {
-        birth_undo(c, b);
+    if (p->key.size && (err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
         return err;
-    }
+    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0)
+        return err;
     b->id = c->next_id;
     c->next_id += c->config.id_step;
     b->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
@@ -131,33 +144,20 @@ int birth_prepare(struct core *c, struct birth *b) {
     return 0;
 }
 
-void birth_undo(struct core *c, struct birth *b) {
-    if (b->channel)
+// Keeps its channel from being forgotten for the sake of another one.
+void birth_pin(struct core *c, struct birth *b) {
+    b->pinned = b->channel != 0;
+    if (b->pinned)
+        channel_pin(c, b->channel);
+}
+
+void birth_unpin(struct core *c, struct birth *b) {
+    if (b->pinned)
         channel_unpin(c, b->channel);
-    b->channel = 0;
+    b->pinned = false;
 }
 
-struct record birth_record(const struct core *c, const struct birth *b) {
-    const struct push *p = b->push;
-    return (struct record){
-        .kind = RECORD_PUSH,
-        .time_ms = c->now_ms,
-        .id = b->id,
-        .stage = b->stage,
-        .key = p->key,
-        .has_once = b->has_once,
-        .once = b->once,
-        .call = p->caller != NULL,
-        .position = b->position,
-        .due_ms = b->due_ms,
-        .deadline_ms = b->deadline_ms,
-        .attempts = p->attempts,
-        .source = b->source ? source_at(c, b->source)->number : 0,
-        .number = p->number,
-    };
-}
-
-static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
+APART static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
     struct job *j = job_at(c, number);
     const struct push *p = b->push;
     if (b->has_once)
@@ -175,8 +175,6 @@ static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
     }
     if (p->caller)
         job_add_attr(c, j, ATTR_CALL);
-    else
-        j->flags |= JOB_WANTED_FOR_GOOD;
 }
 
 uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size) {
@@ -189,16 +187,20 @@ uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size)
     j->status = b->due_ms ? JOB_DELAYED : JOB_WAITING;
     s->by_status[j->status]++;
     job_set_home(c, j, at, size);
-    job_dress(c, number, b);
+    if (!b->push->caller)
+        j->flags |= JOB_WANTED_FOR_GOOD;
+    if (b->dressed)
+        job_dress(c, number, b);
     s->pushed++;
-    rate_count(&s->in, c->now_ms, 1);
+    rate_count(&s->in, c->now_ms);
     ages_add(&s->ages, c->now_ms, c->now_ms);
     if (b->due_ms) {
         job_set_due(c, number, b->due_ms); // a delayed job keeps the channel pinned
+        if (!b->pinned)
+            birth_pin(c, b);
     } else {
         channel_deliver(c, number);
-        if (b->channel)
-            channel_unpin(c, b->channel);
+        birth_unpin(c, b);
     }
     stage_mark(c, s);
     return number;
@@ -245,7 +247,7 @@ static void pushers_insert(struct stage *s, struct pusher *p) {
     list_append(before, &p->of_stage);
 }
 
-static int wait_for_room(struct core *c, const struct birth *b) {
+APART static int wait_for_room(struct core *c, const struct birth *b) {
     struct pusher *waiting = b->push->pusher;
     size_t bytes = b->push->body.size + b->push->key.size + b->push->once.size;
     if (!waiting)
@@ -292,7 +294,7 @@ static bool stage_is_full(const struct core *c, const struct stage *s) {
 }
 
 // When the stage drains, all are told, and refused when they push again.
-void push_rooms(struct core *c, struct stage *s) {
+APART void push_rooms(struct core *c, struct stage *s) {
     while (!list_empty(&s->pushers) && (s->draining || !stage_is_full(c, s))) {
         struct pusher *p = list_entry(s->pushers.next, struct pusher, of_stage);
         pusher_unlink(c, p);
@@ -341,7 +343,7 @@ static bool has_ended(const struct job *j) {
     return j->status >= JOB_DONE;
 }
 
-static int push_repeat(struct core *c, const struct birth *b, struct pushed *out) {
+APART static int push_repeat(struct core *c, const struct birth *b, struct pushed *out) {
     struct pushed told = { .id = b->repeat_id, .repeat = true };
     struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
     if (b->push->caller && !j)
@@ -380,8 +382,7 @@ static int push_write(struct core *c, const struct birth *b) {
         r = record_of_source(c, source, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
-    r = birth_record(c, b);
-    out_add(c, &r, b->push->body);
+    out_add_push(c, b);
     if ((err = out_commit(c, ROOM_PUSH)) < 0)
         return err;
     if (new_stage)
@@ -391,15 +392,11 @@ static int push_write(struct core *c, const struct birth *b) {
     return 0;
 }
 
-static bool is_dressed(const struct push *p) {
-    return p->once.size || p->delay_ms || p->deadline_ms || p->attempts || p->number || p->caller;
-}
-
 static int push_new(struct core *c, struct birth *b, struct pushed *out) {
     int err = push_admit(c, b);
     if (err < 0)
         return err;
-    if ((err = job_reserve(c, 1, is_dressed(b->push))) < 0)
+    if ((err = job_reserve(c, 1, b->dressed)) < 0)
         return err;
     if (b->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
@@ -407,10 +404,8 @@ static int push_new(struct core *c, struct birth *b, struct pushed *out) {
         return err;
     if ((err = birth_prepare(c, b)) < 0)
         return err;
-    if ((err = push_write(c, b)) < 0) {
-        birth_undo(c, b);
+    if ((err = push_write(c, b)) < 0)
         return err;
-    }
     size_t last = c->out.count - 1;
     uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
     if (b->push->caller)
@@ -458,7 +453,7 @@ static void room_keep(struct core *c, struct pusher *p) {
         list_append(&p->conn->pushers, &p->of_conn);
 }
 
-int core_push(struct core *c, const struct push *p, struct pushed *out) {
+HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool first = room_use(c, p->pusher);
     int err = push(c, p, first, out);
     if (first && is_passing(err))

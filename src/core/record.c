@@ -1,49 +1,12 @@
-// A record is a kind, a set of optional fields, the time, and the kind's own fields in a fixed
-// order. What is small stays small, what is large has a fixed size: both are cheap to write.
+// Which kind has which fields, and how they are read; record_write.h has their layout. What is
+// small stays small, what is large has a fixed size: both are cheap to write.
 #include "core/record.h"
 
 #include "base/codec.h"
 #include "base/errors.h"
+#include "core/record_write.h"
 
 #include <assert.h>
-#include <endian.h>
-
-// Fields that a kind always has.
-enum {
-    HAS_ID = 1 << 0,
-    HAS_STAGE = 1 << 1,
-    HAS_NAME = 1 << 2,
-    HAS_POSITION = 1 << 3,
-    HAS_PUSHED = 1 << 4,
-    HAS_ATTEMPT = 1 << 5,
-    HAS_STATUS = 1 << 6,
-    HAS_SERIAL = 1 << 7,
-    HAS_UPTO = 1 << 8,
-    HAS_EPOCH = 1 << 9,
-    HAS_ABOUT_STAGE = 1 << 10,
-    HAS_ABOUT_SOURCE = 1 << 11,
-    HAS_SOURCE_NUMBER = 1 << 12,
-    HAS_RARE =
-        HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE | HAS_SOURCE_NUMBER,
-};
-
-// Fields that a record may have; written as a bit set in front.
-enum {
-    WITH_COPY = 1 << 0,
-    WITH_CALL = 1 << 1,
-    WITH_KEY = 1 << 2,
-    WITH_ONCE = 1 << 3,
-    WITH_DUE = 1 << 4,
-    WITH_DEADLINE = 1 << 5,
-    WITH_ATTEMPTS = 1 << 6,
-    WITH_SOURCE = 1 << 7,
-};
-
-enum {
-    FIELDS_OF_PUSH = HAS_ID | HAS_STAGE | HAS_POSITION,
-    FIELDS_OF_JOB = FIELDS_OF_PUSH | HAS_PUSHED | HAS_ATTEMPT | HAS_STATUS,
-    FIELDS_OF_END = FIELDS_OF_JOB | HAS_SERIAL,
-};
 
 static const struct {
     const char *name;
@@ -69,49 +32,6 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const char *record_kind_name(enum record_kind kind) {
     return (unsigned)kind < KINDS && kinds[kind].name ? kinds[kind].name : "unknown";
-}
-
-static inline uint32_t optional_fields(const struct record *r, uint32_t fields) {
-    uint32_t with = 0;
-    with |= r->copy ? WITH_COPY : 0;
-    with |= r->call ? WITH_CALL : 0;
-    with |= r->key.size ? WITH_KEY : 0;
-    with |= r->has_once ? WITH_ONCE : 0;
-    with |= r->due_ms ? WITH_DUE : 0;
-    with |= r->deadline_ms ? WITH_DEADLINE : 0;
-    with |= r->attempts ? WITH_ATTEMPTS : 0;
-    with |= r->number && r->source && !(fields & HAS_SOURCE_NUMBER) ? WITH_SOURCE : 0;
-    return with;
-}
-
-// ---- Writing: `p` has RECORD_MAX bytes, which no record exceeds ---------------------------------
-
-static inline uint8_t *write_u64(uint8_t *p, uint64_t v) {
-    v = htole64(v);
-    memcpy(p, &v, sizeof v);
-    return p + sizeof v;
-}
-
-enum { TIME_BYTES = 6 }; // milliseconds for the next 8,000 years
-
-static inline uint8_t *write_time(uint8_t *p, uint64_t ms) {
-    write_u64(p, ms);
-    return p + TIME_BYTES;
-}
-
-static inline uint8_t *write_number(uint8_t *p, uint64_t v) {
-    while (v >= 0x80) {
-        *p++ = (uint8_t)(v | 0x80);
-        v >>= 7;
-    }
-    *p++ = (uint8_t)v;
-    return p;
-}
-
-static inline uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
-    p = write_number(p, b.size);
-    memcpy(p, b.data, b.size);
-    return p + b.size;
 }
 
 static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
@@ -157,24 +77,6 @@ static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
     return p + sizeof a->bitmap;
 }
 
-static inline uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
-    if (fields & HAS_ID)
-        p = write_u64(p, r->id);
-    if (fields & HAS_STAGE)
-        p = write_number(p, r->stage);
-    if (fields & HAS_POSITION)
-        p = write_u64(p, r->position);
-    if (fields & HAS_PUSHED)
-        p = write_time(p, r->pushed_ms);
-    if (fields & HAS_ATTEMPT)
-        p = write_number(p, r->attempt);
-    if (fields & HAS_STATUS)
-        *p++ = (uint8_t)r->status;
-    if (fields & HAS_SERIAL)
-        p = write_u64(p, r->serial);
-    return p;
-}
-
 static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) {
     if (fields & HAS_UPTO)
         p = write_u64(p, r->upto);
@@ -191,45 +93,12 @@ static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) 
     return p;
 }
 
-static uint8_t *write_optional(uint8_t *p, const struct record *r, uint32_t with) {
-    if (with & WITH_KEY)
-        p = write_bytes(p, r->key);
-    if (with & WITH_ONCE)
-        p = write_u64(write_u64(p, r->once.low), r->once.high);
-    if (with & WITH_DUE)
-        p = write_time(p, r->due_ms);
-    if (with & WITH_DEADLINE)
-        p = write_time(p, r->deadline_ms);
-    if (with & WITH_ATTEMPTS)
-        p = write_number(p, r->attempts);
-    if (with & WITH_SOURCE)
-        p = write_number(write_u64(p, r->source), r->number);
-    return p;
-}
-
-__attribute__((always_inline)) static inline size_t encode(const struct record *r, uint32_t fields,
-                                                           uint8_t *out) {
-    uint32_t with = optional_fields(r, fields);
-    uint8_t *p = out;
-    *p++ = (uint8_t)r->kind;
-    *p++ = (uint8_t)with;
-    p = write_time(p, r->time_ms);
-    p = write_fixed(p, r, fields);
-    if (fields & HAS_RARE)
-        p = write_rare(p, r, fields);
-    if (with)
-        p = write_optional(p, r, with);
-    return (size_t)(p - out);
-}
-
-// Nearly all records are of two kinds: for these the compiler knows the fields.
 size_t record_encode(const struct record *r, uint8_t *out) {
-    if (r->kind == RECORD_PUSH)
-        return encode(r, FIELDS_OF_PUSH, out);
-    if (r->kind == RECORD_END)
-        return encode(r, FIELDS_OF_END, out);
     assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
-    return encode(r, kinds[r->kind].fields, out);
+    uint32_t fields = kinds[r->kind].fields, with = optional_fields(r, fields);
+    uint8_t *p = write_front(out, r, fields, with);
+    p = write_rare(p, r, fields);
+    return (size_t)(write_optional(p, r, with) - out);
 }
 
 // ---- Reading ----------------------------------------------------------------------------------

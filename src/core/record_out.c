@@ -4,13 +4,12 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "core/record_write.h"
 
 #include <assert.h>
 
-// What a head needs beyond names and keys; a SOURCE record is the longest.
-enum { HEAD_ROOM = 400 };
-
-static int out_grow(struct out *o, size_t records) {
+int out_grow(struct core *c, size_t records, size_t bytes) {
+    struct out *o = &c->out;
     size_t capacity = o->capacity ? o->capacity : 8;
     while (capacity < records)
         capacity *= 2;
@@ -23,45 +22,91 @@ static int out_grow(struct out *o, size_t records) {
     if (!entries || !at)
         return error_set(MR_ENOMEM, "no memory for %zu records", records);
     o->capacity = capacity;
-    return 0;
+    return buffer_reserve(&o->heads, bytes);
 }
 
-int out_begin(struct core *c, size_t records, size_t extra_bytes) {
-    struct out *o = &c->out;
-    int err = records > o->capacity ? out_grow(o, records) : 0;
-    if (err < 0)
-        return err;
-    o->count = 0;
-    buffer_clear(&o->heads);
-    return buffer_reserve(&o->heads, RECORD_MAX + records * HEAD_ROOM + extra_bytes);
+// Where the next head goes.
+static inline uint8_t *out_head(const struct out *o, size_t size) {
+    assert(o->count < o->capacity && o->heads.capacity - o->heads.size >= size);
+    return o->heads.data + o->heads.size;
 }
 
-void out_add(struct core *c, const struct record *r, mr_bytes body) {
-    struct out *o = &c->out;
-    assert(o->count < o->capacity && o->heads.capacity - o->heads.size >= RECORD_MAX);
-    uint8_t *head = o->heads.data + o->heads.size;
-    size_t size = record_encode(r, head);
+static inline void out_added(struct out *o, const uint8_t *head, size_t size, mr_bytes body) {
     o->heads.size += size;
     o->entries[o->count++] = (struct entry){ .head = bytes_of(head, size), .body = body };
 }
 
+void out_add(struct core *c, const struct record *r, mr_bytes body) {
+    uint8_t *head = out_head(&c->out, RECORD_MAX);
+    out_added(&c->out, head, record_encode(r, head), body);
+}
+
 void out_add_copy(struct core *c, mr_bytes head, mr_bytes body) {
-    struct out *o = &c->out;
-    assert(o->count < o->capacity && o->heads.capacity - o->heads.size >= head.size);
-    uint8_t *copy = o->heads.data + o->heads.size;
+    uint8_t *copy = out_head(&c->out, head.size);
     memcpy(copy, head.data, head.size);
     record_make_copy(copy);
-    o->heads.size += head.size;
-    o->entries[o->count++] = (struct entry){ .head = bytes_of(copy, head.size), .body = body };
+    out_added(&c->out, copy, head.size, body);
 }
 
-int out_commit(struct core *c, enum room room) {
-    return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
+// Most jobs have nothing but a stage, a key and a body, which `dressed` tells apart when compiled.
+RECORD_INLINE size_t write_push(const struct core *c, const struct birth *b, bool dressed,
+                                uint8_t *head) {
+    const struct push *p = b->push;
+    struct record r = { .kind = RECORD_PUSH,
+                        .time_ms = c->now_ms,
+                        .id = b->id,
+                        .stage = b->stage,
+                        .key = p->key,
+                        .position = b->position };
+    if (dressed) {
+        r.has_once = b->has_once;
+        r.once = b->once;
+        r.call = p->caller != NULL;
+        r.due_ms = b->due_ms;
+        r.deadline_ms = b->deadline_ms;
+        r.attempts = p->attempts;
+        r.source = b->source ? source_at(c, b->source)->number : 0;
+        r.number = p->number;
+    }
+    return record_write(&r, FIELDS_OF_PUSH, head);
 }
 
-uint32_t out_size(const struct core *c, size_t index) {
-    const struct entry *e = &c->out.entries[index];
-    return entry_size(e->head.size, e->body.size);
+void out_add_push(struct core *c, const struct birth *b) {
+    uint8_t *head = out_head(&c->out, RECORD_MAX);
+    size_t size = b->dressed ? write_push(c, b, true, head) : write_push(c, b, false, head);
+    out_added(&c->out, head, size, b->push->body);
+}
+
+RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum job_status status,
+                               uint64_t position, bool dressed, uint8_t *head) {
+    bool running = j->status == JOB_RUNNING;
+    struct record r = {
+        .kind = RECORD_END,
+        .time_ms = c->now_ms,
+        .id = j->id,
+        .stage = stage_of(c, j)->number,
+        .position = position,
+        .pushed_ms = c->now_ms,
+        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // in vain
+        .attempt = j->attempt,
+        .status = status,
+        .serial = running ? j->serial : 0,
+    };
+    if (job_is_keyed(j))
+        r.key = channel_key(c, channel_at(c, j->owner));
+    if (dressed) {
+        r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // the other ends release it
+        record_add_source(c, j, &r);
+    }
+    return record_write(&r, FIELDS_OF_END, head);
+}
+
+void out_add_end(struct core *c, const struct job *j, enum job_status status, uint64_t position,
+                 mr_bytes result) {
+    uint8_t *head = out_head(&c->out, RECORD_MAX);
+    size_t size = job_has_attrs(j) ? write_end(c, j, status, position, true, head)
+                                   : write_end(c, j, status, position, false, head);
+    out_added(&c->out, head, size, result);
 }
 
 struct record record_of_stage(const struct core *c, const struct stage *s,

@@ -67,7 +67,7 @@ static void source_hide(struct core *c, uint32_t index) {
     if (s->name_size)
         map_remove(&c->source_by_name, s->hash, index);
     map_remove(&c->source_by_number, number_hash(s->number), index);
-    c->live_bytes -= s->size;
+    home_remove(c, s->at, s->size);
     s->size = 0;
     s->dropped = true;
 }
@@ -265,7 +265,8 @@ static uint64_t source_unended(const struct source *s) {
     return s->unended[JOB_DELAYED] + s->unended[JOB_WAITING] + s->unended[JOB_RUNNING];
 }
 
-void source_count(struct core *c, struct job *j, enum job_status before, enum job_status after) {
+APART void source_count(struct core *c, struct job *j, enum job_status before,
+                        enum job_status after) {
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     --*counter(s, before);
     ++*counter(s, after);
@@ -388,8 +389,8 @@ int core_epic_drop(struct core *c, mr_bytes name) {
 // ---- Records, forgetting ----------------------------------------------------------------------
 
 void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= s->size;
+    home_add(c, at, size);
+    home_remove(c, s->at, s->size);
     s->at = at;
     s->size = size;
 }

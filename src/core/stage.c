@@ -32,7 +32,7 @@ static bool stage_has_name(const void *owner, uint32_t number, const void *name)
     return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
 }
 
-static uint32_t stage_look_up(const struct core *c, mr_bytes name) {
+APART static uint32_t stage_look_up(const struct core *c, mr_bytes name) {
     return map_find(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), stage_has_name, c, &name);
 }
 
@@ -109,23 +109,26 @@ static uint32_t stage_free_number(struct core *c) {
     return c->stage_count + 1;
 }
 
-int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
-    uint32_t number = stage_find(c, name);
-    if (number) {
-        *out = number;
-        return 0;
-    }
+APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     int err = stage_name_check(name);
     if (err < 0)
         return err;
     struct stage *s;
-    number = stage_free_number(c);
+    uint32_t number = stage_free_number(c);
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
         return err;
     if ((err = stage_get_number(c, number, &s)) < 0)
         return err;
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
+    *out = number;
+    return 0;
+}
+
+int stage_get(struct core *c, mr_bytes name, uint32_t *out) {
+    uint32_t number = stage_find(c, name);
+    if (!number)
+        return stage_create(c, name, out);
     *out = number;
     return 0;
 }
@@ -163,9 +166,9 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
     s->rate_next_us += each_us * jobs;
 }
 
-void stage_wake(struct core *c, struct stage *s) {
-    if (s->dirty || c->replaying || (list_empty(&s->takers) && list_empty(&s->pushers)))
-        return; // nobody waits
+APART void stage_wake_waiting(struct core *c, struct stage *s) {
+    if (s->dirty || c->replaying)
+        return;
     s->dirty = true;
     s->next_dirty = 0;
     if (c->last_dirty)
@@ -182,7 +185,7 @@ static bool has_edge(const struct stage *s, uint32_t to) {
     return false;
 }
 
-void stage_mark(struct core *c, struct stage *s) {
+APART void stage_mark_turn(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
     bool over = s->over ? depth > s->policy.high_mark / 2 : depth >= s->policy.high_mark;
     over = over && s->policy.high_mark;
@@ -271,7 +274,7 @@ static bool ended_is_due(const struct core *c, const struct stage *s) {
            job_at(c, s->ended.head)->time_ms + s->policy.retention_ms <= c->now_ms;
 }
 
-static void states_sweep(struct core *c, struct stage *s) {
+APART static void states_sweep(struct core *c, struct stage *s) {
     while (s->policy.state_ttl_ms && s->states.head) {
         struct state *st = slab_at(&c->states, s->states.head);
         struct channel *ch = channel_at(c, st->channel);
@@ -296,21 +299,26 @@ static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
 void stage_sweep(struct core *c, struct stage *s) {
     while (ended_is_due(c, s)) {
         struct job *j = job_at(c, s->ended.head);
-        if (once_spend(c, s, j) < 0) { // no memory for what must be remembered
+        if (job_has_attrs(j) && once_spend(c, s, j) < 0) { // no memory for what must be remembered
             sweep_at(c, s, c->now_ms + AGAIN_MS);
             break;
         }
         job_forget(c, s->ended.head);
     }
-    once_sweep(c, s);
-    states_sweep(c, s);
+    if (s->first_spent)
+        once_sweep(c, s);
+    if (s->policy.state_ttl_ms)
+        states_sweep(c, s);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+// What ended later is forgotten later: once planned, only names and states can come before.
 void stage_plan_sweep(struct core *c, struct stage *s) {
+    if (s->sweep_at_ms && !s->first_spent && !s->states.head)
+        return;
     uint64_t at = UINT64_MAX;
     if (s->ended.head)
         at = earlier(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
@@ -341,8 +349,8 @@ int stage_record(struct core *c, struct stage *s) {
 }
 
 void stage_set_home(struct core *c, struct stage *s, uint64_t at, uint32_t size) {
-    c->live_bytes += size;
-    c->live_bytes -= s->size;
+    home_add(c, at, size);
+    home_remove(c, s->at, s->size);
     s->at = at;
     s->size = size;
     s->recorded = true;

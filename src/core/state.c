@@ -87,8 +87,8 @@ void state_set(struct core *c, chan ref, uint64_t at, uint32_t size, uint64_t ti
     assert(ch->state);
     states_append(c, s, ch->state);
     struct state *st = slab_at(&c->states, ch->state);
-    c->live_bytes += size;
-    c->live_bytes -= st->size;
+    home_add(c, at, size);
+    home_remove(c, st->at, st->size);
     st->at = at;
     st->size = size;
     st->time_ms = time_ms;
@@ -102,7 +102,8 @@ void state_drop(struct core *c, chan ref) {
         return;
     uint32_t number = ch->state;
     states_unlink(c, c->stages[ch->stage], number);
-    c->live_bytes -= ((struct state *)slab_at(&c->states, number))->size;
+    const struct state *st = slab_at(&c->states, number);
+    home_remove(c, st->at, st->size);
     slab_give(&c->states, number);
     ch->state = 0;
     channel_check_idle(c, ref);

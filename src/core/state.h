@@ -13,11 +13,14 @@
 #define CORE_STATE_H
 
 #include "base/heap.h"
+#include "base/hints.h"
 #include "base/idmap.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/slab.h"
 #include "core/core.h"
+#include "core/live.h"
+#include "core/measure.h"
 #include "core/record.h"
 
 enum { REASON_MAX = 512 };
@@ -126,26 +129,6 @@ struct state {
     struct link link; // in the stage's line of states, least recently set first
 };
 
-// The age of the oldest job, without a scan: how many unended jobs were pushed since each of a few
-// instants, which are spread more thinly the older they are.
-enum { AGES = 256 };
-struct ages {
-    struct {
-        uint64_t from_ms;
-        uint64_t oldest_ms; // while dividing
-        uint32_t count;
-    } slots[AGES];
-    uint32_t used;
-    uint64_t newest_ms; // added last
-};
-
-// Events per second over the last few whole seconds.
-enum { RATE_SECONDS = 8 };
-struct rate {
-    uint64_t second;
-    uint32_t counts[RATE_SECONDS];
-};
-
 enum { EDGES = 64 };
 struct edge {
     uint32_t to;
@@ -185,7 +168,8 @@ struct stage {
 
 struct lease {
     uint64_t serial, until_ms;
-    uint64_t timer_ms; // when its timer rings; beats only move `until_ms`
+    uint64_t timer_ms;           // when its timer rings: outlives it, see lease_plan
+    uint32_t timer_order, order; // among those that ring then; among those that end together
     uint32_t number, lease_ms, stage;
     chan channel;         // 0: it has let go of the channel (its only job was ended by others)
     uint32_t count, next; // jobs under it; the first not let go
@@ -246,6 +230,7 @@ struct core {
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying;
+    struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources;
     struct pool keys;
@@ -315,11 +300,20 @@ static inline struct link *link_of(const struct core *c, uint32_t ref) {
     return ref & CHAN_KEYED ? &channel_at(c, ref)->link : &job_at(c, ref)->link;
 }
 
-// What a command changes about a stage.
-struct stage_change {
-    mr_bytes policy, value;
-    bool pauses, drains, resumes;
-};
+// ---- Homes --------------------------------------------------------------------------------------
+
+// Something has its home there from now on, or not any more. Size 0: nowhere.
+static inline void home_add(struct core *c, uint64_t at, uint32_t size) {
+    c->live_bytes += size;
+    if (size)
+        *live_at(&c->live, at) += size;
+}
+
+static inline void home_remove(struct core *c, uint64_t at, uint32_t size) {
+    c->live_bytes -= size;
+    if (size)
+        *live_at(&c->live, at) -= size;
+}
 
 // ---- line.c: lists of numbers -----------------------------------------------------------------
 
@@ -339,8 +333,23 @@ int job_reserve(struct core *, uint32_t count, bool dressed);
 int job_reserve_due(struct core *);              // a due instant, its timer, and one more attribute
 uint32_t job_create(struct core *, uint64_t id); // after job_reserve
 void job_free(struct core *, uint32_t number);
-void job_set_status(struct core *, struct job *, enum job_status);
-void job_set_home(struct core *, struct job *, uint64_t at, uint32_t size);
+void source_count(struct core *, struct job *, enum job_status before, enum job_status after);
+
+static inline void job_set_status(struct core *c, struct job *j, enum job_status status) {
+    struct stage *s = stage_of(c, j);
+    if (j->flags & JOB_HAS_SOURCE)
+        source_count(c, j, (enum job_status)j->status, status);
+    s->by_status[j->status]--;
+    j->status = (uint8_t)status;
+    s->by_status[status]++;
+}
+
+static inline void job_set_home(struct core *c, struct job *j, uint64_t at, uint32_t size) {
+    home_add(c, at, size);
+    home_remove(c, j->at, j->size);
+    j->at = at;
+    j->size = size;
+}
 
 uint32_t attr_job(const struct core *, uint32_t attr); // the job that a named attribute hangs on
 struct attr *job_attr(const struct core *, const struct job *, enum attr_kind);
@@ -391,8 +400,8 @@ int stage_get_number(struct core *, uint32_t number, struct stage **out); // rep
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
-void stage_wake(struct core *, struct stage *); // something may have turned startable or roomy
-void stage_mark(struct core *, struct stage *); // its depth changed: high and low marks
+void stage_wake_waiting(struct core *, struct stage *);
+void stage_mark_turn(struct core *, struct stage *);
 void stage_sweep(struct core *, struct stage *);
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
@@ -400,14 +409,18 @@ bool stage_in_cycle(const struct stage *);
 int stage_record(struct core *, struct stage *); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
-void ages_add(struct ages *, uint64_t at_ms, uint64_t now_ms);
-void ages_remove(struct ages *, uint64_t at_ms);
-void ages_divide(struct ages *, uint64_t oldest_ms, uint64_t newest_ms);
-void ages_recount(struct ages *, uint64_t at_ms);
-void ages_divided(struct ages *);
-int64_t ages_oldest(const struct ages *, uint64_t now_ms);
-void rate_count(struct rate *, uint64_t now_ms, uint32_t events);
-double rate_per_s(const struct rate *, uint64_t now_ms);
+// Something may have turned startable or roomy.
+static inline void stage_wake(struct core *c, struct stage *s) {
+    if (!list_empty(&s->takers) || !list_empty(&s->pushers))
+        stage_wake_waiting(c, s);
+}
+
+// Its depth changed: high and low marks.
+static inline void stage_mark(struct core *c, struct stage *s) {
+    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
+    if (s->over || depth >= s->policy.high_mark)
+        stage_mark_turn(c, s);
+}
 
 // ---- once.c, source.c -------------------------------------------------------------------------
 
@@ -438,7 +451,6 @@ void source_refused(struct core *, const struct push *, const struct source *);
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);
-void source_count(struct core *, struct job *, enum job_status before, enum job_status after);
 int source_record(struct core *, struct source *);
 void source_set_home(struct core *, struct source *, uint64_t at, uint32_t size);
 void source_sweep(struct core *);
@@ -456,11 +468,34 @@ void states_sort(struct core *, struct stage *);
 
 // ---- record_out.c: groups of records on their way out -----------------------------------------
 
-int out_begin(struct core *, size_t records, size_t extra_bytes);
+// What a head needs beyond names and keys; a SOURCE record is the longest.
+enum { HEAD_ROOM = 400 };
+
+int out_grow(struct core *, size_t records, size_t bytes);
+
+static inline int out_begin(struct core *c, size_t records, size_t extra_bytes) {
+    struct out *o = &c->out;
+    size_t bytes = RECORD_MAX + records * HEAD_ROOM + extra_bytes;
+    o->count = o->heads.size = 0;
+    return records <= o->capacity && bytes <= o->heads.capacity ? 0 : out_grow(c, records, bytes);
+}
+
+struct birth;
 void out_add(struct core *, const struct record *, mr_bytes body);
+void out_add_push(struct core *, const struct birth *);
+void out_add_end(struct core *, const struct job *, enum job_status, uint64_t position,
+                 mr_bytes result);
 void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
-int out_commit(struct core *, enum room);
-uint32_t out_size(const struct core *, size_t index);
+
+static inline int out_commit(struct core *c, enum room room) {
+    return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
+}
+
+static inline uint32_t out_size(const struct core *c, size_t index) {
+    const struct entry *e = &c->out.entries[index];
+    return entry_size(e->head.size, e->body.size);
+}
+
 struct record record_of_stage(const struct core *, const struct stage *, struct record_about *);
 struct record record_of_source(const struct core *, const struct source *, struct record_about *);
 struct record record_of_job(const struct core *, const struct job *);
@@ -476,8 +511,10 @@ struct birth {
     const struct push *push;
     uint32_t stage, source;
     chan channel; // 0: without a key
+    bool dressed; // it has more than stage, key and body
     bool has_once, is_repeat;
-    bool first; // it was told of room: nobody waits before it
+    bool pinned; // its channel is
+    bool first;  // it was told of room: nobody waits before it
     struct hash128 once;
     uint64_t id, position, due_ms, deadline_ms;
     uint32_t repeat_job; // the job it repeats, when that is known
@@ -487,8 +524,8 @@ struct birth {
 int push_check(struct core *, const struct push *);
 int birth_look(struct core *, const struct push *, struct birth *out);
 int birth_prepare(struct core *, struct birth *);
-void birth_undo(struct core *, struct birth *);
-struct record birth_record(const struct core *, const struct birth *);
+void birth_pin(struct core *, struct birth *);
+void birth_unpin(struct core *, struct birth *); // if it is
 uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);
@@ -498,7 +535,13 @@ void push_rooms(struct core *, struct stage *); // tells waiting pushers that th
 
 void serve(struct core *, struct stage *); // gives ready work to waiting takers
 void timers_tidy(struct core *);
-void settle(struct core *); // serves every stage that was woken
+void settle_woken(struct core *);
+
+// Serves every stage that was woken.
+static inline void settle(struct core *c) {
+    if (c->first_dirty || heap_wants_filter(&c->timers))
+        settle_woken(c);
+}
 
 // A running job's lease, checked against a token. 0, or the answer to give.
 int lease_find(struct core *, uint64_t id, const struct token *, uint32_t *out_job,
@@ -519,8 +562,6 @@ void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 int job_end(struct core *, uint32_t job, enum job_status);
 // What an end changes, after it was written down as the entry at `at`.
 void job_ended(struct core *, uint32_t job, enum job_status, uint64_t at, uint32_t size);
-struct record end_record(const struct core *, const struct job *, enum job_status,
-                         uint64_t position);
 void job_forget(struct core *, uint32_t job);
 void job_revive(struct core *, uint32_t job, uint64_t position);
 void job_drop(struct core *, uint32_t job);
@@ -533,6 +574,9 @@ int caller_leave(struct core *, struct caller *);
 void pusher_leave(struct core *, struct pusher *);
 void caller_unlink(struct core *, struct caller *);
 struct outcome outcome_of(const struct core *, const struct job *);
+
+// When and in which order the lease's timer rings, if it does not ring before.
+void lease_ring_at(struct core *, struct lease *, uint64_t at_ms, uint32_t order);
 
 // The job number `i` under it, if it still runs there; else 0.
 uint32_t lease_running(const struct core *, const struct lease *, uint32_t i);

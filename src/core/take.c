@@ -18,14 +18,12 @@ struct wish {
     uint64_t bytes; // of what it was given so far
 };
 
-static struct grant grant_of(const struct core *c, uint32_t number, const struct lease *l,
-                             uint32_t lease) {
-    const struct job *j = job_at(c, number);
-    const struct stage *s = c->stages[l->stage];
-    uint64_t deadline = job_deadline(c, j);
-    struct grant g = {
+static void grant_fill(const struct core *c, const struct stage *s, const struct job *j,
+                       const struct lease *l, struct grant *out) {
+    uint64_t deadline = job_has_attrs(j) ? job_deadline(c, j) : 0;
+    *out = (struct grant){
         .id = j->id,
-        .token = { l->serial, c->random, lease },
+        .token = { l->serial, c->random, l->number },
         .stage = bytes_of(s->name, s->name_size),
         .attempt = j->attempt + 1u,
         .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
@@ -34,49 +32,59 @@ static struct grant grant_of(const struct core *c, uint32_t number, const struct
     };
     if (job_is_keyed(j)) {
         const struct channel *ch = channel_at(c, j->owner);
-        g.key = channel_key(c, ch);
-        g.state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
+        out->key = channel_key(c, ch);
+        out->state_at = ch->state ? ((struct state *)slab_at(&c->states, ch->state))->at : 0;
     }
-    return g;
 }
 
-static int lease_create(struct core *c, chan ref, uint32_t count, const struct wish *w,
-                        uint32_t *out) {
+// Leases are mostly as long as the one that had this place before: its timer then rings early
+// enough to be set anew, and the many that end in time set none. Beats only move `until_ms`, too.
+static void lease_plan(struct core *c, struct lease *l) {
+    if (l->timer_ms && l->timer_ms < l->until_ms)
+        return;
+    if (l->timer_ms)
+        heap_forget(&c->timers);
+    lease_ring_at(c, l, l->until_ms, l->order);
+}
+
+static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t count,
+                        const struct wish *w, uint32_t *out) {
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
     uint64_t *ids = NULL;
     if (count > 1 && !(ids = mem_alloc(count * sizeof *ids)))
         return error_set(MR_ENOMEM, "no memory for a block of %u jobs", count);
-    uint32_t number = slab_take(&c->leases);
+    uint32_t number = slab_take_as_is(&c->leases);
     if (!number) {
         mem_free(ids);
         return error_set(MR_ENOMEM, "no memory for a lease");
     }
     struct lease *l = lease_at(c, number);
-    struct stage *s = chan_stage(c, ref);
-    l->number = number;
-    l->serial = c->next_serial++;
-    l->lease_ms = (uint32_t)(w->lease_ms ? w->lease_ms : (int64_t)s->policy.lease_ms);
-    l->until_ms = l->timer_ms = c->now_ms + l->lease_ms;
-    l->stage = s->number;
-    l->channel = ref;
-    l->count = count;
-    l->ids = ids;
-    l->conn = w->conn;
-    l->detached = w->detached;
+    uint32_t lease_ms = (uint32_t)(w->lease_ms ? w->lease_ms : (int64_t)s->policy.lease_ms);
+    *l = (struct lease){ .serial = c->next_serial++,
+                         .until_ms = c->now_ms + lease_ms,
+                         .timer_ms = l->timer_ms,
+                         .timer_order = l->timer_order,
+                         .order = heap_order(&c->timers),
+                         .number = number,
+                         .lease_ms = lease_ms,
+                         .stage = s->number,
+                         .channel = ref,
+                         .count = count,
+                         .ids = ids,
+                         .conn = w->conn,
+                         .detached = w->detached };
     list_init(&l->of_conn);
     if (l->conn)
         list_append(&l->conn->leases, &l->of_conn);
-    heap_put(&c->timers, l->until_ms, timer_value(TIMER_LEASE, number));
+    lease_plan(c, l);
     *out = number;
     return 0;
 }
 
-static void note_wait(struct core *c, struct stage *s, const struct job *j) {
-    if (!s->waits)
-        s->waits = mem_alloc(sizeof *s->waits); // without it there are just no percentiles
-    if (s->waits)
+static void note_wait(const struct core *c, const struct stage *s, const struct job *j) {
+    if (s->waits) // without memory for them there are just no percentiles
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
 
@@ -105,8 +113,10 @@ static uint32_t state_size(const struct core *c, chan ref) {
 static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most, struct grant *out,
                  uint32_t *out_count) {
     chan ref = s->ready.head;
+    if (!s->waits)
+        s->waits = mem_alloc(sizeof *s->waits);
     uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
-    int err = lease_create(c, ref, count, w, &lease);
+    int err = lease_create(c, s, ref, count, w, &lease);
     if (err < 0)
         return err;
     struct lease *l = lease_at(c, lease);
@@ -116,8 +126,10 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     for (uint32_t i = 0; i < count; i++) {
         struct job *j = job_at(c, number);
         note_wait(c, s, j);
-        job_drop_attr(c, j, ATTR_DUE);
-        j->flags &= (uint8_t)~JOB_RELEASED;
+        if (job_has_attrs(j)) {
+            job_drop_attr(c, j, ATTR_DUE);
+            j->flags &= (uint8_t)~JOB_RELEASED;
+        }
         job_set_status(c, j, JOB_RUNNING);
         j->serial = l->serial;
         w->bytes += j->size;
@@ -125,7 +137,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
             l->ids[i] = j->id;
         else
             l->id = j->id, l->job = number;
-        out[i] = grant_of(c, number, l, lease);
+        grant_fill(c, s, j, l, &out[i]);
         if (i > 0)
             out[i].state_at = 0; // comes with the first; the worker carries it along
         number = j->link.next;
@@ -185,7 +197,7 @@ static void taker_unseat(struct core *c, struct taker *t) {
     t->seat_count = 0;
 }
 
-static int taker_seat(struct core *c, const struct take *take, const uint32_t *stages) {
+APART static int taker_seat(struct core *c, const struct take *take, const uint32_t *stages) {
     struct taker *t = take->taker;
     struct taker_seat *seats = mem_alloc(take->stage_count * sizeof *seats);
     if (!seats)
@@ -258,7 +270,7 @@ void serve(struct core *c, struct stage *s) {
     serve_when_rate_allows(c, s);
 }
 
-void settle(struct core *c) {
+APART void settle_woken(struct core *c) {
     while (c->first_dirty) {
         struct stage *s = c->stages[c->first_dirty];
         c->first_dirty = s->next_dirty;
@@ -304,7 +316,8 @@ static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
 
 enum { MOST_STAGES = 64 };
 
-int core_take(struct core *c, const struct take *t, struct grant *out_grants, size_t *out_count) {
+HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
+                  size_t *out_count) {
     uint32_t stages[MOST_STAGES], count = 0, most = t->count ? t->count : 1;
     int err = take_check(c, t);
     if (err < 0)

@@ -33,8 +33,8 @@ static bool timer_counts(const void *owner, struct heap_entry e) {
     case TIMER_GRACE:
         return job_if_known(c, number) != NULL;
     case TIMER_LEASE:
-        return number < c->leases.next_new && lease_at(c, number)->count &&
-               lease_at(c, number)->timer_ms == e.at_ms;
+        return lease_at(c, number)->timer_ms == e.at_ms &&
+               lease_at(c, number)->timer_order == e.order;
     case TIMER_SWEEP:
         return c->stages[number]->sweep_at_ms == e.at_ms;
     case TIMER_SERVE:
@@ -69,14 +69,22 @@ static int due_rings(struct core *c, uint32_t number) {
     return 0;
 }
 
+void lease_ring_at(struct core *c, struct lease *l, uint64_t at_ms, uint32_t order) {
+    l->timer_ms = at_ms;
+    l->timer_order = order;
+    heap_put_as(&c->timers, at_ms, order, timer_value(TIMER_LEASE, l->number));
+}
+
 static int lease_rings(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
+    l->timer_ms = 0;
+    if (!l->count)
+        return 0; // it has ended, and no other has come in its place
     if (l->lost)
         return lease_lose(c, number, LEASE_LOST, false);
     if (l->until_ms <= c->now_ms)
         return lease_lose(c, number, "the lease ran out", true);
-    l->timer_ms = l->until_ms; // it was extended; there is room: one entry was just taken out
-    heap_put(&c->timers, l->until_ms, timer_value(TIMER_LEASE, number));
+    lease_ring_at(c, l, l->until_ms, l->order); // there is room: one entry was just taken out
     return 0;
 }
 
@@ -87,8 +95,9 @@ void timer_retry(struct core *c, enum timer kind, uint32_t number) {
     if (heap_reserve(&c->timers, 1) < 0)
         return; // a lease then ends by its time; a call nobody waits for is done in vain
     if (kind == TIMER_LEASE)
-        lease_at(c, number)->timer_ms = at_ms;
-    heap_put(&c->timers, at_ms, timer_value(kind, number));
+        lease_ring_at(c, lease_at(c, number), at_ms, heap_order(&c->timers));
+    else
+        heap_put(&c->timers, at_ms, timer_value(kind, number));
 }
 
 static int sweep_rings(struct core *c, struct stage *s) {
@@ -130,8 +139,8 @@ static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
         job_move_deadline(c, job_at(c, number), at_ms);
         break;
     case TIMER_LEASE:
-        lease_at(c, number)->timer_ms = at_ms;
-        break;
+        lease_ring_at(c, lease_at(c, number), at_ms, heap_order(&c->timers));
+        return;
     case TIMER_DUE:
     case TIMER_GRACE:
     case TIMER_SWEEP:

@@ -55,8 +55,10 @@ struct log_impl {
     void (*flush)(struct log *, bool now);
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+    int (*read_now)(struct log *, uint64_t at, struct buffer *out_body);
     int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                 uint64_t *out_next);
+    uint64_t (*segment_end)(struct log *, uint64_t at);
     int (*trim)(struct log *, uint64_t upto);
     void (*look)(struct log *, struct log_state *out);
     void (*close)(struct log *);
@@ -99,12 +101,23 @@ static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
     return l->impl->read(l, at, out_head, out_body);
 }
 
-// Walks the entries from `from` (a position that replay, append or scan gave, or the head), with
-// bodies, until about `max_bytes` are read or the tail is reached. `out_next` is where to go on.
-// `each` may append. Owner only.
+// Appends the entry's body if it is in memory. MR_EAGAIN, without a sentence: the disk would have
+// to be waited for; else as log_read. Owner only, who may need no lock.
+static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
+    return l->impl->read_now(l, at, out_body);
+}
+
+// Walks the entries from `from` (a position that replay, append or scan gave, the head, or a
+// segment's end), with bodies, until about `max_bytes` are read or the tail is reached. `out_next`
+// is where to go on. `each` may append. Owner only.
 static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
                            void *arg, uint64_t *out_next) {
     return l->impl->scan(l, from, max_bytes, each, arg, out_next);
+}
+
+// Where the segment ends that `at` is in, and the next one begins. Owner only.
+static inline uint64_t log_segment_end(struct log *l, uint64_t at) {
+    return l->impl->segment_end(l, at);
 }
 
 // Gives up everything below `upto`, in whole segments, once no reader is in them. The owner has

@@ -276,6 +276,11 @@ static int file_wait(struct log *base, uint64_t at) {
     return err;
 }
 
+static uint64_t file_segment_end(struct log *base, uint64_t at) {
+    struct file_log *l = (struct file_log *)base;
+    return segment_base(l, segment_of(l, at) + 1);
+}
+
 static int file_trim(struct log *base, uint64_t upto) {
     struct file_log *l = (struct file_log *)base;
     if (l->options.read_only)
@@ -387,7 +392,9 @@ const struct log_impl file_log_impl = {
     .flush = file_flush,
     .wait = file_wait,
     .read = file_read,
+    .read_now = file_read_now,
     .scan = file_scan,
+    .segment_end = file_segment_end,
     .trim = file_trim,
     .look = file_look,
     .close = file_close,

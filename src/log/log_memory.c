@@ -162,16 +162,15 @@ static int memory_wait(struct log *base, uint64_t at) {
 
 static int seen_copy(const struct log_seen *seen, struct buffer *out_head,
                      struct buffer *out_body) {
-    int err = out_head ? buffer_reserve(out_head, seen->head.size) : 0;
-    if (err == 0 && out_body)
-        err = buffer_reserve(out_body, seen->body.size);
-    if (err < 0)
+    if (out_head && out_body) {
+        int err = buffer_reserve(out_body, seen->body.size);
+        if (err < 0)
+            return err;
+    }
+    int err = out_head ? buffer_append(out_head, seen->head.data, seen->head.size) : 0;
+    if (err < 0 || !out_body)
         return err;
-    if (out_head)
-        buffer_append(out_head, seen->head.data, seen->head.size);
-    if (out_body)
-        buffer_append(out_body, seen->body.data, seen->body.size);
-    return 0;
+    return buffer_append(out_body, seen->body.data, seen->body.size);
 }
 
 static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
@@ -200,35 +199,53 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
     return err;
 }
 
-// Where the next entry is, when `at` may be the end of a segment (if that was filled to the last
-// byte, it is the beginning of the next one).
-static uint64_t memory_hop(const struct memory_log *l, const struct segment *s, uint64_t at) {
-    if (at < s->base + START)
-        return s->base + START;
-    return s != l->current && at == s->end ? s->base + s->size + START : at;
+// Only the owner changes the table of cells, so it reads that without the lock.
+static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
+    const struct memory_log *l = (const struct memory_log *)base;
+    if (at >= get(&l->tail))
+        return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
+    const struct segment *s = memory_segment(l, at);
+    if (!s)
+        return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+    struct log_seen seen;
+    entry_get(s, at, &seen);
+    return seen_copy(&seen, NULL, out_body);
 }
 
-static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
-                       log_each *each, void *arg, uint64_t *out_next) {
-    uint64_t tail = get(&l->tail), at = from;
-    for (uint64_t done = 0; at < tail && done < max_bytes;) {
-        struct segment *s = memory_segment(l, at);
-        if (!s)
-            return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
-        if (memory_hop(l, s, at) != at) {
-            at = memory_hop(l, s, at);
-            continue;
-        }
+// Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
+static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
+                        log_each *each, void *arg, uint64_t *at) {
+    while (*left > 0 && *at < end) {
         struct log_seen seen;
-        entry_get(s, at, &seen);
+        entry_get(s, *at, &seen);
         uint32_t size = entry_size(seen.head.size, seen.body.size);
         if (!bodies)
             seen.body = (mr_bytes){ 0 };
         int err = each(arg, &seen);
         if (err < 0)
             return err;
-        at += size;
-        done += size;
+        *at += size;
+        *left -= size < *left ? size : *left;
+    }
+    return 0;
+}
+
+// `at` may be where a segment begins, or behind its last entry; `each` may append.
+static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
+                       log_each *each, void *arg, uint64_t *out_next) {
+    uint64_t tail = get(&l->tail), at = from;
+    while (at < tail && max_bytes > 0) {
+        const struct segment *s = memory_segment(l, at);
+        if (!s)
+            return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
+        uint64_t end = s == l->current ? tail : s->end;
+        if (at < s->base + START)
+            at = s->base + START;
+        int err = segment_walk(s, end, bodies, &max_bytes, each, arg, &at);
+        if (err < 0)
+            return err;
+        if (at == end && end < tail)
+            at = s->base + s->size;
     }
     *out_next = at;
     return 0;
@@ -243,6 +260,11 @@ static int memory_replay(struct log *base, log_each *each, void *arg) {
     struct memory_log *l = (struct memory_log *)base;
     uint64_t next;
     return memory_walk(l, memory_head(l), SIZE_MAX, false, each, arg, &next);
+}
+
+static uint64_t memory_segment_end(struct log *base, uint64_t at) {
+    const struct segment *s = memory_segment((struct memory_log *)base, at);
+    return s->base + s->size;
 }
 
 // Takes the first segment out of the table, unless it reaches beyond `upto` or is still written to.
@@ -301,7 +323,9 @@ static const struct log_impl memory_log = {
     .flush = memory_flush,
     .wait = memory_wait,
     .read = memory_read,
+    .read_now = memory_read_now,
     .scan = memory_scan,
+    .segment_end = memory_segment_end,
     .trim = memory_trim,
     .look = memory_look,
     .close = memory_close,

@@ -35,17 +35,24 @@ static int clean_one(void *arg, const struct log_seen *seen) {
 
 static int scan(struct cleaner *c) {
     uint64_t left = c->end - c->at;
-    int err = log_scan(c->log, c->at, left < STEP_BYTES ? left : STEP_BYTES, clean_one, c, &c->at);
+    size_t bytes = left < STEP_BYTES ? left : STEP_BYTES;
+    int err = bytes ? log_scan(c->log, c->at, bytes, clean_one, c, &c->at) : 0;
     if (err >= 0 && c->at >= c->end)
         wait_for_last(c, CLEANER_COPYING);
     return err;
 }
 
-// A segment's length is scanned, or up to what was the tail before the first copy.
+// What is left of a segment is passed over if nothing lives in it. Otherwise a segment's length is
+// scanned, or up to what was the tail before the first copy.
 static int begin(struct cleaner *c, const struct log_state *log) {
     c->at = from(c, log);
-    uint64_t left = log->tail - c->at;
+    uint64_t left = log->tail - c->at, next = log_segment_end(c->log, c->at);
     c->end = c->at + (left < log->segment_size ? left : log->segment_size);
+    int err = core_clean_own(c->core, c->at, c->end);
+    if (err < 0)
+        return err;
+    if (next <= log->tail && !core_lives_in(c->core, c->at, next))
+        c->at = c->end = next;
     c->state = CLEANER_SCANNING;
     return scan(c);
 }

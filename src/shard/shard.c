@@ -74,8 +74,7 @@ static int sink_append(void *owner, const struct entry *entries, size_t count, e
         return err;
     s->last_at = out_at[count - 1];
     s->appended = true;
-    for (size_t i = 0; i < count; i++)
-        s->urgent = s->urgent || is_epoch(&entries[i]);
+    s->urgent = s->urgent || is_epoch(entries); // which comes alone
     return 0;
 }
 
@@ -122,8 +121,11 @@ static void note_running(void *owner, uint64_t id, uint32_t attempt, bool begins
 
 static struct core_config core_config_of(struct shard *s, const struct shard_options *o) {
     const struct core_events *e = &o->events;
+    struct log_state log;
+    log_look(s->log, &log);
     return (struct core_config){
         .limits = o->limits,
+        .segment_size = log.segment_size,
         .sink = { .append = sink_append, .read = sink_read },
         .events = { .claim = e->claim ? tell_claim : NULL,
                     .granted = e->granted ? tell_granted : NULL,
@@ -252,6 +254,10 @@ bool shard_is_durable(struct shard *s, uint64_t at) {
 
 int shard_read(struct shard *s, uint64_t at, struct buffer *out_body) {
     return log_read(s->log, at, NULL, out_body);
+}
+
+int shard_read_now(struct shard *s, uint64_t at, struct buffer *out_body) {
+    return log_read_now(s->log, at, out_body);
 }
 
 int shard_read_head(struct shard *s, uint64_t at, struct buffer *out_head) {
