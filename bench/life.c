@@ -49,7 +49,7 @@ STEP void step_take(struct run *r, struct grant *out) {
 
 STEP void step_read(struct run *r, const struct grant *g) {
     buffer_clear(&r->body);
-    try(shard_read_own(r->shard, g->at, &r->body), "read");
+    try(shard_read_now(r->shard, g->at, &r->body), "read");
 }
 
 STEP void step_done(struct run *r, const struct grant *g) {

@@ -1,23 +1,40 @@
 // Real workloads: a self-tuned worker beside workers of fixed levels, each with an engine in memory
-// of its own and more work than it can do. The truth is a sweep of levels, in mixed order, so that
-// what disturbs the machine meanwhile disturbs all; of three repeats the median counts. The tuned
-// worker is measured in the second half of its time.
+// of its own and more work than it can do.
+//
+//     sweep:    1, 2, 4, … in mixed order, briefly, several times     ─► the best fixed level
+//     in turn:  that level, tuned, that level, tuned, …               ─► share of each pair: median
+//
+// What is compared runs in turn, so that what disturbs the machine disturbs both; and the best
+// level is measured anew there, for the best of a noisy sweep looks better than it is. The tuned
+// worker is judged in the second half of its time; how long it took to get there is told apart.
 #include "bench/tuner_real.h"
 
 #include "bench/measure.h"
 #include "millrace.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
-enum { AHEAD = 2000, REPEATS = 3, LEVELS = 11, PAUSE_US = 1000 };
+enum { AHEAD = 16384, BATCH = 256, PAUSE_US = 1000 }; // jobs handed in and not ended
+enum { LEVELS = 11, ROUNDS_MOST = 3, SLOTS = 50 };
+
+// Parts of a tuned run's time: a run of the sweep, and one of the best fixed level beside it.
+#define SWEEP_WARM 0.025
+#define SWEEP_JUDGED 0.1
+#define FIXED_WARM 0.1
+#define TUNED_WARM 0.5 // the first half
+#define JUDGED 0.5
+#define SETTLED 0.95 // of the rate it is judged by, for a tenth of the time
+#define SHARE 0.95   // of the best fixed level that is expected
 
 static const uint32_t levels[LEVELS] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
 
 static _Atomic uint64_t ran;
+static _Atomic bool ending; // jobs that take long are to end now
 
 // ---- The workloads ----------------------------------------------------------------------------
 
@@ -41,23 +58,33 @@ static void run_sleep(uint64_t number) {
     nap(50000);
 }
 
-// A server that has room for twelve at once; the others queue.
-static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t place_free = PTHREAD_COND_INITIALIZER;
-static int places = 12;
+// A server that has room for some at once; the others queue.
+struct server {
+    pthread_mutex_t lock;
+    pthread_cond_t free;
+    int places;
+};
+
+static struct server quick = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 12 };
+static struct server slow = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 16 };
+
+static void serve(struct server *s, uint64_t slices, uint64_t us) {
+    pthread_mutex_lock(&s->lock);
+    while (s->places == 0)
+        pthread_cond_wait(&s->free, &s->lock);
+    s->places--;
+    pthread_mutex_unlock(&s->lock);
+    for (uint64_t i = 0; i < slices && !atomic_load(&ending); i++)
+        nap(us);
+    pthread_mutex_lock(&s->lock);
+    s->places++;
+    pthread_cond_signal(&s->free);
+    pthread_mutex_unlock(&s->lock);
+}
 
 static void run_capped(uint64_t number) {
     (void)number;
-    pthread_mutex_lock(&places_lock);
-    while (places == 0)
-        pthread_cond_wait(&place_free, &places_lock);
-    places--;
-    pthread_mutex_unlock(&places_lock);
-    nap(5000);
-    pthread_mutex_lock(&places_lock);
-    places++;
-    pthread_cond_signal(&place_free);
-    pthread_mutex_unlock(&places_lock);
+    serve(&quick, 1, 5000);
 }
 
 static void run_mutex(uint64_t number) {
@@ -89,8 +116,7 @@ static void run_mixed(uint64_t number) {
 }
 
 static void run_long(uint64_t number) {
-    (void)number;
-    nap(5000000);
+    serve(&slow, 25 + number * 7919 % 51, 100000); // 2.5 to 7.5 s
 }
 
 static void run_nothing(uint64_t number) {
@@ -100,19 +126,22 @@ static void run_nothing(uint64_t number) {
 struct load {
     const char *name;
     void (*run)(uint64_t number);
-    double times; // as long as the others
+    double times;  // as long as others
+    int rounds;    // of the sweep, and of pairs
+    uint32_t most; // of the sweep
+    bool hogged;   // something else wants a processor, from when it is judged on
 };
 
 static const struct load loads[] = {
-    { "hash loop", run_hash, 1 },
-    { "50 ms sleep", run_sleep, 1 },
-    { "server of 12 places", run_capped, 1 },
-    { "one mutex", run_mutex, 1 },
-    { "fsynced files", run_fsync, 1 },
-    { "short and long, 9 : 1", run_mixed, 1 },
-    { "5 s jobs", run_long, 6 },
-    { "nothing", run_nothing, 1 },
-    { "hash loop, then a hog", run_hash, 2 },
+    { "hash loop", run_hash, 1, 3, 1024, false },
+    { "50 ms sleep", run_sleep, 1, 3, 1024, false },
+    { "server of 12 places", run_capped, 1, 3, 1024, false },
+    { "one mutex", run_mutex, 1, 3, 1024, false },
+    { "fsynced files", run_fsync, 2, 3, 1024, false },
+    { "short and long, 9 : 1", run_mixed, 1, 3, 1024, false },
+    { "5 s jobs, 16 places", run_long, 10, 1, 64, false },
+    { "nothing", run_nothing, 1, 3, 1024, false },
+    { "hash loop, then a hog", run_hash, 1, 3, 1024, true },
 };
 
 // ---- Running ----------------------------------------------------------------------------------
@@ -131,83 +160,153 @@ static void try(int err, const char *what) {
     must(err, what, mr_error());
 }
 
-// Keeps AHEAD jobs waiting until the instant.
-static void supply(mr *m, uint64_t *pushed, double until_ns) {
-    while (clock_ns(CLOCK_MONOTONIC) < until_ns) {
-        uint64_t missing = atomic_load(&ran) + AHEAD - *pushed;
-        for (; missing > 0; missing--, ++*pushed)
-            try(mr_push(m, "bench", mr_str("x"), NULL, NULL), "push");
-        usleep(PAUSE_US);
-    }
+// A worker at work.
+struct run {
+    mr *m;
+    mr_worker *worker;
+    uint64_t pushed;
+    double start_ns, slot_ns;
+    uint64_t slots[SLOTS]; // completions until the end of each
+    double level_sum, samples;
+};
+
+static void push_missing(struct run *r) {
+    static const mr_item items[BATCH]; // empty jobs
+    uint64_t until = atomic_load(&ran) + AHEAD - BATCH;
+    for (size_t accepted; r->pushed <= until; r->pushed += accepted)
+        try(mr_push_many(r->m, "bench", items, BATCH, NULL, NULL, &accepted), "push");
 }
 
-static _Atomic bool hog_stops;
+// Keeps AHEAD jobs waiting for so long. Returns completions per second.
+static double supply(struct run *r, double seconds) {
+    uint64_t before = atomic_load(&ran);
+    double from_ns = clock_ns(CLOCK_MONOTONIC), now_ns = from_ns;
+    r->level_sum = r->samples = 0;
+    for (; now_ns < from_ns + seconds * 1e9; now_ns = clock_ns(CLOCK_MONOTONIC)) {
+        push_missing(r);
+        r->level_sum += mr_worker_level(r->worker);
+        r->samples++;
+        for (int i = (int)((now_ns - r->start_ns) / r->slot_ns); i < SLOTS; i++)
+            r->slots[i] = atomic_load(&ran);
+        usleep(PAUSE_US);
+    }
+    return (double)(atomic_load(&ran) - before) / (now_ns - from_ns) * 1e9;
+}
+
+// When it first completed about as many as later, for a tenth of the time.
+static double settled_s(const struct run *r, double rate) {
+    enum { SPELL = SLOTS / 10 };
+    double enough = SETTLED * rate * SPELL * r->slot_ns * 1e-9;
+    int i = 0;
+    while (i + SPELL < SLOTS && (double)(r->slots[i + SPELL] - r->slots[i]) < enough)
+        i++;
+    return i * r->slot_ns * 1e-9;
+}
 
 static void *hog(void *arg) {
-    while (!atomic_load(&hog_stops))
+    while (!atomic_load(&ending))
         spin(1000);
     return arg;
 }
 
-// Completions per second at a level (0: tuned), in the second half of the time; the hog comes then.
-static double measure(const struct load *load, uint32_t level, double seconds) {
-    mr *m;
-    mr_worker *worker;
+struct outcome {
+    double rate, level; // when it was judged
+    double settled_s;
+};
+
+// At a level (0: tuned). Judged after so many seconds, for so many.
+static struct outcome measure(const struct load *load, uint32_t level, double warm_s,
+                              double judged_s) {
+    struct run r = { 0 };
     mr_work_options o = { .jobs = level };
     pthread_t thread;
-    bool hogged = strstr(load->name, "hog") != NULL;
     current = load;
     atomic_store(&ran, 0);
-    atomic_store(&hog_stops, false);
-    uint64_t pushed = 0;
-    try(mr_open("mem:", NULL, &m), "open");
-    try(mr_work(m, "bench", handle, NULL, &o, &worker), "work");
-    double start_ns = clock_ns(CLOCK_MONOTONIC), half_ns = seconds * load->times * .5e9;
-    supply(m, &pushed, start_ns + half_ns);
-    if (hogged && pthread_create(&thread, NULL, hog, NULL) != 0)
+    atomic_store(&ending, false);
+    try(mr_open("mem:", NULL, &r.m), "open");
+    try(mr_work(r.m, "bench", handle, NULL, &o, &r.worker), "work");
+    r.start_ns = clock_ns(CLOCK_MONOTONIC);
+    r.slot_ns = (warm_s + judged_s) / SLOTS * 1e9;
+    supply(&r, warm_s);
+    if (load->hogged && pthread_create(&thread, NULL, hog, NULL) != 0)
         must(-1, "hog", "no thread");
-    uint64_t before = atomic_load(&ran);
-    double from_ns = clock_ns(CLOCK_MONOTONIC);
-    supply(m, &pushed, start_ns + 2 * half_ns);
-    double rate = (double)(atomic_load(&ran) - before) / (clock_ns(CLOCK_MONOTONIC) - from_ns);
-    atomic_store(&hog_stops, true);
-    if (hogged)
+    struct outcome out = { .rate = supply(&r, judged_s) };
+    out.level = r.level_sum / r.samples;
+    out.settled_s = settled_s(&r, out.rate);
+    atomic_store(&ending, true);
+    if (load->hogged)
         pthread_join(thread, NULL);
-    try(mr_worker_stop(worker, MR_FOREVER), "stop");
-    try(mr_close(m), "close");
-    return rate * 1e9;
+    try(mr_worker_stop(r.worker, MR_FOREVER), "stop");
+    try(mr_close(r.m), "close");
+    return out;
 }
 
-static double median(double *values) {
-    for (int i = 0; i < REPEATS; i++)
-        for (int k = i + 1; k < REPEATS; k++)
-            if (values[k] < values[i]) {
-                double swap = values[i];
-                values[i] = values[k];
-                values[k] = swap;
-            }
-    return values[REPEATS / 2];
+// ---- Comparing --------------------------------------------------------------------------------
+
+static double median(const double *values, int count) {
+    double sorted[ROUNDS_MOST];
+    for (int i = 0; i < count; i++) {
+        int at = i;
+        for (; at > 0 && sorted[at - 1] > values[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = values[i];
+    }
+    return sorted[count / 2];
 }
 
-static void compare(const struct load *load, double seconds) {
-    double fixed[LEVELS][REPEATS], tuned[REPEATS];
-    for (int r = 0; r < REPEATS; r++) {
-        tuned[r] = measure(load, 0, seconds);
-        for (int i = 0; i < LEVELS; i++) {
-            int at = (i * 3 + r * 5) % LEVELS; // mixed, and otherwise each time
-            fixed[at][r] = measure(load, levels[at], seconds);
-        }
+// The level with the highest median, and the lowest with 95 % of it.
+static uint32_t sweep(const struct load *load, double seconds, uint32_t *out_enough) {
+    double rates[LEVELS][ROUNDS_MOST] = { 0 }, best = 0;
+    int best_at = 0, enough_at = 0;
+    for (int i = 0; i < LEVELS * load->rounds; i++) {
+        int round = i / LEVELS, at = (i * 3 + round * 5) % LEVELS; // mixed, otherwise each round
+        if (levels[at] <= load->most)
+            rates[at][round] =
+                measure(load, levels[at], SWEEP_WARM * seconds, SWEEP_JUDGED * seconds).rate;
     }
-    double best = 0, rate = median(tuned);
-    uint32_t best_level = 0;
-    for (int i = 0; i < LEVELS; i++) {
-        double at = median(fixed[i]);
-        best_level = at > best ? levels[i] : best_level;
-        best = at > best ? at : best;
+    for (int i = 0; i < LEVELS && levels[i] <= load->most; i++) {
+        double rate = median(rates[i], load->rounds);
+        best_at = rate > best ? i : best_at;
+        best = fmax(best, rate);
     }
-    printf("%-24s best %10.1f/s at %3u   tuned %10.1f/s   %.3f of it\n", load->name, best,
-           best_level, rate, rate / best);
+    while (median(rates[enough_at], load->rounds) < SHARE * best)
+        enough_at++;
+    *out_enough = levels[enough_at];
+    return levels[best_at];
+}
+
+// What a round of pairs told, by round.
+struct pairs {
+    double fixed[ROUNDS_MOST], tuned[ROUNDS_MOST]; // rates
+    double share[ROUNDS_MOST], level[ROUNDS_MOST], settled_s[ROUNDS_MOST];
+};
+
+static void pair(const struct load *load, uint32_t best, double seconds, int i, struct pairs *out) {
+    struct outcome fixed = measure(load, best, FIXED_WARM * seconds, JUDGED * seconds);
+    struct outcome tuned = measure(load, 0, TUNED_WARM * seconds, JUDGED * seconds);
+    out->fixed[i] = fixed.rate;
+    out->tuned[i] = tuned.rate;
+    out->share[i] = fixed.rate > 0 ? tuned.rate / fixed.rate : 0;
+    out->level[i] = tuned.level;
+    out->settled_s[i] = tuned.settled_s;
+}
+
+static bool compare(const struct load *load, double seconds) {
+    struct pairs p = { 0 };
+    int n = load->rounds;
+    uint32_t enough, best = sweep(load, seconds, &enough);
+    double least = INFINITY, most = 0;
+    for (int i = 0; i < n; i++) {
+        pair(load, best, seconds, i, &p);
+        least = fmin(least, p.share[i]);
+        most = fmax(most, p.share[i]);
+    }
+    double share = median(p.share, n);
+    printf("%-24s %5u %5u  %10.1f  %10.1f  %6.1f  %.3f (%.3f–%.3f)  %5.1f s  %s\n", load->name,
+           best, enough, median(p.fixed, n), median(p.tuned, n), median(p.level, n), share, least,
+           most, median(p.settled_s, n), share >= SHARE ? "reached" : "NOT REACHED");
     fflush(stdout);
+    return share >= SHARE;
 }
 
 static int remove_files(void) {
@@ -220,10 +319,15 @@ static int remove_files(void) {
 }
 
 int tuner_real(uint64_t seconds, const char *name) {
+    bool reached = true;
     if (!mkdtemp(sync_folder))
         must(-1, "mkdtemp", "no folder in /var/tmp");
+    printf("%-24s %5s %5s  %10s  %10s  %6s  %-19s  %7s\n", "workload", "best", "95 %", "best /s",
+           "tuned /s", "level", "share (min–max)", "there");
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
         if (strstr(loads[i].name, name))
-            compare(&loads[i], (double)seconds);
+            reached = compare(&loads[i], (double)seconds * loads[i].times) && reached;
+    printf("%" PRIu64 " s a tuned run: the line %s everywhere\n", seconds,
+           reached ? "reached" : "NOT REACHED");
     return remove_files() == 0 ? 0 : 1;
 }

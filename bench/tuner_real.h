@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-// Runs each workload whose name contains `name` for so many seconds a level. Returns an exit code.
+// Compares in each workload whose name contains `name`: a table on stdout. A tuned run takes so
+// many seconds, a workload about nine times as long, some longer. Returns an exit code.
 int tuner_real(uint64_t seconds, const char *name);
 
 #endif

@@ -36,11 +36,16 @@ const struct zoo zoo_all[] = {
     { "lock, 12", { { ZOO_LOCK, .00045, 0 } }, 1, .005, 1.0, 60, 1024, .share = .95 },
     { "serial", { { ZOO_KNEE, 1, .05 } }, 1, .002, 0.5, 150, 1024, .share = .95 },
     { "linear to 256", { { ZOO_KNEE, 1e9, 0 } }, 1, .010, 0.7, 12, 256, .share = .95 },
-    // and those that were added when it was finished.
+    // and those that were added when it was finished;
     { "cpu, knee 12", { { ZOO_KNEE, 12, .006 } }, 1, .008, 0.8, 80, 1024, .share = .95 },
     { "contention, peak 22", { { ZOO_USL, .05, .002 } }, 1, .020, 0.9, 200, 1024, .share = .95 },
     { "cliff at 20", { { ZOO_CLIFF, 20, .7 } }, 1, .030, 1.2, 200, 1024, .share = .95 },
     { "lock, 25", { { ZOO_LOCK, .002, 0 } }, 1, .050, 0.7, 300, 1024, .share = .95 },
+    // and more, when levels had become finer for the cliff at 20.
+    { "cpu, knee 6", { { ZOO_KNEE, 6, .005 } }, 1, .015, 1.0, 100, 1024, .share = .95 },
+    { "contention, peak 50", { { ZOO_USL, .02, .000392 } }, 1, .010, 0.7, 60, 1024, .share = .95 },
+    { "cliff at 40", { { ZOO_CLIFF, 40, 1 } }, 1, .012, 0.8, 60, 1024, .share = .95 },
+    { "i/o, knee 120", { { ZOO_KNEE, 120, 0 } }, 1, .030, 0.6, 40, 1024, .share = .95 },
     // Changes, and too little work.
     { "steps: 8, 64, peak 18",
       { { ZOO_KNEE, 8, .004 }, { ZOO_KNEE, 64, .004 }, { ZOO_USL, .05, .003 } },

@@ -99,6 +99,14 @@ man_is_well_formed() {
 man_is_well_formed
 ok "the man page is well formed"
 
+man_fits() {
+    command -v groff >/dev/null || return 0
+    groff -man -Tascii -rLL=80n -P-cbou "$build/millrace.1" >out && [ "$(wc -L <out)" -le 80 ] &&
+        says '^ *{#}  its number  *{key}  its key$' && says '^ *rate  *starts: 100/s, 30/m or none$'
+}
+man_fits
+ok "the man page fits in 80 columns, and its tables are tables"
+
 complete_words() { # words of a command line; the last is being completed
     bash -c 'compopt() { :; }; source "$1"; shift
         COMP_WORDS=(millrace "$@") COMP_CWORD=$#

@@ -1,7 +1,7 @@
-// A Redis client for Node in the hands of a test: `node clients_node.mjs PACKAGE RESP PORT [OPTIONS]`
+// A Redis client for Node in the hands of a test: `clients_node.mjs PACKAGE RESP PORT [OPTIONS]`
 // reads a command a line, an array of words as JSON, and writes a line for each answer:
-// {"reply": …}, or {"error": …} with what a program that caught it would see. {"event": …} says that it
-// is ready, or that its connection has gone.
+// {"reply": …}, or {"error": …} with what a program that caught it would see. {"event": …} says that
+// it is ready, or that its connection has gone.
 import { createInterface } from 'node:readline';
 
 const [name, resp, port, options = '{}'] = process.argv.slice(2);

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """clients_test.py ROOT BUILD: clients of Redis that others wrote, and our own library, against a real
 server: what docs/clients.md says of each of them, in RESP2 and RESP3, and every example for them.
-Speaks TAP. Packages of Node come from examples/node/package-lock.json, into BUILD/clients; what
-cannot be had here is skipped, with the reason."""
+Speaks TAP; what cannot be had here is skipped, with the reason."""
 import json
 import os
 import pty
@@ -13,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+from clients import (BUILD, NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, NodeRedis5, NodeRedis6,
+                     RedisCli, Refused, end_clients, read, why_missing)
 from serving import Proxy, Server
 
-ROOT, BUILD = map(os.path.realpath, sys.argv[1:3])
-NODE = os.path.join(BUILD, "clients")
+MILLRACE = os.path.join(BUILD, "millrace")
 PATIENCE = 120  # seconds until something that hangs is a failure
 
 
@@ -29,226 +29,9 @@ def equal(a, b, *about):
     check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
 
 
-class Refused(Exception):
-    """An answer that the client made an error of; `kind` is its name for that."""
-
-    def __init__(self, kind, text):
-        super().__init__(f"{kind}: {text}")
-        self.kind, self.text = kind, text
-
-
-# ---- Clients -----------------------------------------------------------------------------------
-
-
-class Client:
-    """A client in a process of its own, which is told a command a line and answers with JSON."""
-    again = False  # it sends a command again whose answer was lost
-    needs_ready = False  # it connects again when it likes, and tells
-    map_is_flat = True
-
-    def __init__(self, *command, cwd=None, errors=None):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=errors, cwd=cwd, text=True)
-        self.lines = []  # heard, and not asked for yet
-        running.append(self)
-
-    def spell(self, words):
-        return json.dumps([str(w) for w in words])
-
-    def say(self, *words):
-        self.process.stdin.write(self.spell(words) + "\n")
-        self.process.stdin.flush()
-
-    def hear_line(self):
-        line = self.process.stdout.readline()
-        check(line, "the client has ended")
-        return line
-
-    def hear_next(self, is_event):
-        """The next event, or the next that is none: they come in any order."""
-        while True:
-            for line in self.lines:
-                if ("event" in line) == is_event:
-                    self.lines.remove(line)
-                    return line
-            self.lines.append(json.loads(self.hear_line()))
-
-    def hear(self):
-        line = self.hear_next(False)
-        if "error" in line:
-            raise Refused(line["class"], line["error"])
-        return line["reply"]
-
-    def hear_event(self, name):
-        equal(self.hear_next(True), {"event": name})
-
-    def ask(self, *words):
-        self.say(*words)
-        return self.hear()
-
-    def refused(self, text, *words):
-        """Asks, which must be answered with an error that begins so; its kind."""
-        try:
-            reply = self.ask(*words)
-        except Refused as refused:
-            check(refused.text.startswith(text), refused)
-            return refused.kind
-        raise AssertionError(f"{words} was answered with {reply}")
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-class RedisCli(Client):
-    """Reads commands from stdin."""
-    name, package, error = "redis-cli", None, "error"
-
-    def __init__(self, port, resp):
-        super().__init__("redis-cli", "-p", str(port), f"-{resp}", "--json",
-                         errors=subprocess.STDOUT)
-        self.map_is_flat = resp == 2
-
-    def spell(self, words):
-        return " ".join(json.dumps(str(w), ensure_ascii=False) for w in words)
-
-    def hear(self):
-        line = self.hear_line()
-        if line.startswith("error:"):
-            raise Refused("error", json.loads(line[6:]))
-        if line.startswith("Error: "):
-            raise Refused("context", line[7:])
-        return json.loads(line)
-
-    @staticmethod
-    def handshake(resp):
-        return ([["HELLO", "3"]] if resp == 3 else []) + [["COMMAND", "DOCS"]]
-
-
-class Hiredis(Client):
-    name, package, error = "hiredis", None, "reply"
-
-    def __init__(self, port, resp, timeout_ms=0):
-        super().__init__(os.path.join(BUILD, "test/clients_hiredis"), str(port), str(timeout_ms))
-
-    @staticmethod
-    def handshake(resp):
-        return []
-
-
-class OfNode(Client):
-    needs_ready = True
-
-    def __init__(self, port, resp, **options):
-        super().__init__("node", "clients_node.mjs", self.package, str(resp), str(port),
-                         json.dumps(options), cwd=NODE)
-        self.hear_event("ready")
-
-
-class NodeRedis(OfNode):
-    error = "SimpleError"
-
-    def __init__(self, port, resp, **options):
-        super().__init__(port, resp, **options)
-        self.map_is_flat = resp == 2
-
-    @classmethod
-    def handshake(cls, resp):
-        return cls.hello[resp] + [["CLIENT", "SETINFO", "LIB-VER", cls.version],
-                                  ["CLIENT", "SETINFO", "LIB-NAME", "node-redis"]]
-
-
-class NodeRedis5(NodeRedis):
-    name, package, version = "node-redis 5", "redis", "5.12.1"
-    hello = {2: [["HELLO", "2"]], 3: [["HELLO", "3"]]}
-
-
-class NodeRedis6(NodeRedis):
-    name, package, version = "node-redis 6", "redis-6", "6.3.1"
-    hello = {2: [], 3: [["HELLO", "3"]]}
-
-
-class Ioredis5(OfNode):
-    name, package, error, again = "ioredis 5", "ioredis", "ReplyError", True
-
-    @staticmethod
-    def handshake(resp):
-        return [["client", "SETINFO", "LIB-NAME", "ioredis"],
-                ["client", "SETINFO", "LIB-VER", "5.11.1"], ["info"]]
-
-
-class Ioredis6(OfNode):
-    name, package, error, again = "ioredis 6", "ioredis-6", "SimpleError", True
-
-    @staticmethod
-    def handshake(resp):
-        return ([["hello", "3"]] if resp == 3 else []) + [
-            ["client", "SETINFO", "LIB-VER", "6.0.0"],
-            ["client", "SETINFO", "LIB-NAME", "ioredis"], ["info"]]
-
-
-# Which client speaks what.
-SPOKEN = [(RedisCli, 2), (RedisCli, 3), (Hiredis, 2), (NodeRedis5, 2), (NodeRedis5, 3),
-          (NodeRedis6, 2), (NodeRedis6, 3), (Ioredis5, 2), (Ioredis6, 2), (Ioredis6, 3)]
-
-
-# ---- What is here ------------------------------------------------------------------------------
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def install_node():
-    """Has the packages in BUILD/clients; why not, or None."""
-    for command in "node", "npm":
-        if not shutil.which(command):
-            return f"there is no {command}"
-    source = os.path.join(ROOT, "examples/node")
-    lock, mark = read(os.path.join(source, "package-lock.json")), os.path.join(NODE, "installed")
-    if not os.path.exists(mark) or read(mark) != lock:
-        shutil.rmtree(NODE, ignore_errors=True)
-        shutil.copytree(source, NODE, ignore=shutil.ignore_patterns("node_modules"))
-        done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund",
-                               "--prefer-offline", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"],
-                              cwd=NODE, capture_output=True, text=True)
-        if done.returncode != 0:
-            said = re.findall(r"npm (?:ERR!|error) (.*)", done.stderr)
-            return f"npm could not install its packages: {'; '.join(said[:3])}"
-        with open(mark, "wb") as file:
-            file.write(lock)
-    for name in os.listdir(source):
-        if name.endswith(".mjs"):
-            shutil.copy(os.path.join(source, name), NODE)
-    shutil.copy(os.path.join(ROOT, "test/clients_node.mjs"), NODE)
-    return None
-
-
-def node_major():
-    said = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    return int(re.match(r"v(\d+)", said)[1])
-
-
-def why_missing(client):
-    """Why this client cannot be tested here, or None."""
-    if client is RedisCli:
-        return None if shutil.which("redis-cli") else "there is no redis-cli"
-    if client is Hiredis:
-        built = os.path.exists(os.path.join(BUILD, "test/clients_hiredis"))
-        return None if built else "hiredis was not there when this was built"
-    if node_missing:
-        return node_missing
-    if client in (NodeRedis6, Ioredis6) and node_major() < 20:
-        return f"{client.name} asks for Node 20"
-    return None
-
-
 # ---- What each of them does --------------------------------------------------------------------
 
-cases, running, pairs = [], [], {}
+cases, pairs = [], {}
 words_of = lambda frames: [[w.decode() for w in words] for words in frames]
 
 
@@ -266,12 +49,6 @@ def pair(kind, resp):
         pairs.clear()
         pairs[kind, resp] = kind(server.port, resp), kind(server.port, resp)
     return pairs[kind, resp]
-
-
-def end_clients(*but):
-    for client in [c for c in running if c not in but]:
-        client.end()
-        running.remove(client)
 
 
 def own_stage(word, kind, resp):
@@ -402,6 +179,13 @@ def _(kind, resp):
 own_cases = []
 
 
+def waiting(stage):
+    """How many jobs of it wait."""
+    told = subprocess.run([MILLRACE, "stages", "--at", f"millrace://127.0.0.1:{server.port}", "--json"],
+                          capture_output=True, text=True, check=True).stdout
+    return next(s["waiting"] for s in json.loads(told) if s["name"] == stage)
+
+
 def own_case(name, *kinds):
     def add(function):
         own_cases.append((name, function, kinds))
@@ -424,8 +208,11 @@ def _():
             continue
         client = kind(server.port, 3, commandOptions={"timeout": 500})
         equal(client.ask("TAKE", "quiet", "WAIT", 700), [])
-        client = kind(server.port, 3, socket={"socketTimeout": 500, "port": server.port})
+        client = kind(server.port, 3, socket={"port": server.port, "socketTimeout": 500,
+                                              "reconnectStrategy": 1})
         equal(client.refused("Socket timeout", "TAKE", "quiet", "WAIT", -1), "SocketTimeoutError")
+        client.hear_event("gone")
+        client.hear_event("ready")
 
 
 @own_case("ioredis: a command timeout ends a TAKE, whose answer then goes nowhere", Ioredis5, Ioredis6)
@@ -443,14 +230,25 @@ def _():
 @own_case("redis-cli: with a command as arguments it sends once, and -e makes errors exit codes", RedisCli)
 def _():
     proxy = Proxy(server, lose=b"PUSH")
-    cli = lambda *words: subprocess.run(["redis-cli", "-p", str(proxy.port), "-e", *words],
-                                        capture_output=True, text=True)
+    cli = lambda *words, body=None: subprocess.run(
+        ["redis-cli", "-p", str(proxy.port), "-e", *words], input=body, capture_output=True, text=True)
     done = cli("PUSH", "arguments", "b")
     check(done.returncode == 1 and "Server closed the connection" in done.stderr, done)
     equal(words_of(proxy.said), [["PUSH", "arguments", "b"]])
     done = cli("NONSENSE")
     check(done.returncode == 1 and "ERR unknown command" in done.stderr, done)
     equal(cli("PING").stdout, "PONG\n")
+    job = cli("-X", "body", "PUSH", "arguments", "body", body="of two\nlines").stdout.strip()
+    check("of two\nlines\n" in cli("JOB", job, "BODY").stdout)
+
+
+@own_case("redis-cli: --pipe hands in as many as there are", RedisCli)
+def _():
+    commands = "".join(f"PUSH piped {i} KEY {i % 7}\r\n" for i in range(5000))
+    done = subprocess.run(["redis-cli", "-p", str(server.port), "--pipe"], input=commands,
+                          capture_output=True, text=True)
+    check(done.returncode == 0 and "errors: 0, replies: 5000" in done.stdout, done)
+    equal(waiting("piped"), 5000)
 
 
 class Terminal:
@@ -493,12 +291,12 @@ def _():
     said = terminal.ask("take typed", prompt)
     job = re.search(r'1\) "(\d+)"', said)[1]
     said = terminal.ask(f"cancel {job}", prompt) + terminal.ask("ping", prompt)
-    check("cancel" in said.lower() and f'"{job}"' in said, said)
+    check('1) "cancel"' in said and f'2) "{job}"' in said, said)
     check("(error) GONE" in terminal.ask("await 999999", prompt))
     equal(terminal.end(), 0)
 
 
-@own_case("redis-benchmark: pings and pushes, in both protocols, without a warning", RedisCli)
+@own_case("redis-benchmark: pings and pushes without a warning; a lost reply ends it", RedisCli)
 def _():
     for resp in [], ["-3"]:
         for words in ["-t", "ping"], ["PUSH", "benchmark", "x"], ["-P", "16", "PUSH", "benchmark", "x"]:
@@ -506,10 +304,13 @@ def _():
             done = subprocess.run(command, capture_output=True, text=True)
             check(done.returncode == 0 and not done.stderr.strip(), command, done)
             check("requests per second" in done.stdout, done)
-    done = subprocess.run(["millrace", "stages", "--at", f"millrace://127.0.0.1:{server.port}", "--json"],
-                          executable=MILLRACE, capture_output=True, text=True)
-    stage = next(s for s in json.loads(done.stdout) if s["name"] == "benchmark")
-    equal(stage["waiting"], 1600)
+        proxy = Proxy(server, lose=b"PUSH")
+        done = subprocess.run(["redis-benchmark", "-p", str(proxy.port), "-q", "-n", "1", "-c", "1", *resp,
+                               "PUSH", "benchmark", "x"], capture_output=True, text=True)
+        check(done.returncode == 1 and "Server closed the connection" in done.stderr, done)
+        equal(words_of(proxy.said), [["CONFIG", "GET", "save"], ["CONFIG", "GET", "appendonly"]] +
+              ([["HELLO", "3"]] if resp else []) + [["PUSH", "benchmark", "x"]])
+    equal(waiting("benchmark"), 1602)
 
 
 # ---- Our own library, and the examples ---------------------------------------------------------
@@ -523,13 +324,20 @@ def example(name, *arguments):
     return [os.path.join(folder, name), *arguments]
 
 
-def greeted(worker, producer, where, worker_where=None):
-    """Runs a producer beside a worker, which greets; what the worker exits with when it is told to end."""
-    working = subprocess.Popen(example(worker, worker_where or where), stdout=subprocess.DEVNULL,
-                               start_new_session=True)
+def address(name, port):
+    """How an example is told where the server is."""
+    if name.endswith(".mjs"):
+        return f"redis://127.0.0.1:{port}"
+    return f"millrace://127.0.0.1:{port}" if name.startswith("remote") else str(port)
+
+
+def greeted(worker, producer, worker_port, producer_port):
+    """Runs a producer beside a worker, which greets; what that exits with when it is told to end."""
+    working = subprocess.Popen(example(worker, address(worker, worker_port)),
+                               stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        done = subprocess.run(example(producer, where, "ann"), capture_output=True, text=True,
-                              timeout=PATIENCE)
+        done = subprocess.run(example(producer, address(producer, producer_port), "ann"),
+                              capture_output=True, text=True, timeout=PATIENCE)
         check(done.returncode == 0 and done.stdout == "hello, ann\n" and not done.stderr, done)
         os.killpg(working.pid, signal.SIGTERM)
         return working.wait(PATIENCE)
@@ -541,8 +349,8 @@ def greeted(worker, producer, where, worker_where=None):
 
 @own_case("our library: says hello in RESP3, and a push whose answer was lost is one job")
 def _():
-    proxy, direct = Proxy(server, lose=b"PUSH"), f"millrace://127.0.0.1:{server.port}"
-    equal(greeted("remote_worker", "remote_producer", f"millrace://127.0.0.1:{proxy.port}", direct), 0)
+    proxy = Proxy(server, lose=b"PUSH")
+    equal(greeted("remote_worker", "remote_producer", server.port, proxy.port), 0)
     said = words_of(proxy.said)
     equal(said[:3], [["HELLO", "3"], ["CLIENT", "CANCELS", "ON"], ["INFO", "persistence"]])
     pushes = [words for words in said if words[0] == "PUSH"]
@@ -551,23 +359,52 @@ def _():
     equal(pushes[0][:6], ["PUSH", "greetings", "ann", "KEY", "ann", "SOURCE"])
 
 
-EXAMPLES = [("redis_worker.mjs", "redis_producer.mjs", "redis://127.0.0.1:{}", 0, NodeRedis5),
-            ("ioredis_worker.mjs", "ioredis_producer.mjs", "redis://127.0.0.1:{}", 0, Ioredis5),
-            ("hiredis_worker", "hiredis_producer", "{}", -signal.SIGTERM, Hiredis),
-            ("shell/worker", "shell/producer", "{}", -signal.SIGTERM, RedisCli),
-            ("remote_worker", "remote_producer", "millrace://127.0.0.1:{}", 0, None)]
+# Worker, producer, what the worker exits with, and what they need.
+EXAMPLES = [("redis_worker.mjs", "redis_producer.mjs", 0, NodeRedis5),
+            ("ioredis_worker.mjs", "ioredis_producer.mjs", 0, Ioredis5),
+            ("hiredis_worker", "hiredis_producer", -signal.SIGTERM, Hiredis),
+            ("shell/worker", "shell/producer", -signal.SIGTERM, RedisCli),
+            ("remote_worker", "remote_producer", 0),
+            ("remote_worker", "shell/producer", 0, RedisCli)]
 
 
-def add_example(worker, producer, where, code, *kinds):
+def add_example(worker, producer, code, *kinds):
     @own_case(f"examples: {worker} and {producer}", *kinds)
     def _():
         own = Server(MILLRACE, "--store", "mem:")
-        equal(greeted(worker, producer, where.format(own.port)), code)
+        equal(greeted(worker, producer, own.port, own.port), code)
         equal(own.stop(), 0)
 
 
 for row in EXAMPLES:
     add_example(*row)
+
+
+@own_case("examples: the README's program for Node", NodeRedis5)
+def _():
+    own = Server(MILLRACE, "--store", "mem:")
+    text = read(os.path.join(ROOT, "README.md")).decode()
+    program = re.search(r"```js\n(.*?)```", text, re.S)[1].replace(":7411", f":{own.port}")
+    done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    check(done.returncode == 0 and done.stdout == "sent to: ann\n" and not done.stderr, done)
+    equal(own.stop(), 0)
+
+
+@own_case("docs/clients.md has a row for each client, which says what was seen here")
+def _():
+    rows = {cells[1].strip(): cells for cells in (
+        line.split("|") for line in read(os.path.join(ROOT, "docs/clients.md")).decode().splitlines())
+        if len(cells) == 8}
+    for kind in dict.fromkeys(kind for kind, _ in SPOKEN):
+        name = next((n for n in rows if n.startswith(kind.name)), None)
+        check(name, f"no row of {kind.name}")
+        _, _, hello, resp, again, error, *_ = rows[name]
+        spoken = [str(r) for k, r in SPOKEN if k is kind]
+        equal(resp.strip(), ", ".join(spoken), name)
+        equal(again.strip(), "yes" if kind.again else "no", name)
+        said = {words[0].upper() for r in spoken for words in kind.handshake(int(r))}
+        equal(set(re.findall(r"`([A-Z]+)", hello)), said, name)
 
 
 # ---- Running -----------------------------------------------------------------------------------
@@ -579,7 +416,7 @@ def planned():
             yield (f"{kind.name}, RESP{resp}: {name}", why_missing(kind),
                    lambda f=function, k=kind, r=resp: f(k, r))
     for name, function, kinds in own_cases:
-        reasons = [why_missing(kind) for kind in kinds if kind]
+        reasons = [why_missing(kind) for kind in kinds]
         yield name, reasons[0] if reasons and all(reasons) else None, function
 
 
@@ -614,8 +451,6 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-MILLRACE = os.path.join(BUILD, "millrace")
 top = tempfile.mkdtemp(prefix="millrace-clients-")
-node_missing = install_node()
 server = Server(MILLRACE, "--store", "mem:")
 main()

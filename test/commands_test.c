@@ -783,6 +783,19 @@ static void D6_a_piece_goes_on_when_its_place_is_gone(void **state) {
     hear(d, 0, ":0");
 }
 
+// The dialogue that the page about the protocol shows.
+static void TAKE_and_DONE_as_the_page_tells(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH mail hello KEY ann", "\"1\"");
+    ask(d, 0, "TAKE mail WAIT 1000",
+        "[[\"1\" \"*\" \"mail\" \"ann\" \"hello\" :1 :-1 nil :30000]]");
+    ask(d, 1, "PUSH mail again KEY bob", "\"2\"");
+    struct job job = take(d, 0, "mail");
+    sayf(d, 0, "DONE %s %s RESULT sent", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "AWAIT 2", "\"sent\"");
+}
+
 static void PAUSE_RESUME_and_DRAIN(void **state) {
     struct dialogue *d = *state;
     push(d, "s a");
@@ -856,6 +869,7 @@ int main(void) {
         DIALOGUE(T6_T7_DROP_of_a_key_and_of_all),
         DIALOGUE(D6_a_stage_is_acted_on_in_pieces),
         DIALOGUE(D6_a_piece_goes_on_when_its_place_is_gone),
+        DIALOGUE(TAKE_and_DONE_as_the_page_tells),
         DIALOGUE(PAUSE_RESUME_and_DRAIN),
         DIALOGUE(F14_STAGE_shows_and_sets_policies),
     };

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/fetch.h"
 #include "wire/request.h"
 #include "wire/response.h"
 
@@ -146,6 +147,32 @@ void hold_syncs(struct dialogue *d, bool hold) {
     sim_disk_hold_syncs(d->disk, hold);
     d->held = hold;
     flush(d);
+}
+
+static int fetch_later(void *dialogue, struct fetch *f) {
+    struct dialogue *d = dialogue;
+    assert_true(d->fetch_count < DIALOGUE_CLIENTS);
+    d->fetches[d->fetch_count++] = f;
+    return 0;
+}
+
+// What was written last is kept for a while: other things are written.
+void chill(struct dialogue *d) {
+    for (int i = 0; i < 16; i++)
+        push(d, "elsewhere x");
+    sim_disk_chill(d->disk, true);
+    d->host.fetch = fetch_later;
+    d->host.fetcher = d;
+}
+
+void fetch_all(struct dialogue *d) {
+    host_begin(&d->host);
+    while (d->fetch_count) {
+        struct fetch *f = d->fetches[--d->fetch_count];
+        fetch_read(f);
+        fetch_end(f);
+    }
+    turn(d);
 }
 
 void pass_ms(struct dialogue *d, uint64_t ms) {

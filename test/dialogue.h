@@ -37,8 +37,10 @@ struct dialogue {
     struct host host;
     struct shard_options options;
     struct shard *shard;
-    struct sim_disk *disk; // NULL: the store is in memory
-    bool threaded, held;   // syncs are waited for, unless they are held back
+    struct sim_disk *disk;                   // NULL: the store is in memory
+    bool threaded, held;                     // syncs are waited for, unless they are held back
+    struct fetch *fetches[DIALOGUE_CLIENTS]; // that have not been read yet, if `fetch` is used
+    int fetch_count;
     uint64_t now_ms;
     struct client clients[DIALOGUE_CLIENTS];
 };
@@ -61,6 +63,10 @@ void hang_up(struct dialogue *, int client);
 void turn(struct dialogue *);
 void hold_syncs(struct dialogue *, bool hold); // with a writer's thread; what is durable is heard
 void pass_ms(struct dialogue *, uint64_t ms);
+
+// Nothing is in memory any more; what has to be read is read when the test says.
+void chill(struct dialogue *);
+void fetch_all(struct dialogue *);
 
 // Words are parted by blanks; 'a b' is one word, '' an empty one.
 void say(struct dialogue *, int client, const char *words);

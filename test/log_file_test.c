@@ -118,12 +118,18 @@ static void looking_changes_nothing(void **state) {
 
 enum { IN_ROW = 2000, ROW_BODY = 1000 };
 
+// A store that was just opened has nothing in memory.
 static void fill_row(struct fixture *f) {
     f->options.segment_size = 1 << 20;
     start(f);
     for (int i = 0; i < IN_ROW; i++)
         push(f, 1, ROW_BODY);
-    log_flush(f->log, true);
+    stop(f);
+    struct tally *t = calloc(1, sizeof *t);
+    start(f);
+    assert_int_equal(log_replay(f->log, tally_see, t), 0);
+    assert_int_equal(t->next, IN_ROW);
+    free(t);
 }
 
 static void read_right(struct fixture *f, uint64_t number) {
@@ -162,6 +168,29 @@ static void single_reads_read_nothing_ahead(void **state) {
     assert_int_equal(sim_disk_reads(f->sim) - before, 100);
 }
 
+static int read_now(struct fixture *f, uint64_t number) {
+    struct buffer body = { 0 };
+    int err = log_read_now(f->log, f->at[number], &body);
+    assert_true(err < 0 ? body.size == 0 : sample_body_right(number, buffer_bytes(&body)));
+    buffer_finish(&body);
+    return err;
+}
+
+static void what_is_on_the_disk_only_is_not_waited_for(void **state) {
+    struct fixture *f = *state;
+    fill_row(f);
+    push(f, 1, ROW_BODY);
+    sim_disk_chill(f->sim, true);
+    assert_int_equal(read_now(f, IN_ROW), 0); // not written yet
+    assert_int_equal(read_now(f, 5), MR_EAGAIN);
+    read_right(f, 5);
+    read_right(f, 6);
+    assert_int_equal(read_now(f, 7), 0); // came with the one before
+    assert_int_equal(read_now(f, 1500), MR_EAGAIN);
+    sim_disk_chill(f->sim, false);
+    assert_int_equal(read_now(f, 1500), 0);
+}
+
 // F51: without memory to read ahead everything is read by itself; what is appended later is seen.
 static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **state) {
     struct fixture *f = *state;
@@ -177,6 +206,53 @@ static void F51_a_row_is_read_without_memory_for_it_and_while_it_grows(void **st
                 log_flush(f->log, true);
         }
         read_right(f, i);
+    }
+}
+
+// --- memory and disk ---
+
+// The eight batches written last are kept; what is older comes from the file, and is tested.
+static void what_was_just_written_is_read_from_memory(void **state) {
+    struct fixture *f = *state;
+    bool right = false;
+    f->options.segment_size = 1 << 16;
+    start(f);
+    push(f, 1, 100);
+    log_flush(f->log, false);
+    flip(f, segment_path(0, "seg"), f->at[0] + ENTRY_FRAME + 50);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(sample_read(f->log, f->at[0], 0, &right), 0);
+        assert_true(right);
+        push(f, 1, 100);
+        log_flush(f->log, false);
+    }
+    assert_int_equal(sample_read(f->log, f->at[0], 0, &right), MR_ECORRUPT);
+    assert_int_equal(sample_read(f->log, f->at[1], 1, &right), 0);
+    assert_true(right);
+}
+
+// A synced batch is a write and a sync; but where it comes to blocks that were never written, zeros
+// go with it, 256 KiB at a time.
+static void zeros_go_ahead_of_synced_batches(void **state) {
+    struct fixture *f = *state;
+    f->options.segment_size = 1 << 20;
+    for (enum log_sync sync = LOG_SYNC_ALWAYS; sync <= LOG_SYNC_NONE; sync++) {
+        f->options.sync = sync;
+        f->options.interval_ms = 1000000;
+        start(f);
+        push(f, 1, 10);
+        log_flush(f->log, false); // the writer makes the spare
+        uint64_t calls = sim_disk_calls(f->sim), begin = look(f->log).tail >> 18, writes = 0;
+        for (; look(f->log).tail >> 18 < begin + 2; writes++) {
+            push(f, 1, 8000);
+            log_flush(f->log, false);
+        }
+        uint64_t each = sync == LOG_SYNC_ALWAYS ? 2 : 1, zeros = sync == LOG_SYNC_ALWAYS ? 2 : 0;
+        assert_int_equal(sim_disk_calls(f->sim) - calls, each * writes + zeros);
+        stop(f);
+        sim_disk_destroy(f->sim);
+        f->sim = sim_disk_create();
+        f->options.disk = sim_disk_disk(f->sim);
     }
 }
 
@@ -438,7 +514,10 @@ int main(void) {
         ROW(looking_changes_nothing),
         ROW(rows_are_read_in_large_pieces),
         ROW(single_reads_read_nothing_ahead),
+        ROW(what_is_on_the_disk_only_is_not_waited_for),
         ROW(F51_a_row_is_read_without_memory_for_it_and_while_it_grows),
+        ROW(what_was_just_written_is_read_from_memory),
+        ROW(zeros_go_ahead_of_synced_batches),
         ROW(the_sync_policy_says_what_durable_means),
         ROW(a_sync_asked_for_is_waited_for_whatever_the_policy),
         ROW(an_interval_syncs_by_itself),

@@ -7,6 +7,7 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -42,18 +43,22 @@ static void *serve(void *arg) {
     return NULL;
 }
 
-static void server_start(struct running *r, long fail_after) {
-    *r = (struct running){
-        .options = { .store = "mem:",
-                     .host = "127.0.0.1",
-                     .drain_ms = 10000,
-                     .on_ready = is_ready },
-        .ready = GATE,
-        .fail_after = fail_after,
-    };
+// `dir` NULL: in memory.
+static void server_start_at(struct running *r, const char *dir, long fail_after) {
+    *r = (struct running){ .options = { .store = "test:",
+                                        .dir = dir,
+                                        .host = "127.0.0.1",
+                                        .drain_ms = 10000,
+                                        .on_ready = is_ready },
+                           .ready = GATE,
+                           .fail_after = fail_after };
     r->options.arg = r;
     assert_int_equal(pthread_create(&r->thread, NULL, serve, r), 0);
     gate_wait(&r->ready, 1);
+}
+
+static void server_start(struct running *r, long fail_after) {
+    server_start_at(r, NULL, fail_after);
 }
 
 static void server_stop(struct running *r) {
@@ -121,7 +126,7 @@ static bool ask(int fd, const char *line, const char *reply) {
 
 // A line of an answer; "" when the connection is closed.
 static const char *hear_line(int fd) {
-    static char line[512];
+    static char line[8192];
     size_t used = 0;
     while (used < sizeof line - 1 && hear(fd, line + used, 1) && line[used] != '\n')
         used++;
@@ -255,6 +260,66 @@ static void T22_what_was_said_is_sent_before_the_server_ends(void **state) {
     free(heard);
 }
 
+// ---- A store that is not in memory --------------------------------------------------------------
+
+static int drop_from_memory(const char *path, const struct stat *stat, int type, struct FTW *at) {
+    (void)stat, (void)at;
+    int fd = type == FTW_F ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        close(fd);
+    }
+    return 0;
+}
+
+enum { FAR = 50, FAR_BODY = 5000 };
+
+// Every line of an answer to TAKE that is as long as a body.
+static void expect_far_bodies(int fd) {
+    for (int heard = 0; heard < FAR;) {
+        const char *line = hear_line(fd);
+        assert_true(line[0]); // it has not gone
+        if (strlen(line) <= FAR_BODY)
+            continue;
+        assert_int_equal(line[0], 'a' + heard % 26);
+        assert_int_equal(strspn(line, (char[]){ line[0], 0 }), FAR_BODY);
+        heard++;
+    }
+}
+
+// Bodies that have to be read from the disk come whole and in order; neither a taker that goes away
+// meanwhile nor a server that ends does harm.
+static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
+    (void)state;
+    char line[FAR_BODY + 64];
+    struct store store = store_make();
+    struct running r;
+    server_start_at(&r, store.dir, -1);
+    int fd = dial(&r);
+    for (int i = 0; i < FAR; i++) {
+        int head = snprintf(line, sizeof line, "PUSH s ");
+        memset(line + head, 'a' + i % 26, FAR_BODY);
+        memcpy(line + head + FAR_BODY, " KEY k\r\n", 8);
+        assert_true(tell(fd, line, (size_t)head + FAR_BODY + 8));
+        hear_line(fd);
+        hear_line(fd);
+    }
+    for (int i = 0; i < 3; i++) {
+        nftw(store.dir, drop_from_memory, 16, FTW_PHYS);
+        int taker = dial(&r);
+        const char *take = "TAKE s COUNT 50 BATCH 50 WAIT -1\r\n";
+        assert_true(tell(taker, take, strlen(take)));
+        if (i == 1)
+            expect_far_bodies(taker);
+        close(taker); // which gives them back
+    }
+    nftw(store.dir, drop_from_memory, 16, FTW_PHYS);
+    assert_true(tell(fd, "JOB 40 BODY\r\n", 13));
+    server_stop(&r);
+    close(fd);
+    store_remove(&store);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 static void D1_a_worker_is_shown_with_its_address(void **state) {
@@ -282,6 +347,7 @@ int main(void) {
         cmocka_unit_test(X_a_server_without_descriptors_says_so), // before there are threads
         cmocka_unit_test(F51_no_memory_costs_a_connection_at_most),
         cmocka_unit_test(T22_what_was_said_is_sent_before_the_server_ends),
+        cmocka_unit_test(C7_bodies_come_from_the_disk_as_they_do_from_memory),
         cmocka_unit_test(D1_a_worker_is_shown_with_its_address),
     };
     notice_set(NOTICE_ERROR, false);

@@ -744,6 +744,28 @@ def _():
     check(seen.endswith(b"\n") or seen.endswith(b"\r\x1b[K"), seen)
 
 
+@case("a bar does not write over what a command has left unfinished")
+def _():
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": ""}
+    script = WAIT + 'wait_file go.$1; [ $1 = 1 ] && printf part || echo whole'
+    r = Running("--jobs", "1", "--progress", *sh(script), stdout=theirs, stderr=theirs,
+                env=environment)
+    os.close(theirs)
+    r.feed(b"1\n2\n3\n")
+    seen = b""
+    for number, until in ((1, b" at once"), (2, b"part"), (3, b"whole"), (0, b"3 done")):
+        while until not in seen:
+            seen += os.read(ours, 4096)
+        with open(f"go.{number}", "w"):
+            pass
+        if number == 3:
+            r.process.stdin.close()
+    equal(r.end().code, 0, seen)
+    os.close(ours)
+    check(re.search(rb"partwhole\r\n\r\d done, 3 read", seen), seen)
+
+
 # ---- Journals ----------------------------------------------------------------------------------
 
 

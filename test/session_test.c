@@ -543,6 +543,141 @@ static void F43_a_waiting_push_is_made_though_nobody_reads(void **state) {
     ask(d, 1, "PUSH s c", "\"*\"");
 }
 
+// ---- What is on the disk only
+// ---------------------------------------------------------------------
+
+static struct dialogue *dialogue_cold(void) {
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    push(d, "s a KEY k");
+    push(d, "s b KEY k");
+    push(d, "s c");
+    chill(d);
+    return d;
+}
+
+// C7: replies keep their order while the disk is read, and everybody else is served.
+static void C7_a_cold_body_holds_up_its_own_connection_only(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    say_bytes(d, 0, text("PING\r\nTAKE s COUNT 3 BATCH 2\r\nPING x\r\n"));
+    hear(d, 0, "+PONG");
+    hear_nothing(d, 0);
+    assert_int_equal(d->fetch_count, 1);
+    ask(d, 1, "PING", "+PONG");
+    ask(d, 1, "TAKE s", "[]"); // they are leased
+    fetch_all(d);
+    hear(d, 0, "[[\"1\" * \"s\" \"k\" \"a\" :1 *] [\"2\" * \"b\" *] [\"3\" * \"\" \"c\" *]]");
+    hear(d, 0, "\"x\"");
+    dialogue_destroy(d);
+}
+
+static void C7_a_cold_job_is_shown_when_it_was_read(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    say_bytes(d, 0, text("JOB 3 BODY\r\nJOB 3\r\nJOB 99 BODY\r\n"));
+    hear_nothing(d, 0);
+    ask(d, 1, "JOB 3", "[*]");
+    fetch_all(d);
+    hear(d, 0, "[*\"body\" \"c\"]");
+    hear(d, 0, "[*]");
+    hear(d, 0, "-GONE *");
+    dialogue_destroy(d);
+}
+
+// F50: the client goes while its jobs are read: they return as after any lost connection.
+static void F50_a_client_may_go_while_its_jobs_are_read(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    connect_client(d, 2);
+    say(d, 0, "TAKE s");
+    say(d, 2, "JOB 3 BODY");
+    hang_up(d, 0);
+    hang_up(d, 2);
+    fetch_all(d);
+    say(d, 1, "TAKE s");
+    fetch_all(d);
+    hear(d, 1, "[[\"1\" * \"a\" :2 *]]");
+    dialogue_destroy(d);
+}
+
+// F8: a lease counts from when its job was read; what nobody wants any more then is not told.
+static void F8_leases_are_renewed_when_their_jobs_were_read(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    say(d, 0, "TAKE s BATCH 2 COUNT 2 LEASE 100");
+    pass_ms(d, 90);
+    ask(d, 1, "CANCEL 1", ":1");
+    fetch_all(d);
+    const char *heard = hear_any(d, 0); // the second of the block only
+    char token[40];
+    assert_int_equal(sscanf(heard, "[[\"2\" \"%39[^\"]\"", token), 1);
+    pass_ms(d, 90);
+    sayf(d, 0, "DONE 2 %s", token);
+    hear(d, 0, "+OK");
+    dialogue_destroy(d);
+}
+
+static void F8_a_lease_that_ran_out_while_its_job_was_read_is_not_told(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    say(d, 0, "TAKE s LEASE 100");
+    pass_ms(d, 100);
+    fetch_all(d);
+    hear(d, 0, "[]");
+    ask(d, 1, "JOB 1", "[*\"status\" \"waiting\" \"attempt\" :1 *]");
+    dialogue_destroy(d);
+}
+
+// A block's state comes with the first job that is told.
+static void F8_the_state_of_a_block_is_not_lost_with_its_first_job(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    push(d, "s a KEY k");
+    struct job first = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s STATE seven", first.id, first.token);
+    hear(d, 0, "+OK");
+    push(d, "s b KEY k");
+    push(d, "s c KEY k");
+    chill(d);
+    say(d, 0, "TAKE s COUNT 2 BATCH 2");
+    ask(d, 1, "CANCEL 2", ":1");
+    fetch_all(d);
+    hear(d, 0, "[[\"3\" * \"c\" :1 :-1 \"seven\" *]]");
+    dialogue_destroy(d);
+}
+
+// F51: without memory to wait elsewhere the disk is waited for here.
+static void F51_a_cold_body_is_told_without_memory_to_fetch_it(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    ask(d, 0, "PING", "+PONG");
+    for (long n = 0; n < 4; n++) {
+        mem_fail_after(n);
+        say(d, 0, "JOB 3 BODY");
+        mem_fail_after(-1);
+        fetch_all(d);
+        if (d->clients[0].session)
+            hear(d, 0, "[*\"body\" *]");
+        else
+            connect_client(d, 0);
+    }
+    dialogue_destroy(d);
+}
+
+// F24: the log fails meanwhile: the session is answered once.
+static void F24_a_log_that_fails_while_a_body_is_read(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_cold();
+    say(d, 0, "TAKE s");
+    sim_disk_break(d->disk, SIM_SYNCS, 5);
+    say(d, 1, "PUSH s x");
+    hear(d, 1, "-STOPPED *");
+    hear_nothing(d, 0);
+    fetch_all(d);
+    hear(d, 0, "[[\"1\" *]]");
+    dialogue_destroy(d);
+}
+
 // ---- Before the store is there
 // --------------------------------------------------------------------
 
@@ -868,6 +1003,14 @@ int main(void) {
         DIALOGUE(D1_T11_workers_come_and_go_and_all_is_done),
         DIALOGUE(F43_a_session_nobody_reads_rests),
         DIALOGUE(F43_a_waiting_push_is_made_though_nobody_reads),
+        cmocka_unit_test(C7_a_cold_body_holds_up_its_own_connection_only),
+        cmocka_unit_test(C7_a_cold_job_is_shown_when_it_was_read),
+        cmocka_unit_test(F50_a_client_may_go_while_its_jobs_are_read),
+        cmocka_unit_test(F8_leases_are_renewed_when_their_jobs_were_read),
+        cmocka_unit_test(F8_a_lease_that_ran_out_while_its_job_was_read_is_not_told),
+        cmocka_unit_test(F8_the_state_of_a_block_is_not_lost_with_its_first_job),
+        cmocka_unit_test(F51_a_cold_body_is_told_without_memory_to_fetch_it),
+        cmocka_unit_test(F24_a_log_that_fails_while_a_body_is_read),
         cmocka_unit_test(T17_while_the_store_is_read_clients_hear_so),
         cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),

@@ -42,6 +42,7 @@ struct sim_disk {
     size_t write_most;
     int fail_err, broken[SIM_KINDS];
     bool crashed, held; // held: syncs wait
+    bool cold;          // nothing is in memory
 };
 
 static struct sim_disk *sim_of(const struct disk *d) {
@@ -353,6 +354,10 @@ static ssize_t sim_pread(const struct disk *d, int fd, void *to, size_t size, ui
     SIM_CALL_FD(ssize_t, do_read(s, fd, to, size, at));
 }
 
+static ssize_t sim_pread_now(const struct disk *d, int fd, void *to, size_t size, uint64_t at) {
+    SIM_CALL_FD(ssize_t, s->cold ? -EAGAIN : do_read(s, fd, to, size, at));
+}
+
 static void sim_advise(const struct disk *d, int fd, uint64_t from, uint64_t size) {
     (void)d, (void)fd, (void)from, (void)size; // it has no other speed
 }
@@ -434,6 +439,7 @@ static const struct disk sim_calls = {
     .open = sim_open,
     .close = sim_close,
     .pread = sim_pread,
+    .pread_now = sim_pread_now,
     .advise = sim_advise,
     .pwrite = sim_pwrite,
     .allocate = sim_allocate,
@@ -509,6 +515,10 @@ const struct disk *sim_disk_disk(struct sim_disk *s) {
 
 uint64_t sim_disk_calls(struct sim_disk *s) {
     return s->calls;
+}
+
+void sim_disk_chill(struct sim_disk *s, bool cold) {
+    s->cold = cold;
 }
 
 uint64_t sim_disk_reads(struct sim_disk *s) {

@@ -51,6 +51,9 @@ void sim_disk_break(struct sim_disk *, enum sim_kind, int err);
 // Syncs of files wait from now on until they are let go.
 void sim_disk_hold_syncs(struct sim_disk *, bool hold);
 
+// Nothing is in memory from now on: every read has to wait for the disk.
+void sim_disk_chill(struct sim_disk *, bool cold);
+
 // No write takes more than `bytes` (0: all of it).
 void sim_disk_shorten(struct sim_disk *, size_t bytes);
 

@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
-const WAIT_MS = 20_000; // TAKE answers after this at the latest: silence for longer is a dead connection
+const WAIT_MS = 20_000; // TAKE answers after this at the latest: longer silence is a dead connection
 const redis = new Redis(process.argv[2] ?? 'redis://127.0.0.1:7411', {
     socketTimeout: WAIT_MS + 10_000,
     maxRetriesPerRequest: null, // a worker waits for its server as long as it takes
@@ -25,14 +25,15 @@ async function work([id, token, , , body, , , , leaseMs]) {
     await redis.call(...end); // STALE, CANCELLED or EXPIRED: it came too late, and changed nothing
 }
 
-let stopping = false, busy = false; // SIGTERM lets the job in hand end
-process.once('SIGTERM', () => ((stopping = true), busy || redis.disconnect()));
+let job, stopping = false; // SIGTERM lets the job in hand end
+process.once('SIGTERM', () => ((stopping = true), job || redis.disconnect()));
 while (!stopping)
     try {
-        const [job] = await redis.call('TAKE', 'greetings', 'WAIT', WAIT_MS);
-        busy = Boolean(job);
-        if (busy) await work(job).finally(() => (busy = false));
+        [job] = await redis.call('TAKE', 'greetings', 'WAIT', WAIT_MS);
+        if (job) await work(job);
     } catch (error) {
-        if (!stopping) await pause(1000, console.error(error.message));
+        if (!stopping) console.error(error.message), await pause(1000);
+    } finally {
+        job = undefined;
     }
 process.exit(); // disconnect() would leave the timer of socketTimeout running

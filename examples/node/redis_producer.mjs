@@ -3,18 +3,17 @@ import { randomUUID } from 'node:crypto';
 import { createClient } from 'redis';
 
 const [url = 'redis://127.0.0.1:7411', name = 'world'] = process.argv.slice(2);
-const client = createClient({ url });
-client.on('error', (error) => console.error(error.message)); // it connects again by itself
-await client.connect();
+const tell = (error) => console.error(error.message); // it connects again by itself
+const client = await createClient({ url }).on('error', tell).connect();
 
-// node-redis sends nothing twice: when the answer is lost it is us who repeat. ONCE makes that one job.
+// node-redis sends nothing twice: when an answer is lost it is us who repeat. ONCE makes it one job.
 async function push(...words) {
     const once = randomUUID();
     for (let tries = 1; ; tries++)
         try {
             return await client.sendCommand(['PUSH', ...words, 'ONCE', once]);
         } catch (error) {
-            if (tries === 3 || /^[A-Z]+ /.test(error.message)) throw error; // the server has refused it
+            if (tries === 3 || /^[A-Z]+ /.test(error.message)) throw error; // it was refused
         }
 }
 

@@ -2,12 +2,11 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { createClient } from 'redis';
 
-const WAIT_MS = 20_000; // TAKE answers after this at the latest: silence for longer is a dead connection
-const client = createClient({
+const WAIT_MS = 20_000; // TAKE answers after this at the latest: longer silence is a dead connection
+const client = await createClient({
     url: process.argv[2] ?? 'redis://127.0.0.1:7411',
-    socket: { socketTimeout: WAIT_MS + 10_000, reconnectStrategy: (tries) => Math.min(tries * 50, 2000) },
-});
-client.on('error', (error) => console.error(error.message)); // it connects again by itself
+    socket: { socketTimeout: WAIT_MS + 10_000, reconnectStrategy: 500 },
+}).on('error', (error) => console.error(error.message)).connect(); // it connects again by itself
 const ask = (...words) => client.sendCommand(words.map(String));
 
 async function greet(name, signal) {
@@ -26,15 +25,15 @@ async function work([id, token, , , body, , , , leaseMs]) {
     await ask(...end); // STALE, CANCELLED or EXPIRED: it came too late, and changed nothing
 }
 
-let stopping = false, busy = false; // SIGTERM lets the job in hand end
-process.once('SIGTERM', () => ((stopping = true), busy || client.destroy()));
-await client.connect();
+let job, stopping = false; // SIGTERM lets the job in hand end
+process.once('SIGTERM', () => ((stopping = true), job || client.destroy()));
 while (!stopping)
     try {
-        const [job] = await ask('TAKE', 'greetings', 'WAIT', WAIT_MS);
-        busy = Boolean(job);
-        if (busy) await work(job).finally(() => (busy = false));
+        [job] = await ask('TAKE', 'greetings', 'WAIT', WAIT_MS);
+        if (job) await work(job);
     } catch (error) {
-        if (!stopping) await pause(1000, console.error(error.message));
+        if (!stopping) console.error(error.message), await pause(1000);
+    } finally {
+        job = undefined;
     }
 if (client.isOpen) client.destroy();

@@ -38,14 +38,19 @@ static bool refuse(const struct command *c, const char *what, const char *word) 
     return false;
 }
 
+const char *option_name(const struct option *o) {
+    const char *space = strrchr(o->name, ' ');
+    return space ? space + 1 : o->name;
+}
+
 static bool refuse_option(const struct command *c, const char *given) {
     const char *nearest = NULL;
     int distance = NAMES_APART;
     for (const struct option *o = c->options; o->name; o++) {
-        int d = names_distance(given, o->name);
-        if (d < distance && o->name[2]) { // one letter is like any other
+        int d = names_distance(given, option_name(o));
+        if (d < distance && option_name(o)[2]) { // one letter is like any other
             distance = d;
-            nearest = o->name;
+            nearest = option_name(o);
         }
     }
     if (!nearest)
@@ -54,30 +59,27 @@ static bool refuse_option(const struct command *c, const char *given) {
     return false;
 }
 
-// The option that one letter is short for; its value may follow at once, as in -j4. -1: none.
-static int letter_index(const struct command *c, const char *word, const char **out_value) {
-    for (int i = 0; c->options[i].name; i++) {
-        const char *letters = c->options[i].letters;
-        if (letters && word[1] && strchr(letters, word[1])) {
-            *out_value = word[2] ? word + 2 : NULL;
-            return i;
+// Whether `word` is this option: alone, with "=value" behind it, or, if it is a letter that takes a
+// value, with that at once, as in -j4. The value is NULL if there was none.
+static bool option_is(const struct option *o, const char *word, const char **out_value) {
+    size_t given = strcspn(word, "=");
+    for (const char *name = o->name; *name; name += strspn(name, ", ")) {
+        size_t size = strcspn(name, ",");
+        bool same = given == size && memcmp(name, word, size) == 0;
+        if (same || (size == 2 && o->value && strncmp(name, word, size) == 0)) {
+            *out_value = word[given] && same ? word + given + 1 : word[size] ? word + size : NULL;
+            return true;
         }
+        name += size;
     }
-    return -1;
+    return false;
 }
 
-// The option that `word` is, alone or with "=value" behind it; -1: none.
 static int option_index(const struct command *c, const char *word, const char **out_value) {
-    const char *equals = strchr(word, '=');
-    size_t size = equals ? (size_t)(equals - word) : strlen(word);
-    for (int i = 0; c->options[i].name; i++) {
-        const char *name = c->options[i].name;
-        if (strlen(name) == size && memcmp(name, word, size) == 0) {
-            *out_value = equals ? equals + 1 : NULL;
+    for (int i = 0; c->options[i].name; i++)
+        if (option_is(&c->options[i], word, out_value))
             return i;
-        }
-    }
-    return letter_index(c, word, out_value);
+    return -1;
 }
 
 // `next` is the word behind, or NULL. Returns how many words were used; 0: it was refused.
@@ -89,11 +91,11 @@ static int option_read(struct input *in, const char *word, const char *next) {
         return refuse_option(c, word);
     if (!c->options[i].value) {
         in->values[i] = "";
-        return value ? refuse(c, "no value belongs to", c->options[i].name) : 1;
+        return value ? refuse(c, "no value belongs to", option_name(&c->options[i])) : 1;
     }
     in->values[i] = value || !next || strcmp(next, "--") == 0 ? value : next;
     if (!in->values[i])
-        return refuse(c, "a value is missing behind", c->options[i].name);
+        return refuse(c, "a value is missing behind", option_name(&c->options[i]));
     return value ? 1 : 2;
 }
 
@@ -147,7 +149,7 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
 
 const char *input_option(const struct input *in, const char *name) {
     for (int i = 0; i < CLI_OPTIONS && in->command->options[i].name; i++)
-        if (strcmp(in->command->options[i].name, name) == 0)
+        if (strcmp(option_name(&in->command->options[i]), name) == 0)
             return in->values[i];
     assert(!"the row has this option");
     return NULL;

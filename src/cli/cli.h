@@ -31,10 +31,9 @@ enum cli_exit {
 enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 20, CLI_ANY = -1 }; // the last option is an empty one
 
 struct option {
-    const char *name;  // "--from"
+    const char *name;  // "--from"; if it has several: "-j, -P, --jobs"
     const char *value; // "POSITION"; NULL: it takes none
     const char *doc;
-    const char *letters; // "jP": -j and -P are the same; NULL: none are
 };
 
 struct input;
@@ -73,6 +72,9 @@ struct input {
 
 // Fits `argv` to the row of `command`. False: it does not, and the reason was said.
 bool input_read(const struct command *command, int argc, char **argv, struct input *out);
+
+// An option's name; of several the last, which says most.
+const char *option_name(const struct option *);
 
 // An option's value ("" for one that takes none), or NULL when it was not given. The row must have
 // an option of that name.

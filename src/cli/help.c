@@ -125,20 +125,12 @@ static void print_indented(const char *text) {
     }
 }
 
-// "-j, -P, --jobs N"
-static void option_usage(const struct option *o, char *out, size_t size) {
-    size_t used = 0;
-    for (const char *letter = o->letters ? o->letters : ""; *letter; letter++)
-        used += (size_t)snprintf(out + used, size - used, "-%c, ", *letter);
-    snprintf(out + used, size - used, "%s%s%s", o->name, o->value ? " " : "",
-             o->value ? o->value : "");
-}
-
 static void print_options(const struct command *c) {
     printf("\nOptions:\n");
     for (const struct option *o = c->options; o->name; o++) {
         char usage[64];
-        option_usage(o, usage, sizeof usage);
+        snprintf(usage, sizeof usage, "%s%s%s", o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
         printf("  %-18s  %s\n", usage, o->doc);
     }
 }

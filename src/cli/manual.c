@@ -27,22 +27,34 @@ static void man_text(const char *text, size_t size, const char *end) {
     printf("%s", end);
 }
 
-static void man_lines(const char *text, const char *blank) {
+static void man_lines(const char *text) {
     for (const char *line = text; *line;) {
         size_t size = strcspn(line, "\n");
-        if (size)
-            man_text(line, size, "\n");
-        else
-            printf("%s\n", blank);
+        man_text(line, size, "\n");
         line += size + (line[size] == '\n');
     }
+}
+
+// Paragraphs are filled; lines that are indented are a table, which stays as it is.
+static void man_help(const char *text) {
+    bool table = false;
+    for (const char *line = text; *line;) {
+        size_t size = strcspn(line, "\n"), indent = strspn(line, " ");
+        if (table != (indent > 0) && size)
+            printf("%s", table ? ".fi\n" : ".nf\n");
+        table = size ? indent > 0 : table;
+        if (size)
+            man_text(line + indent, size - indent, "\n");
+        else
+            printf(".PP\n");
+        line += size + (line[size] == '\n');
+    }
+    printf("%s", table ? ".fi\n" : "");
 }
 
 static void man_options(const struct command *c) {
     for (const struct option *o = c->options; o->name; o++) {
         printf(".TP\n.B ");
-        for (const char *letter = o->letters ? o->letters : ""; *letter; letter++)
-            printf("\\-%c, ", *letter);
         man_text(o->name, strlen(o->name), o->value ? " " : "\n");
         if (o->value)
             printf("\\fI%s\\fR\n", o->value);
@@ -52,10 +64,10 @@ static void man_options(const struct command *c) {
 
 static void man_command(const struct command *c) {
     printf(".SS millrace %s %s\n", c->name, c->arguments);
-    man_lines(c->help, ".PP");
+    man_help(c->help);
     man_options(c);
     printf(".PP\n.nf\n.RS 4\n");
-    man_lines(c->examples, "");
+    man_lines(c->examples);
     printf(".RE\n.fi\n");
 }
 
@@ -75,6 +87,7 @@ static const struct {
 
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
+           ".ad l\n.nh\n"
            ".SH NAME\nmillrace \\- a job engine: serve, push, work, look\n"
            ".SH SYNOPSIS\n.B millrace\n\\fIcommand\\fR [\\fIargument\\fR ...]\n"
            ".SH DESCRIPTION\n"
@@ -147,7 +160,7 @@ static void complete_options(void) {
     for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
         printf("        '%s%s) words='--help", c->name, strchr(c->name, ' ') ? "'" : " '*");
         for (const struct option *o = c->options; o->name; o++)
-            printf(" %s", o->name);
+            printf(" %s", option_name(o));
         printf("' ;;\n");
     }
 }

@@ -39,7 +39,9 @@ void output_resume(struct output *o, int mark, uint64_t least) {
 }
 
 int output_open(struct output *o, bool in_order) {
-    *o = (struct output){ .in_order = in_order, .file = -1, .mark = -1 };
+    *o = (struct output){
+        .in_order = in_order, .file = -1, .mark = -1, .to_terminal = isatty(STDOUT_FILENO)
+    };
     pthread_mutex_init(&o->lock, NULL);
     if (in_order)
         o->slots = mem_alloc(ORDER_AHEAD * sizeof *o->slots);
@@ -67,15 +69,21 @@ static void bar_clear(struct output *o) {
     o->bar_shown = false;
 }
 
+static void bar_again(struct output *o) {
+    if (o->bar[0] && !o->within_line) {
+        fprintf(stderr, "\r%s\033[K", o->bar);
+        o->bar_shown = true;
+    }
+}
+
 void output_bar(struct output *o, const char *line) {
     if (pthread_mutex_trylock(&o->lock) != 0)
         return;
+    snprintf(o->bar, sizeof o->bar, "%s", line);
     if (*line)
-        fprintf(stderr, "\r%s\033[K", line);
+        bar_again(o);
     else
         bar_clear(o);
-    o->bar_shown = *line != 0;
-    fflush(stderr);
     pthread_mutex_unlock(&o->lock);
 }
 
@@ -125,6 +133,18 @@ static bool is_empty(const struct held_stream *h) {
     return !h->size && !h->spool.size;
 }
 
+static bool ends_within_line(const struct output *o, const struct held_stream *h) {
+    char last = '\n';
+    ssize_t got = 1;
+    if (h->size)
+        got = pread(o->file, &last, 1, (off_t)(h->at + h->size - 1));
+    else if (h->spool.file)
+        got = pread(h->spool.file, &last, 1, (off_t)(h->spool.size - 1));
+    else
+        last = (char)h->spool.memory.data[h->spool.size - 1];
+    return got == 1 && last != '\n';
+}
+
 // With the lock. After a failure nothing is written any more: half a line's output is bad enough.
 static int print(struct output *o, const struct held_stream *output,
                  const struct held_stream *errors) {
@@ -137,6 +157,11 @@ static int print(struct output *o, const struct held_stream *output,
         o->broken = errno ? errno : EIO;
     else
         (void)print_stream(o, errors, STDERR_FILENO); // if that fails, whom to tell?
+    const struct held_stream *last = is_empty(errors) && o->to_terminal ? output : errors;
+    if (!is_empty(last)) {
+        o->within_line = ends_within_line(o, last);
+        bar_again(o);
+    }
     return err;
 }
 

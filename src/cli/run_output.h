@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20 };
+enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20, BAR_MOST = 200 };
 
 // Of a line that has ended: a spool in memory, or a part of the file.
 struct held_stream {
@@ -38,8 +38,11 @@ struct output {
     int file;                     // -1: none yet
     uint64_t file_end, file_uses; // behind the last part; parts in it
     int mark;                     // a file that says what was printed; -1: none
+    char bar[BAR_MOST];           // as drawn last; "": none
     bool bar_shown;
-    int broken; // why a write has failed, an errno: nothing more is printed then
+    bool to_terminal; // stdout is one
+    bool within_line; // the terminal's cursor is, behind what a command wrote: no place for a bar
+    int broken;       // why a write has failed, an errno: nothing more is printed then
 };
 
 int output_open(struct output *, bool in_order); // MR_ENOMEM

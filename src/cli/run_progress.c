@@ -14,7 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR = 20, LINE_MOST_COLUMNS = 200 };
+enum { BAR = 20 };
 
 // ---- The bar ----------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ static int columns(void) {
     struct winsize size;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
         return 80;
-    return size.ws_col < LINE_MOST_COLUMNS ? size.ws_col : LINE_MOST_COLUMNS;
+    return size.ws_col < BAR_MOST ? size.ws_col : BAR_MOST;
 }
 
 struct figures {
@@ -65,7 +65,7 @@ void bar_draw(struct run *r) {
         worker_look(r->worker, &r->look);
     static const char full[] = "####################", none[] = "....................";
     struct figures f = look(r);
-    char line[LINE_MOST_COLUMNS + 1] = "", part[64], left[32];
+    char line[BAR_MOST] = "", part[64], left[32];
     int done = f.read ? (int)(f.ended * BAR / f.read) : 0;
     if (r->input_over)
         snprintf(line, sizeof line, "[%.*s%.*s] %" PRIu64 " of %" PRIu64, done, full, BAR - done,

@@ -37,8 +37,9 @@ static const struct command work_commands[] = {
                 "rewards. The line is appended as the last argument, unless a placeholder says\n"
                 "where it belongs, or --stdin pipes it in (else stdin is empty):\n"
                 "\n"
-                "  {}  the line                {.}   without its extension    {#}    its number\n"
-                "  {/} its last component      {//}  the directory before it  {key}  its key\n"
+                "    {}   the line               {.}    without its extension\n"
+                "    {/}  its last component     {//}   the directory before it\n"
+                "    {#}  its number             {key}  its key\n"
                 "\n"
                 "Lines with the same key run one after another, in order, and never together.\n"
                 "A line that has no key is told of, and keeps no order. What a command writes is\n"
@@ -115,7 +116,7 @@ static const struct command work_commands[] = {
         .examples = "millrace work mail -- ./send\n"
                     "    ./send reads a job's body from stdin\n"
                     "millrace work urgent mail --jobs 4 --timeout 30s -- ./send --to {key}\n"
-                    "millrace work thumbs --shell -- 'convert - -resize 100x png:- | base64'\n",
+                    "millrace work thumbs --shell -- 'convert - -scale 100 png:- | base64'\n",
         .options = { AT,
                      JOBS,
                      { "--timeout", "DURATION", "an attempt may take this long" },

@@ -9,9 +9,9 @@
 #define AT                                                                                         \
     { "--at", "URL", "the engine (" CLI_URL ")" }
 
-// The letters are those that parallel and xargs have for it.
+// By the letters that parallel and xargs have for it, too.
 #define JOBS                                                                                       \
-    { "--jobs", "N", "so many at once; auto (default): what is fastest", "jP" }
+    { "-j, -P, --jobs", "N", "so many at once; auto (default): what is fastest" }
 
 extern const struct command jobs_commands[];
 extern const struct command looks_commands[];

@@ -12,6 +12,8 @@ struct disk {
     int (*open)(const struct disk *, const char *path, int flags, int mode); // a descriptor
     int (*close)(const struct disk *, int fd);
     ssize_t (*pread)(const struct disk *, int fd, void *, size_t, uint64_t at);
+    // The same of what is in memory; -EAGAIN: the disk would have to be waited for.
+    ssize_t (*pread_now)(const struct disk *, int fd, void *, size_t, uint64_t at);
     void (*advise)(const struct disk *, int fd, uint64_t from, uint64_t size); // read soon
     ssize_t (*pwrite)(const struct disk *, int fd, const void *, size_t, uint64_t at);
     // Real blocks that read as zeros; the file grows if need be.

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +33,18 @@ static ssize_t os_pread(const struct disk *d, int fd, void *to, size_t size, uin
     do
         n = pread(fd, to, size, (off_t)at);
     while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+// Some file systems cannot say: there the disk is waited for.
+static ssize_t os_pread_now(const struct disk *d, int fd, void *to, size_t size, uint64_t at) {
+    struct iovec piece = { to, size };
+    ssize_t n;
+    do
+        n = preadv2(fd, &piece, 1, (off_t)at, RWF_NOWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        return os_pread(d, fd, to, size, at);
     return n < 0 ? -errno : n;
 }
 
@@ -153,6 +166,7 @@ const struct disk disk_os = {
     .open = os_open,
     .close = os_close,
     .pread = os_pread,
+    .pread_now = os_pread_now,
     .advise = os_advise,
     .pwrite = os_pwrite,
     .allocate = os_allocate,

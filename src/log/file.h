@@ -193,6 +193,12 @@ extern const struct log_impl file_log_impl;
 
 int file_replay(struct log *, log_each *, void *arg);
 int file_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+int file_read_now(struct log *, uint64_t at, struct buffer *out_body);
+
+// Reads from a position on, as much as there is; the segment is held. Unless it may wait: only what
+// is in memory, or -EAGAIN. -errno.
+int64_t segment_read(const struct file_log *, const struct segment *, uint64_t at, bool wait,
+                     void *to, size_t size);
 int file_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
               uint64_t *out_next);
 
@@ -208,7 +214,7 @@ const uint8_t *window_find(const struct window *, uint64_t at, size_t *out_size)
 // Reads a window that begins at `at` if this goes on with its row, and says what is there. NULL:
 // read it otherwise. The segment is held.
 const uint8_t *window_read(const struct file_log *, const struct segment *, struct window *,
-                           uint64_t at, size_t *out_size);
+                           uint64_t at, bool wait, size_t *out_size);
 
 // An entry of this size was read at `at`: the row goes on behind it.
 void window_note(struct window *, uint64_t at, uint64_t size);

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <inttypes.h>
 
 enum { READ_GUESS = 2048 }; // what is read of an entry before its size is known
@@ -61,6 +62,12 @@ static int batch_read(const uint8_t *raw, uint64_t at, struct buffer *out_head,
 
 // --- one entry of a file; the segment is held ---
 
+int64_t segment_read(const struct file_log *l, const struct segment *s, uint64_t at, bool wait,
+                     void *to, size_t size) {
+    return wait ? disk_read_all(l->disk, s->fd, to, size, offset_of(l, at))
+                : l->disk->pread_now(l->disk, s->fd, to, size, offset_of(l, at));
+}
+
 static int entry_check(const struct file_log *l, const struct segment *s, uint64_t at,
                        const struct frame *f, const uint8_t *raw) {
     if (!frame_head_fits(f, raw, at))
@@ -72,15 +79,23 @@ static int entry_check(const struct file_log *l, const struct segment *s, uint64
     return 0;
 }
 
+// MR_EAGAIN: not all of it is in memory, and the disk is not to be waited for.
+static int read_failed(const struct file_log *l, int64_t n, bool wait) {
+    if (!wait && (n >= 0 || n == -EAGAIN))
+        return MR_EAGAIN;
+    return disk_failed(l->dir, "read", (int)n);
+}
+
 static int entry_read_large(const struct file_log *l, const struct segment *s, uint64_t at,
-                            const struct frame *f, struct buffer *out_head,
+                            const struct frame *f, bool wait, struct buffer *out_head,
                             struct buffer *out_body) {
     size_t size = (size_t)frame_size(f);
     uint8_t *raw = mem_resize(NULL, size);
     if (!raw)
         return error_set(MR_ENOMEM, "no memory for an entry of %zu bytes", size);
-    int64_t n = disk_read_all(l->disk, s->fd, raw, size, offset_of(l, at));
-    int err = n < 0 ? disk_failed(l->dir, "read", (int)n) : entry_check(l, s, at, f, raw);
+    int64_t n = segment_read(l, s, at, wait, raw, size);
+    bool all = n >= 0 && (wait || (size_t)n == size);
+    int err = all ? entry_check(l, s, at, f, raw) : read_failed(l, n, wait);
     if (err == 0)
         err = entry_copy(f, raw, out_head, out_body);
     mem_free(raw);
@@ -95,13 +110,13 @@ static bool is_whole(const uint8_t *raw, size_t size, struct frame *out) {
 // An entry of a row is looked for in its window, and brings the next window when it is not there.
 // False: it has to be read by itself.
 static bool entry_read_ahead(const struct file_log *l, const struct segment *s, uint64_t at,
-                             struct window *w, struct buffer *out_head, struct buffer *out_body,
-                             int *out_err) {
+                             bool wait, struct window *w, struct buffer *out_head,
+                             struct buffer *out_body, int *out_err) {
     size_t size;
     struct frame f;
     const uint8_t *raw = window_find(w, at, &size);
     if (!raw || !is_whole(raw, size, &f)) {
-        raw = window_read(l, s, w, at, &size);
+        raw = window_read(l, s, w, at, wait, &size);
         if (!raw || !is_whole(raw, size, &f))
             return false;
     }
@@ -112,24 +127,23 @@ static bool entry_read_ahead(const struct file_log *l, const struct segment *s, 
     return true;
 }
 
-static int entry_read(const struct file_log *l, const struct segment *s, uint64_t at,
+static int entry_read(const struct file_log *l, const struct segment *s, uint64_t at, bool wait,
                       struct window *w, struct buffer *out_head, struct buffer *out_body) {
     int err;
-    if (w && entry_read_ahead(l, s, at, w, out_head, out_body, &err))
+    if (w && entry_read_ahead(l, s, at, wait, w, out_head, out_body, &err))
         return err;
     uint8_t raw[READ_GUESS];
     uint64_t left = s->capacity - offset_of(l, at);
     struct frame f;
-    int64_t n =
-        disk_read_all(l->disk, s->fd, raw, sizeof raw < left ? sizeof raw : left, offset_of(l, at));
-    if (n < 0)
-        return disk_failed(l->dir, "read", (int)n);
+    int64_t n = segment_read(l, s, at, wait, raw, sizeof raw < left ? sizeof raw : left);
+    if (n < 0 || (!wait && n < ENTRY_FRAME))
+        return read_failed(l, n, wait);
     if (n < ENTRY_FRAME || !frame_get(raw, &f) || frame_size(&f) > left)
         return log_damaged(l, s->number, offset_of(l, at), "there is no entry");
     if (w)
         window_note(w, at, frame_size(&f));
     if (frame_size(&f) > (uint64_t)n)
-        return entry_read_large(l, s, at, &f, out_head, out_body);
+        return entry_read_large(l, s, at, &f, wait, out_head, out_body);
     err = entry_check(l, s, at, &f, raw);
     return err < 0 ? err : entry_copy(&f, raw, out_head, out_body);
 }
@@ -149,8 +163,8 @@ static struct segment *entry_locate(struct file_log *l, uint64_t at, int *out_er
     return *out_err < 0 ? NULL : s;
 }
 
-int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buffer *out_body) {
-    struct file_log *l = (struct file_log *)base;
+static int read_one(struct file_log *l, uint64_t at, bool wait, struct buffer *out_head,
+                    struct buffer *out_body) {
     pthread_mutex_lock(&l->lock);
     int err;
     struct segment *s = entry_locate(l, at, &err);
@@ -162,7 +176,7 @@ int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buf
     } else if (s) {
         struct window *w = window_take(l, at);
         pthread_mutex_unlock(&l->lock);
-        err = entry_read(l, s, at, w, out_head, out_body);
+        err = entry_read(l, s, at, wait, w, out_head, out_body);
         pthread_mutex_lock(&l->lock);
         if (w)
             w->taken = false;
@@ -171,6 +185,14 @@ int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buf
         segment_release(l, s);
     pthread_mutex_unlock(&l->lock);
     return err;
+}
+
+int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buffer *out_body) {
+    return read_one((struct file_log *)base, at, true, out_head, out_body);
+}
+
+int file_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
+    return read_one((struct file_log *)base, at, false, NULL, out_body);
 }
 
 // --- scanning ---

@@ -57,7 +57,7 @@ static size_t window_room(const struct file_log *l, const struct segment *s, con
 }
 
 const uint8_t *window_read(const struct file_log *l, const struct segment *s, struct window *w,
-                           uint64_t at, size_t *out_size) {
+                           uint64_t at, bool wait, size_t *out_size) {
     bool follows = w->next && at >= w->next && at < w->next + WINDOW_NEAR;
     if (follows && !w->data)
         w->data = mem_resize(NULL, WINDOW_SIZE);
@@ -66,7 +66,7 @@ const uint8_t *window_read(const struct file_log *l, const struct segment *s, st
         return NULL;
     }
     size_t room = window_room(l, s, w, at);
-    int64_t n = disk_read_all(l->disk, s->fd, w->data, room, offset_of(l, at));
+    int64_t n = segment_read(l, s, at, wait, w->data, room);
     w->at = at;
     w->size = n < 0 ? 0 : (size_t)n;
     if (n < 0)

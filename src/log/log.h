@@ -55,7 +55,7 @@ struct log_impl {
     void (*flush)(struct log *, bool now);
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
-    int (*read_own)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+    int (*read_now)(struct log *, uint64_t at, struct buffer *out_body);
     int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                 uint64_t *out_next);
     uint64_t (*segment_end)(struct log *, uint64_t at);
@@ -101,10 +101,10 @@ static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
     return l->impl->read(l, at, out_head, out_body);
 }
 
-// The same, by the owner, who may need no lock.
-static inline int log_read_own(struct log *l, uint64_t at, struct buffer *out_head,
-                               struct buffer *out_body) {
-    return l->impl->read_own(l, at, out_head, out_body);
+// Appends the entry's body if it is in memory. MR_EAGAIN, without a sentence: the disk would have
+// to be waited for; else as log_read. Owner only, who may need no lock.
+static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
+    return l->impl->read_now(l, at, out_body);
 }
 
 // Walks the entries from `from` (a position that replay, append or scan gave, the head, or a

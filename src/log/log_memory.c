@@ -200,8 +200,7 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
 }
 
 // Only the owner changes the table of cells, so it reads that without the lock.
-static int memory_read_own(struct log *base, uint64_t at, struct buffer *out_head,
-                           struct buffer *out_body) {
+static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
     const struct memory_log *l = (const struct memory_log *)base;
     if (at >= get(&l->tail))
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
@@ -210,13 +209,13 @@ static int memory_read_own(struct log *base, uint64_t at, struct buffer *out_hea
         return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
     struct log_seen seen;
     entry_get(s, at, &seen);
-    return seen_copy(&seen, out_head, out_body);
+    return seen_copy(&seen, NULL, out_body);
 }
 
 // Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
 static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
                         log_each *each, void *arg, uint64_t *at) {
-    while (*at<end && * left> 0) {
+    while (*left > 0 && *at < end) {
         struct log_seen seen;
         entry_get(s, *at, &seen);
         uint32_t size = entry_size(seen.head.size, seen.body.size);
@@ -324,7 +323,7 @@ static const struct log_impl memory_log = {
     .flush = memory_flush,
     .wait = memory_wait,
     .read = memory_read,
-    .read_own = memory_read_own,
+    .read_now = memory_read_now,
     .scan = memory_scan,
     .segment_end = memory_segment_end,
     .trim = memory_trim,

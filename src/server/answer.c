@@ -89,15 +89,18 @@ int token_read(mr_bytes given, struct token *out) {
 enum { BODY_GUESS = 64 };
 
 // Reads an entry's body from the log into the reply.
-static int answer_entry(struct session *s, uint64_t at) {
+static int answer_entry(struct session *s, uint64_t at, bool wait) {
     size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
-    int err = s->reply.err ? s->reply.err : shard_read_own(s->host->shard, at, &s->out);
+    struct shard *shard = s->host->shard;
+    int err = s->reply.err;
+    if (err == 0)
+        err = wait ? shard_read(shard, at, &s->out) : shard_read_now(shard, at, &s->out);
     if (err == 0)
         reply_bulk_end(&s->reply, begin);
     return err;
 }
 
-static int answer_grant(struct session *s, const struct grant *g) {
+static int answer_grant(struct session *s, const struct grant *g, bool wait) {
     struct reply *r = &s->reply;
     char token[ANSWER_TOKEN];
     token_write(&g->token, token);
@@ -106,14 +109,14 @@ static int answer_grant(struct session *s, const struct grant *g) {
     reply_bulk(r, (mr_bytes){ token, sizeof token });
     reply_bulk(r, g->stage);
     reply_bulk(r, g->key);
-    int err = answer_entry(s, g->at);
+    int err = answer_entry(s, g->at, wait);
     if (err < 0)
         return err;
     reply_integer(r, g->attempt);
     reply_integer(r, g->left_ms);
     if (!g->state_at)
         reply_null(r);
-    else if ((err = answer_entry(s, g->state_at)) < 0)
+    else if ((err = answer_entry(s, g->state_at, wait)) < 0)
         return err;
     reply_integer(r, g->lease_ms);
     return 0;
@@ -121,7 +124,7 @@ static int answer_grant(struct session *s, const struct grant *g) {
 
 void answer_body(struct session *s, uint64_t at) {
     size_t before = s->out.size;
-    if (answer_entry(s, at) == 0)
+    if (answer_entry(s, at, true) == 0)
         return;
     s->out.size = before;
     reply_null(&s->reply);
@@ -141,39 +144,47 @@ void answer_text(struct session *s, const char *name, mr_bytes value) {
     reply_bulk(&s->reply, value);
 }
 
-// Writes those that are not to be skipped. False: one could not be read, and is to be skipped too.
-static bool try_grants(struct session *s, const struct grant *grants, size_t count, bool *skip) {
+// Writes those that are not to be skipped. MR_EAGAIN: one is to be waited for. 1: one could not be
+// read, and is to be skipped too.
+static int try_grants(struct session *s, const struct grant *grants, size_t count, bool wait,
+                      bool *skip) {
     size_t shown = 0, before = s->out.size;
     for (size_t i = 0; i < count; i++)
         shown += !skip || !skip[i];
     reply_array(&s->reply, shown);
     for (size_t i = 0; i < count; i++) {
-        int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i]);
+        int err = skip && skip[i] ? 0 : answer_grant(s, &grants[i], wait);
         if (err == 0)
             continue;
         if (err == MR_ENOMEM || err == MR_ETOOBIG) // not the body's fault
             s->reply.err = err;
         if (s->reply.err)
-            return true; // the session is broken
+            return 0; // the session is broken
         s->out.size = before;
+        if (err == MR_EAGAIN)
+            return err;
         if (skip) {
             skip[i] = true;
             host_note_unreadable(s->host, &grants[i]);
         }
-        return false;
+        return 1;
     }
-    return true;
+    return 0;
 }
 
-void answer_grants(struct session *s, const struct grant *grants, size_t count) {
+bool answer_grants(struct session *s, const struct grant *grants, size_t count, bool wait) {
     session_reply(s);
-    if (!try_grants(s, grants, count, NULL)) {
+    int left = try_grants(s, grants, count, wait, NULL);
+    if (left == MR_EAGAIN)
+        return false;
+    if (left) {
         bool skip[ANSWER_GRANTS] = { 0 };
-        while (!try_grants(s, grants, count, skip))
+        while (try_grants(s, grants, count, true, skip))
             continue;
     }
     s->taken += count;
     session_touch(s);
+    return true;
 }
 
 // ---- Ends -------------------------------------------------------------------------------------
@@ -184,7 +195,7 @@ static void answer_dead(struct session *s, uint64_t at) {
     buffer_clear(b);
     struct reason last = { .text = mr_str("") };
     size_t next = 0;
-    if (at && shard_read_own(s->host->shard, at, b) == 0)
+    if (at && shard_read(s->host->shard, at, b) == 0)
         while (reasons_next(buffer_bytes(b), &next, &last))
             continue;
     reply_error(&s->reply, code_name(CODE_DEAD), last.text);
@@ -201,7 +212,7 @@ void answer_outcome(struct session *s, const struct outcome *o) {
     size_t before = s->out.size;
     switch (o->status) {
     case JOB_DONE:
-        if (answer_entry(s, o->at) < 0) {
+        if (answer_entry(s, o->at, true) < 0) {
             s->out.size = before;
             session_fail(s, MR_EIO);
         }

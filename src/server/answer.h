@@ -13,7 +13,8 @@ void answer_error(struct session *, int err);
 void answer_ok(struct session *, int err);
 
 // What a TAKE got, with bodies and states read from the log. A job that cannot be read has failed.
-void answer_grants(struct session *, const struct grant *, size_t count);
+// False: some are on the disk only, which was not to be waited for; nothing was said.
+bool answer_grants(struct session *, const struct grant *, size_t count, bool wait);
 
 // An entry's body as a bulk string; nil if it cannot be read.
 void answer_body(struct session *, uint64_t at);

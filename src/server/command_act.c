@@ -72,7 +72,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
     struct buffer *kept = &s->host->scratch;
     struct reason last = { .text = mr_str("") };
     buffer_clear(kept);
-    if (!i->reasons_at || shard_read_own(s->host->shard, i->reasons_at, kept) < 0)
+    if (!i->reasons_at || shard_read(s->host->shard, i->reasons_at, kept) < 0)
         return false;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &last);)
         continue;

@@ -1,6 +1,7 @@
 // Looking at jobs: JOB, JOBS, DEAD. Rows are gathered first, since an array says how many follow.
 #include "server/answer.h"
 #include "server/command.h"
+#include "server/fetch.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -37,7 +38,7 @@ static void say_reasons(struct session *s, uint64_t at, bool all) {
     struct buffer *kept = &s->host->scratch;
     struct reason r;
     buffer_clear(kept);
-    if (at && shard_read_own(s->host->shard, at, kept) < 0)
+    if (at && shard_read(s->host->shard, at, kept) < 0)
         buffer_clear(kept);
     uint64_t count = 0, skip;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
@@ -92,6 +93,8 @@ void run_job(struct session *s, struct arguments *a) {
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
         return;
     int err = core_look_job(s->host->core, id, &info);
+    if (err == 0 && o.body && info.at && fetch_first(s, info.at))
+        return;
     if (err < 0)
         session_fail(s, err);
     else

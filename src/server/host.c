@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/fetch.h"
 #include "server/session.h"
 
 #include <assert.h>
@@ -276,8 +277,8 @@ static bool on_claim(void *owner, struct taker *taker) {
 static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
     (void)owner;
     struct session *s = list_entry(taker, struct session, taker);
-    answer_grants(s, grants, count);
-    session_answered(s);
+    if (fetch_grants(s, grants, count))
+        session_answered(s);
 }
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {

@@ -19,6 +19,7 @@
 #include "shard/shard.h"
 #include "wire/request.h"
 
+struct fetch;
 struct session;
 
 struct seat {
@@ -53,6 +54,10 @@ struct host {
         struct token token;
     } unreadable[HOST_UNREADABLE]; // jobs to be failed at the end of the turn
     uint32_t unreadable_count;
+    // Has it read by another thread, and ended (see fetch.h). Negative: it cannot. NULL: the disk
+    // is waited for.
+    int (*fetch)(void *fetcher, struct fetch *);
+    void *fetcher;
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t next_session;
     uint64_t commands, connections; // so far

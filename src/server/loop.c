@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/fetch.h"
 #include "server/notice.h"
 #include "server/session.h"
 
@@ -38,7 +39,9 @@ struct server {
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
     char load_text[512];
-    bool listening, loading_now, refusing, stopping, closing, finished;
+    uint32_t fetching;      // bodies are read for so many sessions
+    bool refusing, another; // the latter waits to be accepted meanwhile
+    bool listening, loading_now, stopping, closing, finished;
     int exit;
 };
 
@@ -186,15 +189,18 @@ static void on_connection(uv_stream_t *listener, int status);
 
 static void on_refused(uv_handle_t *refused) {
     struct server *v = refused->data;
-    v->refusing = false;
-    if (v->listening)
-        on_connection((uv_stream_t *)&v->listener, 0); // another may wait
+    bool another = v->another && v->listening;
+    v->refusing = v->another = false;
+    if (another)
+        on_connection((uv_stream_t *)&v->listener, 0);
 }
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
 static void refuse(struct server *v) {
-    if (v->refusing)
-        return; // it is looked at when that one is closed
+    if (v->refusing) {
+        v->another = true; // its turn comes when that one is closed
+        return;
+    }
     notice(NOTICE_WARN, "no memory for a connection");
     v->refusing = true;
     v->refused.data = v;
@@ -288,6 +294,38 @@ static void log_is_durable(void *server) {
     uv_async_send(&v->durable);
 }
 
+// ---- Reading what is on the disk only -----------------------------------------------------------
+
+static void read_fetch(uv_work_t *work) {
+    fetch_read(work->data);
+}
+
+static void on_fetched(uv_work_t *work, int status) {
+    struct fetch *f = work->data;
+    struct server *v = f->owner;
+    (void)status; // it is never cancelled
+    mem_free(work);
+    v->fetching--;
+    host_begin(&v->host);
+    fetch_end(f);
+    turn_end(v);
+    if (v->closing)
+        finish(v);
+}
+
+static int fetch(void *server, struct fetch *f) {
+    struct server *v = server;
+    uv_work_t *work = mem_alloc(sizeof *work);
+    if (!work)
+        return error_set(MR_ENOMEM, "no memory to read in another thread");
+    work->data = f;
+    f->owner = v;
+    int err = uv_queue_work(&v->loop, work, read_fetch, on_fetched);
+    assert(err == 0); // it only refuses what is no work
+    v->fetching++;
+    return 0;
+}
+
 // ---- Stopping ---------------------------------------------------------------------------------
 
 static void close_handle(uv_handle_t *handle, void *server) {
@@ -299,7 +337,7 @@ static void close_handle(uv_handle_t *handle, void *server) {
 // Once the last session has ended, store and loop do, in this order: the log calls back until it is
 // closed.
 static void finish(struct server *v) {
-    if (v->finished || !list_empty(&v->host.sessions))
+    if (v->finished || v->fetching || !list_empty(&v->host.sessions))
         return;
     v->finished = true;
     host_finish(&v->host);
@@ -394,6 +432,8 @@ static void on_loaded(uv_work_t *work, int status) {
         close_all(v);
         return;
     }
+    v->host.fetch = fetch;
+    v->host.fetcher = v;
     host_load(&v->host, v->shard);
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, true);

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char opening[] =
     "# The protocol\n"
@@ -26,6 +27,28 @@ static const char opening[] =
     "some languages round large numbers; tokens are strings without meaning. Maps are flat arrays\n"
     "in RESP2. Fields may be added to arrays and maps: ignore what you do not know. Listings are\n"
     "bounded and go on with `FROM`, the last row of the one before.\n";
+
+// What redis-cli shows, for those commands that a worker cannot do without.
+static const struct {
+    const char *name, *dialogue;
+} examples[] = {
+    { "TAKE", "> PUSH mail hello KEY ann\n"
+              "\"1\"\n"
+              "> TAKE mail WAIT 1000\n"
+              "1) 1) \"1\"                            its id\n"
+              "   2) \"AQAAAAABAABjMrx3QNO9vgEAAAA\"  the token that ends it\n"
+              "   3) \"mail\"                         its stage\n"
+              "   4) \"ann\"                          its key\n"
+              "   5) \"hello\"                        its body\n"
+              "   6) (integer) 1                    the first attempt\n"
+              "   7) (integer) -1                   no deadline\n"
+              "   8) (nil)                          no state\n"
+              "   9) (integer) 30000                how long it is leased, in ms\n" },
+    { "DONE", "> DONE 1 AQAAAAABAABjMrx3QNO9vgEAAAA RESULT sent\n"
+              "OK\n"
+              "> AWAIT 1\n"
+              "\"sent\"\n" },
+};
 
 static void add(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(struct reply *r, const char *format, ...) {
@@ -58,6 +81,9 @@ static const char *heading(enum role role) {
 static void add_command(struct reply *r, const struct command *c) {
     add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
     add(r, "%c%s.\n\nReply: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1, c->reply);
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+        if (strcmp(examples[i].name, c->name) == 0)
+            add(r, "\n```\n%s```\n", examples[i].dialogue);
 }
 
 int protocol_write(struct buffer *out) {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/command.h"
+#include "server/fetch.h"
 #include "wire/code.h"
 
 #include <assert.h>
@@ -53,6 +54,8 @@ void session_destroy(struct session *s) {
                              &s->of_resuming, &s->of_ready,   &s->of_again };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_remove(links[i]);
+    if (s->fetch)
+        s->fetch->session = NULL;
     SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
     slab_give(&h->seats, s->seat);
     while (!list_empty(&s->lates)) // the core has left them already
@@ -135,7 +138,8 @@ static void refuse_frame(struct session *s) {
 }
 
 static bool runs_again(const struct session *s) {
-    return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN;
+    return s->blocked == BLOCKED_ROOM || s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_TURN ||
+           s->blocked == BLOCKED_BODY;
 }
 
 static void run_one(struct session *s, uint32_t count) {
@@ -266,6 +270,8 @@ void session_wait_over(struct session *s) {
     leave(s);
     switch (s->blocked) {
     case BLOCKED_NOT:
+    case BLOCKED_FETCH: // it is answered as soon as that was read
+    case BLOCKED_BODY:
         return;
     case BLOCKED_TAKE:
         reply_array(session_reply(s), 0);
@@ -285,6 +291,8 @@ void session_wait_over(struct session *s) {
 
 // A request that is run again is refused then.
 void session_refuse_stopped(struct session *s) {
+    if (s->fetch)
+        return; // it is answered as soon as that was read
     leave(s);
     if (runs_again(s)) {
         session_run_again(s);

@@ -18,11 +18,13 @@
 enum blocked {
     BLOCKED_NOT,
     BLOCKED_TAKE,
-    BLOCKED_END, // CALL, AWAIT: for a job's end
+    BLOCKED_END,   // CALL, AWAIT: for a job's end
+    BLOCKED_FETCH, // TAKE: for what is on the disk only
     // In these the request is run again:
     BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
     BLOCKED_EPIC, // for an epic to be over
     BLOCKED_TURN, // for the next turn: it is done in pieces
+    BLOCKED_BODY, // JOB: for what is on the disk only
 };
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
@@ -62,6 +64,7 @@ struct session {
     uint64_t first_until_ms; // of the first time the request was run
     uint64_t received_ms;    // when a push was run first
     uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
+    struct fetch *fetch;     // what it waits for; NULL: nothing is read for it
     struct taker taker;
     struct caller caller;
     struct list lates; // calls that this session does not wait for

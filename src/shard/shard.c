@@ -79,7 +79,7 @@ static int sink_append(void *owner, const struct entry *entries, size_t count, e
 }
 
 static int sink_read(void *owner, uint64_t at, struct buffer *out_body) {
-    return shard_read_own(owner, at, out_body);
+    return shard_read(owner, at, out_body);
 }
 
 static bool tell_claim(void *owner, struct taker *taker) {
@@ -256,8 +256,8 @@ int shard_read(struct shard *s, uint64_t at, struct buffer *out_body) {
     return log_read(s->log, at, NULL, out_body);
 }
 
-int shard_read_own(struct shard *s, uint64_t at, struct buffer *out_body) {
-    return log_read_own(s->log, at, NULL, out_body);
+int shard_read_now(struct shard *s, uint64_t at, struct buffer *out_body) {
+    return log_read_now(s->log, at, out_body);
 }
 
 int shard_read_head(struct shard *s, uint64_t at, struct buffer *out_head) {

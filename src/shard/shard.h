@@ -60,7 +60,9 @@ bool shard_is_durable(struct shard *, uint64_t at);
 
 // Appends an entry's body to `out`. MR_EGONE: it has moved; ask the core again. Any thread.
 int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
-int shard_read_own(struct shard *, uint64_t at, struct buffer *out_body);  // the same, in a turn
+// The same if it is in memory. MR_EAGAIN, without a sentence: the disk would have to be waited for.
+// In a turn.
+int shard_read_now(struct shard *, uint64_t at, struct buffer *out_body);
 int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
 
 // Milliseconds until the shard wants to be driven again (shard_begin, shard_end) although nobody

@@ -1,0 +1,105 @@
+// See fetch.h.
+#include "server/fetch.h"
+
+#include "base/mem.h"
+#include "server/answer.h"
+
+#include <string.h>
+
+// False: there is no memory for it, or nobody to read it.
+static bool fetch_begin(struct session *s, const struct grant *grants, size_t count,
+                        enum blocked blocked) {
+    struct host *h = s->host;
+    struct fetch *f = mem_alloc(sizeof *f + count * sizeof *grants);
+    if (!f)
+        return false;
+    f->session = s;
+    f->host = h;
+    f->run_again = blocked == BLOCKED_BODY;
+    f->count = count;
+    memcpy(f->grants, grants, count * sizeof *grants);
+    if (h->fetch(h->fetcher, f) < 0) {
+        mem_free(f);
+        return false;
+    }
+    s->fetch = f;
+    session_block(s, blocked, -1);
+    return true;
+}
+
+bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
+    bool may_wait = s->host->fetch != NULL;
+    if (answer_grants(s, grants, count, !may_wait))
+        return true;
+    if (fetch_begin(s, grants, count, BLOCKED_FETCH))
+        return false;
+    return answer_grants(s, grants, count, true);
+}
+
+bool fetch_first(struct session *s, uint64_t at) {
+    struct host *h = s->host;
+    if (!h->fetch || s->again)
+        return false;
+    buffer_clear(&h->scratch);
+    if (shard_read_now(h->shard, at, &h->scratch) != MR_EAGAIN)
+        return false;
+    return fetch_begin(s, &(struct grant){ .at = at }, 1, BLOCKED_BODY);
+}
+
+// What cannot be read now is found out by who tells it.
+void fetch_read(const struct fetch *f) {
+    struct buffer body = { 0 };
+    for (size_t i = 0; i < f->count; i++) {
+        buffer_clear(&body);
+        (void)shard_read(f->host->shard, f->grants[i].at, &body);
+        if (f->grants[i].state_at)
+            (void)shard_read(f->host->shard, f->grants[i].state_at, &body);
+    }
+    buffer_finish(&body);
+}
+
+// False: nobody wants it any more, and it was let go.
+static bool grant_renew(struct core *core, struct grant *g) {
+    struct job_info info;
+    if (core_beat(core, g->id, &g->token) < 0 || core_look_job(core, g->id, &info) < 0) {
+        (void)core_release(core, g->id, &g->token); // refused, and that is letting go
+        return false;
+    }
+    g->stage = info.stage;
+    g->key = info.key;
+    g->at = info.at;
+    g->left_ms = info.left_ms;
+    if (g->state_at)
+        g->state_at = info.state_at;
+    return true;
+}
+
+// The state of a block comes with its first job: with the next one, if that is left out.
+static void state_pass_on(struct fetch *f, size_t i) {
+    const struct grant *g = &f->grants[i];
+    if (i + 1 < f->count && f->grants[i + 1].token.serial == g->token.serial)
+        f->grants[i + 1].state_at = g->state_at;
+}
+
+static void tell_grants(struct session *s, struct fetch *f) {
+    size_t count = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        if (grant_renew(s->host->core, &f->grants[i]))
+            f->grants[count++] = f->grants[i];
+        else
+            state_pass_on(f, i);
+    }
+    (void)answer_grants(s, f->grants, count, true);
+    session_answered(s);
+}
+
+void fetch_end(struct fetch *f) {
+    struct session *s = f->session;
+    if (s)
+        s->fetch = NULL;
+    if (s && f->run_again)
+        session_run_again(s);
+    else if (s)
+        tell_grants(s, f);
+    mem_free(f);
+}
