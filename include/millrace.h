@@ -115,6 +115,7 @@ typedef struct mr_options {
 //     mem:        in this process, gone with it
 //     file:DIR    in this process, kept in the directory DIR, which is made when missing
 //     millrace://[USER:SECRET@]HOST[:PORT]   a server (millrace serve); PORT is 7411 unless given
+//     millraces://…                          the same with TLS
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.
 //
@@ -123,10 +124,13 @@ typedef struct mr_options {
 // they answer MR_ENET: the server was not reached, and whether a request that had been sent took
 // effect is not known (`once` makes it safe to repeat). Workers and takes that wait for ever wait
 // on. What a lost connection had in hand is told to stop (MR_ESTALE): it runs again elsewhere.
-// `user` and `secret`, also those of the URL, are sent if there is a secret; TLS is not in this
-// build yet. What the other calls say holds for both kinds of engine, except that mr_wait_empty
-// asks the server again and again, up to ten times a second, and that stopping a worker or closing
-// waits for at most 30 s for a server that has gone.
+// `user` and `secret`, also those of the URL (where a byte may be written as %XX), are sent if
+// there is a secret. With TLS (if this build has it) the server's certificate must name HOST and be
+// signed by an authority of the file `tls_ca`, or by one that the system trusts; `tls_cert` and
+// `tls_key` are shown to a server that asks for them. All three are files in PEM. What the other
+// calls say holds for both kinds of engine, except that mr_wait_empty asks the server again and
+// again, up to ten times a second, and that stopping a worker or closing waits for at most 30 s for
+// a server that has gone.
 //
 // MR_ENET: nobody answers at HOST:PORT, or not as a server does; MR_EAUTH, MR_EPERM: it refuses us.
 // MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is

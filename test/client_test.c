@@ -39,13 +39,15 @@ static void X_a_url_or_option_that_cannot_be_is_refused(void **state) {
     (void)state;
     const char *bad[] = { "millrace:",         "millrace://",          "millrace://:7411",
                           "millrace://h:0",    "millrace://h:65536",   "millrace://h:12x",
-                          "millrace://h:1/db", "millrace://u:s@",      "millraces://h",
+                          "millrace://h:1/db", "millrace://u:s@",      "millraces://h:0",
                           "millrace:/h",       "millrace://[::1]x:99", "millrace://h:" };
     mr *m = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(MR_EINVAL, mr_open(bad[i], NULL, &m));
     refused(MR_EINVAL, mr_open("millrace://h", &(mr_options){ .tls_ca = "ca.pem" }, &m));
-    assert_non_null(strstr(mr_error(), "not in this build yet"));
+    assert_non_null(strstr(mr_error(), "millraces://"));
+    refused(MR_EINVAL, mr_open("millraces://h", &(mr_options){ .tls_ca = "no-such.pem" }, &m));
+    refused(MR_EINVAL, mr_open("millrace://a%4:b@h", NULL, &m));
     refused(MR_EINVAL, mr_open("millrace://h", &(mr_options){ .sync = "none" }, &m));
 }
 

@@ -61,7 +61,7 @@ static int parse_url(const char *url, struct local_options *out) {
         return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
     }
     return error_set(MR_EINVAL, "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT",
-                     url);
+                     strchr(url, '@') ? "..." : url); // there may be a secret in it
 }
 
 // ---- Opening and closing ----------------------------------------------------------------------
@@ -75,13 +75,13 @@ static int open_local(const char *url, const mr_options *o, struct engine **out)
 }
 
 static int open_remote(const char *url, const mr_options *o, struct engine **out) {
-    if (o->tls_ca || o->tls_cert || o->tls_key || begins_with(url, "millraces:"))
-        return error_set(MR_EINVAL, "TLS is not in this build yet: use millrace:// without tls_ca, "
-                                    "tls_cert and tls_key");
     if (o->sync || o->max_bytes || o->shards > 1)
         return error_set(MR_EINVAL, "sync, max_bytes and shards are the server's: give them to "
                                     "millrace serve");
-    struct client_options client = { .user = o->user, .secret = o->secret, .name = o->name };
+    struct client_options client = { .user = o->user,
+                                     .secret = o->secret,
+                                     .name = o->name,
+                                     .tls = { o->tls_cert, o->tls_key, o->tls_ca } };
     return client_open(url, &client, out);
 }
 

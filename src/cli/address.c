@@ -1,4 +1,4 @@
-// A URL, taken apart: millrace://[[USER:]SECRET@]HOST[:PORT], file:DIR or mem:.
+// A URL, taken apart: millrace[s]://[[USER:]SECRET@]HOST[:PORT], file:DIR or mem:.
 #include "cli/talk_state.h"
 
 #include "base/errors.h"
@@ -54,8 +54,8 @@ static bool read_place(const char *text, struct address *a) {
         return false;
     snprintf(a->host, sizeof a->host, "%.*s", (int)host_size, host);
     snprintf(a->port, sizeof a->port, "%lu", number);
-    snprintf(a->where, sizeof a->where, "millrace://%s%s%s:%s", v6 ? "[" : "", a->host,
-             v6 ? "]" : "", a->port);
+    snprintf(a->where, sizeof a->where, "millrace%s://%s%s%s:%s", a->secure ? "s" : "",
+             v6 ? "[" : "", a->host, v6 ? "]" : "", a->port);
     return *rest == ':' || !*rest || strcmp(rest, "/") == 0;
 }
 
@@ -71,15 +71,16 @@ static int read_server(const char *text, struct address *a) {
 int address_read(const char *url, struct address *out) {
     struct address a = { 0 };
     int err = 0;
-    if (strncmp(url, "millrace://", 11) == 0) {
-        err = read_server(url + 11, &a);
+    a.secure = strncmp(url, "millraces://", 12) == 0;
+    if (a.secure || strncmp(url, "millrace://", 11) == 0) {
+        err = read_server(url + 11 + a.secure, &a);
     } else if (strcmp(url, "mem:") == 0 || (strncmp(url, "file:", 5) == 0 && url[5])) {
         a.local = true;
         a.dir = url[0] == 'f' ? url + 5 : NULL;
         snprintf(a.where, sizeof a.where, "%s", url);
     } else {
-        err = error_set(MR_EINVAL, "an engine is named by millrace://HOST:PORT, file:DIR or mem:%s",
-                        strncmp(url, "millraces:", 10) == 0 ? "; TLS is not there yet" : "");
+        err = error_set(MR_EINVAL, "an engine is named by millrace://HOST:PORT, with TLS "
+                                   "millraces://HOST:PORT, file:DIR or mem:");
     }
     if (err == 0)
         *out = a;

@@ -1,6 +1,7 @@
 // How a command line finds its row.
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/secret.h"
 #include "millrace.h"
 
 #include <stdio.h>
@@ -38,6 +39,7 @@ int main(int argc, char **argv) {
         complain("a command is missing; millrace help lists them");
         return CLI_USAGE;
     }
+    secrets_hide(argc, argv);
     enum cli_exit code = CLI_DONE;
     if (is_help(argv[1]))
         help_overview();

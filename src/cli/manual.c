@@ -103,13 +103,17 @@ void manual_print(void) {
     const struct command *c;
     for (size_t i = 0; (c = command_at(i)) != NULL; i++)
         man_command(c);
-    printf(".SH ENVIRONMENT\n"
-           ".TP\n.B MILLRACE_URL\nthe engine, where \\-\\-at is not given\n"
-           ".TP\n.B MILLRACE_TOKEN\nthe secret, where the URL has none\n"
-           ".TP\n.B XDG_STATE_HOME\nwhere push \\-\\-epic remembers (~/.local/state)\n"
-           ".TP\n.B NO_COLOR\n"
-           "If set and not empty: no colours and no progress bars, also on a terminal.\n"
-           ".SH EXIT STATUS\n");
+    printf(
+        ".SH ENVIRONMENT\n"
+        ".TP\n.B MILLRACE_URL\nthe engine, where \\-\\-at is not given\n"
+        ".TP\n.B MILLRACE_TOKEN\nthe secret, where the URL has none\n"
+        ".TP\n.B MILLRACE_TOKEN_FILE\na file with the secret, where there is neither\n"
+        ".TP\n.B MILLRACE_TLS_CA, MILLRACE_TLS_CERT, MILLRACE_TLS_KEY\nfiles, where the options of "
+        "these names are not given\n"
+        ".TP\n.B XDG_STATE_HOME\nwhere push \\-\\-epic remembers (~/.local/state)\n"
+        ".TP\n.B NO_COLOR\n"
+        "If set and not empty: no colours and no progress bars, also on a terminal.\n"
+        ".SH EXIT STATUS\n");
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
         printf(".TP\n%d\n%s\n", statuses[i].code, statuses[i].text);
 }

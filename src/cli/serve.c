@@ -33,14 +33,18 @@ static const char *option_or(const struct input *in, const char *name, const cha
     return value ? value : otherwise;
 }
 
-static int read_store(const struct input *in, struct server_options *o) {
+// A value with an @ may be a URL with a secret, which is not to be repeated.
+static int read_store(struct input *in, struct server_options *o) {
     o->store = option_or(in, "--store", "file:./data");
     if (strcmp(o->store, "mem:") == 0)
         return 0;
-    if (strncmp(o->store, "file:", 5) != 0 || !o->store[5])
-        return input_refuse(in, "--store", "it is mem: or file:DIR");
-    o->dir = o->store + 5;
-    return 0;
+    if (strncmp(o->store, "file:", 5) == 0 && o->store[5]) {
+        o->dir = o->store + 5;
+        return 0;
+    }
+    if (strchr(o->store, '@'))
+        input_set(in, "--store", "...");
+    return input_refuse(in, "--store", "it is mem: or file:DIR");
 }
 
 static bool is_loopback(const char *host) {
@@ -72,10 +76,10 @@ static int read_listen(const struct input *in, struct serving *s) {
     uint8_t raw[sizeof(struct in6_addr)];
     if (inet_pton(AF_INET, s->host, raw) != 1 && inet_pton(AF_INET6, s->host, raw) != 1)
         return input_refuse(in, "--listen", "HOST is an address of this machine, in digits");
-    if (!is_loopback(s->host) && !input_option(in, "--insecure"))
-        return input_refuse(
-            in, "--listen",
-            "anybody who reaches it could do everything; add --insecure if that is meant");
+    if (!is_loopback(s->host) && !input_option(in, "--insecure") && !s->options.auth)
+        return input_refuse(in, "--listen",
+                            "anybody who reaches it could do everything; make tokens (millrace "
+                            "auth add) and give --auth FILE, or add --insecure if that is meant");
     return 0;
 }
 
@@ -121,25 +125,42 @@ static int read_log(const struct input *in, struct serving *s) {
     return 0;
 }
 
+static int read_credentials(const struct input *in, struct server_options *o) {
+    o->auth = input_option(in, "--auth");
+    o->tls = (struct tls_files){ .cert = input_option(in, "--tls-cert"),
+                                 .key = input_option(in, "--tls-key"),
+                                 .ca = input_option(in, "--tls-ca") };
+    bool whole = o->tls.cert && o->tls.key;
+    if (!whole && (o->tls.cert || o->tls.key || o->tls.ca))
+        return error_set(MR_EINVAL, "TLS needs both --tls-cert and --tls-key");
+    return 0;
+}
+
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct serving *s = arg;
+    const struct server_options *o = &s->options;
     bool v6 = strchr(host, ':') != NULL;
     char place[HOST_MOST + 16];
     snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", s->options.store,
-               place);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", o->store, place);
     else
-        notice(NOTICE_INFO, "millrace %s listens on %s", mr_version(), place);
+        notice(NOTICE_INFO, "millrace %s listens on %s%s%s", mr_version(), place,
+               o->auth ? ", asks for tokens" : "", o->tls.cert ? ", encrypts" : "");
+    if (!loaded && !is_loopback(host) && !o->tls.cert)
+        notice(NOTICE_WARN, "secrets and jobs travel in the clear: --tls-cert and --tls-key would "
+                            "encrypt them");
 }
 
-static int read_values(const struct input *in, struct serving *s) {
+static int read_values(struct input *in, struct serving *s) {
     uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
     if (err == 0)
         err = read_size(in, "--max-body", BODY_MOST, &max_body);
     if (err == 0)
         err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &s->options.max_bytes);
+    if (err == 0)
+        err = read_credentials(in, &s->options);
     if (err == 0)
         err = read_store(in, &s->options);
     if (err == 0)

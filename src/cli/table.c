@@ -7,20 +7,29 @@ static const struct command work_commands[] = {
         .name = "serve",
         .arguments = "",
         .doc = "be a server that any Redis client can talk to",
-        .help = "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
-                "more jobs, lets running ones end for a while, and closes. What it has answered\n"
-                "is kept, whatever happens to the process or the machine, as --sync says:\n"
-                "\n"
-                "    always       a reply means that it is on disk (the default)\n"
-                "    interval:MS  on disk at most so many milliseconds later\n"
-                "    none         when the system writes it\n"
-                "\n"
-                "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
-                "file. millrace help --config writes one to begin with.\n",
+        .help =
+            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+            "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+            "is kept, whatever happens to the process or the machine, as --sync says:\n"
+            "\n"
+            "    always       a reply means that it is on disk (the default)\n"
+            "    interval:MS  on disk at most so many milliseconds later\n"
+            "    none         when the system writes it\n"
+            "\n"
+            "Whoever can connect may do everything; so it listens on this machine only unless\n"
+            "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
+            "have to show a certificate, too.\n"
+            "\n"
+            "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
+            "file. millrace help --config writes one to begin with. SIGHUP has the file, tokens\n"
+            "and certificates read again.\n",
         .examples = "millrace serve\n"
                     "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
                     "    in memory only, on a free port, which it tells\n"
+                    "millrace serve --listen 0.0.0.0:7411 --auth millrace.auth \\\n"
+                    "  --tls-cert server.pem --tls-key server.key\n"
+                    "    for others, who need a token\n"
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
@@ -29,7 +38,11 @@ static const struct command work_commands[] = {
                      { "--max-bytes", "SIZE", "of memory for jobs; then pushes are FULL (none)" },
                      { "--log-level", "LEVEL", "error, warn, info or debug (info)" },
                      { "--log-json", NULL, "write notices as JSON" },
-                     { "--insecure", NULL, "listen on an address that others can reach" },
+                     { "--auth", "FILE", "ask for tokens, made by millrace auth add" },
+                     { "--tls-cert", "FILE", "encrypt, with this certificate and its chain" },
+                     { "--tls-key", "FILE", "the certificate's key" },
+                     { "--tls-ca", "FILE", "ask clients for certificates signed by these" },
+                     { "--insecure", NULL, "listen where others can reach it, without --auth" },
                      { "--config", "FILE", "read options from there, too" } },
         .run = serve_run,
     },
@@ -278,6 +291,7 @@ const struct chapter chapters[] = {
     { "Engines and work", work_commands },
     { "Jobs", jobs_commands },
     { "Looking and acting", looks_commands },
+    { "Access", auth_commands },
     { "Stores", store_commands },
     { "Help", help_commands },
     { 0 },

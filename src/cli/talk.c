@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
+#include "cli/secret.h"
 #include "cli/talk_state.h"
 #include "cli/values.h"
 #include "wire/request.h"
@@ -35,13 +36,37 @@ static int signals_open(void) {
     return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
 }
 
+static const char *option_or(const struct input *in, const char *option, const char *variable) {
+    const char *value = input_option(in, option);
+    if (!value)
+        value = getenv(variable);
+    return value && *value ? value : NULL;
+}
+
+const char *talk_url(const struct input *in) {
+    const char *url = option_or(in, "--at", "MILLRACE_URL");
+    return url ? url : CLI_URL;
+}
+
+// Those of the environment may stand there for other engines.
+static int check_certificates(const struct input *in, const struct address *a) {
+    bool given = input_option(in, "--tls-ca") || input_option(in, "--tls-cert") ||
+                 input_option(in, "--tls-key");
+    if (a->secure || !given)
+        return 0;
+    return error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://HOST:PORT");
+}
+
 int talk_address(const struct input *in, struct address *out) {
-    const char *url = input_option(in, "--at"), *secret = getenv("MILLRACE_TOKEN");
-    if (!url)
-        url = getenv("MILLRACE_URL");
-    int err = address_read(url && *url ? url : CLI_URL, out);
-    if (err == 0 && secret && !out->secret[0])
-        snprintf(out->secret, sizeof out->secret, "%s", secret);
+    int err = address_read(talk_url(in), out);
+    if (err == 0)
+        err = check_certificates(in, out);
+    if (err == 0 && !out->secret[0])
+        err = secret_find(out->secret, sizeof out->secret);
+    if (err == 0 && out->secure)
+        out->tls = (struct tls_files){ .cert = option_or(in, "--tls-cert", "MILLRACE_TLS_CERT"),
+                                       .key = option_or(in, "--tls-key", "MILLRACE_TLS_KEY"),
+                                       .ca = option_or(in, "--tls-ca", "MILLRACE_TLS_CA") };
     return err;
 }
 
@@ -124,8 +149,8 @@ static enum cli_exit greet(struct talk *t) {
         return talk_failed(t, err);
     if (answer->type != RESPONSE_ERROR)
         return CLI_DONE;
-    (void)talk_refused(t, answer);
-    return a->secret[0] ? CLI_REFUSED : CLI_UNOPENED;
+    enum cli_exit code = talk_refused(t, answer);
+    return a->secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
 }
 
 enum cli_exit talk_open(struct talks *ts, struct talk **out) {

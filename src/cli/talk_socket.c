@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "tls/socket.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -16,12 +17,12 @@
 enum { CONNECT_MS = 10000, RECEIVE_SIZE = 256 << 10, CONNECTIONS = 1024 };
 
 static int socket_open(struct talks *ts) {
-    (void)ts;
-    return 0;
+    const struct address *a = &ts->address;
+    return a->secure ? tls_context_create(&a->tls, false, &ts->tls) : 0;
 }
 
 static void socket_close(struct talks *ts) {
-    (void)ts;
+    tls_context_destroy(ts->tls);
 }
 
 // Waits until it is known how the connecting has ended: 0, an errno, or EINTR if interrupted.
@@ -92,28 +93,48 @@ static int socket_join(struct talks *ts, struct talk *t) {
     if (fd < 0)
         return unreachable(a, why);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // only slower without
-    t->fd = fd;
-    return 0;
+    err = ts->tls ? tls_connect(ts->tls, a->host, &t->tls) : 0;
+    if (err < 0)
+        close(fd);
+    else
+        t->fd = fd;
+    return err;
 }
 
 static void socket_leave(struct talk *t) {
+    if (t->tls) {
+        tls_end(t->tls);
+        (void)secure_send(t->tls, t->fd, NULL, 0); // the server notices anyway
+    }
     close(t->fd);
+    tls_destroy(t->tls);
 }
 
 static int lost(const struct talk *t, const char *why) {
     return error_set(MR_ENET, "the connection to %s is lost: %s", t->talks->address.where, why);
 }
 
+static const char *why_lost(void) {
+    return errno == EPROTO ? error_text() : strerror(errno);
+}
+
+// What is left of it, and whether the socket is what it waits for (else it is the handshake).
+static bool is_blocked(const struct talk *t) {
+    return t->tls ? secure_is_blocked(t->tls) : t->out_sent < t->out.size;
+}
+
 static int send_some(struct talk *t) {
-    while (t->out_sent < t->out.size) {
+    while (t->out_sent < t->out.size || is_blocked(t)) {
+        const uint8_t *data = t->out.data + t->out_sent;
+        size_t left = t->out.size - t->out_sent;
         ssize_t sent =
-            send(t->fd, t->out.data + t->out_sent, t->out.size - t->out_sent, MSG_NOSIGNAL);
+            t->tls ? secure_send(t->tls, t->fd, data, left) : send(t->fd, data, left, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             t->out_sent = buffer_compact(&t->out, t->out_sent);
             return 0;
         }
         if (sent < 0)
-            return lost(t, strerror(errno));
+            return lost(t, why_lost());
         t->out_sent += (size_t)sent;
     }
     buffer_clear(&t->out);
@@ -121,16 +142,21 @@ static int send_some(struct talk *t) {
     return 0;
 }
 
+// With TLS more may have come than the socket tells.
 static int receive_some(struct talk *t) {
-    int err = buffer_reserve(&t->in, RECEIVE_SIZE);
-    if (err < 0)
-        return err;
-    ssize_t got = recv(t->fd, t->in.data + t->in.size, RECEIVE_SIZE, 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    if (got <= 0)
-        return lost(t, got ? strerror(errno) : "it was closed");
-    t->in.size += (size_t)got;
+    do {
+        int err = buffer_reserve(&t->in, RECEIVE_SIZE);
+        if (err < 0)
+            return err;
+        uint8_t *to = t->in.data + t->in.size;
+        ssize_t got = t->tls ? secure_recv(t->tls, t->fd, to, RECEIVE_SIZE)
+                             : recv(t->fd, to, RECEIVE_SIZE, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (got <= 0)
+            return lost(t, got ? why_lost() : "it was closed");
+        t->in.size += (size_t)got;
+    } while (t->tls);
     return 0;
 }
 
@@ -142,7 +168,7 @@ static int socket_turn(struct talks *ts, int fd, int64_t wait_ms) {
         if (count == 2 + CONNECTIONS)
             return error_set(MR_EFULL, "more than %d connections", CONNECTIONS);
         err = send_some(t);
-        short more = t->out_sent < t->out.size ? POLLOUT : 0;
+        short more = is_blocked(t) ? POLLOUT : 0;
         fds[count++] = (struct pollfd){ .fd = t->fd, .events = (short)(POLLIN | more) };
     }
     int readable = err < 0 ? err : talks_wait(ts, fds, count, fd, wait_ms);

@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "cli/talk.h"
+#include "tls/tls.h"
 
 enum { TALK_WHERE = 512, TALK_SECRET = 512 };
 
@@ -14,6 +15,8 @@ struct address {
     char user[TALK_SECRET], secret[TALK_SECRET]; // "": none
     const char *dir;                             // of file:DIR; borrowed
     bool local;                                  // file: or mem:
+    bool secure;                                 // millraces://
+    struct tls_files tls;                        // of that; borrowed
 };
 
 struct talk {
@@ -24,8 +27,9 @@ struct talk {
     struct buffer in;  // replies …
     size_t in_used;    // … and how much of them was read
     struct response reader;
-    int fd;        // of the socket
-    void *session; // or the session
+    int fd;          // of the socket
+    struct tls *tls; // over it; NULL: not encrypted
+    void *session;   // or the session
 };
 
 // How an engine is reached.
@@ -47,11 +51,13 @@ struct talks {
     struct response_value *values; // of the reply being looked at
     int signals;                   // readable: somebody wants this to end
     void *engine;                  // in this process
+    struct tls_context *tls;       // NULL: connections are not encrypted
 };
 
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
-int talk_address(const struct input *, struct address *out); // of --at, MILLRACE_URL, or the usual
+const char *talk_url(const struct input *); // of --at, MILLRACE_URL, or the usual
+int talk_address(const struct input *, struct address *out);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.

@@ -7,6 +7,7 @@
 #include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/placeholders.h"
+#include "cli/talk_state.h"
 #include "cli/values.h"
 
 #include "millrace.h"
@@ -188,10 +189,18 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
 }
 
 static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options *o) {
-    const char *url = input_option(in, "--at"), *more[STAGES_MOST] = { NULL };
-    if (!url)
-        url = getenv("MILLRACE_URL");
-    mr_options options = { .secret = getenv("MILLRACE_TOKEN"), .name = "millrace-work" };
+    const char *more[STAGES_MOST] = { NULL };
+    struct address a;
+    if (talk_address(in, &a) < 0) {
+        complain("work: %s", mr_error());
+        return CLI_USAGE;
+    }
+    mr_options options = { .user = a.user[0] ? a.user : NULL,
+                           .secret = a.secret[0] ? a.secret : NULL,
+                           .tls_ca = a.tls.ca,
+                           .tls_cert = a.tls.cert,
+                           .tls_key = a.tls.key,
+                           .name = "millrace-work" };
     for (int i = 1; i < in->count; i++)
         more[i - 1] = in->list[i];
     o->more_stages = more;
@@ -201,13 +210,15 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     if (err >= 0)
         err = carry_create(&w->carry);
     if (err >= 0)
-        err = mr_open(url && *url ? url : CLI_URL, &options, &w->engine);
+        err = mr_open(talk_url(in), &options, &w->engine);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)
         return work_on(w);
     complain("work: %s", mr_error());
-    return err == MR_EINVAL ? CLI_USAGE : CLI_UNOPENED;
+    return err == MR_EINVAL                     ? CLI_USAGE
+           : err == MR_EAUTH || err == MR_EPERM ? CLI_REFUSED
+                                                : CLI_UNOPENED;
 }
 
 enum cli_exit work_run(const struct input *in) {

@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SCHEME "millrace://"
-
 static int client_close(struct engine *);
 
 static const struct engine_impl client_impl = {
@@ -88,11 +86,12 @@ uint64_t client_random(struct client *c) {
 // ---- The URL ----------------------------------------------------------------------------------
 
 struct place {
+    bool secure;
     char user[128], secret[512], host[256], port[8];
 };
 
 static int bad_url(const char *what) {
-    return error_set(MR_EINVAL, "%s: the URL is millrace://[USER:SECRET@]HOST[:PORT]", what);
+    return error_set(MR_EINVAL, "%s: the URL is millrace[s]://[USER:SECRET@]HOST[:PORT]", what);
 }
 
 static bool copy_part(char *to, size_t room, const char *from, size_t size) {
@@ -103,13 +102,38 @@ static bool copy_part(char *to, size_t room, const char *from, size_t size) {
     return true;
 }
 
+static int hex_digit(char c) {
+    char small = c | 32;
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+}
+
+// Copies it with every %XX as the byte it stands for.
+static bool decode_part(char *to, size_t room, const char *from, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        int byte = (unsigned char)from[i];
+        if (byte == '%') {
+            bool whole = i + 2 < size;
+            int high = whole ? hex_digit(from[i + 1]) : -1;
+            int low = whole ? hex_digit(from[i + 2]) : -1;
+            byte = high < 0 || low < 0 ? 0 : high << 4 | low;
+            i += 2;
+        }
+        if (!byte || used + 1 >= room)
+            return false;
+        to[used++] = (char)byte;
+    }
+    to[used] = 0;
+    return true;
+}
+
 // USER:SECRET, or the secret alone.
 static int read_who(struct place *p, const char *text, size_t size) {
     const char *colon = memchr(text, ':', size);
     size_t user = colon ? (size_t)(colon - text) : 0, skip = user + (colon != NULL);
-    if (!copy_part(p->user, sizeof p->user, text, user) ||
-        !copy_part(p->secret, sizeof p->secret, text + skip, size - skip))
-        return bad_url("user or secret are too long");
+    if (!decode_part(p->user, sizeof p->user, text, user) ||
+        !decode_part(p->secret, sizeof p->secret, text + skip, size - skip))
+        return bad_url("user or secret are too long, or have a % that is not %25");
     return 0;
 }
 
@@ -135,9 +159,12 @@ static int read_where(struct place *p, const char *text) {
 }
 
 static int read_url(const char *url, struct place *out) {
-    if (strncmp(url, SCHEME, strlen(SCHEME)) != 0)
+    static const char plain[] = "millrace://", secure[] = "millraces://";
+    out->secure = strncmp(url, secure, sizeof secure - 1) == 0;
+    if (!out->secure && strncmp(url, plain, sizeof plain - 1) != 0)
         return bad_url("this begins otherwise");
-    const char *text = url + strlen(SCHEME), *at = strrchr(text, '@');
+    const char *text = url + (out->secure ? sizeof secure : sizeof plain) - 1;
+    const char *at = strrchr(text, '@');
     int err = at ? read_who(out, text, (size_t)(at - text)) : 0;
     char where[sizeof out->host + sizeof out->port + 4];
     const char *begin = at ? at + 1 : text;
@@ -172,6 +199,9 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
         err = copy_text(o->secret ? o->secret : p->secret, &c->secret);
     if (err >= 0)
         err = copy_text(o->name, &c->name);
+    snprintf(c->host, sizeof c->host, "%s", p->host);
+    if (err >= 0 && p->secure)
+        err = tls_context_create(&o->tls, false, &c->tls);
     if (err >= 0)
         err = address_find(p->host, p->port, &c->addresses, &c->address_count);
     if (err < 0)
@@ -221,6 +251,7 @@ static void client_free(struct client *c) {
         close(c->epoll_fd);
     if (c->wake_fd >= 0)
         close(c->wake_fd);
+    tls_context_destroy(c->tls);
     void *owned[] = { c->values, c->addresses, c->user, c->secret, c->name };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         mem_free(owned[i]);
@@ -273,6 +304,8 @@ static int client_start(struct client *c) {
 int client_open(const char *url, const struct client_options *o, struct engine **out) {
     struct place place = { .port = WIRE_PORT };
     int err = read_url(url, &place);
+    if (err >= 0 && !place.secure && (o->tls.ca || o->tls.cert || o->tls.key))
+        err = error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://");
     if (err < 0)
         return err;
     struct client *c = mem_alloc(sizeof *c);

@@ -1,12 +1,13 @@
 // Links: each is a connection that comes back.
 //
-//     DOWN ─► CONNECTING ─► GREETING ─► UP ─► lost: DOWN, for 50 ms … 5 s
-//                              └─► LOADING ─┘
+//     DOWN ─► CONNECTING ─► [SECURING] ─► GREETING ─► UP ─► lost: DOWN, for 50 ms … 5 s
+//                                            └─► LOADING ─┘
 //
 // What was sent and not answered is sent again, in the same order, ahead of what is new.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
+#include "tls/socket.h"
 #include "wire/number.h"
 
 #include <errno.h>
@@ -62,9 +63,20 @@ static void fail_all(struct link *l, struct list *exchanges) {
         exchange_fail(list_entry(at, struct exchange, of_link), l->err, l->why);
 }
 
-void link_destroy(struct link *l) {
+static void hang_up(struct link *l) {
+    if (l->tls && l->fd >= 0) {
+        tls_end(l->tls);
+        (void)secure_send(l->tls, l->fd, NULL, 0); // the server notices anyway
+    }
     if (l->fd >= 0)
         close(l->fd);
+    l->fd = -1;
+    tls_destroy(l->tls);
+    l->tls = NULL;
+}
+
+void link_destroy(struct link *l) {
+    hang_up(l);
     l->closing = true;
     l->err = MR_ENET;
     snprintf(l->why, sizeof l->why, "the connection was closed");
@@ -154,9 +166,7 @@ void link_lose(struct link *l, int err, const char *format, ...) {
     vsnprintf(l->why, sizeof l->why, format, values);
     va_end(values);
     l->err = err;
-    if (l->fd >= 0)
-        close(l->fd);
-    l->fd = -1;
+    hang_up(l);
     l->state = LINK_DOWN;
     if (!l->down_since_ms)
         l->down_since_ms = now_ms;
@@ -182,21 +192,35 @@ static void watch(struct link *l, int operation, bool writable) {
                   strerror(errno));
 }
 
+static bool has_unsent(const struct link *l) {
+    return l->out_at < l->out.size || (l->tls && secure_is_blocked(l->tls));
+}
+
+static ssize_t send_some(struct link *l) {
+    const uint8_t *data = l->out.data + l->out_at;
+    size_t size = l->out.size - l->out_at;
+    return l->tls ? secure_send(l->tls, l->fd, data, size) : send(l->fd, data, size, MSG_NOSIGNAL);
+}
+
+static const char *why_lost(int failed) {
+    return failed == EPROTO ? error_text() : strerror(failed);
+}
+
 static void link_write(struct link *l) {
     struct client *c = l->client;
-    while (l->out_at < l->out.size) {
+    while (has_unsent(l)) {
         pthread_mutex_unlock(&c->lock);
-        ssize_t size = send(l->fd, l->out.data + l->out_at, l->out.size - l->out_at, MSG_NOSIGNAL);
+        ssize_t size = send_some(l);
         int failed = errno;
         pthread_mutex_lock(&c->lock);
-        if (size > 0) {
+        if (size >= 0) {
             l->out_at += (size_t)size;
             continue;
         }
         if (failed == EINTR)
             continue;
         if (failed != EAGAIN && failed != EWOULDBLOCK) {
-            link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, strerror(failed));
+            link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, why_lost(failed));
             return;
         }
         l->out_at = buffer_compact(&l->out, l->out_at);
@@ -296,27 +320,35 @@ static void hear_all(struct link *l) {
         buffer_finish(&l->in);
 }
 
-static void link_read(struct link *l) {
+static ssize_t receive_some(struct link *l) {
+    uint8_t *to = l->in.data + l->in.size;
+    size_t room = l->in.capacity - l->in.size;
+    return l->tls ? secure_recv(l->tls, l->fd, to, room) : recv(l->fd, to, room, 0);
+}
+
+// True: something came, and with TLS more may be there.
+static bool link_read(struct link *l) {
     struct client *c = l->client;
     size_t more = l->reader.need > l->in.size ? l->reader.need - l->in.size : 0;
     if (buffer_reserve(&l->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
         link_lose(l, MR_ENOMEM, "no memory for an answer of %s", c->where);
-        return;
+        return false;
     }
     pthread_mutex_unlock(&c->lock);
-    ssize_t size = recv(l->fd, l->in.data + l->in.size, l->in.capacity - l->in.size, 0);
+    ssize_t size = receive_some(l);
     int failed = errno;
     pthread_mutex_lock(&c->lock);
     if (size < 0 && (failed == EAGAIN || failed == EINTR))
-        return;
+        return false;
     if (size <= 0) {
         link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where,
-                  size < 0 ? strerror(failed) : "the server has closed it");
-        return;
+                  size < 0 ? why_lost(failed) : "the server has closed it");
+        return false;
     }
     l->heard_ms = client_now_ms();
     l->in.size += (size_t)size;
     hear_all(l);
+    return l->fd >= 0;
 }
 
 // ---- Connecting -------------------------------------------------------------------------------
@@ -345,12 +377,7 @@ static void link_connect(struct link *l, uint64_t now_ms) {
     watch(l, EPOLL_CTL_ADD, true);
 }
 
-static void link_connected(struct link *l) {
-    int failed = -socket_error(l->fd);
-    if (failed) {
-        lose_unconnected(l, failed);
-        return;
-    }
+static void link_greet(struct link *l) {
     l->state = LINK_GREETING;
     l->greeted = 0;
     if (greet_write(l) < 0) {
@@ -361,15 +388,49 @@ static void link_connected(struct link *l) {
     link_write(l);
 }
 
+// Until it is over, only what comes from the server moves it.
+static void link_secure(struct link *l) {
+    struct client *c = l->client;
+    pthread_mutex_unlock(&c->lock);
+    int over = secure_shake(l->tls, l->fd), failed = errno;
+    pthread_mutex_lock(&c->lock);
+    if (over < 0)
+        link_lose(l, MR_ENET, "no secure connection to %s: %s", c->where, why_lost(failed));
+    else
+        watch(l, EPOLL_CTL_MOD, over || secure_is_blocked(l->tls));
+    if (over > 0 && l->fd >= 0)
+        link_greet(l);
+}
+
+static void link_connected(struct link *l) {
+    struct client *c = l->client;
+    int failed = -socket_error(l->fd);
+    if (failed)
+        lose_unconnected(l, failed);
+    else if (!c->tls)
+        link_greet(l);
+    else if (tls_connect(c->tls, c->host, &l->tls) < 0)
+        link_lose(l, MR_ENOMEM, "%s", error_text());
+    else {
+        l->state = LINK_SECURING;
+        link_secure(l);
+    }
+}
+
 void link_event(struct link *l, uint32_t events) {
     if (l->state == LINK_CONNECTING) {
         link_connected(l);
         return;
     }
+    if (l->state == LINK_SECURING) {
+        link_secure(l);
+        return;
+    }
     if (events & EPOLLOUT)
         link_write(l);
     if (l->fd >= 0 && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        link_read(l);
+        while (link_read(l) && l->tls)
+            continue;
 }
 
 // ---- Turns ------------------------------------------------------------------------------------
@@ -385,6 +446,7 @@ static void link_step(struct link *l, uint64_t now_ms) {
             link_connect(l, now_ms);
         break;
     case LINK_CONNECTING:
+    case LINK_SECURING:
     case LINK_GREETING:
         if (now_ms < l->give_up_ms)
             break;
@@ -422,7 +484,7 @@ void link_turn(struct link *l, uint64_t now_ms) {
         fail_all(l, &l->queue);
     if (l->state == LINK_UP)
         send_queue(l, now_ms);
-    if (l->state >= LINK_GREETING && !l->write_blocked && l->out_at < l->out.size)
+    if (l->state >= LINK_GREETING && !l->write_blocked && has_unsent(l))
         link_write(l);
 }
 
@@ -432,6 +494,7 @@ uint64_t link_next_ms(const struct link *l) {
     case LINK_DOWN:
         return !l->puller && !list_empty(&l->queue) && hopeless < l->due_ms ? hopeless : l->due_ms;
     case LINK_CONNECTING:
+    case LINK_SECURING:
     case LINK_GREETING:
         return l->give_up_ms;
     case LINK_LOADING:

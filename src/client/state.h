@@ -72,7 +72,8 @@ struct lease {
 
 enum link_state {
     LINK_DOWN,       // until `due_ms`
-    LINK_CONNECTING, // until `due_ms`, as are the next two
+    LINK_CONNECTING, // until `give_up_ms`, as are the next two
+    LINK_SECURING,   // the handshake of TLS
     LINK_GREETING,
     LINK_LOADING, // the server reads its store: asked again at `due_ms`
     LINK_UP,
@@ -93,6 +94,7 @@ struct link {
 
     // The I/O thread's.
     int fd;
+    struct tls *tls;   // NULL: it is not encrypted
     uint32_t failures; // since something was answered
     uint32_t greeted;  // how much of the greeting was answered
 
@@ -160,6 +162,8 @@ struct client {
     struct address *addresses; // fixed from here …
     size_t address_count;
     char where[300]; // HOST:PORT
+    char host[256];
+    struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
     uint64_t patience_ms;
     pthread_t io, teller;

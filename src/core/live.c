@@ -25,7 +25,7 @@ static bool live_grow(struct live *l, uint64_t stretch) {
     uint64_t size = l->size ? l->size : 16;
     while (stretch - l->first >= size)
         size *= 2;
-    uint32_t *bytes = mem_alloc(size * sizeof *bytes);
+    uint64_t *bytes = mem_alloc(size * sizeof *bytes);
     if (!bytes)
         return false;
     for (uint64_t i = l->first; i < l->first + l->size; i++)
@@ -36,7 +36,7 @@ static bool live_grow(struct live *l, uint64_t stretch) {
     return true;
 }
 
-uint32_t *live_elsewhere(struct live *l, uint64_t stretch) {
+uint64_t *live_elsewhere(struct live *l, uint64_t stretch) {
     if (!l->unknown && !live_grow(l, stretch))
         live_give_up(l);
     return l->unknown ? &l->uncounted : &l->bytes[stretch & (l->size - 1)];

@@ -13,20 +13,20 @@
 
 struct live {
     uint32_t shift;       // a position's stretch is what lies above
-    uint32_t *bytes;      // a ring by stretch
+    uint64_t *bytes;      // a ring by stretch
     uint64_t first, size; // stretches that it counts; size: a power of two, or 0
     bool unknown;         // there was no memory to count
-    uint32_t uncounted;
+    uint64_t uncounted;
 };
 
 // A power of two; 0: 1 MiB.
 void live_init(struct live *, uint64_t stretch_size);
-uint32_t *live_elsewhere(struct live *, uint64_t stretch); // beyond the ring
+uint64_t *live_elsewhere(struct live *, uint64_t stretch); // beyond the ring
 void live_forget(struct live *, uint64_t upto);            // nothing lives below any more
 void live_finish(struct live *);
 
 // The count for a position.
-static inline uint32_t *live_at(struct live *l, uint64_t at) {
+static inline uint64_t *live_at(struct live *l, uint64_t at) {
     uint64_t stretch = at >> l->shift;
     return stretch - l->first < l->size ? &l->bytes[stretch & (l->size - 1)]
                                         : live_elsewhere(l, stretch);

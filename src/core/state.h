@@ -316,10 +316,6 @@ static inline void home_remove(struct core *c, uint64_t at, uint32_t size) {
         *live_at(&c->live, at) -= size;
 }
 
-// ---- memory.c ---------------------------------------------------------------------------------
-
-bool memory_is_short(const struct core *);
-
 // ---- line.c: lists of numbers -----------------------------------------------------------------
 
 enum place { AT_TAIL, AT_HEAD };
@@ -399,13 +395,12 @@ bool channel_is_known(const struct core *, chan);
 
 enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 
-uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
-int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
-// Forgets ended jobs before their time, oldest first. Returns how many.
-uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most);
-// After a command that was refused: what only that has named is not known any more.
-void stage_forget_unused(struct core *, mr_bytes name);
+uint32_t stage_find(struct core *, mr_bytes name);                         // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
+int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
+uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
+void stage_forget_unused(struct core *, mr_bytes name); // what only a refused command has named
+bool memory_is_short(const struct core *); // memory.c: max_bytes or max_memory is reached
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
 void stage_started(struct core *, struct stage *, uint32_t jobs);

@@ -36,12 +36,12 @@
 #include <pthread.h>
 
 enum {
-    GATHER_LIMIT = 8 << 20,     // bytes not yet written, beyond which an append waits
-    BATCH_CAPACITY = 256 << 10, // what a batch begins with
-    ZEROS_AHEAD = 256 << 10,    // written at once in front of small batches
-    RECENT_BATCHES = 8,         // kept for readers when they are written …
-    RECENT_CAPACITY = 1 << 20,  // … unless they are larger than this
-    OPEN_SEGMENTS = 64,         // descriptors kept for reading, about
+    GATHER_LIMIT = 8 << 20,      // bytes not yet written, beyond which an append waits
+    BATCH_CAPACITY = 256 << 10,  // what a batch begins with
+    ZEROS_AHEAD = 256 << 10,     // written at once in front of small batches
+    RECENT_BATCHES = 8,          // kept for readers when they are written …
+    RECENT_CAPACITY = 512 << 10, // … unless they are larger than this
+    OPEN_SEGMENTS = 64,          // descriptors kept for reading, about
     FULL_RETRY_MS = 1000,
     WINDOWS = 4,             // rows of entries that are read ahead at once …
     WINDOW_SIZE = 256 << 10, // … and bytes of each

@@ -2,6 +2,7 @@
 #include "server/command.h"
 
 #include "base/errors.h"
+#include "server/access.h"
 #include "wire/code.h"
 #include "wire/number.h"
 
@@ -66,9 +67,15 @@ static void say_arity(struct session *s, const struct command *c) {
     session_usage(s, "wrong number of arguments for %s; it is: %s %s", c->name, c->name, c->syntax);
 }
 
-static bool may_run(struct session *s, const struct command *c) {
+// With tokens, first of all: a stranger does not even hear what is wrong with a command.
+static bool is_permitted(struct session *s, const struct command *c) {
+    return !s->host->auth || access_role(s, c ? c->role : ROLE_ANYBODY);
+}
+
+static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
-    if (!h->shard && c->role != ROLE_ANYBODY) {
+    bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_STRANGER;
+    if (!h->shard && !at_once) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again soon"));
         return false;
@@ -77,7 +84,7 @@ static bool may_run(struct session *s, const struct command *c) {
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(h->why_stopped));
         return false;
     }
-    return true;
+    return !s->who || access_scope(s, c, a);
 }
 
 void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
@@ -85,11 +92,13 @@ void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
     struct arguments a = { words, count, 1 };
     session_reply(s);
     s->host->commands += !s->again;
-    if (!c)
+    if (!is_permitted(s, c))
+        ; // told
+    else if (!c)
         say_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
         say_arity(s, c);
-    else if (may_run(s, c))
+    else if (may_run(s, c, &a))
         c->run(s, &a);
     s->again = false;
     if (s->blocked)

@@ -9,12 +9,13 @@
 
 #include "server/session.h"
 
-enum role {
-    ROLE_ANYBODY,
-    ROLE_PUSH,
-    ROLE_WORK,
-    ROLE_READ,
-    ROLE_ADMIN,
+// What a command is about, so that those who may see some stages only are held to these: the table
+// says so where a look at its first word is enough, else the command asks access.h itself.
+enum scope {
+    SCOPE_NONE,  // no stage
+    SCOPE_STAGE, // the stage that its first word names
+    SCOPE_JOB,   // the job whose id is its first word
+    SCOPE_OWN,   // several, or all there are
 };
 
 enum option_kind {
@@ -48,6 +49,7 @@ struct command {
     const char *name;
     uint32_t least, most; // words behind the name; most 0: any number
     enum role role;
+    enum scope scope;
     bool changes; // it needs the log: refused once that has failed
     void (*run)(struct session *, struct arguments *);
     const char *syntax; // behind the name

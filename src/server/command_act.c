@@ -3,8 +3,8 @@
 // RETRY and DROP of a whole stage look at LIMIT_PIECE jobs a turn, so that everybody else is served
 // meanwhile: the request is run again in the next turn and goes on behind the last job that it left
 // alone.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 
 #include "base/errors.h"
 #include "core/record.h"
@@ -28,7 +28,7 @@ static void act_on_ids(struct session *s, struct arguments *a, act *act) {
     char text[256] = "";
     for (uint32_t i = 1; i < a->count; i++) {
         (void)number_parse(a->words[i], &id); // it was read before
-        int err = act(s->host->core, id);
+        int err = access_sees_job(s, id) ? act(s->host->core, id) : access_no_job(id);
         count += err == 0;
         if (err < 0 && !first_err) {
             first_err = err;
@@ -125,7 +125,7 @@ static void act_on_stage(struct session *s, struct arguments *a, act *act) {
                                            : "DROP STAGE needs DEAD or WAITING behind the stage");
         return;
     }
-    if (!options_read(s, a, bulk_options, &o))
+    if (!options_read(s, a, bulk_options, &o) || !access_name(s, "stage", w.stage))
         return;
     w.key = o.key;
     if (!s->again)

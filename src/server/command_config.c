@@ -1,5 +1,6 @@
 // CONFIG: what clients of Redis ask for, and what can change while the server runs, by the names of
 // its flags.
+#include "server/access.h"
 #include "server/command.h"
 #include "server/notice.h"
 
@@ -105,8 +106,8 @@ void run_config(struct session *s, struct arguments *a) {
     mr_bytes what = a->words[a->at++];
     if (word_is(what, "GET"))
         config_get(s, a);
-    else if (word_is(what, "SET") && a->count - a->at == 2)
-        config_set(s, a->words[a->at], a->words[a->at + 1]);
-    else
+    else if (!word_is(what, "SET") || a->count - a->at != 2)
         session_usage(s, "it is: CONFIG GET name, or CONFIG SET name value");
+    else if (!s->host->auth || access_role(s, ROLE_ADMIN))
+        config_set(s, a->words[a->at], a->words[a->at + 1]);
 }

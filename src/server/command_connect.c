@@ -1,5 +1,5 @@
 // What clients say at connect and to look around: AUTH, HELLO, PING, INFO, COMMAND, CLIENT …
-#include "server/command.h"
+#include "server/access.h"
 
 #include "base/errors.h"
 #include "millrace.h"
@@ -13,12 +13,21 @@
 
 // ---- Who is it? -------------------------------------------------------------------------------
 
-void run_auth(struct session *s, struct arguments *a) {
-    (void)a;
+// Whether it may go on as that one. False: refused, and told now or later.
+static bool admit(struct session *s, mr_bytes user, mr_bytes secret) {
+    if (s->host->auth)
+        return session_admit(s, user, secret);
     session_usage(s, "this server asks for no secret: connect without AUTH");
+    return false;
 }
 
-static bool set_name(struct session *s, mr_bytes name) {
+void run_auth(struct session *s, struct arguments *a) {
+    mr_bytes user = a->count > 2 ? a->words[1] : (mr_bytes){ 0 };
+    if (admit(s, user, a->words[a->count - 1]))
+        reply_simple(&s->reply, "OK");
+}
+
+static bool check_name(struct session *s, mr_bytes name) {
     const char *p = name.data;
     bool bad = name.size > LIMIT_NAME;
     for (size_t i = 0; !bad && i < name.size; i++)
@@ -28,9 +37,12 @@ static bool set_name(struct session *s, mr_bytes name) {
                       LIMIT_NAME);
         return false;
     }
-    memcpy(s->name, p, name.size);
-    s->name[name.size] = 0;
     return true;
+}
+
+static void set_name(struct session *s, mr_bytes name) {
+    memcpy(s->name, name.data, name.size);
+    s->name[name.size] = 0;
 }
 
 static void say_hello(struct session *s) {
@@ -52,37 +64,56 @@ static void say_hello(struct session *s) {
     reply_array(r, 0);
 }
 
-void run_hello(struct session *s, struct arguments *a) {
-    bool resp3 = s->reply.resp3;
+struct hello {
+    bool resp3, names, knows;
+    mr_bytes name, user, secret;
+};
+
+// Reads it all before anything is done. False: refused, and told.
+static bool hello_read(struct session *s, struct arguments *a, struct hello *out) {
     if (a->at < a->count) {
         mr_bytes version = a->words[a->at++];
         if (!word_is(version, "2") && !word_is(version, "3")) {
             reply_error(&s->reply, code_name(CODE_NOPROTO),
                         mr_str("this server speaks RESP 2 and 3"));
-            return;
+            return false;
         }
-        resp3 = word_is(version, "3");
+        out->resp3 = word_is(version, "3");
     }
     while (a->at < a->count) {
         uint32_t left = a->count - a->at - 1;
-        if (word_is(a->words[a->at], "SETNAME") && left >= 1) {
-            if (!set_name(s, a->words[a->at + 1]))
-                return;
+        const mr_bytes *word = &a->words[a->at];
+        if (word_is(word[0], "SETNAME") && left >= 1) {
+            out->names = true;
+            out->name = word[1];
             a->at += 2;
-        } else if (word_is(a->words[a->at], "AUTH") && left >= 2) {
-            run_auth(s, a);
-            return;
+        } else if (word_is(word[0], "AUTH") && left >= 2) {
+            out->knows = true;
+            out->user = word[1];
+            out->secret = word[2];
+            a->at += 3;
         } else {
             session_usage(s, "HELLO takes 2 or 3, then AUTH user secret, SETNAME name");
-            return;
+            return false;
         }
     }
-    if (!resp3 && !list_empty(&s->lates)) {
+    return !out->names || check_name(s, out->name);
+}
+
+void run_hello(struct session *s, struct arguments *a) {
+    struct hello h = { .resp3 = s->reply.resp3 };
+    if (!hello_read(s, a, &h))
+        return;
+    if (!h.resp3 && !list_empty(&s->lates)) {
         session_usage(s, "calls that end LATER are told over RESP3: HELLO 2 has to wait for them");
         return;
     }
-    s->reply.resp3 = resp3;
-    s->cancels = s->cancels && resp3;
+    if (h.knows ? !admit(s, h.user, h.secret) : s->host->auth && !access_role(s, ROLE_ANYBODY))
+        return;
+    if (h.names)
+        set_name(s, h.name);
+    s->reply.resp3 = h.resp3;
+    s->cancels = s->cancels && h.resp3;
     say_hello(s);
 }
 
@@ -118,11 +149,15 @@ struct sums {
     uint64_t waiting, running, delayed, dead, pushed, done, failed;
 };
 
-static struct sums sum_stages(const struct host *h) {
+// Of those it may see.
+static struct sums sum_stages(const struct session *s) {
+    const struct host *h = s->host;
     struct sums sum = { 0 };
     for (size_t i = 0; h->core && i < core_stage_count(h->core); i++) {
         struct stage_info info;
         core_stage_at(h->core, i, &info);
+        if (!access_sees(s, info.name))
+            continue;
         sum.waiting += info.waiting;
         sum.running += info.running;
         sum.delayed += info.delayed;
@@ -142,7 +177,8 @@ static bool wants(const struct arguments *a, const char *section) {
            word_is(asked, "EVERYTHING");
 }
 
-static size_t info_server(const struct host *h, char *to, size_t room) {
+static size_t info_server(const struct session *s, char *to, size_t room) {
+    const struct host *h = s->host;
     uint64_t up_ms = h->core ? core_now(h->core) - h->started_ms : 0;
     return (size_t)snprintf(to, room,
                             "# Server\r\nredis_version:" REDIS_VERSION
@@ -151,7 +187,8 @@ static size_t info_server(const struct host *h, char *to, size_t room) {
                             mr_version(), up_ms / 1000, h->store);
 }
 
-static size_t info_persistence(const struct host *h, char *to, size_t room) {
+static size_t info_persistence(const struct session *s, char *to, size_t room) {
+    const struct host *h = s->host;
     struct log_state log = { 0 };
     if (h->shard)
         shard_look(h->shard, &log);
@@ -162,7 +199,8 @@ static size_t info_persistence(const struct host *h, char *to, size_t room) {
                             log.stopped);
 }
 
-static size_t info_memory(const struct host *h, char *to, size_t room) {
+static size_t info_memory(const struct session *s, char *to, size_t room) {
+    const struct host *h = s->host;
     return (size_t)snprintf(
         to, room,
         "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64 "\r\nindex_bytes:%" PRIu64
@@ -170,18 +208,21 @@ static size_t info_memory(const struct host *h, char *to, size_t room) {
         host_memory(h), h->max_bytes, h->core ? core_memory(h->core) : 0, h->buffered, h->refused);
 }
 
-static size_t info_stats(const struct host *h, char *to, size_t room) {
-    struct sums sum = sum_stages(h);
-    return (size_t)snprintf(to, room,
-                            "# Stats\r\ntotal_connections_received:%" PRIu64
-                            "\r\ntotal_commands_processed:%" PRIu64 "\r\nwaiting:%" PRIu64
-                            "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64 "\r\ndead:%" PRIu64
-                            "\r\npushed:%" PRIu64 "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
-                            h->connections, h->commands, sum.waiting, sum.running, sum.delayed,
-                            sum.dead, sum.pushed, sum.done, sum.failed);
+static size_t info_stats(const struct session *s, char *to, size_t room) {
+    const struct host *h = s->host;
+    struct sums sum = sum_stages(s);
+    return (size_t)snprintf(
+        to, room,
+        "# Stats\r\ntotal_connections_received:%" PRIu64 "\r\ntotal_commands_processed:%" PRIu64
+        "\r\nrejected_connections:%" PRIu64 "\r\nrefused_secrets:%" PRIu64 "\r\nwaiting:%" PRIu64
+        "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64 "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64
+        "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
+        h->connections, h->commands, h->rejections, h->refusals, sum.waiting, sum.running,
+        sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
 }
 
-static size_t info_clients(const struct host *h, char *to, size_t room) {
+static size_t info_clients(const struct session *s, char *to, size_t room) {
+    const struct host *h = s->host;
     size_t connected = 0, blocked = 0;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         connected++;
@@ -192,15 +233,15 @@ static size_t info_clients(const struct host *h, char *to, size_t room) {
                             connected, blocked);
 }
 
-static size_t info_replication(const struct host *h, char *to, size_t room) {
-    (void)h;
+static size_t info_replication(const struct session *s, char *to, size_t room) {
+    (void)s;
     return (size_t)snprintf(to, room, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
 }
 
 void run_info(struct session *s, struct arguments *a) {
     static const struct {
         const char *name;
-        size_t (*write)(const struct host *, char *to, size_t room);
+        size_t (*write)(const struct session *, char *to, size_t room);
     } sections[] = { { "SERVER", info_server }, { "CLIENTS", info_clients },
                      { "MEMORY", info_memory }, { "PERSISTENCE", info_persistence },
                      { "STATS", info_stats },   { "REPLICATION", info_replication } };
@@ -209,7 +250,7 @@ void run_info(struct session *s, struct arguments *a) {
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         if (!wants(a, sections[i].name))
             continue;
-        size += sections[i].write(s->host, text + size, sizeof text - size);
+        size += sections[i].write(s, text + size, sizeof text - size);
         if (size > sizeof text - 2) // a store's name may be long
             size = sizeof text - 2;
         text[size++] = '\r', text[size++] = '\n';
@@ -266,7 +307,7 @@ static void say_docs(struct session *s, const struct command *c) {
     char name[40];
     lower(c->name, name, sizeof name);
     reply_bulk(r, mr_str(name));
-    reply_map(r, 5);
+    reply_map(r, 6);
     reply_bulk(r, mr_str("summary"));
     reply_bulk(r, mr_str(c->doc));
     reply_bulk(r, mr_str("group"));
@@ -275,6 +316,8 @@ static void say_docs(struct session *s, const struct command *c) {
     reply_bulk(r, mr_str(c->syntax));
     reply_bulk(r, mr_str("reply"));
     reply_bulk(r, mr_str(c->reply));
+    reply_bulk(r, mr_str("role"));
+    reply_bulk(r, mr_str(role_name(c->role)));
     say_arguments(r, c);
 }
 
@@ -340,6 +383,11 @@ static void set_cancels(struct session *s, mr_bytes word) {
     }
 }
 
+// Its own ones: those with the same token, or any for who may do everything.
+static bool may_unblock(const struct session *s, const struct session *other) {
+    return s->who == other->who || (s->who->roles & ROLE_ADMIN && s->who->all);
+}
+
 // Only takes: whoever waits for an end or for room has something to lose.
 static void unblock(struct session *s, mr_bytes word) {
     uint64_t id;
@@ -349,7 +397,7 @@ static void unblock(struct session *s, mr_bytes word) {
     while (l != &s->host->sessions && list_entry(l, struct session, of_host)->id != id)
         l = l->next;
     struct session *other = l == &s->host->sessions ? NULL : list_entry(l, struct session, of_host);
-    bool waits = other && other->blocked == BLOCKED_TAKE;
+    bool waits = other && other->blocked == BLOCKED_TAKE && may_unblock(s, other);
     if (waits)
         session_wait_over(other);
     reply_integer(&s->reply, waits);
@@ -363,8 +411,10 @@ void run_client(struct session *s, struct arguments *a) {
     else if (word_is(word, "GETNAME") && !left)
         reply_bulk(&s->reply, mr_str(s->name));
     else if (word_is(word, "SETNAME") && left == 1) {
-        if (set_name(s, a->words[a->at]))
-            reply_simple(&s->reply, "OK");
+        if (!check_name(s, a->words[a->at]))
+            return;
+        set_name(s, a->words[a->at]);
+        reply_simple(&s->reply, "OK");
     } else if (word_is(word, "SETINFO") && left == 2)
         reply_simple(&s->reply, "OK");
     else if (word_is(word, "CANCELS") && left == 1)

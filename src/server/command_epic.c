@@ -1,6 +1,6 @@
 // Epics: EPIC shows how far one has come, ends it, skips a number, drops it; EPICS lists all.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -73,6 +73,8 @@ void run_epic(struct session *s, struct arguments *a) {
     struct epic_options o = { 0 };
     mr_bytes name = a->words[1], what = a->count > 2 ? a->words[2] : (mr_bytes){ 0 };
     uint64_t number;
+    if (!access_name(s, "epic", name))
+        return;
     if (a->count == 3 && word_is(what, "DROP")) {
         epic_drop(s, name);
     } else if (a->count == 4 && word_is(what, "END")) {
@@ -107,6 +109,7 @@ struct row {
 };
 
 struct rows {
+    const struct session *session;
     struct row *rows;
     uint32_t count, most;
 };
@@ -115,15 +118,16 @@ static int row_add(void *arg, mr_bytes name, const struct epic_info *e) {
     struct rows *r = arg;
     if (r->count == r->most)
         return 1;
-    r->rows[r->count++] = (struct row){ name, *e };
+    if (access_sees(r->session, name))
+        r->rows[r->count++] = (struct row){ name, *e };
     return 0;
 }
 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
-    if (!options_read(s, a, epics_options, &o))
+    if (!options_read(s, a, epics_options, &o) || (o.from.data && !access_name(s, "epic", o.from)))
         return;
-    struct rows r = { .most = listed(o.count) };
+    struct rows r = { .session = s, .most = listed(o.count) };
     r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
     int err = r.rows ? core_each_epic(s->host->core, o.from, row_add, &r)
                      : error_set(MR_ENOMEM, "no memory for a list of epics");

@@ -1,6 +1,6 @@
 // Looking at jobs: JOB, JOBS, DEAD. Rows are gathered first, since an array says how many follow.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 #include "server/fetch.h"
 
 #include "base/errors.h"
@@ -225,10 +225,13 @@ static const struct option dead_options[] = {
 };
 
 // Of all stages, or behind a job of one of them.
-static int walk_all_dead(struct core *core, uint64_t from, struct rows *r) {
+static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
+    struct core *core = s->host->core;
     struct job_walk w = { .status = JOB_DEAD, .from = from };
     struct job_info info;
     size_t index = 0;
+    if (from && !access_sees_job(s, from))
+        return access_no_job(from);
     int err = from ? core_look_job(core, from, &info) : 0;
     if (from && !err)
         err = core_stage_index(core, info.stage, &index);
@@ -236,7 +239,7 @@ static int walk_all_dead(struct core *core, uint64_t from, struct rows *r) {
         struct stage_info stage;
         core_stage_at(core, index, &stage);
         w.stage = stage.name;
-        err = core_walk(core, &w, row_add, r);
+        err = access_sees(s, stage.name) ? core_walk(core, &w, row_add, r) : 0;
         w.from = 0;
     }
     return err;
@@ -248,7 +251,7 @@ void run_dead(struct session *s, struct arguments *a) {
     struct rows r;
     bool one = a->count > 1 && !word_is(a->words[1], "FROM") && !word_is(a->words[1], "COUNT");
     a->at += one;
-    if (!options_read(s, a, dead_options, &o))
+    if (!options_read(s, a, dead_options, &o) || (one && !access_name(s, "stage", a->words[1])))
         return;
     int err = rows_init(&r, listed(o.count), (mr_bytes){ 0 });
     if (!err && one) {
@@ -256,7 +259,7 @@ void run_dead(struct session *s, struct arguments *a) {
         w.from = o.from;
         err = core_walk(s->host->core, &w, row_add, &r);
     } else if (!err) {
-        err = walk_all_dead(s->host->core, o.from, &r);
+        err = walk_all_dead(s, o.from, &r);
     }
     say_rows(s, &r, err);
 }

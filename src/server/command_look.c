@@ -1,12 +1,13 @@
 // Looking at what there is: STAGES, CHANNELS, WORKERS. Each is a bounded array of maps; what does
 // not fit is asked for with FROM, which goes on behind the row it names.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 struct page_options {
@@ -47,7 +48,8 @@ static uint64_t quantile(const struct histogram *waits, double share) {
     return waits ? histogram_quantile(waits, share) : 0;
 }
 
-static void say_stage(struct session *s, const struct stage_info *i, uint32_t workers) {
+static void say_stage(struct session *s, struct stage_info *i, uint32_t workers) {
+    access_hide_downstream(s, i);
     reply_map(&s->reply, 20);
     answer_text(s, "name", i->name);
     answer_count(s, "waiting", i->waiting);
@@ -73,13 +75,23 @@ static void say_stage(struct session *s, const struct stage_info *i, uint32_t wo
     answer_count(s, "states", i->states);
 }
 
+static bool sees_stage_at(const struct session *s, size_t index) {
+    struct stage_info info;
+    if (!s->who || s->who->all)
+        return true;
+    core_stage_at(s->host->core, index, &info);
+    return access_sees(s, info.name);
+}
+
 void run_stages(struct session *s, struct arguments *a) {
     struct page_options o = { .count = LIMIT_LISTED };
     struct core *core = s->host->core;
     if (!options_read(s, a, stages_options, &o))
         return;
-    size_t count = core_stage_count(core), first = 0;
+    size_t count = core_stage_count(core), first = 0, shown = 0;
     mr_bytes named = o.name.data ? o.name : o.from_name;
+    if (named.data && !access_name(s, "stage", named))
+        return;
     int err = named.data ? core_stage_index(core, named, &first) : 0;
     uint32_t *workers = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *workers);
     if (!err && !workers)
@@ -90,13 +102,17 @@ void run_stages(struct session *s, struct arguments *a) {
     }
     first += named.data && !o.name.data;
     uint32_t most = o.name.data ? 1 : listed(o.count);
-    size_t shown = count - first < most ? count - first : most;
+    for (size_t i = first; i < count && shown < most; i++)
+        shown += sees_stage_at(s, i);
     count_workers(s->host, workers);
     reply_array(&s->reply, shown);
-    for (size_t i = first; i < first + shown; i++) {
+    for (size_t i = first; shown; i++) {
         struct stage_info info;
+        if (!sees_stage_at(s, i))
+            continue;
         core_stage_at(core, i, &info);
         say_stage(s, &info, workers[i]);
+        shown--;
     }
     mem_free(workers);
 }
@@ -156,16 +172,26 @@ static const struct option workers_options[] = {
     { 0 },
 };
 
-static bool is_worker(const struct session *s) {
-    return s->stages[0];
+// Those of the stages it works for that `s` may see; false: there is none.
+static bool names_seen(const struct session *s, const struct session *w, char out[SESSION_STAGES]) {
+    const char *names = w->stages;
+    size_t used = 0;
+    if (!s->who || s->who->all)
+        used = (size_t)snprintf(out, SESSION_STAGES, "%s", names);
+    else
+        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names))
+            if (access_sees(s, name))
+                used += (size_t)snprintf(out + used, SESSION_STAGES - used, "%s%.*s",
+                                         used ? " " : "", (int)name.size, (const char *)name.data);
+    return used > 0;
 }
 
-static void say_worker(struct session *s, const struct session *w) {
+static void say_worker(struct session *s, const struct session *w, const char *stages) {
     reply_map(&s->reply, 9);
     answer_count(s, "id", w->id);
     answer_text(s, "name", mr_str(w->name));
     answer_text(s, "address", mr_str(w->address));
-    answer_text(s, "stages", mr_str(w->stages));
+    answer_text(s, "stages", mr_str(stages));
     answer_number(s, "waits", w->blocked == BLOCKED_TAKE);
     answer_count(s, "leases", core_leases(&w->conn));
     answer_count(s, "taken", w->taken);
@@ -180,16 +206,17 @@ void run_workers(struct session *s, struct arguments *a) {
     if (!options_read(s, a, workers_options, &o))
         return;
     uint32_t most = listed(o.count), count = 0;
+    char stages[SESSION_STAGES];
     for (const struct list *l = all->next; l != all && count < most; l = l->next) {
         const struct session *w = list_entry(l, struct session, of_host);
-        count += is_worker(w) && w->id > o.from;
+        count += w->id > o.from && names_seen(s, w, stages);
     }
     reply_array(&s->reply, count);
     for (const struct list *l = all->next; l != all && count; l = l->next) {
         const struct session *w = list_entry(l, struct session, of_host);
-        if (!is_worker(w) || w->id <= o.from)
+        if (w->id <= o.from || !names_seen(s, w, stages))
             continue;
-        say_worker(s, w);
+        say_worker(s, w, stages);
         count--;
     }
 }

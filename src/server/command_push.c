@@ -1,6 +1,6 @@
 // Handing in and waiting for ends: PUSH, PUSHMANY, CALL, AWAIT, CANCEL.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -37,6 +37,14 @@ static const struct option many_options[] = {
     { "ROOM", OPTION_WAIT, AT(room_ms) },
     { 0 },
 };
+
+// Reads them and sees to it that the epic may be named. False: refused, and told.
+static bool push_read(struct session *s, struct arguments *a, const struct option *options,
+                      struct push_options *o) {
+    a->at = 3;
+    return options_read(s, a, options, o) &&
+           (!o->epic.name.data || access_name(s, "epic", o->epic.name));
+}
 
 static struct push push_of(struct session *s, mr_bytes stage, mr_bytes body,
                            const struct push_options *o) {
@@ -109,8 +117,7 @@ static int push_one(struct session *s, struct arguments *a, struct push_options 
 
 void run_push(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
-    a->at = 3;
-    if (!options_read(s, a, push_options, &o))
+    if (!push_read(s, a, push_options, &o))
         return;
     struct pushed pushed;
     int err = push_one(s, a, &o, NULL, &pushed);
@@ -232,8 +239,7 @@ static void call_later(struct session *s, struct arguments *a, struct push_optio
 
 void run_call(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
-    a->at = 3;
-    if (!options_read(s, a, call_options, &o))
+    if (!push_read(s, a, call_options, &o))
         return;
     if (o.later) {
         call_later(s, a, &o);

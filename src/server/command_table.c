@@ -6,132 +6,138 @@
     "[EPIC name n | SOURCE name n]"
 
 const struct command command_table[] = {
-    { "PUSH", 2, 0, ROLE_PUSH, true, run_push, PUSH_SYNTAX,
+    { "PUSH", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, run_push, PUSH_SYNTAX,
       "id (the first one's, when it is a repeat)",
       "hands in a job; those of one KEY run one after another, in order; two of a key with the "
       "same "
       "ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how often it may fail; "
       "ROOM waits for room where otherwise there is FULL; EPIC and SOURCE number the pushes of a "
       "stream from 1, so that one repeated makes no second job" },
-    { "PUSHMANY", 4, 0, ROLE_PUSH, true, run_pushmany,
+    { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
       "hands in many jobs, in order; an empty key is none; it stops at the first that is refused" },
-    { "CALL", 2, 0, ROLE_PUSH, true, run_call, PUSH_SYNTAX " [LATER]",
+    { "CALL", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, run_call, PUSH_SYNTAX " [LATER]",
       "the result; EXPIRED, CANCELLED or DEAD with the reason; with LATER the id",
       "hands in a job and waits for its result; the job lives as long as somebody waits; with "
       "LATER "
       "(RESP3) the connection goes on, and the end comes as a push message: ended, id, and what "
       "would have been the reply" },
-    { "AWAIT", 1, 0, ROLE_PUSH, false, run_await, "id [WAIT ms]",
+    { "AWAIT", 1, 0, ROLE_PUSH, SCOPE_JOB, false, run_await, "id [WAIT ms]",
       "as CALL; nil when the wait ends first",
       "tells how a job ended, once it has; never makes it unwanted" },
-    { "CANCEL", 1, 1, ROLE_PUSH, true, run_cancel, "id",
+    { "CANCEL", 1, 1, ROLE_PUSH, SCOPE_JOB, true, run_cancel, "id",
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
-    { "EPIC", 1, 0, ROLE_PUSH, false, run_epic,
+    { "EPIC", 1, 0, ROLE_PUSH, SCOPE_OWN, false, run_epic,
       "name [WAIT ms] | name END n | name SKIP n | name DROP",
       "map: resume total accepted waiting running done dead cancelled expired",
       "shows how far an epic has come, with WAIT once all of it has ended; says that it ends with "
       "push n (0: it is empty), that push n will not come, or that it can be forgotten; total is "
       "-1 before its end is known" },
-    { "TAKE", 1, 0, ROLE_WORK, true, run_take,
+    { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
       "lease-ms",
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
       "the connection, unless it is DETACHED" },
-    { "DONE", 2, 0, ROLE_WORK, true, run_done,
+    { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, run_done,
       "id token [RESULT r] [STATE s] "
       "[EMIT stage key body [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n]]…",
       "OK",
       "commits a job: result, the channel's new state (empty: none) and emitted jobs, all or "
       "nothing; repeated with the same token it answers as the first time" },
-    { "FAIL", 3, 0, ROLE_WORK, true, run_fail, "id token reason [RETRY ms | NEVER]", "OK",
+    { "FAIL", 3, 0, ROLE_WORK, SCOPE_JOB, true, run_fail, "id token reason [RETRY ms | NEVER]",
+      "OK",
       "counts a failed attempt; the job is tried again after its stage's backoff or after RETRY, "
       "or "
       "with NEVER is dead" },
-    { "RELEASE", 2, 2, ROLE_WORK, true, run_release, "id token", "OK",
+    { "RELEASE", 2, 2, ROLE_WORK, SCOPE_JOB, true, run_release, "id token", "OK",
       "gives a job back without counting an attempt" },
-    { "BEAT", 2, 0, ROLE_WORK, true, run_beat, "id token [id token …]",
+    { "BEAT", 2, 0, ROLE_WORK, SCOPE_OWN, true, run_beat, "id token [id token …]",
       "array of ids to stop, in the order they were asked about",
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
-    { "JOB", 1, 0, ROLE_READ, false, run_job, "id [BODY]",
+    { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, run_job, "id [BODY]",
       "map: id stage key status attempt attempts age-ms left-ms due-ms reasons, with BODY also "
       "body, or result if it is done",
       "shows a job; age-ms counts from its push, or from its end once it has ended; left-ms to its "
       "deadline and due-ms to its next start are -1 when there is none" },
-    { "JOBS", 1, 0, ROLE_READ, false, run_jobs, "stage [KEY k] [STATUS s] [FROM id] [COUNT n]",
+    { "JOBS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_jobs,
+      "stage [KEY k] [STATUS s] [FROM id] [COUNT n]",
       "array of maps as of JOB, each with its last "
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
       "cancelled, or of one status only; FROM goes on behind that job" },
-    { "DEAD", 0, 0, ROLE_READ, false, run_dead, "[stage] [COUNT n] [FROM id]",
+    { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
       "behind that job" },
-    { "STAGES", 0, 0, ROLE_READ, false, run_stages, "[COUNT n] [FROM name] | NAME name",
+    { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
       "NAME shows only one" },
-    { "CHANNELS", 1, 0, ROLE_READ, false, run_channels, "stage [TOP n]",
+    { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
       "not listed" },
-    { "WORKERS", 0, 0, ROLE_READ, false, run_workers, "[COUNT n] [FROM id]",
+    { "WORKERS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_workers, "[COUNT n] [FROM id]",
       "array of maps: id name address stages waits leases taken ended age-ms",
       "lists the connections that have asked for work, at most 1000" },
-    { "EPICS", 0, 0, ROLE_READ, false, run_epics, "[COUNT n] [FROM name]",
+    { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_epics, "[COUNT n] [FROM name]",
       "array of maps: name, and as of EPIC",
       "lists epics, at most 1000; FROM goes on behind that "
       "one" },
-    { "WHY", 1, 1, ROLE_READ, false, run_why, "stage | id", "a sentence",
+    { "WHY", 1, 1, ROLE_READ, SCOPE_OWN, false, run_why, "stage | id", "a sentence",
       "tells what a stage or a job is waiting for, and the command that would change it" },
-    { "RETRY", 1, 0, ROLE_ADMIN, true, run_retry,
+    { "RETRY", 1, 0, ROLE_ADMIN, SCOPE_OWN, true, run_retry,
       "id [id …] | STAGE stage DEAD [KEY k] [REASON text] [MAX n] [DRY]", "how many",
       "lets dead jobs live again: those named (an error if none of them can), or those of a stage "
       "whose key is k and whose last reason contains the text, at most MAX (1000): repeat it for "
       "more; DRY only counts" },
-    { "DROP", 1, 0, ROLE_ADMIN, true, run_drop,
+    { "DROP", 1, 0, ROLE_ADMIN, SCOPE_OWN, true, run_drop,
       "id [id …] | STAGE stage DEAD|WAITING [KEY k] [REASON text] [MAX n] [DRY]", "how many",
       "forgets jobs that are dead or have not started; otherwise as RETRY" },
-    { "PAUSE", 1, 1, ROLE_ADMIN, true, run_pause, "stage", "OK",
+    { "PAUSE", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, run_pause, "stage", "OK",
       "the stage accepts jobs and starts none" },
-    { "RESUME", 1, 1, ROLE_ADMIN, true, run_resume, "stage", "OK", "ends PAUSE and DRAIN" },
-    { "DRAIN", 1, 1, ROLE_ADMIN, true, run_drain, "stage", "OK",
+    { "RESUME", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, run_resume, "stage", "OK",
+      "ends PAUSE and DRAIN" },
+    { "DRAIN", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, run_drain, "stage", "OK",
       "the stage finishes what it has and refuses pushes" },
-    { "STAGE", 1, 0, ROLE_ADMIN, false, run_stage, "stage [name value] …",
+    { "STAGE", 1, 0, ROLE_ADMIN, SCOPE_STAGE, false, run_stage, "stage [name value] …",
       "OK, or without values a map of the policies: max-jobs max-channel lease attempts backoff "
       "on-dead overlap dedupe-window retention concurrency rate max-states state-ttl high-mark",
       "sets policies, all or none, or shows them; durations are milliseconds or carry a unit "
       "(30s)" },
-    { "AUTH", 1, 2, ROLE_ANYBODY, false, run_auth, "[user] secret", "OK", "says who this is" },
-    { "HELLO", 0, 0, ROLE_ANYBODY, false, run_hello, "[2|3] [AUTH user secret] [SETNAME name]",
-      "map about the server", "chooses the protocol" },
-    { "PING", 0, 1, ROLE_ANYBODY, false, run_ping, "[text]", "PONG or the text",
+    { "AUTH", 1, 2, ROLE_STRANGER, SCOPE_NONE, false, run_auth, "[user] secret", "OK",
+      "says who this is; user is the name of a token, or default" },
+    { "HELLO", 0, 0, ROLE_STRANGER, SCOPE_NONE, false, run_hello,
+      "[2|3] [AUTH user secret] [SETNAME name]", "map about the server", "chooses the protocol" },
+    { "PING", 0, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_ping, "[text]", "PONG or the text",
       "asks whether anybody is there" },
-    { "ECHO", 1, 1, ROLE_ANYBODY, false, run_echo, "text", "the text", "says it back" },
-    { "INFO", 0, 0, ROLE_ANYBODY, false, run_info, "[section]", "lines of name:value",
+    { "ECHO", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_echo, "text", "the text", "says it back" },
+    { "INFO", 0, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_info, "[section]", "lines of name:value",
       "tells how the server is" },
-    { "COMMAND", 0, 0, ROLE_ANYBODY, false, run_command, "[COUNT | DOCS [name …] | INFO [name …]]",
-      "what was asked for", "tells what commands there are" },
-    { "CLIENT", 1, 0, ROLE_ANYBODY, false, run_client,
+    { "COMMAND", 0, 0, ROLE_ANYBODY, SCOPE_NONE, false, run_command,
+      "[COUNT | DOCS [name …] | INFO [name …]]", "what was asked for",
+      "tells what commands there are" },
+    { "CLIENT", 1, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_client,
       "ID | GETNAME | SETNAME name | SETINFO name value | CANCELS ON|OFF | UNBLOCK id",
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
       "wait of another one" },
-    { "CONFIG", 1, 0, ROLE_ANYBODY, false, run_config, "GET name [name …] | SET name value",
-      "map of those that are known, * being all; OK",
+    { "CONFIG", 1, 0, ROLE_ANYBODY, SCOPE_NONE, false, run_config,
+      "GET name [name …] | SET name value", "map of those that are known, * being all; OK",
       "shows what clients ask for (save, appendonly) and what can change while the server runs; "
       "SET changes that until it is restarted or reloaded: log-level is error, warn, info or "
       "debug, "
       "log-json is yes or no" },
-    { "SELECT", 1, 1, ROLE_ANYBODY, false, run_select, "0", "OK", "is there for clients that ask" },
-    { "QUIT", 0, 0, ROLE_ANYBODY, false, run_quit, "", "OK", "ends the connection" },
+    { "SELECT", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_select, "0", "OK",
+      "is there for clients that ask" },
+    { "QUIT", 0, 0, ROLE_STRANGER, SCOPE_NONE, false, run_quit, "", "OK", "ends the connection" },
     // Not documented: these say what to use instead.
     { .name = "MULTI", .run = run_elsewhere },
     { .name = "EXEC", .run = run_elsewhere },
@@ -151,7 +157,7 @@ const struct command command_table[] = {
     { .name = "GET", .run = run_elsewhere },
     { .name = "DEL", .run = run_elsewhere },
     { .name = "EVAL", .run = run_elsewhere },
-    { .name = "POST", .run = run_browser },
-    { .name = "HOST:", .run = run_browser },
+    { .name = "POST", .role = ROLE_STRANGER, .run = run_browser },
+    { .name = "HOST:", .role = ROLE_STRANGER, .run = run_browser },
     { 0 },
 };

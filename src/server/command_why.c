@@ -1,6 +1,6 @@
 // WHY: one sentence on what a stage or a job is waiting for, and the command that would change it.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 
 #include "base/errors.h"
 #include "wire/number.h"
@@ -40,6 +40,8 @@ static const struct {
                "lifts the limit." },
     { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
               "rate none lifts it." },
+    { "downstream", "%1$s does not start because a stage that its jobs go to next has too many "
+                    "waiting; which one this token may not see." },
     { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },
 };
 
@@ -74,8 +76,9 @@ static void why_held(struct session *s, const struct stage_info *i, const char *
         reply_bulk(&s->reply, mr_str(text));
 }
 
-static void why_stage(struct session *s, const struct stage_info *i) {
+static void why_stage(struct session *s, struct stage_info *i) {
     char name[256];
+    access_hide_downstream(s, i);
     snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
     const char *sentence = sentence_of(i->held_by);
     if (sentence)
@@ -184,9 +187,11 @@ void run_why(struct session *s, struct arguments *a) {
             "Nothing is accepted or started because the log has failed (%s): mend what it names, "
             "then restart the server; what was answered before is kept.",
             s->host->why_stopped);
-    else if (digits && core_look_job(s->host->core, id, &job) == 0)
+    else if (digits && core_look_job(s->host->core, id, &job) == 0 && access_sees(s, job.stage))
         why_job(s, &job);
-    else if (core_look_stage(s->host->core, word, &stage) == 0)
+    else if (!digits && !access_name(s, "stage", word))
+        return;
+    else if (access_sees(s, word) && core_look_stage(s->host->core, word, &stage) == 0)
         why_stage(s, &stage);
     else
         session_fail(s, error_set(MR_EGONE, "no %s '%.*s' is known (any more)",

@@ -1,6 +1,6 @@
 // Working: TAKE, DONE, FAIL, RELEASE, BEAT.
+#include "server/access.h"
 #include "server/answer.h"
-#include "server/command.h"
 #include "server/fetch.h"
 
 #include "base/errors.h"
@@ -38,7 +38,12 @@ static bool take_read(struct session *s, struct arguments *a, struct take_option
         a->at++;
     }
     *out_stages = stages;
-    return options_read(s, a, take_options, o);
+    if (!options_read(s, a, take_options, o))
+        return false;
+    for (uint32_t i = 1; s->who && i <= stages; i++)
+        if (!access_name(s, "stage", a->words[i]))
+            return false;
+    return true;
 }
 
 // What WORKERS shows of it: whole names, as many as there is room for.
@@ -133,6 +138,8 @@ static bool emit_read(struct session *s, struct arguments *a, struct emit *out) 
         return false;
     }
     *out = (struct emit){ .stage = word[1], .key = word[2], .body = word[3] };
+    if (!access_name(s, "stage", word[1]))
+        return false;
     a->at += EMIT_WORDS;
     int read = 1;
     while (read > 0 && a->at < a->count)
@@ -242,8 +249,8 @@ void run_beat(struct session *s, struct arguments *a) {
     uint32_t stops = 0;
     for (uint32_t i = 1; i < a->count; i += 2) {
         (void)read_id(s, a->words[i], &id); // it was read before
-        bool lives =
-            token_read(a->words[i + 1], &token) == 0 && core_beat(h->core, id, &token) == 0;
+        bool lives = token_read(a->words[i + 1], &token) == 0 && access_sees_job(s, id) &&
+                     core_beat(h->core, id, &token) == 0;
         if (!lives)
             h->arguments[stops++] = a->words[i]; // in place: it was read already
     }

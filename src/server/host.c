@@ -19,6 +19,10 @@ int host_init(struct host *h, const char *store) {
                             .argument_size = LIMIT_ARGUMENT,
                             .line_size = LIMIT_LINE,
                             .size = LIMIT_REQUEST },
+        .stranger_limits = { .arguments = STRANGER_ARGUMENTS,
+                             .argument_size = STRANGER_ARGUMENT,
+                             .line_size = STRANGER_REQUEST,
+                             .size = STRANGER_REQUEST },
     };
     struct list *lists[] = { &h->sessions, &h->touched, &h->held,  &h->resuming,
                              &h->ready,    &h->epics,   &h->pieces };
@@ -45,6 +49,20 @@ void host_load(struct host *h, struct shard *shard) {
     }
 }
 
+void host_set_auth(struct host *h, struct auth *auth) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        const struct auth_entry *before = s->who;
+        s->who = before ? auth_same(auth, before) : NULL;
+        if (!before || s->who)
+            continue;
+        s->broken = true;
+        session_touch(s);
+    }
+    auth_destroy(h->auth);
+    h->auth = auth;
+}
+
 void host_finish(struct host *h) {
     while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
@@ -56,6 +74,7 @@ void host_finish(struct host *h) {
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
+    auth_destroy(h->auth);
     *h = (struct host){ 0 };
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/heap.h"
 #include "base/slab.h"
+#include "server/auth.h"
 #include "server/limits.h"
 #include "shard/shard.h"
 #include "wire/request.h"
@@ -33,7 +34,9 @@ struct host {
     struct shard *shard; // NULL: still loading
     struct core *core;
     const char *store; // its URL, for INFO
+    struct auth *auth; // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
+    struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
     struct list touched;   // sessions with replies of this turn
     struct list held;      // sessions with replies that are not durable yet
@@ -60,7 +63,8 @@ struct host {
     void *fetcher;
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t next_session;
-    uint64_t commands, connections; // so far
+    uint64_t commands, connections; // so far …
+    uint64_t refusals, rejections;  // … of wrong secrets, and of connections
     uint64_t refused;               // for lack of room or memory, so far
     uint64_t max_bytes;             // of memory; 0: none
     uint64_t buffered;              // bytes of all sessions' buffers
@@ -76,6 +80,10 @@ int host_init(struct host *, const char *store);
 // The shard, opened with host_events and the host as its owner, is there: commands are answered.
 void host_load(struct host *, struct shard *);
 struct core_events host_events(void);
+
+// From now on these may do what their entries say, and become the host's. Whoever has said who he
+// is goes on if the list still says the same of him, and is sent away if not. Within a turn.
+void host_set_auth(struct host *, struct auth *);
 
 // Ends all sessions; the shard is the owner's to close.
 void host_finish(struct host *);

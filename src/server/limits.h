@@ -5,19 +5,27 @@
 #include "base/limits.h"
 
 enum {
-    LIMIT_ARGUMENTS = 1 << 16,  // of one request
-    LIMIT_LINE = 64 << 10,      // bytes of an inline command
-    LIMIT_ARGUMENT = BODY_MOST, // bytes of one argument: as large as a body may be
-    LIMIT_REQUEST = 80 << 20,   // bytes of one request
-    LIMIT_RECEIVED = 32 << 20,  // bytes of all buffers, or a quarter of max-bytes if that is more
-    LIMIT_UNSENT_PAUSE = 256 << 10, // replies nobody has read yet: then the session rests
-    LIMIT_UNSENT = 256 << 20,       // replies nobody has read yet: then it is closed
-    LIMIT_NAME = 128,               // bytes of a client's name
-    LIMIT_LISTED = 1000,            // rows of one answer, unless fewer are asked for
-    LIMIT_LOOKED = 100000,          // jobs looked at for one answer
-    LIMIT_PIECE = 1000,             // jobs looked at in one turn by a command done in pieces
-    BULK_MAX = 1000,                // jobs that RETRY and DROP change at once, unless told
-    READ_SIZE = 64 << 10,           // bytes read from a socket at once
+    LIMIT_ARGUMENTS = 1 << 16,        // of one request
+    LIMIT_LINE = 64 << 10,            // bytes of an inline command
+    LIMIT_ARGUMENT = BODY_MOST,       // bytes of one argument: as large as a body may be
+    LIMIT_REQUEST = 80 << 20,         // bytes of one request
+    LIMIT_RECEIVED = 32 << 20,        // bytes of all buffers, or a quarter of max-bytes if more
+    LIMIT_UNSENT_PAUSE = 256 << 10,   // replies nobody has read yet: then the session rests
+    LIMIT_UNSENT = 256 << 20,         // replies nobody has read yet: then it is closed
+    STRANGER_ARGUMENTS = 8,           // of a request before AUTH, where it is asked for …
+    STRANGER_ARGUMENT = 512,          // … bytes of one: of a secret …
+    STRANGER_REQUEST = 2048,          // … and of all
+    STRANGER_MS = 10000,              // until TLS and AUTH, where they are asked for, must be over
+    LIMIT_STRANGERS = 1024,           // connections that have not got that far …
+    LIMIT_STRANGERS_OF_ADDRESS = 128, // … and of one address
+    REFUSAL_MS = 1000,     // how long a wrong secret waits for its answer; then twice that
+    REFUSALS = 3,          // after so many the connection is closed
+    LIMIT_NAME = 128,      // bytes of a client's name
+    LIMIT_LISTED = 1000,   // rows of one answer, unless fewer are asked for
+    LIMIT_LOOKED = 100000, // jobs looked at for one answer
+    LIMIT_PIECE = 1000,    // jobs looked at in one turn by a command done in pieces
+    BULK_MAX = 1000,       // jobs that RETRY and DROP change at once, unless told
+    READ_SIZE = 64 << 10,  // bytes read from a socket at once
 };
 
 #endif

@@ -2,17 +2,13 @@
 //
 //     poll ─► read callbacks: bytes into sessions ─► check: the turn ends, replies go out
 //
-// Replies are written straight from a session's buffer; what the socket does not take is copied
-// aside, and the session rests meanwhile if that is much.
-#include "server/server.h"
+// What a connection does with its socket is connection.c's.
+#include "server/loop.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/fetch.h"
-#include "server/health.h"
-#include "server/keeper.h"
 #include "server/notice.h"
-#include "server/session.h"
 #include "server/systemd.h"
 
 #include <assert.h>
@@ -25,253 +21,6 @@ enum {
     BACKLOG = 511,
     SENDING_MS = 2000, // for replies that were not read yet when the server ends
 };
-
-struct server {
-    struct server_options options;
-    struct host host;
-    struct shard *shard;
-    uv_loop_t loop;
-    uv_tcp_t listener;
-    uv_tcp_t refused; // a connection that there is no memory for
-    uv_check_t check;
-    uv_timer_t timer; // for the host
-    uv_timer_t drain_timer;
-    uv_async_t durable; // the log has synced
-    uv_signal_t interrupt, terminate;
-    struct keeper keeper;
-    struct health health;
-    uint32_t connections, most_connections;
-    bool crowded, said_crowded; // one more waits to be accepted; that this happens was said
-    uv_work_t loading;
-    uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
-    int load_err;
-    char load_text[512];
-    uint32_t fetching;      // bodies are read for so many sessions
-    bool refusing, another; // the latter waits to be accepted meanwhile
-    bool listening, loading_now, stopping, closing, finished;
-    int exit;
-};
-
-struct connection {
-    uv_tcp_t tcp; // first: a handle is a connection
-    struct server *server;
-    struct session *session;
-    uv_write_t write;
-    struct buffer pending; // what the socket did not take at once
-    bool reading, writing, closing;
-    char address[64];
-};
-
-static void turn_end(struct server *);
-static void finish(struct server *);
-
-// ---- Connections ------------------------------------------------------------------------------
-
-static void accept_waiting(struct server *);
-
-static void on_closed(uv_handle_t *handle) {
-    struct connection *c = (struct connection *)handle;
-    struct server *v = c->server;
-    buffer_finish(&c->pending);
-    mem_free(c);
-    v->connections--;
-    if (v->connections <= v->most_connections / 2)
-        v->said_crowded = false;
-    if (v->closing)
-        finish(v);
-    else if (v->crowded && v->listening)
-        accept_waiting(v);
-}
-
-static void connection_close(struct connection *c) {
-    if (c->closing)
-        return;
-    c->closing = true;
-    host_begin(&c->server->host);
-    session_destroy(c->session);
-    c->session = NULL;
-    uv_close((uv_handle_t *)&c->tcp, on_closed);
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
-    struct connection *c = (struct connection *)handle;
-    size_t size = 0;
-    (void)suggested;
-    uint8_t *room = session_room(c->session, &size);
-    *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
-}
-
-static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
-    struct connection *c = (struct connection *)stream;
-    (void)buf;
-    if (size == UV_ENOBUFS) { // it takes nothing now
-        uv_read_stop(stream);
-        c->reading = false;
-        if (c->session->broken)
-            connection_close(c);
-    } else if (size < 0) {
-        connection_close(c);
-    } else if (size > 0) {
-        host_begin(&c->server->host);
-        session_receive(c->session, (size_t)size);
-        if (session_is_over(c->session))
-            session_touch(c->session);
-    }
-}
-
-static void connection_read(struct connection *c) {
-    size_t size;
-    if (c->reading || c->closing)
-        return;
-    if (!session_room(c->session, &size)) {
-        if (c->session->broken)
-            connection_close(c);
-        return;
-    }
-    c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
-}
-
-static void connection_write(struct connection *c);
-
-static void on_written(uv_write_t *write, int status) {
-    struct connection *c = write->data;
-    c->writing = false;
-    c->server->host.buffered -= c->pending.size;
-    buffer_finish(&c->pending);
-    if (status < 0)
-        connection_close(c);
-    if (!c->closing)
-        connection_write(c);
-}
-
-static void write_rest(struct connection *c, mr_bytes rest) {
-    uv_buf_t buf;
-    int err = buffer_append(&c->pending, rest.data, rest.size);
-    if (err == 0) {
-        buf = uv_buf_init((char *)c->pending.data, (unsigned)c->pending.size);
-        c->write.data = c;
-        err = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written);
-    }
-    if (err < 0) {
-        connection_close(c);
-        return;
-    }
-    c->writing = true;
-    c->server->host.buffered += c->pending.size;
-    session_sent(c->session, rest.size);
-}
-
-enum { WRITE_MOST = 1 << 20 }; // copied aside at once
-
-static void connection_write(struct connection *c) {
-    mr_bytes ready = session_ready(c->session);
-    if (ready.size && !c->writing) {
-        uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
-        int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
-        if (wrote < 0 && wrote != UV_EAGAIN) {
-            connection_close(c);
-            return;
-        }
-        if (wrote > 0)
-            session_sent(c->session, (size_t)wrote);
-        ready = session_ready(c->session);
-        if (ready.size > WRITE_MOST)
-            ready.size = WRITE_MOST;
-        if (ready.size)
-            write_rest(c, ready);
-    }
-    if (c->closing)
-        return;
-    if (session_is_over(c->session) && !c->writing)
-        connection_close(c);
-    else
-        connection_read(c);
-}
-
-// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say.
-static void note_address(struct connection *c) {
-    struct sockaddr_storage peer;
-    struct sockaddr *at = (struct sockaddr *)&peer;
-    int size = sizeof peer;
-    char name[INET6_ADDRSTRLEN];
-    if (uv_tcp_getpeername(&c->tcp, at, &size) < 0 || uv_ip_name(at, name, sizeof name) < 0)
-        return;
-    bool v6 = at->sa_family == AF_INET6;
-    uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // at the same place for IPv6
-    snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", name, v6 ? "]" : "", port);
-}
-
-static void on_connection(uv_stream_t *listener, int status);
-
-static void on_refused(uv_handle_t *refused) {
-    struct server *v = refused->data;
-    bool another = v->another && v->listening;
-    v->refusing = v->another = false;
-    if (another)
-        on_connection((uv_stream_t *)&v->listener, 0);
-}
-
-// It is accepted and closed: as long as one is not accepted, no other comes.
-static void refuse(struct server *v) {
-    if (v->refusing) {
-        v->another = true; // its turn comes when that one is closed
-        return;
-    }
-    notice(NOTICE_WARN, "no memory for a connection");
-    v->refusing = true;
-    v->refused.data = v;
-    uv_tcp_init(&v->loop, &v->refused);
-    (void)uv_accept((uv_stream_t *)&v->listener, (uv_stream_t *)&v->refused); // closed either way
-    uv_close((uv_handle_t *)&v->refused, on_refused);
-}
-
-// As long as it is not accepted no other comes; the system keeps them.
-static void let_wait(struct server *v) {
-    v->crowded = true;
-    if (!v->said_crowded)
-        notice(NOTICE_WARN,
-               "%" PRIu32 " connections are all there are descriptors for: others wait",
-               v->connections);
-    v->said_crowded = true;
-}
-
-static void accept_waiting(struct server *v) {
-    v->crowded = false;
-    on_connection((uv_stream_t *)&v->listener, 0);
-}
-
-static void on_connection(uv_stream_t *listener, int status) {
-    struct server *v = listener->data;
-    if (status < 0) {
-        notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
-        return;
-    }
-    if (v->connections >= v->most_connections) {
-        let_wait(v);
-        return;
-    }
-    struct connection *c = mem_alloc(sizeof *c);
-    if (!c) {
-        refuse(v);
-        return;
-    }
-    v->connections++;
-    c->server = v;
-    uv_tcp_init(&v->loop, &c->tcp);
-    int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
-    if (err == 0)
-        err = session_create(&v->host, &c->session);
-    if (err < 0) {
-        c->closing = true;
-        uv_close((uv_handle_t *)&c->tcp, on_closed);
-        return;
-    }
-    (void)uv_tcp_nodelay(&c->tcp, 1); // a comfort: it works without
-    note_address(c);
-    c->session->owner = c;
-    c->session->address = c->address;
-    connection_read(c);
-}
 
 // ---- Turns ------------------------------------------------------------------------------------
 
@@ -299,7 +48,7 @@ static void plan(struct server *v) {
 
 static void stop_if_drained(struct server *);
 
-static void turn_end(struct server *v) {
+void turn_end(struct server *v) {
     struct host *h = &v->host;
     while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming)) {
         host_end(h);
@@ -373,7 +122,7 @@ static void close_handle(uv_handle_t *handle, void *server) {
 
 // Once the last session has ended, store and loop do, in this order: the log calls back until it is
 // closed.
-static void finish(struct server *v) {
+void finish(struct server *v) {
     if (v->finished || v->fetching || !list_empty(&v->host.sessions))
         return;
     v->finished = true;
@@ -448,8 +197,11 @@ static void on_signal(uv_signal_t *signal, int number) {
 // What can change while the server runs is read again; what is wrong is said and changes nothing.
 static void server_reload(void *server) {
     struct server *v = server;
+    host_begin(&v->host);
+    credentials_reload(&v->credentials, &v->host);
     if (v->options.on_reload)
         v->options.on_reload(v->options.arg);
+    turn_end(v);
 }
 
 // ---- Starting ---------------------------------------------------------------------------------
@@ -530,6 +282,7 @@ static int init_handles(struct server *v) {
         (err = uv_check_init(&v->loop, &v->check)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
+        (err = uv_timer_init(&v->loop, &v->door_timer)) < 0 ||
         (err = uv_async_init(&v->loop, &v->durable, on_durable)) < 0 ||
         (err = uv_signal_init(&v->loop, &v->interrupt)) < 0 ||
         (err = uv_signal_init(&v->loop, &v->terminate)) < 0 ||
@@ -540,6 +293,8 @@ static int init_handles(struct server *v) {
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
+    v->door_timer.data = v;
+    v->door.is_known = has_come_in;
     v->timer_at_ms = UINT64_MAX;
     v->most_connections = keeper_connections();
     return 0;
@@ -571,10 +326,15 @@ int server_run(const struct server_options *options) {
     if (!v)
         return error_set(MR_ENOMEM, "no memory for a server");
     v->options = *options;
+    v->credentials = (struct credentials){ .auth = options->auth, .tls = options->tls };
+    v->cipher = mem_alloc(READ_SIZE);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the disk like others
-    int err = host_init(&v->host, options->store);
+    int err = v->cipher ? host_init(&v->host, options->store)
+                        : error_set(MR_ENOMEM, "no memory for a server");
     v->host.max_bytes = options->max_bytes;
+    if (err == 0)
+        err = credentials_open(&v->credentials, &v->host);
     int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
     if (loop_err < 0)
         err = error_set(MR_EIO, "no event loop: %s", uv_strerror(loop_err));
@@ -584,6 +344,8 @@ int server_run(const struct server_options *options) {
         assert(open == 0); // every handle was closed
     }
     host_finish(&v->host);
+    credentials_close(&v->credentials);
+    mem_free(v->cipher);
     mem_free(v);
     return err;
 }

@@ -26,7 +26,12 @@ static const char opening[] =
     "`ROOM` of 0, or none, do not wait, and of -1 wait for ever. Ids are strings of digits, since\n"
     "some languages round large numbers; tokens are strings without meaning. Maps are flat arrays\n"
     "in RESP2. Fields may be added to arrays and maps: ignore what you do not know. Listings are\n"
-    "bounded and go on with `FROM`, the last row of the one before.\n";
+    "bounded and go on with `FROM`, the last row of the one before.\n"
+    "\n"
+    "A server with tokens (docs/security.md) answers NOAUTH until AUTH, or HELLO with AUTH, has\n"
+    "named one. Each command says which role the token needs; *any* means any token, *none* none\n"
+    "at all; admin includes the others. A token may be limited to some stages: another stage or\n"
+    "epic is NOPERM, and jobs of other stages are GONE and not listed.\n";
 
 // What redis-cli shows, for those commands that a worker cannot do without.
 static const struct {
@@ -65,6 +70,7 @@ static void add(struct reply *r, const char *format, ...) {
 static const char *heading(enum role role) {
     switch (role) {
     case ROLE_ANYBODY:
+    case ROLE_STRANGER:
         return "Connecting";
     case ROLE_PUSH:
         return "Handing in";
@@ -80,7 +86,8 @@ static const char *heading(enum role role) {
 
 static void add_command(struct reply *r, const struct command *c) {
     add(r, "\n### %s\n\n```\n%s%s%s\n```\n", c->name, c->name, *c->syntax ? " " : "", c->syntax);
-    add(r, "%c%s.\n\nReply: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1, c->reply);
+    add(r, "%c%s.\n\nReply: %s.\n\nRole: %s.\n", toupper((unsigned char)c->doc[0]), c->doc + 1,
+        c->reply, role_name(c->role));
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         if (strcmp(examples[i].name, c->name) == 0)
             add(r, "\n```\n%s```\n", examples[i].dialogue);
@@ -93,7 +100,7 @@ int protocol_write(struct buffer *out) {
     for (const struct command *c = command_table; c->name; c++) {
         if (!c->doc)
             continue;
-        if (!before || before->role != c->role)
+        if (!before || strcmp(heading(before->role), heading(c->role)) != 0)
             add(&r, "\n## %s\n", heading(c->role));
         add_command(&r, c);
         before = c;

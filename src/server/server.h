@@ -5,6 +5,7 @@
 #define SERVER_SERVER_H
 
 #include "log/log.h"
+#include "tls/tls.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,10 +17,12 @@ struct server_options {
     uint32_t interval_ms;
     uint64_t max_bytes; // of memory, see host_memory; 0: none
     uint32_t max_body;
-    const char *host; // to listen on
-    uint16_t port;    // 0: any free one
-    int listen_fd;    // a socket that listens there already; 0: none
-    int64_t drain_ms; // how long running jobs may take to end at shutdown
+    const char *host;     // to listen on
+    uint16_t port;        // 0: any free one
+    int listen_fd;        // a socket that listens there already; 0: none
+    const char *auth;     // the file of tokens; NULL: whoever connects may do everything
+    struct tls_files tls; // with a certificate, connections are encrypted
+    int64_t drain_ms;     // how long running jobs may take to end at shutdown
     // Called once clients can connect (and again, with `loaded`, once the store is there). May be
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
@@ -28,7 +31,8 @@ struct server_options {
 };
 
 // Serves until SIGINT or SIGTERM, then drains and closes; SIGHUP has it reload. Returns 0 after an
-// orderly end; errors of opening: MR_ENET (cannot listen: why), those of the log.
+// orderly end; errors of opening: MR_ENET (cannot listen: why), those of the log, of tokens
+// (auth_file.h) and of certificates (tls/tls.h).
 int server_run(const struct server_options *);
 
 #endif

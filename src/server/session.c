@@ -118,8 +118,9 @@ bool session_is_over(const struct session *s) {
 
 // ---- Receiving --------------------------------------------------------------------------------
 
-// While it is blocked or rests it receives a little, so that a client that has gone is noticed.
-enum { RECEIVE_AHEAD = READ_SIZE };
+static bool is_stranger(const struct session *s) {
+    return s->host->auth && !s->who;
+}
 
 // What is left of the request cannot be skipped: the connection ends.
 static void refuse_large(struct session *s, const char *why) {
@@ -130,12 +131,14 @@ static void refuse_large(struct session *s, const char *why) {
     session_touch(s);
 }
 
+// While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
+    size_t most = is_stranger(s) ? STRANGER_REQUEST : READ_SIZE;
     bool waits = s->blocked || rests(s);
-    if (s->broken || s->closing || (waits && s->in.size >= RECEIVE_AHEAD))
+    if (s->broken || s->closing || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
-        *out_size = READ_SIZE;
+        *out_size = most;
         return s->host->inbox;
     }
     size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
@@ -144,7 +147,7 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
         refuse_large(s, "too much is being received already for so large a request: max-bytes");
         return NULL;
     }
-    if (buffer_reserve(&s->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
+    if (buffer_reserve(&s->in, more > most ? more : most) < 0) {
         refuse_large(s, "there is no memory for the request");
         return NULL;
     }
@@ -180,8 +183,10 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         uint32_t count;
         if (size - at < s->request.need)
             break;
-        ptrdiff_t used = request_read(&s->request, &h->request_limits, data + at, size - at,
-                                      h->arguments, &count);
+        const struct request_limits *limits =
+            is_stranger(s) ? &h->stranger_limits : &h->request_limits;
+        ptrdiff_t used =
+            request_read(&s->request, limits, data + at, size - at, h->arguments, &count);
         if (used < 0)
             refuse_frame(s);
         if (used <= 0)
@@ -289,6 +294,30 @@ static void leave(struct session *s) {
         core_push_leave(core, &s->pusher);
 }
 
+static void refuse_secret(struct session *s) {
+    reply_error(session_reply(s), code_name(CODE_WRONGPASS),
+                mr_str("nobody here has that secret, or not by that name"));
+    s->closing = s->closing || s->refusals >= REFUSALS;
+}
+
+// Each wrong secret takes longer than the one before. The store may still be read, and then there
+// is no time: the answer comes with it. Once the log has failed nothing rings, so it comes at once.
+bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
+    struct host *h = s->host;
+    const struct auth_entry *who = auth_find(h->auth, user, secret);
+    if (who) {
+        s->who = who;
+        return true;
+    }
+    int64_t wait_ms = (int64_t)REFUSAL_MS << s->refusals++;
+    h->refusals++;
+    if (h->stopped)
+        refuse_secret(s);
+    else
+        session_block(s, BLOCKED_REFUSED, wait_ms);
+    return false;
+}
+
 // The time a command may wait has passed: it is answered with what there is.
 void session_wait_over(struct session *s) {
     leave(s);
@@ -305,6 +334,10 @@ void session_wait_over(struct session *s) {
         reply_null(session_reply(s));
         session_answered(s);
         return;
+    case BLOCKED_REFUSED:
+        refuse_secret(s);
+        session_answered(s);
+        return;
     case BLOCKED_ROOM:
     case BLOCKED_EPIC:
     case BLOCKED_TURN:
@@ -317,6 +350,10 @@ void session_wait_over(struct session *s) {
 void session_refuse_stopped(struct session *s) {
     if (s->fetch)
         return; // it is answered as soon as that was read
+    if (s->blocked == BLOCKED_REFUSED) {
+        session_wait_over(s);
+        return;
+    }
     leave(s);
     if (runs_again(s)) {
         session_run_again(s);

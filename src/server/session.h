@@ -18,8 +18,9 @@
 enum blocked {
     BLOCKED_NOT,
     BLOCKED_TAKE,
-    BLOCKED_END,   // CALL, AWAIT: for a job's end
-    BLOCKED_FETCH, // TAKE: for what is on the disk only
+    BLOCKED_END,     // CALL, AWAIT: for a job's end
+    BLOCKED_REFUSED, // AUTH, HELLO: the secret was wrong, and whoever guesses has time
+    BLOCKED_FETCH,   // TAKE: for what is on the disk only
     // In these the request is run again:
     BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
     BLOCKED_EPIC, // for an epic to be over
@@ -77,7 +78,9 @@ struct session {
         uint64_t count, from; // RETRY, DROP: how many so far, the last job that was left alone
     } bulk;
 
-    bool cancels; // CLIENT CANCELS ON
+    const struct auth_entry *who; // of the host's list; NULL: a stranger, or nobody is asked
+    uint32_t refusals;            // of wrong secrets
+    bool cancels;                 // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
     char stages[SESSION_STAGES]; // asked for by the last TAKE: it is a worker
     uint64_t taken, ended, since_ms;
@@ -115,6 +118,9 @@ void session_block(struct session *, enum blocked, int64_t wait_ms);
 // The answer is written, or the request is to run again: the session goes on in this turn.
 void session_answered(struct session *);
 void session_run_again(struct session *);
+
+// Whether it is somebody the host knows. False: the answer, that it is not, comes later.
+bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
 
 // NULL: MR_ENOMEM was noted. It is gone when it was told, or with its session.
 struct late *late_create(struct session *);

@@ -1,0 +1,15 @@
+// Secrets: where the client commands find theirs, and how other people do not.
+#ifndef CLI_SECRET_H
+#define CLI_SECRET_H
+
+#include <stddef.h>
+
+// The secret of MILLRACE_TOKEN, or of the file that MILLRACE_TOKEN_FILE names (its first line); ""
+// if neither is set. MR_EINVAL: it is too long, or the file cannot be read.
+int secret_find(char *out, size_t room);
+
+// Whoever lists processes sees their arguments: secrets in URLs there become asterisks, and `argv`
+// has copies. What stands behind -- is not ours. Without memory they stay.
+void secrets_hide(int argc, char **argv);
+
+#endif

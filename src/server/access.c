@@ -1,0 +1,92 @@
+// See access.h.
+#include "server/access.h"
+
+#include "base/errors.h"
+#include "wire/code.h"
+#include "wire/number.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 200 };
+
+static void refuse(struct session *s, enum code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void refuse(struct session *s, enum code code, const char *format, ...) {
+    char text[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    reply_error(&s->reply, code_name(code), mr_str(text));
+}
+
+static int shown(mr_bytes b) {
+    return b.size < SHOWN ? (int)b.size : SHOWN;
+}
+
+bool access_role(struct session *s, enum role role) {
+    const struct auth_entry *who = s->who;
+    if (role == ROLE_STRANGER)
+        return true;
+    if (!who) {
+        refuse(s, CODE_NOAUTH, "this server asks for a secret first: AUTH name secret");
+        return false;
+    }
+    if (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN))
+        return true;
+    refuse(s, CODE_NOPERM, "the token '%.*s' has not the role %s", shown(who->name),
+           (const char *)who->name.data, role_name(role));
+    return false;
+}
+
+bool access_sees(const struct session *s, mr_bytes stage) {
+    return !s->who || auth_sees(s->who, stage);
+}
+
+bool access_sees_job(const struct session *s, uint64_t id) {
+    struct job_info job;
+    return !s->who || s->who->all || core_look_job(s->host->core, id, &job) < 0 ||
+           auth_sees(s->who, job.stage);
+}
+
+int access_no_job(uint64_t id) {
+    return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
+}
+
+bool access_name(struct session *s, const char *what, mr_bytes name) {
+    const struct auth_entry *who = s->who;
+    if (access_sees(s, name))
+        return true;
+    refuse(s, CODE_NOPERM, "the token '%.*s' is for %.*s: the %s '%.*s' is not among these",
+           shown(who->name), (const char *)who->name.data, shown(who->patterns),
+           (const char *)who->patterns.data, what, shown(name), (const char *)name.data);
+    return false;
+}
+
+bool access_scope(struct session *s, const struct command *c, const struct arguments *a) {
+    uint64_t id;
+    switch (c->scope) {
+    case SCOPE_NONE:
+    case SCOPE_OWN:
+        return true;
+    case SCOPE_STAGE:
+        return access_name(s, "stage", a->words[1]);
+    case SCOPE_JOB:
+        if (number_parse(a->words[1], &id) < 0 || access_sees_job(s, id))
+            return true;
+        session_fail(s, access_no_job(id));
+    }
+    return false;
+}
+
+void access_hide_downstream(const struct session *s, struct stage_info *i) {
+    static const char begin[] = "downstream:";
+    char *name = i->held_by + sizeof begin - 1;
+    if (strncmp(i->held_by, begin, sizeof begin - 1) != 0)
+        return;
+    if (!access_sees(s, (mr_bytes){ name, strcspn(name, " ") }))
+        name[-1] = 0;
+}

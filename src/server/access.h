@@ -1,0 +1,31 @@
+// Access: what a session may do, by the entry of the host's list that its secret belongs to.
+// Whoever is in no list (there is none, or the engine is in this process) may do everything.
+//
+// A role that is missing, and a stage or epic out of bounds, are refused with NOPERM. Jobs out of
+// bounds do not exist: their ids are answered like those of jobs that are not known, and lists
+// leave them out.
+#ifndef SERVER_ACCESS_H
+#define SERVER_ACCESS_H
+
+#include "server/command.h"
+
+// Whether it may use commands of that role. False: refused, and told. Only where there is a list.
+bool access_role(struct session *, enum role);
+
+// Whether what the command's first word names is within bounds. False: refused, and told.
+bool access_scope(struct session *, const struct command *, const struct arguments *);
+
+// Whether it may name that stage (or epic). False: refused, and told.
+bool access_name(struct session *, const char *what, mr_bytes name);
+
+// The same without a word.
+bool access_sees(const struct session *, mr_bytes stage);
+bool access_sees_job(const struct session *, uint64_t id); // true also of jobs that are not known
+
+// Notes MR_EGONE, as the core does for a job that is not known.
+int access_no_job(uint64_t id);
+
+// Leaves out of `held_by` the name of a stage downstream that it may not see.
+void access_hide_downstream(const struct session *, struct stage_info *);
+
+#endif

@@ -1,0 +1,264 @@
+// See auth.h. A list keeps the file's text and points into it.
+#include "server/auth.h"
+
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+struct auth {
+    size_t count;
+    struct auth_entry *entries;
+    char text[]; // of the file
+};
+
+static const struct {
+    const char *name;
+    enum role role;
+} roles[] = {
+    { "push", ROLE_PUSH },
+    { "work", ROLE_WORK },
+    { "read", ROLE_READ },
+    { "admin", ROLE_ADMIN },
+};
+enum { ROLES = sizeof roles / sizeof *roles };
+
+const char *role_name(enum role role) {
+    for (size_t i = 0; i < ROLES; i++)
+        if (roles[i].role == role)
+            return roles[i].name;
+    return role == ROLE_STRANGER ? "none" : "any";
+}
+
+// ---- Words ------------------------------------------------------------------------------------
+
+static bool text_is(mr_bytes b, const char *text) {
+    return b.size == strlen(text) && memcmp(b.data, text, b.size) == 0;
+}
+
+// The next word of `rest`, up to one of `ends`, which is left out; false: there is none.
+static bool next_word(mr_bytes *rest, const char *ends, mr_bytes *out) {
+    const char *at = rest->data, *end = at + rest->size;
+    while (at < end && strchr(ends, *at))
+        at++;
+    const char *begin = at;
+    while (at < end && !strchr(ends, *at))
+        at++;
+    *out = (mr_bytes){ begin, (size_t)(at - begin) };
+    *rest = (mr_bytes){ at, (size_t)(end - at) };
+    return out->size > 0;
+}
+
+static bool consists_of(mr_bytes b, const char *signs) {
+    const unsigned char *p = b.data;
+    for (size_t i = 0; i < b.size; i++) {
+        bool letter = (p[i] | 32) >= 'a' && (p[i] | 32) <= 'z';
+        bool digit = p[i] >= '0' && p[i] <= '9';
+        if (!letter && !digit && (!p[i] || !strchr(signs, p[i])))
+            return false;
+    }
+    return b.size > 0;
+}
+
+int roles_parse(mr_bytes text, uint32_t *out) {
+    uint32_t found = 0;
+    for (mr_bytes word; next_word(&text, ",", &word);) {
+        size_t i = 0;
+        while (i < ROLES && !text_is(word, roles[i].name))
+            i++;
+        if (i == ROLES)
+            return error_set(MR_EINVAL, "'%.*s' is no role: there are push, work, read and admin",
+                             (int)(word.size < 64 ? word.size : 64), (const char *)word.data);
+        found |= roles[i].role;
+    }
+    if (!found)
+        return error_set(MR_EINVAL, "no role is named: push, work, read, admin or several of them");
+    *out = found;
+    return 0;
+}
+
+int auth_check_name(mr_bytes name) {
+    if (name.size > AUTH_NAME || !consists_of(name, "._-") || text_is(name, "default"))
+        return error_set(MR_EINVAL,
+                         "a name is 1 to %d of A-Za-z0-9._- and not 'default', which is "
+                         "what clients call nobody in particular",
+                         AUTH_NAME);
+    return 0;
+}
+
+int auth_check_patterns(mr_bytes patterns) {
+    if (patterns.size > AUTH_PATTERNS || !consists_of(patterns, "._:/-*,"))
+        return error_set(MR_EINVAL, "stages are names of them, with * for anything and commas "
+                                    "between them: mail.*,sms.*");
+    return 0;
+}
+
+// ---- Patterns ---------------------------------------------------------------------------------
+
+// Where they part behind an asterisk, that one takes a byte more: never more than size × size
+// steps.
+static bool fits(mr_bytes pattern, mr_bytes name) {
+    const char *p = pattern.data, *n = name.data;
+    size_t at = 0, behind = SIZE_MAX, from = 0, i = 0;
+    while (i < name.size) {
+        if (at < pattern.size && p[at] == '*') {
+            behind = ++at;
+            from = i;
+        } else if (at < pattern.size && p[at] == n[i]) {
+            at++;
+            i++;
+        } else if (behind != SIZE_MAX) {
+            at = behind;
+            i = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (at < pattern.size && p[at] == '*')
+        at++;
+    return at == pattern.size;
+}
+
+bool auth_sees(const struct auth_entry *e, mr_bytes name) {
+    mr_bytes rest = e->patterns, pattern;
+    if (e->all)
+        return true;
+    while (next_word(&rest, ",", &pattern))
+        if (fits(pattern, name))
+            return true;
+    return false;
+}
+
+// ---- The file ---------------------------------------------------------------------------------
+
+static int hex_value(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static int digest_parse(mr_bytes text, uint8_t out[DIGEST_SIZE]) {
+    static const char kind[] = "sha256:";
+    const char *hex = (const char *)text.data + sizeof kind - 1;
+    if (text.size != sizeof kind - 1 + 2 * DIGEST_SIZE ||
+        memcmp(text.data, kind, sizeof kind - 1) != 0)
+        return error_set(MR_EINVAL, "the last word is sha256: and 64 digits");
+    for (size_t i = 0; i < DIGEST_SIZE; i++) {
+        int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return error_set(MR_EINVAL, "a digest has digits 0-9 and a-f");
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+// NAME ROLES STAGES DIGEST
+static int entry_parse(mr_bytes line, struct auth_entry *out) {
+    mr_bytes words[5] = { { 0 } };
+    int count = 0;
+    while (count < 5 && next_word(&line, " \t\r", &words[count]))
+        count++;
+    if (count != 4)
+        return error_set(MR_EINVAL, "there are four words: name, roles, stages and digest");
+    *out = (struct auth_entry){ .name = words[0],
+                                .patterns = words[2],
+                                .all = text_is(words[2], "*") };
+    int err = auth_check_name(words[0]);
+    if (err >= 0)
+        err = roles_parse(words[1], &out->roles);
+    if (err >= 0)
+        err = auth_check_patterns(words[2]);
+    return err < 0 ? err : digest_parse(words[3], out->digest);
+}
+
+// Reads the lines, of which there are no more than `a` has room for.
+static int lines_parse(struct auth *a, mr_bytes text) {
+    for (size_t number = 1; text.size; number++) {
+        const char *begin = text.data, *end = memchr(begin, '\n', text.size);
+        size_t size = end ? (size_t)(end - begin) : text.size;
+        mr_bytes line = { begin, size }, rest = line, word;
+        text = (mr_bytes){ begin + size + (end != NULL), text.size - size - (end != NULL) };
+        if (!next_word(&rest, " \t\r", &word) || *(const char *)word.data == '#')
+            continue;
+        struct auth_entry *e = &a->entries[a->count];
+        int err = a->count == AUTH_ENTRIES
+                      ? error_set(MR_ETOOBIG, "there are more than %d entries", AUTH_ENTRIES)
+                      : entry_parse(line, e);
+        if (err >= 0 && auth_named(a, e->name))
+            err = error_set(MR_EINVAL, "'%.*s' is there already", (int)e->name.size,
+                            (const char *)e->name.data);
+        if (err < 0)
+            return error_set(err, "line %zu: %s", number, error_text());
+        a->count++;
+    }
+    return 0;
+}
+
+static size_t count_lines(mr_bytes text) {
+    size_t count = 1;
+    for (size_t i = 0; i < text.size; i++)
+        count += ((const char *)text.data)[i] == '\n';
+    return count < AUTH_ENTRIES ? count : AUTH_ENTRIES;
+}
+
+int auth_parse(mr_bytes text, struct auth **out) {
+    struct auth *a = mem_alloc(sizeof *a + text.size + 1);
+    if (a)
+        a->entries = mem_alloc((count_lines(text) + 1) * sizeof *a->entries);
+    if (!a || !a->entries) {
+        mem_free(a);
+        return error_set(MR_ENOMEM, "no memory for a list of tokens");
+    }
+    if (text.size)
+        memcpy(a->text, text.data, text.size);
+    int err = lines_parse(a, (mr_bytes){ a->text, text.size });
+    if (err < 0) {
+        auth_destroy(a);
+        return err;
+    }
+    *out = a;
+    return 0;
+}
+
+void auth_destroy(struct auth *a) {
+    if (!a)
+        return;
+    mem_free(a->entries);
+    mem_free(a);
+}
+
+// ---- Finding ----------------------------------------------------------------------------------
+
+size_t auth_count(const struct auth *a) {
+    return a->count;
+}
+
+const struct auth_entry *auth_at(const struct auth *a, size_t index) {
+    return &a->entries[index];
+}
+
+const struct auth_entry *auth_named(const struct auth *a, mr_bytes name) {
+    for (size_t i = 0; i < a->count; i++)
+        if (bytes_equal(a->entries[i].name, name))
+            return &a->entries[i];
+    return NULL;
+}
+
+// All are compared, also behind one that fits.
+const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes secret) {
+    uint8_t digest[DIGEST_SIZE];
+    const struct auth_entry *found = NULL;
+    if (secret.size > AUTH_SECRET_SIZE || digest_of(secret, digest) < 0)
+        return NULL;
+    for (size_t i = 0; i < a->count; i++)
+        if (digest_equal(digest, a->entries[i].digest))
+            found = &a->entries[i];
+    bool named = user.size && !text_is(user, "default");
+    return found && named && !bytes_equal(found->name, user) ? NULL : found;
+}
+
+const struct auth_entry *auth_same(const struct auth *a, const struct auth_entry *e) {
+    const struct auth_entry *found = auth_named(a, e->name);
+    bool same = found && found->roles == e->roles && bytes_equal(found->patterns, e->patterns) &&
+                digest_equal(found->digest, e->digest);
+    return same ? found : NULL;
+}

@@ -1,0 +1,316 @@
+// Connections: bytes from a socket into its session, replies from its session into the socket.
+//
+// Replies are written straight from a session's buffer; what the socket does not take is copied
+// aside, and the session rests meanwhile if that is much. Where there is TLS it stands between the
+// two (server/tls.h). Who has still to show a certificate or a secret stands at the door (door.h).
+#include "server/loop.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/notice.h"
+#include "server/tls.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void accept_waiting(struct server *);
+
+static void on_closed(uv_handle_t *handle) {
+    struct connection *c = (struct connection *)handle;
+    struct server *v = c->server;
+    buffer_finish(&c->pending);
+    tls_destroy(c->tls);
+    mem_free(c);
+    v->connections--;
+    if (v->connections <= v->most_connections / 2)
+        v->said_crowded = false;
+    if (v->closing)
+        finish(v);
+    else if (v->crowded && v->listening)
+        accept_waiting(v);
+}
+
+// The last word of TLS, if the socket takes it.
+static void say_end(struct connection *c) {
+    tls_end(c->tls);
+    mr_bytes last = tls_unsent(c->tls);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)last.data, (unsigned)last.size);
+    if (last.size && !c->writing)
+        (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+}
+
+void connection_close(struct connection *c) {
+    if (c->closing)
+        return;
+    c->closing = true;
+    door_leave(&c->server->door, &c->stranger);
+    if (c->tls)
+        say_end(c);
+    if (c->session && c->session->refusals)
+        notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
+    host_begin(&c->server->host);
+    session_destroy(c->session);
+    c->session = NULL;
+    uv_close((uv_handle_t *)&c->tcp, on_closed);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
+    struct connection *c = (struct connection *)handle;
+    size_t size = 0;
+    (void)suggested;
+    if (c->tls) {
+        *out = uv_buf_init(c->server->cipher, READ_SIZE);
+        return;
+    }
+    uint8_t *room = session_room(c->session, &size);
+    *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
+    struct connection *c = (struct connection *)stream;
+    (void)buf;
+    if (size == UV_ENOBUFS) { // it takes nothing now
+        uv_read_stop(stream);
+        c->reading = false;
+        if (c->session->broken)
+            connection_close(c);
+    } else if (size < 0) {
+        connection_close(c);
+    } else if (size > 0) {
+        host_begin(&c->server->host);
+        session_receive(c->session, (size_t)size);
+        if (session_is_over(c->session))
+            session_touch(c->session);
+    }
+}
+
+// Lets the session have what has come; if that takes no more now, reading stops until it does.
+static void secure_read(struct connection *c) {
+    int all = tls_pour(c->tls, c->session);
+    if (all < 0)
+        notice(NOTICE_DEBUG, "the connection of %s ends: %s", c->address, error_text());
+    if (all < 0 || c->session->broken) {
+        connection_close(c);
+        return;
+    }
+    if (!all && c->reading)
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    c->reading = c->reading && all;
+    if (tls_unsent(c->tls).size)
+        connection_write(c);
+}
+
+static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
+    struct connection *c = (struct connection *)stream;
+    if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0)
+        connection_close(c);
+    else
+        secure_read(c);
+}
+
+static void connection_read(struct connection *c) {
+    size_t size;
+    if (c->reading || c->closing)
+        return;
+    if (!session_room(c->session, &size)) {
+        if (c->session->broken)
+            connection_close(c);
+        return;
+    }
+    uv_read_cb read = c->tls ? on_secure_read : on_read;
+    c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, read) == 0;
+    if (c->tls)
+        secure_read(c); // what came before
+}
+
+static void on_written(uv_write_t *write, int status) {
+    struct connection *c = write->data;
+    c->writing = false;
+    c->server->host.buffered -= c->pending.size;
+    buffer_finish(&c->pending);
+    if (status < 0)
+        connection_close(c);
+    if (!c->closing)
+        connection_write(c);
+}
+
+static mr_bytes connection_ready(struct connection *c) {
+    return c->tls ? tls_gather(c->tls, c->session) : session_ready(c->session);
+}
+
+static void connection_sent(struct connection *c, size_t size) {
+    if (c->tls)
+        tls_sent(c->tls, size);
+    else
+        session_sent(c->session, size);
+}
+
+static void write_rest(struct connection *c, mr_bytes rest) {
+    uv_buf_t buf;
+    int err = buffer_append(&c->pending, rest.data, rest.size);
+    if (err == 0) {
+        buf = uv_buf_init((char *)c->pending.data, (unsigned)c->pending.size);
+        c->write.data = c;
+        err = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written);
+    }
+    if (err < 0) {
+        connection_close(c);
+        return;
+    }
+    c->writing = true;
+    c->server->host.buffered += c->pending.size;
+    connection_sent(c, rest.size);
+}
+
+enum { WRITE_MOST = 1 << 20 }; // copied aside at once
+
+void connection_write(struct connection *c) {
+    mr_bytes ready = c->writing ? (mr_bytes){ 0 } : connection_ready(c);
+    if (ready.size) {
+        uv_buf_t buf = uv_buf_init((char *)(uintptr_t)ready.data, (unsigned)ready.size);
+        int wrote = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+        if (wrote < 0 && wrote != UV_EAGAIN) {
+            connection_close(c);
+            return;
+        }
+        if (wrote > 0)
+            connection_sent(c, (size_t)wrote);
+        ready = connection_ready(c);
+        if (ready.size > WRITE_MOST)
+            ready.size = WRITE_MOST;
+        if (ready.size)
+            write_rest(c, ready);
+    }
+    if (c->closing)
+        return;
+    if (session_is_over(c->session) && !c->writing)
+        connection_close(c);
+    else
+        connection_read(c);
+}
+
+// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say. For the door: of IPv6
+// the half that names a network, since anybody has all of the rest.
+static void note_address(struct connection *c) {
+    struct sockaddr_storage peer;
+    struct sockaddr *at = (struct sockaddr *)&peer;
+    int size = sizeof peer;
+    char name[INET6_ADDRSTRLEN];
+    if (uv_tcp_getpeername(&c->tcp, at, &size) < 0 || uv_ip_name(at, name, sizeof name) < 0)
+        return;
+    bool v6 = at->sa_family == AF_INET6;
+    uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // at the same place for IPv6
+    snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", name, v6 ? "]" : "", port);
+    if (v6)
+        memcpy(c->stranger.address, &((struct sockaddr_in6 *)at)->sin6_addr, 8);
+    else
+        memcpy(c->stranger.address, &((struct sockaddr_in *)at)->sin_addr, 4);
+}
+
+bool has_come_in(const struct stranger *s) {
+    const struct connection *c = list_entry(s, struct connection, stranger);
+    return (!c->tls || tls_is_up(c->tls)) && (!c->server->host.auth || c->session->who);
+}
+
+void on_door(uv_timer_t *timer) {
+    struct server *v = timer->data;
+    uint64_t now_ms = uv_now(&v->loop);
+    for (struct stranger *s; (s = door_overdue(&v->door, now_ms)) != NULL;)
+        connection_close(list_entry(s, struct connection, stranger));
+    uint64_t next_ms = door_next_ms(&v->door);
+    if (next_ms != UINT64_MAX)
+        uv_timer_start(timer, on_door, next_ms - now_ms, 0);
+    turn_end(v);
+}
+
+// Where nothing is asked for, nobody is a stranger.
+static int stand_at_door(struct connection *c) {
+    struct server *v = c->server;
+    if (!v->host.auth && !c->tls)
+        return 0;
+    if (!door_enter(&v->door, &c->stranger, uv_now(&v->loop)))
+        return error_set(MR_EFULL, "too many have not said yet who they are");
+    if (!uv_is_active((uv_handle_t *)&v->door_timer))
+        uv_timer_start(&v->door_timer, on_door, STRANGER_MS, 0);
+    return 0;
+}
+
+static int connection_set_up(struct connection *c, uv_stream_t *listener) {
+    struct server *v = c->server;
+    int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    if (err == 0 && v->credentials.context)
+        err = tls_accept(v->credentials.context, &c->tls);
+    if (err == 0)
+        err = session_create(&v->host, &c->session);
+    if (err < 0)
+        return err;
+    (void)uv_tcp_nodelay(&c->tcp, 1); // a comfort: it works without
+    c->session->owner = c;
+    c->session->address = c->address;
+    note_address(c);
+    return stand_at_door(c);
+}
+
+static void on_refused(uv_handle_t *refused) {
+    struct server *v = refused->data;
+    bool another = v->another && v->listening;
+    v->refusing = v->another = false;
+    if (another)
+        on_connection((uv_stream_t *)&v->listener, 0);
+}
+
+// It is accepted and closed: as long as one is not accepted, no other comes.
+static void refuse(struct server *v) {
+    if (v->refusing) {
+        v->another = true; // its turn comes when that one is closed
+        return;
+    }
+    notice(NOTICE_WARN, "no memory for a connection");
+    v->refusing = true;
+    v->refused.data = v;
+    uv_tcp_init(&v->loop, &v->refused);
+    (void)uv_accept((uv_stream_t *)&v->listener, (uv_stream_t *)&v->refused); // closed either way
+    uv_close((uv_handle_t *)&v->refused, on_refused);
+}
+
+// As long as it is not accepted no other comes; the system keeps them.
+static void let_wait(struct server *v) {
+    v->crowded = true;
+    if (!v->said_crowded)
+        notice(NOTICE_WARN,
+               "%" PRIu32 " connections are all there are descriptors for: others wait",
+               v->connections);
+    v->said_crowded = true;
+}
+
+static void accept_waiting(struct server *v) {
+    v->crowded = false;
+    on_connection((uv_stream_t *)&v->listener, 0);
+}
+
+void on_connection(uv_stream_t *listener, int status) {
+    struct server *v = listener->data;
+    if (status < 0) {
+        notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
+        return;
+    }
+    if (v->connections >= v->most_connections) {
+        let_wait(v);
+        return;
+    }
+    struct connection *c = mem_alloc(sizeof *c);
+    if (!c) {
+        refuse(v);
+        return;
+    }
+    v->connections++;
+    c->server = v;
+    uv_tcp_init(&v->loop, &c->tcp);
+    if (connection_set_up(c, listener) == 0) {
+        connection_read(c);
+        return;
+    }
+    v->host.rejections++;
+    connection_close(c);
+}

@@ -1,0 +1,71 @@
+// Loop: what loop.c (turns, signals, starting and stopping) and connection.c (sockets) share.
+#ifndef SERVER_LOOP_H
+#define SERVER_LOOP_H
+
+#include "server/credentials.h"
+#include "server/door.h"
+#include "server/health.h"
+#include "server/keeper.h"
+#include "server/server.h"
+#include "server/session.h"
+
+#include <uv.h>
+
+struct server {
+    struct server_options options;
+    struct host host;
+    struct shard *shard;
+    struct credentials credentials;
+    struct door door;
+    char *cipher; // READ_SIZE bytes: where what is encrypted arrives
+    uv_loop_t loop;
+    uv_tcp_t listener;
+    uv_tcp_t refused; // a connection that there is no memory for
+    uv_check_t check;
+    uv_timer_t timer; // for the host
+    uv_timer_t drain_timer;
+    uv_timer_t door_timer;
+    uv_async_t durable; // the log has synced
+    uv_signal_t interrupt, terminate;
+    struct keeper keeper;
+    struct health health;
+    uint32_t connections, most_connections;
+    bool crowded, said_crowded; // one more waits to be accepted; that this happens was said
+    uv_work_t loading;
+    uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
+    int load_err;
+    char load_text[512];
+    uint32_t fetching;      // bodies are read for so many sessions
+    bool refusing, another; // the latter waits to be accepted meanwhile
+    bool listening, loading_now, stopping, closing, finished;
+    int exit;
+};
+
+struct connection {
+    uv_tcp_t tcp; // first: a handle is a connection
+    struct server *server;
+    struct session *session;
+    struct tls *tls; // NULL: nothing is encrypted
+    struct stranger stranger;
+    uv_write_t write;
+    struct buffer pending; // what the socket did not take at once
+    bool reading, writing, closing;
+    char address[64];
+};
+
+// ---- connection.c -----------------------------------------------------------------------------
+
+void on_connection(uv_stream_t *listener, int status); // of the server's listener
+void on_door(uv_timer_t *);                            // strangers have to go
+bool has_come_in(const struct stranger *);
+
+// Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
+void connection_write(struct connection *);
+void connection_close(struct connection *); // begins a turn: its session ends in it
+
+// ---- loop.c -----------------------------------------------------------------------------------
+
+void turn_end(struct server *);
+void finish(struct server *); // a connection has closed while the server ends
+
+#endif

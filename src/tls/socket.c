@@ -1,0 +1,77 @@
+// See socket.h.
+#include "tls/socket.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+enum { PIECE = 64 << 10 }; // encrypted or received at once
+
+static int broken(void) {
+    errno = EPROTO;
+    return -1;
+}
+
+// 0: all that was encrypted is sent; -1: errno.
+static int flush(struct tls *t, int fd) {
+    for (mr_bytes rest; (rest = tls_unsent(t)).size;) {
+        ssize_t sent = send(fd, rest.data, rest.size, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EINTR)
+            return -1;
+        tls_sent(t, sent > 0 ? (size_t)sent : 0);
+    }
+    return 0;
+}
+
+// Takes what has come from the socket. As recv.
+static ssize_t fetch(struct tls *t, int fd) {
+    uint8_t piece[PIECE];
+    ssize_t got = recv(fd, piece, sizeof piece, 0);
+    if (got > 0 && tls_receive(t, piece, (size_t)got) < 0)
+        return broken();
+    return got;
+}
+
+int secure_shake(struct tls *t, int fd) {
+    for (;;) {
+        int over = tls_shake(t);
+        if (flush(t, fd) < 0 && errno != EAGAIN)
+            return -1;
+        if (over)
+            return over < 0 ? broken() : 1;
+        ssize_t got = fetch(t, fd);
+        if (got == 0)
+            errno = ECONNRESET;
+        if (got <= 0)
+            return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+    }
+}
+
+ssize_t secure_send(struct tls *t, int fd, const void *data, size_t size) {
+    if (flush(t, fd) < 0)
+        return -1;
+    if (!size)
+        return 0;
+    ptrdiff_t taken = tls_write(t, data, size < PIECE ? size : PIECE);
+    if (taken < 0)
+        return broken();
+    if (flush(t, fd) < 0 && errno != EAGAIN)
+        return -1;
+    if (taken == 0)
+        errno = EAGAIN;
+    return taken ? taken : -1;
+}
+
+bool secure_is_blocked(struct tls *t) {
+    return tls_unsent(t).size > 0;
+}
+
+ssize_t secure_recv(struct tls *t, int fd, void *to, size_t room) {
+    for (;;) {
+        ptrdiff_t size = tls_read(t, to, room);
+        if (size)
+            return size < 0 ? broken() : size;
+        ssize_t got = fetch(t, fd);
+        if (got <= 0)
+            return got;
+    }
+}

@@ -1,0 +1,16 @@
+// What a connection remembers; shared by the files of this folder only.
+#ifndef TLS_STATE_H
+#define TLS_STATE_H
+
+#include "tls/tls.h"
+
+#include <openssl/ssl.h>
+
+struct tls {
+    SSL *ssl;
+    BIO *in, *out;     // in memory; owned by `ssl`
+    struct buffer got; // out of `out` …
+    size_t got_sent;   // … and how much of it was sent
+};
+
+#endif

@@ -1,0 +1,632 @@
+// Who may do what: every command with every role, every command on stages out of bounds, secrets
+// that are wrong, strangers, and lists that are read again.
+#include "dialogue.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/command.h"
+#include "server/door.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Everybody's secret is his name twice: "push" has "pushpush".
+static const char *const people[][3] = {
+    { "push", "push", "*" },       { "work", "work", "*" },      { "read", "read", "*" },
+    { "admin", "admin", "*" },     { "both", "push,work", "*" }, { "mail", "admin", "mail.*" },
+    { "twin", "admin", "mail.*" },
+};
+enum { PEOPLE = sizeof people / sizeof *people };
+
+static void write_line(char *to, size_t room, const char *name, const char *roles,
+                       const char *stages) {
+    uint8_t digest[DIGEST_SIZE];
+    char secret[128];
+    snprintf(secret, sizeof secret, "%s%s", name, name);
+    assert_int_equal(digest_of(mr_str(secret), digest), 0);
+    int used = snprintf(to, room, "%s %s\t%s  sha256:", name, roles, stages);
+    for (int i = 0; i < DIGEST_SIZE; i++)
+        used += snprintf(to + used, room - (size_t)used, "%02x", digest[i]);
+    snprintf(to + used, room - (size_t)used, "\n");
+}
+
+// All people but one, who may be NULL.
+static struct auth *auth_without(const char *name) {
+    char text[4096] = "# a comment\n\n";
+    struct auth *auth = NULL;
+    for (int i = 0; i < PEOPLE; i++) {
+        size_t used = strlen(text);
+        if (!name || strcmp(people[i][0], name) != 0)
+            write_line(text + used, sizeof text - used, people[i][0], people[i][1], people[i][2]);
+    }
+    assert_int_equal(auth_parse(mr_str(text), &auth), 0);
+    return auth;
+}
+
+static int setup(void **state) {
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    host_set_auth(&d->host, auth_without(NULL));
+    *state = d;
+    return 0;
+}
+
+static void come_as(struct dialogue *d, int client, const char *name) {
+    if (d->clients[client].session)
+        hang_up(d, client);
+    connect_client(d, client);
+    if (!name)
+        return;
+    sayf(d, client, "AUTH %s %s%s", name, name, name);
+    hear(d, client, "+OK");
+}
+
+// ---- Roles --------------------------------------------------------------------------------------
+
+// Written down again, so that no change of the table goes unnoticed.
+static const struct {
+    const char *name;
+    enum role role;
+} roles[] = {
+    { "PUSH", ROLE_PUSH },       { "PUSHMANY", ROLE_PUSH },  { "CALL", ROLE_PUSH },
+    { "AWAIT", ROLE_PUSH },      { "CANCEL", ROLE_PUSH },    { "EPIC", ROLE_PUSH },
+    { "TAKE", ROLE_WORK },       { "DONE", ROLE_WORK },      { "FAIL", ROLE_WORK },
+    { "RELEASE", ROLE_WORK },    { "BEAT", ROLE_WORK },      { "JOB", ROLE_READ },
+    { "JOBS", ROLE_READ },       { "DEAD", ROLE_READ },      { "STAGES", ROLE_READ },
+    { "CHANNELS", ROLE_READ },   { "WORKERS", ROLE_READ },   { "EPICS", ROLE_READ },
+    { "WHY", ROLE_READ },        { "RETRY", ROLE_ADMIN },    { "DROP", ROLE_ADMIN },
+    { "PAUSE", ROLE_ADMIN },     { "RESUME", ROLE_ADMIN },   { "DRAIN", ROLE_ADMIN },
+    { "STAGE", ROLE_ADMIN },     { "AUTH", ROLE_STRANGER },  { "HELLO", ROLE_STRANGER },
+    { "PING", ROLE_ANYBODY },    { "ECHO", ROLE_ANYBODY },   { "INFO", ROLE_ANYBODY },
+    { "COMMAND", ROLE_ANYBODY }, { "CLIENT", ROLE_ANYBODY }, { "CONFIG", ROLE_ANYBODY },
+    { "SELECT", ROLE_ANYBODY },  { "QUIT", ROLE_STRANGER },
+};
+
+static enum role role_of(const struct command *c) {
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(roles[i].name, c->name) == 0)
+            return roles[i].role;
+    if (c->doc)
+        fail_msg("%s has no role here", c->name);
+    return c->run == run_browser ? ROLE_STRANGER : ROLE_ANYBODY;
+}
+
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+// What is allowed is heard of in some other way: that words are missing, say.
+static void expect_allowed(struct dialogue *d, const struct command *c, const char *name,
+                           bool allowed) {
+    const char *refusal = name ? "-NOPERM" : "-NOAUTH";
+    say(d, 0, c->name);
+    const char *heard = hear_any(d, 0);
+    bool hello = strcmp(c->name, "HELLO") == 0; // without AUTH it says what is missing
+    if (begins(heard, refusal) != (!allowed || (!name && hello)))
+        fail_msg("%s says %s and hears %s", name ? name : "a stranger", c->name, heard);
+    if (d->clients[0].closed)
+        come_as(d, 0, name);
+}
+
+static void every_command_asks_for_its_role(void **state) {
+    struct dialogue *d = *state;
+    static const struct {
+        const char *name;
+        uint32_t roles;
+    } who[] = { { "push", ROLE_PUSH },
+                { "work", ROLE_WORK },
+                { "read", ROLE_READ },
+                { "both", ROLE_PUSH | ROLE_WORK },
+                { "admin", ROLE_PUSH | ROLE_WORK | ROLE_READ | ROLE_ADMIN } };
+    for (size_t i = 0; i < sizeof who / sizeof *who; i++) {
+        come_as(d, 0, who[i].name);
+        for (const struct command *c = command_table; c->name; c++) {
+            enum role role = role_of(c);
+            assert_int_equal(c->role, role);
+            bool any = role == ROLE_ANYBODY || role == ROLE_STRANGER;
+            expect_allowed(d, c, who[i].name, any || who[i].roles & role);
+        }
+    }
+}
+
+// F45: what is not on the list is not even looked at.
+static void F45_strangers_may_say_who_they_are_and_go(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, NULL);
+    for (const struct command *c = command_table; c->name; c++)
+        expect_allowed(d, c, NULL, role_of(c) == ROLE_STRANGER);
+    ask(d, 0, "NONSENSE", "-NOAUTH *");
+    ask(d, 0, "HELLO 3", "-NOAUTH *");
+    ask(d, 0, "HELLO 9", "-NOPROTO *");
+    ask(d, 0, "HELLO 3 SETNAME 'a b'", "-ERR *");
+    ask(d, 0, "HELLO 3 AUTH push pushpush SETNAME me", "{*}");
+    ask(d, 0, "CLIENT GETNAME", "\"me\"");
+    ask(d, 0, "COMMAND DOCS pause", "{\"pause\" {*\"role\" \"admin\"*}}");
+    ask(d, 0, "COMMAND DOCS hello ping",
+        "{\"hello\" {*\"role\" \"none\"*} \"ping\" {*\"role\" \"any\"*}}");
+}
+
+// F45: nobody can make a server remember much before he has said who he is.
+static void F45_what_strangers_say_is_short(void **state) {
+    struct dialogue *d = *state;
+    static const char *const refused[] = { "*9\r\n", "*1\r\n$513\r\n", "*8\r\n$512\r\n" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        come_as(d, 0, NULL);
+        say_bytes(d, 0, mr_str(refused[i]));
+        if (i == 2) { // as a whole
+            char word[520];
+            memset(word, 'x', sizeof word);
+            for (int words = 0; !d->clients[0].closed && words < 8; words++) {
+                say_bytes(d, 0, (mr_bytes){ word, 512 });
+                if (!d->clients[0].closed)
+                    say_bytes(d, 0, mr_str("\r\n$512\r\n"));
+            }
+        }
+        hear(d, 0, "-ERR Protocol error*");
+        assert_true(d->clients[0].closed);
+    }
+    come_as(d, 0, NULL);
+    size_t room;
+    assert_non_null(session_room(d->clients[0].session, &room));
+    assert_int_equal(room, STRANGER_REQUEST);
+    char line[STRANGER_REQUEST + 1];
+    memset(line, 'x', sizeof line);
+    say_bytes(d, 0, (mr_bytes){ line, sizeof line });
+    hear(d, 0, "-ERR Protocol error*");
+    come_as(d, 0, "push"); // and then as long as everybody's
+    assert_non_null(session_room(d->clients[0].session, &room));
+    assert_int_equal(room, READ_SIZE);
+}
+
+static void a_pipeline_may_begin_with_AUTH(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, NULL);
+    char *body = malloc(100000);
+    memset(body, 'b', 100000);
+    mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), { body, 100000 } };
+    say_bytes(d, 0, mr_str("PING\r\nAUTH both bothboth\r\nPING\r\n"));
+    say_words(d, 0, words, 3);
+    hear(d, 0, "-NOAUTH *");
+    hear(d, 0, "+OK");
+    hear(d, 0, "+PONG");
+    hear(d, 0, "\"1\"");
+    free(body);
+}
+
+// ---- Secrets ------------------------------------------------------------------------------------
+
+static void secrets_are_known_with_and_without_a_name(void **state) {
+    struct dialogue *d = *state;
+    static const char *const ways[] = { "AUTH pushpush", "AUTH default pushpush",
+                                        "AUTH push pushpush", "auth '' pushpush" };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        come_as(d, 0, NULL);
+        ask(d, 0, ways[i], "+OK");
+        ask(d, 0, "PUSH s a", "\"*\"");
+        ask(d, 0, "STAGES", "-NOPERM the token 'push' has not the role read");
+    }
+    ask(d, 0, "AUTH readread", "+OK"); // somebody else from here on
+    ask(d, 0, "PUSH s a", "-NOPERM *");
+    ask(d, 0, "STAGES", "[*]");
+    ask(d, 0, "HELLO 3 AUTH default adminadmin", "{*}");
+    ask(d, 0, "PAUSE s", "+OK");
+}
+
+// F46: each wrong one takes longer, nothing else waits meanwhile, and the third is the last.
+static void F46_a_wrong_secret_waits_and_holds_nobody_up(void **state) {
+    struct dialogue *d = *state;
+    static const char *const wrong[] = { "AUTH read pushpush", "HELLO 3 AUTH push pushpusH",
+                                         "AUTH pushpus" };
+    come_as(d, 0, NULL);
+    come_as(d, 1, "push");
+    uint64_t wait_ms = REFUSAL_MS;
+    for (size_t i = 0; i < REFUSALS; i++, wait_ms *= 2) {
+        sayf(d, 0, "%s", wrong[i]);
+        say(d, 0, "PING");
+        assert_int_equal(host_next_ms(&d->host), (int64_t)wait_ms);
+        pass_ms(d, wait_ms - 1);
+        hear_nothing(d, 0);
+        ask(d, 1, "PUSH s a", "\"*\"");
+        pass_ms(d, 1);
+        hear(d, 0, "-WRONGPASS nobody here has that secret, or not by that name");
+        if (i + 1 < REFUSALS)
+            hear(d, 0, "-NOAUTH *");
+    }
+    assert_true(d->clients[0].closed);
+    come_as(d, 0, "push"); // one that is right is answered at once
+    ask(d, 0, "INFO stats", "*refused_secrets:3*");
+}
+
+static void F46_who_is_known_stays_so_after_a_wrong_secret(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "push");
+    say(d, 0, "AUTH nonsense");
+    pass_ms(d, REFUSAL_MS);
+    hear(d, 0, "-WRONGPASS *");
+    ask(d, 0, "PUSH s a", "\"1\"");
+}
+
+static void F46_a_guesser_may_hang_up(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, NULL);
+    say(d, 0, "AUTH nonsense");
+    hang_up(d, 0);
+    pass_ms(d, REFUSAL_MS);
+    come_as(d, 0, NULL);
+    hear_nothing(d, 0);
+}
+
+static void F46_wrong_secrets_are_answered_when_the_store_is_there(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
+    host_set_auth(&d->host, auth_without(NULL));
+    ask(d, 0, "PUSH s a", "-NOAUTH *");
+    ask(d, 0, "AUTH push pushpush", "+OK");
+    ask(d, 0, "PUSH s a", "-LOADING *");
+    say(d, 1, "AUTH nonsense");
+    hear_nothing(d, 1);
+    dialogue_load(d);
+    turn(d);
+    hear(d, 1, "-WRONGPASS *");
+    dialogue_destroy(d);
+}
+
+static void F24_F46_wrong_secrets_are_answered_when_the_log_has_failed(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    host_set_auth(&d->host, auth_without(NULL));
+    come_as(d, 0, NULL);
+    come_as(d, 1, "push");
+    say(d, 0, "AUTH nonsense");
+    sim_disk_break(d->disk, SIM_SYNCS, 5);
+    ask(d, 1, "PUSH s a", "-STOPPED *");
+    hear(d, 0, "-WRONGPASS *");
+    ask(d, 0, "AUTH nonsense", "-WRONGPASS *");
+    ask(d, 0, "AUTH readread", "+OK");
+    ask(d, 0, "STAGES", "[*]");
+    dialogue_destroy(d);
+}
+
+static void without_a_list_AUTH_says_so(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    ask(d, 0, "AUTH x", "-ERR this server asks for no secret*");
+    ask(d, 0, "HELLO 3 AUTH a b", "-ERR this server asks for no secret*");
+    dialogue_destroy(d);
+}
+
+// ---- Stages -------------------------------------------------------------------------------------
+
+// Jobs of a stage out of bounds: 1 waits, 2 is dead, 3 runs; of one within: 4 waits, 5 runs.
+struct scene {
+    struct job running, ours;
+};
+
+static struct scene make_scene(struct dialogue *d) {
+    struct scene s;
+    come_as(d, 1, "admin");
+    ask(d, 1, "PUSH other a KEY k EPIC other.e 1", "\"1\"");
+    ask(d, 1, "PUSH other b", "\"2\"");
+    ask(d, 1, "PUSH other c", "\"3\"");
+    struct job waiting = take(d, 1, "other LEASE 1000000 DETACHED");
+    struct job dead = take(d, 1, "other");
+    sayf(d, 1, "FAIL %s %s 'no good' NEVER", dead.id, dead.token);
+    hear(d, 1, "+OK");
+    s.running = take(d, 1, "other LEASE 1000000 DETACHED");
+    sayf(d, 1, "RELEASE %s %s", waiting.id, waiting.token);
+    hear(d, 1, "+OK");
+    ask(d, 1, "PUSH mail.a d EPIC mail.e 1", "\"4\"");
+    ask(d, 1, "PUSH mail.b e", "\"5\"");
+    s.ours = take(d, 1, "mail.b LEASE 1000000 DETACHED");
+    connect_client(d, 2);
+    ask(d, 2, "AUTH adminadmin", "+OK");
+    say(d, 2, "TAKE other.empty mail.empty WAIT -1"); // a worker for both
+    come_as(d, 0, "mail");
+    return s;
+}
+
+// What somebody limited to mail.* hears. %1$s is the token of job 3, %2$s that of job 5.
+static const struct {
+    const char *said, *heard;
+} bounds[] = {
+    { "PUSH other x", "-NOPERM the token 'mail' is for mail.*: the stage 'other' is not among*" },
+    { "PUSH mail.a x EPIC other.e 2", "-NOPERM *epic 'other.e'*" },
+    { "PUSH mail x", "-NOPERM *" },
+    { "PUSHMANY other ITEMS '' a", "-NOPERM *" },
+    { "CALL other x", "-NOPERM *" },
+    { "CALL mail.a x EPIC other.e 1", "-NOPERM *" },
+    { "AWAIT 2", "-GONE job 2 is not known (any more)" },
+    { "AWAIT 99", "-GONE job 99 is not known (any more)" },
+    { "CANCEL 1", "-GONE job 1 is not known (any more)" },
+    { "EPIC other.e", "-NOPERM *" },
+    { "EPIC other.e END 1", "-NOPERM *" },
+    { "EPIC other.e DROP", "-NOPERM *" },
+    { "TAKE other", "-NOPERM *" },
+    { "TAKE mail.c other COUNT 2", "-NOPERM *" },
+    { "DONE 3 %1$s", "-GONE job 3 *" },
+    { "DONE 5 %2$s EMIT mail.c '' x EMIT other '' x", "-NOPERM *" },
+    { "FAIL 3 %1$s reason", "-GONE job 3 *" },
+    { "RELEASE 3 %1$s", "-GONE job 3 *" },
+    { "BEAT 3 %1$s 5 %2$s", "[\"3\"]" },
+    { "JOB 1", "-GONE job 1 *" },
+    { "JOB 1 BODY", "-GONE job 1 *" },
+    { "JOBS other", "-NOPERM *" },
+    { "JOBS mail.a FROM 1", "-GONE *" },
+    { "DEAD", "[]" },
+    { "DEAD other", "-NOPERM *" },
+    { "DEAD FROM 2", "-GONE job 2 *" },
+    { "STAGES", "[[\"name\" \"mail.a\" *] [\"name\" \"mail.b\" *]]" },
+    { "STAGES COUNT 1", "[[\"name\" \"mail.a\" *]]" },
+    { "STAGES FROM mail.a", "[[\"name\" \"mail.b\" *]]" },
+    { "STAGES FROM other", "-NOPERM *" },
+    { "STAGES NAME other", "-NOPERM *" },
+    { "CHANNELS other", "-NOPERM *" },
+    { "WORKERS", "[[\"id\" * \"stages\" \"mail.empty\" *]]" },
+    { "EPICS", "[[\"name\" \"mail.e\" *]]" },
+    { "EPICS FROM other.e", "-NOPERM *" },
+    { "WHY other", "-NOPERM *" },
+    { "WHY 1", "-GONE no job or stage '1' is known (any more)" },
+    { "WHY 99", "-GONE no job or stage '99' is known (any more)" },
+    { "RETRY 2", "-GONE job 2 *" },
+    { "RETRY STAGE other DEAD", "-NOPERM *" },
+    { "DROP 1", "-GONE job 1 *" },
+    { "DROP 4 1", ":1" },
+    { "DROP STAGE other WAITING DRY", "-NOPERM *" },
+    { "PAUSE other", "-NOPERM *" },
+    { "RESUME other", "-NOPERM *" },
+    { "DRAIN other", "-NOPERM *" },
+    { "STAGE other", "-NOPERM *" },
+    { "STAGE other max-jobs 1", "-NOPERM *" },
+    { "INFO stats", "*\\x0Awaiting:0\\x0D\\x0Arunning:1*dead:0*pushed:2*" },
+    { "CLIENT UNBLOCK 5", ":0" },
+};
+
+static void what_is_out_of_bounds_is_not_there(void **state) {
+    struct dialogue *d = *state;
+    struct scene s = make_scene(d);
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        char said[512];
+        snprintf(said, sizeof said, bounds[i].said, s.running.token, s.ours.token);
+        print_message("# %s\n", said);
+        ask(d, 0, said, bounds[i].heard);
+    }
+    ask(d, 1, "JOBS other", "[[*\"status\" \"running\"*] [*\"status\" \"waiting\"*] [*\"dead\"*]]");
+    ask(d, 1, "STAGE other", "[\"max-jobs\" \"none\" *]");
+    ask(d, 1, "JOB 5", "[*\"status\" \"running\"*]"); // a commit refused is none
+    ask(d, 1, "CLIENT UNBLOCK 99", ":0");
+    hear_nothing(d, 2);
+}
+
+// Every command that is about stages has a line there.
+static void no_command_about_stages_is_left_out(void **state) {
+    (void)state;
+    for (const struct command *c = command_table; c->name; c++) {
+        size_t size = strlen(c->name), i = 0;
+        const size_t count = sizeof bounds / sizeof *bounds;
+        if (c->scope == SCOPE_NONE)
+            continue;
+        while (i < count && (!begins(bounds[i].said, c->name) || bounds[i].said[size] > ' '))
+            i++;
+        if (i == count)
+            fail_msg("%s has no line", c->name);
+    }
+}
+
+static void within_its_bounds_a_token_does_what_its_roles_say(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "mail");
+    ask(d, 0, "PUSH mail.a x KEY k EPIC mail.e 1", "\"1\"");
+    struct job job = take(d, 0, "mail.b mail.a");
+    sayf(d, 0, "DONE %s %s RESULT r EMIT mail.c '' x", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "AWAIT 1", "\"r\"");
+    ask(d, 0, "JOB 1", "[*\"status\" \"done\"*]");
+    ask(d, 0, "WHY mail.c", "*no worker*");
+    ask(d, 0, "EPIC mail.e END 1", "[*]");
+    ask(d, 0, "PAUSE mail.c", "+OK");
+}
+
+static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 1, "admin");
+    ask(d, 1, "STAGE other high-mark 1", "+OK");
+    for (int i = 0; i < 3; i++)
+        ask(d, 1, "PUSH mail.a x", "\"*\"");
+    struct job job = take(d, 1, "mail.a");
+    sayf(d, 1, "DONE %s %s EMIT other '' x EMIT other '' y", job.id, job.token);
+    hear(d, 1, "+OK");
+    ask(d, 1, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream:other*\" *]]");
+    come_as(d, 0, "mail");
+    ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *]]");
+    ask(d, 0, "WHY mail.a", "\"mail.a does not start because a stage *may not see.\"");
+}
+
+static void its_own_takes_may_be_unblocked(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "mail"); // connection 3
+    come_as(d, 1, "mail"); // 4
+    say(d, 1, "TAKE mail.a WAIT -1");
+    come_as(d, 2, "twin"); // 5
+    ask(d, 2, "CLIENT UNBLOCK 4", ":0");
+    hear_nothing(d, 1);
+    ask(d, 0, "CLIENT UNBLOCK 4", ":1");
+    hear(d, 1, "[]");
+    say(d, 1, "TAKE mail.a WAIT -1");
+    come_as(d, 2, "admin");
+    ask(d, 2, "CLIENT UNBLOCK 4", ":1");
+    hear(d, 1, "[]");
+}
+
+// ---- Lists --------------------------------------------------------------------------------------
+
+static void a_list_read_again_keeps_who_is_still_there(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "push");
+    come_as(d, 1, "work");
+    connect_client(d, 2);
+    say(d, 1, "TAKE s WAIT -1");
+    host_begin(&d->host);
+    host_set_auth(&d->host, auth_without("work"));
+    turn(d);
+    assert_true(d->clients[1].closed);
+    ask(d, 0, "PUSH s a", "\"1\"");
+    ask(d, 0, "AUTH push pushpush", "+OK");
+    ask(d, 2, "AUTH admin adminadmin", "+OK");
+    ask(d, 2, "WORKERS", "[]");
+    come_as(d, 1, NULL);
+    say(d, 1, "AUTH workwork");
+    pass_ms(d, REFUSAL_MS);
+    hear(d, 1, "-WRONGPASS *");
+}
+
+static void patterns_are_names_with_asterisks(void **state) {
+    (void)state;
+    static const struct {
+        const char *patterns, *name;
+        bool fits;
+    } cases[] = {
+        { "*", "", true },
+        { "*", "anything", true },
+        { "mail", "mail", true },
+        { "mail", "mail.a", false },
+        { "mail*", "mail.a", true },
+        { "mail.*", "mail", false },
+        { "mail.*", "mail.", true },
+        { "*.in", "mail.in", true },
+        { "*.in", "mail.in.x", false },
+        { "a*b*c", "aXXbYYc", true },
+        { "a*b*c", "aXXcYYb", false },
+        { "a*b*c", "abbbc", true },
+        { "x,mail.*", "mail.a", true },
+        { "x,mail.*", "x", true },
+        { "x,mail.*", "y", false },
+        { "**", "x", true },
+        { "a**", "a", true },
+        { "a", "", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct auth_entry e = { .patterns = mr_str(cases[i].patterns) };
+        if (auth_sees(&e, mr_str(cases[i].name)) != cases[i].fits)
+            fail_msg("%s and %s", cases[i].patterns, cases[i].name);
+    }
+}
+
+static void T1_a_list_that_is_wrong_is_refused_with_its_line(void **state) {
+    (void)state;
+    static const struct {
+        const char *roles, *name, *stages, *why;
+    } cases[] = {
+        { "push", "a b", "*", "four words" }, { "pusch", "a", "*", "'pusch' is no role" },
+        { ",", "a", "*", "no role" },         { "push", "default", "*", "a name is" },
+        { "push", "a/b", "*", "a name is" },  { "push", "a", "a b", "four words" },
+        { "push", "a", "m%", "stages are" },  { "push", "push", "*", "there already" },
+    };
+    struct auth *auth = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048] = "";
+        write_line(text, sizeof text, "push", "push", "*");
+        size_t used = strlen(text);
+        used += (size_t)snprintf(text + used, sizeof text - used, "# fine so far\n");
+        write_line(text + used, sizeof text - used, cases[i].name, cases[i].roles, cases[i].stages);
+        assert_int_equal(auth_parse(mr_str(text), &auth), MR_EINVAL);
+        assert_non_null(strstr(error_text(), "line 3: "));
+        if (!strstr(error_text(), cases[i].why))
+            fail_msg("%s", error_text());
+    }
+    assert_int_equal(auth_parse(mr_str("a push * sha1:00"), &auth), MR_EINVAL);
+    assert_int_equal(auth_parse(mr_str("a push * sha256:00"), &auth), MR_EINVAL);
+    assert_int_equal(auth_parse(mr_str("# nobody"), &auth), 0);
+    assert_int_equal(auth_count(auth), 0);
+    auth_destroy(auth);
+}
+
+static void F51_lists_need_memory(void **state) {
+    (void)state;
+    for (long after = 0; after < 2; after++) {
+        struct auth *auth = NULL;
+        mem_fail_after(after);
+        assert_int_equal(auth_parse(mr_str("# nobody"), &auth), MR_ENOMEM);
+        mem_fail_after(-1);
+        assert_null(auth);
+    }
+}
+
+// ---- The door -----------------------------------------------------------------------------------
+
+static bool has_come_in(const struct stranger *s) {
+    return s->address[DOOR_ADDRESS - 1] == 'i';
+}
+
+static struct stranger *arrive(struct stranger *s, uint8_t from) {
+    *s = (struct stranger){ .address = { from } };
+    return s;
+}
+
+// F45: who does not say who he is has to go, in the order they came.
+static void F42_F45_strangers_have_little_time(void **state) {
+    (void)state;
+    struct door d = { .is_known = has_come_in };
+    struct stranger s[3];
+    assert_true(door_next_ms(&d) == UINT64_MAX);
+    assert_null(door_overdue(&d, UINT64_MAX - 1));
+    for (uint64_t i = 0; i < 3; i++)
+        assert_true(door_enter(&d, arrive(&s[i], 1), 100 * i));
+    assert_int_equal(door_next_ms(&d), STRANGER_MS);
+    assert_null(door_overdue(&d, STRANGER_MS - 1));
+    assert_ptr_equal(door_overdue(&d, STRANGER_MS), &s[0]);
+    assert_null(door_overdue(&d, STRANGER_MS));
+    s[1].address[DOOR_ADDRESS - 1] = 'i'; // has come in: nobody asks him any more
+    assert_ptr_equal(door_overdue(&d, STRANGER_MS + 200), &s[2]);
+    assert_true(door_next_ms(&d) == UINT64_MAX);
+    assert_int_equal(d.count, 0);
+    door_leave(&d, &s[0]); // when its connection closes
+}
+
+static void F45_strangers_are_few(void **state) {
+    (void)state;
+    struct door d = { .is_known = has_come_in };
+    static struct stranger s[LIMIT_STRANGERS + 1], one, other;
+    for (int i = 0; i < LIMIT_STRANGERS_OF_ADDRESS; i++)
+        assert_true(door_enter(&d, arrive(&s[i], 1), 0));
+    assert_false(door_enter(&d, arrive(&one, 1), 0));
+    assert_true(door_enter(&d, arrive(&other, 2), 0)); // others may
+    s[7].address[DOOR_ADDRESS - 1] = 'i';
+    assert_true(door_enter(&d, &one, 0)); // one has come in
+    for (int i = LIMIT_STRANGERS_OF_ADDRESS; d.count < LIMIT_STRANGERS; i++)
+        assert_true(door_enter(&d, arrive(&s[i], (uint8_t)(3 + i / 100)), 0));
+    door_leave(&d, &other);
+    assert_true(door_enter(&d, arrive(&other, 200), 0));
+    assert_false(door_enter(&d, arrive(&s[LIMIT_STRANGERS], 201), 0)); // all of them are too many
+    assert_int_equal(d.count, LIMIT_STRANGERS);
+}
+
+#define WITH_PEOPLE(test)                                                                          \
+    { #test, test, setup, dialogue_teardown, NULL }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_PEOPLE(every_command_asks_for_its_role),
+        WITH_PEOPLE(F45_strangers_may_say_who_they_are_and_go),
+        WITH_PEOPLE(F45_what_strangers_say_is_short),
+        WITH_PEOPLE(a_pipeline_may_begin_with_AUTH),
+        WITH_PEOPLE(secrets_are_known_with_and_without_a_name),
+        WITH_PEOPLE(F46_a_wrong_secret_waits_and_holds_nobody_up),
+        WITH_PEOPLE(F46_who_is_known_stays_so_after_a_wrong_secret),
+        WITH_PEOPLE(F46_a_guesser_may_hang_up),
+        cmocka_unit_test(F46_wrong_secrets_are_answered_when_the_store_is_there),
+        cmocka_unit_test(F24_F46_wrong_secrets_are_answered_when_the_log_has_failed),
+        cmocka_unit_test(without_a_list_AUTH_says_so),
+        WITH_PEOPLE(what_is_out_of_bounds_is_not_there),
+        cmocka_unit_test(no_command_about_stages_is_left_out),
+        WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
+        WITH_PEOPLE(D7_a_stage_downstream_out_of_bounds_has_no_name),
+        WITH_PEOPLE(its_own_takes_may_be_unblocked),
+        WITH_PEOPLE(a_list_read_again_keeps_who_is_still_there),
+        cmocka_unit_test(patterns_are_names_with_asterisks),
+        cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
+        cmocka_unit_test(F51_lists_need_memory),
+        cmocka_unit_test(F42_F45_strangers_have_little_time),
+        cmocka_unit_test(F45_strangers_are_few),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,580 @@
+#!/usr/bin/env python3
+"""guard_test.py BUILD: servers that ask for tokens or certificates, and those who come: redis-cli,
+openssl s_client, the commands and a program of a user. Certificates are made here. Speaks TAP;
+nothing waits for time to pass, but a wrong secret does take its second."""
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
+MILLRACE, STORY = (os.path.join(BUILD, p) for p in ("millrace", "test/secure_story"))
+PATIENCE = 240  # seconds until something that hangs is a failure
+
+top = tempfile.mkdtemp(prefix="millrace-guard-")
+atexit.register(shutil.rmtree, top, ignore_errors=True)
+os.chdir(top)
+for name in [n for n in os.environ if n.startswith(("MILLRACE_", "REDISCLI_", "SSL_"))]:
+    if name not in ("MILLRACE_LONG", "MILLRACE_SECONDS"):
+        del os.environ[name]
+os.environ.update(NO_COLOR="1")
+cases = []
+
+
+def case(name):
+    def add(function):
+        cases.append((name, function))
+        return function
+    return add
+
+
+def check(condition, *about):
+    if not condition:
+        raise AssertionError("\n".join(str(a) for a in about))
+
+
+def equal(a, b, *about):
+    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+
+
+class Ended:
+    def __init__(self, command, data=b"", **environment):
+        process = subprocess.run(command, input=data, capture_output=True, timeout=PATIENCE,
+                                 env={**os.environ, **environment})
+        self.out, self.err, self.code = process.stdout, process.stderr, process.returncode
+
+    def __str__(self):
+        return f"exit {self.code}\nstdout {self.out[-2000:]!r}\nstderr {self.err[-2000:]!r}"
+
+
+def mr(*arguments, data=b"", **environment):
+    return Ended([MILLRACE, *arguments], data, **environment)
+
+
+def ok(*arguments, **more):
+    ended = mr(*arguments, **more)
+    check(ended.code == 0, arguments, ended)
+    return ended.out.decode().rstrip("\n")
+
+
+def fails(code, said, *arguments, **more):
+    ended = mr(*arguments, **more)
+    check(ended.code == code and said in ended.err.decode(), arguments, ended)
+    return ended
+
+
+class Server:
+    """millrace serve on a free port, which it tells; what it says is kept."""
+
+    def __init__(self, *options, listen="127.0.0.1:0"):
+        self.process = subprocess.Popen(
+            [MILLRACE, "serve", "--store", "mem:", "--log", "debug", "--listen", listen, *options],
+            stderr=subprocess.PIPE)
+        atexit.register(self.process.kill)
+        self.said = b""
+        self.hear(b"ready")
+        self.port = int(re.search(rb"listens on \S+:(\d+)", self.said)[1])
+
+    def hear(self, text):
+        """Reads on until a line with the text, which it returns."""
+        while True:
+            line = self.process.stderr.readline()
+            check(line, "the server has ended", self.said)
+            self.said += line
+            if text in line:
+                return line
+
+    def reload(self, *texts):
+        self.process.send_signal(signal.SIGHUP)
+        for text in texts:
+            self.hear(text)
+
+    def end(self):
+        """All that it has ever said."""
+        self.process.terminate()
+        _, rest = self.process.communicate(timeout=PATIENCE)
+        equal(self.process.returncode, 0, self.said + rest)
+        return self.said + rest
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if not kind:
+            self.end()
+        else:
+            self.process.kill()
+            self.process.wait()
+
+
+class Wire:
+    """A connection on which words are said and replies heard, RESP2."""
+
+    def __init__(self, port, context=None, host="localhost"):
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
+        self.file = self.socket.makefile("rb")
+
+    def say(self, *words):
+        words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+        self.socket.sendall(b"*%d\r\n" % len(words) +
+                            b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+
+    def hear(self):
+        line = self.file.readline()[:-2]
+        if line[:1] == b"*":
+            return [self.hear() for _ in range(int(line[1:]))]
+        if line[:1] != b"$":
+            return line
+        size = int(line[1:])
+        return self.file.read(size + 2)[:-2] if size >= 0 else None
+
+    def ask(self, *words):
+        self.say(*words)
+        return self.hear()
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+def write(name, text):
+    with open(name, "w") as file:
+        file.write(text)
+    os.chmod(name, 0o600)
+    return name
+
+
+def token(file, name, role, *more):
+    return ok("auth", "add", name, "--role", role, "--auth", file, *more)
+
+
+# ---- Certificates ---------------------------------------------------------------------------------
+
+def openssl(*words, data=b""):
+    ended = Ended(["openssl", *words], data)
+    check(ended.code == 0, words, ended)
+    return ended.out.decode()
+
+
+KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+
+def authority(name):
+    openssl("req", "-x509", *KEY, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "30",
+            "-subj", f"/CN={name}")
+
+
+def certificate(name, by="ca", names="DNS:localhost,IP:127.0.0.1", days=30):
+    openssl("req", *KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+    openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",
+            "-CAcreateserial", "-out", f"{name}.pem", "-days", str(days), "-extfile",
+            write("extension", f"subjectAltName={names}\n"))
+
+
+def shown(name):
+    return ["--tls-cert", f"{name}.pem", "--tls-key", f"{name}.key"]
+
+
+def trusting(certificate=None, ca="ca.pem"):
+    context = ssl.create_default_context(cafile=ca)
+    if certificate:
+        context.load_cert_chain(f"{certificate}.pem", f"{certificate}.key")
+    return context
+
+
+def s_client(server, *options, data=b"PING\r\nQUIT\r\n"):
+    return Ended(["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-CAfile", "ca.pem",
+                  "-verify_return_error", "-quiet", *options], data)  # until the server closes
+
+
+def redis(server, *words, **environment):
+    return Ended(["redis-cli", "-h", "localhost", "-p", str(server.port), *words], **environment)
+
+
+authority("ca")
+authority("stranger")
+certificate("server")
+certificate("elsewhere", names="DNS:elsewhere.example,IP:127.9.9.9")
+certificate("expired", days=-1)
+certificate("client", names="DNS:client")
+certificate("foreign", by="stranger", names="DNS:client")
+
+
+# ---- Where it listens -----------------------------------------------------------------------------
+
+@case("without tokens it listens to this machine only, and says the way out")
+def _():
+    for address in "0.0.0.0:0", "[::]:0", "192.0.2.1:0":
+        ended = fails(2, "anybody who reaches it", "serve", "--store", "mem:", "--listen", address)
+        check(b"--auth FILE" in ended.err and b"--insecure" in ended.err, ended)
+    token("open.auth", "a", "admin")
+    with Server("--auth", "open.auth", listen="0.0.0.0:0") as server:
+        equal(Wire(server.port).ask("PING")[:7], b"-NOAUTH")
+        check(b"in the clear" in server.said, server.said)
+    with Server("--insecure", listen="0.0.0.0:0") as server:
+        equal(Wire(server.port).ask("PING"), b"+PONG")
+
+
+@case("a server does not start with tokens or certificates that cannot be used")
+def _():
+    start = ["serve", "--store", "mem:", "--listen", "127.0.0.1:0"]
+    fails(3, "cannot read missing.auth", *start, "--auth", "missing.auth")
+    fails(3, "bad.auth: line 2: ", *start, "--auth", write("bad.auth", "# so\nx y z\n"))
+    fails(3, "no-such.pem", *start, "--tls-cert", "no-such.pem", "--tls-key", "server.key")
+    fails(3, "client.key", *start, "--tls-cert", "server.pem", "--tls-key", "client.key")
+    fails(3, "extension", *start, *shown("server"), "--tls-ca", "extension")
+    fails(2, "both --tls-cert and --tls-key", *start, "--tls-cert", "server.pem")
+    openssl("ec", "-in", "server.key", "-aes128", "-passout", "pass:secret", "-out", "locked.key")
+    fails(3, "locked.key", *start, "--tls-cert", "server.pem", "--tls-key", "locked.key")
+
+
+# ---- Tokens ---------------------------------------------------------------------------------------
+
+@case("auth add, list and remove keep a file that only its owner can read")
+def _():
+    first = token("t.auth", "first", "push,read", "--stages", "mail.*,sms.*")
+    check(re.fullmatch(r"mrt_[\w-]{43}", first), first)
+    equal(stat.S_IMODE(os.stat("t.auth").st_mode), 0o600)
+    with open("t.auth", "a") as file:
+        file.write("# a comment of mine")  # without an end of line
+    second = token("t.auth", "second", "admin")
+    text = open("t.auth").read()
+    check("# a comment of mine\nsecond admin * sha256:" in text, text)
+    check(first not in text and second not in text and first != second, text)
+    equal(json.loads(ok("auth", "list", "--json", "--auth", "t.auth")),
+          [{"name": "first", "roles": "push,read", "stages": "mail.*,sms.*"},
+           {"name": "second", "roles": "admin", "stages": "*"}])
+    check("mail.*,sms.*" in ok("auth", "list", "--auth", "t.auth"))
+    add = ["auth", "add", "--auth", "t.auth"]
+    fails(2, "'first' already", *add, "first", "--role", "push")
+    fails(2, "'pull' is no role", *add, "third", "--role", "pull")
+    fails(2, "which --role", *add, "third")
+    fails(2, "a name is", *add, "default", "--role", "push")
+    fails(2, "stages are", *add, "third", "--role", "push", "--stages", "a b")
+    ok("auth", "remove", "first", "--auth", "t.auth")
+    fails(1, "no token 'first'", "auth", "remove", "first", "--auth", "t.auth")
+    check("# a comment of mine\nsecond" in open("t.auth").read())
+    equal(sorted(f for f in os.listdir() if f.startswith("t.auth")), ["t.auth"])
+    os.chmod("t.auth", 0o620)
+    fails(3, "can be written by others", "auth", "list", "--auth", "t.auth")
+
+
+@case("redis-cli comes with user and password, and is held to its roles")
+def _():
+    push = token("r.auth", "push", "push")
+    admin = token("r.auth", "admin", "admin")
+    with Server("--auth", "r.auth") as server:
+        check(b"NOAUTH" in redis(server, "STAGES").out)
+        ended = redis(server, "--user", "push", "--pass", push, "PUSH", "s", "a")
+        check(ended.out.strip() == b"1", ended)
+        ended = redis(server, "STAGES", REDISCLI_AUTH=push)
+        check(ended.out.startswith(b"NOPERM"), ended)
+        ended = redis(server, "-3", "STAGES", REDISCLI_AUTH=admin)
+        check(b"waiting" in ended.out, ended)
+        ended = redis(server, "--user", "admin", "--pass", push, "PING")
+        check(b"WRONGPASS" in ended.out + ended.err, ended)
+
+
+@case("commands find their secret in the environment, a file or the URL, and exit 4 without")
+def _():
+    secret = token("c.auth", "ci", "push,work", "--stages", "mail")
+    write("ci.token", secret + "\n")
+    with Server("--auth", "c.auth") as server:
+        url = f"millrace://127.0.0.1:{server.port}"
+        fails(4, "asks for a secret", "push", "mail", "a", "--at", url)
+        fails(4, "nobody here has that secret", "push", "mail", "a", "--at", url,
+              MILLRACE_TOKEN="nonsense")
+        equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")
+        equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="ci.token"), "2")
+        fails(2, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url, MILLRACE_TOKEN_FILE="no")
+        for who in secret, f"ci:{secret}", f"c%69:%6d{secret[1:]}":
+            ok("push", "mail", "a", "--at", f"millrace://{who}@127.0.0.1:{server.port}")
+        fails(4, "'sms' is not among", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
+        fails(4, "has not the role read", "stages", "--at", url, MILLRACE_TOKEN=secret)
+        fails(4, "nobody here has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
+        said = server.end()
+        check(b"wrong secrets from 127.0.0.1:" in said and secret.encode() not in said, said)
+
+
+def of_process(process, what):
+    with open(f"/proc/{process.pid}/{what}", "rb") as file:
+        return file.read()
+
+
+@case("a secret is neither in the list of processes nor in what anybody says")
+def _():
+    secret = token("p.auth", "all", "admin")
+    server = Server("--auth", "p.auth")
+    worker = Wire(server.port)
+    equal(worker.ask("AUTH", "all", secret), b"+OK")
+    url = f"millrace://all:{secret}@127.0.0.1:{server.port}"
+    for words in ["call", "s", "a", "--at", url], ["call", "s", "a", f"--at={url}"]:
+        caller = subprocess.Popen([MILLRACE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = worker.ask("TAKE", "s", "WAIT", PATIENCE * 1000)[0]  # it has come so far
+        line = of_process(caller, "cmdline")
+        check(b"@127.0.0.1" in line and secret.encode() not in line, line)
+        equal(worker.ask("DONE", job[0], job[1], "RESULT", "r"), b"+OK")
+        out, err = caller.communicate(timeout=PATIENCE)
+        equal((out, err), (b"r\n" if out.endswith(b"\n") else b"r", b""))
+    working = subprocess.Popen([MILLRACE, "work", "s", "--at", url, "--", "sh", "-c", "cat"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    equal(worker.ask("CALL", "s", "hello"), b"hello")
+    check(secret.encode() not in of_process(working, "cmdline"))
+    working.send_signal(signal.SIGTERM)
+    out, err = working.communicate(timeout=PATIENCE)
+    check(secret.encode() not in out + err, out, err)
+    port = server.port
+    said = server.end()
+    check(secret.encode() not in said, said)
+    for words in ["push", "s", "a"], ["work", "s", "--", "true"]:
+        ended = fails(3, "", *words[:2], "--at", url, *words[2:])  # nobody is there any more
+        check(secret.encode() not in ended.err and str(port).encode() in ended.err, ended)
+    for bad in f"nonsense://{secret}@h", f"millrace://{secret}@:x", f"millrace://{secret}@h:0":
+        for words in ["push", "s", "a"], ["work", "s", "--", "true"]:
+            ended = fails(2, "", *words[:2], "--at", bad, *words[2:])
+            check(secret.encode() not in ended.err, ended)
+
+
+@case("SIGHUP: tokens come and go without a restart, and what is wrong changes nothing")
+def _():
+    stays = token("h.auth", "stays", "admin")
+    goes = token("h.auth", "goes", "work")
+    with Server("--auth", "h.auth") as server:
+        one, other = Wire(server.port), Wire(server.port)
+        equal(one.ask("AUTH", stays), b"+OK")
+        equal(other.ask("AUTH", goes), b"+OK")
+        other.say("TAKE", "s", "WAIT", -1)
+        comes = token("h.auth", "comes", "push")
+        ok("auth", "remove", "goes", "--auth", "h.auth")
+        server.reload(b"read again: 2 tokens of h.auth")
+        equal(other.hear(), b"")  # closed
+        equal(one.ask("PUSH", "s", "a"), b"1")
+        equal(Wire(server.port).ask("AUTH", comes), b"+OK")
+        whole = open("h.auth").read()
+        write("h.auth", whole + "nonsense\n")
+        server.reload(b"the tokens stay as they were: h.auth: line ")
+        equal(Wire(server.port).ask("AUTH", comes), b"+OK")
+        os.chmod(write("h.auth", whole), 0o666)
+        server.reload(b"stay as they were: h.auth can be written by others")
+        os.unlink("h.auth")
+        server.reload(b"stay as they were: cannot read h.auth")
+        equal(one.ask("PUSH", "s", "a"), b"2")
+        write("h.auth", "# nobody\n")
+        server.reload(b"nobody can do anything here", b"read again: 0 tokens")
+        equal(one.hear(), b"")
+    with Server() as server:
+        server.reload(b"there are no tokens and no certificates")
+
+
+@case("F45: strangers of one address are few, and do not keep out who has come in")
+def _():
+    secret = token("s.auth", "a", "push")
+    with Server("--auth", "s.auth") as server:
+        known = [Wire(server.port) for _ in range(100)]
+        for wire in known:
+            equal(wire.ask("AUTH", secret), b"+OK")
+        strangers = [Wire(server.port) for _ in range(128)]
+        for wire in strangers:
+            equal(wire.ask("PING")[:7], b"-NOAUTH")
+        equal(Wire(server.port).file.read(), b"")  # one too many: closed at once
+        check(b"rejected_connections:1\r" in known[0].ask("INFO", "stats"))
+        strangers[0].close()
+        wire = Wire(server.port)
+        while wire.ask("PING") == b"":  # the close is still on its way
+            wire = Wire(server.port)
+        equal(wire.ask("AUTH", secret), b"+OK")
+        for wire in known:
+            equal(wire.ask("PING"), b"+PONG")
+
+
+# ---- TLS ------------------------------------------------------------------------------------------
+
+@case("openssl s_client, redis-cli, the commands and a program of a user talk over TLS")
+def _():
+    with Server(*shown("server")) as server:
+        for options in [], ["-tls1_2"], ["-tls1_3"]:
+            ended = s_client(server, *options)
+            check(b"+PONG\r\n+OK" in ended.out, options, ended)
+        ended = redis(server, "--tls", "--cacert", "ca.pem", "PUSH", "s", "hello")
+        check(ended.out.strip() == b"1", ended)
+        url = f"millraces://localhost:{server.port}"
+        equal(ok("push", "s", "hello", "--at", url, "--tls-ca", "ca.pem"), "2")
+        ended = ok("stages", "--json", "--at", url, MILLRACE_TLS_CA="ca.pem")
+        equal(json.loads(ended)[0]["waiting"], 2)
+        ended = Ended([STORY, url, "ca.pem"])
+        check(ended.code == 0, ended)
+        ended = Ended([STORY, f"millraces://127.0.0.1:{server.port}", "ca.pem"])
+        check(ended.code == 0, ended)
+
+
+@case("F41, F42: over TLS, requests come in any pieces and replies of any size")
+def _():
+    with Server(*shown("server")) as server:
+        wire = Wire(server.port, trusting())
+        for byte in b"PING\r\nECHO slow\r\n":
+            wire.socket.sendall(bytes([byte]))
+        equal((wire.hear(), wire.hear()), (b"+PONG", b"slow"))
+        body = os.urandom(5 << 20)
+        equal(wire.ask("ECHO", body), body)
+        wire.socket.sendall(b"PING\r\n" * 50000)
+        equal([wire.hear() for _ in range(50000)], [b"+PONG"] * 50000)
+        wire.socket.sendall(b"PUSH s x\r\n" * 5000 + b"JOBS s COUNT 1000\r\n" * 20 + b"PING\r\n")
+        for number in range(5000):
+            equal(wire.hear(), b"%d" % (number + 1))
+        for _ in range(20):  # more than a session holds before somebody reads
+            equal(len(wire.hear()), 1000)
+        equal(wire.hear(), b"+PONG")
+
+
+@case("old protocols, weak ciphers, renegotiation and what is no TLS are refused")
+def _():
+    with Server(*shown("server")) as server:
+        weak = ["-cipher", "ALL:@SECLEVEL=0"]
+        for options in ["-tls1", *weak], ["-tls1_1", *weak], ["-tls1_2", "-cipher", "AES128-SHA"]:
+            ended = s_client(server, *options)
+            check(ended.code != 0 and b"PONG" not in ended.out, options, ended)
+        again = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}",
+                                  "-CAfile", "ca.pem", "-tls1_2"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        again.stdin.write(b"R\n")  # and no end of it, which would end the client, too
+        again.stdin.flush()
+        said = again.stdout.read()
+        again.stdin.close()
+        again.wait(PATIENCE)
+        check(b"RENEGOTIATING" in said and b"no renegotiation" in said, said)
+        plain = Wire(server.port)
+        plain.say("PUSH", "s", "a")
+        check(not plain.file.read().startswith(b"+"))  # an alert, then closed
+        equal(Wire(server.port, trusting()).ask("STAGES"), [])
+
+
+@case("who ends TLS in order has had his commands run, and is told the end in order")
+def _():
+    with Server(*shown("server")) as server:
+        wire = Wire(server.port, trusting())
+        wire.say("PUSH", "s", "a")
+        equal(wire.hear(), b"1")
+        wire.say("QUIT")
+        equal(wire.hear(), b"+OK")
+        equal(wire.socket.recv(1), b"")  # not a truncation, which would be an error
+        waits = Wire(server.port, trusting())
+        waits.say("TAKE", "t", "WAIT", -1)
+        watch = Wire(server.port, trusting())
+        while b"blocked_clients:1" not in watch.ask("INFO", "clients"):
+            pass
+        waits.socket.unwrap()  # says that it ends, and hears the same
+        while b"connected_clients:1" not in watch.ask("INFO", "clients"):
+            pass
+
+
+def refused(said, url, *options, **environment):
+    """By the commands and by the library alike."""
+    fails(3, said, "push", "s", "a", "--at", url, *options, **environment)
+    files = [options[options.index(o) + 1] if o in options else ""
+             for o in ("--tls-ca", "--tls-cert", "--tls-key")]
+    ended = Ended([STORY, url, *[f for f in files if f]])
+    check(ended.code == 1 and said.encode() in ended.err, ended)
+
+
+@case("a client refuses a server of another name, an expired one, and one nobody vouches for")
+def _():
+    ca = ["--tls-ca", "ca.pem"]
+    with Server(*shown("elsewhere")) as server:
+        refused("ostname mismatch", f"millraces://localhost:{server.port}", *ca)
+        refused("IP address mismatch", f"millraces://127.0.0.1:{server.port}", *ca)
+    with Server(*shown("expired")) as server:
+        refused("has expired", f"millraces://localhost:{server.port}", *ca)
+    with Server(*shown("server")) as server:
+        url = f"millraces://localhost:{server.port}"
+        refused("unable to get local issuer", url, "--tls-ca", "stranger.pem")
+        fails(3, "certificate is refused", "push", "s", "a", "--at", url)  # by the system's
+        equal(ok("push", "s", "a", "--at", url, SSL_CERT_FILE="ca.pem"), "1")
+        fails(3, "no-such.pem", "push", "s", "a", "--at", url, "--tls-ca", "no-such.pem")
+        fails(2, "no use without TLS", "push", "s", "a", "--at", url.replace("s:", ":"), *ca)
+    with Server() as server:
+        refused("TLS has failed", f"millraces://localhost:{server.port}", *ca)
+
+
+@case("with --tls-ca a client has to show a certificate of these")
+def _():
+    with Server(*shown("server"), "--tls-ca", "ca.pem") as server:
+        url, ca = f"millraces://localhost:{server.port}", ["--tls-ca", "ca.pem"]
+        for who in [], shown("foreign"):
+            ended = fails(3, "is lost", "push", "s", "a", "--at", url, *ca, *who)
+            check(b"alert" in ended.err, ended)
+        ended = Ended([STORY, url, "ca.pem"])
+        check(ended.code == 1 and b"alert" in ended.err, ended)
+        equal(ok("push", "s", "a", "--at", url, *ca, *shown("client")), "1")
+        ended = Ended([STORY, url, "ca.pem", "client.pem", "client.key"])
+        check(ended.code == 0, ended)
+        tls = ["--tls", "--cacert", "ca.pem"]
+        ended = redis(server, *tls, "--cert", "client.pem", "--key", "client.key", "PING")
+        check(ended.out == b"PONG\n", ended)
+        ended = redis(server, *tls, "PING")
+        check(b"PONG" not in ended.out, ended)
+        check(b"PONG" not in s_client(server).out)
+        ended = s_client(server, "-cert", "client.pem", "-key", "client.key")
+        check(b"+PONG" in ended.out, ended)
+
+
+@case("tokens and TLS together: redis-cli, the commands, the library")
+def _():
+    secret = token("b.auth", "both", "admin")
+    with Server(*shown("server"), "--auth", "b.auth", listen="0.0.0.0:0") as server:
+        ended = redis(server, "--tls", "--cacert", "ca.pem", "--user", "both", "--pass", secret, "PING")
+        check(b"PONG" in ended.out, ended)
+        url = f"millraces://both:{secret}@localhost:{server.port}"
+        equal(ok("push", "s", "a", "--at", url, "--tls-ca", "ca.pem"), "1")
+        ended = Ended([STORY, url, "ca.pem"])
+        check(ended.code == 0, ended)
+        ended = Ended([STORY, f"millraces://localhost:{server.port}", "ca.pem"])
+        check(ended.code == 1 and b"asks for a secret" in ended.err, ended)
+        check(b"in the clear" not in server.said, server.said)
+
+
+@case("SIGHUP: a new certificate for new connections, the old one if the new is wrong")
+def _():
+    for end in ".pem", ".key":
+        shutil.copy("server" + end, "live" + end)
+    serial = lambda: ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", server.port)))
+    with Server(*shown("live")) as server:
+        wire, before = Wire(server.port, trusting()), serial()
+        certificate("live")
+        server.reload(b"read again: the certificate live.pem")
+        check(serial() != before)
+        equal(wire.ask("PING"), b"+PONG")  # over the old one
+        now = serial()
+        shutil.copy("client.key", "live.key")
+        server.reload(b"the certificate stays as it was: ")
+        write("live.pem", "nonsense")
+        server.reload(b"the certificate stays as it was: the certificate live.pem cannot be used")
+        equal(serial(), now)
+        equal(Wire(server.port, trusting()).ask("PING"), b"+PONG")
+
+
+def main():
+    print(f"1..{len(cases)}")
+    failed = 0
+    for number, (name, function) in enumerate(cases, 1):
+        try:
+            function()
+            print(f"ok {number} - {name}", flush=True)
+        except Exception as error:  # whatever it is, the other cases run
+            failed += 1
+            print(f"not ok {number} - {name}")
+            for line in f"{type(error).__name__}: {error}".splitlines():
+                print(f"# {line}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+main()
