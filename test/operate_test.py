@@ -5,9 +5,10 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 
-from served import PATIENCE, Client, Server, case, check, equal, main, path, write
+from served import MILLRACE, PATIENCE, Client, Server, case, check, equal, main, path, write
 
 
 # ---- systemd -----------------------------------------------------------------------------------
@@ -181,6 +182,25 @@ def the_level_of_notices_changes_while_it_runs():
     equal(client.ask("CONFIG", "SET", "log-level", "error"), "OK")
     said = server.stop()
     check("closed" not in said, said)
+
+
+def token_of(name, role):
+    return subprocess.run([MILLRACE, "auth", "add", name, "--role", role, "--auth", path("tokens")],
+                          check=True, capture_output=True, text=True).stdout.split()[-1]
+
+
+@case
+def only_an_admin_changes_what_is_logged():
+    pusher, admin = token_of("pusher", "push"), token_of("admin", "admin")
+    server = Server("--store", "mem:", "--auth", path("tokens"))
+    client = Client(server)
+    client.refused("NOAUTH", "CONFIG", "SET", "log-level", "debug")
+    client.ask("AUTH", pusher)
+    equal(client.ask("CONFIG", "GET", "log-level"), ["log-level", "info"])
+    client.refused("NOPERM", "CONFIG", "SET", "log-level", "debug")
+    client.ask("AUTH", admin)
+    equal(client.ask("CONFIG", "SET", "log-level", "debug"), "OK")
+    server.stop()
 
 
 main()

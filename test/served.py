@@ -59,7 +59,7 @@ class Server:
         threading.Thread(target=self.listen, daemon=True).start()
         if ready:
             address = self.hear("listens on ")
-            self.port = int(re.search(r":(\d+)\W*$", address)[1])
+            self.port = int(re.search(r"listens on \S*:(\d+)", address)[1])
             self.hear("ready")
 
     def listen(self):

@@ -7,22 +7,21 @@ static const struct command work_commands[] = {
         .name = "serve",
         .arguments = "",
         .doc = "be a server that any Redis client can talk to",
-        .help =
-            "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
-            "more jobs, lets running ones end for a while, and closes. What it has answered\n"
-            "is kept, whatever happens to the process or the machine, as --sync says:\n"
-            "\n"
-            "    always       a reply means that it is on disk (the default)\n"
-            "    interval:MS  on disk at most so many milliseconds later\n"
-            "    none         when the system writes it\n"
-            "\n"
-            "Whoever can connect may do everything; so it listens on this machine only unless\n"
-            "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
-            "have to show a certificate, too.\n"
-            "\n"
-            "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
-            "file. millrace help --config writes one to begin with. SIGHUP has the file, tokens\n"
-            "and certificates read again.\n",
+        .help = "Serves until it is interrupted or asked to stop (SIGTERM): it then starts no\n"
+                "more jobs, lets running ones end for a while, and closes. What it has answered\n"
+                "is kept, whatever happens to the process or the machine, as --sync says:\n"
+                "\n"
+                "    always       a reply means that it is on disk (the default)\n"
+                "    interval:MS  on disk at most so many milliseconds later\n"
+                "    none         when the system writes it\n"
+                "\n"
+                "Whoever can connect may do everything; so it listens on this machine only unless\n"
+                "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
+                "have to show a certificate, too.\n"
+                "\n"
+                "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
+                "file. millrace help --config writes one to begin with. SIGHUP has the file,\n"
+                "tokens and certificates read again.\n",
         .examples = "millrace serve\n"
                     "    on " CLI_LISTEN ", keeping its jobs in ./data\n"
                     "millrace serve --store mem: --listen 127.0.0.1:0\n"
