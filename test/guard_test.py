@@ -76,7 +76,7 @@ class Server:
 
     def __init__(self, *options, listen="127.0.0.1:0"):
         self.process = subprocess.Popen(
-            [MILLRACE, "serve", "--store", "mem:", "--log", "debug", "--listen", listen, *options],
+            [MILLRACE, "serve", "--store", "mem:", "--log-level", "debug", "--listen", listen, *options],
             stderr=subprocess.PIPE)
         atexit.register(self.process.kill)
         self.said = b""
