@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { DRAIN_MS = 10000, HOST_MOST = 64 };
 
@@ -142,11 +143,21 @@ static bool read_options(const struct input *in, struct serving *s) {
            read_listen(where ? where : CLI_LISTEN, input_option(in, "--insecure") != NULL, s);
 }
 
+// A connection is a descriptor: as many as the system lets it have.
+static void raise_files(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files); // then there are fewer
+}
+
 enum cli_exit serve_run(const struct input *in) {
     struct serving s = { .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready } };
     if (!read_options(in, &s))
         return CLI_USAGE;
     s.options.arg = &s.options;
+    raise_files();
     int err = server_run(&s.options);
     if (err < 0) {
         complain("serve: %s", error_text());
