@@ -484,10 +484,11 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
         end_lease(c, jobs[i]);
     pthread_mutex_lock(&c->lock);
     uint64_t now_ms = client_now_ms();
-    for (int i = 0; i < MANY; i++) // half of it has passed
+    for (int i = 0; i < MANY; i++) { // half of it has passed
         uint64_t from_ms = now_ms - jobs[i]->lease_ms / 2;
         jobs[i]->lease_from_ms = from_ms;
         jobs[i]->beat_ms = from_ms;
+    }
     pthread_mutex_unlock(&c->lock);
     assert_true(t.engine->impl->beat_all(t.puller) > 0);
     hear_all(t.engine);
