@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { DRAIN_MS = 10000, HOST_MOST = 64 };
 
@@ -223,6 +224,15 @@ static void on_reload(void *arg) {
 
 // ---- The command ------------------------------------------------------------------------------
 
+// A connection is a descriptor: as many as the system lets it have.
+static void raise_files(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files); // then there are fewer
+}
+
 static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
     int err = read_options(flags, &s);
@@ -233,6 +243,7 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     notice_set(s.level, s.json);
     s.options.listen_fd = listen_fd;
     s.options.arg = &s;
+    raise_files();
     err = server_run(&s.options);
     if (err < 0)
         complain("serve: %s", error_text());

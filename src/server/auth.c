@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/limits.h"
 
 #include <string.h>
 
@@ -247,7 +248,7 @@ const struct auth_entry *auth_named(const struct auth *a, mr_bytes name) {
 const struct auth_entry *auth_find(const struct auth *a, mr_bytes user, mr_bytes secret) {
     uint8_t digest[DIGEST_SIZE];
     const struct auth_entry *found = NULL;
-    if (secret.size > AUTH_SECRET_SIZE || digest_of(secret, digest) < 0)
+    if (secret.size > STRANGER_ARGUMENT || digest_of(secret, digest) < 0)
         return NULL;
     for (size_t i = 0; i < a->count; i++)
         if (digest_equal(digest, a->entries[i].digest))

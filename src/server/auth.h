@@ -29,11 +29,10 @@ enum role {
 };
 
 enum {
-    AUTH_NAME = 64,        // letters of a name
-    AUTH_PATTERNS = 1024,  // bytes of an entry's patterns
-    AUTH_ENTRIES = 10000,  // of a file
-    AUTH_FILE = 16 << 20,  // bytes of one
-    AUTH_SECRET_SIZE = 512 // bytes of a secret that may be said
+    AUTH_NAME = 64,       // letters of a name
+    AUTH_PATTERNS = 1024, // bytes of an entry's patterns
+    AUTH_ENTRIES = 10000, // of a file
+    AUTH_FILE = 16 << 20  // bytes of one
 };
 
 struct auth_entry {

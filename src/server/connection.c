@@ -245,7 +245,8 @@ static int connection_set_up(struct connection *c, uv_stream_t *listener) {
         err = session_create(&v->host, &c->session);
     if (err < 0)
         return err;
-    (void)uv_tcp_nodelay(&c->tcp, 1); // a comfort: it works without
+    (void)uv_tcp_nodelay(&c->tcp, 1); // comforts: it works without
+    (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
     note_address(c);

@@ -18,6 +18,7 @@ enum {
     STRANGER_MS = 10000,              // until TLS and AUTH, where they are asked for, must be over
     LIMIT_STRANGERS = 1024,           // connections that have not got that far …
     LIMIT_STRANGERS_OF_ADDRESS = 128, // … and of one address
+    LIMIT_SILENCE_S = 300,            // then the system asks whether somebody is still there
     REFUSAL_MS = 1000,     // how long a wrong secret waits for its answer; then twice that
     REFUSALS = 3,          // after so many the connection is closed
     LIMIT_NAME = 128,      // bytes of a client's name
