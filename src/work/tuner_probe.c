@@ -26,7 +26,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define BLOCK_ROUNDS 4
 #define BLOCK_ROUNDS_MOST 128
 #define BLOCK_S 0.010
-#define LIMITED 0.9 // of the level must have been in flight
+#define LIMITED 0.5 // of the level must have been in flight; taking and ending jobs takes time, too
 
 // A trial is won or lost by so many standard errors, or by gross ones before its block is complete.
 #define WON_MORE 2.5
@@ -423,7 +423,8 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
         round_taken(t, &round);
 }
 
-// When jobs are slow, the first rounds are as short as the level; but it takes two to tell a spread.
+// When jobs are slow, the first rounds are as short as the level; but it takes two to tell a
+// spread.
 static bool round_is_over(const struct tuner *t, uint64_t now_ns) {
     const struct tuner_probe *p = &t->probe;
     bool slow = p->phase == DOUBLING && (double)(now_ns - p->began_ns) * 1e-9 >= DOUBLING_S;
