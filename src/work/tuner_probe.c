@@ -26,7 +26,7 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define BLOCK_ROUNDS 4
 #define BLOCK_ROUNDS_MOST 128
 #define BLOCK_S 0.010
-#define LIMITED 0.9 // of the level must have been in flight
+#define LIMITED 0.5 // of the level must have been in flight; taking and ending jobs takes time, too
 
 // A trial is won or lost by so many standard errors, or by gross ones before its block is complete.
 #define WON_MORE 2.5
@@ -42,10 +42,12 @@ enum { FEWER, MORE }; // sides of the level of choice
 #define FINEST 4      // steps: 2, √2, √√2, … one place
 #define LOOKS 3       // of looks again, one is by the coarsest step, one by the finest
 
-// A doubling is measured as well as this, or with so many completions; they go on while they bring
-// a quarter more, but for one; the lowest level so near the best is the first choice.
+// A doubling is measured as well as this, with so many completions, or for so long, however slow
+// the jobs: then two rounds have to do. They go on while they bring a quarter more, but for one;
+// the lowest level so near the best is the first choice.
 #define DOUBLING_ERROR 0.15
 #define DOUBLING_COUNT 400
+#define DOUBLING_S 2.0
 #define DOUBLING_GAIN 0.22
 #define DOUBLING_FAILS 2
 #define DOUBLING_NEAR 0.16
@@ -340,7 +342,7 @@ static uint32_t doubling_pick(struct tuner_probe *p) {
 }
 
 static bool doubling_is_measured(const struct tuner_probe *p) {
-    return p->rounds >= 2 && (p->block.count >= DOUBLING_COUNT ||
+    return p->rounds >= 2 && (p->block.count >= DOUBLING_COUNT || p->block.seconds >= DOUBLING_S ||
                               evidence_error(&p->evidence, p->block.count) <= DOUBLING_ERROR);
 }
 
@@ -421,6 +423,14 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
         round_taken(t, &round);
 }
 
+// When jobs are slow, the first rounds are as short as the level; but it takes two to tell a
+// spread.
+static bool round_is_over(const struct tuner *t, uint64_t now_ns) {
+    const struct tuner_probe *p = &t->probe;
+    bool slow = p->phase == DOUBLING && (double)(now_ns - p->began_ns) * 1e-9 >= DOUBLING_S;
+    return p->round.count >= (slow ? 2 : ROUND_LEAST) && p->round.count >= t->level;
+}
+
 static void completed(struct tuner *t, const struct tuner_event *e) {
     struct tuner_probe *p = &t->probe;
     if (p->settling > 0) {
@@ -435,7 +445,7 @@ static void completed(struct tuner *t, const struct tuner_event *e) {
     p->round.logs += log_s;
     p->round.squares += log_s * log_s;
     p->in_flight_sum += e->in_flight;
-    if (p->round.count >= ROUND_LEAST && p->round.count >= t->level)
+    if (round_is_over(t, e->now_ns))
         round_end(t, e->now_ns);
 }
 
