@@ -350,9 +350,10 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, 0 };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
-        uint32_t more = 0;
-        if (stages[i])
-            err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
+        uint32_t more;
+        if (!stages[i])
+            continue;
+        err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
         if (err < 0 && !count)
             return err;
         count += err < 0 ? 0 : more;
