@@ -1,12 +1,13 @@
 // The life of a job through a server: one producer process, one worker process, raw sockets and
 // commands built beforehand, the same for every peer.
 //
-//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE    PID: the server's, whose CPU time is told
+//     load PEER PORT PID JOBS WINDOW KEYS BACKLOG RATE BODY    PID: whose CPU time is told
 //
 // PEER is a row of `load_peers`. The producer keeps WINDOW pushes in flight; the worker takes up to
 // WINDOW jobs at once and ends them together with asking for the next. BACKLOG jobs are pushed
 // before the clock starts, and as many are left when it stops. With a RATE the producer pushes a
-// window so often that it comes to so many jobs a second. Tells jobs a second, the server's CPU
+// window so often that it comes to so many jobs a second. BODY is the size of one, for Millrace
+// only, and no window is larger than 2 MiB. Tells jobs a second, the server's CPU
 // time and the clients' for each job, and how long it was from push to start: a body begins with
 // the instant it was pushed. The clock is read once for what is sent or arrives together.
 #include "bench/load.h"
@@ -15,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-char load_body[BODY];
+char load_body[LARGE_BODY];
 float *load_waits_us;
 uint64_t load_waits;
 
@@ -116,7 +117,9 @@ static double end(pid_t child) {
 static void prepare(const struct peer *p, uint16_t port, const struct work *w) {
     if (p->prepare)
         p->prepare(peer_open(p, port));
-    struct work backlog = { .jobs = w->backlog, .window = MOST_WINDOW, .keys = w->keys };
+    struct work backlog = {
+        .jobs = w->backlog, .window = MOST_WINDOW, .keys = w->keys, .body = w->body
+    };
     if (w->backlog)
         end(begin(produce, p, port, &backlog));
 }
@@ -141,16 +144,18 @@ int main(int argc, char **argv) {
                       .window = argument(argc, argv, 5, 64),
                       .keys = argument(argc, argv, 6, 0),
                       .backlog = argument(argc, argv, 7, 0),
-                      .rate = argument(argc, argv, 8, 0) };
+                      .rate = argument(argc, argv, 8, 0),
+                      .body = argument(argc, argv, 9, BODY) };
     const char *name = argc > 1 ? argv[1] : "";
     memset(load_body, 'x', sizeof load_body);
     for (size_t i = 0; i < load_peer_count; i++) {
-        if (strcmp(load_peers[i].name, name) != 0 || argc < 4 || w.window > MOST_WINDOW)
+        if (strcmp(load_peers[i].name, name) != 0 || argc < 4 || w.window > MOST_WINDOW ||
+            w.body < 16 || w.body > LARGE_BODY || w.window * w.body > OUTPUT / 2)
             continue;
         run(&load_peers[i], (uint16_t)atoi(argv[2]), (pid_t)atoi(argv[3]), &w);
         return 0;
     }
-    fprintf(stderr, "load: PEER PORT PID [JOBS [WINDOW [KEYS [BACKLOG [RATE]]]]]; peers:");
+    fprintf(stderr, "load: PEER PORT PID [JOBS [WINDOW [KEYS [BACKLOG [RATE [BODY]]]]]]; peers:");
     for (size_t i = 0; i < load_peer_count; i++)
         fprintf(stderr, " %s", load_peers[i].name);
     fprintf(stderr, "\n");

@@ -13,8 +13,9 @@
 #include <sys/socket.h>
 
 enum {
-    BODY = 64,
-    INPUT = 1 << 20,
+    BODY = 64,            // unless told otherwise
+    LARGE_BODY = 1 << 20, // which can be told to Millrace only
+    INPUT = 4 << 20,
     OUTPUT = 4 << 20,
     MOST_WINDOW = 1024,
 };
@@ -29,7 +30,7 @@ struct line {
 };
 
 struct work {
-    uint64_t jobs, window, keys, backlog, rate;
+    uint64_t jobs, window, keys, backlog, rate, body;
 };
 
 static inline void die(const char *what) {
@@ -173,8 +174,8 @@ static inline size_t next_bulk(struct line *l, char *out, size_t room) {
 
 // ---- Peers ------------------------------------------------------------------------------------
 
-extern char load_body[BODY]; // of the next pushes
-extern float *load_waits_us; // the worker's, one for each job
+extern char load_body[LARGE_BODY]; // of the next pushes
+extern float *load_waits_us;       // the worker's, one for each job
 extern uint64_t load_waits;
 
 // A job has come: notes how long it was on its way.

@@ -8,7 +8,7 @@ enum { TOKEN = 64, MOST_TAKEN = 1000 };
 static void millrace_push(struct line *l, const struct work *w, uint64_t number) {
     put_text(l, w->keys ? "*5\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n"
                         : "*3\r\n$4\r\nPUSH\r\n$5\r\nbench\r\n");
-    put_bulk(l, load_body, BODY);
+    put_bulk(l, load_body, w->body);
     if (w->keys) {
         put_text(l, "$3\r\nKEY\r\n$10\r\n");
         put_number(l, 1000000000 + number % w->keys); // ten digits, whatever the number

@@ -178,6 +178,27 @@ static void F45_what_strangers_say_is_short(void **state) {
     assert_int_equal(room, READ_SIZE);
 }
 
+// F43, F45: nor can one who does not read the refusals make it keep many of them.
+static void F43_F45_refusals_that_strangers_do_not_read_are_few(void **state) {
+    struct dialogue *d = *state;
+    struct client *c = &d->clients[0];
+    come_as(d, 0, NULL);
+    c->deaf = true;
+    size_t said = 0, room;
+    for (; session_room(c->session, &room); said++) {
+        say_bytes(d, 0, mr_str("PING\r\nPUSH s a\r\n"));
+        assert_true(said < STRANGER_UNSENT_PAUSE);
+    }
+    assert_true(session_unsent(c->session) <= STRANGER_UNSENT_PAUSE + 1024);
+    assert_true(c->session->in.size <= 2 * STRANGER_REQUEST);
+    c->deaf = false;
+    session_touch(c->session); // the socket takes more
+    turn(d);
+    for (size_t i = 0; i < 2 * said; i++)
+        hear(d, 0, "-NOAUTH *");
+    ask(d, 0, "AUTH push pushpush", "+OK");
+}
+
 static void a_pipeline_may_begin_with_AUTH(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, NULL);
@@ -608,6 +629,7 @@ int main(void) {
         WITH_PEOPLE(every_command_asks_for_its_role),
         WITH_PEOPLE(F45_strangers_may_say_who_they_are_and_go),
         WITH_PEOPLE(F45_what_strangers_say_is_short),
+        WITH_PEOPLE(F43_F45_refusals_that_strangers_do_not_read_are_few),
         WITH_PEOPLE(a_pipeline_may_begin_with_AUTH),
         WITH_PEOPLE(secrets_are_known_with_and_without_a_name),
         WITH_PEOPLE(F46_a_wrong_secret_waits_and_holds_nobody_up),

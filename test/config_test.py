@@ -78,6 +78,10 @@ def a_wrong_value_is_refused_with_its_place():
     refused("sync = often\n", "FILE:1: ", "interval:MS")
     refused("max-body = lots\n", "FILE:1: ", "64k")
     refused("max-bytes = 0\n", "FILE:1: ", "64k")
+    refused("max-clients = 0\n", "FILE:1: ", "from 1 to 1000000")
+    refused("max-per-address = 10k\n", "FILE:1: ", "from 1 to 1000000")
+    refused("max-idle = 10\n", "FILE:1: ", "30s")
+    refused("max-unread = never\n", "FILE:1: ", "30s")
     refused("log-level = loud\n", "FILE:1: ", "debug")
     # A flag that is wrong is called by its own name.
     refused("log-level = info\n", "'loud' cannot be --log-level", options=["--log-level", "loud"])

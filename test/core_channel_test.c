@@ -154,8 +154,8 @@ static void C6_in_the_beginning_there_is_nothing(void **state) {
     struct stage_info s;
     refused(MR_EGONE, core_look_stage(t->core, mr_str("s"), &s));
     assert_int_equal(core_stage_count(t->core), 0);
-    expect_no_work(t);
-    assert_int_equal(look_stage(t, "s").ready, 0);
+    expect_no_work(t); // and asking for some makes none
+    assert_int_equal(core_stage_count(t->core), 0);
     assert_int_equal(core_next(t->core), UINT64_MAX);
 }
 

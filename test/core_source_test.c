@@ -452,6 +452,52 @@ static void rule13_a_refused_push_leaves_nothing(void **state) {
     tale_destroy(t);
 }
 
+static int try_wait(struct tale *t, int taker, const char *a, const char *b) {
+    mr_bytes stages[] = { mr_str(a), mr_str(b) };
+    struct grant grant;
+    size_t count;
+    t->takers[taker] = (struct taker){ .conn = &t->conns[taker % TALE_CONNS] };
+    struct take take = { .stages = stages,
+                         .stage_count = 2,
+                         .conn = t->takers[taker].conn,
+                         .taker = taker ? &t->takers[taker] : NULL };
+    return core_take(t->core, &take, &grant, &count);
+}
+
+// Nor do takers: a stage that only they have named is there as long as one of them waits at it.
+static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    struct stage_info info;
+    (void)state;
+    push_to(t, "known", "", "a");
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "new-%d", i);
+        assert_int_equal(try_wait(t, 0, name, "other"), MR_EAGAIN); // who does not wait names none
+        assert_int_equal(core_stage_count(t->core), 1);
+        assert_int_equal(try_wait(t, 1, name, "other"), MR_EAGAIN);
+        assert_int_equal(try_wait(t, 2, "other", name), MR_EAGAIN);
+        assert_int_equal(core_stage_count(t->core), 3);
+        refused(MR_EFULL, try_wait(t, 3, "other", "one-too-many"));
+        refused(MR_EINVAL, try_wait(t, 3, "same", "same"));
+        core_take_leave(t->core, &t->takers[1]);
+        must(core_look_stage(t->core, mr_str(name), &info));
+        core_stage_at(t->core, 2, &info);
+        lose(t, 2);
+        refused(MR_EGONE, core_look_stage(t->core, mr_str(name), &info));
+        assert_int_equal(core_stage_count(t->core), 1);
+        core_stage_at(t->core, 0, &info);
+        assert_true(bytes_equal(info.name, mr_str("known")));
+    }
+    assert_int_equal(try_wait(t, 1, "x", "y"), MR_EAGAIN);
+    push_to(t, "y", "", "b"); // work has come: now it is somebody else's, too
+    expect_said(t, "taker 1: b\n");
+    assert_int_equal(core_stage_count(t->core), 2); // x has gone
+    must(core_look_stage(t->core, mr_str("y"), &info));
+    assert_int_equal(core_check(t->core), 0);
+    tale_destroy(t);
+}
+
 // One that waits for room keeps its stage while it waits, and no longer.
 static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
     struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500 });
@@ -493,6 +539,7 @@ int main(void) {
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),
         TALE(rule13_a_refused_push_leaves_nothing),
+        TALE(rule13_a_stage_that_only_takers_named_goes_with_them),
         TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
     };
     return TALES(tests);

@@ -3,6 +3,7 @@
 says what is wrong, goes on with what it can, never pretends that something is kept, and recovers by
 itself where that is safe."""
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -165,31 +166,114 @@ def out_of_descriptors_new_connections_wait():
     server.stop()
 
 
-# F44: idle connections cost little, and nobody notices them.
+def allow_many_descriptors():
+    """As many as the system allows; why that is too few."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return f"only {most} descriptors are allowed" if most < IDLE + 400 else None
+
+
+IDLE, IDLE_BYTES = 10000, 4096
+
+
+# F44, P10: idle connections cost little, nobody notices them, and nothing wakes up because of them.
 @case
 def F44_ten_thousand_idle_connections():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 10400:
-        return f"only {hard} descriptors are allowed"
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    server = Server("--store", "mem:")
+    if too_few := allow_many_descriptors():
+        return too_few
+    server = Server("--store", "mem:", "--max-clients", str(IDLE + 1))
     first = Client(server)
-    equal(first.ask("PING"), "PONG")
+    equal(first.ask("PUSH", "s", "x"), "1")
     before = memory_of(server)
     idle = []
-    for _ in range(10000):
+    for number in range(IDLE):
         idle.append(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
-    equal(first.ask("PUSH", "s", "x"), "1")
-    for client in idle[::1000]:
-        client.sendall(b"PING\r\n")
-        equal(client.recv(100), b"+PONG\r\n")
-    while int(first.info()["connected_clients"]) < 10001:
-        pass  # the last ones are being accepted
-    each = (memory_of(server) - before) / 10000
-    check(sanitized() or each < 8192, f"{each} bytes for a connection")
+        if number % 100 == 99:  # it has come so far, and the queue of those not accepted is empty
+            idle[-1].sendall(b"PING\r\n")
+            equal(idle[-1].recv(7), b"+PONG\r\n")
+    equal(first.info()["connected_clients"], str(IDLE + 1))
+    for client in idle[::10]:  # what they were lent while they were busy is given back
+        client.sendall(b"ECHO " + b"x" * 1000 + b"\r\n")
+        equal(receive(client, 1009)[:9], b"$1000\r\nxx")
+    each = (memory_of(server) - before) / IDLE
+    check(sanitized() or each <= IDLE_BYTES, f"{each} bytes for a connection")
+    stays_asleep(server, idle[0])
+    equal(first.ask("PUSH", "s", "x"), "2")
     for client in idle:
         client.close()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    server.stop()
+
+
+def receive(connection, size):
+    data = b""
+    while len(data) < size:
+        data += connection.recv(size - len(data))
+    return data
+
+
+def stays_asleep(server, connection):
+    """No thread of it runs while nobody says anything, which a connection listens to for a while."""
+    before = wake_ups(server)
+    connection.settimeout(2)
+    try:
+        raise AssertionError(connection.recv(1))
+    except TimeoutError:
+        pass
+    equal(wake_ups(server), before)
+
+
+def wake_ups(server):
+    tasks = f"/proc/{server.process.pid}/task"
+    count = {}
+    for task in os.listdir(tasks):
+        with open(f"{tasks}/{task}/status", encoding="utf-8") as file:
+            count[task] = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", file.read(), re.M)[1]
+    return count
+
+
+# F44: one too many is told so and closed, the log says it once; whoever leaves makes room.
+@case
+def F44_more_clients_than_allowed_are_refused():
+    server = Server("--store", "mem:", "--max-clients", "3")
+    clients = [Client(server) for _ in range(3)]
+    for client in clients:
+        equal(client.ask("PING"), "PONG")
+    for _ in range(50):
+        late = Client(server)
+        equal(late.file.read(), b"-FULL 3 clients are connected, which is the limit: max-clients\r\n")
+        late.close()
+    server.hear("is refused: 3 clients are connected")
+    equal(clients[0].info()["rejected_connections"], "50")
+    clients[1].close()
+    while "PONG" != comes_in(server):
+        pass  # that it was closed is on its way
+    said = server.stop()
+    equal(said.count("is refused"), 1, said)
+
+
+def comes_in(server):
+    client = Client(server)
+    try:
+        return client.ask("PING")
+    except (Refused, OSError, AssertionError):
+        client.close()
+        return None
+
+
+# F44: with max-idle who does nothing has to go, but not who waits or works.
+@case
+def F44_silent_clients_are_closed_if_so_wished():
+    server = Server("--store", "mem:", "--max-idle", "2s", "--log-level", "debug")
+    worker, waiter = Client(server), Client(server)
+    worker.socket.sendall(b"PUSH s a\r\nTAKE s\r\n")
+    waiter.socket.sendall(b"TAKE t WAIT -1\r\n")
+    equal((worker.hear(), len(worker.hear())), ("1", 1))
+    silent = Client(server)
+    silent.socket.sendall(b"*2\r\n$4\r\nECHO\r\n")  # it does not say what
+    equal(silent.file.read(), b"")
+    server.hear("has been silent for 2000 ms: closed: max-idle")
+    equal(worker.ask("PUSH", "t", "b"), "2")  # these have been silent for longer
+    equal(waiter.hear()[0][0], "2")
     server.stop()
 
 
@@ -324,6 +408,19 @@ def F42_a_byte_at_a_time():
     server.stop()
 
 
+def never_read(client, request):
+    """Says it again and again until the server does not listen any more."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    client.socket.setblocking(False)
+    said = 0
+    try:
+        while said < 100 * MIB:
+            said += client.socket.send(request * 1000)
+    except (BlockingIOError, ConnectionError):  # the latter: it has been cut off already
+        return
+    raise AssertionError("it listens to whoever does not read")
+
+
 # F43: a client that never reads is not read from any more; it costs little, and others nothing.
 @case
 def F43_a_client_that_never_reads():
@@ -331,18 +428,95 @@ def F43_a_client_that_never_reads():
     deaf, other = Client(server), Client(server)
     other.ask("PUSH", "s", b"x" * MIB)
     before = memory_of(server)
-    deaf.socket.setblocking(False)
-    said, request = 0, b"JOB 1 BODY\r\n" * 1000
-    try:
-        while said < 100 * MIB:
-            said += deaf.socket.send(request)
-    except BlockingIOError:
-        pass  # neither does the server read
-    check(said < 100 * MIB)
+    never_read(deaf, b"JOB 1 BODY\r\n")
     equal(other.ask("PING"), "PONG")
     check(sanitized() or memory_of(server) - before < 64 * MIB, memory_of(server) - before)
     deaf.close()
     equal(other.ask("PING"), "PONG")
+    server.stop()
+
+
+# F43: it is cut off in the end, which the log says, with its name and how much it has left unread.
+@case
+def F43_a_client_that_never_reads_is_cut_off():
+    server = Server("--store", "mem:", "--max-unread", "500ms")
+    deaf, other = Client(server), Client(server)
+    equal(deaf.ask("CLIENT", "SETNAME", "the-deaf-one"), "OK")
+    other.ask("PUSH", "s", b"x" * MIB)
+    address = "%s:%d" % deaf.socket.getsockname()
+    never_read(deaf, b"JOB 1 BODY\r\n")
+    said = server.hear("is cut off")
+    check(f"{address} (the-deaf-one) is cut off: it has read nothing of " in said, said)
+    check(int(re.search(r"nothing of (\d+) bytes", said)[1]) > 256 << 10, said)
+    while int(other.info()["connected_clients"]) > 1:
+        pass
+    check(int(other.info()["buffer_bytes"]) < MIB, other.info())  # nothing is kept for it
+    server.stop()
+
+
+# F43: messages that nobody asked for a second time pile up to a bound.
+@case
+def F43_messages_that_nobody_reads_end_the_connection():
+    if sanitized():
+        return "a sanitizer needs the memory"
+    server = Server("--store", "mem:")
+    deaf, worker = Client(server), Client(server)
+    deaf.say("HELLO", 3)
+    for _ in range(17):  # the end of one job, told so many times, is more than 256 MiB
+        deaf.say("CALL", "s", "a", "ONCE", "o", "LATER")
+    deaf.say("PUSH", "all-calls-are-there", "")
+    equal(len(worker.ask("TAKE", "all-calls-are-there", "WAIT", -1)), 1)
+    job = worker.ask("TAKE", "s")[0]
+    equal(worker.ask("DONE", job[0], job[1], "RESULT", b"r" * (16 * MIB)), "OK")
+    said = server.hear("is cut off")
+    check(int(re.search(r"(\d+) bytes of replies are not read", said)[1]) > 200 * MIB, said)
+    equal(worker.ask("PING"), "PONG")
+    worker.close()  # no lease is waited for
+    server.stop()
+
+
+# ---- Many ----------------------------------------------------------------------------------------
+
+BUSY, DEAF, ROUNDS = 1000, 20, 10
+
+
+# F43, F44: a thousand busy connections, some that never read and some that go away in the middle of
+# a request: all work is done, and those who do not read are cut off.
+@case
+def F43_F44_a_thousand_busy_connections():
+    if too_few := allow_many_descriptors():
+        return too_few
+    server = Server("--store", "mem:", "--max-unread", "500ms")
+    control = Client(server)
+    control.ask("PUSH", "large", b"x" * MIB)
+    deaf = [Client(server) for _ in range(DEAF)]
+    for client in deaf:
+        never_read(client, b"JOB 1 BODY\r\n")
+    busy = [Client(server) for _ in range(BUSY)]
+    for _ in range(20):
+        gone = Client(server)
+        gone.socket.sendall(b"*3\r\n$4\r\nPUSH\r\n$4\r\nwork\r\n$100\r\nhalf of it")
+        gone.close()
+    bodies = []
+    for turn in range(ROUNDS):
+        for number, client in enumerate(busy):  # all at once: replies are read afterwards
+            client.socket.sendall(f"PUSH work {turn}.{number}\r\nTAKE work\r\nPING\r\n".encode())
+        for client in busy:
+            check(client.hear())
+            job = client.hear()[0]
+            bodies.append(job[4])
+            equal(client.hear(), "PONG")
+            client.say("DONE", job[0], job[1])
+        for client in busy:
+            equal(client.hear(), "OK")
+    equal(sorted(bodies), sorted(f"{t}.{n}" for t in range(ROUNDS) for n in range(BUSY)))
+    for _ in deaf:
+        server.hear("is cut off: it has read nothing of")
+    equal(control.ask("TAKE", "work"), [])
+    while int(control.info()["connected_clients"]) > BUSY + 1:
+        pass
+    for client in busy + deaf:
+        client.close()
     server.stop()
 
 

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/output.h"
+#include "cli/values.h"
 #include "millrace.h"
 #include "server/notice.h"
 #include "server/server.h"
@@ -15,9 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-enum { DRAIN_MS = 10000, HOST_MOST = 64 };
+enum { DRAIN_MS = 10000, HOST_MOST = 64, CLIENTS_MOST = 1000000 };
 
 struct serving {
     const struct input *flags; // as they were given
@@ -119,6 +119,39 @@ static int read_size(const struct input *in, const char *option, uint64_t most, 
     return 0;
 }
 
+static int read_clients(const struct input *in, const char *option, uint32_t *out) {
+    const char *value = input_option(in, option);
+    if (!value)
+        return 0;
+    char *end = NULL;
+    uint64_t count = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
+    if (!count || *end || count > CLIENTS_MOST)
+        return input_refuse(in, option, "it is a number of connections, from 1 to 1000000");
+    *out = (uint32_t)count;
+    return 0;
+}
+
+static int read_patience(const struct input *in, const char *option, uint64_t *out_ms) {
+    const char *value = input_option(in, option);
+    int64_t ms = 0;
+    if (value && duration_read(value, &ms) < 0)
+        return input_refuse(in, option, "it is a duration such as 250ms, 30s, 5m or 2h");
+    *out_ms = (uint64_t)ms;
+    return 0;
+}
+
+// What is not given stays zero, which is the default.
+static int read_limits(const struct input *in, struct server_options *o) {
+    int err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &o->max_bytes);
+    if (err == 0)
+        err = read_clients(in, "--max-clients", &o->max_clients);
+    if (err == 0)
+        err = read_clients(in, "--max-per-address", &o->max_per_address);
+    if (err == 0)
+        err = read_patience(in, "--max-idle", &o->max_idle_ms);
+    return err < 0 ? err : read_patience(in, "--max-unread", &o->max_unread_ms);
+}
+
 static int read_log(const struct input *in, struct serving *s) {
     s->json = input_option(in, "--log-json") != NULL;
     if (!notice_level_read(option_or(in, "--log-level", "info"), &s->level))
@@ -159,7 +192,7 @@ static int read_values(struct input *in, struct serving *s) {
     if (err == 0)
         err = read_size(in, "--max-body", BODY_MOST, &max_body);
     if (err == 0)
-        err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &s->options.max_bytes);
+        err = read_limits(in, &s->options);
     if (err == 0)
         err = read_credentials(in, &s->options);
     if (err == 0)
@@ -224,15 +257,6 @@ static void on_reload(void *arg) {
 
 // ---- The command ------------------------------------------------------------------------------
 
-// A connection is a descriptor: as many as the system lets it have.
-static void raise_files(void) {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return;
-    files.rlim_cur = files.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &files); // then there are fewer
-}
-
 static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
     int err = read_options(flags, &s);
@@ -243,7 +267,6 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     notice_set(s.level, s.json);
     s.options.listen_fd = listen_fd;
     s.options.arg = &s;
-    raise_files();
     err = server_run(&s.options);
     if (err < 0)
         complain("serve: %s", error_text());

@@ -117,19 +117,13 @@ int core_stage_index(struct core *c, mr_bytes name, size_t *out) {
     return 0;
 }
 
+// Whoever goes through all of them goes on from where it was.
 void core_stage_at(struct core *c, size_t index, struct stage_info *out) {
-    if (!c->nameless_stages) {
-        look_stage(c, c->stages[index + 1], out);
-        return;
-    }
-    for (uint32_t i = 1; i <= c->stage_count; i++) {
-        if (!c->stages[i]->name_size)
-            continue;
-        if (index-- == 0) {
-            look_stage(c, c->stages[i], out);
-            return;
-        }
-    }
+    if (index + 1 < c->looked_count)
+        c->looked_count = c->looked_stage = 0;
+    while (c->looked_count <= index)
+        c->looked_count += c->stages[++c->looked_stage]->name_size != 0;
+    look_stage(c, c->stages[c->looked_stage], out);
 }
 
 static void look_channel(const struct core *c, chan ref, struct channel_info *out) {

@@ -98,11 +98,13 @@ int stage_name_it(struct core *c, uint32_t number, mr_bytes name) {
     return 0;
 }
 
-// Numbers that were given but never written down are given again.
-static uint32_t stage_free_number(const struct core *c) {
-    for (uint32_t i = 1; c->nameless_stages && i <= c->stage_count; i++)
-        if (!c->stages[i]->name_size)
-            return i;
+// Numbers that were given but never written down are given again, the least first: so it does not
+// matter in which order they became free.
+static uint32_t stage_free_number(struct core *c) {
+    uint32_t *i = &c->least_nameless;
+    for (*i += !*i; c->nameless_stages && *i <= c->stage_count; ++*i)
+        if (!c->stages[*i]->name_size)
+            return *i;
     return c->stage_count + 1;
 }
 
@@ -120,6 +122,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
+    c->looked_count = c->looked_stage = 0;
     *out = number;
     return 0;
 }
@@ -139,25 +142,20 @@ static bool has_edge(const struct stage *s, uint32_t to) {
     return false;
 }
 
-static bool stage_is_needed(const struct core *c, const struct stage *s) {
-    if (s->recorded || s->granted_rooms || s->edge_count)
-        return true;
-    if (!list_empty(&s->takers) || !list_empty(&s->pushers))
-        return true;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        if (has_edge(c->stages[i], s->number))
-            return true;
-    return false;
+static bool stage_is_needed(const struct stage *s) {
+    return s->recorded || s->granted_rooms || s->edge_count || s->edges_here ||
+           !list_empty(&s->takers) || !list_empty(&s->pushers);
 }
 
 void stage_forget_unused(struct core *c, mr_bytes name) {
     uint32_t number = stage_find(c, name);
-    if (!number || stage_is_needed(c, c->stages[number]))
+    if (!number || stage_is_needed(c->stages[number]))
         return;
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
     c->stages[number]->name_size = 0;
     c->nameless_stages++;
-    c->last_stage = 0;
+    c->least_nameless = number < c->least_nameless ? number : c->least_nameless;
+    c->last_stage = c->looked_count = c->looked_stage = 0;
 }
 
 // ---- May it start? ----------------------------------------------------------------------------
@@ -275,6 +273,7 @@ int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
         s->edge_count--;
         return err;
     }
+    c->stages[to]->edges_here++;
     return in_cycle ? find_cycles(c) : 0;
 }
 

@@ -154,11 +154,10 @@ struct stage {
     uint64_t halted; // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
-    uint32_t taker_count;
-    uint32_t next_dirty;
+    uint32_t taker_count, next_dirty;
     struct edge edges[EDGES];
-    uint32_t edge_count;
-    chan deep[DEPTHS]; // their first
+    uint32_t edge_count, edges_here; // how many go out, and how many of others lead here
+    chan deep[DEPTHS];               // their first
     uint64_t deep_bits[DEPTHS / 64];
     struct ages ages;
     uint64_t oldest_ms; // at opening
@@ -237,10 +236,11 @@ struct core {
     struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number;
-    struct stage **stages; // by number, from 1
-    uint32_t stage_count, stage_capacity, nameless_stages;
+    struct stage **stages;                                                 // by number, from 1
+    uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
-    uint32_t last_stage; // that stage_find found
+    uint32_t last_stage;                 // that stage_find found
+    uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
     uint64_t next_source, epic_changes;
     bool sources_timer;
     uint32_t first_dirty, last_dirty;
@@ -399,7 +399,7 @@ uint32_t stage_find(struct core *, mr_bytes name);                         // 0:
 int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
 uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
-void stage_forget_unused(struct core *, mr_bytes name); // what only a refused command has named
+void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
 bool memory_is_short(const struct core *); // memory.c: max_bytes or max_memory is reached
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);

@@ -1,6 +1,7 @@
 // Starting: the head of a stage's ready sequence goes to whoever asks, or to whoever has waited
 // longest. Waiting takers have a seat at every stage they named; a stage that was woken is served
-// at the end of the command, so that as many takers wake as there is work for.
+// at the end of the command, so that as many takers wake as there is work for. A stage that is
+// named by takers only is there as long as one of them waits.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -188,8 +189,11 @@ static void serve_when_rate_allows(struct core *c, struct stage *s) {
 
 static void taker_unseat(struct core *c, struct taker *t) {
     for (uint32_t i = 0; i < t->seat_count; i++) {
+        struct stage *s = c->stages[t->seats[i].stage];
         list_remove(&t->seats[i].of_stage);
-        c->stages[t->seats[i].stage]->taker_count--;
+        s->taker_count--;
+        if (!s->recorded)
+            stage_forget_unused(c, bytes_of(s->name, s->name_size));
     }
     list_remove(&t->of_conn);
     mem_free(t->seats);
@@ -197,11 +201,29 @@ static void taker_unseat(struct core *c, struct taker *t) {
     t->seat_count = 0;
 }
 
-APART static int taker_seat(struct core *c, const struct take *take, const uint32_t *stages) {
+// Makes those that nobody has named yet.
+static int take_make_stages(struct core *c, const struct take *t, uint32_t *stages) {
+    for (size_t i = 0; i < t->stage_count; i++) {
+        int err = stages[i] ? 0 : stage_get(c, t->stages[i], &stages[i]);
+        if (err == 0)
+            continue;
+        while (i--)
+            stage_forget_unused(c, t->stages[i]);
+        return err;
+    }
+    return 0;
+}
+
+APART static int taker_seat(struct core *c, const struct take *take, uint32_t *stages) {
     struct taker *t = take->taker;
     struct taker_seat *seats = mem_alloc(take->stage_count * sizeof *seats);
     if (!seats)
         return error_set(MR_ENOMEM, "no memory to wait for work");
+    int err = take_make_stages(c, take, stages);
+    if (err < 0) {
+        mem_free(seats);
+        return err;
+    }
     t->seats = seats;
     t->seat_count = (uint32_t)take->stage_count;
     t->count = take->count ? take->count : 1;
@@ -301,13 +323,15 @@ static int take_check(const struct core *c, const struct take *t) {
     return 0;
 }
 
+// 0 for one that nobody has named yet: there is nothing to take.
 static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
     for (size_t i = 0; i < t->stage_count; i++) {
-        int err = stage_get(c, t->stages[i], &out[i]);
+        out[i] = stage_find(c, t->stages[i]);
+        int err = out[i] ? 0 : stage_name_check(t->stages[i]);
         if (err < 0)
             return err;
         for (size_t k = 0; k < i; k++)
-            if (out[k] == out[i])
+            if (out[k] == out[i] && bytes_equal(t->stages[k], t->stages[i]))
                 return error_set(MR_EINVAL, "a take names stage %.*s twice", (int)t->stages[i].size,
                                  (const char *)t->stages[i].data);
     }
@@ -326,8 +350,9 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, 0 };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
-        uint32_t more;
-        err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
+        uint32_t more = 0;
+        if (stages[i])
+            err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
         if (err < 0 && !count)
             return err;
         count += err < 0 ? 0 : more;

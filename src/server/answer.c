@@ -208,15 +208,24 @@ static void say_ended(struct session *s, enum code code, uint64_t id, const char
     reply_error(&s->reply, code_name(code), mr_str(text));
 }
 
+// Whoever leaves so much unread that the result has no room is cut off, and can ask again: that it
+// could not be read would not be true.
+static void answer_result(struct session *s, uint64_t at) {
+    size_t before = s->out.size;
+    int err = answer_entry(s, at, true);
+    if (err == MR_ETOOBIG)
+        s->reply.err = err;
+    if (err == 0 || err == MR_ETOOBIG)
+        return;
+    s->out.size = before;
+    session_fail(s, MR_EIO);
+}
+
 void answer_outcome(struct session *s, const struct outcome *o) {
     session_reply(s);
-    size_t before = s->out.size;
     switch (o->status) {
     case JOB_DONE:
-        if (answer_entry(s, o->at, true) < 0) {
-            s->out.size = before;
-            session_fail(s, MR_EIO);
-        }
+        answer_result(s, o->at);
         break;
     case JOB_DEAD:
         answer_dead(s, o->at);

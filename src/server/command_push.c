@@ -215,15 +215,18 @@ void run_pushmany(struct session *s, struct arguments *a) {
 
 // The end of a late call follows its id, at once or some time.
 static void call_later(struct session *s, struct arguments *a, struct push_options *o) {
-    struct late *l = s->reply.resp3 ? late_create(s) : NULL;
-    if (!l && s->reply.resp3)
-        push_fail(s, MR_ENOMEM);
-    else if (!l)
+    struct late *l;
+    if (!s->reply.resp3) {
         session_usage(s, "ends are told over RESP3 only: say HELLO 3 first, or wait in CALL");
-    if (!l)
         return;
+    }
+    int err = late_create(s, &l);
+    if (err < 0) {
+        push_fail(s, err);
+        return;
+    }
     struct pushed pushed;
-    int err = push_one(s, a, o, &l->caller, &pushed);
+    err = push_one(s, a, o, &l->caller, &pushed);
     if (err < 0)
         late_destroy(l);
     if (err == MR_EAGAIN) {

@@ -2,17 +2,21 @@
 //
 // Replies are written straight from a session's buffer; what the socket does not take is copied
 // aside, and the session rests meanwhile if that is much. Where there is TLS it stands between the
-// two (server/tls.h). Who has still to show a certificate or a secret stands at the door (door.h).
+// two (server/tls.h). Who has still to show a certificate or a secret stands at the door (door.h);
+// how many there may be says crowd.h, how long one may keep the server waiting patience.h.
 #include "server/loop.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/notice.h"
 #include "server/tls.h"
+#include "wire/code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { CLIENT_NAME = LIMIT_NAME + 80 };
 
 static void accept_waiting(struct server *);
 
@@ -31,6 +35,27 @@ static void on_closed(uv_handle_t *handle) {
         accept_waiting(v);
 }
 
+// "127.0.0.1:40000", with the name it has given itself if there is one.
+static const char *client_name(const struct connection *c, char (*to)[CLIENT_NAME]) {
+    const char *name = c->session->name;
+    snprintf(*to, sizeof *to, "%s%s%s%s", c->address, *name ? " (" : "", name, *name ? ")" : "");
+    return *to;
+}
+
+static size_t unread_size(const struct connection *c) {
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) +
+           session_unsent(c->session);
+}
+
+// Its replies had no room any more.
+static void say_overflow(const struct connection *c) {
+    char name[CLIENT_NAME];
+    notice(NOTICE_WARN,
+           "%s is cut off: %zu bytes of replies are not read, and there is no %s for more",
+           client_name(c, &name), unread_size(c),
+           c->session->reply.err == MR_ENOMEM ? "memory" : "room");
+}
+
 // The last word of TLS, if the socket takes it.
 static void say_end(struct connection *c) {
     tls_end(c->tls);
@@ -45,15 +70,97 @@ void connection_close(struct connection *c) {
         return;
     c->closing = true;
     door_leave(&c->server->door, &c->stranger);
+    crowd_leave(&c->server->crowd, &c->guest);
+    patience_end(&c->unread);
+    patience_end(&c->silent);
     if (c->tls)
         say_end(c);
     if (c->session && c->session->refusals)
         notice(NOTICE_WARN, "%u wrong secrets from %s", c->session->refusals, c->address);
+    if (c->session && c->session->reply.err)
+        say_overflow(c);
     host_begin(&c->server->host);
     session_destroy(c->session);
     c->session = NULL;
     uv_close((uv_handle_t *)&c->tcp, on_closed);
 }
+
+// ---- Patience ---------------------------------------------------------------------------------
+
+// All of one patience have equally long, so a timer that runs rings early enough.
+static void plan_patience(const struct patience *p, uv_timer_t *timer, uv_timer_cb rings) {
+    uint64_t now_ms = uv_now(timer->loop), next_ms = patience_next_ms(p);
+    if (next_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)timer))
+        uv_timer_start(timer, rings, next_ms > now_ms ? next_ms - now_ms : 0, 0);
+}
+
+// Something came from it, or went to it.
+static void note_life(struct connection *c) {
+    struct server *v = c->server;
+    patience_begin(&v->silent, &c->silent, uv_now(&v->loop));
+    plan_patience(&v->silent, &v->silent_timer, on_silent);
+}
+
+static bool is_at_rest(const struct connection *c) {
+    const struct session *s = c->session;
+    return !s->blocked && !c->writing && list_empty(&s->lates) && list_empty(&s->conn.leases);
+}
+
+// Whoever waits or works is not silent.
+void on_silent(uv_timer_t *timer) {
+    struct server *v = timer->data;
+    uint64_t now_ms = uv_now(&v->loop);
+    char name[CLIENT_NAME];
+    for (struct waited *w; (w = patience_over(&v->silent, now_ms)) != NULL;) {
+        struct connection *c = list_entry(w, struct connection, silent);
+        if (!is_at_rest(c)) {
+            patience_begin(&v->silent, w, now_ms);
+            continue;
+        }
+        notice(NOTICE_DEBUG, "%s has been silent for %" PRIu64 " ms: closed: max-idle",
+               client_name(c, &name), v->silent.ms);
+        connection_close(c);
+    }
+    plan_patience(&v->silent, timer, on_silent);
+    turn_end(v);
+}
+
+static void begin_unread(struct connection *c, size_t left) {
+    struct server *v = c->server;
+    c->pending_left = left;
+    patience_begin(&v->unread, &c->unread, uv_now(&v->loop));
+    plan_patience(&v->unread, &v->unread_timer, on_unread);
+}
+
+static void end_unread(struct connection *c) {
+    struct server *v = c->server;
+    patience_end(&c->unread);
+    if (list_empty(&v->unread.waited))
+        uv_timer_stop(&v->unread_timer); // an idle server does not wake up
+}
+
+// Whoever reads slowly goes on; whoever reads nothing does not.
+void on_unread(uv_timer_t *timer) {
+    struct server *v = timer->data;
+    char name[CLIENT_NAME];
+    for (struct waited *w; (w = patience_over(&v->unread, uv_now(&v->loop))) != NULL;) {
+        struct connection *c = list_entry(w, struct connection, unread);
+        size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
+        if (left < c->pending_left) {
+            begin_unread(c, left);
+            continue;
+        }
+        notice(NOTICE_WARN,
+               "%s is cut off: it has read nothing of %zu bytes of replies for %" PRIu64
+               " ms: max-unread",
+               client_name(c, &name), unread_size(c), v->unread.ms);
+        connection_close(c);
+    }
+    plan_patience(&v->unread, timer, on_unread);
+    turn_end(v);
+}
+
+// ---- Bytes ------------------------------------------------------------------------------------
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     struct connection *c = (struct connection *)handle;
@@ -78,6 +185,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     } else if (size < 0) {
         connection_close(c);
     } else if (size > 0) {
+        note_life(c);
         host_begin(&c->server->host);
         session_receive(c->session, (size_t)size);
         if (session_is_over(c->session))
@@ -103,10 +211,12 @@ static void secure_read(struct connection *c) {
 
 static void on_secure_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
-    if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0)
+    if (size < 0 || tls_receive(c->tls, buf->base, (size_t)size) < 0) {
         connection_close(c);
-    else
+    } else {
+        note_life(c);
         secure_read(c);
+    }
 }
 
 static void connection_read(struct connection *c) {
@@ -127,6 +237,7 @@ static void connection_read(struct connection *c) {
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
     c->writing = false;
+    end_unread(c);
     c->server->host.buffered -= c->pending.size;
     buffer_finish(&c->pending);
     if (status < 0)
@@ -160,6 +271,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
     }
     c->writing = true;
     c->server->host.buffered += c->pending.size;
+    begin_unread(c, rest.size);
     connection_sent(c, rest.size);
 }
 
@@ -174,8 +286,10 @@ void connection_write(struct connection *c) {
             connection_close(c);
             return;
         }
-        if (wrote > 0)
+        if (wrote > 0) {
+            note_life(c);
             connection_sent(c, (size_t)wrote);
+        }
         ready = connection_ready(c);
         if (ready.size > WRITE_MOST)
             ready.size = WRITE_MOST;
@@ -184,14 +298,32 @@ void connection_write(struct connection *c) {
     }
     if (c->closing)
         return;
-    if (session_is_over(c->session) && !c->writing)
+    if (c->session->broken || (session_is_over(c->session) && !c->writing))
         connection_close(c);
     else
         connection_read(c);
 }
 
-// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say. For the door: of IPv6
-// the half that names a network, since anybody has all of the rest.
+// ---- Coming -----------------------------------------------------------------------------------
+
+// Who comes from there is counted by it: of IPv6 by the half that names a network, since anybody
+// has all of the rest, unless it is an IPv4 address in disguise.
+static void note_origin(struct connection *c, const struct sockaddr *at) {
+    uint8_t *origin = c->stranger.address;
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)at)->sin6_addr;
+    const uint8_t *v4 = (const uint8_t *)&((const struct sockaddr_in *)at)->sin_addr;
+    if (at->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(v6))
+        v4 = v6->s6_addr + 12;
+    else if (at->sa_family == AF_INET6)
+        v4 = NULL;
+    if (v4)
+        memcpy(origin, v4, 4);
+    else
+        memcpy(origin, v6, 8);
+    c->local = v4 ? v4[0] == 127 : IN6_IS_ADDR_LOOPBACK(v6);
+}
+
+// "127.0.0.1:40000" or "[::1]:40000"; nothing where the system does not say.
 static void note_address(struct connection *c) {
     struct sockaddr_storage peer;
     struct sockaddr *at = (struct sockaddr *)&peer;
@@ -202,10 +334,7 @@ static void note_address(struct connection *c) {
     bool v6 = at->sa_family == AF_INET6;
     uint16_t port = ntohs(((struct sockaddr_in *)at)->sin_port); // at the same place for IPv6
     snprintf(c->address, sizeof c->address, "%s%s%s:%u", v6 ? "[" : "", name, v6 ? "]" : "", port);
-    if (v6)
-        memcpy(c->stranger.address, &((struct sockaddr_in6 *)at)->sin6_addr, 8);
-    else
-        memcpy(c->stranger.address, &((struct sockaddr_in *)at)->sin_addr, 4);
+    note_origin(c, at);
 }
 
 bool has_come_in(const struct stranger *s) {
@@ -239,6 +368,10 @@ static int stand_at_door(struct connection *c) {
 static int connection_set_up(struct connection *c, uv_stream_t *listener) {
     struct server *v = c->server;
     int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    if (err < 0)
+        return error_set(MR_ENET, "%s", uv_strerror(err));
+    note_address(c);
+    err = crowd_enter(&v->crowd, c->local ? NULL : c->stranger.address, &c->guest);
     if (err == 0 && v->credentials.context)
         err = tls_accept(v->credentials.context, &c->tls);
     if (err == 0)
@@ -249,8 +382,27 @@ static int connection_set_up(struct connection *c, uv_stream_t *listener) {
     (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
-    note_address(c);
     return stand_at_door(c);
+}
+
+// It hears why, if it can be told in the clear; of many in a row the first is noticed.
+static void say_refused(struct connection *c) {
+    struct server *v = c->server;
+    char line[256];
+    int size = snprintf(line, sizeof line, "-%s %s\r\n", code_name(CODE_FULL), error_text());
+    uv_buf_t buf = uv_buf_init(line, (unsigned)size);
+    if (!v->credentials.context)
+        (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    v->host.rejections++;
+    if (uv_now(&v->loop) < v->refused_notice_ms) {
+        v->refused_unsaid++;
+        return;
+    }
+    notice(NOTICE_WARN,
+           "a connection of %s is refused: %s (%" PRIu64 " others were since it was last said)",
+           c->address, error_text(), v->refused_unsaid);
+    v->refused_unsaid = 0;
+    v->refused_notice_ms = uv_now(&v->loop) + REFUSED_NOTICE_MS;
 }
 
 static void on_refused(uv_handle_t *refused) {
@@ -309,9 +461,10 @@ void on_connection(uv_stream_t *listener, int status) {
     c->server = v;
     uv_tcp_init(&v->loop, &c->tcp);
     if (connection_set_up(c, listener) == 0) {
+        note_life(c);
         connection_read(c);
         return;
     }
-    v->host.rejections++;
+    say_refused(c);
     connection_close(c);
 }

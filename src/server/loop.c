@@ -283,6 +283,8 @@ static int init_handles(struct server *v) {
         (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->door_timer)) < 0 ||
+        (err = uv_timer_init(&v->loop, &v->unread_timer)) < 0 ||
+        (err = uv_timer_init(&v->loop, &v->silent_timer)) < 0 ||
         (err = uv_async_init(&v->loop, &v->durable, on_durable)) < 0 ||
         (err = uv_signal_init(&v->loop, &v->interrupt)) < 0 ||
         (err = uv_signal_init(&v->loop, &v->terminate)) < 0 ||
@@ -293,11 +295,21 @@ static int init_handles(struct server *v) {
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
-    v->door_timer.data = v;
+    v->door_timer.data = v->unread_timer.data = v->silent_timer.data = v;
     v->door.is_known = has_come_in;
     v->timer_at_ms = UINT64_MAX;
     v->most_connections = keeper_connections();
     return 0;
+}
+
+// Zero is a default.
+static void set_limits(struct server *v) {
+    const struct server_options *o = &v->options;
+    crowd_init(&v->crowd, o->max_clients ? o->max_clients : LIMIT_CLIENTS,
+               o->max_per_address ? o->max_per_address : LIMIT_CLIENTS_OF_ADDRESS);
+    v->unread.ms = o->max_unread_ms ? o->max_unread_ms : LIMIT_UNREAD_MS;
+    v->silent.ms = o->max_idle_ms;
+    v->host.max_bytes = o->max_bytes;
 }
 
 static int serve(struct server *v) {
@@ -332,7 +344,7 @@ int server_run(const struct server_options *options) {
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the disk like others
     int err = v->cipher ? host_init(&v->host, options->store)
                         : error_set(MR_ENOMEM, "no memory for a server");
-    v->host.max_bytes = options->max_bytes;
+    set_limits(v);
     if (err == 0)
         err = credentials_open(&v->credentials, &v->host);
     int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
@@ -344,6 +356,7 @@ int server_run(const struct server_options *options) {
         assert(open == 0); // every handle was closed
     }
     host_finish(&v->host);
+    crowd_finish(&v->crowd);
     credentials_close(&v->credentials);
     mem_free(v->cipher);
     mem_free(v);

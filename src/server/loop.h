@@ -3,9 +3,11 @@
 #define SERVER_LOOP_H
 
 #include "server/credentials.h"
+#include "server/crowd.h"
 #include "server/door.h"
 #include "server/health.h"
 #include "server/keeper.h"
+#include "server/patience.h"
 #include "server/server.h"
 #include "server/session.h"
 
@@ -17,20 +19,25 @@ struct server {
     struct shard *shard;
     struct credentials credentials;
     struct door door;
-    char *cipher; // READ_SIZE bytes: where what is encrypted arrives
+    struct crowd crowd;
+    struct patience unread; // with those who do not take what they are sent
+    struct patience silent; // with those to whom and from whom nothing goes, if that has a limit
+    char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
     uv_loop_t loop;
     uv_tcp_t listener;
     uv_tcp_t refused; // a connection that there is no memory for
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_timer_t drain_timer;
-    uv_timer_t door_timer;
+    uv_timer_t door_timer, unread_timer, silent_timer;
     uv_async_t durable; // the log has synced
     uv_signal_t interrupt, terminate;
     struct keeper keeper;
     struct health health;
     uint32_t connections, most_connections;
     bool crowded, said_crowded; // one more waits to be accepted; that this happens was said
+    uint64_t refused_notice_ms; // from when on refused connections may be noticed again …
+    uint64_t refused_unsaid;    // … and how many were not
     uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
@@ -47,16 +54,22 @@ struct connection {
     struct session *session;
     struct tls *tls; // NULL: nothing is encrypted
     struct stranger stranger;
+    struct guest guest;
+    struct waited unread, silent;
     uv_write_t write;
-    struct buffer pending; // what the socket did not take at once
+    struct buffer pending; // what the socket did not take at once …
+    size_t pending_left;   // … and how much of it was left when that was looked at last
     bool reading, writing, closing;
+    bool local; // it comes from this machine
     char address[64];
 };
 
 // ---- connection.c -----------------------------------------------------------------------------
 
 void on_connection(uv_stream_t *listener, int status); // of the server's listener
-void on_door(uv_timer_t *);                            // strangers have to go
+void on_door(uv_timer_t *);                            // strangers have to go …
+void on_unread(uv_timer_t *);                          // … and those who do not read …
+void on_silent(uv_timer_t *);                          // … and those who say nothing
 bool has_come_in(const struct stranger *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.

@@ -17,9 +17,12 @@ struct server_options {
     uint32_t interval_ms;
     uint64_t max_bytes; // of memory, see host_memory; 0: none
     uint32_t max_body;
-    const char *host;     // to listen on
-    uint16_t port;        // 0: any free one
-    int listen_fd;        // a socket that listens there already; 0: none
+    uint32_t max_clients, max_per_address; // connections; 0: as in limits.h
+    uint64_t max_unread_ms;                // how long replies may stay unread; 0: as in limits.h
+    uint64_t max_idle_ms;                  // how long a connection may do nothing; 0: for ever
+    const char *host;                      // to listen on
+    uint16_t port;                         // 0: any free one
+    int listen_fd;                         // a socket that listens there already; 0: none
     const char *auth;     // the file of tokens; NULL: whoever connects may do everything
     struct tls_files tls; // with a certificate, connections are encrypted
     int64_t drain_ms;     // how long running jobs may take to end at shutdown

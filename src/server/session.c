@@ -70,19 +70,26 @@ void session_destroy(struct session *s) {
 
 // ---- Calls that are not waited for ------------------------------------------------------------
 
-struct late *late_create(struct session *s) {
+int late_create(struct session *s, struct late **out) {
+    if (s->late_count == LIMIT_LATES)
+        return error_set(MR_EFULL, "%u calls of this connection have not ended: await some first",
+                         s->late_count);
     struct late *l = mem_alloc(sizeof *l);
-    if (!l) {
-        error_set(MR_ENOMEM, "no memory for a call");
-        return NULL;
-    }
+    if (!l)
+        return error_set(MR_ENOMEM, "no memory for a call");
     l->caller.conn = &s->conn;
     list_append(&s->lates, &l->of_session);
+    s->late_count++;
+    s->host->buffered += sizeof *l;
     s->called_later = true;
-    return l;
+    *out = l;
+    return 0;
 }
 
 void late_destroy(struct late *l) {
+    struct session *s = list_entry(l->caller.conn, struct session, conn);
+    s->late_count--;
+    s->host->buffered -= sizeof *l;
     list_remove(&l->of_session);
     mem_free(l);
 }
@@ -104,23 +111,23 @@ static void count_buffers(struct session *s) {
     s->buffered = now;
 }
 
-static size_t unsent(const struct session *s) {
+size_t session_unsent(const struct session *s) {
     return s->out.size - s->out_sent;
 }
-
-static bool rests(const struct session *s) {
-    return unsent(s) > LIMIT_UNSENT_PAUSE;
-}
-
-bool session_is_over(const struct session *s) {
-    return s->broken || (s->closing && !unsent(s));
-}
-
-// ---- Receiving --------------------------------------------------------------------------------
 
 static bool is_stranger(const struct session *s) {
     return s->host->auth && !s->who;
 }
+
+static bool rests(const struct session *s) {
+    return session_unsent(s) > (is_stranger(s) ? STRANGER_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
+}
+
+bool session_is_over(const struct session *s) {
+    return s->broken || (s->closing && !session_unsent(s));
+}
+
+// ---- Receiving --------------------------------------------------------------------------------
 
 // What is left of the request cannot be skipped: the connection ends.
 static void refuse_large(struct session *s, const char *why) {
@@ -392,7 +399,7 @@ void session_close(struct session *s) {
 // longer.
 void session_mark(struct session *s, uint64_t at, bool durable) {
     count_buffers(s);
-    uint64_t upto = s->sent + unsent(s);
+    uint64_t upto = s->sent + session_unsent(s);
     if (durable && !s->mark_count) {
         s->shown = upto;
         s->shown_replies = s->replies;
@@ -433,7 +440,7 @@ void session_show_stopped(struct session *s, const char *why) {
     list_remove(&s->of_held);
     for (; s->shown_replies < s->replies; s->shown_replies++)
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(why));
-    s->shown = s->sent + unsent(s);
+    s->shown = s->sent + session_unsent(s);
     s->broken = s->broken || s->reply.err;
     offer(s);
 }
@@ -447,7 +454,7 @@ void session_sent(struct session *s, size_t size) {
     bool rested = rests(s);
     s->sent += size;
     s->out_sent += size;
-    if (!unsent(s)) {
+    if (!session_unsent(s)) {
         host_take_back(s->host, &s->out);
         s->out_sent = 0;
     } else {

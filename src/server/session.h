@@ -70,6 +70,7 @@ struct session {
     struct taker taker;
     struct caller caller;
     struct list lates; // calls that this session does not wait for
+    uint32_t late_count;
     bool called_later; // it has had some
     struct pusher pusher;
     size_t pushed; // PUSHMANY: how many so far …
@@ -103,8 +104,9 @@ void session_receive(struct session *, size_t size);
 // Replies that may be sent now.
 mr_bytes session_ready(const struct session *);
 void session_sent(struct session *, size_t size);
-void session_close(struct session *);         // nothing more is run; it is over when all was sent
-bool session_is_over(const struct session *); // close it
+size_t session_unsent(const struct session *); // bytes of replies, also of those not ready yet
+void session_close(struct session *);          // nothing more is run; it is over when all was sent
+bool session_is_over(const struct session *);  // close it
 
 // ---- For commands -----------------------------------------------------------------------------
 
@@ -122,8 +124,8 @@ void session_run_again(struct session *);
 // Whether it is somebody the host knows. False: the answer, that it is not, comes later.
 bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
 
-// NULL: MR_ENOMEM was noted. It is gone when it was told, or with its session.
-struct late *late_create(struct session *);
+// It is gone when it was told, or with its session. MR_EFULL: it has too many; MR_ENOMEM.
+int late_create(struct session *, struct late **out);
 void late_destroy(struct late *);
 void late_tell(struct late *, const struct outcome *);
 

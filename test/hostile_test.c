@@ -1,0 +1,256 @@
+// Weaknesses that servers of this kind have had, and that were published: lengths that overflow,
+// buffers that grow for nothing, deep nesting, browsers that are made to speak to the port, and
+// clients that go away while something is kept for them. A session has none of them.
+#include "dialogue.h"
+
+#include "base/errors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT(literal)                                                                              \
+    { literal, sizeof literal - 1 }
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+static void again(struct dialogue *d) {
+    hang_up(d, 0);
+    connect_client(d, 0);
+}
+
+// ---- Lengths ------------------------------------------------------------------------------------
+
+// F41: lengths at the edge of every integer, some of which are small again in fewer bits. Nothing
+// is kept for what is refused.
+static void F41_no_length_overflows(void **state) {
+    struct dialogue *d = *state;
+    static const char *const lengths[] = {
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551617",
+        "4294967295",
+        "4294967297",
+        "2147483648",
+        "2147483647",
+        "-1",
+        "-9223372036854775808",
+        "-18446744073709551615",
+        "+1",
+        "01",
+        "0x1",
+        "1e0",
+        " 1",
+        "1 ",
+        "",
+    };
+    static const char *const frames[] = {
+        "*%s\r\n$4\r\nPING\r\n",
+        "*1\r\n$%s\r\nPING\r\n",
+        "*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$%s\r\nx\r\n",
+    };
+    uint64_t before = d->host.buffered;
+    for (size_t i = 0; i < LENGTH(lengths) * LENGTH(frames); i++) {
+        char frame[128];
+        snprintf(frame, sizeof frame, frames[i % LENGTH(frames)], lengths[i / LENGTH(frames)]);
+        for (size_t size = 1; size <= sizeof frame; size *= sizeof frame) {
+            again(d);
+            say_in_pieces(d, 0, mr_str(frame), size);
+            hear(d, 0, "-ERR Protocol error*");
+            assert_true(d->clients[0].closed);
+            assert_true(d->host.buffered <= before);
+        }
+    }
+    ask(d, 1, "STAGES", "[]");
+}
+
+// F41: a request is a list of words; a list within it ends the connection, however deep.
+static void F41_nesting_ends_where_it_begins(void **state) {
+    struct dialogue *d = *state;
+    static char deep[40000];
+    for (size_t i = 0; i < sizeof deep; i += 4)
+        memcpy(deep + i, "*1\r\n", 4);
+    say_bytes(d, 0, (mr_bytes){ deep, sizeof deep });
+    hear(d, 0, "-ERR Protocol error: argument 1 must begin with '$', not with '*'");
+    assert_true(d->clients[0].closed);
+}
+
+// ---- Buffers ------------------------------------------------------------------------------------
+
+// F42: what follows a command that waits is received up to a bound only.
+static void F42_a_client_that_waits_cannot_pile_up_requests(void **state) {
+    struct dialogue *d = *state;
+    struct session *s = d->clients[0].session;
+    size_t said = 0, room;
+    say(d, 0, "TAKE s WAIT -1");
+    for (; session_room(s, &room); said++) {
+        say_bytes(d, 0, mr_str("PING\r\n"));
+        assert_true(said < READ_SIZE);
+    }
+    assert_true(s->in.capacity <= 4 * READ_SIZE);
+    ask(d, 1, "PING", "+PONG");
+    push(d, "s a");
+    hear(d, 0, "[[*]]");
+    for (; said; said--)
+        hear(d, 0, "+PONG");
+    assert_int_equal(s->in.capacity, 0);
+}
+
+// F50: calls whose ends are told later are kept by the server, so they are bounded, too.
+static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
+    struct dialogue *d = *state;
+    struct session *s = d->clients[0].session;
+    ask(d, 0, "HELLO 3", "{*}");
+    uint64_t before = d->host.buffered;
+    s->late_count = LIMIT_LATES - 1; // as if there were so many
+    ask(d, 0, "CALL s a LATER", "\"1\"");
+    assert_true(d->host.buffered > before); // it counts in max-bytes
+    ask(d, 0, "CALL s b LATER", "-FULL *");
+    ask(d, 0, "JOB 2", "-GONE *");
+    ask(d, 1, "CANCEL 1", ":1");
+    hear(d, 0, ">[\"ended\" \"1\" -CANCELLED*]");
+    ask(d, 0, "CALL s b LATER", "\"2\"");
+    s->late_count -= LIMIT_LATES - 1;
+}
+
+// ---- Browsers -----------------------------------------------------------------------------------
+
+#define EVIL "\r\nPUSH s evil\r\n"
+
+// F41: a page can have a browser send what it likes to this port, behind headers that it cannot
+// leave out. None of it is run.
+static void F41_what_a_browser_is_made_to_send_is_not_run(void **state) {
+    struct dialogue *d = *state;
+    static const mr_bytes requests[] = {
+        TEXT("POST / HTTP/1.1\r\nContent-Length: 11\r\n" EVIL),
+        TEXT("post / HTTP/1.1\r\nOrigin: null\r\n" EVIL),
+        TEXT("GET / HTTP/1.1\r\nAccept: */*\r\nUser-Agent: x/1 (y; z)\r\nHost: localhost\r\n" EVIL),
+        TEXT("PUT /PUSH HTTP/1.1\r\nhost: 127.0.0.1:7411\r\n" EVIL),
+        TEXT("OPTIONS * HTTP/1.1\r\nHOST: x\r\n" EVIL),
+        TEXT("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nHost: x\r\n" EVIL),
+        TEXT("PING\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n" EVIL),
+        TEXT("*1\r\n$4\r\nPOST" EVIL),
+        TEXT("*2\r\n$5\r\nHost:\r\n$1\r\nx" EVIL),
+        TEXT("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\4\0\0\0\0\0" EVIL),
+        TEXT("\x16\3\1\1\0\1" EVIL), // an encrypted one
+        TEXT("SSH-2.0-x\r\n\0" EVIL),
+    };
+    for (size_t i = 0; i < LENGTH(requests) * 2; i++) {
+        again(d);
+        say_in_pieces(d, 0, requests[i / 2], i % 2 ? 1 : SIZE_MAX);
+        assert_true(d->clients[0].closed);
+        while (d->clients[0].heard.size)
+            hear_any(d, 0);
+    }
+    ask(d, 1, "STAGES", "[]");
+}
+
+// ---- Those who go away --------------------------------------------------------------------------
+
+static const struct leaving {
+    const char *before; // what client 1 says first …
+    const char *waits;  // … what client 0 waits in …
+    const char *event;  // … and what client 1 ends that with
+} leavings[] = {
+    { "PING\r\n", "TAKE s t WAIT -1", "PUSH s a\r\n" },
+    { "PING\r\n", "TAKE s t COUNT 9 BATCH 9 WAIT -1 DETACHED",
+      "PUSHMANY t ITEMS k a k b '' c\r\nPUSH s a\r\n" },
+    { "PING\r\n", "CALL s a", "CANCEL 1\r\n" },
+    { "PING\r\n", "CALL s a LATER", "CANCEL 1\r\n" },
+    { "PUSH s a\r\n", "AWAIT 1 WAIT -1", "CANCEL 1\r\n" },
+    { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "PUSH s b ROOM -1", "CANCEL 1\r\n" },
+    { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "PUSHMANY s ROOM -1 ITEMS '' b '' c", "CANCEL 1\r\n" },
+    { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "CALL s b ROOM -1", "CANCEL 1\r\n" },
+    { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "CALL s b ROOM -1 LATER", "CANCEL 1\r\n" },
+    { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "PUSH s b ROOM -1", "DRAIN s\r\n" },
+    { "PUSH s a EPIC e 1\r\nEPIC e END 1\r\n", "EPIC e WAIT -1", "CANCEL 1\r\n" },
+    { "PUSH s a\r\n", "TAKE s", "CANCEL 1\r\n" }, // it is told to stop
+};
+
+// Said by client 1, within a turn that goes on.
+static void say_within(struct dialogue *d, const char *text) {
+    size_t size = 0;
+    uint8_t *room = session_room(d->clients[1].session, &size);
+    assert_true(room && strlen(text) <= size);
+    memcpy(room, text, strlen(text));
+    host_begin(&d->host);
+    session_receive(d->clients[1].session, strlen(text));
+}
+
+static void forget_heard(struct dialogue *d) {
+    for (int i = 0; i < 2; i++)
+        buffer_clear(&d->clients[i].heard);
+}
+
+// F50: the client goes before what it waits for happens, after it in the same turn, before it in
+// the same turn, or when it has happened and nobody has read the answer. (What is used after it was
+// freed is found by sanitizers, what is kept for nobody by core_check.)
+static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
+    (void)state;
+    enum { BEFORE, AFTER, BEFORE_IN_TURN, UNREAD, WAYS };
+    for (size_t i = 0; i < LENGTH(leavings) * WAYS; i++) {
+        const struct leaving *l = &leavings[i / WAYS];
+        struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+        say_bytes(d, 1, mr_str(l->before));
+        say(d, 0, "HELLO 3");
+        say(d, 0, "CLIENT CANCELS ON");
+        say(d, 0, l->waits);
+        switch ((int)(i % WAYS)) {
+        case BEFORE:
+            hang_up(d, 0);
+            say_within(d, l->event);
+            turn(d);
+            break;
+        case AFTER:
+            say_within(d, l->event);
+            hang_up(d, 0);
+            break;
+        case BEFORE_IN_TURN:
+            host_begin(&d->host);
+            session_destroy(d->clients[0].session);
+            d->clients[0].session = NULL;
+            say_within(d, l->event);
+            turn(d);
+            break;
+        default:
+            d->clients[0].deaf = true;
+            say_within(d, l->event);
+            turn(d);
+            hang_up(d, 0);
+            d->clients[0].deaf = false;
+        }
+        forget_heard(d);
+        pass_ms(d, 100000);
+        ask(d, 1, "PING", "+PONG");
+        assert_int_equal(core_check(shard_core(d->shard)), 0);
+        dialogue_destroy(d);
+    }
+}
+
+// F50: the same of a command that is done in pieces.
+static void F50_a_client_may_go_between_two_pieces(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 2 * LIMIT_PIECE + 100; i++)
+        push(d, "s a");
+    say(d, 0, "DROP STAGE s WAITING REASON none"); // each is looked at
+    assert_int_equal(d->clients[0].session->blocked, BLOCKED_TURN);
+    hang_up(d, 0);
+    ask(d, 1, "PING", "+PONG");
+    connect_client(d, 0);
+    say(d, 0, "DROP STAGE s WAITING REASON none");
+    while (!d->clients[0].heard.size)
+        turn(d);
+    hear(d, 0, ":0");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        DIALOGUE(F41_no_length_overflows),
+        DIALOGUE(F41_nesting_ends_where_it_begins),
+        DIALOGUE(F42_a_client_that_waits_cannot_pile_up_requests),
+        DIALOGUE(F50_calls_that_are_not_waited_for_are_bounded),
+        DIALOGUE(F41_what_a_browser_is_made_to_send_is_not_run),
+        cmocka_unit_test(F50_nothing_is_left_of_a_client_that_has_gone),
+        DIALOGUE(F50_a_client_may_go_between_two_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
