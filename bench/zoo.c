@@ -234,7 +234,9 @@ static void plan_arrival(struct sim *s) {
 
 static void arrive(struct sim *s) {
     if (s->waiting_first + s->waiting_count == s->waiting_room) {
-        memmove(s->waiting, s->waiting + s->waiting_first, s->waiting_count * sizeof *s->waiting);
+        if (s->waiting_first > 0)
+            memmove(s->waiting, s->waiting + s->waiting_first,
+                    s->waiting_count * sizeof *s->waiting);
         s->waiting_first = 0;
         s->waiting_room = s->waiting_count * 2 + 64;
         s->waiting = realloc(s->waiting, s->waiting_room * sizeof *s->waiting);

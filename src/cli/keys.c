@@ -62,7 +62,7 @@ static bool is_blank(char c) {
 
 // Fields stand between blanks, as for awk.
 static mr_bytes find_field(unsigned long field, mr_bytes line) {
-    const char *p = line.data, *end = p + line.size;
+    const char *p = line.size ? line.data : "", *end = p + line.size;
     while (p < end) {
         while (p < end && is_blank(*p))
             p++;

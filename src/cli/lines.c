@@ -43,9 +43,8 @@ static void drop(struct lines *l, const uint8_t *from, const uint8_t *to) {
 
 // The line has no end yet: what it has beyond LINE_MOST is not kept.
 static void shorten(struct lines *l) {
-    uint8_t *end = l->bytes.data + l->bytes.size;
     if (l->bytes.size - l->start > LINE_MOST) {
-        drop(l, l->bytes.data + l->start + LINE_MOST, end);
+        drop(l, l->bytes.data + l->start + LINE_MOST, l->bytes.data + l->bytes.size);
         l->bytes.size = l->start + LINE_MOST;
     }
     l->scanned = l->bytes.size;

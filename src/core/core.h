@@ -340,7 +340,8 @@ struct job_info {
     uint64_t id;
     mr_bytes stage, key; // key is empty once the job has ended: see its entry's head
     enum job_status status;
-    uint32_t attempt, attempts;
+    uint32_t attempt;        // the latest, from 1; 0: none yet
+    uint32_t attempts;       // that it may have
     int64_t age_ms;          // since the push; since the end, when it has ended
     int64_t left_ms;         // to its deadline; -1: none
     int64_t due_ms;          // until it may start; -1: now

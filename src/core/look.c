@@ -196,7 +196,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .stage = bytes_of(s->name, s->name_size),
         .key = job_is_keyed(j) ? channel_key(c, channel_at(c, j->owner)) : (mr_bytes){ 0 },
         .status = (enum job_status)j->status,
-        .attempt = j->attempt + (j->status == JOB_RUNNING),
+        .attempt = j->attempt + (j->status == JOB_RUNNING || j->status == JOB_DONE),
         .attempts = job_attempts(c, j),
         .age_ms = (int64_t)(c->now_ms - j->time_ms),
         .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
