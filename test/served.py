@@ -70,7 +70,10 @@ class Server:
     def hear(self, text):
         """Waits for a notice that contains the text."""
         while True:
-            line = self.notices.get(timeout=PATIENCE)
+            try:
+                line = self.notices.get(timeout=PATIENCE)
+            except queue.Empty:
+                line = None
             check(line is not None, f"never said: {text}", *self.said)
             self.said.append(line)
             if text in line:
