@@ -251,9 +251,7 @@ void host_end(struct host *h) {
     mark_all(h, at);
 }
 
-void host_durable(struct host *h) {
-    if (!h->shard || list_empty(&h->held))
-        return;
+static void show_held(struct host *h) {
     struct log_state log;
     shard_look(h->shard, &log);
     for (struct list *l = h->held.next; l != &h->held;) {
@@ -264,8 +262,15 @@ void host_durable(struct host *h) {
         else
             session_show(s, log.durable);
     }
-    if (log.stopped[0] && !h->stopped)
-        host_begin(h); // others wait in vain, too
+}
+
+void host_durable(struct host *h) {
+    if (!h->shard)
+        return;
+    if (!list_empty(&h->held))
+        show_held(h);
+    if (!h->stopped && shard_has_stopped(h->shard))
+        host_begin(h); // others wait in vain, too; and it is to be told although nobody asks
 }
 
 int64_t host_next_ms(struct host *h) {

@@ -228,8 +228,12 @@ static int shard_stopped(struct shard *s) {
     return error_set(MR_ESTOPPED, "%s", log.stopped);
 }
 
+bool shard_has_stopped(const struct shard *s) {
+    return log_has_stopped(s->log);
+}
+
 int shard_begin(struct shard *s) {
-    return log_has_stopped(s->log) ? shard_stopped(s) : core_advance(s->core, shard_now_ms(s));
+    return shard_has_stopped(s) ? shard_stopped(s) : core_advance(s->core, shard_now_ms(s));
 }
 
 uint64_t shard_end(struct shard *s) {

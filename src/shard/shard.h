@@ -58,6 +58,9 @@ int shard_wait(struct shard *, uint64_t at);
 // Whether everything up to `at` is durable now. Any thread.
 bool shard_is_durable(struct shard *, uint64_t at);
 
+// Whether the log has failed. Any thread.
+bool shard_has_stopped(const struct shard *);
+
 // Appends an entry's body to `out`. MR_EGONE: it has moved; ask the core again. Any thread.
 int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
 // The same if it is in memory. MR_EAGAIN, without a sentence: the disk would have to be waited for.
