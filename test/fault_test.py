@@ -134,8 +134,10 @@ def F27_a_read_only_disk_is_refused():
 def F27_a_disk_that_becomes_read_only_stops_the_log():
     server = Faulty("ro")
     client = Client(server)
+    client.ask("PUSH", "s", "kept")
+    [[job, token, *_]] = client.ask("TAKE", "s")
     server.order("write EROFS", "sync EROFS", "allocate EROFS")
-    client.refused("STOPPED", "PUSH", "s", "lost")
+    client.refused("STOPPED", "DONE", job, token)  # a push may be refused for want of a spare segment
     server.hear("the log has failed")
     check("Read-only file system" in client.info()["log_stopped"], client.info())
     server.stop()
