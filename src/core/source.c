@@ -273,7 +273,7 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     --*counter(s, before);
     ++*counter(s, after);
-    if (!list_empty(&s->watchers))
+    if (!list_empty(&s->watches.watchers))
         watchers_tell(c, s);
 }
 
