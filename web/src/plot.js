@@ -1,0 +1,117 @@
+// Plots of numbers over time, or of one against another: uPlot, with a legend of our own that tells the
+// newest values, or those under the pointer, and with the colours of the page.
+import uPlot from 'uplot';
+import 'uplot/dist/uPlot.min.css';
+import { el, setText } from './dom.js';
+
+const HEIGHT = 190;
+const probe = el('span', { hidden: true });
+
+// What a variable of the stylesheet stands for now: canvases know no variables.
+function colour(name) {
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function axis(format, more) {
+  return {
+    stroke: colour('--soft'),
+    grid: { stroke: colour('--rule'), width: 1 },
+    ticks: { show: false },
+    font: '11px system-ui, sans-serif',
+    values: format && ((_, ticks) => ticks.map((t) => (t === null ? '' : format(t)))),
+    ...more,
+  };
+}
+
+function line(s, stepped) {
+  const stroke = colour(s.colour);
+  return {
+    label: s.label,
+    stroke,
+    width: s.points ? 0 : 1.5,
+    dash: s.dash,
+    points: s.points ? { show: true, size: 6, fill: stroke, stroke } : { show: false },
+    paths: stepped && uPlot.paths.stepped({ align: 1 }),
+    spanGaps: true,
+  };
+}
+
+function legendItem(s) {
+  const value = el('b', '–');
+  const swatch = el(`i.swatch.${s.colour.slice(2)}${s.dash ? '.dashed' : ''}`, { 'aria-hidden': 'true' });
+  return { value, node: el('li', swatch, s.label, ' ', value) };
+}
+
+// `series`: [{ label, colour, dash, points }]; `format` makes text of a value; `unit` stands at the axis.
+// `across`: { label, format } where the horizontal axis is not time; `stepped`: a value holds until the
+// next. update() takes arrays, the first of them being horizontal.
+export function plot({ title, unit, series, format, across, stepped }) {
+  const legend = series.map(legendItem);
+  const under = el('li.soft');
+  const frame = el('div.frame');
+  const node = el('figure.plot', el('figcaption', title, ' ', el('span.soft', unit)), frame,
+    el('ul.legend', legend.map((l) => l.node), under));
+  let chart = null, data = [[], ...series.map(() => [])];
+
+  function tell(index) {
+    const at = index ?? data[0].length - 1;
+    legend.forEach((l, i) => setText(l.value, format(data[i + 1][at] ?? null)));
+    const where = data[0][at];
+    setText(under, where === undefined ? '' : across ? `at ${across.label} ${across.format(where)}`
+      : index === null || index === undefined ? '' : new Date(where * 1000).toTimeString().slice(0, 8));
+  }
+
+  function options() {
+    return {
+      width: Math.max(frame.clientWidth, 200),
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
+      scales: { x: { time: !across }, y: { range: (_, least, most) => [0, Math.max(most ?? 0, 1e-9) * 1.08 || 1] } },
+      axes: [
+        axis(across?.format, across ? { label: across.label, labelSize: 18, size: 26,
+          labelFont: '11px system-ui, sans-serif', incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }
+          : { size: 26, values: clock }),
+        axis(format, { size: 62 }),
+      ],
+      series: [{}, ...series.map((s) => line(s, stepped))],
+      hooks: { setCursor: [(u) => tell(u.cursor.idx)] },
+    };
+  }
+
+  function draw() {
+    chart?.destroy();
+    chart = null;
+    if (!frame.clientWidth) return;
+    chart = new uPlot(options(), data, frame);
+    chart.root.setAttribute('aria-hidden', 'true'); // the legend tells the values
+  }
+
+  const watcher = new ResizeObserver(() => {
+    if (!chart) draw();
+    else if (chart.width !== frame.clientWidth) chart.setSize({ width: frame.clientWidth, height: HEIGHT });
+  });
+  watcher.observe(frame);
+  document.addEventListener('theme', draw);
+
+  return {
+    node,
+    update(next) {
+      data = next;
+      chart?.setData(next);
+      if (chart?.cursor.idx === null || chart?.cursor.idx === undefined) tell(null);
+    },
+    end() {
+      watcher.disconnect();
+      document.removeEventListener('theme', draw);
+      chart?.destroy();
+    },
+  };
+}
+
+function clock(_, ticks, __, ___, step) {
+  const from = step < 60 ? [0, 8] : [0, 5];
+  return ticks.map((t) => new Date(t * 1000).toTimeString().slice(...from));
+}
