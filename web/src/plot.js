@@ -56,12 +56,13 @@ export function plot({ title, unit, series, format, across, stepped }) {
   let chart = null, data = [[], ...series.map(() => [])];
 
   function tell(index) {
-    const at = index ?? data[0].length - 1;
-    legend.forEach((l, i) => setText(l.value, format(data[i + 1][at] ?? null)));
-    const where = data[0][at];
-    setText(under, where === undefined ? '' : across ? `at ${across.label} ${across.format(where)}`
-      : index === null || index === undefined ? '' : new Date(where * 1000).toTimeString().slice(0, 8));
+    const pointed = index !== null && index !== undefined;
+    legend.forEach((l, i) => setText(l.value, format((pointed ? data[i + 1][index] : newest(data[i + 1])) ?? null)));
+    setText(under, pointed ? where(data[0][index]) : '');
   }
+
+  const where = (at) => (across ? `at ${across.label} ${across.format(at)}`
+    : new Date(at * 1000).toTimeString().slice(0, 8));
 
   function options() {
     return {
@@ -73,8 +74,8 @@ export function plot({ title, unit, series, format, across, stepped }) {
       axes: [
         axis(across?.format, across ? { label: across.label, labelSize: 18, size: 26,
           labelFont: '11px system-ui, sans-serif', incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }
-          : { size: 26, values: clock }),
-        axis(format, { size: 62 }),
+          : { size: 26, space: 76, values: clock }),
+        axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62 }),
       ],
       series: [{}, ...series.map((s) => line(s, stepped))],
       hooks: { setCursor: [(u) => tell(u.cursor.idx)] },
@@ -110,6 +111,8 @@ export function plot({ title, unit, series, format, across, stepped }) {
     },
   };
 }
+
+const newest = (values) => values.findLast((value) => value !== null);
 
 function clock(_, ticks, __, ___, step) {
   const from = step < 60 ? [0, 8] : [0, 5];

@@ -3,8 +3,8 @@
 // card (style.css), for which every cell carries the name of its column.
 import { el, setShown, setText } from './dom.js';
 
-// A column has `head`, perhaps `title` and `number`, and either text(row) or make(get), which returns
-// { node, set(row) }; get() gives the row as it was told last.
+// A column has `head`, perhaps `title` and `number`, and either text(row) or make(get, cell), which
+// returns { node, set(row) }; get() gives the row as it was told last.
 export function liveTable({ label, columns, key, empty }) {
   const body = el('tbody');
   const heads = columns.map((c) =>
@@ -51,8 +51,8 @@ function makeRow(columns, first) {
     const cell = el(column.number ? 'td.number' : 'td', { 'data-label': column.head });
     if (column.wide) cell.classList.add('wide');
     node.append(cell);
-    if (!column.make) return (row) => setText(cell, column.text(row));
-    const made = column.make(() => current);
+    if (!column.make) return (row) => setNumber(cell, cell, column.text(row));
+    const made = column.make(() => current, cell);
     cell.append(made.node);
     return made.set ?? (() => {});
   });
@@ -65,15 +65,21 @@ function makeRow(columns, first) {
   };
 }
 
+// What is nothing is told more quietly.
+function setNumber(cell, node, text) {
+  setText(node, text);
+  cell.classList.toggle('zero', text === '0' || text === '–');
+}
+
 // A column whose cells are links.
 export const linkColumn = (head, text, href, more = {}) => ({
   head,
-  make() {
+  make(_, cell) {
     const node = el('a');
     return {
       node,
       set(row) {
-        setText(node, text(row));
+        setNumber(cell, node, text(row));
         const to = href(row);
         if (node.getAttribute('href') !== to) node.setAttribute('href', to);
       },

@@ -109,5 +109,5 @@ export function overview() {
   }
 
   const stages = panel('Stages', find, table.node, left);
-  return { title: 'Overview', node: fragment(el('h1.skip', 'Overview'), strip.node, stages, condition.node), update };
+  return { title: 'Overview', node: fragment(el('h1.unseen', 'Overview'), strip.node, stages, condition.node), update };
 }

@@ -18,7 +18,7 @@ function strip(stage) {
     ['Waiting', () => count(of('waiting'))],
     ['Running', () => count(of('running'))],
     ['Delayed', () => count(of('delayed'))],
-    ['Parked channels', () => count(of('parked'))],
+    ['Parked', () => count(of('parked'))],
     ['Dead', () => count(of('dead')), () => of('dead') > 0],
     ['Oldest', () => duration(of('oldest-ms'))],
     ['In a second', () => rate(of('in-per-s'))],

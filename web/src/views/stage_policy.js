@@ -1,6 +1,6 @@
 // The policy of a stage: shown, and changed where a value was edited.
 import { setPolicy } from '../actions.js';
-import { button, el, field, panel, setShown } from '../dom.js';
+import { button, el, field, panel, select, setShown } from '../dom.js';
 
 const ABOUT = {
   lease: 'how long a worker may keep a job without a sign of life',
@@ -18,6 +18,13 @@ const ABOUT = {
   'max-states': 'channels that may keep a state',
   'state-ttl': 'how long an unused state is kept',
 };
+
+const CHOICES = { 'on-dead': ['skip', 'halt'], overlap: ['brief', 'never'] };
+
+function makeInput(name, value, changed) {
+  if (CHOICES[name]) return select(CHOICES[name].map((word) => [word, word]), value, { onchange: changed });
+  return el('input', { value, spellcheck: 'false', autocomplete: 'off', oninput: changed });
+}
 
 // `refresh()` has the policy told again.
 export function stagePolicy(name, refresh) {
@@ -41,8 +48,7 @@ export function stagePolicy(name, refresh) {
   function show(policy) {
     saved = policy;
     const names = [...new Set([...Object.keys(ABOUT), ...Object.keys(policy)])].filter((n) => n in policy);
-    inputs = new Map(names.map((n) => [n, el('input', { value: policy[n], spellcheck: 'false', autocomplete: 'off',
-      oninput: mark })]));
+    inputs = new Map(names.map((n) => [n, makeInput(n, policy[n], mark)]));
     fields.replaceChildren(...[...inputs].map(([n, input]) => field(n, input, ABOUT[n])));
     mark();
   }
