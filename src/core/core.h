@@ -325,6 +325,7 @@ struct stage_info {
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
     const struct policy *policy;
     const struct histogram *waits; // ms from joining to start; NULL: none started yet
+    const struct histogram *runs;  // ms from start to DONE, since opening; NULL: none yet
 };
 
 struct channel_info {

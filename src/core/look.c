@@ -78,6 +78,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
         .draining = s->draining,
         .policy = &s->policy,
         .waits = s->waits,
+        .runs = s->runs,
     };
     write_held_by(c, s, out->held_by, sizeof out->held_by);
 }

@@ -162,11 +162,12 @@ struct stage {
     struct ages ages;
     uint64_t oldest_ms; // at opening
     struct rate in, out;
-    struct histogram *waits;
+    struct histogram *waits, *runs;
 };
 
 struct lease {
     uint64_t serial, until_ms;
+    uint64_t began_ms;           // when the first of its jobs that is not ended did
     uint64_t timer_ms;           // when its timer rings: outlives it, see lease_plan
     uint32_t timer_order, order; // among those that ring then; among those that end together
     uint32_t number, lease_ms, stage;

@@ -36,12 +36,13 @@ const struct command command_table[] = {
       "push n (0: it is empty), that push n will not come, or that it can be forgotten; total is "
       "-1 before its end is known" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
-      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
+      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
       "lease-ms",
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
-      "the connection, unless it is DETACHED" },
+      "the connection, unless it is DETACHED; LEVEL tells whoever looks how many jobs this worker "
+      "has at once, until it tells another" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, run_done,
       "id token [RESULT r] [STATE s] "
       "[EMIT stage key body [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n]]…",
@@ -77,15 +78,18 @@ const struct command command_table[] = {
       "behind that job" },
     { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
-      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states",
+      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
+      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
-      "NAME shows only one" },
+      "NAME shows only one; of what was started and done since the server began, waits and runs "
+      "are "
+      "how many, waited-ms and ran-ms how long together; level is that of its workers" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
       "not listed" },
     { "WORKERS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_workers, "[COUNT n] [FROM id]",
-      "array of maps: id name address stages waits leases taken ended age-ms",
+      "array of maps: id name address stages waits leases taken ended age-ms level",
       "lists the connections that have asked for work, at most 1000" },
     { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_epics, "[COUNT n] [FROM name]",
       "array of maps: name, and as of EPIC",
