@@ -19,6 +19,22 @@ const ABOUT = {
   'state-ttl': 'how long an unused state is kept',
 };
 
+// The server tells times in milliseconds; people write 30s.
+const TIMES = ['lease', 'backoff', 'retention', 'dedupe-window', 'state-ttl'];
+const UNITS = [['d', 86_400_000], ['h', 3_600_000], ['m', 60_000], ['s', 1000]];
+
+function withUnit(ms) {
+  const [unit, size] = UNITS.find(([, size]) => ms > 0 && ms % size === 0) ?? ['ms', 1];
+  return `${ms / size}${unit}`;
+}
+
+// 1000..300000 is 1s..5m; behind a comma stands a count.
+function shown(name, value) {
+  if (!TIMES.includes(name)) return value;
+  const [times, ...rest] = value.split(',');
+  return [times.replace(/\d+/g, withUnit), ...rest].join(',');
+}
+
 const CHOICES = { 'on-dead': ['skip', 'halt'], overlap: ['brief', 'never'] };
 
 function makeInput(name, value, changed) {
@@ -30,11 +46,11 @@ function makeInput(name, value, changed) {
 export function stagePolicy(name, refresh) {
   const fields = el('div.fields');
   const save = el('button.primary', { type: 'submit' }, 'Save');
-  const undo = button('Undo', () => show(saved), 'quiet');
+  const undo = button('Undo', () => show(JSON.parse(told)), 'quiet');
   const form = el('form', { onsubmit: submit },
     el('p.soft', 'Times are written as 250ms, 30s, 5m, 2h or 7d; none lifts a limit.'), fields, el('div.row', save, undo));
   const hidden = el('p.empty', 'Only a token with the role admin sees the policy.');
-  let inputs = new Map(), saved = null;
+  let inputs = new Map(), saved = {}, told = ''; // as it came
 
   const changes = () => Object.fromEntries([...inputs].map(([n, input]) => [n, input.value.trim()])
     .filter(([n, value]) => value !== saved[n]));
@@ -46,9 +62,10 @@ export function stagePolicy(name, refresh) {
   }
 
   function show(policy) {
-    saved = policy;
+    saved = Object.fromEntries(Object.entries(policy).map(([n, value]) => [n, shown(n, value)]));
+    told = JSON.stringify(policy);
     const names = [...new Set([...Object.keys(ABOUT), ...Object.keys(policy)])].filter((n) => n in policy);
-    inputs = new Map(names.map((n) => [n, makeInput(n, policy[n], mark)]));
+    inputs = new Map(names.map((n) => [n, makeInput(n, saved[n], mark)]));
     fields.replaceChildren(...[...inputs].map(([n, input]) => field(n, input, ABOUT[n])));
     mark();
   }
@@ -56,7 +73,7 @@ export function stagePolicy(name, refresh) {
   async function submit(event) {
     event.preventDefault();
     if (!await setPolicy(name, changes())) return;
-    saved = null;
+    told = '';
     refresh();
   }
 
@@ -66,8 +83,8 @@ export function stagePolicy(name, refresh) {
     update(policy) {
       setShown(form, policy !== null);
       setShown(hidden, policy === null);
-      const isNew = policy && JSON.stringify(policy) !== JSON.stringify(saved);
-      if (isNew && (!saved || Object.keys(changes()).length === 0)) show(policy);
+      const isNew = policy && JSON.stringify(policy) !== told;
+      if (isNew && (told === '' || Object.keys(changes()).length === 0)) show(policy);
     },
   };
 }
