@@ -382,9 +382,12 @@ static void A3_JOB_shows_a_job(void **state) {
     pass_ms(d, 10);
     ask(d, 0, "JOB 1",
         "{\"id\" \"1\" \"stage\" \"s\" \"key\" \"k\" \"status\" \"waiting\" \"attempt\" :0 "
-        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 \"reasons\" []}");
+        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 "
+        "\"running-ms\" :-1 \"worker\" :0 \"reasons\" []}");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "JOB 1 BODY", "{*\"running\" \"attempt\" :1 *\"body\" \"body\"}");
+    pass_ms(d, 3);
+    ask(d, 0, "JOB 1 BODY",
+        "{*\"running\" \"attempt\" :1 *\"running-ms\" :3 \"worker\" :1 *\"body\" \"body\"}");
     sayf(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
     hear(d, 0, "+OK");
     pass_ms(d, 5);
@@ -425,6 +428,8 @@ static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
     ask(d, 1, "JOBS s status WAITING", "[[\"id\" \"2\" *]]");
     ask(d, 1, "JOBS s STATUS delayed", "[[\"id\" \"4\" *]]");
     ask(d, 1, "JOBS s STATUS delayed KEY l", "[]");
+    ask(d, 1, "JOBS s PARKED", "[]");
+    ask(d, 1, "JOBS s PARKED KEY l", "-ERR PARKED *");
     ask(d, 1, "JOBS s STATUS dead", "[[\"id\" \"5\" *\"text\" \"no\"*]]");
     ask(d, 1, "JOBS s STATUS done", "[[\"id\" \"3\" *]]");
     ask(d, 1, "JOBS s STATUS expired", "[]");

@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 
 export const [ROOT, BUILD] = process.argv.slice(2).map((p) => fs.realpathSync(p));
-export const PATIENCE = 120_000;
+export const PATIENCE = 20_000;
 export const MILLRACE = path.join(BUILD, 'millrace');
 export const top = fs.mkdtempSync(path.join(os.tmpdir(), 'millrace-page-'));
 const SHOTS = process.env.MILLRACE_SHOTS; // a folder: pictures of the views are kept there

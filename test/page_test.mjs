@@ -61,7 +61,7 @@ test('an empty server says what to do next', async () => {
 
 test('B6: a stage draws its queue, and its time split into waiting and running', async () => {
   const worker = new Client(server);
-  for (let i = 0; i < 40; i++) await push('plots', `job ${i}`, 'KEY', `k${i % 7}`);
+  for (let i = 0; i < 40; i++) await push('plots', `job ${i}`);
   for (const [id, token] of await worker.ask('TAKE', 'plots', 'COUNT', 20, 'LEVEL', 4)) await worker.ask('DONE', id, token);
   const page = await open('#/stage/plots');
   await page.locator('canvas').nth(3).waitFor();

@@ -84,15 +84,14 @@ function filterForm(query, changed) {
   stage.addEventListener('change', changed);
   let wanted = query.get('stage') ?? '';
 
+  // Those that have dead jobs, and the chosen one.
   function stages() {
-    const names = store.stages.filter((s) => s.dead || s.name === (stage.value || wanted)).map((s) => s.name);
-    if (wanted && !names.includes(wanted)) names.push(wanted);
-    const texts = ['', ...names];
-    if (texts.join(' ') === [...stage.options].map((o) => o.value).join(' ')) return;
     const chosen = stage.value || wanted;
-    stage.replaceChildren(...texts.map((name) => el('option', { value: name }, name || 'every stage')));
-    stage.value = chosen;
     wanted = '';
+    const names = new Set(['', ...store.stages.filter((s) => s.dead).map((s) => s.name), chosen]);
+    if ([...names].join(' ') === [...stage.options].map((o) => o.value).join(' ')) return;
+    stage.replaceChildren(...[...names].map((name) => el('option', { value: name }, name || 'every stage')));
+    stage.value = chosen;
   }
 
   stages();

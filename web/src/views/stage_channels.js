@@ -35,9 +35,8 @@ function channelTable() {
   });
 }
 
-// A parked channel is told by the job at its head.
-const reason = (j) => j.reasons?.at(-1)?.text ?? (j['due-ms'] > 0 ? 'it was released again and again'
-  : 'it waits for a decision on a dead job');
+// A parked channel is told by its first job, or by the dead one that halts it.
+const reason = (j) => j.reasons.at(-1)?.text ?? 'it was given back again and again';
 
 function parkedTable() {
   return liveTable({
@@ -48,7 +47,7 @@ function parkedTable() {
       { head: 'Key', text: (j) => short(keyText(j.key), 80) },
       linkColumn('First job', (j) => j.id, (j) => `#/job/${j.id}`),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
-      { head: 'Goes on', text: (j) => (j['due-ms'] > 0 ? `in ${duration(j['due-ms'])}` : 'when somebody decides') },
+      { head: 'Goes on', text: (j) => (j.status === 'dead' ? 'when somebody decides' : `in ${duration(j['due-ms'])}`) },
       { head: 'Why', wide: true, text: (j) => short(reason(j)) },
     ],
   });
