@@ -23,19 +23,27 @@ const STAGE = {
   resume: { told: 'goes on.' },
   drain: {
     told: 'drains: it finishes what it has.',
-    question: 'It finishes what it has and refuses every push until it is resumed. Whoever pushes hears DRAINING.',
+    question:
+      'It finishes what it has and refuses every push until it is resumed. Whoever pushes hears DRAINING.',
     act: 'Drain it',
   },
 };
 
 export async function stageAct(name, verb) {
   const { told, question, act: label } = STAGE[verb];
-  if (question && !await ask({ title: `Drain ${name}?`, text: question, act: label })) return false;
-  return attempt(() => act.stage(name, verb), () => `${name} ${told}`);
+  if (question && !(await ask({ title: `Drain ${name}?`, text: question, act: label })))
+    return false;
+  return attempt(
+    () => act.stage(name, verb),
+    () => `${name} ${told}`,
+  );
 }
 
 export const setPolicy = (name, values) =>
-  attempt(() => act.policy(name, values), () => `The policy of ${name} is changed.`);
+  attempt(
+    () => act.policy(name, values),
+    () => `The policy of ${name} is changed.`,
+  );
 
 // ---- A job -------------------------------------------------------------------------------------
 
@@ -57,33 +65,57 @@ const JOB = {
 
 export async function jobAct(id, verb) {
   const about = JOB[verb];
-  if (about.title && !await ask({ title: about.title(id), text: about.text, act: about.act })) return false;
-  return attempt(() => act.job(id, verb), () => about.told(id));
+  if (about.title && !(await ask({ title: about.title(id), text: about.text, act: about.act })))
+    return false;
+  return attempt(
+    () => act.job(id, verb),
+    () => about.told(id),
+  );
 }
 
 // ---- Many --------------------------------------------------------------------------------------
 
-const doneWith = (verb, count) => (verb === 'drop' ? (count === 1 ? 'is dropped' : 'are dropped')
-  : count === 1 ? 'lives again' : 'live again');
+const doneWith = (verb, count) =>
+  verb === 'drop'
+    ? count === 1
+      ? 'is dropped'
+      : 'are dropped'
+    : count === 1
+      ? 'lives again'
+      : 'live again';
 
 function askAboutMany(verb, total, where) {
   const jobs = counted(total, 'dead job');
-  return ask(verb === 'drop'
-    ? { title: `Drop ${jobs}${where}?`, text: 'They and their bodies are forgotten. This cannot be undone.',
-      act: `Drop ${jobs}` }
-    : { title: `Retry ${jobs}${where}?`, text: 'Each gets all its attempts again.', act: `Retry ${jobs}`, danger: false });
+  return ask(
+    verb === 'drop'
+      ? {
+          title: `Drop ${jobs}${where}?`,
+          text: 'They and their bodies are forgotten. This cannot be undone.',
+          act: `Drop ${jobs}`,
+        }
+      : {
+          title: `Retry ${jobs}${where}?`,
+          text: 'Each gets all its attempts again.',
+          act: `Retry ${jobs}`,
+          danger: false,
+        },
+  );
 }
 
 export async function chosenAct(ids, verb) {
-  if (!await askAboutMany(verb, ids.length, '')) return false;
-  return attempt(() => act.jobs(ids, verb), ({ count }) => `${counted(count, 'job')} ${doneWith(verb, count)}.`);
+  if (!(await askAboutMany(verb, ids.length, ''))) return false;
+  return attempt(
+    () => act.jobs(ids, verb),
+    ({ count }) => `${counted(count, 'job')} ${doneWith(verb, count)}.`,
+  );
 }
 
 // The same for every stage that has dead jobs; how many in all.
 async function forStages(verb, { stage, ...filter }, more) {
   const names = stage ? [stage] : store.stages.filter((s) => s.dead).map((s) => s.name);
   let total = 0;
-  for (const name of names) total += await act.dead(verb, { stage: name, ...filter, max: ALL, ...more });
+  for (const name of names)
+    total += await act.dead(verb, { stage: name, ...filter, max: ALL, ...more });
   return total;
 }
 
@@ -104,6 +136,9 @@ export async function matchingAct(verb, filter) {
     return false;
   }
   const where = filter.stage ? ` of ${filter.stage}` : '';
-  if (!await askAboutMany(verb, total, where)) return false;
-  return attempt(() => forStages(verb, filter, {}), (done) => `${counted(done, 'job')} ${doneWith(verb, done)}.`);
+  if (!(await askAboutMany(verb, total, where))) return false;
+  return attempt(
+    () => forStages(verb, filter, {}),
+    (done) => `${counted(done, 'job')} ${doneWith(verb, done)}.`,
+  );
 }

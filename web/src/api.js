@@ -43,16 +43,23 @@ export async function refusal(response) {
   } catch {
     // not from the engine: the status has to do
   }
-  return new Refused(response.status, said.error ?? '',
-    said.message ?? `the server answered ${response.status}`);
+  return new Refused(
+    response.status,
+    said.error ?? '',
+    said.message ?? `the server answered ${response.status}`,
+  );
 }
 
 export function fromBase64(text) {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-const escaped = (bytes) => Array.from(bytes, (b) => (b >= 32 && b < 127 && b !== 92
-  ? String.fromCharCode(b) : `\\x${b.toString(16).padStart(2, '0')}`)).join('');
+const escaped = (bytes) =>
+  Array.from(bytes, (b) =>
+    b >= 32 && b < 127 && b !== 92
+      ? String.fromCharCode(b)
+      : `\\x${b.toString(16).padStart(2, '0')}`,
+  ).join('');
 
 const CONTENTS = ['body-base64', 'result-base64'];
 
@@ -90,8 +97,10 @@ export const post = (path, body) => request('POST', path, { body });
 // What to tell a person about an error.
 export function sentence(error) {
   if (error instanceof Unreachable)
-    return 'The server cannot be reached; nothing was changed as far as is known. Try again when the '
-      + 'page is connected.';
+    return (
+      'The server cannot be reached; nothing was changed as far as is known. Try again when the ' +
+      'page is connected.'
+    );
   if (error.code === 'STOPPED')
     return `The log has stopped, and whether this happened is not known: ${error.message}`;
   if (error.code === 'NOPERM') return `This token may not do that: ${error.message}`;

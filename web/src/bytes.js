@@ -46,7 +46,11 @@ function forms(data) {
   return [
     json !== null && { name: 'JSON', text: json, shown: data.length },
     text !== null && { name: 'Text', text, shown: Math.min(data.length, SHOWN) },
-    { name: 'Hex', text: hex(data.subarray(0, HEX_SHOWN)), shown: Math.min(data.length, HEX_SHOWN) },
+    {
+      name: 'Hex',
+      text: hex(data.subarray(0, HEX_SHOWN)),
+      shown: Math.min(data.length, HEX_SHOWN),
+    },
   ].filter(Boolean);
 }
 
@@ -65,13 +69,22 @@ export function bytesView(label, data, fileName) {
 
   function show(form) {
     pre.textContent = form.text;
-    note.textContent = form.shown < data.length
-      ? `the first ${size(form.shown)} of ${size(data.length)}` : size(data.length);
+    note.textContent =
+      form.shown < data.length
+        ? `the first ${size(form.shown)} of ${size(data.length)}`
+        : size(data.length);
     tabs.forEach((tab, i) => tab.setAttribute('aria-pressed', choices[i] === form));
   }
 
   show(choices[0]);
-  return el('div.bytes', el('div.head',
-    el('div.tabs', { role: 'group', 'aria-label': `How to show it` }, tabs), note,
-    button('Save as a file', () => save(data, fileName), 'quiet')), pre);
+  return el(
+    'div.bytes',
+    el(
+      'div.head',
+      el('div.tabs', { role: 'group', 'aria-label': `How to show it` }, tabs),
+      note,
+      button('Save as a file', () => save(data, fileName), 'quiet'),
+    ),
+    pre,
+  );
 }

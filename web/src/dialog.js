@@ -7,8 +7,13 @@ export function ask({ title, text, act, danger = true }) {
     const yes = button(act, () => dialog.close('yes'), danger ? 'danger' : 'primary');
     const no = button('Leave it', () => dialog.close('no'), 'quiet');
     const paragraphs = [text].flat().map((t) => el('p', t));
-    const dialog = el('dialog', { 'aria-label': title },
-      el('h2', title), paragraphs, el('div.row', danger ? [no, yes] : [yes, no]));
+    const dialog = el(
+      'dialog',
+      { 'aria-label': title },
+      el('h2', title),
+      paragraphs,
+      el('div.row', danger ? [no, yes] : [yes, no]),
+    );
     dialog.addEventListener('close', () => {
       dialog.remove();
       resolve(dialog.returnValue === 'yes');

@@ -55,8 +55,11 @@ export function field(label, input, hint) {
 }
 
 export function select(options, chosen, attributes = {}) {
-  const node = el('select', attributes,
-    options.map(([value, text]) => el('option', { value }, text)));
+  const node = el(
+    'select',
+    attributes,
+    options.map(([value, text]) => el('option', { value }, text)),
+  );
   node.value = chosen;
   return node;
 }

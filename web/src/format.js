@@ -13,13 +13,23 @@ function digits(value) {
   return value.toFixed(value >= 10 ? 1 : 2);
 }
 
-export const rate = (perSecond) => (perSecond === null || perSecond === undefined
-  ? NONE : perSecond === 0 ? '0' : perSecond < 0.01 ? '<0.01' : digits(perSecond));
+export const rate = (perSecond) =>
+  perSecond === null || perSecond === undefined
+    ? NONE
+    : perSecond === 0
+      ? '0'
+      : perSecond < 0.01
+        ? '<0.01'
+        : digits(perSecond);
 
-const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+const SECOND = 1000,
+  MINUTE = 60 * SECOND,
+  HOUR = 60 * MINUTE,
+  DAY = 24 * HOUR;
 
 function two(ms, large, largeUnit, small, smallUnit) {
-  const high = Math.floor(ms / large), low = Math.floor((ms % large) / small);
+  const high = Math.floor(ms / large),
+    low = Math.floor((ms % large) / small);
   return low ? `${high} ${largeUnit} ${low} ${smallUnit}` : `${high} ${largeUnit}`;
 }
 

@@ -9,7 +9,9 @@ const LONGEST_PAUSE_MS = 10_000;
 
 // Splits a stream of text into events { type, data }; feed() is given pieces of any size.
 export function eventParser(onEvent) {
-  let rest = '', type = '', data = [];
+  let rest = '',
+    type = '',
+    data = [];
   function line(text) {
     if (text === '') {
       if (data.length) onEvent({ type: type || 'message', data: data.join('\n') });
@@ -29,7 +31,10 @@ export function eventParser(onEvent) {
 
 // `on` has event({ type, data }), lost(retryAt) and locked(error).
 export function openStream(path, on) {
-  let pause = FIRST_PAUSE_MS, timer = 0, current = null, ended = false;
+  let pause = FIRST_PAUSE_MS,
+    timer = 0,
+    current = null,
+    ended = false;
 
   async function read(controller) {
     let silence = 0;
@@ -43,8 +48,11 @@ export function openStream(path, on) {
     });
     try {
       alive();
-      const response = await fetch(path, { headers: headers({ Accept: 'text/event-stream' }),
-        cache: 'no-store', signal: controller.signal });
+      const response = await fetch(path, {
+        headers: headers({ Accept: 'text/event-stream' }),
+        cache: 'no-store',
+        signal: controller.signal,
+      });
       if (!response.ok) throw await refusal(response);
       const decoder = new TextDecoder();
       const reader = response.body.getReader();
@@ -59,7 +67,7 @@ export function openStream(path, on) {
 
   async function run() {
     clearTimeout(timer);
-    const controller = current = new AbortController();
+    const controller = (current = new AbortController());
     let failure = null;
     try {
       await read(controller);

@@ -7,7 +7,10 @@ import { whyHeld } from './why.js';
 export function figures(entries) {
   const values = entries.map(() => el('dd'));
   return {
-    node: el('dl.strip', entries.map(([name], i) => el('div', el('dt', name), values[i]))),
+    node: el(
+      'dl.strip',
+      entries.map(([name], i) => el('div', el('dt', name), values[i])),
+    ),
     update() {
       entries.forEach(([, text, isBad], i) => {
         setText(values[i], text());
@@ -19,8 +22,10 @@ export function figures(entries) {
 
 // A sentence, and what would change it.
 export function whyCell(get) {
-  const text = el('span'), act = button('', () => stageAct(get().name, node.action.act), 'small');
-  const leads = el('a'), command = el('code');
+  const text = el('span'),
+    act = button('', () => stageAct(get().name, node.action.act), 'small');
+  const leads = el('a'),
+    command = el('code');
   const node = el('div.why', text, act, leads, command);
   return {
     node,

@@ -40,7 +40,9 @@ function line(s, stepped) {
 
 function legendItem(s) {
   const value = el('b', '–');
-  const swatch = el(`i.swatch.${s.colour.slice(2)}${s.dash ? '.dashed' : ''}`, { 'aria-hidden': 'true' });
+  const swatch = el(`i.swatch.${s.colour.slice(2)}${s.dash ? '.dashed' : ''}`, {
+    'aria-hidden': 'true',
+  });
   return { value, node: el('li', swatch, s.label, ' ', value) };
 }
 
@@ -51,18 +53,31 @@ export function plot({ title, unit, series, format, across, stepped }) {
   const legend = series.map(legendItem);
   const under = el('li.soft');
   const frame = el('div.frame');
-  const node = el('figure.plot', el('figcaption', title, ' ', el('span.soft', unit)), frame,
-    el('ul.legend', legend.map((l) => l.node), under));
-  let chart = null, data = [[], ...series.map(() => [])];
+  const node = el(
+    'figure.plot',
+    el('figcaption', title, ' ', el('span.soft', unit)),
+    frame,
+    el(
+      'ul.legend',
+      legend.map((l) => l.node),
+      under,
+    ),
+  );
+  let chart = null,
+    data = [[], ...series.map(() => [])];
 
   function tell(index) {
     const pointed = index !== null && index !== undefined;
-    legend.forEach((l, i) => setText(l.value, format((pointed ? data[i + 1][index] : newest(data[i + 1])) ?? null)));
+    legend.forEach((l, i) =>
+      setText(l.value, format((pointed ? data[i + 1][index] : newest(data[i + 1])) ?? null)),
+    );
     setText(under, pointed ? where(data[0][index]) : '');
   }
 
-  const where = (at) => (across ? `at ${across.label} ${across.format(at)}`
-    : new Date(at * 1000).toTimeString().slice(0, 8));
+  const where = (at) =>
+    across
+      ? `at ${across.label} ${across.format(at)}`
+      : new Date(at * 1000).toTimeString().slice(0, 8);
 
   function options() {
     return {
@@ -70,11 +85,23 @@ export function plot({ title, unit, series, format, across, stepped }) {
       height: HEIGHT,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
-      scales: { x: { time: !across }, y: { range: (_, least, most) => [0, Math.max(most ?? 0, 1e-9) * 1.08 || 1] } },
+      scales: {
+        x: { time: !across },
+        y: { range: (_, least, most) => [0, Math.max(most ?? 0, 1e-9) * 1.08 || 1] },
+      },
       axes: [
-        axis(across?.format, across ? { label: across.label, labelSize: 18, size: 26,
-          labelFont: '11px system-ui, sans-serif', incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }
-          : { size: 26, space: 76, values: clock }),
+        axis(
+          across?.format,
+          across
+            ? {
+                label: across.label,
+                labelSize: 18,
+                size: 26,
+                labelFont: '11px system-ui, sans-serif',
+                incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
+              }
+            : { size: 26, space: 76, values: clock },
+        ),
         axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62 }),
       ],
       series: [{}, ...series.map((s) => line(s, stepped))],
@@ -92,7 +119,8 @@ export function plot({ title, unit, series, format, across, stepped }) {
 
   const watcher = new ResizeObserver(() => {
     if (!chart) draw();
-    else if (chart.width !== frame.clientWidth) chart.setSize({ width: frame.clientWidth, height: HEIGHT });
+    else if (chart.width !== frame.clientWidth)
+      chart.setSize({ width: frame.clientWidth, height: HEIGHT });
   });
   watcher.observe(frame);
   document.addEventListener('theme', draw);

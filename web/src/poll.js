@@ -3,11 +3,14 @@
 
 // `load(signal)` is given up when the view ends or is refreshed; `fail(error)` hears why it failed.
 export function poller(load, fail, everyMs = 2000) {
-  let busy = false, last = 0, ended = false, controller = null;
+  let busy = false,
+    last = 0,
+    ended = false,
+    controller = null;
 
   async function run() {
     controller?.abort();
-    const own = controller = new AbortController();
+    const own = (controller = new AbortController());
     busy = true;
     try {
       await load(own.signal);

@@ -6,8 +6,13 @@ import { bytes, count, duration } from './format.js';
 import { store } from './store.js';
 import { token } from './api.js';
 
-const PLACES = [['#/', 'Overview'], ['#/dead', 'Dead letters'], ['#/workers', 'Workers'],
-  ['#/epics', 'Epics'], ['#/push', 'Push']];
+const PLACES = [
+  ['#/', 'Overview'],
+  ['#/dead', 'Dead letters'],
+  ['#/workers', 'Workers'],
+  ['#/epics', 'Epics'],
+  ['#/push', 'Push'],
+];
 
 // ---- Light and dark ----------------------------------------------------------------------------
 
@@ -22,11 +27,15 @@ function setTheme(theme) {
 
 function themeButton() {
   let theme = localStorage.getItem(KEPT_AS) ?? 'system';
-  const node = button('', () => {
-    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-    localStorage.setItem(KEPT_AS, theme);
-    show();
-  }, 'quiet.small');
+  const node = button(
+    '',
+    () => {
+      theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+      localStorage.setItem(KEPT_AS, theme);
+      show();
+    },
+    'quiet.small',
+  );
   function show() {
     setTheme(theme);
     node.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme];
@@ -52,15 +61,24 @@ export function troubles({ health, why, info }) {
   if (health === 'loading')
     found.push(['warn', 'The server is reading its store; stages appear when that is done.']);
   if (health === 'stopped')
-    found.push(['bad', `The log has stopped: ${info.log_stopped || why} Nothing is accepted or started. Mend what it `
-      + 'names, run millrace store check, then restart the server; what was answered before is kept.']);
+    found.push([
+      'bad',
+      `The log has stopped: ${info.log_stopped || why} Nothing is accepted or started. Mend what it ` +
+        'names, run millrace store check, then restart the server; what was answered before is kept.',
+    ]);
   if (health === 'full')
-    found.push(['bad', 'The disk is full: pushes are refused. Make room by working jobs off, dropping some, or '
-      + 'enlarging the disk; the server goes on by itself.']);
+    found.push([
+      'bad',
+      'The disk is full: pushes are refused. Make room by working jobs off, dropping some, or ' +
+        'enlarging the disk; the server goes on by itself.',
+    ]);
   const { used_memory: used, maxmemory: most } = info;
   if (most && used >= most)
-    found.push(['bad', `Memory is full (${bytes(used)} of ${bytes(most)}): pushes are refused. Work jobs off, drop `
-      + 'some, or raise max-bytes.']);
+    found.push([
+      'bad',
+      `Memory is full (${bytes(used)} of ${bytes(most)}): pushes are refused. Work jobs off, drop ` +
+        'some, or raise max-bytes.',
+    ]);
   else if (most && used >= 0.9 * most)
     found.push(['warn', `Memory is nearly full: ${bytes(used)} of ${bytes(most)}.`]);
   return found;
@@ -78,15 +96,23 @@ function makeBanner(reconnect) {
       const text = JSON.stringify(found);
       if (text === shown) return;
       shown = text;
-      node.replaceChildren(...found.map(([kind, sentence], i) =>
-        el(`p.${kind}`, el('span', sentence), i === 0 && store.connection === 'lost' && again)));
+      node.replaceChildren(
+        ...found.map(([kind, sentence], i) =>
+          el(`p.${kind}`, el('span', sentence), i === 0 && store.connection === 'lost' && again),
+        ),
+      );
     },
   };
 }
 
 // ---- The frame ---------------------------------------------------------------------------------
 
-const STATES = { connecting: 'Connecting', live: 'Live', lost: 'Not connected', locked: 'Token needed' };
+const STATES = {
+  connecting: 'Connecting',
+  live: 'Live',
+  lost: 'Not connected',
+  locked: 'Token needed',
+};
 
 function makeState(forget) {
   const text = el('span');
@@ -106,7 +132,14 @@ function makeNavigation() {
   const dead = el('span.count');
   const links = PLACES.map(([href, text]) => el('a', { href }, text, href === '#/dead' && dead));
   return {
-    node: el('nav', { 'aria-label': 'Views' }, el('ul', links.map((a) => el('li', a)))),
+    node: el(
+      'nav',
+      { 'aria-label': 'Views' },
+      el(
+        'ul',
+        links.map((a) => el('li', a)),
+      ),
+    ),
     update() {
       const sum = store.stages.reduce((n, s) => n + s.dead, 0);
       setText(dead, sum ? count(sum) : '');
@@ -114,7 +147,8 @@ function makeNavigation() {
     mark(path) {
       for (const a of links) {
         const own = a.getAttribute('href').slice(1);
-        const here = own === '/' ? path === '/' || path.startsWith('/stage/') : path.startsWith(own);
+        const here =
+          own === '/' ? path === '/' || path.startsWith('/stage/') : path.startsWith(own);
         if (here) a.setAttribute('aria-current', 'page');
         else a.removeAttribute('aria-current');
       }
@@ -135,18 +169,30 @@ function makeFooter() {
 
 // `on`: reconnect(), forget(). Returns the parts that others fill and the update of the rest.
 export function makeShell(on) {
-  const navigation = makeNavigation(), state = makeState(on.forget);
-  const banner = makeBanner(on.reconnect), footer = makeFooter();
+  const navigation = makeNavigation(),
+    state = makeState(on.forget);
+  const banner = makeBanner(on.reconnect),
+    footer = makeFooter();
   const main = el('main', { id: 'main', tabindex: -1 });
   const skip = el('a.skip', { href: '#main' }, 'Skip to the content');
   skip.addEventListener('click', (event) => {
     event.preventDefault();
     main.focus();
   });
-  const brand = el('a.brand', { href: '#/' },
-    el('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), 'Millrace');
-  document.body.replaceChildren(skip, el('header.bar', brand, navigation.node, state.node, themeButton()),
-    banner.node, main, footer.node, noticesNode());
+  const brand = el(
+    'a.brand',
+    { href: '#/' },
+    el('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }),
+    'Millrace',
+  );
+  document.body.replaceChildren(
+    skip,
+    el('header.bar', brand, navigation.node, state.node, themeButton()),
+    banner.node,
+    main,
+    footer.node,
+    noticesNode(),
+  );
   return {
     main,
     mark: navigation.mark,

@@ -1,19 +1,34 @@
 // A line as tall as a word: how a number went lately.
 import { el, svg } from './dom.js';
 
-const WIDTH = 84, HEIGHT = 20, SAMPLES = 120;
+const WIDTH = 84,
+  HEIGHT = 20,
+  SAMPLES = 120;
 
 export function spark() {
   const path = svg('path', { fill: 'none', 'vector-effect': 'non-scaling-stroke' });
-  const node = el('span.spark', svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH,
-    height: HEIGHT, 'aria-hidden': 'true', focusable: 'false' }, path));
+  const node = el(
+    'span.spark',
+    svg(
+      'svg',
+      {
+        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+        width: WIDTH,
+        height: HEIGHT,
+        'aria-hidden': 'true',
+        focusable: 'false',
+      },
+      path,
+    ),
+  );
   return { node, set: (values) => path.setAttribute('d', shape(values.slice(-SAMPLES))) };
 }
 
 function shape(values) {
   const most = Math.max(1, ...values);
   const left = SAMPLES - values.length;
-  let drawing = false, d = '';
+  let drawing = false,
+    d = '';
   values.forEach((value, i) => {
     if (value === null) {
       drawing = false;

@@ -34,7 +34,7 @@ function sample(name, value) {
   let history = histories.get(name);
   if (!history) {
     if (histories.size >= STAGES_KEPT) return;
-    histories.set(name, history = []);
+    histories.set(name, (history = []));
   }
   history.push(value);
   if (history.length > KEPT) history.shift();

@@ -8,7 +8,8 @@ import { el, setShown, setText } from './dom.js';
 export function liveTable({ label, columns, key, empty }) {
   const body = el('tbody');
   const heads = columns.map((c) =>
-    el(c.number ? 'th.number' : 'th', { scope: 'col', title: c.title }, c.head));
+    el(c.number ? 'th.number' : 'th', { scope: 'col', title: c.title }, c.head),
+  );
   const table = el('table', { 'aria-label': label }, el('thead', el('tr', heads)), body);
   const nothing = el('p.empty', empty);
   const known = new Map();

@@ -11,14 +11,18 @@ import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
 
 const ROWS = 100; // shown
-const PAGE = 1000, PAGES = 5; // looked through
+const PAGE = 1000,
+  PAGES = 5; // looked through
 
 function checkbox(chosen, changed) {
   return (get) => {
-    const box = el('input', { type: 'checkbox', onchange() {
-      chosen[box.checked ? 'add' : 'delete'](get().id);
-      changed();
-    } });
+    const box = el('input', {
+      type: 'checkbox',
+      onchange() {
+        chosen[box.checked ? 'add' : 'delete'](get().id);
+        changed();
+      },
+    });
     return {
       node: box,
       set(job) {
@@ -32,7 +36,13 @@ function checkbox(chosen, changed) {
 function rowButtons(refresh) {
   return (get) => {
     const act = (verb) => async () => (await jobAct(get().id, verb)) && refresh();
-    return { node: el('div.row.tight', button('Retry', act('retry'), 'small'), button('Drop', act('drop'), 'small.danger')) };
+    return {
+      node: el(
+        'div.row.tight',
+        button('Retry', act('retry'), 'small'),
+        button('Drop', act('drop'), 'small.danger'),
+      ),
+    };
   };
 }
 
@@ -45,8 +55,16 @@ function deadTable(chosen, changed, refresh) {
     empty: 'No dead letter matches. Jobs come here when their last attempt has failed.',
     columns: [
       { head: '', make: checkbox(chosen, changed) },
-      linkColumn('Job', (j) => j.id, (j) => `#/job/${j.id}`),
-      linkColumn('Stage', (j) => j.stage, (j) => stagePath(j.stage)),
+      linkColumn(
+        'Job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
+      linkColumn(
+        'Stage',
+        (j) => j.stage,
+        (j) => stagePath(j.stage),
+      ),
       { head: 'Key', text: (j) => short(keyText(j.key), 60) },
       { head: 'Attempts', number: true, text: (j) => count(j.attempt) },
       { head: 'Dead for', number: true, text: (j) => duration(j['age-ms']) },
@@ -74,7 +92,11 @@ async function find({ stage, key, reason }, signal) {
 function filterForm(query, changed) {
   const stage = select([['', 'every stage']], '');
   const key = el('input', { type: 'search', value: query.get('key') ?? '', spellcheck: 'false' });
-  const reason = el('input', { type: 'search', value: query.get('reason') ?? '', spellcheck: 'false' });
+  const reason = el('input', {
+    type: 'search',
+    value: query.get('reason') ?? '',
+    spellcheck: 'false',
+  });
   let timer = 0;
   const soon = () => {
     clearTimeout(timer);
@@ -90,34 +112,55 @@ function filterForm(query, changed) {
     wanted = '';
     const names = new Set(['', ...store.stages.filter((s) => s.dead).map((s) => s.name), chosen]);
     if ([...names].join(' ') === [...stage.options].map((o) => o.value).join(' ')) return;
-    stage.replaceChildren(...[...names].map((name) => el('option', { value: name }, name || 'every stage')));
+    stage.replaceChildren(
+      ...[...names].map((name) => el('option', { value: name }, name || 'every stage')),
+    );
     stage.value = chosen;
   }
 
   stages();
   return {
-    node: el('div.fields', field('Stage', stage), field('Key', key, 'exactly this one'),
-      field('Reason', reason, 'part of the last reason')),
+    node: el(
+      'div.fields',
+      field('Stage', stage),
+      field('Key', key, 'exactly this one'),
+      field('Reason', reason, 'part of the last reason'),
+    ),
     stages,
-    value: () => Object.fromEntries([['stage', stage.value], ['key', key.value], ['reason', reason.value]]
-      .filter(([, text]) => text !== '')),
+    value: () =>
+      Object.fromEntries(
+        [
+          ['stage', stage.value],
+          ['key', key.value],
+          ['reason', reason.value],
+        ].filter(([, text]) => text !== ''),
+      ),
   };
 }
 
 export function deadView(_, query) {
   const chosen = new Set();
   const form = filterForm(query, () => loading.now());
-  const said = el('p.error', { role: 'alert' }), left = el('p.soft');
+  const said = el('p.error', { role: 'alert' }),
+    left = el('p.soft');
   const refresh = () => loading.now();
   const table = deadTable(chosen, changed, refresh);
-  const some = (verb, kind) => button('', async () => {
-    if (!await chosenAct([...chosen], verb)) return;
-    chosen.clear();
-    refresh();
-  }, kind);
-  const all = (verb, text, kind) => button(text, async () => (await matchingAct(verb, form.value())) && refresh(), kind);
-  const retrySome = some('retry', 'primary'), dropSome = some('drop', 'danger');
-  const retryAll = all('retry', 'Retry all that match…'), dropAll = all('drop', 'Drop all that match…', 'danger');
+  const some = (verb, kind) =>
+    button(
+      '',
+      async () => {
+        if (!(await chosenAct([...chosen], verb))) return;
+        chosen.clear();
+        refresh();
+      },
+      kind,
+    );
+  const all = (verb, text, kind) =>
+    button(text, async () => (await matchingAct(verb, form.value())) && refresh(), kind);
+  const retrySome = some('retry', 'primary'),
+    dropSome = some('drop', 'danger');
+  const retryAll = all('retry', 'Retry all that match…'),
+    dropAll = all('drop', 'Drop all that match…', 'danger');
   let listed = [];
 
   function changed() {
@@ -130,21 +173,33 @@ export function deadView(_, query) {
     retryAll.disabled = dropAll.disabled = listed.length === 0;
   }
 
-  const loading = poller(async (signal) => {
-    const { found, more } = await find(form.value(), signal);
-    listed = found.slice(0, ROWS);
-    for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
-    table.update(listed);
-    changed();
-    setText(left, more ? `The first ${count(listed.length)} are shown; “all that match” means the others, too.` : '');
-    setText(said, '');
-  }, (error) => setText(said, sentence(error)), 4000);
+  const loading = poller(
+    async (signal) => {
+      const { found, more } = await find(form.value(), signal);
+      listed = found.slice(0, ROWS);
+      for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
+      table.update(listed);
+      changed();
+      setText(
+        left,
+        more
+          ? `The first ${count(listed.length)} are shown; “all that match” means the others, too.`
+          : '',
+      );
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+    4000,
+  );
 
   changed();
   return {
     title: 'Dead letters',
-    node: fragment(el('div.title', el('h1', 'Dead letters')), panel('Which', form.node),
-      panel('Jobs', el('div.row', retrySome, dropSome, retryAll, dropAll), said, table.node, left)),
+    node: fragment(
+      el('div.title', el('h1', 'Dead letters')),
+      panel('Which', form.node),
+      panel('Jobs', el('div.row', retrySome, dropSome, retryAll, dropAll), said, table.node, left),
+    ),
     update() {
       form.stages();
       loading.tick();

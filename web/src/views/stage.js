@@ -31,12 +31,22 @@ function strip(stage) {
 function makeHead(name) {
   const held = tag();
   const act = (text, verb, kind) => button(text, () => stageAct(name, verb), kind);
-  const pause = act('Pause', 'pause'), resume = act('Resume', 'resume', 'primary'), drain = act('Drain…', 'drain');
+  const pause = act('Pause', 'pause'),
+    resume = act('Resume', 'resume', 'primary'),
+    drain = act('Drain…', 'drain');
   return {
-    node: el('div.title', el('h1', name, ' ', held.node), pause, resume, drain,
-      link('Push a job', `#/push?stage=${encodeURIComponent(name)}`)),
+    node: el(
+      'div.title',
+      el('h1', name, ' ', held.node),
+      pause,
+      resume,
+      drain,
+      link('Push a job', `#/push?stage=${encodeURIComponent(name)}`),
+    ),
     update(stage) {
-      const stopped = ['paused', 'draining'].find((word) => stage?.[word] || stage?.['held-by'] === word);
+      const stopped = ['paused', 'draining'].find(
+        (word) => stage?.[word] || stage?.['held-by'] === word,
+      );
       if (stopped) held.set(stopped);
       setShown(held.node, Boolean(stopped));
       setShown(pause, Boolean(stage) && stopped !== 'paused');
@@ -48,19 +58,29 @@ function makeHead(name) {
 
 export function stageView([name, part, status]) {
   const stage = () => stageNamed(name);
-  const head = makeHead(name), numbers = strip(stage), why = whyCell(stage);
+  const head = makeHead(name),
+    numbers = strip(stage),
+    why = whyCell(stage);
   const said = el('p.error', { role: 'alert' });
-  const missing = el('p.panel', `No stage is called ${name}, or not any more: it appears with its first job.`);
-  const plots = stagePlots(), channels = stageChannels(name), jobs = stageJobs(name, status);
+  const missing = el(
+    'p.panel',
+    `No stage is called ${name}, or not any more: it appears with its first job.`,
+  );
+  const plots = stagePlots(),
+    channels = stageChannels(name),
+    jobs = stageJobs(name, status);
   const policy = stagePolicy(name, () => loading.now());
   const parts = [numbers.node, why.node, plots.node, channels.node, jobs.node, policy.node];
 
-  const loading = poller(async (signal) => {
-    const told = await look.stage(name, signal);
-    plots.update(told.series);
-    policy.update(told.policy);
-    setText(said, '');
-  }, (error) => setText(said, error.code === 'GONE' ? '' : sentence(error)));
+  const loading = poller(
+    async (signal) => {
+      const told = await look.stage(name, signal);
+      plots.update(told.series);
+      policy.update(told.policy);
+      setText(said, '');
+    },
+    (error) => setText(said, error.code === 'GONE' ? '' : sentence(error)),
+  );
 
   function update() {
     const now = stage();

@@ -11,8 +11,12 @@ import { linkColumn, liveTable } from '../table.js';
 const ROWS = 20;
 const LOOKED_AT = 200;
 
-const until = (c) => (c.state !== 'parked' ? '–' : c.halted || c['parked-ms'] < 0
-  ? 'when somebody decides' : `in ${duration(c['parked-ms'])}`);
+const until = (c) =>
+  c.state !== 'parked'
+    ? '–'
+    : c.halted || c['parked-ms'] < 0
+      ? 'when somebody decides'
+      : `in ${duration(c['parked-ms'])}`;
 
 const ORDERS = {
   depth: (a, b) => b.depth - a.depth,
@@ -45,24 +49,43 @@ function parkedTable() {
     empty: 'No channel is parked.',
     columns: [
       { head: 'Key', text: (j) => short(keyText(j.key), 80) },
-      linkColumn('First job', (j) => j.id, (j) => `#/job/${j.id}`),
+      linkColumn(
+        'First job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
-      { head: 'Goes on', text: (j) => (j.status === 'dead' ? 'when somebody decides' : `in ${duration(j['due-ms'])}`) },
+      {
+        head: 'Goes on',
+        text: (j) =>
+          j.status === 'dead' ? 'when somebody decides' : `in ${duration(j['due-ms'])}`,
+      },
       { head: 'Why', wide: true, text: (j) => short(reason(j)) },
     ],
   });
 }
 
 export function stageChannels(name) {
-  const said = el('p.error', { role: 'alert' }), top = channelTable(), parked = parkedTable();
-  const order = select([['depth', 'deepest first'], ['age', 'oldest first']], 'depth',
-    { class: 'inline', 'aria-label': 'Order', onchange: () => loading.now() });
-  const loading = poller(async (signal) => {
-    const channels = await look.channels(name, LOOKED_AT, signal);
-    top.update(channels.sort(ORDERS[order.value]).slice(0, ROWS));
-    parked.update(await look.jobs({ stage: name, parked: 1, count: ROWS }, signal));
-    setText(said, '');
-  }, (error) => setText(said, sentence(error)));
+  const said = el('p.error', { role: 'alert' }),
+    top = channelTable(),
+    parked = parkedTable();
+  const order = select(
+    [
+      ['depth', 'deepest first'],
+      ['age', 'oldest first'],
+    ],
+    'depth',
+    { class: 'inline', 'aria-label': 'Order', onchange: () => loading.now() },
+  );
+  const loading = poller(
+    async (signal) => {
+      const channels = await look.channels(name, LOOKED_AT, signal);
+      top.update(channels.sort(ORDERS[order.value]).slice(0, ROWS));
+      parked.update(await look.jobs({ stage: name, parked: 1, count: ROWS }, signal));
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+  );
   const deepest = panel('Channels', top.node, said);
   deepest.prepend(el('div.head', deepest.firstElementChild, order));
   return {

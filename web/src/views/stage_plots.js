@@ -18,7 +18,8 @@ function perSecondOf(times, counts) {
 // The mean throughput at each level that was seen while jobs waited, so that the level was what limited
 // it: [levels, throughputs]. Where no worker tells its level it is how many ran.
 export function throughputByLevel(series) {
-  const times = series['time-ms'], done = perSecondOf(times, series.done);
+  const times = series['time-ms'],
+    done = perSecondOf(times, series.done);
   const told = series.level.some((level) => level > 0) ? series.level : series.running;
   const seen = new Map();
   for (let i = 1; i < times.length; i++) {
@@ -33,22 +34,41 @@ export function throughputByLevel(series) {
 function makePlots() {
   return {
     queue: plot({
-      title: 'Queue', unit: 'jobs', format: whole, stepped: true,
-      series: [{ label: 'waiting', colour: '--blue' }, { label: 'running', colour: '--orange' },
-        { label: 'delayed', colour: '--green', dash: [4, 4] }],
+      title: 'Queue',
+      unit: 'jobs',
+      format: whole,
+      stepped: true,
+      series: [
+        { label: 'waiting', colour: '--blue' },
+        { label: 'running', colour: '--orange' },
+        { label: 'delayed', colour: '--green', dash: [4, 4] },
+      ],
     }),
     times: plot({
-      title: 'Time in the system', unit: 'half (p50) and 99 of 100 (p99) took no longer', format: time,
-      series: [{ label: 'waiting p50', colour: '--blue' }, { label: 'waiting p99', colour: '--blue', dash: [4, 4] },
-        { label: 'running p50', colour: '--orange' }, { label: 'running p99', colour: '--orange', dash: [4, 4] }],
+      title: 'Time in the system',
+      unit: 'half (p50) and 99 of 100 (p99) took no longer',
+      format: time,
+      series: [
+        { label: 'waiting p50', colour: '--blue' },
+        { label: 'waiting p99', colour: '--blue', dash: [4, 4] },
+        { label: 'running p50', colour: '--orange' },
+        { label: 'running p99', colour: '--orange', dash: [4, 4] },
+      ],
     }),
     flow: plot({
-      title: 'In and out', unit: 'jobs a second', format: perSecond,
-      series: [{ label: 'pushed', colour: '--blue' }, { label: 'done', colour: '--orange' },
-        { label: 'failed', colour: '--red', dash: [4, 4] }],
+      title: 'In and out',
+      unit: 'jobs a second',
+      format: perSecond,
+      series: [
+        { label: 'pushed', colour: '--blue' },
+        { label: 'done', colour: '--orange' },
+        { label: 'failed', colour: '--red', dash: [4, 4] },
+      ],
     }),
     levels: plot({
-      title: 'Throughput by level', unit: 'jobs done a second, while jobs waited', format: perSecond,
+      title: 'Throughput by level',
+      unit: 'jobs done a second, while jobs waited',
+      format: perSecond,
       across: { label: 'level', format: whole },
       series: [{ label: 'done', colour: '--green', points: true }],
     }),
@@ -56,14 +76,31 @@ function makePlots() {
 }
 
 export function stagePlots() {
-  const plots = makePlots(), all = Object.values(plots);
+  const plots = makePlots(),
+    all = Object.values(plots);
   return {
-    node: panel('Lately', el('div.pair', all.map((p) => p.node))),
+    node: panel(
+      'Lately',
+      el(
+        'div.pair',
+        all.map((p) => p.node),
+      ),
+    ),
     update(series) {
-      const times = series['time-ms'], seconds = times.map((ms) => ms / 1000);
+      const times = series['time-ms'],
+        seconds = times.map((ms) => ms / 1000);
       plots.queue.update([seconds, series.waiting, series.running, series.delayed]);
-      plots.times.update([seconds, series['wait-p50-ms'], series['wait-p99-ms'], series['run-p50-ms'], series['run-p99-ms']]);
-      plots.flow.update([seconds, ...['pushed', 'done', 'failed'].map((name) => perSecondOf(times, series[name]))]);
+      plots.times.update([
+        seconds,
+        series['wait-p50-ms'],
+        series['wait-p99-ms'],
+        series['run-p50-ms'],
+        series['run-p99-ms'],
+      ]);
+      plots.flow.update([
+        seconds,
+        ...['pushed', 'done', 'failed'].map((name) => perSecondOf(times, series[name])),
+      ]);
       plots.levels.update(throughputByLevel(series));
     },
     end: () => all.forEach((p) => p.end()),

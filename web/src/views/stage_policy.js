@@ -21,7 +21,12 @@ const ABOUT = {
 
 // The server tells times in milliseconds; people write 30s.
 const TIMES = ['lease', 'backoff', 'retention', 'dedupe-window', 'state-ttl'];
-const UNITS = [['d', 86_400_000], ['h', 3_600_000], ['m', 60_000], ['s', 1000]];
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1000],
+];
 
 function withUnit(ms) {
   const [unit, size] = UNITS.find(([, size]) => ms > 0 && ms % size === 0) ?? ['ms', 1];
@@ -38,7 +43,12 @@ function shown(name, value) {
 const CHOICES = { 'on-dead': ['skip', 'halt'], overlap: ['brief', 'never'] };
 
 function makeInput(name, value, changed) {
-  if (CHOICES[name]) return select(CHOICES[name].map((word) => [word, word]), value, { onchange: changed });
+  if (CHOICES[name])
+    return select(
+      CHOICES[name].map((word) => [word, word]),
+      value,
+      { onchange: changed },
+    );
   return el('input', { value, spellcheck: 'false', autocomplete: 'off', oninput: changed });
 }
 
@@ -47,13 +57,24 @@ export function stagePolicy(name, refresh) {
   const fields = el('div.fields');
   const save = el('button.primary', { type: 'submit' }, 'Save');
   const undo = button('Undo', () => show(JSON.parse(told)), 'quiet');
-  const form = el('form', { onsubmit: submit },
-    el('p.soft', 'Times are written as 250ms, 30s, 5m, 2h or 7d; none lifts a limit.'), fields, el('div.row', save, undo));
+  const form = el(
+    'form',
+    { onsubmit: submit },
+    el('p.soft', 'Times are written as 250ms, 30s, 5m, 2h or 7d; none lifts a limit.'),
+    fields,
+    el('div.row', save, undo),
+  );
   const hidden = el('p.empty', 'Only a token with the role admin sees the policy.');
-  let inputs = new Map(), saved = {}, told = ''; // as it came
+  let inputs = new Map(),
+    saved = {},
+    told = ''; // as it came
 
-  const changes = () => Object.fromEntries([...inputs].map(([n, input]) => [n, input.value.trim()])
-    .filter(([n, value]) => value !== saved[n]));
+  const changes = () =>
+    Object.fromEntries(
+      [...inputs]
+        .map(([n, input]) => [n, input.value.trim()])
+        .filter(([n, value]) => value !== saved[n]),
+    );
 
   function mark() {
     const changed = changes();
@@ -64,7 +85,9 @@ export function stagePolicy(name, refresh) {
   function show(policy) {
     saved = Object.fromEntries(Object.entries(policy).map(([n, value]) => [n, shown(n, value)]));
     told = JSON.stringify(policy);
-    const names = [...new Set([...Object.keys(ABOUT), ...Object.keys(policy)])].filter((n) => n in policy);
+    const names = [...new Set([...Object.keys(ABOUT), ...Object.keys(policy)])].filter(
+      (n) => n in policy,
+    );
     inputs = new Map(names.map((n) => [n, makeInput(n, saved[n], mark)]));
     fields.replaceChildren(...[...inputs].map(([n, input]) => field(n, input, ABOUT[n])));
     mark();
@@ -72,7 +95,7 @@ export function stagePolicy(name, refresh) {
 
   async function submit(event) {
     event.preventDefault();
-    if (!await setPolicy(name, changes())) return;
+    if (!(await setPolicy(name, changes()))) return;
     told = '';
     refresh();
   }

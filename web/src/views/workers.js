@@ -17,13 +17,17 @@ function stageLinks() {
     set({ stages }) {
       if (stages === shown) return;
       shown = stages;
-      node.replaceChildren(...stages.split(' ').flatMap((name) => [link(name, stagePath(name)), ' ']));
+      node.replaceChildren(
+        ...stages.split(' ').flatMap((name) => [link(name, stagePath(name)), ' ']),
+      );
     },
   };
 }
 
-const NOBODY = ['No worker is connected. In a shell, this one runs a command for each job of the stage mail: ',
-  el('code', 'millrace work mail -- cat')];
+const NOBODY = [
+  'No worker is connected. In a shell, this one runs a command for each job of the stage mail: ',
+  el('code', 'millrace work mail -- cat'),
+];
 
 function workerTable() {
   return liveTable({
@@ -34,8 +38,18 @@ function workerTable() {
       { head: 'Worker', text: (w) => w.name || `#${w.id}` },
       { head: 'Address', text: (w) => w.address || '–' },
       { head: 'Stages', make: stageLinks },
-      { head: 'Running', number: true, title: 'Jobs that it has leased now', text: (w) => count(w.leases) },
-      { head: 'Level', number: true, title: 'How many jobs its tuner runs at once', text: (w) => (w.level ? count(w.level) : '–') },
+      {
+        head: 'Running',
+        number: true,
+        title: 'Jobs that it has leased now',
+        text: (w) => count(w.leases),
+      },
+      {
+        head: 'Level',
+        number: true,
+        title: 'How many jobs its tuner runs at once',
+        text: (w) => (w.level ? count(w.level) : '–'),
+      },
       { head: 'Asks', text: (w) => (w.waits ? 'waits for work' : w.leases ? 'is busy' : 'idle') },
       { head: 'Taken', number: true, text: (w) => count(w.taken) },
       { head: 'Ended', number: true, text: (w) => count(w.ended) },
@@ -46,7 +60,8 @@ function workerTable() {
 
 // ---- What they run ------------------------------------------------------------------------------
 
-const STAGES_ASKED = 20, ROWS = 100;
+const STAGES_ASKED = 20,
+  ROWS = 100;
 
 function runningTable(nameOf, refresh) {
   return liveTable({
@@ -54,14 +69,30 @@ function runningTable(nameOf, refresh) {
     key: (j) => j.id,
     empty: 'Nothing runs now.',
     columns: [
-      linkColumn('Job', (j) => j.id, (j) => `#/job/${j.id}`),
-      linkColumn('Stage', (j) => j.stage, (j) => stagePath(j.stage)),
+      linkColumn(
+        'Job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
+      linkColumn(
+        'Stage',
+        (j) => j.stage,
+        (j) => stagePath(j.stage),
+      ),
       { head: 'Key', text: (j) => short(keyText(j.key), 60) },
       { head: 'Worker', text: (j) => nameOf(j.worker) },
       { head: 'Running for', number: true, text: (j) => duration(j['running-ms']) },
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
-      { head: '', make: (get) => ({
-        node: button('Cancel…', async () => (await jobAct(get().id, 'cancel')) && refresh(), 'small.danger') }) },
+      {
+        head: '',
+        make: (get) => ({
+          node: button(
+            'Cancel…',
+            async () => (await jobAct(get().id, 'cancel')) && refresh(),
+            'small.danger',
+          ),
+        }),
+      },
     ],
   });
 }
@@ -69,26 +100,39 @@ function runningTable(nameOf, refresh) {
 // Of every stage that runs some, those that began first on top.
 async function runningJobs(signal) {
   const busy = store.stages.filter((s) => s.running).slice(0, STAGES_ASKED);
-  const lists = await Promise.all(busy.map((s) => look.jobs({ stage: s.name, status: 'running', count: ROWS }, signal)));
-  return lists.flat().sort((a, b) => b['running-ms'] - a['running-ms']).slice(0, ROWS);
+  const lists = await Promise.all(
+    busy.map((s) => look.jobs({ stage: s.name, status: 'running', count: ROWS }, signal)),
+  );
+  return lists
+    .flat()
+    .sort((a, b) => b['running-ms'] - a['running-ms'])
+    .slice(0, ROWS);
 }
 
 export function workersView() {
   let names = new Map();
-  const nameOf = (id) => (id ? names.get(id) ?? `#${id}` : '–');
-  const workers = workerTable(), running = runningTable(nameOf, () => loading.now());
+  const nameOf = (id) => (id ? (names.get(id) ?? `#${id}`) : '–');
+  const workers = workerTable(),
+    running = runningTable(nameOf, () => loading.now());
   const said = el('p.error', { role: 'alert' });
-  const loading = poller(async (signal) => {
-    const list = await look.workers(signal);
-    names = new Map(list.map((w) => [w.id, w.name || `#${w.id}`]));
-    workers.update(list);
-    running.update(await runningJobs(signal));
-    setText(said, '');
-  }, (error) => setText(said, sentence(error)));
+  const loading = poller(
+    async (signal) => {
+      const list = await look.workers(signal);
+      names = new Map(list.map((w) => [w.id, w.name || `#${w.id}`]));
+      workers.update(list);
+      running.update(await runningJobs(signal));
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+  );
   return {
     title: 'Workers',
-    node: fragment(el('div.title', el('h1', 'Workers')), said, panel('Who asks for work', workers.node),
-      panel('What runs now', running.node)),
+    node: fragment(
+      el('div.title', el('h1', 'Workers')),
+      said,
+      panel('Who asks for work', workers.node),
+      panel('What runs now', running.node),
+    ),
     update: loading.tick,
     end: loading.end,
   };
