@@ -2,7 +2,7 @@
 // newest values, or those under the pointer, and with the colours of the page.
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
-import { el, setText } from './dom.js';
+import { el, setShown, setText } from './dom.js';
 
 const HEIGHT = 190;
 const probe = el('span', { hidden: true });
@@ -46,13 +46,62 @@ function legendItem(s) {
   return { value, node: el('li', swatch, s.label, ' ', value) };
 }
 
-// `series`: [{ label, colour, dash, points }]; `format` makes text of a value; `unit` stands at the axis.
-// `across`: { label, format } where the horizontal axis is not time; `stepped`: a value holds until the
-// next. update() takes arrays, the first of them being horizontal.
-export function plot({ title, unit, series, format, across, stepped }) {
+// ---- Axes ---------------------------------------------------------------------------------------
+
+const SHORTEST = 60; // seconds that an axis of time spans
+
+function timeRange(_, first, last) {
+  const end = last ?? Date.now() / 1000;
+  return [Math.min(first ?? end, end - SHORTEST), end];
+}
+
+const levelRange = (_, first, last) =>
+  first === null ? [0, 8] : [Math.max(first - 1, 0), last + 1];
+
+const heightRange = (_, __, most) => [0, most > 0 ? most * 1.08 : 1];
+
+const timeAxis = () => axis(null, { size: 26, space: 76, values: clock });
+
+const levelAxis = ({ label, format }) =>
+  axis(format, {
+    label,
+    labelSize: 18,
+    size: 26,
+    labelFont: '11px system-ui, sans-serif',
+    incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
+  });
+
+// Ticks are round: 20/s, not 20.0/s.
+const heightAxis = (format) => axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62 });
+
+function options({ series, format, across, stepped }, width, pointed) {
+  return {
+    width,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
+    scales: {
+      x: { time: !across, range: across ? levelRange : timeRange },
+      y: { range: heightRange },
+    },
+    axes: [across ? levelAxis(across) : timeAxis(), heightAxis(format)],
+    series: [{}, ...series.map((s) => line(s, stepped))],
+    hooks: { setCursor: [(u) => pointed(u.cursor.idx)] },
+  };
+}
+
+// ---- A plot -------------------------------------------------------------------------------------
+
+// `what` has title; unit, which stands beside it; series: [{ label, colour, dash, points }]; format, which
+// makes text of a value; empty, which is said while there is none; perhaps across: { label, format } where
+// the horizontal axis is not time, and stepped: a value holds until the next. update() takes arrays, the
+// first of them being horizontal.
+export function plot(what) {
+  const { title, unit, series, format, across, empty } = what;
   const legend = series.map(legendItem);
-  const under = el('li.soft');
-  const frame = el('div.frame');
+  const under = el('li.soft'),
+    nothing = el('p.empty', empty),
+    frame = el('div.frame', nothing);
   const node = el(
     'figure.plot',
     el('figcaption', title, ' ', el('span.soft', unit)),
@@ -66,6 +115,9 @@ export function plot({ title, unit, series, format, across, stepped }) {
   let chart = null,
     data = [[], ...series.map(() => [])];
 
+  const where = (at) => (across ? `at ${across.label} ${across.format(at)}` : clockText(at));
+
+  // The values under the pointer; without one, the newest.
   function tell(index) {
     const pointed = index !== null && index !== undefined;
     legend.forEach((l, i) =>
@@ -74,46 +126,11 @@ export function plot({ title, unit, series, format, across, stepped }) {
     setText(under, pointed ? where(data[0][index]) : '');
   }
 
-  const where = (at) =>
-    across
-      ? `at ${across.label} ${across.format(at)}`
-      : new Date(at * 1000).toTimeString().slice(0, 8);
-
-  function options() {
-    return {
-      width: Math.max(frame.clientWidth, 200),
-      height: HEIGHT,
-      legend: { show: false },
-      cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
-      scales: {
-        x: { time: !across },
-        y: { range: (_, least, most) => [0, Math.max(most ?? 0, 1e-9) * 1.08 || 1] },
-      },
-      axes: [
-        axis(
-          across?.format,
-          across
-            ? {
-                label: across.label,
-                labelSize: 18,
-                size: 26,
-                labelFont: '11px system-ui, sans-serif',
-                incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
-              }
-            : { size: 26, space: 76, values: clock },
-        ),
-        axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62 }),
-      ],
-      series: [{}, ...series.map((s) => line(s, stepped))],
-      hooks: { setCursor: [(u) => tell(u.cursor.idx)] },
-    };
-  }
-
   function draw() {
     chart?.destroy();
     chart = null;
     if (!frame.clientWidth) return;
-    chart = new uPlot(options(), data, frame);
+    chart = new uPlot(options(what, frame.clientWidth, tell), data, frame);
     chart.root.setAttribute('aria-hidden', 'true'); // the legend tells the values
   }
 
@@ -130,6 +147,7 @@ export function plot({ title, unit, series, format, across, stepped }) {
     update(next) {
       data = next;
       chart?.setData(next);
+      setShown(nothing, !next.slice(1).some((values) => newest(values) !== undefined));
       if (chart?.cursor.idx === null || chart?.cursor.idx === undefined) tell(null);
     },
     end() {
@@ -142,7 +160,7 @@ export function plot({ title, unit, series, format, across, stepped }) {
 
 const newest = (values) => values.findLast((value) => value !== null);
 
-function clock(_, ticks, __, ___, step) {
-  const from = step < 60 ? [0, 8] : [0, 5];
-  return ticks.map((t) => new Date(t * 1000).toTimeString().slice(...from));
-}
+const clockText = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
+
+const clock = (_, ticks, __, ___, step) =>
+  ticks.map((t) => clockText(t).slice(0, step < 60 ? 8 : 5));

@@ -63,7 +63,7 @@ export function troubles({ health, why, info }) {
   if (health === 'stopped')
     found.push([
       'bad',
-      `The log has stopped: ${info.log_stopped || why} Nothing is accepted or started. Mend what it ` +
+      `The log has stopped (${info.log_stopped || why}): nothing is accepted or started. Mend what it ` +
         'names, run millrace store check, then restart the server; what was answered before is kept.',
     ]);
   if (health === 'full')
@@ -162,7 +162,10 @@ function makeFooter() {
     node,
     update() {
       const { millrace_version: version, store: where, uptime_in_seconds: up } = store.info;
-      setText(node, version ? `Millrace ${version} · ${where} · up ${duration(up * 1000)}` : '');
+      setText(
+        node,
+        version ? `Millrace ${version} · ${where} · up ${duration(Math.max(up, 1) * 1000)}` : '',
+      );
     },
   };
 }

@@ -63,7 +63,7 @@ function health() {
         state(
           log,
           'good',
-          i.loading ? 'being read' : 'writes',
+          i.loading ? 'being read' : 'works',
           `${bytes(i.live_bytes)} live of ${bytes(i.log_bytes)}`,
         );
       if (i.log_full) state(disk, 'bad', 'full', 'pushes are refused');

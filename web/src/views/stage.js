@@ -75,7 +75,7 @@ export function stageView([name, part, status]) {
   const loading = poller(
     async (signal) => {
       const told = await look.stage(name, signal);
-      plots.update(told.series);
+      plots.update(told.series, told['time-ms']);
       policy.update(told.policy);
       setText(said, '');
     },

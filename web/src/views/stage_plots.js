@@ -31,6 +31,9 @@ export function throughputByLevel(series) {
   return [levels, levels.map((level) => seen.get(level).sum / seen.get(level).times)];
 }
 
+const PERCENTILES = ['wait-p50-ms', 'wait-p99-ms', 'run-p50-ms', 'run-p99-ms'];
+const FLOWS = ['pushed', 'done', 'failed'];
+
 function makePlots() {
   return {
     queue: plot({
@@ -38,6 +41,7 @@ function makePlots() {
       unit: 'jobs',
       format: whole,
       stepped: true,
+      empty: 'No sample yet.',
       series: [
         { label: 'waiting', colour: '--blue' },
         { label: 'running', colour: '--orange' },
@@ -47,6 +51,7 @@ function makePlots() {
     times: plot({
       title: 'Time in the system',
       unit: 'half (p50) and 99 of 100 (p99) took no longer',
+      empty: 'No job was started lately.',
       format: time,
       series: [
         { label: 'waiting p50', colour: '--blue' },
@@ -57,6 +62,7 @@ function makePlots() {
     }),
     flow: plot({
       title: 'In and out',
+      empty: 'No sample yet.',
       unit: 'jobs a second',
       format: perSecond,
       series: [
@@ -67,6 +73,7 @@ function makePlots() {
     }),
     levels: plot({
       title: 'Throughput by level',
+      empty: 'Known once jobs are done while others wait.',
       unit: 'jobs done a second, while jobs waited',
       format: perSecond,
       across: { label: 'level', format: whole },
@@ -86,20 +93,17 @@ export function stagePlots() {
         all.map((p) => p.node),
       ),
     ),
-    update(series) {
+    // `now` is when the server told it: until then what waited last still does.
+    update(series, now) {
       const times = series['time-ms'],
-        seconds = times.map((ms) => ms / 1000);
-      plots.queue.update([seconds, series.waiting, series.running, series.delayed]);
-      plots.times.update([
-        seconds,
-        series['wait-p50-ms'],
-        series['wait-p99-ms'],
-        series['run-p50-ms'],
-        series['run-p99-ms'],
-      ]);
+        seconds = [...times, now].map((ms) => ms / 1000);
+      const held = (name) => [...series[name], series[name].at(-1) ?? null];
+      const unheld = (values) => [...values, null];
+      plots.queue.update([seconds, held('waiting'), held('running'), held('delayed')]);
+      plots.times.update([seconds, ...PERCENTILES.map((name) => unheld(series[name]))]);
       plots.flow.update([
         seconds,
-        ...['pushed', 'done', 'failed'].map((name) => perSecondOf(times, series[name])),
+        ...FLOWS.map((name) => unheld(perSecondOf(times, series[name]))),
       ]);
       plots.levels.update(throughputByLevel(series));
     },
