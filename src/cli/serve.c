@@ -209,15 +209,11 @@ static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
                             "encrypt them");
 }
 
-static void on_http(void *arg, const char *host, uint16_t port, int err) {
+static void on_http(void *arg, const char *host, uint16_t port) {
     const struct serving *s = arg;
     bool v6 = strchr(host, ':') != NULL;
-    if (err < 0)
-        notice(NOTICE_WARN, "no page and no metrics: %s; --http gives them another place",
-               error_text());
-    else
-        notice(NOTICE_INFO, "page, metrics and API: %s://%s%s%s:%u/",
-               s->options.tls.cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    notice(NOTICE_INFO, "page, metrics and API: %s://%s%s%s:%u/",
+           s->options.tls.cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
 static int read_values(struct input *in, struct serving *s) {

@@ -292,9 +292,19 @@ static int start_fronts(struct server *v) {
         err = listen_on(&v->front, o->front_host, &o->front_port, 0);
     v->host.watch = err < 0 ? NULL : o->front->turn;
     v->host.watcher = v->fronts;
-    if (o->on_front && (err == 0 || !o->front_asked))
-        o->on_front(o->arg, o->front_host, o->front_port, err);
     return o->front_asked ? err : 0;
+}
+
+static void say_listening(const struct server *v) {
+    const struct server_options *o = &v->options;
+    if (o->on_ready)
+        o->on_ready(o->arg, o->host, o->port, false);
+    if (o->front && !v->front.open)
+        notice(NOTICE_WARN, "%s:%u is taken: there is no page and no API; --http moves them",
+               o->front_host, o->front_port);
+    else if (o->front && o->on_front)
+        o->on_front(o->arg, o->front_host, o->front_port);
+    systemd_tell("STATUS=Reading the store %s", o->store);
 }
 
 // What was not begun because of an error before it need not be closed.
@@ -347,9 +357,7 @@ static int serve(struct server *v) {
         uv_run(&v->loop, UV_RUN_DEFAULT);
         return err;
     }
-    if (v->options.on_ready)
-        v->options.on_ready(v->options.arg, v->options.host, v->options.port, false);
-    systemd_tell("STATUS=Reading the store %s", v->options.store);
+    say_listening(v);
     err = uv_queue_work(&v->loop, &v->loading, load, on_loaded);
     assert(err == 0); // it only refuses what is no work
     v->loading_now = true;

@@ -37,8 +37,7 @@ struct server_options {
     // Called once clients can connect (and again, with `loaded`, once the store is there). May be
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
-    // Called once clients can connect to the front, or cannot: `err` then is why. May be NULL.
-    void (*on_front)(void *arg, const char *host, uint16_t port, int err);
+    void (*on_front)(void *arg, const char *host, uint16_t port); // the same of the front
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
 };

@@ -43,6 +43,7 @@ struct visit {
     struct buffer in; // received: the request at hand, and what follows it
     size_t searched;  // bytes of it that have no end of a head
     size_t whole;     // bytes of the request; 0: its head is not there yet
+    bool follows;     // behind a request that was answered something is there, not looked at yet
     bool head_only;   // of the response, too
     bool keeps;       // the connection, behind this request
     const struct route *route;

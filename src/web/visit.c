@@ -222,12 +222,19 @@ static void wait_on(struct visit *v) {
 }
 
 static void visit_run(struct visit *v) {
-    while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size &&
-           unsent(v) < LIMIT_UNSENT_PAUSE && step(v))
-        continue;
+    v->follows = false;
+    while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
+        if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
+            v->follows = true; // once that was read
+            break;
+        }
+        if (!step(v))
+            break;
+    }
     wait_on(v);
     count_buffers(v);
-    session_touch(v->session); // there may be something to send
+    if (unsent(v) || v->closing || v->session->broken)
+        session_touch(v->session);
 }
 
 void visit_answered(struct visit *v) {
@@ -237,6 +244,7 @@ void visit_answered(struct visit *v) {
         memmove(v->in.data, v->in.data + used, v->in.size);
     else
         buffer_finish(&v->in); // between requests there are no buffers
+    v->follows = v->in.size;
     v->whole = v->searched = 0;
     v->closing = v->closing || !v->keeps;
     web_wait(v, NULL); // from now on anew
@@ -331,7 +339,7 @@ static void visit_receive(struct front *f, size_t size) {
 static mr_bytes visit_ready(struct front *f) {
     struct visit *v = visit_of(f);
     visit_hear(v);
-    if (!v->asked && v->in.size && !unsent(v) && !v->closing) {
+    if (v->follows && !v->asked && !unsent(v)) {
         host_begin(v->web->place.host);
         visit_run(v);
     }
