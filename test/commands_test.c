@@ -497,7 +497,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
         "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0 "
         "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
-        "\"ran-ms\" :0 \"level\" :0]]");
+        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0]]");
     struct job job = take(d, 0, "s t");
     ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
     done_job(d, job);
@@ -543,7 +543,7 @@ static void B6_STAGES_tell_how_long_jobs_run(void **state) {
     done_job(d, job);
     ask(d, 1, "STAGES",
         "[[*\"run-p50-ms\" :20 \"run-p99-ms\" :20 \"waits\" :1 \"waited-ms\" :5 \"runs\" :1 "
-        "\"ran-ms\" :20 \"level\" :7]]");
+        "\"ran-ms\" :20 \"level\" :7 *]]");
     ask(d, 1, "WORKERS", "[[*\"level\" :3] [*\"level\" :4]]");
     ask(d, 1, "TAKE s", "[]"); // it stays what was told
     ask(d, 1, "WORKERS FROM 1", "[[*\"level\" :4]]");

@@ -3,7 +3,8 @@ import { el, svg } from './dom.js';
 
 const WIDTH = 84,
   HEIGHT = 20,
-  SAMPLES = 120;
+  FEWEST = 30,
+  MOST = 120; // samples
 
 export function spark() {
   const path = svg('path', { fill: 'none', 'vector-effect': 'non-scaling-stroke' });
@@ -21,12 +22,12 @@ export function spark() {
       path,
     ),
   );
-  return { node, set: (values) => path.setAttribute('d', shape(values.slice(-SAMPLES))) };
+  return { node, set: (values) => path.setAttribute('d', shape(values.slice(-MOST))) };
 }
 
 function shape(values) {
   const most = Math.max(1, ...values);
-  const left = SAMPLES - values.length;
+  const room = Math.max(values.length, FEWEST);
   let drawing = false,
     d = '';
   values.forEach((value, i) => {
@@ -34,7 +35,7 @@ function shape(values) {
       drawing = false;
       return;
     }
-    const x = ((left + i) / (SAMPLES - 1)) * WIDTH;
+    const x = ((room - values.length + i) / (room - 1)) * WIDTH;
     const y = HEIGHT - 1 - (value / most) * (HEIGHT - 2);
     d += `${drawing ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
     drawing = true;

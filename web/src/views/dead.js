@@ -161,6 +161,15 @@ export function deadView(_, query) {
     dropSome = some('drop', 'danger');
   const retryAll = all('retry', 'Retry all that match…'),
     dropAll = all('drop', 'Drop all that match…', 'danger');
+  const chooseAll = button(
+    'Choose all shown',
+    () => {
+      for (const job of listed) chosen.add(job.id);
+      table.update(listed);
+      changed();
+    },
+    'quiet',
+  );
   let listed = [];
 
   function changed() {
@@ -170,7 +179,7 @@ export function deadView(_, query) {
     setShown(dropSome, chosen.size > 0);
     setShown(retryAll, chosen.size === 0);
     setShown(dropAll, chosen.size === 0);
-    retryAll.disabled = dropAll.disabled = listed.length === 0;
+    chooseAll.disabled = retryAll.disabled = dropAll.disabled = listed.length === 0;
   }
 
   const loading = poller(
@@ -198,7 +207,13 @@ export function deadView(_, query) {
     node: fragment(
       el('div.title', el('h1', 'Dead letters')),
       panel('Which', form.node),
-      panel('Jobs', el('div.row', retrySome, dropSome, retryAll, dropAll), said, table.node, left),
+      panel(
+        'Jobs',
+        el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll),
+        said,
+        table.node,
+        left,
+      ),
     ),
     update() {
       form.stages();
