@@ -1,7 +1,7 @@
 // The stream of events: read with fetch, because an EventSource cannot carry a token. When it breaks or
 // falls silent it is opened again, after a pause that doubles; meanwhile what is shown is stale, and
 // said to be.
-import { headers, refusal } from './api.js';
+import { Refused, headers, refusal } from './api.js';
 
 const SILENCE_MS = 10_000; // the server says something every second
 const FIRST_PAUSE_MS = 500;
@@ -29,12 +29,12 @@ export function eventParser(onEvent) {
   };
 }
 
-// `on` has event({ type, data }), lost(retryAt) and locked(error).
+// `on` has event({ type, data }); lost(said), with what the server said if it was reached; and
+// locked(error), after which only now() tries again.
 export function openStream(path, on) {
   let pause = FIRST_PAUSE_MS,
     timer = 0,
-    current = null,
-    ended = false;
+    current = null;
 
   async function read(controller) {
     let silence = 0;
@@ -74,16 +74,16 @@ export function openStream(path, on) {
     } catch (error) {
       failure = error;
     }
-    if (ended || current !== controller) return;
+    if (current !== controller) return; // another was begun
     if (failure?.asksForToken) on.locked(failure);
-    else again();
+    else again(failure);
   }
 
-  function again() {
+  function again(failure) {
     const wait = pause * (0.75 + Math.random() / 2);
     pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
     timer = setTimeout(run, wait);
-    on.lost(Date.now() + wait);
+    on.lost(failure instanceof Refused ? failure.message : '');
   }
 
   function now() {
@@ -92,12 +92,5 @@ export function openStream(path, on) {
   }
 
   run();
-  return {
-    now,
-    end() {
-      ended = true;
-      clearTimeout(timer);
-      current?.abort();
-    },
-  };
+  return { now };
 }

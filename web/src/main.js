@@ -102,15 +102,13 @@ subscribe(() => {
 
 const stream = openStream('api/events', {
   event: receive,
-  lost(retryAt) {
+  lost(refused) {
     if (store.connection === 'live') breakHistories();
-    change({ connection: 'lost', retryAt });
+    change({ connection: 'lost', refused });
   },
   locked: (error) => lock(error.code === 'NOAUTH' ? '' : error.message),
 });
 
-// Seconds pass although nothing comes.
-setInterval(() => store.connection === 'lost' && shell.update(), 500);
 addEventListener('hashchange', go);
 addEventListener('online', () => store.connection === 'lost' && stream.now());
 document.addEventListener('visibilitychange', () => {

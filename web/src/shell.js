@@ -2,7 +2,7 @@
 // light or dark.
 import { button, el, setShown, setText } from './dom.js';
 import { noticesNode } from './dialog.js';
-import { bytes, count, duration } from './format.js';
+import { bytes, count, duration, moment } from './format.js';
 import { store } from './store.js';
 import { token } from './api.js';
 
@@ -50,9 +50,11 @@ function themeButton() {
 // ---- What is wrong -----------------------------------------------------------------------------
 
 function lostText() {
-  const seconds = Math.max(0, Math.ceil((store.retryAt - Date.now()) / 1000));
-  const since = store.at ? ` What is shown is from ${duration(Date.now() - store.at)} ago.` : '';
-  return `The server cannot be reached; ${seconds ? `trying again in ${seconds} s.` : 'trying now.'}${since}`;
+  const why = store.refused
+    ? `The server refuses to tell how it is: ${store.refused}`
+    : 'The server cannot be reached';
+  const since = store.at ? ` What is shown is from ${moment(Date.now() - store.at)}.` : '';
+  return `${why}; the page tries again by itself.${since}`;
 }
 
 // Sentences, the worst first: [kind, text].

@@ -9,8 +9,7 @@ const histories = new Map(); // stage → how many jobs waited; null: nothing wa
 
 export const store = {
   connection: 'connecting', // live, lost, locked (a token is asked for)
-  retryAt: 0, // when lost: the next try
-  refused: '', // when locked: what the server said
+  refused: '', // when lost or locked: what the server said
   at: 0, // when the snapshot came
   health: '', // ok, full, stopped, loading
   why: '', // a sentence when it is not ok

@@ -32,7 +32,7 @@ function attempts() {
 }
 
 function facts() {
-  const names = ['Stage', 'Key', 'Attempts', 'Age', 'Deadline', 'Next start'];
+  const names = ['Stage', 'Key', 'Attempts', 'Age', 'Deadline', 'Next start', 'Running for'];
   const values = Object.fromEntries(names.map((name) => [name, el('dd')]));
   return {
     node: el(
@@ -55,6 +55,7 @@ function tell(values, job) {
     isEnded(job) ? `ended ${duration(job['age-ms'])} ago` : duration(job['age-ms']),
   );
   setText(values.Deadline, job['left-ms'] < 0 ? 'none' : `in ${duration(job['left-ms'])}`);
+  setText(values['Running for'], duration(job['running-ms']));
   setText(values['Next start'], job['due-ms'] > 0 ? `in ${duration(job['due-ms'])}` : '–');
 }
 

@@ -8,6 +8,7 @@ import { linkColumn, liveTable } from '../table.js';
 import { deadPath, stagePath } from '../why.js';
 
 const MOST = 200; // rows
+const TOLD = 1000; // stages that a snapshot has at most
 
 // ---- Figures -----------------------------------------------------------------------------------
 
@@ -138,6 +139,14 @@ function stageTable() {
   });
 }
 
+// What is not in the table.
+function leftOut(found) {
+  if (found > MOST) return `${MOST} of ${counted(found, 'stage')} are shown: find one by its name.`;
+  return store.stages.length < TOLD
+    ? ''
+    : `There may be more: the server tells of the first ${count(TOLD)} stages.`;
+}
+
 export function overview() {
   const strip = totals(),
     condition = health(),
@@ -154,13 +163,7 @@ export function overview() {
     if (store.at || store.stages.length) table.update(found.slice(0, MOST));
     setShown(table.node, store.at > 0);
     setShown(find, store.stages.length > 10 || wanted !== '');
-    setText(
-      left,
-      found.length > MOST
-        ? `${MOST} of ${counted(found.length, 'stage')} are shown: find one by its name.`
-        : '',
-    );
-    setShown(left, found.length > MOST);
+    setText(left, leftOut(found.length));
   }
 
   const stages = panel('Stages', find, table.node, left);

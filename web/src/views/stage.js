@@ -57,7 +57,8 @@ function makeHead(name) {
 }
 
 export function stageView([name, part, status]) {
-  const stage = () => stageNamed(name);
+  let told = null; // where there are more stages than a snapshot holds
+  const stage = () => stageNamed(name) ?? told;
   const head = makeHead(name),
     numbers = strip(stage),
     why = whyCell(stage);
@@ -74,12 +75,17 @@ export function stageView([name, part, status]) {
 
   const loading = poller(
     async (signal) => {
-      const told = await look.stage(name, signal);
-      plots.update(told.series, told['time-ms']);
-      policy.update(told.policy);
+      const { stage: now, series, policy: rules, 'time-ms': at } = await look.stage(name, signal);
+      if (!told) queueMicrotask(update);
+      told = now;
+      plots.update(series, at);
+      policy.update(rules);
       setText(said, '');
     },
-    (error) => setText(said, error.code === 'GONE' ? '' : sentence(error)),
+    (error) => {
+      if (error.code === 'GONE') told = null;
+      setText(said, error.code === 'GONE' ? '' : sentence(error));
+    },
   );
 
   function update() {
@@ -87,10 +93,10 @@ export function stageView([name, part, status]) {
     setShown(missing, store.at > 0 && !now);
     for (const node of parts) setShown(node, Boolean(now));
     head.update(now);
+    loading.tick();
     if (!now) return;
     numbers.update();
     why.set(now);
-    loading.tick();
     channels.update();
     jobs.update(now);
   }
