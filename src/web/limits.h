@@ -11,6 +11,7 @@ enum {
     WEB_HEAD_MS = 10000,              // from the first byte of a request to the end of its head …
     WEB_BODY_MS = 60000,              // … and of its body
     WEB_IDLE_MS = 60000,              // from a response to the next request
+    WEB_LINGER_MS = 2000,             // from a refusal to the end of what was not read
     WEB_CONNECTIONS = 2000,           // in all …
     WEB_CONNECTIONS_OF_ADDRESS = 500, // … and from one address
     WEB_STREAMS = 1000,               // of events

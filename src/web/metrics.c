@@ -54,8 +54,8 @@ static const struct figure server_figures[] = {
     { "millrace_log_bytes", "gauge", "Size of the log.", "log_bytes", "", false },
     { "millrace_log_live_bytes", "gauge", "Bytes of the log that are still needed.", "live_bytes",
       "", false },
-    { "millrace_log_full", "gauge", "1 while the disk is full and pushes are refused.", "log_full",
-      "", false },
+    { "millrace_log_full", "gauge", "Is 1 while the disk is full and pushes are refused.",
+      "log_full", "", false },
     { "millrace_memory_used_bytes", "gauge", "Memory that max-bytes counts.", "used_memory", "",
       false },
     { "millrace_memory_limit_bytes", "gauge", "The limit of that, max-bytes; 0 if there is none.",
@@ -78,7 +78,7 @@ static void put_server(struct doc *d, mr_bytes info) {
     snprintf(label, sizeof label, "version=\"%s\"", mr_version());
     put_sample(d, "millrace_info", (mr_bytes){ 0 }, label, "1");
     put_family(d, "millrace_log_stopped", "gauge",
-               "1 once the log has failed: only looks are answered until a restart.");
+               "Is 1 once the log has failed: only looks are answered until a restart.");
     put_sample(d, "millrace_log_stopped", (mr_bytes){ 0 }, "",
                info_text(info, "log_stopped").size ? "1" : "0");
     for (size_t i = 0; i < sizeof server_figures / sizeof *server_figures; i++) {
@@ -173,7 +173,8 @@ static void put_stages(struct doc *d, const struct response_value *stages) {
         family = f->name;
         put_figure(d, f, stages);
     }
-    put_family(d, "millrace_stage_held", "gauge", "1 for each reason why a stage starts nothing.");
+    put_family(d, "millrace_stage_held", "gauge",
+               "Is 1 for each reason why a stage starts nothing.");
     uint32_t at = 1;
     for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at))
         put_holds(d, field(stages + at, "name")->bytes, field(stages + at, "held-by")->bytes);

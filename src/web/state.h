@@ -22,7 +22,8 @@ struct web {
     struct front_place place;
     struct guard guard;
     struct crowd crowd;
-    struct patience heads, bodies, idle; // with those of whom this comes, or should
+    struct patience heads, bodies, idle; // with those of whom this comes, or should …
+    struct patience lingering;           // … and who has still to read that he was refused
     uv_timer_t patience_timer, event_timer;
     struct list streams; // visits that listen to events
     uint32_t stream_count;
@@ -51,7 +52,8 @@ struct visit {
 
     struct buffer out; // responses
     size_t out_sent, buffered;
-    bool closing; // when they were sent
+    bool closing; // when they were sent …
+    bool lingers; // … and what follows the last request was thrown away
 
     struct list of_streams; // in none: he does not listen
     uint64_t event;         // for which he asked last

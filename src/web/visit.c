@@ -76,7 +76,7 @@ static void visit_close(struct front *f) {
 static bool visit_is_over(const struct front *f) {
     const struct visit *v = (const struct visit *)f;
     bool ends = v->closing || (v->session->closing && !v->asked);
-    return ends && !unsent(v) && !stream_ready(v).size;
+    return ends && !unsent(v) && !stream_ready(v).size && !v->lingers;
 }
 
 // ---- Asking -------------------------------------------------------------------------------------
@@ -120,9 +120,11 @@ static void ask(struct visit *v, const struct http_request *r, mr_bytes body) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
-// What comes behind it cannot be made sense of, or is not to be read.
+// What comes behind it cannot be made sense of, or is not to be read. The connection stays until
+// the client has seen why: to close it under what he still sends would take that from him.
 static void refuse(struct visit *v, enum http_status status) {
     v->keeps = false;
+    v->lingers = true;
     respond_wrong(v, status);
 }
 
@@ -131,6 +133,7 @@ static void refuse_method(struct visit *v, uint32_t methods) {
     const char *allow = gets && posts ? "GET, HEAD, POST" : gets ? "GET, HEAD" : "POST";
     static const char text[] = "{\"error\":\"ERR\",\"message\":\"that path has other methods\"}\n";
     v->keeps = false;
+    v->lingers = true;
     respond(v, &(struct http_response){
                    .status = HTTP_METHOD, .allow = allow, .body = { text, sizeof text - 1 } });
 }
@@ -141,6 +144,7 @@ static bool find_route(struct visit *v, const struct http_request *r) {
     v->route = route_find(r->method, r->path, &methods);
     if (is_stranger(v) && !(v->route && v->route->open)) {
         v->keeps = v->keeps && !r->body_size;
+        v->lingers = r->body_size > 0;
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
                         mr_str("this server asks for a token: Authorization: Bearer SECRET"));
     } else if (v->route) {
@@ -218,7 +222,11 @@ static bool step(struct visit *v) {
 static void wait_on(struct visit *v) {
     struct web *w = v->web;
     bool busy = v->asked || v->closing || listens(v) || unsent(v) >= LIMIT_UNSENT_PAUSE;
-    web_wait(v, busy ? NULL : !v->in.size ? &w->idle : !v->whole ? &w->heads : &w->bodies);
+    web_wait(v, v->lingers    ? &w->lingering
+                : busy        ? NULL
+                : !v->in.size ? &w->idle
+                : !v->whole   ? &w->heads
+                              : &w->bodies);
 }
 
 static void visit_run(struct visit *v) {
@@ -244,20 +252,21 @@ void visit_answered(struct visit *v) {
         memmove(v->in.data, v->in.data + used, v->in.size);
     else
         buffer_finish(&v->in); // between requests there are no buffers
-    v->follows = v->in.size;
+    v->follows = v->in.size && v->keeps;
     v->whole = v->searched = 0;
     v->closing = v->closing || !v->keeps;
     web_wait(v, NULL); // from now on anew
 }
 
 void visit_time_over(struct visit *v) {
-    if (!v->in.size) {
+    if (v->closing || !v->in.size) {
         v->session->broken = true;
     } else {
         v->whole = v->in.size;
         v->head_only = false;
         error_set(MR_EINVAL, "the request took too long to arrive");
         refuse(v, HTTP_SLOW);
+        v->lingers = false; // nothing comes
     }
     session_touch(v->session);
 }
@@ -306,9 +315,9 @@ void visit_hear(struct visit *v) {
 // While a request is run a little of the next is received, so that one who has gone is noticed.
 static uint8_t *visit_room(struct front *f, size_t *out_size) {
     struct visit *v = visit_of(f);
-    if (v->closing || v->session->broken || v->session->closing)
+    if ((v->closing && !v->lingers) || v->session->broken || v->session->closing)
         return NULL;
-    if (!v->in.size) {
+    if (!v->in.size || v->lingers) {
         *out_size = READ_SIZE;
         return v->web->place.host->inbox;
     }
@@ -324,10 +333,10 @@ static uint8_t *visit_room(struct front *f, size_t *out_size) {
     return v->in.data + v->in.size;
 }
 
-// Whoever listens has nothing more to say.
+// Whoever listens, or was refused, has nothing more to say.
 static void visit_receive(struct front *f, size_t size) {
     struct visit *v = visit_of(f);
-    if (listens(v))
+    if (listens(v) || v->closing)
         return;
     if (v->in.size)
         v->in.size += size;

@@ -5,11 +5,11 @@
 #include "base/mem.h"
 
 static struct patience *patiences(struct web *w, int i) {
-    struct patience *all[] = { &w->heads, &w->bodies, &w->idle };
+    struct patience *all[] = { &w->heads, &w->bodies, &w->idle, &w->lingering };
     return all[i];
 }
 
-enum { PATIENCES = 3 };
+enum { PATIENCES = 4 };
 
 uint64_t web_now_ms(const struct web *w) {
     return host_now_ms(w->place.host);
@@ -81,6 +81,7 @@ int web_start(const struct front_place *place, void **out) {
     w->heads.ms = WEB_HEAD_MS;
     w->bodies.ms = WEB_BODY_MS;
     w->idle.ms = WEB_IDLE_MS;
+    w->lingering.ms = WEB_LINGER_MS;
     crowd_init(&w->crowd, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS);
     w->values = mem_alloc(WEB_VALUES * sizeof *w->values);
     if (!w->values || uv_timer_init(place->loop, &w->patience_timer) < 0 ||
