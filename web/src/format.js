@@ -5,6 +5,9 @@ const NONE = '–';
 
 export const count = (n) => (n === null || n === undefined ? NONE : whole.format(n));
 
+// For where there is little room.
+export const compact = (n) => (n >= 1e7 ? `${(n / 1e6).toFixed(1)} M` : count(n));
+
 // "1 job", "2,000 jobs"
 export const counted = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 

@@ -60,6 +60,9 @@ const levelRange = (_, first, last) =>
 
 const heightRange = (_, __, most) => [0, most > 0 ? most * 1.08 : 1];
 
+// Steps from tick to tick of what there are no parts of.
+const WHOLE = [...Array(12).keys()].flatMap((n) => [1, 2, 5].map((step) => step * 10 ** n));
+
 const timeAxis = () => axis(null, { size: 26, space: 76, values: clock });
 
 const levelAxis = ({ label, format }) =>
@@ -68,13 +71,14 @@ const levelAxis = ({ label, format }) =>
     labelSize: 18,
     size: 26,
     labelFont: '11px system-ui, sans-serif',
-    incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
+    incrs: WHOLE,
   });
 
 // Ticks are round: 20/s, not 20.0/s.
-const heightAxis = (format) => axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62 });
+const heightAxis = (format, whole) =>
+  axis((n) => format(n).replace(/\.0+(?=\D|$)/, ''), { size: 62, ...(whole && { incrs: WHOLE }) });
 
-function options({ series, format, across, stepped }, width, pointed) {
+function options({ series, format, across, stepped, whole }, width, pointed) {
   return {
     width,
     height: HEIGHT,
@@ -84,7 +88,7 @@ function options({ series, format, across, stepped }, width, pointed) {
       x: { time: !across, range: across ? levelRange : timeRange },
       y: { range: heightRange },
     },
-    axes: [across ? levelAxis(across) : timeAxis(), heightAxis(format)],
+    axes: [across ? levelAxis(across) : timeAxis(), heightAxis(format, whole)],
     series: [{}, ...series.map((s) => line(s, stepped))],
     hooks: { setCursor: [(u) => pointed(u.cursor.idx)] },
   };
@@ -94,7 +98,8 @@ function options({ series, format, across, stepped }, width, pointed) {
 
 // `what` has title; unit, which stands beside it; series: [{ label, colour, dash, points }]; format, which
 // makes text of a value; empty, which is said while there is none; perhaps across: { label, format } where
-// the horizontal axis is not time, and stepped: a value holds until the next. update() takes arrays, the
+// the horizontal axis is not time, stepped: a value holds until the next, and whole: ticks are
+// whole numbers. update() takes arrays, the
 // first of them being horizontal.
 export function plot(what) {
   const { title, unit, series, format, across, empty } = what;

@@ -1,6 +1,6 @@
 // All stages, what holds each, and how the server is.
 import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
-import { bytes, count, counted, duration, rate } from '../format.js';
+import { bytes, compact, count, counted, duration, rate } from '../format.js';
 import { figures, whyCell } from '../parts.js';
 import { spark } from '../spark.js';
 import { store, waitingOf } from '../store.js';
@@ -18,12 +18,12 @@ function totals() {
   const of = (name) => sum(store.stages, name);
   const oldest = () => Math.max(-1, ...store.stages.map((s) => s['oldest-ms']));
   return figures([
-    ['Waiting', () => count(of('waiting'))],
-    ['Running', () => count(of('running'))],
+    ['Waiting', () => compact(of('waiting'))],
+    ['Running', () => compact(of('running'))],
     ['Oldest', () => duration(oldest())],
     ['In a second', () => rate(of('in-per-s'))],
     ['Done a second', () => rate(of('out-per-s'))],
-    ['Dead', () => count(of('dead')), () => of('dead') > 0],
+    ['Dead', () => compact(of('dead')), () => of('dead') > 0],
     ['Workers', () => count(of('workers'))],
   ]);
 }

@@ -3,7 +3,7 @@ import { stageAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, fragment, link, setShown, setText } from '../dom.js';
-import { count, duration, rate } from '../format.js';
+import { compact, count, duration, rate } from '../format.js';
 import { figures, tag, whyCell } from '../parts.js';
 import { poller } from '../poll.js';
 import { stageNamed, store } from '../store.js';
@@ -15,11 +15,11 @@ import { stagePolicy } from './stage_policy.js';
 function strip(stage) {
   const of = (name) => stage()?.[name];
   return figures([
-    ['Waiting', () => count(of('waiting'))],
-    ['Running', () => count(of('running'))],
-    ['Delayed', () => count(of('delayed'))],
-    ['Parked', () => count(of('parked'))],
-    ['Dead', () => count(of('dead')), () => of('dead') > 0],
+    ['Waiting', () => compact(of('waiting'))],
+    ['Running', () => compact(of('running'))],
+    ['Delayed', () => compact(of('delayed'))],
+    ['Parked', () => compact(of('parked'))],
+    ['Dead', () => compact(of('dead')), () => of('dead') > 0],
     ['Oldest', () => duration(of('oldest-ms'))],
     ['In a second', () => rate(of('in-per-s'))],
     ['Done a second', () => rate(of('out-per-s'))],

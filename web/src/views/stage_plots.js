@@ -4,7 +4,7 @@ import { el, panel } from '../dom.js';
 import { count, duration, rate } from '../format.js';
 import { plot } from '../plot.js';
 
-const whole = (n) => (n === null ? '–' : count(n));
+const counted = (n) => (n === null ? '–' : count(n));
 const time = (ms) => (ms === null ? '–' : ms > 0 && ms < 1 ? '<1 ms' : duration(ms));
 const perSecond = (n) => (n === null ? '–' : `${rate(n)}/s`);
 
@@ -39,8 +39,9 @@ function makePlots() {
     queue: plot({
       title: 'Queue',
       unit: 'jobs',
-      format: whole,
+      format: counted,
       stepped: true,
+      whole: true,
       empty: 'No sample yet.',
       series: [
         { label: 'waiting', colour: '--blue' },
@@ -53,6 +54,7 @@ function makePlots() {
       unit: 'half (p50) and 99 of 100 (p99) took no longer',
       empty: 'No job was started lately.',
       format: time,
+      whole: true,
       series: [
         { label: 'waiting p50', colour: '--blue' },
         { label: 'waiting p99', colour: '--blue', dash: [4, 4] },
@@ -76,7 +78,7 @@ function makePlots() {
       empty: 'Known once jobs are done while others wait.',
       unit: 'jobs done a second, while jobs waited',
       format: perSecond,
-      across: { label: 'level', format: whole },
+      across: { label: 'level', format: counted },
       series: [{ label: 'done', colour: '--green', points: true }],
     }),
   };
