@@ -386,9 +386,12 @@ static void A3_JOB_shows_a_job(void **state) {
     pass_ms(d, 10);
     ask(d, 0, "JOB 1",
         "{\"id\" \"1\" \"stage\" \"s\" \"key\" \"k\" \"status\" \"waiting\" \"attempt\" :0 "
-        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 \"reasons\" []}");
+        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 "
+        "\"running-ms\" :-1 \"worker\" :0 \"reasons\" []}");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "JOB 1 BODY", "{*\"running\" \"attempt\" :1 *\"body\" \"body\"}");
+    pass_ms(d, 3);
+    ask(d, 0, "JOB 1 BODY",
+        "{*\"running\" \"attempt\" :1 *\"running-ms\" :3 \"worker\" :1 *\"body\" \"body\"}");
     sayf(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
     hear(d, 0, "+OK");
     pass_ms(d, 5);
@@ -429,6 +432,8 @@ static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
     ask(d, 1, "JOBS s status WAITING", "[[\"id\" \"2\" *]]");
     ask(d, 1, "JOBS s STATUS delayed", "[[\"id\" \"4\" *]]");
     ask(d, 1, "JOBS s STATUS delayed KEY l", "[]");
+    ask(d, 1, "JOBS s PARKED", "[]");
+    ask(d, 1, "JOBS s PARKED KEY l", "-ERR PARKED *");
     ask(d, 1, "JOBS s STATUS dead", "[[\"id\" \"5\" *\"text\" \"no\"*]]");
     ask(d, 1, "JOBS s STATUS done", "[[\"id\" \"3\" *]]");
     ask(d, 1, "JOBS s STATUS expired", "[]");
@@ -496,7 +501,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
         "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0 "
         "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
-        "\"ran-ms\" :0 \"level\" :0]]");
+        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0]]");
     struct job job = take(d, 0, "s t");
     ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
     done_job(d, job);
@@ -542,7 +547,7 @@ static void B6_STAGES_tell_how_long_jobs_run(void **state) {
     done_job(d, job);
     ask(d, 1, "STAGES",
         "[[*\"run-p50-ms\" :20 \"run-p99-ms\" :20 \"waits\" :1 \"waited-ms\" :5 \"runs\" :1 "
-        "\"ran-ms\" :20 \"level\" :7]]");
+        "\"ran-ms\" :20 \"level\" :7 *]]");
     ask(d, 1, "WORKERS", "[[*\"level\" :3] [*\"level\" :4]]");
     ask(d, 1, "TAKE s", "[]"); // it stays what was told
     ask(d, 1, "WORKERS FROM 1", "[[*\"level\" :4]]");

@@ -125,6 +125,7 @@ enum cli_exit epic_run(const struct input *);
 enum cli_exit bench_run(const struct input *);
 enum cli_exit job_run(const struct input *);
 enum cli_exit jobs_run(const struct input *);
+enum cli_exit top_run(const struct input *);
 enum cli_exit stages_run(const struct input *);
 enum cli_exit channels_run(const struct input *);
 enum cli_exit workers_run(const struct input *);

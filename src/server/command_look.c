@@ -59,7 +59,7 @@ static uint64_t quantile(const struct histogram *h, double share) {
 
 static void say_stage(struct session *s, struct stage_info *i, const struct crew *crew) {
     access_hide_downstream(s, i);
-    reply_map(&s->reply, 27);
+    reply_map(&s->reply, 29);
     answer_text(s, "name", i->name);
     answer_count(s, "waiting", i->waiting);
     answer_count(s, "running", i->running);
@@ -89,6 +89,8 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     answer_count(s, "runs", i->runs ? i->runs->count : 0);
     answer_count(s, "ran-ms", i->runs ? i->runs->sum : 0);
     answer_count(s, "level", crew->level);
+    answer_number(s, "paused", i->paused);
+    answer_number(s, "draining", i->draining);
 }
 
 static bool sees_stage_at(const struct session *s, size_t index) {

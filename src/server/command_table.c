@@ -63,17 +63,19 @@ const struct command command_table[] = {
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, run_job, "id [BODY]",
-      "map: id stage key status attempt attempts age-ms left-ms due-ms reasons, with BODY also "
-      "body, or result if it is done",
+      "map: id stage key status attempt attempts age-ms left-ms due-ms running-ms worker reasons, "
+      "with BODY also body, or result if it is done",
       "shows a job; age-ms counts from its push, or from its end once it has ended; left-ms to its "
-      "deadline and due-ms to its next start are -1 when there is none" },
+      "deadline, due-ms to its next start and running-ms from its last are -1 when there is none; "
+      "worker is the id of the connection that has it, or 0" },
     { "JOBS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_jobs,
-      "stage [KEY k] [STATUS s] [FROM id] [COUNT n]",
+      "stage [KEY k] [STATUS s] [FROM id] [COUNT n] | stage PARKED [FROM id] [COUNT n]",
       "array of maps as of JOB, each with its last "
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only; FROM goes on behind that job" },
+      "cancelled, or of one status only; PARKED lists the first of each channel that may not start "
+      "yet, or the dead one that halts it; FROM goes on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
@@ -81,7 +83,7 @@ const struct command command_table[] = {
     { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
-      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level",
+      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
       "NAME shows only one; of what was started and done since the server began, waits and runs "
       "are "
