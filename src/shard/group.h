@@ -13,9 +13,8 @@
 #ifndef SHARD_GROUP_H
 #define SHARD_GROUP_H
 
+#include "shard/layout.h"
 #include "shard/shard.h"
-
-enum { SHARDS_MOST = 64 };
 
 struct group;
 
@@ -43,19 +42,5 @@ void group_close(struct group *);
 // Any thread.
 uint32_t group_count(const struct group *);
 struct shard *group_shard(const struct group *, uint32_t index);
-
-// Engine time now: the same for all shards. Any thread.
-uint64_t group_now_ms(const struct group *);
-
-// ---- layout.c: stores that are not open -------------------------------------------------------
-
-// How many shards the store in `dir` has: 0 there is none, 1 also for a directory that holds a
-// store as it is without shards. `disk` NULL: the real one. MR_ECORRUPT: DIR/shards is damaged;
-// MR_EIO.
-int layout_read(const struct disk *, const char *dir, uint32_t *out_shards);
-
-// Where a shard's store is: DIR itself if it is the only one. `out` has LAYOUT_PATH bytes.
-enum { LAYOUT_PATH = 4096 };
-void layout_path(char *out, const char *dir, uint32_t shards, uint32_t index);
 
 #endif

@@ -35,11 +35,11 @@ static uint64_t clock_ms(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static uint64_t world_wall_ms(const struct shard_world *w) {
+uint64_t world_wall_ms(const struct shard_world *w) {
     return w->wall_ms ? w->wall_ms(w->arg) : clock_ms(CLOCK_REALTIME);
 }
 
-static uint64_t world_boot_ms(const struct shard_world *w) {
+uint64_t world_boot_ms(const struct shard_world *w) {
     return w->boot_ms ? w->boot_ms(w->arg) : clock_ms(CLOCK_BOOTTIME);
 }
 
@@ -149,15 +149,18 @@ static int count_crashed(void *arg, uint64_t id, uint32_t attempt) {
     return err == MR_EGONE ? 0 : err;
 }
 
-static int shard_begin_epoch(struct shard *s) {
+uint64_t shard_recorded_ms(const struct shard *s) {
+    return core_now(s->core);
+}
+
+int shard_start(struct shard *s, uint64_t now_ms, uint64_t boot_ms) {
     uint64_t random = 0;
     int err = world_random(&s->world, &random);
     if (err < 0)
         return err;
-    uint64_t wall = world_wall_ms(&s->world), recorded = core_now(s->core);
-    s->base_ms = wall > recorded ? wall : recorded;
-    s->base_boot_ms = world_boot_ms(&s->world);
-    err = core_open(s->core, s->base_ms, random);
+    s->base_ms = now_ms;
+    s->base_boot_ms = boot_ms;
+    err = core_open(s->core, now_ms, random);
     if (err >= 0 && s->running)
         err = running_each_left(s->running, count_crashed, s);
     if (err < 0)
@@ -182,9 +185,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
         return err;
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
     err = log_replay(s->log, replay_one, s->core);
-    if (err >= 0)
-        err = cleaner_resume(&s->cleaner);
-    return err < 0 ? err : shard_begin_epoch(s);
+    return err < 0 ? err : cleaner_resume(&s->cleaner);
 }
 
 // The notes go while the log still locks the directory.
@@ -195,7 +196,7 @@ static void shard_free(struct shard *s, bool in_peace) {
     mem_free(s);
 }
 
-int shard_open(const struct shard_options *options, struct shard **out) {
+int shard_load(const struct shard_options *options, struct shard **out) {
     struct shard *s = mem_alloc(sizeof *s);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a shard");
@@ -209,6 +210,25 @@ int shard_open(const struct shard_options *options, struct shard **out) {
     }
     *out = s;
     return 0;
+}
+
+int shard_open(const struct shard_options *options, struct shard **out) {
+    struct shard *s;
+    int err = shard_load(options, &s);
+    if (err < 0)
+        return err;
+    uint64_t wall = world_wall_ms(&s->world), recorded = shard_recorded_ms(s);
+    err = shard_start(s, wall > recorded ? wall : recorded, world_boot_ms(&s->world));
+    if (err < 0)
+        shard_abandon(s);
+    else
+        *out = s;
+    return err;
+}
+
+void shard_abandon(struct shard *s) {
+    if (s)
+        shard_free(s, false);
 }
 
 void shard_close(struct shard *s) {
