@@ -49,10 +49,13 @@ int core_create(const struct core_config *config, struct core **out) {
     c->limits = limits_or_defaults(config->limits);
     assert(c->limits.max_reason <= REASON_MAX && c->limits.max_key <= 1024 &&
            c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
+    if (!c->config.shards)
+        c->config.shards = 1;
+    assert(c->config.shards <= SHARDS_MOST && c->config.shard < c->config.shards);
     if (!c->config.id_step)
-        c->config.id_step = 1;
+        c->config.id_step = c->config.shards;
     if (!c->config.first_id)
-        c->config.first_id = 1;
+        c->config.first_id = c->config.shard + 1;
     c->replaying = true;
     c->next_source = 1;
     slab_init(&c->jobs, sizeof(struct job), 0);
@@ -167,6 +170,7 @@ int core_leave(struct core *c, struct conn *conn) {
 // What a command changes about a stage.
 struct stage_change {
     mr_bytes policy, value;
+    const struct policy *whole; // instead of all it has; NULL: not
     bool pauses, drains, resumes;
 };
 
@@ -181,6 +185,8 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     bool paused = s->paused, draining = s->draining;
     if (change->policy.size && (err = policy_set(&s->policy, change->policy, change->value)) < 0)
         return err;
+    if (change->whole)
+        s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
     if ((err = stage_record(c, s)) < 0) {
@@ -215,6 +221,26 @@ int core_drain(struct core *c, mr_bytes stage) {
 
 int core_resume(struct core *c, mr_bytes stage) {
     return stage_change(c, stage, &(struct stage_change){ .resumes = true });
+}
+
+static bool says_nothing(const struct policy *policy, bool paused, bool draining) {
+    struct policy plain = policy_default();
+    return !paused && !draining && policy_equal(policy, &plain);
+}
+
+int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, bool paused,
+                bool draining) {
+    uint32_t number = stage_find(c, stage);
+    const struct stage *s = number ? c->stages[number] : NULL;
+    bool same =
+        s ? s->paused == paused && s->draining == draining && policy_equal(&s->policy, policy)
+          : says_nothing(policy, paused, draining);
+    if (same)
+        return 0;
+    struct stage_change change = {
+        .whole = policy, .pauses = paused, .drains = draining, .resumes = true
+    };
+    return stage_change(c, stage, &change);
 }
 
 int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {

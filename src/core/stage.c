@@ -218,6 +218,22 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
             stage_wake(c, c->stages[i]);
 }
 
+// Serves who waits at a stage, and at those that are held when it is over its mark.
+static void stage_wake_around(struct core *c, struct stage *s) {
+    stage_wake(c, s);
+    for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
+        if (has_edge(c->stages[i], s->number))
+            stage_wake(c, c->stages[i]);
+}
+
+void core_wake(struct core *c, mr_bytes stage) {
+    uint32_t number = stage_find(c, stage);
+    if (!number)
+        return;
+    stage_wake_around(c, c->stages[number]);
+    settle(c);
+}
+
 // ---- Edges ------------------------------------------------------------------------------------
 
 // Depth first, with the stages themselves as a worklist kept in `scratch`.
