@@ -71,7 +71,7 @@ static void run_ledger(const char *url, uint32_t batch) {
     mr *m = NULL;
     mr_worker *w[2] = { NULL, NULL };
     struct ledger l = { 0 };
-    must(mr_open(url, &(mr_options){ .sync = "none" }, &m));
+    must(mr_open(url, &(mr_options){ .sync = "none", .shards = story_shards }, &m));
     mr_work_options o = { .jobs = 4, .batch = batch };
     must(mr_work(m, "s", check_turn, &l, &o, &w[0]));
     must(mr_work(m, "s", check_turn, &l, &o, &w[1]));

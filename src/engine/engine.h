@@ -125,9 +125,11 @@ struct local_options {
     enum engine_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes; // 0: none
+    uint32_t shards;    // 0: as many as the store has; 1 if it is new
 };
 
-// An engine in this process, on a memory or file log. The log's errors.
+// An engine in this process, on memory or file logs. MR_EINVAL: too many shards, or not as many as
+// the store has; and the log's errors.
 int local_open(const struct local_options *, struct engine **out);
 
 #endif

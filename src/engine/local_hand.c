@@ -257,6 +257,8 @@ int local_done(mr_job *job, unsigned how) {
         err = core_done(e->core, &done);
     if (err >= 0)
         hand_carry_state(job);
+    if (e->spread && emit_count)
+        e->links_due = core_links(e->core) > 0;
     err = end_turn(e, job, err, how);
     mem_free(emits);
     return err;

@@ -3,9 +3,18 @@
 #include "shard/group.h"
 
 #include "base/errors.h"
+#include "base/map.h"
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <string.h>
+
+// The sums of one stage, on cache lines of their own: all threads change them.
+struct ledger_entry {
+    _Alignas(64) struct ledger_stage stage;
+    size_t name_size;
+    char name[];
+};
 
 struct group {
     const struct disk *disk;
@@ -13,6 +22,11 @@ struct group {
     int lock_fd; // of several shards; -1: the only shard's log has the lock
     uint32_t count;
     struct shard *shards[SHARDS_MOST];
+
+    pthread_mutex_t lock; // guards the ledger's table, which cores ask when they make a stage
+    struct map by_name;   // number of the entry + 1
+    struct ledger_entry **ledger;
+    uint32_t ledger_count, ledger_capacity;
 };
 
 uint32_t group_count(const struct group *g) {
@@ -21,6 +35,56 @@ uint32_t group_count(const struct group *g) {
 
 struct shard *group_shard(const struct group *g, uint32_t index) {
     return g->shards[index];
+}
+
+// ---- The ledger -------------------------------------------------------------------------------
+
+static bool entry_has_name(const void *owner, uint32_t value, const void *name) {
+    const struct ledger_entry *e = ((const struct group *)owner)->ledger[value - 1];
+    return bytes_equal((mr_bytes){ e->name, e->name_size }, *(const mr_bytes *)name);
+}
+
+static int ledger_reserve(struct group *g) {
+    if (g->ledger_count == g->ledger_capacity) {
+        uint32_t capacity = g->ledger_capacity ? 2 * g->ledger_capacity : 16;
+        struct ledger_entry **ledger = mem_resize(g->ledger, capacity * sizeof *ledger);
+        if (!ledger)
+            return MR_ENOMEM;
+        g->ledger = ledger;
+        g->ledger_capacity = capacity;
+    }
+    return map_reserve(&g->by_name, 1);
+}
+
+static struct ledger_entry *ledger_add(struct group *g, mr_bytes name, uint32_t hash) {
+    if (ledger_reserve(g) < 0)
+        return NULL;
+    struct ledger_entry *e = mem_alloc_line(sizeof *e + name.size);
+    if (!e)
+        return NULL;
+    memcpy(e->name, name.data, name.size);
+    e->name_size = name.size;
+    g->ledger[g->ledger_count++] = e;
+    map_put(&g->by_name, hash, g->ledger_count);
+    return e;
+}
+
+static struct ledger_stage *group_ledger(void *group, mr_bytes stage) {
+    struct group *g = group;
+    uint32_t hash = (uint32_t)bytes_hash(stage, 0);
+    pthread_mutex_lock(&g->lock);
+    uint32_t found = map_find(&g->by_name, hash, entry_has_name, g, &stage);
+    struct ledger_entry *e = found ? g->ledger[found - 1] : ledger_add(g, stage, hash);
+    pthread_mutex_unlock(&g->lock);
+    return e ? &e->stage : NULL;
+}
+
+static void ledger_free(struct group *g) {
+    for (uint32_t i = 0; i < g->ledger_count; i++)
+        mem_free(g->ledger[i]);
+    mem_free(g->ledger);
+    map_finish(&g->by_name);
+    pthread_mutex_destroy(&g->lock);
 }
 
 // ---- Where they are ---------------------------------------------------------------------------
@@ -50,12 +114,16 @@ static uint64_t share_of(uint64_t all, uint32_t shards) {
     return all && all / shards == 0 ? 1 : all / shards;
 }
 
-static int shard_options_of(const struct group *g, const struct group_options *o, uint32_t index,
+static int shard_options_of(struct group *g, const struct group_options *o, uint32_t index,
                             struct shard_options *out) {
     *out = (struct shard_options){ .log = o->log,
                                    .limits = o->limits,
                                    .events = o->events,
-                                   .world = o->world };
+                                   .world = o->world,
+                                   .shard = index,
+                                   .shards = g->count,
+                                   .ledger = g->count > 1 ? group_ledger : NULL,
+                                   .ledger_owner = g };
     out->log.max_bytes = share_of(o->log.max_bytes, g->count);
     out->limits.max_bytes = share_of(o->limits.max_bytes, g->count);
     out->limits.max_memory = share_of(o->limits.max_memory, g->count);
@@ -90,6 +158,26 @@ static int group_start(struct group *g, const struct shard_world *world) {
     return err;
 }
 
+// Policies are written to shard 0 first. A crash in between leaves the others behind.
+static int group_agree(struct group *g) {
+    struct core *first = shard_core(g->shards[0]);
+    for (uint32_t i = 1; i < g->count; i++) {
+        int err = 0;
+        for (size_t n = 0; err >= 0 && n < core_stage_count(first); n++) {
+            struct stage_info info;
+            core_stage_at(first, n, &info);
+            err = core_follow(shard_core(g->shards[i]), info.name, info.policy, info.paused,
+                              info.draining);
+        }
+        uint64_t at = shard_end(g->shards[i]);
+        if (err >= 0)
+            err = shard_wait(g->shards[i], at);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
 static int group_fill(struct group *g, const struct group_options *o) {
     struct shard_options options[SHARDS_MOST];
     struct layout layout;
@@ -103,6 +191,8 @@ static int group_fill(struct group *g, const struct group_options *o) {
         err = group_load(g, options);
     if (err >= 0)
         err = group_start(g, &o->world);
+    if (err >= 0)
+        err = group_agree(g);
     return err < 0 ? err : group_made(g, &layout);
 }
 
@@ -111,6 +201,7 @@ static void group_free(struct group *g, void (*leave)(struct shard *)) {
         leave(g->shards[i]);
     if (g->lock_fd >= 0)
         g->disk->close(g->disk, g->lock_fd);
+    ledger_free(g);
     mem_free(g->dir);
     mem_free(g);
 }
@@ -131,6 +222,7 @@ static struct group *group_create(const struct group_options *o) {
         mem_free(dir);
         return NULL;
     }
+    pthread_mutex_init(&g->lock, NULL);
     g->lock_fd = -1;
     g->disk = o->log.disk ? o->log.disk : &disk_os;
     g->dir = dir ? strcpy(dir, o->dir) : NULL;

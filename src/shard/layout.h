@@ -3,12 +3,13 @@
 #ifndef SHARD_LAYOUT_H
 #define SHARD_LAYOUT_H
 
+#include "core/route.h"
 #include "log/disk.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SHARDS_MOST = 64, LAYOUT_PATH = 4096 };
+enum { LAYOUT_PATH = 4096 };
 
 struct layout {
     uint32_t shards; // 0: there is no store

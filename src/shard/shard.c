@@ -20,6 +20,8 @@ struct shard {
     struct cleaner cleaner;
     struct core_events events; // the owner's
     void *owner;
+    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
+    void *ledger_owner;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
@@ -119,6 +121,16 @@ static void note_running(void *owner, uint64_t id, uint32_t attempt, bool begins
         s->events.running(s->owner, id, attempt, begins);
 }
 
+static void tell_freed(void *owner, mr_bytes stage, uint64_t shards) {
+    struct shard *s = owner;
+    s->events.freed(s->owner, stage, shards);
+}
+
+static struct ledger_stage *ask_ledger(void *owner, mr_bytes stage) {
+    struct shard *s = owner;
+    return s->ledger(s->ledger_owner, stage);
+}
+
 static struct core_config core_config_of(struct shard *s, const struct shard_options *o) {
     const struct core_events *e = &o->events;
     struct log_state log;
@@ -132,8 +144,12 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                     .ended = e->ended ? tell_ended : NULL,
                     .room = e->room ? tell_room : NULL,
                     .stop = e->stop ? tell_stop : NULL,
-                    .running = s->running || e->running ? note_running : NULL },
+                    .running = s->running || e->running ? note_running : NULL,
+                    .freed = e->freed ? tell_freed : NULL },
         .owner = s,
+        .shard = o->shard,
+        .shards = o->shards,
+        .ledger = o->ledger ? ask_ledger : NULL,
     };
 }
 
@@ -202,6 +218,8 @@ int shard_load(const struct shard_options *options, struct shard **out) {
         return error_set(MR_ENOMEM, "no memory for a shard");
     s->events = options->events;
     s->owner = options->owner;
+    s->ledger = options->ledger;
+    s->ledger_owner = options->ledger_owner;
     s->world = options->world;
     int err = shard_fill(s, options);
     if (err < 0) {
