@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 void fleet_fail(const struct fleet *f, const char *file, int line, const char *what) {
+    if (f->on_fail)
+        longjmp(*f->on_fail, line);
     fprintf(stderr, "%s:%d: %s\n  seed %" PRIu64 "; last error: %s\n", file, line, what, f->seed,
             error_text());
     abort();
@@ -42,8 +44,6 @@ static int sink_append(void *owner, const struct entry *e, size_t count, enum ro
                        uint64_t *out_at) {
     struct fleet_shard *s = owner;
     (void)room;
-    if (s->fleet->refuse_append >= 0 && s->fleet->refuse_append-- == 0)
-        return error_set(MR_ESTOPPED, "the log does not take it");
     for (size_t i = 0; i < count; i++) {
         out_at[i] = s->end;
         log_add(s, &e[i], i + 1 == count);
@@ -132,7 +132,7 @@ static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
     uint32_t own = (uint32_t)((struct fleet_shard *)owner - f->shard);
     fleet_must(f, shards && shards < UINT64_C(1) << f->shards && !(shards >> own & 1));
     f->freed++;
-    for (uint32_t i = 0; i < f->shards; i++)
+    for (uint32_t i = 0; i < f->shards && f->fault != FAULT_DEAF; i++)
         if (shards >> i & 1)
             f->shard[i].to_wake |= 1u << stage_index(f, stage);
 }
@@ -165,6 +165,11 @@ static void on_room(void *owner, struct pusher *pusher) {
 
 // ---- Life ---------------------------------------------------------------------------------------
 
+static bool is_forgotten(const struct fleet *f, const struct fleet_entry *k) {
+    return (f->fault == FAULT_LOST_OUTBOX && k->bytes[0] == RECORD_OUTBOX && k->at % 3 == 0) ||
+           (f->fault == FAULT_LOST_MARK && k->bytes[0] == RECORD_LINK);
+}
+
 int fleet_open(struct fleet *f, uint32_t shard) {
     struct fleet_shard *s = &f->shard[shard];
     struct core_config config = {
@@ -178,8 +183,11 @@ int fleet_open(struct fleet *f, uint32_t shard) {
     s->core = NULL;
     int err = core_create(&config, &s->core);
     for (size_t i = 0; err == 0 && i < s->count; i++)
-        err = core_replay(s->core, s->log[i].at, bytes_of(s->log[i].bytes, s->log[i].head_size),
-                          (uint32_t)s->log[i].body_size);
+        err =
+            is_forgotten(f, &s->log[i])
+                ? 0
+                : core_replay(s->core, s->log[i].at, bytes_of(s->log[i].bytes, s->log[i].head_size),
+                              (uint32_t)s->log[i].body_size);
     if (err == 0)
         err = core_open(s->core, f->now_ms, ++s->opens);
     if (err == 0)
@@ -195,8 +203,7 @@ struct fleet *fleet_create(uint32_t shards, uint64_t seed) {
     *f = (struct fleet){ .shards = shards,
                          .seed = seed,
                          .dice = seed * UINT64_C(0x2545f4914f6cdd1d) + 1,
-                         .now_ms = 1000000,
-                         .refuse_append = -1 };
+                         .now_ms = 1000000 };
     for (uint32_t i = 0; i < shards; i++) {
         f->shard[i].fleet = f;
         f->shard[i].end = 64;
@@ -217,15 +224,21 @@ static void shard_close(struct fleet_shard *s) {
     s->core = NULL;
 }
 
-void fleet_destroy(struct fleet *f) {
+void fleet_forget(struct fleet *f) {
     for (uint32_t i = 0; i < f->shards; i++) {
         shard_close(&f->shard[i]);
         log_cut(&f->shard[i], 0, f->shard[i].count);
         free(f->shard[i].log);
     }
+    free(f);
+}
+
+void fleet_destroy(struct fleet *f) {
+    for (uint32_t i = 0; i < f->shards; i++)
+        shard_close(&f->shard[i]);
     for (int i = 0; i < FLEET_STAGES; i++) // nobody's share is left
         fleet_must(f, !f->ledger[i].running && !f->ledger[i].jobs && !f->ledger[i].depth);
-    free(f);
+    fleet_forget(f);
 }
 
 // What its workers held is lost, and acknowledgements that were to come when all was durable.
@@ -372,7 +385,7 @@ bool fleet_send(struct fleet *f, uint32_t from, uint32_t to) {
     struct fleet_mail *m = &f->mail[f->mail_count];
     struct link_entry e;
     if (f->mail_count == FLEET_MAIL || !core_link_next(s->core, to, s->sent[to], &e) ||
-        e.at >= durable_end(s))
+        (e.at >= durable_end(s) && f->fault != FAULT_EARLY_SEND))
         return false;
     *m = (struct fleet_mail){ .from = from, .to = to, .entry = e };
     text(e.stage, m->stage);
@@ -389,6 +402,8 @@ void fleet_resend(struct fleet *f, uint32_t from, uint32_t to) {
 }
 
 void fleet_lose_mail(struct fleet *f, size_t mail) {
+    if (f->fault == FAULT_LOST_LETTER && f->ack_count < FLEET_MAIL)
+        f->acks[f->ack_count++] = f->mail[mail];
     f->mail[mail] = f->mail[--f->mail_count];
 }
 
@@ -402,6 +417,10 @@ void fleet_deliver(struct fleet *f, size_t mail, bool keep) {
     m.entry.stage = mr_str(m.stage);
     m.entry.key = mr_str(m.key);
     m.entry.once = mr_str(m.once);
+    if (f->fault == FAULT_OVERTAKING)
+        m.entry.after = 0;
+    if (f->fault == FAULT_TAKEN_TWICE && m.entry.number == core_link_mark(to->core, m.from))
+        m.entry.number++; // of no entry: numbers are further apart
     int err = core_link_accept(to->core, m.from, &m.entry, mr_str(m.body));
     fleet_must(f, err == 0 || err == MR_EGAP || err == MR_ENOMEM || err == MR_ESTOPPED);
     if (err == MR_EGAP)
@@ -416,7 +435,7 @@ void fleet_deliver(struct fleet *f, size_t mail, bool keep) {
 
 bool fleet_ack(struct fleet *f, size_t ack, bool keep) {
     const struct fleet_mail *m = &f->acks[ack];
-    if (m->durable_at > durable_end(&f->shard[m->to]))
+    if (m->durable_at > durable_end(&f->shard[m->to]) && f->fault != FAULT_EARLY_ACK)
         return false;
     fleet_must(f, core_link_acked(f->shard[m->from].core, m->to, m->entry.number) == 0);
     if (!keep)

@@ -24,6 +24,20 @@
 enum { FLEET_SHARDS = 4, FLEET_STAGES = 4, FLEET_MAIL = 64, FLEET_HELD = 64, FLEET_TAKERS = 4 };
 enum { FLEET_TEXT = 32, FLEET_PUSHERS = 4 };
 
+// What the fleet can be made to do wrong, to prove that it would be noticed.
+enum fleet_fault {
+    FAULT_NONE,
+    FAULT_TAKEN_TWICE, // a repeat is not recognised
+    FAULT_OVERTAKING,  // nothing says what comes before an entry
+    FAULT_LOST_LETTER, // what was lost is acknowledged
+    FAULT_EARLY_SEND,  // an entry is sent before it is durable
+    FAULT_EARLY_ACK,   // it is acknowledged before it is durable there
+    FAULT_LOST_OUTBOX, // an entry is not replayed
+    FAULT_LOST_MARK,   // what was accepted is not replayed
+    FAULT_DEAF,        // nobody is told of what is freed
+    FLEET_FAULTS,
+};
+
 struct fleet_entry {
     uint64_t at;
     size_t head_size, body_size;
@@ -73,12 +87,14 @@ struct fleet {
     size_t mail_count, ack_count;
     struct fleet_held held[FLEET_HELD]; // granted and not answered
     size_t held_count;
-    long refuse_append; // after so many more appends one is refused, once; negative: none
-    size_t freed;       // how often shards were told
+    size_t freed; // how often shards were told
+    enum fleet_fault fault;
+    jmp_buf *on_fail; // where to go on when a check fails; NULL: the test ends
 };
 
 struct fleet *fleet_create(uint32_t shards, uint64_t seed);
 void fleet_destroy(struct fleet *);
+void fleet_forget(struct fleet *); // the same, after a check has failed
 uint64_t fleet_roll(struct fleet *, uint64_t below);
 _Noreturn void fleet_fail(const struct fleet *, const char *file, int line, const char *what);
 
@@ -91,8 +107,8 @@ _Noreturn void fleet_fail(const struct fleet *, const char *file, int line, cons
 // ---- Time, logs, crashes ------------------------------------------------------------------------
 
 void fleet_pass(struct fleet *, uint64_t ms);
-void fleet_sync(struct fleet *, uint32_t shard);             // all of its log is durable
-void fleet_sync_some(struct fleet *, uint32_t shard);        // perhaps not quite all
+void fleet_sync(struct fleet *, uint32_t shard);                  // all of its log is durable
+void fleet_sync_some(struct fleet *, uint32_t shard);             // perhaps not quite all
 void fleet_clean(struct fleet *, uint32_t shard, size_t entries); // the oldest that are durable
 // The shard is lost with what was not durable, or with some of that; and comes back.
 void fleet_crash(struct fleet *, uint32_t shard);
@@ -109,9 +125,9 @@ uint64_t fleet_sum(const struct fleet *, const char *stage, enum job_status);
 
 int fleet_push(struct fleet *, uint32_t shard, const struct push *);
 void fleet_wait(struct fleet *, uint32_t shard, int taker, const char *stage); // NULL: any
-void fleet_answered(struct fleet *, size_t held); // forgets it
-void fleet_wake(struct fleet *, uint32_t shard);  // as it was told to
-bool fleet_wake_all(struct fleet *);              // until nobody is told any more; false: nobody was
+void fleet_answered(struct fleet *, size_t held);                              // forgets it
+void fleet_wake(struct fleet *, uint32_t shard);                               // as it was told to
+bool fleet_wake_all(struct fleet *); // until nobody is told any more; false: nobody was
 
 // ---- The post -----------------------------------------------------------------------------------
 

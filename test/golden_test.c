@@ -223,16 +223,14 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
 }
 
 static void write_link(FILE *out, const struct record *r) {
-    if (r->kind == RECORD_OUTBOX)
-        fprintf(out, " to shard %u", r->shard);
-    if (r->kind == RECORD_OUTBOX && r->name.size)
+    static const char *const which[] = { "to", "from", "with" };
+    if (r->kind < RECORD_OUTBOX)
+        return;
+    fprintf(out, " %s shard %u", which[r->kind - RECORD_OUTBOX], r->shard);
+    if (r->name.size)
         write_bytes(out, " once ", r->name);
-    if (r->kind == RECORD_ARRIVAL)
-        fprintf(out, " from shard %u", r->shard);
     if (r->kind == RECORD_LINK)
-        fprintf(out, " with shard %u, acknowledged up to %" PRIu64 ", accepted", r->shard, r->upto);
-    if (r->kind == RECORD_LINK && !r->number)
-        fprintf(out, " none");
+        fprintf(out, " acknowledged up to %" PRIu64 ", accepted", r->upto);
 }
 
 static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
@@ -456,31 +454,32 @@ static void say_clean(struct golden *g, const struct line *l) {
     clean(g->tale);
 }
 
+static uint32_t shard(const struct line *l) {
+    return (uint32_t)strtoul(word(l, 1), NULL, 10);
+}
+
 static void say_shards(struct golden *g, const struct line *l) {
-    in_shards(g->tale, (uint32_t)strtoul(word(l, 1), NULL, 10));
+    in_shards(g->tale, shard(l));
 }
 
 static void say_outbox(struct golden *g, const struct line *l) {
     struct link_entry e = { 0 };
-    while (core_link_next(g->tale->core, (uint32_t)strtoul(word(l, 1), NULL, 10), e.number, &e))
+    while (core_link_next(g->tale->core, shard(l), e.number, &e))
         fprintf(g->tale->said, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number, e.after,
                 tale_read(g->tale, e.at));
 }
 
 static void say_acked(struct golden *g, const struct line *l) {
-    acked(g->tale, (uint32_t)strtoul(word(l, 1), NULL, 10), strtoull(word(l, 2), NULL, 10));
+    acked(g->tale, shard(l), strtoull(word(l, 2), NULL, 10));
 }
 
 static void say_arrive(struct golden *g, const struct line *l) {
-    struct link_entry e = {
-        .stage = mr_str(word(l, 2)),
-        .key = mr_str(option(l, 2, "key")),
-        .once = mr_str(option(l, 2, "once")),
-        .number = (uint64_t)number_option(l, 2, "number"),
-        .after = (uint64_t)number_option(l, 2, "after"),
-    };
-    uint32_t from = (uint32_t)strtoul(word(l, 1), NULL, 10);
-    write_answer(g, arrive(g->tale, from, e, quoted(l, 2)));
+    struct link_entry e = { .stage = mr_str(word(l, 2)),
+                            .key = mr_str(option(l, 2, "key")),
+                            .once = mr_str(option(l, 2, "once")),
+                            .number = (uint64_t)number_option(l, 2, "number"),
+                            .after = (uint64_t)number_option(l, 2, "after") };
+    write_answer(g, arrive(g->tale, shard(l), e, quoted(l, 2)));
 }
 
 static const struct {
