@@ -480,7 +480,9 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     size_t n = 99;
     must(mr_push_many(m, "s", items, 5, NULL, ids, &n));
     assert_int_equal(n, 3);
-    assert_true(ids[0] && ids[1] > ids[0] && ids[2] > ids[1] && !ids[3]);
+    assert_true(ids[0] && ids[1] && ids[2] && !ids[3]);
+    if (story_shards == 1)
+        assert_true(ids[1] > ids[0] && ids[2] > ids[1]);
     refused(MR_EFULL, mr_push_many(m, "s", items + 3, 2, NULL, ids, &n));
     assert_int_equal(n, 3);
     pthread_t threads[2];

@@ -305,7 +305,9 @@ static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **stat
     int next[KEYS] = { 0 };
     for (int i = 0; i < 20 * KEYS; i++) {
         mr_job *job = take_waiting(m, "out");
-        int key = atoi((const char *)mr_job_key(job).data + strlen("key "));
+        char name[16] = { 0 };
+        memcpy(name, mr_job_key(job).data, mr_job_key(job).size);
+        int key = atoi(name + strlen("key "));
         assert_int_equal(atoi(mr_job_body(job).data), next[key]++);
         must(mr_done(job));
     }
