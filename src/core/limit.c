@@ -1,6 +1,10 @@
 // The one predicate that says whether a stage may start, and the same for one more job in it. With
 // a ledger, whoever is refused notes that its shard is held and looks once more; whoever makes a
 // sum smaller has the others told (see ledger.h).
+//
+// What no limit asks for is not told: a stage without limits costs nothing for being in several
+// shards. Of the depth, which every stage has a high mark for, only larger changes are told, so that
+// all shards together know it to a sixteenth of the mark.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -86,8 +90,14 @@ static bool is_claimed(const struct stage *s) {
     return s->share.running > s->leases;
 }
 
+// A rate needs the claim as well, to know what it was paid for.
+static bool counts_running(const struct stage *s) {
+    return s->policy.concurrency || s->policy.rate_per_h;
+}
+
 static bool claim_start(struct core *c, struct stage *s) {
-    if (!ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, s->policy.concurrency))
+    if (counts_running(s) &&
+        !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, s->policy.concurrency))
         return false;
     if (claim_rate(c, s))
         return true;
@@ -158,12 +168,42 @@ void stage_leave_ledger(struct stage *s) {
     s->watched = false;
 }
 
+static uint64_t depth_step(const struct core *c, const struct stage *s) {
+    return s->policy.high_mark / (16 * (uint64_t)c->config.shards);
+}
+
+static struct ledger_share share_of(const struct stage *s) {
+    return (struct ledger_share){ .running = counts_running(s) ? s->leases : 0,
+                                  .jobs = s->policy.max_jobs ? jobs_here(s) : 0,
+                                  .depth = s->policy.high_mark ? depth_here(s) : 0 };
+}
+
+// After all was told: what is to be told next.
+static void watch_share(const struct core *c, struct stage *s) {
+    uint64_t step = depth_step(c, s), depth = s->share.depth;
+    s->watched = counts_running(s) || s->policy.max_jobs || s->linked ||
+                 (s->policy.high_mark && step < 2);
+    s->quiet_from = depth > step ? depth - step : 0;
+    s->quiet_span = s->policy.high_mark ? depth + step - s->quiet_from : UINT64_MAX;
+}
+
+bool stage_share_is_right(const struct core *c, const struct stage *s) {
+    if (!s->ledger)
+        return true;
+    struct ledger_share now = share_of(s);
+    uint64_t apart = now.depth > s->share.depth ? now.depth - s->share.depth
+                                                : s->share.depth - now.depth;
+    return s->share.running == now.running && s->share.jobs == now.jobs &&
+           apart <= depth_step(c, s);
+}
+
 APART void stage_tell(struct core *c, struct stage *s) {
-    struct ledger_share now = { s->leases, jobs_here(s), depth_here(s) };
+    struct ledger_share now = share_of(s);
     bool less = ledger_tell(s->ledger, &s->share, &now);
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
     uint64_t held = less || under ? ledger_release(s->ledger) : 0;
     uint64_t own = UINT64_C(1) << c->config.shard;
+    watch_share(c, s);
     if (under || held & own)
         stage_wake_around(c, s);
     if (held & ~own && c->config.events.freed)
@@ -181,6 +221,7 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
     bool under = s->over && !over;
     s->over = over;
     s->watched = over || s->linked;
+    s->quiet_span = s->policy.high_mark;
     if (under)
         stage_wake_around(c, s);
 }

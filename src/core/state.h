@@ -141,7 +141,8 @@ struct stage {
     uint8_t name_size;
     char name[200];
     bool recorded, dirty, paused, draining;
-    bool over, watched; // beyond its high mark, here alone; that, or other shards count as well
+    bool over, watched; // beyond its high mark, here alone; every change is looked at
+    uint64_t quiet_from, quiet_span; // depths from here on, so many, that nobody need hear of
     bool serve_timer;   // one is planned
     uint32_t number;
     uint64_t at;
@@ -421,7 +422,7 @@ static inline void stage_wake(struct core *c, struct stage *s) {
 // What counts in its limits has changed: its depth, the jobs in it, its leases.
 static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    if (s->watched || depth >= s->policy.high_mark)
+    if (s->watched || depth - s->quiet_from >= s->quiet_span)
         stage_mark_turn(c, s);
 }
 
