@@ -120,7 +120,7 @@ APART bool stage_claim(struct core *c, struct stage *s) {
     return is_claimed(s);
 }
 
-void stage_unclaim(struct core *c, struct stage *s) {
+APART void stage_unclaim(struct core *c, struct stage *s) {
     if (!s->ledger || !is_claimed(s))
         return;
     if (s->policy.rate_per_h)
@@ -128,7 +128,7 @@ void stage_unclaim(struct core *c, struct stage *s) {
     stage_tell(c, s);
 }
 
-bool stage_claim_room(struct core *c, struct stage *s) {
+APART bool stage_claim_room(struct core *c, struct stage *s) {
     uint64_t jobs = jobs_here(s), most = s->policy.max_jobs;
     if (!s->ledger)
         return !most || jobs < most;
@@ -140,7 +140,7 @@ bool stage_claim_room(struct core *c, struct stage *s) {
     return false;
 }
 
-bool stage_is_choked(struct core *c, struct stage *s) {
+APART bool stage_is_choked(struct core *c, struct stage *s) {
     if (!stage_is_over(s) || !stage_in_cycle(s))
         return false;
     if (s->ledger)

@@ -199,12 +199,6 @@ struct source {
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
-struct taker_seat {
-    struct list of_stage;
-    struct taker *taker;
-    uint32_t stage;
-};
-
 enum timer {
     TIMER_DEADLINE = 1, // a job
     TIMER_DUE,          // a job
@@ -419,7 +413,13 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// What counts in its limits has changed: its depth, the jobs in it, its leases.
+// What counts in its limits has become less, which turns nothing where nobody watches; or has
+// changed: its depth, the jobs in it, its leases.
+static inline void stage_mark_less(struct core *c, struct stage *s) {
+    if (s->watched)
+        stage_mark_turn(c, s);
+}
+
 static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
     if (s->watched || depth - s->quiet_from >= s->quiet_span)
