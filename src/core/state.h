@@ -416,7 +416,8 @@ static inline void stage_wake(struct core *c, struct stage *s) {
 // What counts in its limits has become less, which turns nothing where nobody watches; or has
 // changed: its depth, the jobs in it, its leases.
 static inline void stage_mark_less(struct core *c, struct stage *s) {
-    if (s->watched)
+    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
+    if (s->watched || depth < s->quiet_from)
         stage_mark_turn(c, s);
 }
 
