@@ -143,6 +143,7 @@ struct stage {
     bool recorded, dirty, paused, draining;
     bool over, watched; // beyond its high mark, here alone; that, or other shards count as well
     bool serve_timer;   // one is planned
+    bool claimed;       // a start is, in the ledger
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -412,8 +413,7 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// What counts in its limits has become less, which turns nothing where nobody watches; or has
-// changed: its depth, the jobs in it, its leases.
+// What counts in its limits has become less, which turns nothing where nobody watches; or changed.
 static inline void stage_mark_less(struct core *c, struct stage *s) {
     if (s->watched)
         stage_mark_turn(c, s);
