@@ -1,10 +1,6 @@
 // The one predicate that says whether a stage may start, and the same for one more job in it. With
 // a ledger, whoever is refused notes that its shard is held and looks once more; whoever makes a
 // sum smaller has the others told (see ledger.h).
-//
-// What no limit asks for is not told: a stage without limits costs nothing for being in several
-// shards. Of the depth, which every stage has a high mark for, only larger changes are told, so that
-// all shards together know it to a sixteenth of the mark.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -86,28 +82,19 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 
 // ---- Claims -----------------------------------------------------------------------------------
 
-static bool is_claimed(const struct stage *s) {
-    return s->share.running > s->leases;
-}
-
-// A rate needs the claim as well, to know what it was paid for.
-static bool counts_running(const struct stage *s) {
-    return s->policy.concurrency || s->policy.rate_per_h;
-}
-
 static bool claim_start(struct core *c, struct stage *s) {
-    if (counts_running(s) &&
-        !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, s->policy.concurrency))
+    uint64_t most = s->policy.concurrency;
+    if (most && !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, most))
         return false;
-    if (claim_rate(c, s))
-        return true;
-    stage_tell(c, s);
-    return false;
+    s->claimed = claim_rate(c, s);
+    if (!s->claimed)
+        stage_tell(c, s);
+    return s->claimed;
 }
 
 // Pause comes to every shard, and a rate has its timer: only what others free has to be told.
 APART bool stage_claim(struct core *c, struct stage *s) {
-    for (int look = 0; look < 2 && !is_claimed(s); look++) {
+    for (int look = 0; look < 2 && !s->claimed; look++) {
         uint32_t downstream = s->number;
         enum hold hold = stage_hold(c, s, &downstream);
         if (hold == HOLD_PAUSED || hold == HOLD_RATE)
@@ -117,12 +104,13 @@ APART bool stage_claim(struct core *c, struct stage *s) {
         if (c->stages[downstream]->ledger)
             ledger_hold(c->stages[downstream]->ledger, c->config.shard);
     }
-    return is_claimed(s);
+    return s->claimed;
 }
 
 APART void stage_unclaim(struct core *c, struct stage *s) {
-    if (!s->ledger || !is_claimed(s))
+    if (!s->claimed)
         return;
+    s->claimed = false;
     if (s->policy.rate_per_h)
         atomic_fetch_sub(&s->ledger->rate_next_us, rate_each_us(s));
     stage_tell(c, s);
@@ -130,7 +118,7 @@ APART void stage_unclaim(struct core *c, struct stage *s) {
 
 APART bool stage_claim_room(struct core *c, struct stage *s) {
     uint64_t jobs = jobs_here(s), most = s->policy.max_jobs;
-    if (!s->ledger)
+    if (!s->ledger || !most)
         return !most || jobs < most;
     for (int look = 0; look < 2; look++) {
         if (ledger_claim(&s->ledger->jobs, &s->share.jobs, jobs + 1, most))
@@ -168,42 +156,30 @@ void stage_leave_ledger(struct stage *s) {
     s->watched = false;
 }
 
-static uint64_t depth_step(const struct core *c, const struct stage *s) {
-    return s->policy.high_mark / (16 * (uint64_t)c->config.shards);
+uint64_t share_slack(const struct core *c, const struct stage *s) {
+    return s->policy.high_mark / SHARE_PARTS / c->config.shards;
 }
 
-static struct ledger_share share_of(const struct stage *s) {
-    return (struct ledger_share){ .running = counts_running(s) ? s->leases : 0,
-                                  .jobs = s->policy.max_jobs ? jobs_here(s) : 0,
-                                  .depth = s->policy.high_mark ? depth_here(s) : 0 };
-}
-
-// After all was told: what is to be told next.
-static void watch_share(const struct core *c, struct stage *s) {
-    uint64_t step = depth_step(c, s), depth = s->share.depth;
-    s->watched = counts_running(s) || s->policy.max_jobs || s->linked ||
-                 (s->policy.high_mark && step < 2);
-    s->quiet_from = depth > step ? depth - step : 0;
-    s->quiet_span = s->policy.high_mark ? depth + step - s->quiet_from : UINT64_MAX;
-}
-
-bool stage_share_is_right(const struct core *c, const struct stage *s) {
-    if (!s->ledger)
-        return true;
-    struct ledger_share now = share_of(s);
-    uint64_t apart = now.depth > s->share.depth ? now.depth - s->share.depth
-                                                : s->share.depth - now.depth;
-    return s->share.running == now.running && s->share.jobs == now.jobs &&
-           apart <= depth_step(c, s);
+// Only what a limit counts, so that shards without limits do not meet in the ledger; and the depth
+// only when it has changed by so much that it may matter: what all of them have not told is no more
+// than a part of the high mark.
+static struct ledger_share share_now(const struct core *c, const struct stage *s) {
+    const struct policy *policy = &s->policy;
+    uint64_t depth = policy->high_mark ? depth_here(s) : 0, told = s->share.depth;
+    uint64_t change = depth > told ? depth - told : told - depth;
+    return (struct ledger_share){
+        .running = policy->concurrency ? s->leases + s->claimed : 0,
+        .jobs = policy->max_jobs ? jobs_here(s) : 0,
+        .depth = change > share_slack(c, s) ? depth : told,
+    };
 }
 
 APART void stage_tell(struct core *c, struct stage *s) {
-    struct ledger_share now = share_of(s);
+    struct ledger_share now = share_now(c, s);
     bool less = ledger_tell(s->ledger, &s->share, &now);
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
     uint64_t held = less || under ? ledger_release(s->ledger) : 0;
     uint64_t own = UINT64_C(1) << c->config.shard;
-    watch_share(c, s);
     if (under || held & own)
         stage_wake_around(c, s);
     if (held & ~own && c->config.events.freed)
@@ -221,7 +197,6 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
     bool under = s->over && !over;
     s->over = over;
     s->watched = over || s->linked;
-    s->quiet_span = s->policy.high_mark;
     if (under)
         stage_wake_around(c, s);
 }

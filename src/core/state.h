@@ -141,9 +141,9 @@ struct stage {
     uint8_t name_size;
     char name[200];
     bool recorded, dirty, paused, draining;
-    bool over, watched; // beyond its high mark, here alone; every change is looked at
-    uint64_t quiet_from, quiet_span; // depths from here on, so many, that nobody need hear of
+    bool over, watched; // beyond its high mark, here alone; that, or other shards count as well
     bool serve_timer;   // one is planned
+    bool claimed;       // a start is, in the ledger
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -413,17 +413,15 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// What counts in its limits has become less, which turns nothing where nobody watches; or has
-// changed: its depth, the jobs in it, its leases.
+// What counts in its limits has become less, which turns nothing where nobody watches; or changed.
 static inline void stage_mark_less(struct core *c, struct stage *s) {
-    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    if (s->watched || depth < s->quiet_from)
+    if (s->watched)
         stage_mark_turn(c, s);
 }
 
 static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    if (s->watched || depth - s->quiet_from >= s->quiet_span)
+    if (s->watched || depth >= s->policy.high_mark)
         stage_mark_turn(c, s);
 }
 

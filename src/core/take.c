@@ -154,6 +154,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     }
     w->bytes += state_size(c, ref);
     s->leases++;
+    s->claimed = false;
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
@@ -373,9 +374,9 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
             return err;
         count += err < 0 ? 0 : more;
     }
+    settle(c);
     if (!count)
         return t->taker ? taker_seat(c, t, stages) : MR_EAGAIN;
     *out_count = count;
-    settle(c);
     return 0;
 }
