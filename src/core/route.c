@@ -1,3 +1,4 @@
+// Routes: hashes of what a job is known by, seeded by the stage or source it is known in.
 #include "core/route.h"
 
 #include "base/codec.h"
