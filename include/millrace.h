@@ -119,8 +119,8 @@ typedef struct mr_options {
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.
 //
-// With several shards as many threads can push, take and commit at once: each shard has a lock and a
-// log of its own, and its share of max_bytes. Channels are spread over them by their keys. Order
+// With several shards as many threads can push, take and commit at once: each shard has a lock and
+// a log of its own, and its share of max_bytes. Channels are spread over them by their keys. Order
 // within a channel, the limits of a stage and all else that is said here hold for the engine as a
 // whole; only jobs of different channels may start in another order than they came. A store keeps
 // the number it was made with, and another one is refused: `millrace store copy` makes a store that

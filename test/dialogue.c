@@ -28,10 +28,19 @@ static uint64_t no_chance(void *arg) {
     return 42;
 }
 
+uint32_t dialogue_shards = 1;
+
 void dialogue_load(struct dialogue *d) {
-    if (shard_open(&d->options, &d->shard) < 0)
+    host_group_options(&d->host, &d->options);
+    if (group_open(&d->options, &d->group) < 0)
         fail_msg("%s", error_text());
-    host_load(&d->host, d->shard);
+    assert_int_equal(host_load(&d->host, d->group), 0);
+}
+
+void dialogue_check(const struct dialogue *d) {
+    for (uint32_t i = 0; d->group && i < group_count(d->group); i++)
+        if (core_check(shard_core(group_shard(d->group, i))) < 0)
+            fail_msg("shard %u: %s", i, error_text());
 }
 
 struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
@@ -41,14 +50,13 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
     d->threaded = store == STORE_THREAD;
     if (store == STORE_DISK || store == STORE_THREAD)
         d->disk = sim_disk_create();
-    d->options = (struct shard_options){
+    d->options = (struct group_options){
         .dir = d->disk ? "store" : NULL,
+        .shards = dialogue_shards,
         .log = { .disk = d->disk ? sim_disk_disk(d->disk) : NULL,
                  .inline_writer = store != STORE_THREAD,
                  .segment_size = 64 << 10 },
         .limits = limits,
-        .events = host_events(),
-        .owner = &d->host,
         .world = { clock_wall, clock_boot, no_chance, d },
     };
     assert_int_equal(host_init(&d->host, "test:"), 0);
@@ -67,10 +75,9 @@ void dialogue_destroy(struct dialogue *d) {
         hang_up(d, i);
         buffer_finish(&d->clients[i].heard);
     }
-    if (d->shard)
-        assert_int_equal(core_check(shard_core(d->shard)), 0);
+    dialogue_check(d);
     host_finish(&d->host);
-    shard_close(d->shard);
+    group_close(d->group);
     if (d->disk)
         sim_disk_destroy(d->disk);
     free(d);
@@ -125,7 +132,7 @@ static void client_read(struct dialogue *d, struct client *c) {
 static void flush(struct dialogue *d) {
     struct host *h = &d->host;
     if (d->threaded && !d->held)
-        assert_int_equal(shard_wait(d->shard, shard_end(d->shard)), 0);
+        host_wait(h);
     host_durable(h);
     while (!list_empty(&h->ready)) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);

@@ -221,7 +221,7 @@ static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
         forget_heard(d);
         pass_ms(d, 100000);
         ask(d, 1, "PING", "+PONG");
-        assert_int_equal(core_check(shard_core(d->shard)), 0);
+        dialogue_check(d);
         dialogue_destroy(d);
     }
 }

@@ -8,6 +8,7 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
+    STAGE_NAME_MOST = 200,
 };
 
 #endif

@@ -219,9 +219,9 @@ static int copy_compare(const struct copy *c) {
     if (f.problem_count)
         err = error_set(MR_ECORRUPT, "the copy is not sound: %s",
                         f.problems ? f.problems[0].what : "");
-    bool same = err < 0 || core_stage_count(c->core) == core_stage_count(f.core);
+    bool same = err < 0 || core_stage_count(c->core) == core_stage_count(f.cores[0]);
     for (size_t i = 0; err == 0 && same && i < core_stage_count(c->core); i++)
-        same = stages_equal(c->core, f.core, i);
+        same = stages_equal(c->core, f.cores[0], i);
     findings_finish(&f);
     return same ? err : error_set(MR_ECORRUPT, "the copy does not hold what the store does");
 }

@@ -201,6 +201,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .age_ms = (int64_t)(c->now_ms - j->time_ms),
         .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
         .due_ms = due > c->now_ms ? (int64_t)(due - c->now_ms) : -1,
+        .shard = c->config.shard,
         .at = j->at,
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),

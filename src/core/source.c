@@ -187,10 +187,23 @@ static bool is_alone(const struct core *c) {
     return c->config.shards == 1;
 }
 
+static int check_refused(const struct conn *conn, const struct source *s, uint64_t number) {
+    const struct gap *g = conn ? gap_below(conn, s, number) : NULL;
+    if (!g)
+        return 0;
+    return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
+}
+
+int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes source,
+                   uint64_t number) {
+    uint32_t index = source_find(c, source);
+    return index ? check_refused(conn, source_at(c, index), number) : 0;
+}
+
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
-    const struct gap *g = p->conn ? gap_below(p->conn, s, p->number) : NULL;
-    if (g)
-        return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
+    int err = check_refused(p->conn, s, p->number);
+    if (err < 0)
+        return err;
     uint64_t resume = source_resume(s);
     if (is_alone(c) && p->number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",

@@ -240,7 +240,7 @@ void local_tell_loop(struct puller *);
 int local_try(struct local_puller *, const struct pull *, mr_job **);
 // For an ask. 0: taken at once, see taker.taken; MR_EAGAIN: nothing, and seated if it is to `stay`.
 int local_seat(struct local_taker *, const struct pull *, bool stay);
-void local_unseat(struct local_taker *); // what was taken stays
+void local_unseat(struct local_taker *);    // what was taken stays
 void local_ask_again(struct local_taker *); // it was claimed, but there is nothing for it
 // Shows what the taker has taken, bodies and all.
 int local_hand_out(struct local_taker *, mr_job **);
@@ -265,7 +265,7 @@ mr_bytes reason_last(mr_bytes reasons);
 
 int local_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 bool local_is_empty(struct local *, mr_bytes stage); // with the lock; nothing on its way from here
-void local_check_empties(struct local *); // in a turn
+void local_check_empties(struct local *);            // in a turn
 int local_epic(struct engine *, mr_bytes name, struct epic_look *);
 int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);

@@ -3,8 +3,8 @@
 //
 // Which shard is a thread's own changes with the clock's coarse tick, for all threads at once: so
 // two threads do not meet at one shard while there are others, and yet every shard is served by
-// somebody within a few milliseconds, however few threads there are. Of several stages the one named
-// first is looked for in every shard before the next.
+// somebody within a few milliseconds, however few threads there are. Of several stages the one
+// named first is looked for in every shard before the next.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/spread.h"
@@ -121,8 +121,8 @@ static int wait_at_all(struct spread_puller *p, const struct pull *pull, uint64_
 
 // ---- In a loop of the program's ---------------------------------------------------------------
 
-// Once somebody has claimed the ask, its answer is handed out when it may be shown: the loop is rung
-// until then.
+// Once somebody has claimed the ask, its answer is handed out when it may be shown: the loop is
+// rung until then.
 static int take_claimed(struct spread_puller *p, mr_job **out) {
     uint32_t shard = atomic_load(&p->ask.claim) - ASK_OF;
     int err = local_collect(p->pullers[shard], out);

@@ -24,10 +24,10 @@ void health_look(struct health *e, const struct host *h) {
                h->why_stopped);
         systemd_tell("STATUS=The log has failed: %s", h->why_stopped);
     }
-    if (!h->shard || h->stopped || (!e->full && h->refused == e->refused))
+    if (!h->shards || h->stopped || (!e->full && h->refused == e->refused))
         return;
     e->refused = h->refused;
     struct log_state log;
-    shard_look(h->shard, &log);
+    host_look(h, &log);
     look_full(e, &log);
 }

@@ -16,7 +16,7 @@
 struct server {
     struct server_options options;
     struct host host;
-    struct shard *shard;
+    struct group *group;
     struct credentials credentials;
     struct door door;
     struct crowd crowd;

@@ -108,10 +108,11 @@ static int refuse_foreign(const struct disk *d, const char *dir) {
 }
 
 static int say_other_number(const char *dir, uint32_t have, uint32_t wanted) {
-    return error_set(MR_EINVAL,
-                     "%s has %u shard%s, not %u: millrace store copy file:%s TO --shards %u makes a "
-                     "store that has",
-                     dir, have, have == 1 ? "" : "s", wanted, dir, wanted);
+    return error_set(
+        MR_EINVAL,
+        "%s has %u shard%s, not %u: millrace store copy file:%s TO --shards %u makes a "
+        "store that has",
+        dir, have, have == 1 ? "" : "s", wanted, dir, wanted);
 }
 
 int layout_choose(const char *dir, uint32_t wanted, struct layout *layout) {

@@ -48,7 +48,8 @@ struct shard_options {
 int shard_open(const struct shard_options *, struct shard **out);
 
 // The same in two steps, for shards that agree on the time: the log is opened and replayed; then,
-// when the latest instant that any of them has recorded is known, it starts with that as the present
+// when the latest instant that any of them has recorded is known, it starts with that as the
+// present
 // (`now_ms`, which is `boot_ms` of the world's boot time). Nothing else may be called in between.
 int shard_load(const struct shard_options *, struct shard **out);
 uint64_t shard_recorded_ms(const struct shard *);
