@@ -192,6 +192,8 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_PUSH:
     case RECORD_JOB:
     case RECORD_STATE:
+    case RECORD_OUTBOX:
+    case RECORD_ARRIVAL:
         write_bytes(out, " ", body);
         break;
     case RECORD_END:
@@ -215,15 +217,27 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_ONCE:
     case RECORD_EPOCH:
     case RECORD_TRIM:
+    case RECORD_LINK:
         break;
     }
+}
+
+static void write_link(FILE *out, const struct record *r) {
+    static const char *const which[] = { "to", "from", "with" };
+    if (r->kind < RECORD_OUTBOX)
+        return;
+    fprintf(out, " %s shard %u", which[r->kind - RECORD_OUTBOX], r->shard);
+    if (r->name.size)
+        write_bytes(out, " once ", r->name);
+    if (r->kind == RECORD_LINK)
+        fprintf(out, " acknowledged up to %" PRIu64 ", accepted", r->upto);
 }
 
 static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
     struct golden *g = now;
     if (r->kind == RECORD_STAGE)
         tale_text(r->name, g->stages[r->stage]);
-    tale_meet_job(t, r->kind == RECORD_PUSH ? r->id : 0, body);
+    tale_meet_job(t, r->kind == RECORD_PUSH || r->kind == RECORD_ARRIVAL ? r->id : 0, body);
     fprintf(t->said, "+ %s", record_kind_name(r->kind));
     if (r->id)
         fprintf(t->said, " %zu", job_number(g, r->id));
@@ -234,6 +248,7 @@ static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
         fprintf(t->said, " attempt %u", r->attempt);
     if (r->kind == RECORD_EPOCH)
         fprintf(t->said, " %" PRIu64, r->epoch);
+    write_link(t->said, r);
     write_optional(t->said, r);
     write_body(g, r, body);
     fprintf(t->said, "%s\n", r->copy ? " (copy)" : "");
@@ -439,6 +454,34 @@ static void say_clean(struct golden *g, const struct line *l) {
     clean(g->tale);
 }
 
+static uint32_t shard(const struct line *l) {
+    return (uint32_t)strtoul(word(l, 1), NULL, 10);
+}
+
+static void say_shards(struct golden *g, const struct line *l) {
+    in_shards(g->tale, shard(l));
+}
+
+static void say_outbox(struct golden *g, const struct line *l) {
+    struct link_entry e = { 0 };
+    while (core_link_next(g->tale->core, shard(l), e.number, &e))
+        fprintf(g->tale->said, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number, e.after,
+                tale_read(g->tale, e.at));
+}
+
+static void say_acked(struct golden *g, const struct line *l) {
+    acked(g->tale, shard(l), strtoull(word(l, 2), NULL, 10));
+}
+
+static void say_arrive(struct golden *g, const struct line *l) {
+    struct link_entry e = { .stage = mr_str(word(l, 2)),
+                            .key = mr_str(option(l, 2, "key")),
+                            .once = mr_str(option(l, 2, "once")),
+                            .number = (uint64_t)number_option(l, 2, "number"),
+                            .after = (uint64_t)number_option(l, 2, "after") };
+    write_answer(g, arrive(g->tale, shard(l), e, quoted(l, 2)));
+}
+
 static const struct {
     const char *name;
     void (*say)(struct golden *, const struct line *);
@@ -450,7 +493,8 @@ static const struct {
     { "pause", say_pause },     { "resume", say_resume },   { "link", say_link },
     { "end", say_end_epic },    { "skip", say_skip },       { "epic", say_epic },
     { "look", say_look },       { "channel", say_channel }, { "crash", say_crash },
-    { "clean", say_clean },
+    { "clean", say_clean },     { "shards", say_shards },   { "outbox", say_outbox },
+    { "acked", say_acked },     { "arrive", say_arrive },
 };
 
 // ---- The story ----------------------------------------------------------------------------------
@@ -559,6 +603,7 @@ int main(void) {
         STORY("epic-with-gap"),   STORY("block-with-cancelled"),
         STORY("back-pressure"),   STORY("cleaning"),
         STORY("lost-workers"),    STORY("poison"),
+        STORY("between-shards"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -391,6 +391,51 @@ int skip_number(struct tale *t, const char *name, uint64_t number) {
     return err;
 }
 
+// ---- Links --------------------------------------------------------------------------------------
+
+void in_shards(struct tale *t, uint32_t shards) {
+    t->shards = shards;
+    crash(t);
+}
+
+const char *key_of(const char *stage, uint32_t shard, uint32_t shards) {
+    static char keys[4][16];
+    for (int i = 0;; i++) {
+        (void)snprintf(keys[shard], sizeof keys[shard], "k%d", i);
+        if (route_of(shards, mr_str(stage), mr_str(keys[shard]), (mr_bytes){ 0 }) == shard)
+            return keys[shard];
+    }
+}
+
+int arrive(struct tale *t, uint32_t from, struct link_entry e, const char *body) {
+    int err;
+    if (!e.stage.size)
+        e.stage = mr_str("s");
+    tale_meet_key(t, e.stage, e.key);
+    struct saying s = say(t);
+    do
+        err = core_link_accept(t->core, from, &e, mr_str(body));
+    while (say_again(&s, err));
+    return err;
+}
+
+// Until that is written down, a restart brings back what was acknowledged.
+void acked(struct tale *t, uint32_t to, uint64_t upto) {
+    must(core_link_acked(t->core, to, upto));
+    t->unlike = true;
+    say_once(t);
+}
+
+void expect_outbox(struct tale *t, uint32_t to, const char *entries) {
+    char text[1024] = "";
+    size_t size = 0;
+    struct link_entry e = { 0 };
+    while (core_link_next(t->core, to, e.number, &e))
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s%" PRIu64 ":%s",
+                                 size ? " " : "", e.number, tale_read(t, e.at));
+    assert_string_equal(text, entries);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 struct job_info look(struct tale *t, uint64_t id) {

@@ -1,5 +1,6 @@
 // The core as a whole: made, joined, left, told, taken apart.
-#include "core/state.h"
+#include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 #include "base/limits.h"
@@ -70,6 +71,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->states, sizeof(struct state), 0);
     slab_init(&c->leases, sizeof(struct lease), 0);
     slab_init(&c->sources, sizeof(struct source), 0);
+    slab_init(&c->outbox, sizeof(struct outbox), 0);
     *out = c;
     return 0;
 }
@@ -81,10 +83,13 @@ static void finish_parts(struct core *c) {
         if (source_at(c, i)->in_use)
             mem_free(source_at(c, i)->ids);
     for (uint32_t i = 1; i <= c->stage_count; i++) {
-        if (c->stages[i]) // a replay that failed may have met a later number only
-            mem_free(c->stages[i]->waits);
+        if (!c->stages[i]) // a replay that failed may have met a later number only
+            continue;
+        stage_leave_ledger(c->stages[i]);
+        mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]);
     }
+    mem_free(c->links);
 }
 
 void core_destroy(struct core *c) {
@@ -92,12 +97,12 @@ void core_destroy(struct core *c) {
         return;
     finish_parts(c);
     struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->instants, &c->onces,
-                             &c->spents, &c->states,   &c->leases, &c->sources };
+                             &c->spents, &c->states,   &c->leases, &c->sources,  &c->outbox };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
-    struct map *maps[] = { &c->by_key, &c->once, &c->source_by_name, &c->source_by_number,
-                           &c->stage_by_name };
+    struct map *maps[] = { &c->by_key,           &c->once,          &c->source_by_name,
+                           &c->source_by_number, &c->stage_by_name, &c->outbox_by_number };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
@@ -249,6 +254,8 @@ int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
     if (err < 0)
         return err;
     if ((err = stage_get(c, downstream, &to)) < 0)
+        return err;
+    if ((err = stage_join_ledger(c, c->stages[to])) < 0) // others may have filled it
         return err;
     if ((err = stage_learn_edge(c, from, to)) < 0)
         return err;

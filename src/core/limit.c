@@ -1,0 +1,194 @@
+// The one predicate that says whether a stage may start, and the same for one more job in it. With
+// a ledger, whoever is refused notes that its shard is held and looks once more; whoever makes a
+// sum smaller has the others told (see ledger.h).
+#include "core/limit.h"
+
+#include "base/errors.h"
+
+static uint64_t jobs_here(const struct stage *s) {
+    return s->by_status[JOB_DELAYED] + s->by_status[JOB_WAITING] + s->by_status[JOB_RUNNING] +
+           s->by_status[JOB_DEAD] + s->granted_rooms + s->linked;
+}
+
+static uint64_t depth_here(const struct stage *s) {
+    return s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED] + s->linked;
+}
+
+static uint64_t running(const struct stage *s) {
+    return s->ledger ? atomic_load(&s->ledger->running) : s->leases;
+}
+
+uint64_t stage_jobs(const struct stage *s) {
+    return s->ledger ? atomic_load(&s->ledger->jobs) : jobs_here(s);
+}
+
+bool stage_is_over(const struct stage *s) {
+    return s->ledger ? atomic_load(&s->ledger->over) : s->over;
+}
+
+uint64_t stage_rate_next_us(const struct stage *s) {
+    return s->ledger ? atomic_load(&s->ledger->rate_next_us) : s->rate_next_us;
+}
+
+enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_downstream) {
+    if (s->paused)
+        return HOLD_PAUSED;
+    if (s->policy.concurrency && running(s) >= s->policy.concurrency)
+        return HOLD_LIMIT;
+    for (uint32_t i = 0; i < s->edge_count; i++) {
+        if (s->edges[i].in_cycle || !stage_is_over(c->stages[s->edges[i].to]))
+            continue;
+        if (out_downstream)
+            *out_downstream = s->edges[i].to;
+        return HOLD_DOWNSTREAM;
+    }
+    if (s->policy.rate_per_h && stage_rate_next_us(s) > c->now_ms * 1000)
+        return HOLD_RATE;
+    return HOLD_NONE;
+}
+
+// ---- Rate -------------------------------------------------------------------------------------
+
+// A tenth of a second may be caught up, so that coarse time does not lower the rate.
+enum { RATE_SLACK_US = 100000 };
+#define HOUR_US (UINT64_C(3600) * 1000000)
+
+static uint64_t rate_each_us(const struct stage *s) {
+    return HOUR_US / s->policy.rate_per_h;
+}
+
+static uint64_t rate_earliest_us(const struct core *c) {
+    uint64_t now_us = c->now_ms * 1000;
+    return now_us > RATE_SLACK_US ? now_us - RATE_SLACK_US : 0;
+}
+
+static bool claim_rate(const struct core *c, const struct stage *s) {
+    return !s->policy.rate_per_h ||
+           ledger_claim_rate(s->ledger, c->now_ms * 1000, rate_earliest_us(c), rate_each_us(s));
+}
+
+void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
+    if (!s->policy.rate_per_h)
+        return;
+    if (s->ledger) { // the first was claimed
+        atomic_fetch_add(&s->ledger->rate_next_us, rate_each_us(s) * (jobs - 1));
+        return;
+    }
+    uint64_t earliest = rate_earliest_us(c);
+    if (s->rate_next_us < earliest)
+        s->rate_next_us = earliest;
+    s->rate_next_us += rate_each_us(s) * jobs;
+}
+
+// ---- Claims -----------------------------------------------------------------------------------
+
+static bool is_claimed(const struct stage *s) {
+    return s->share.running > s->leases;
+}
+
+static bool claim_start(struct core *c, struct stage *s) {
+    if (!ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, s->policy.concurrency))
+        return false;
+    if (claim_rate(c, s))
+        return true;
+    stage_tell(c, s);
+    return false;
+}
+
+// Pause comes to every shard, and a rate has its timer: only what others free has to be told.
+APART bool stage_claim(struct core *c, struct stage *s) {
+    for (int look = 0; look < 2 && !is_claimed(s); look++) {
+        uint32_t downstream = s->number;
+        enum hold hold = stage_hold(c, s, &downstream);
+        if (hold == HOLD_PAUSED || hold == HOLD_RATE)
+            return false;
+        if (hold == HOLD_NONE && claim_start(c, s))
+            return true;
+        if (c->stages[downstream]->ledger)
+            ledger_hold(c->stages[downstream]->ledger, c->config.shard);
+    }
+    return is_claimed(s);
+}
+
+void stage_unclaim(struct core *c, struct stage *s) {
+    if (!s->ledger || !is_claimed(s))
+        return;
+    if (s->policy.rate_per_h)
+        atomic_fetch_sub(&s->ledger->rate_next_us, rate_each_us(s));
+    stage_tell(c, s);
+}
+
+bool stage_claim_room(struct core *c, struct stage *s) {
+    uint64_t jobs = jobs_here(s), most = s->policy.max_jobs;
+    if (!s->ledger)
+        return !most || jobs < most;
+    for (int look = 0; look < 2; look++) {
+        if (ledger_claim(&s->ledger->jobs, &s->share.jobs, jobs + 1, most))
+            return true;
+        ledger_hold(s->ledger, c->config.shard);
+    }
+    return false;
+}
+
+bool stage_is_choked(struct core *c, struct stage *s) {
+    if (!stage_is_over(s) || !stage_in_cycle(s))
+        return false;
+    if (s->ledger)
+        ledger_hold(s->ledger, c->config.shard);
+    return stage_is_over(s);
+}
+
+// ---- The ledger -------------------------------------------------------------------------------
+
+int stage_join_ledger(struct core *c, struct stage *s) {
+    if (s->ledger || !c->config.ledger || c->config.shards == 1)
+        return 0;
+    s->ledger = c->config.ledger(c->config.owner, bytes_of(s->name, s->name_size));
+    if (!s->ledger)
+        return error_set(MR_ENOMEM, "no memory for a stage's limits");
+    s->watched = true;
+    return 0;
+}
+
+void stage_leave_ledger(struct stage *s) {
+    if (!s->ledger)
+        return;
+    (void)ledger_tell(s->ledger, &s->share, &(struct ledger_share){ 0 });
+    s->ledger = NULL;
+    s->watched = false;
+}
+
+APART void stage_tell(struct core *c, struct stage *s) {
+    struct ledger_share now = { s->leases, jobs_here(s), depth_here(s) };
+    bool less = ledger_tell(s->ledger, &s->share, &now);
+    bool under = ledger_turn(s->ledger, s->policy.high_mark);
+    uint64_t held = less || under ? ledger_release(s->ledger) : 0;
+    uint64_t own = UINT64_C(1) << c->config.shard;
+    if (under || held & own)
+        stage_wake_around(c, s);
+    if (held & ~own && c->config.events.freed)
+        c->config.events.freed(c->config.owner, bytes_of(s->name, s->name_size), held & ~own);
+}
+
+APART void stage_mark_turn(struct core *c, struct stage *s) {
+    if (s->ledger) {
+        stage_tell(c, s);
+        return;
+    }
+    uint64_t depth = depth_here(s);
+    bool over = s->over ? depth > s->policy.high_mark / 2 : depth >= s->policy.high_mark;
+    over = over && s->policy.high_mark;
+    bool under = s->over && !over;
+    s->over = over;
+    s->watched = over || s->linked;
+    if (under)
+        stage_wake_around(c, s);
+}
+
+void core_wake(struct core *c, mr_bytes stage) {
+    uint32_t number = stage_find(c, stage);
+    if (!number)
+        return;
+    stage_wake_around(c, c->stages[number]);
+    settle(c);
+}
