@@ -83,6 +83,15 @@ void dialogue_destroy(struct dialogue *d) {
     free(d);
 }
 
+int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
+                 size_t alone_count) {
+    int failed =
+        alone_count ? _cmocka_run_group_tests("one shard only", alone, alone_count, NULL, NULL) : 0;
+    failed += _cmocka_run_group_tests("one shard", any, any_count, NULL, NULL);
+    dialogue_shards = 3;
+    return failed + _cmocka_run_group_tests("three shards", any, any_count, NULL, NULL);
+}
+
 int dialogue_setup(void **state) {
     *state = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
     return 0;
@@ -163,9 +172,9 @@ static int fetch_later(void *dialogue, struct fetch *f) {
     return 0;
 }
 
-// What was written last is kept for a while: other things are written.
+// What was written last is kept for a while: other things are written, to every shard.
 void chill(struct dialogue *d) {
-    for (int i = 0; i < 16; i++)
+    for (uint32_t i = 0; i < 16 * group_count(d->group); i++)
         push(d, "elsewhere x");
     sim_disk_chill(d->disk, true);
     d->host.fetch = fetch_later;

@@ -59,6 +59,13 @@ int dialogue_setup(void **state); // in memory
 int dialogue_teardown(void **state);
 void dialogue_check(const struct dialogue *); // every rule holds
 
+// Runs tests with one shard and with three; and those with one shard only that tell ids, or the
+// order in which different channels start. Returns how many failed.
+int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
+                 size_t alone_count);
+#define DIALOGUES(any, alone)                                                                      \
+    dialogue_run(any, sizeof(any) / sizeof *(any), alone, sizeof(alone) / sizeof *(alone))
+
 #define DIALOGUE(test)                                                                             \
     { #test, test, dialogue_setup, dialogue_teardown, NULL }
 

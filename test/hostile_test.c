@@ -252,5 +252,5 @@ int main(void) {
         cmocka_unit_test(F50_nothing_is_left_of_a_client_that_has_gone),
         DIALOGUE(F50_a_client_may_go_between_two_pieces),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return dialogue_run(tests, sizeof tests / sizeof *tests, NULL, 0);
 }

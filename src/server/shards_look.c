@@ -58,6 +58,7 @@ static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
     if (!known)
         return err;
     sum.waits = waits;
+    sum.waiting += sum.linked; // where they wait is nobody's business
     *out = sum;
     return 0;
 }
