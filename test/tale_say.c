@@ -407,15 +407,26 @@ const char *key_of(const char *stage, uint32_t shard, uint32_t shards) {
     }
 }
 
+// The core does not say which id it gave; its records do.
+static void meet_arrivals(struct tale *t, size_t from, const char *body) {
+    struct record r;
+    for (size_t i = from; i < t->log_count; i++)
+        if (record_decode(bytes_of(t->log[i].bytes, t->log[i].head_size), NULL, &r) == 0 &&
+            r.kind == RECORD_ARRIVAL)
+            tale_meet_job(t, r.id, mr_str(body));
+}
+
 int arrive(struct tale *t, uint32_t from, struct link_entry e, const char *body) {
     int err;
+    size_t before = t->log_count;
     if (!e.stage.size)
         e.stage = mr_str("s");
     tale_meet_key(t, e.stage, e.key);
     struct saying s = say(t);
-    do
+    do {
         err = core_link_accept(t->core, from, &e, mr_str(body));
-    while (say_again(&s, err));
+        meet_arrivals(t, before, body);
+    } while (say_again(&s, err));
     return err;
 }
 
