@@ -86,13 +86,18 @@ static int story_ends(void **state) {
     return 0;
 }
 
-// Runs all tests in this process, with one shard and with three, then each with a server of its
-// own.
-static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
+// Runs all tests in this process, with one shard and with three.
+static inline int run_here(struct CMUnitTest *tests, size_t count) {
     int failed = _cmocka_run_group_tests("in this process", tests, count, NULL, NULL);
     story_shards = 3;
     failed += _cmocka_run_group_tests("in this process, three shards", tests, count, NULL, NULL);
     story_shards = 1;
+    return failed;
+}
+
+// The same, and then each with a server of its own.
+static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
+    int failed = run_here(tests, count);
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = story_begins;
         tests[i].teardown_func = story_ends;

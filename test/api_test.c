@@ -265,6 +265,8 @@ static mr_job *take_block(mr *m, uint32_t batch) {
 
 static void T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second(void **state) {
     (void)state;
+    if (story_shards > 1)
+        skip(); // the two keys may be in different shards
     mr *m = open_mem();
     push(m, "s", "one", "1a");
     push(m, "s", "one", "1b");
@@ -333,7 +335,8 @@ static void E_a_commit_carries_result_state_and_emits_together(void **state) {
     must(mr_set_state(job, mr_str("kept")));
     must(mr_emit(job, "t", mr_str("kept"), &(mr_push_options){ .key = mr_str("e") }));
     must(mr_done(job));
-    job = take(m, "t", "kept");
+    job = take_waiting(m, "t"); // it may come from another shard
+    assert_string_equal(mr_job_body(job).data, "kept");
     assert_int_equal(mr_job_key(job).size, 1);
     must(mr_done(job));
     nothing_to_take(m, "t");
@@ -477,7 +480,9 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     size_t n = 99;
     must(mr_push_many(m, "s", items, 5, NULL, ids, &n));
     assert_int_equal(n, 3);
-    assert_true(ids[0] && ids[1] > ids[0] && ids[2] > ids[1] && !ids[3]);
+    assert_true(ids[0] && ids[1] && ids[2] && !ids[3]);
+    if (story_shards == 1)
+        assert_true(ids[1] > ids[0] && ids[2] > ids[1]);
     refused(MR_EFULL, mr_push_many(m, "s", items + 3, 2, NULL, ids, &n));
     assert_int_equal(n, 3);
     pthread_t threads[2];
