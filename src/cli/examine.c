@@ -210,17 +210,29 @@ void findings_finish(struct findings *f) {
     *f = (struct findings){ 0 };
 }
 
-// A stage is shown with the first shard that knows it.
-static bool stage_sum(const struct findings *f, uint32_t shard, struct stage_info *sum) {
-    struct stage_info more;
+int findings_stage(const struct findings *f, mr_bytes stage, struct stage_info *out) {
+    struct stage_info sum, more;
+    bool known = false;
+    int err = 0;
     for (uint32_t i = 0; i < f->shards; i++) {
-        if (i == shard || core_look_stage(f->cores[i], sum->name, &more) < 0)
-            continue;
-        if (i < shard)
-            return false;
-        stage_info_add(sum, &more);
+        err = core_look_stage(f->cores[i], stage, known ? &more : &sum);
+        if (err == 0 && known)
+            stage_info_add(&sum, &more);
+        known = known || err == 0;
     }
-    return true;
+    if (!known)
+        return err;
+    *out = sum;
+    return 0;
+}
+
+// A stage is shown with the first shard that knows it.
+static bool is_known_before(const struct findings *f, uint32_t shard, mr_bytes stage) {
+    struct stage_info info;
+    for (uint32_t i = 0; i < shard; i++)
+        if (core_look_stage(f->cores[i], stage, &info) == 0)
+            return true;
+    return false;
 }
 
 int findings_stages(const struct findings *f, int (*each)(void *, const struct stage_info *),
@@ -228,10 +240,10 @@ int findings_stages(const struct findings *f, int (*each)(void *, const struct s
     int stop = 0;
     for (uint32_t i = 0; i < f->shards; i++)
         for (size_t n = 0; !stop && n < core_stage_count(f->cores[i]); n++) {
-            struct stage_info sum;
-            core_stage_at(f->cores[i], n, &sum);
-            if (stage_sum(f, i, &sum))
-                stop = each(arg, &sum);
+            struct stage_info info;
+            core_stage_at(f->cores[i], n, &info);
+            if (!is_known_before(f, i, info.name) && findings_stage(f, info.name, &info) == 0)
+                stop = each(arg, &info);
         }
     return stop;
 }

@@ -71,6 +71,9 @@ struct findings {
 int store_examine(const char *dir, struct findings *out);
 void findings_finish(struct findings *);
 
+// What a stage has in all shards. MR_EGONE.
+int findings_stage(const struct findings *, mr_bytes stage, struct stage_info *out);
+
 // The stages of all shards, each once, with what they have together: `each` returns nonzero to
 // stop, which is then returned.
 int findings_stages(const struct findings *, int (*each)(void *, const struct stage_info *),

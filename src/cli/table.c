@@ -271,9 +271,13 @@ static const struct command store_commands[] = {
                 "in it. TO must be missing or empty, and gets its name only when all of it is on\n"
                 "disk and was checked. FROM is not changed, and nobody may use it meanwhile.\n"
                 "\n"
+                "With --shards the copy has another number of shards than FROM, and every job is\n"
+                "in the one where it belongs then; ids stay.\n"
+                "\n"
                 "Both then hold the same jobs: open one of them, or each job runs twice.\n",
-        .examples = "millrace store copy file:./data file:/backup/data\n",
-        .options = { JSON },
+        .examples = "millrace store copy file:./data file:/backup/data\n"
+                    "millrace store copy file:./data file:./spread --shards 4\n",
+        .options = { { "--shards", "N", "how many the copy has (as many as FROM)" }, JSON },
         .run = store_copy_run,
     },
     { 0 },
