@@ -406,19 +406,23 @@ static const char *quoted(const char *text, char *out, size_t size) {
     return end + 1;
 }
 
-struct job take(struct dialogue *d, int client, const char *words) {
+struct job taken(struct dialogue *d, int client) {
     struct job job;
-    char skipped[256];
-    sayf(d, client, "TAKE %s", words);
+    char stage[256];
     const char *text = hear_any(d, client);
     if (text[0] != '[' || text[1] != '[')
-        fail_msg("TAKE %s gives %s", words, text);
+        fail_msg("TAKE gives %s", text);
     text = quoted(text, job.id, sizeof job.id);
     text = quoted(text, job.token, sizeof job.token);
-    text = quoted(text, skipped, sizeof skipped);
-    text = quoted(text, skipped, sizeof skipped);
+    text = quoted(text, stage, sizeof stage);
+    text = quoted(text, job.key, sizeof job.key);
     quoted(text, job.body, sizeof job.body);
     return job;
+}
+
+struct job take(struct dialogue *d, int client, const char *words) {
+    sayf(d, client, "TAKE %s", words);
+    return taken(d, client);
 }
 
 void push(struct dialogue *d, const char *words) {

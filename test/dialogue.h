@@ -104,11 +104,12 @@ void hear_field(struct dialogue *, int client, const char *name, const char *val
     } while (0)
 
 struct job {
-    char id[24], token[40], body[64];
+    char id[24], token[40], key[64], body[64];
 };
 
-// TAKE with these words behind it gives one job.
+// TAKE with these words behind it gives one job; one that waited gives it later.
 struct job take(struct dialogue *, int client, const char *words);
+struct job taken(struct dialogue *, int client);
 void push(struct dialogue *, const char *words); // PUSH with these words, by client 1
 
 #endif

@@ -53,18 +53,12 @@ static int check_gaps(const struct session *s, const struct push *p, uint32_t to
     return err;
 }
 
-int shards_push(struct session *s, struct push *p, struct pushed *out) {
-    const struct host *h = s->host;
-    uint32_t to = h->shards == 1 ? 0 : push_route(s, p);
-    int err = h->shards > 1 && p->source.size ? check_gaps(s, p, to) : 0;
-    if (err < 0)
-        return err;
-    p->conn = &s->presences[to].conn;
-    if (p->caller)
-        p->caller->conn = p->conn;
-    if (p->pusher)
-        p->pusher->conn = p->conn;
-    return core_push(h->parts[to].core, p, out);
+int shards_route(struct session *s, const struct push *p, uint32_t *out) {
+    uint32_t to = push_route(s, p);
+    int err = p->source.size ? check_gaps(s, p, to) : 0;
+    if (err == 0)
+        *out = to;
+    return err;
 }
 
 void shards_push_leave(struct session *s) {

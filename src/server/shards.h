@@ -37,9 +37,24 @@ static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
 
 // ---- Handing in, waiting for ends ---------------------------------------------------------------
 
-// As core_push; sets the push's connection, and those of its caller and pusher. MR_EGAP also if a
-// lower number of its source was refused by another shard.
-int shards_push(struct session *, struct push *, struct pushed *out);
+// Where a push belongs, of several shards. MR_EGAP: a lower number of its source was refused by
+// another one.
+int shards_route(struct session *, const struct push *, uint32_t *out);
+
+// As core_push; sets the push's connection, and those of its caller and pusher.
+static inline int shards_push(struct session *s, struct push *p, struct pushed *out) {
+    uint32_t to = 0;
+    int err = s->host->shards == 1 ? 0 : shards_route(s, p, &to);
+    if (err < 0)
+        return err;
+    p->conn = &s->presences[to].conn;
+    if (p->caller)
+        p->caller->conn = p->conn;
+    if (p->pusher)
+        p->pusher->conn = p->conn;
+    return core_push(s->host->parts[to].core, p, out);
+}
+
 void shards_push_leave(struct session *); // its pusher waits no longer, if it did
 
 // As core_await, for the session's caller.
