@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 // ---- Problems ---------------------------------------------------------------------------------
 
@@ -162,14 +163,13 @@ static int examine_records(const char *dir, uint32_t shard, struct findings *f) 
     return err == MR_ECORRUPT ? 0 : err;
 }
 
-// What is missing of several is damage; of one, there is no store.
+// If one of several is missing that is damage.
 static int examine_shard(const char *dir, uint32_t shard, struct findings *f) {
     uint64_t before = f->problem_count;
-    int err = examine_log(dir, f);
-    if (err == MR_EINVAL && f->shards > 1) {
+    bool missing = f->shards > 1 && access(dir, F_OK) < 0;
+    if (missing)
         problem_add(f, &(struct log_problem){ .file = dir, .what = "the shard is missing" });
-        err = 0;
-    }
+    int err = missing ? 0 : examine_log(dir, f);
     if (err == 0 && f->problem_count == before)
         err = examine_records(dir, shard, f);
     if (f->problem_count > before)
