@@ -86,7 +86,7 @@ int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
         *out = found;
         return 0;
     }
-    uint32_t index;
+    uint32_t index = 0;
     int err = source_create(c, c->next_source, &index);
     if (err < 0)
         return err;
@@ -384,7 +384,7 @@ int core_each_epic(struct core *c, mr_bytes from,
 
 // Changes an epic and writes it down; on failure it is as it was.
 static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
-    uint32_t index;
+    uint32_t index = 0;
     int err = source_get(c, name, true, &index);
     if (err < 0)
         return err;
