@@ -303,24 +303,39 @@ uint64_t fleet_sum(const struct fleet *f, const char *stage, enum job_status sta
     return sum;
 }
 
+static uint64_t places_kept(const struct fleet_shard *s) {
+    uint64_t kept = 0;
+    for (int i = 0; i < FLEET_PUSHERS; i++)
+        kept += s->pushers[i].granted;
+    return kept;
+}
+
+// Nobody takes blocks, so a lease is a job that runs.
+static void check_ledger(struct fleet *f, int stage) {
+    const struct ledger_stage *l = &f->ledger[stage];
+    uint64_t depth = 0, jobs = 0, running = 0;
+    struct policy policy = { 0 };
+    for (uint32_t i = 0; i < f->shards; i++) {
+        struct stage_info s;
+        look(f, i, f->names[stage], &s);
+        depth += s.waiting + s.delayed + s.linked;
+        running += s.running;
+        jobs += s.dead + places_kept(&f->shard[i]);
+        policy = s.policy ? *s.policy : policy;
+    }
+    jobs += depth + running;
+    uint64_t slack = policy.high_mark / 64;
+    depth = policy.high_mark ? depth : 0;
+    fleet_must(f, l->depth <= depth + slack && depth <= l->depth + slack);
+    fleet_must(f, l->running == (policy.concurrency ? running : 0));
+    fleet_must(f, l->jobs == (policy.max_jobs ? jobs : 0));
+}
+
 void fleet_check(struct fleet *f) {
     for (uint32_t i = 0; i < f->shards; i++)
         fleet_must(f, core_check(f->shard[i].core) == 0);
-    for (int n = 0; n < FLEET_STAGES && *f->names[n]; n++) {
-        uint64_t depth = 0, jobs = 0, running = 0;
-        for (uint32_t i = 0; i < f->shards; i++) {
-            struct stage_info s;
-            look(f, i, f->names[n], &s);
-            depth += s.waiting + s.delayed + s.linked;
-            jobs += s.dead;
-            running += s.running; // a lease each: nobody takes blocks
-            for (int p = 0; p < FLEET_PUSHERS; p++)
-                jobs += f->shard[i].pushers[p].granted &&
-                        f->shard[i].pushers[p].stage == 1; // kept for it
-        }
-        fleet_must(f, f->ledger[n].depth == depth && f->ledger[n].running == running);
-        fleet_must(f, f->ledger[n].jobs == jobs + depth + running);
-    }
+    for (int n = 0; n < FLEET_STAGES && *f->names[n]; n++)
+        check_ledger(f, n);
 }
 
 // ---- Work ---------------------------------------------------------------------------------------

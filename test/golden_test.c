@@ -8,19 +8,13 @@
 // begin with a blank are what happened. MILLRACE_GOLDEN=write writes that down anew, to be read.
 // Jobs have numbers in order of appearance; a `take` of a job can be named later as 1/2: the second
 // take of job 1. After every command the story is replayed and compared, see tale.h.
+#include "script.h"
 #include "tale.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { WORDS = 32, TAKES = 64, STAGES = 16, LINE = 512 };
-
-// A line's words; those that were quoted as a whole begin with a quote.
-struct line {
-    char text[LINE];
-    const char *words[WORDS];
-    int count;
-};
+enum { TAKES = 64, STAGES = 16 };
 
 struct golden {
     struct tale *tale;
@@ -33,65 +27,6 @@ struct golden {
 static struct golden *now; // for the hook, which knows the tale only
 
 // ---- Reading ------------------------------------------------------------------------------------
-
-static void line_split(struct line *l, const char *text) {
-    (void)snprintf(l->text, sizeof l->text, "%s", text);
-    l->count = 0;
-    char *to = l->text, *from = l->text;
-    while (*from) {
-        if (*from == ' ') {
-            from++;
-            continue;
-        }
-        assert_true(l->count < WORDS);
-        l->words[l->count++] = to;
-        bool quoted = *from == '"', inside = quoted;
-        if (quoted) {
-            *to++ = '"';
-            from++;
-        }
-        for (; *from && (inside || *from != ' '); from++) {
-            if (*from == '"')
-                inside = !inside;
-            else
-                *to++ = *from;
-        }
-        from += *from == ' ';
-        *to++ = 0;
-    }
-}
-
-// The value of name=value among words from `from` on; NULL: there is none.
-static const char *option(const struct line *l, int from, const char *name) {
-    size_t size = strlen(name);
-    for (int i = from; i < l->count && strcmp(l->words[i], "emit") != 0; i++)
-        if (!strncmp(l->words[i], name, size) && l->words[i][size] == '=')
-            return l->words[i] + size + 1;
-    return NULL;
-}
-
-static int64_t number_option(const struct line *l, int from, const char *name) {
-    const char *value = option(l, from, name);
-    return value ? strtoll(value, NULL, 10) : 0;
-}
-
-static const char *quoted(const struct line *l, int from) {
-    for (int i = from; i < l->count; i++)
-        if (l->words[i][0] == '"')
-            return l->words[i] + 1;
-    return "";
-}
-
-static const char *word(const struct line *l, int i) {
-    return i < l->count ? l->words[i] : "";
-}
-
-static bool has_word(const struct line *l, const char *text) {
-    for (int i = 1; i < l->count; i++)
-        if (!strcmp(l->words[i], text))
-            return true;
-    return false;
-}
 
 static uint64_t job_id(struct golden *g, const char *number) {
     size_t n = strtoull(number, NULL, 10);

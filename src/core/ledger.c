@@ -26,7 +26,8 @@ bool ledger_tell(struct ledger_stage *l, struct ledger_share *share,
                  const struct ledger_share *now) {
     bool less = tell_one(&l->running, &share->running, now->running);
     less |= tell_one(&l->jobs, &share->jobs, now->jobs);
-    return tell_one(&l->depth, &share->depth, now->depth) || less;
+    (void)tell_one(&l->depth, &share->depth, now->depth); // ledger_turn says what that frees
+    return less;
 }
 
 bool ledger_claim_rate(struct ledger_stage *l, uint64_t now_us, uint64_t earliest_us,

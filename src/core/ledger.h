@@ -22,9 +22,9 @@
 #include <stdint.h>
 
 struct ledger_stage {
-    _Atomic uint64_t running;      // leases
+    _Atomic uint64_t running;      // leases, where concurrency is limited
     _Atomic uint64_t jobs;         // that count in max-jobs, places kept for pushers included
-    _Atomic uint64_t depth;        // waiting and delayed, on their way from another shard included
+    _Atomic uint64_t depth;        // waiting, delayed, on their way: where there is a high mark
     _Atomic uint64_t rate_next_us; // when the rate allows the next start
     _Atomic uint64_t held;         // bit n: shard n waits for one of these to become less
     _Atomic bool over;             // beyond its high mark, and not yet down to the low one
@@ -38,7 +38,7 @@ struct ledger_share {
 // Raises a share, and the sum by as much, unless the sum would exceed `limit` (0: none).
 bool ledger_claim(_Atomic uint64_t *sum, uint64_t *share, uint64_t share_now, uint64_t limit);
 
-// Changes all sums to what the share is now. True if one of them is smaller for it.
+// Changes all sums to what the share is now. True if there are fewer leases or jobs for it.
 bool ledger_tell(struct ledger_stage *, struct ledger_share *, const struct ledger_share *now);
 
 // Takes one start, `each_us` of the rate's time, unless that is in the future; what is further back

@@ -82,22 +82,19 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 
 // ---- Claims -----------------------------------------------------------------------------------
 
-static bool is_claimed(const struct stage *s) {
-    return s->share.running > s->leases;
-}
-
 static bool claim_start(struct core *c, struct stage *s) {
-    if (!ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, s->policy.concurrency))
+    uint64_t most = s->policy.concurrency;
+    if (most && !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, most))
         return false;
-    if (claim_rate(c, s))
-        return true;
-    stage_tell(c, s);
-    return false;
+    s->claimed = claim_rate(c, s);
+    if (!s->claimed)
+        stage_tell(c, s);
+    return s->claimed;
 }
 
 // Pause comes to every shard, and a rate has its timer: only what others free has to be told.
 APART bool stage_claim(struct core *c, struct stage *s) {
-    for (int look = 0; look < 2 && !is_claimed(s); look++) {
+    for (int look = 0; look < 2 && !s->claimed; look++) {
         uint32_t downstream = s->number;
         enum hold hold = stage_hold(c, s, &downstream);
         if (hold == HOLD_PAUSED || hold == HOLD_RATE)
@@ -107,20 +104,21 @@ APART bool stage_claim(struct core *c, struct stage *s) {
         if (c->stages[downstream]->ledger)
             ledger_hold(c->stages[downstream]->ledger, c->config.shard);
     }
-    return is_claimed(s);
+    return s->claimed;
 }
 
-void stage_unclaim(struct core *c, struct stage *s) {
-    if (!s->ledger || !is_claimed(s))
+APART void stage_unclaim(struct core *c, struct stage *s) {
+    if (!s->claimed)
         return;
+    s->claimed = false;
     if (s->policy.rate_per_h)
         atomic_fetch_sub(&s->ledger->rate_next_us, rate_each_us(s));
     stage_tell(c, s);
 }
 
-bool stage_claim_room(struct core *c, struct stage *s) {
+APART bool stage_claim_room(struct core *c, struct stage *s) {
     uint64_t jobs = jobs_here(s), most = s->policy.max_jobs;
-    if (!s->ledger)
+    if (!s->ledger || !most)
         return !most || jobs < most;
     for (int look = 0; look < 2; look++) {
         if (ledger_claim(&s->ledger->jobs, &s->share.jobs, jobs + 1, most))
@@ -130,7 +128,7 @@ bool stage_claim_room(struct core *c, struct stage *s) {
     return false;
 }
 
-bool stage_is_choked(struct core *c, struct stage *s) {
+APART bool stage_is_choked(struct core *c, struct stage *s) {
     if (!stage_is_over(s) || !stage_in_cycle(s))
         return false;
     if (s->ledger)
@@ -158,8 +156,26 @@ void stage_leave_ledger(struct stage *s) {
     s->watched = false;
 }
 
+uint64_t share_slack(const struct core *c, const struct stage *s) {
+    return s->policy.high_mark / SHARE_PARTS / c->config.shards;
+}
+
+// Only what a limit counts, so that shards without limits do not meet in the ledger; and the depth
+// only when it has changed by so much that it may matter: what all of them have not told is no more
+// than a part of the high mark.
+static struct ledger_share share_now(const struct core *c, const struct stage *s) {
+    const struct policy *policy = &s->policy;
+    uint64_t depth = policy->high_mark ? depth_here(s) : 0, told = s->share.depth;
+    uint64_t change = depth > told ? depth - told : told - depth;
+    return (struct ledger_share){
+        .running = policy->concurrency ? s->leases + s->claimed : 0,
+        .jobs = policy->max_jobs ? jobs_here(s) : 0,
+        .depth = change > share_slack(c, s) ? depth : told,
+    };
+}
+
 APART void stage_tell(struct core *c, struct stage *s) {
-    struct ledger_share now = { s->leases, jobs_here(s), depth_here(s) };
+    struct ledger_share now = share_now(c, s);
     bool less = ledger_tell(s->ledger, &s->share, &now);
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
     uint64_t held = less || under ? ledger_release(s->ledger) : 0;

@@ -39,4 +39,7 @@ void stage_leave_ledger(struct stage *); // nothing of this shard counts any mor
 // Tells the ledger what counts now, and has those told that were held by what has become less.
 void stage_tell(struct core *, struct stage *);
 
+enum { SHARE_PARTS = 64 }; // of the high mark: how exact the depth of all shards is
+uint64_t share_slack(const struct core *, const struct stage *); // of one shard
+
 #endif

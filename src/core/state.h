@@ -143,6 +143,7 @@ struct stage {
     bool recorded, dirty, paused, draining;
     bool over, watched; // beyond its high mark, here alone; that, or other shards count as well
     bool serve_timer;   // one is planned
+    bool claimed;       // a start is, in the ledger
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -196,12 +197,6 @@ struct source {
     uint64_t *ids;        // of the last SOURCE_WINDOW numbers; NULL: not known
     uint64_t jobs;        // that count in it
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
-};
-
-struct taker_seat {
-    struct list of_stage;
-    struct taker *taker;
-    uint32_t stage;
 };
 
 enum timer {
@@ -418,7 +413,12 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// What counts in its limits has changed: its depth, the jobs in it, its leases.
+// What counts in its limits has become less, which turns nothing where nobody watches; or changed.
+static inline void stage_mark_less(struct core *c, struct stage *s) {
+    if (s->watched)
+        stage_mark_turn(c, s);
+}
+
 static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
     if (s->watched || depth >= s->policy.high_mark)

@@ -10,6 +10,13 @@
 #include <assert.h>
 #include <inttypes.h>
 
+// A waiting taker's place in the line of one stage.
+struct taker_seat {
+    struct list of_stage;
+    struct taker *taker;
+    uint32_t stage;
+};
+
 // What a taker asks for, whether it waits or not.
 struct wish {
     struct conn *conn;
@@ -120,8 +127,10 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         s->waits = mem_alloc(sizeof *s->waits);
     uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, s, ref, count, w, &lease);
-    if (err < 0)
+    if (err < 0) {
+        stage_unclaim(c, s);
         return err;
+    }
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
@@ -147,7 +156,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     }
     w->bytes += state_size(c, ref);
     s->leases++;
-    stage_mark(c, s);
+    s->claimed = false;
+    stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
     if (c->config.events.running)
@@ -164,8 +174,6 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
            stage_may_start(c, s)) {
         uint32_t more;
         int err = start(c, s, w, most - count, out + count, &more);
-        if (err < 0)
-            stage_unclaim(c, s);
         if (err < 0 && !count)
             return err;
         if (err < 0)
@@ -374,9 +382,9 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
             return err;
         count += err < 0 ? 0 : more;
     }
+    settle(c);
     if (!count)
         return t->taker ? taker_seat(c, t, stages) : MR_EAGAIN;
     *out_count = count;
-    settle(c);
     return 0;
 }
