@@ -24,6 +24,7 @@ static const struct engine_impl local_impl = {
     .take = local_take,
     .tell = local_tell_loop,
     .done = local_done,
+    .done_take = local_done_take,
     .fail = local_fail,
     .release = local_release,
     .unpin = local_unpin,

@@ -221,6 +221,15 @@ void hands_drop(struct local *, struct mr_job *, unsigned how);
 void hands_unpin(struct local *, struct mr_job *);
 int hands_load(struct local *, struct mr_job *); // reads its body and state, without the lock
 
+// A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
+// failed before). The caller frees `emits` after both.
+struct commit {
+    struct done done;
+    struct emit *emits;
+};
+int commit_prepare(const struct mr_job *, struct commit *out);
+int commit_in_turn(struct local *, struct mr_job *, const struct commit *, int err, unsigned how);
+
 int local_done(mr_job *, unsigned how);
 int local_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
 int local_release(mr_job *, unsigned how);
@@ -234,6 +243,7 @@ int local_puller_open(struct engine *, const struct puller_options *, struct pul
 void local_puller_interrupt(struct puller *);
 void local_puller_close(struct puller *);
 int local_take(struct puller *, const struct pull *, mr_job **);
+int local_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
 void local_tell_loop(struct puller *);
 
 // For spread_take.c. What there is now; MR_EAGAIN, without a sentence: nothing.

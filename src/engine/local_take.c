@@ -213,6 +213,25 @@ int local_try(struct local_puller *p, const struct pull *pull, mr_job **out) {
     return err < 0 ? err : hand_out(e, at, t.taken, out);
 }
 
+// One turn for both: nobody comes in between, and the clock is read once.
+int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
+    struct local_puller *p = (struct local_puller *)job->puller;
+    struct local *e = (struct local *)p->base.engine;
+    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
+    struct commit commit;
+    int err = commit_prepare(job, &commit);
+    int entered = local_enter(e);
+    *out_done = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
+    err = entered < 0       ? entered
+          : p->interrupted ? MR_EAGAIN
+                           : take_now(e, &t, pull, false);
+    if (t.spare)
+        taker_finish(e, &t);
+    uint64_t at = local_end(e);
+    mem_free(commit.emits);
+    return err < 0 ? err : hand_out(e, at, t.taken, out);
+}
+
 int local_take(struct puller *base, const struct pull *pull, mr_job **out) {
     struct local_puller *p = (struct local_puller *)base;
     struct local *e = (struct local *)base->engine;

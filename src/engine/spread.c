@@ -22,6 +22,7 @@ static const struct engine_impl spread_impl = {
     .take = spread_take,
     .tell = spread_tell_loop,
     .done = local_done,
+    .done_take = spread_done_take,
     .fail = local_fail,
     .release = local_release,
     .unpin = local_unpin,

@@ -87,6 +87,7 @@ int spread_puller_open(struct engine *, const struct puller_options *, struct pu
 void spread_puller_interrupt(struct puller *);
 void spread_puller_close(struct puller *);
 int spread_take(struct puller *, const struct pull *, mr_job **);
+int spread_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
 void spread_tell_loop(struct puller *);
 int64_t spread_beat_all(struct puller *);
 

@@ -167,6 +167,15 @@ int spread_take(struct puller *base, const struct pull *pull, mr_job **out) {
     return err == MR_EAGAIN ? take_nothing_came(pull) : err;
 }
 
+// Stays at a shard while it is the thread's own; otherwise the next take looks elsewhere first.
+int spread_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
+    const struct local *e = (const struct local *)job->puller->engine;
+    if (pull->stage_count == 1 && own_shard(e->spread->count) == e->index)
+        return local_done_take(job, pull, out_done, out);
+    *out_done = local_done(job, FINISH_UNPIN);
+    return MR_EAGAIN;
+}
+
 // ---- Pullers ----------------------------------------------------------------------------------
 
 int spread_puller_open(struct engine *base, const struct puller_options *options,
