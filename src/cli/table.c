@@ -35,7 +35,7 @@ static const struct command work_commands[] = {
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
-                     { "--shards", "N", "spread jobs over N logs (as the store has; new: 1)" },
+                     { "--shards", "N", "spread a new store over N logs; one if not given" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of memory for jobs; then pushes are FULL (none)" },

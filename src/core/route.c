@@ -1,3 +1,4 @@
+// Hashes are chained: the last one's seed is the one before. So nothing is copied together.
 #include "core/route.h"
 
 #include "base/codec.h"
