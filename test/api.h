@@ -121,7 +121,7 @@ static inline mr_job *take(mr *m, const char *stage, const char *body) {
 }
 
 // The same; but jobs of different channels come in the order of their pushes from one shard only.
-static inline mr_job *take_some(mr *m, const char *stage, const char *body) {
+static inline mr_job *take_next(mr *m, const char *stage, const char *body) {
     mr_job *job = NULL;
     if (story_shards == 1)
         return take(m, stage, body);

@@ -43,7 +43,7 @@ static uint64_t dice_next(uint64_t *dice) {
 static int number_of(mr_bytes bytes) {
     char text[16] = { 0 };
     memcpy(text, bytes.data, bytes.size < sizeof text ? bytes.size : sizeof text - 1);
-    return atoi(text);
+    return (int)strtol(text, NULL, 10);
 }
 
 static int pass_on(mr_job *job, void *arg) {

@@ -254,7 +254,7 @@ enum { HOPS = 200 };
 // Hands the job on to another key, and so to another shard, until it has gone HOPS steps.
 static int hand_on(mr_job *job, void *arg) {
     atomic_int *ended = arg;
-    int hop = atoi(mr_job_body(job).data) + 1;
+    int hop = (int)strtol(mr_job_body(job).data, NULL, 10) + 1;
     char body[16], key[16];
     snprintf(body, sizeof body, "%d", hop);
     snprintf(key, sizeof key, "hop %d", hop);
@@ -307,8 +307,8 @@ static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **stat
         mr_job *job = take_waiting(m, "out");
         char name[16] = { 0 };
         memcpy(name, mr_job_key(job).data, mr_job_key(job).size);
-        int key = atoi(name + strlen("key "));
-        assert_int_equal(atoi(mr_job_body(job).data), next[key]++);
+        long key = strtol(name + strlen("key "), NULL, 10);
+        assert_int_equal(strtol(mr_job_body(job).data, NULL, 10), next[key]++);
         must(mr_done(job));
     }
     must(mr_wait_empty(m, "out", MR_FOREVER));

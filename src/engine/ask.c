@@ -1,3 +1,4 @@
+// See ask.h. The word is changed without a lock; the lock is for sleeping only.
 #include "engine/ask.h"
 
 #include "millrace.h"

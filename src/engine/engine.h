@@ -93,8 +93,8 @@ struct engine_impl {
 
     // These end a claimed job and use it up whatever they return.
     int (*done)(mr_job *, unsigned how);
-    // `done` with FINISH_UNPIN, whose answer is `out_done`; then a take of the same puller that does
-    // not wait, in one turn. MR_EAGAIN, without a sentence: it found nothing, or did not look.
+    // `done` with FINISH_UNPIN, whose answer is `out_done`; then a take of the same puller that
+    // does not wait, in one turn. MR_EAGAIN, without a sentence: it found nothing, or did not look.
     // NULL: the engine gains nothing by it.
     int (*done_take)(mr_job *, const struct pull *, int *out_done, mr_job **out);
     int (*fail)(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);

@@ -222,9 +222,7 @@ int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job 
     int err = commit_prepare(job, &commit);
     int entered = local_enter(e);
     *out_done = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
-    err = entered < 0       ? entered
-          : p->interrupted ? MR_EAGAIN
-                           : take_now(e, &t, pull, false);
+    err = entered < 0 ? entered : p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, false);
     if (t.spare)
         taker_finish(e, &t);
     uint64_t at = local_end(e);
