@@ -162,7 +162,7 @@ static struct link_entry entry(uint64_t number, uint64_t after) {
     return (struct link_entry){ .number = number, .after = after, .key = mr_str("k") };
 }
 
-static void E2_a_repeat_is_answered_and_not_taken_again(void **state) {
+static void F2_a_repeat_is_answered_and_not_taken_again(void **state) {
     struct tale *t = *state;
     must(arrive(t, 1, entry(4, 0), "a"));
     must(arrive(t, 1, entry(6, 4), "b"));
@@ -188,7 +188,7 @@ static void E2_what_overtakes_is_refused(void **state) {
     expect_take(t, "c");
 }
 
-static void E3_marks_outlive_the_jobs_and_the_log(void **state) {
+static void F19_marks_outlive_the_jobs_and_the_log(void **state) {
     struct tale *t = *state;
     set(t, "retention", "0,0");
     for (uint64_t n = 2; n <= 20; n += 2) {
@@ -285,9 +285,9 @@ int main(void) {
         LINK_TALE(E3_acknowledgements_are_written_lazily),
         LINK_TALE(F16_the_log_is_bounded_by_what_was_not_acknowledged),
         LINK_TALE(rule13_a_linked_emit_counts_downstream),
-        LINK_TALE(E2_a_repeat_is_answered_and_not_taken_again),
+        LINK_TALE(F2_a_repeat_is_answered_and_not_taken_again),
         LINK_TALE(E2_what_overtakes_is_refused),
-        LINK_TALE(E3_marks_outlive_the_jobs_and_the_log),
+        LINK_TALE(F19_marks_outlive_the_jobs_and_the_log),
         LINK_TALE(rule13_arrivals_are_accepted_whatever_the_room),
         LINK_TALE(rule12_names_count_where_the_job_arrives),
         LINK_TALE(rule15_instants_are_those_of_the_commit),

@@ -387,6 +387,44 @@ static void rule13_threads_leave_no_mark_behind(void **state) {
     assert_false(l.over);
 }
 
+// ---- Links --------------------------------------------------------------------------------------
+
+// The cleaner puts an old entry behind younger ones; its place in the outbox stays the first.
+static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(2, 1);
+    uint64_t numbers[3], after = 0;
+    struct link_entry e;
+    push(f, 0, "a", "first");
+    for (int i = 0; i < 3; i++) {
+        struct emit emit = { .stage = mr_str("b"), .key = mr_str("k0"), .body = mr_str("x") };
+        while (route_of(2, emit.stage, emit.key, none()) == 0)
+            emit.key = mr_str("k1");
+        fleet_wait(f, 0, 0, "a");
+        struct done d = {
+            .id = f->held[0].id, .token = f->held[0].token, .emits = &emit, .emit_count = 1
+        };
+        push(f, 0, "a", "next");
+        assert_int_equal(core_done(f->shard[0].core, &d), 0);
+        fleet_answered(f, 0);
+    }
+    for (int i = 0; i < 3; i++, after = e.number) {
+        assert_true(core_link_next(f->shard[0].core, 1, after, &e));
+        numbers[i] = e.number;
+    }
+    fleet_sync(f, 0);
+    fleet_clean(f, 0, f->shard[0].count / 2);
+    fleet_crash(f, 0);
+    fleet_check(f);
+    after = 0;
+    for (int i = 0; i < 3; i++, after = e.number) {
+        assert_true(core_link_next(f->shard[0].core, 1, after, &e));
+        assert_int_equal(e.number, numbers[i]);
+        assert_int_equal(e.after, after);
+    }
+    fleet_destroy(f);
+}
+
 // ---- F51 ----------------------------------------------------------------------------------------
 
 // Says it until there is memory: what was refused has changed nothing.
@@ -483,6 +521,7 @@ int main(void) {
         cmocka_unit_test(policies_follow_the_first_shard),
         cmocka_unit_test(rule14_threads_never_exceed_a_limit_and_all_are_told),
         cmocka_unit_test(rule13_threads_leave_no_mark_behind),
+        cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),
         cmocka_unit_test(F51_each_allocation_fails_once_between_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

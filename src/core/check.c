@@ -147,19 +147,9 @@ static int check_ages(const struct core *c, const struct stage *s) {
     return 0;
 }
 
-// What the ledger was told is what there is, as far as limits count it.
 static int check_share(const struct core *c, const struct stage *s) {
-    const struct policy *p = &s->policy;
-    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED] + s->linked;
-    uint64_t jobs = depth + s->by_status[JOB_RUNNING] + s->by_status[JOB_DEAD] + s->granted_rooms;
-    if (!s->ledger)
-        return 0;
-    EXPECT(s->share.running == (p->concurrency ? s->leases : 0), "a ledger misses leases");
-    EXPECT(s->share.jobs == (p->max_jobs ? jobs : 0), "a ledger misses jobs");
-    depth = p->high_mark ? depth : 0;
-    EXPECT(s->share.depth <= depth + share_slack(c, s) &&
-               depth <= s->share.depth + share_slack(c, s),
-           "a ledger misses waiting jobs");
+    EXPECT(stage_share_is_right(c, s), "the ledger of %.*s was told otherwise", s->name_size,
+           s->name);
     return 0;
 }
 

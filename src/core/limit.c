@@ -1,6 +1,10 @@
 // The one predicate that says whether a stage may start, and the same for one more job in it. With
 // a ledger, whoever is refused notes that its shard is held and looks once more; whoever makes a
 // sum smaller has the others told (see ledger.h).
+//
+// What no limit asks for is not told: a stage without limits costs nothing for being in several
+// shards. Of the depth, which every stage has a high mark for, only larger changes are told, so
+// that all shards together know it to a part of the mark.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -45,6 +49,18 @@ enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_
     if (s->policy.rate_per_h && stage_rate_next_us(s) > c->now_ms * 1000)
         return HOLD_RATE;
     return HOLD_NONE;
+}
+
+// ---- What is watched --------------------------------------------------------------------------
+
+// stage_mark looks only at depths outside of these.
+static void watch_depth(struct stage *s, uint64_t quiet_from, uint64_t quiet_span) {
+    s->quiet_from = quiet_from;
+    s->quiet_span = quiet_span;
+}
+
+static void watch_all(struct stage *s) {
+    watch_depth(s, 1, 0);
 }
 
 // ---- Rate -------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ int stage_join_ledger(struct core *c, struct stage *s) {
     s->ledger = c->config.ledger(c->config.owner, bytes_of(s->name, s->name_size));
     if (!s->ledger)
         return error_set(MR_ENOMEM, "no memory for a stage's limits");
-    s->watched = true;
+    watch_all(s);
     return 0;
 }
 
@@ -153,16 +169,15 @@ void stage_leave_ledger(struct stage *s) {
         return;
     (void)ledger_tell(s->ledger, &s->share, &(struct ledger_share){ 0 });
     s->ledger = NULL;
-    s->watched = false;
+    watch_all(s);
 }
 
-uint64_t share_slack(const struct core *c, const struct stage *s) {
-    return s->policy.high_mark / SHARE_PARTS / c->config.shards;
+enum { DEPTH_PARTS = 64 }; // of the high mark: how exactly all shards together know the depth
+
+static uint64_t depth_step(const struct core *c, const struct stage *s) {
+    return s->policy.high_mark / ((uint64_t)DEPTH_PARTS * c->config.shards);
 }
 
-// Only what a limit counts, so that shards without limits do not meet in the ledger; and the depth
-// only when it has changed by so much that it may matter: what all of them have not told is no more
-// than a part of the high mark.
 static struct ledger_share share_now(const struct core *c, const struct stage *s) {
     const struct policy *policy = &s->policy;
     uint64_t depth = policy->high_mark ? depth_here(s) : 0, told = s->share.depth;
@@ -170,8 +185,29 @@ static struct ledger_share share_now(const struct core *c, const struct stage *s
     return (struct ledger_share){
         .running = policy->concurrency ? s->leases + s->claimed : 0,
         .jobs = policy->max_jobs ? jobs_here(s) : 0,
-        .depth = change > share_slack(c, s) ? depth : told,
+        .depth = change > depth_step(c, s) ? depth : told,
     };
+}
+
+// After all was told: which changes are to be told next.
+static void watch_share(const struct core *c, struct stage *s) {
+    uint64_t step = depth_step(c, s), told = s->share.depth;
+    if (s->policy.concurrency || s->policy.max_jobs || s->linked)
+        watch_all(s);
+    else if (!s->policy.high_mark)
+        watch_depth(s, 0, UINT64_MAX);
+    else if (told > step)
+        watch_depth(s, told - step, 2 * step + 1);
+    else
+        watch_depth(s, 0, told + step + 1);
+}
+
+bool stage_share_is_right(const struct core *c, const struct stage *s) {
+    if (!s->ledger)
+        return true;
+    struct ledger_share now = share_now(c, s);
+    return s->share.running == now.running && s->share.jobs == now.jobs &&
+           s->share.depth == now.depth && !s->claimed;
 }
 
 APART void stage_tell(struct core *c, struct stage *s) {
@@ -180,6 +216,7 @@ APART void stage_tell(struct core *c, struct stage *s) {
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
     uint64_t held = less || under ? ledger_release(s->ledger) : 0;
     uint64_t own = UINT64_C(1) << c->config.shard;
+    watch_share(c, s);
     if (under || held & own)
         stage_wake_around(c, s);
     if (held & ~own && c->config.events.freed)
@@ -196,7 +233,10 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
     over = over && s->policy.high_mark;
     bool under = s->over && !over;
     s->over = over;
-    s->watched = over || s->linked;
+    if (over || s->linked)
+        watch_all(s);
+    else
+        watch_depth(s, 0, s->policy.high_mark ? s->policy.high_mark : UINT64_MAX);
     if (under)
         stage_wake_around(c, s);
 }

@@ -38,8 +38,6 @@ int stage_join_ledger(struct core *, struct stage *);
 void stage_leave_ledger(struct stage *); // nothing of this shard counts any more
 // Tells the ledger what counts now, and has those told that were held by what has become less.
 void stage_tell(struct core *, struct stage *);
-
-enum { SHARE_PARTS = 64 }; // of the high mark: how exact the depth of all shards is
-uint64_t share_slack(const struct core *, const struct stage *); // of one shard
+bool stage_share_is_right(const struct core *, const struct stage *); // for core_check
 
 #endif

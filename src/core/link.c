@@ -173,9 +173,7 @@ static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t 
 
 void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
     outbox_append(c, entry, at, size);
-    struct stage *s = c->stages[outbox_at(c, entry)->stage];
-    s->watched = true;
-    stage_mark(c, s);
+    stage_mark_turn(c, c->stages[outbox_at(c, entry)->stage]);
 }
 
 // Forgets an entry that no link leads to any more; returns the stage that it was for.
@@ -241,7 +239,7 @@ int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
         l->last = l->first ? l->last : 0;
         l->acked = outbox_at(c, entry)->number;
         l->unwritten++;
-        stage_mark(c, outbox_forget(c, entry));
+        stage_mark_turn(c, outbox_forget(c, entry));
     }
     if (l->unwritten >= ACKS_UNWRITTEN)
         (void)link_record(c, to); // if not now, with the next one

@@ -228,7 +228,7 @@ static int check_room(struct core *c, const struct birth *b) {
     if (c->limits.max_memory && memory_is_short(c))
         return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
                          core_memory(c) + c->outside_bytes);
-    if (s->watched && stage_is_choked(c, s))
+    if (s->edge_count && stage_is_choked(c, s))
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
     return 0;

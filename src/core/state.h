@@ -140,10 +140,9 @@ enum { DEPTHS = 512 }; // lists of channels of like depth
 struct stage {
     uint8_t name_size;
     char name[200];
-    bool recorded, dirty, paused, draining;
-    bool over, watched; // beyond its high mark, here alone; that, or other shards count as well
-    bool serve_timer;   // one is planned
-    bool claimed;       // a start is, in the ledger
+    bool recorded, dirty, paused, draining, over; // over: beyond its high mark, if it is alone
+    uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
+    bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -413,16 +412,17 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// What counts in its limits has become less, which turns nothing where nobody watches; or changed.
-static inline void stage_mark_less(struct core *c, struct stage *s) {
-    if (s->watched)
+// What counts in its limits has changed.
+static inline void stage_mark(struct core *c, struct stage *s) {
+    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
+    if (depth - s->quiet_from >= s->quiet_span)
         stage_mark_turn(c, s);
 }
 
-static inline void stage_mark(struct core *c, struct stage *s) {
-    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    if (s->watched || depth >= s->policy.high_mark)
-        stage_mark_turn(c, s);
+// It has become less, which may turn nothing.
+static inline void stage_mark_less(struct core *c, struct stage *s) {
+    if (s->quiet_from)
+        stage_mark(c, s);
 }
 
 // ---- once.c, source.c -------------------------------------------------------------------------
