@@ -274,7 +274,7 @@ static void json_job(struct json *j, const struct shown *s) {
     else
         json_optional_time(j, ended ? "pushed" : "due", r->due_ms);
     json_optional_time(j, "deadline", r->deadline_ms);
-    if (r->has_once)
+    if (r->has_once || (r->kind == RECORD_OUTBOX && r->name.size))
         json_flag(j, "once", true);
     if (r->call)
         json_flag(j, "call", true);
@@ -284,7 +284,7 @@ static void json_job(struct json *j, const struct shown *s) {
     if (linked)
         json_number(j, "shard", r->shard);
     if (r->kind == RECORD_OUTBOX && r->name.size)
-        json_bytes(j, "once", r->name);
+        json_bytes(j, "name", r->name);
 }
 
 static void json_reasons(struct json *j, mr_bytes body) {

@@ -1,4 +1,4 @@
-// Hashes are chained: the last one's seed is the one before. So nothing is copied together.
+// Routes: hashes of what a job is known by, seeded by the stage or source it is known in.
 #include "core/route.h"
 
 #include "base/codec.h"
