@@ -347,6 +347,23 @@ static void E2_a_refused_number_holds_its_source_everywhere(void **state) {
     ask(d, 0, "STAGES NAME s", "[[*\"pushed\" :5 *]]");
 }
 
+// Rule 12: a producer does not run ahead of what is missing, whichever shard that belongs to.
+static void E2_numbers_too_far_ahead_are_refused(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s x EPIC e 1025", "-GAP 1 *");
+    for (int i = 1; i <= 1500; i++) {
+        if (i == 2)
+            continue;
+        sayf(d, 0, "PUSH s x KEY k%d EPIC e %d", i % 7, i);
+        hear(d, 0, i <= 1025 ? "\"*\"" : "-GAP 2 *");
+    }
+    ask(d, 0, "PUSH s x EPIC e 2", "\"*\"");
+    ask(d, 0, "PUSH s x EPIC e 2049", "\"*\"");
+    ask(d, 0, "PUSH s x EPIC e 2050", "-GAP 1026 *");
+    ask(d, 0, "EPIC e DROP", "[*]");
+    ask(d, 0, "PUSH s x EPIC e 1025", "-GAP 1 *");
+}
+
 // T9, T16: an epic is the union of what the shards have of it.
 static void T9_an_epic_is_one_over_all_shards(void **state) {
     struct dialogue *d = *state;
@@ -492,6 +509,7 @@ int main(void) {
         SHARDED(D4_room_in_one_shard_is_room_in_another),
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
+        SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),
         SHARDED(F13_RETRY_and_DROP_go_through_all_shards),
         SHARDED(F14_policies_hold_in_all_shards),

@@ -346,7 +346,8 @@ struct epic_seen {
     uint8_t bitmap[128]; // of the last 1,024 up to it, number n: bit n % 1,024
 };
 
-int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out); // MR_EGONE
+int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR_EGONE
+int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
 void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
 uint64_t epic_seen_resume(const struct epic_seen *);
 

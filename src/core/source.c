@@ -326,14 +326,21 @@ int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
 
 _Static_assert(sizeof((struct epic_seen *)0)->bitmap == SOURCE_BITMAP, "a whole window");
 
-int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
-    uint32_t index = epic_find(c, name);
+static int seen_by(const struct core *c, uint32_t index, struct epic_seen *out) {
     if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return error_set(MR_EGONE, "nothing of that name is known");
     const struct record_source *seen = &source_at(c, index)->seen;
     out->highest = seen->highest;
     memcpy(out->bitmap, seen->bitmap, sizeof out->bitmap);
     return 0;
+}
+
+int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
+    return seen_by(c, epic_find(c, name), out);
+}
+
+int core_source_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
+    return seen_by(c, source_find(c, name), out);
 }
 
 static uint64_t window_begin(uint64_t highest) {

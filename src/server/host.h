@@ -30,7 +30,13 @@ struct seat {
     struct session *session;
 };
 
-enum { HOST_SPARE = 16, HOST_UNREADABLE = 16, HOST_FREED = 32, PART_TURNS = 512 };
+enum {
+    HOST_SPARE = 16,
+    HOST_UNREADABLE = 16,
+    HOST_FREED = 32,
+    HOST_SOURCES = 256,
+    PART_TURNS = 512
+};
 
 // A stage of which shards are to be woken: what they were held by has become less.
 struct freed {
@@ -62,8 +68,11 @@ struct host {
     struct histogram *stage_waits; // of the one looked at last, over all shards; NULL: there is one
     struct freed freed[HOST_FREED];
     uint32_t freed_count;
-    const char *store; // its URL, for INFO
-    struct auth *auth; // whom it knows; NULL: nobody is asked
+    struct {
+        uint64_t name, resume; // the hash of a source's name; the first number it missed then
+    } sources[HOST_SOURCES];   // of several shards: looked at last
+    const char *store;         // its URL, for INFO
+    struct auth *auth;         // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;

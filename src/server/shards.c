@@ -2,7 +2,9 @@
 #include "server/shards.h"
 
 #include "base/errors.h"
+#include "core/record.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,9 +55,35 @@ static int check_gaps(const struct session *s, const struct push *p, uint32_t to
     return err;
 }
 
+// The first number of a source that no shard has.
+static uint64_t source_resume(const struct host *h, mr_bytes source) {
+    struct epic_seen seen = { 0 }, more;
+    for (uint32_t i = 0; i < h->shards; i++)
+        if (core_source_seen(h->parts[i].core, source, &more) == 0)
+            epic_seen_add(&seen, &more);
+    return epic_seen_resume(&seen);
+}
+
+// A number too far ahead of what is missing would be taken for the proof that that was there. Where
+// a source stood when it was looked at last mostly suffices.
+static int check_ahead(struct host *h, const struct push *p) {
+    uint64_t name = bytes_hash(p->source, 0), *resume = &h->sources[name % HOST_SOURCES].resume;
+    bool known = h->sources[name % HOST_SOURCES].name == name;
+    if (known && p->number < *resume + SOURCE_WINDOW)
+        return 0;
+    h->sources[name % HOST_SOURCES].name = name;
+    *resume = source_resume(h, p->source);
+    if (p->number < *resume + SOURCE_WINDOW)
+        return 0;
+    return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                     *resume, p->number);
+}
+
 int shards_route(struct session *s, const struct push *p, uint32_t *out) {
     uint32_t to = push_route(s, p);
     int err = p->source.size ? check_gaps(s, p, to) : 0;
+    if (err == 0 && p->source.size)
+        err = check_ahead(s->host, p);
     if (err == 0)
         *out = to;
     return err;

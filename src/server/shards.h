@@ -100,7 +100,7 @@ int shards_walk(const struct host *, const struct job_walk *,
 int shards_epic(const struct host *, mr_bytes name, struct epic_info *out);
 int shards_epic_end(const struct host *, mr_bytes name, uint64_t total);
 int shards_epic_skip(const struct host *, mr_bytes name, uint64_t number);
-int shards_epic_drop(const struct host *, mr_bytes name);
+int shards_epic_drop(struct host *, mr_bytes name);
 uint64_t shards_epic_changes(const struct host *);
 int shards_each_epic(const struct host *, mr_bytes from,
                      int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);

@@ -184,8 +184,9 @@ int shards_epic_skip(const struct host *h, mr_bytes name, uint64_t number) {
     return core_epic_skip(h->parts[route_of_number(h->shards, name, number)].core, name, number);
 }
 
-int shards_epic_drop(const struct host *h, mr_bytes name) {
+int shards_epic_drop(struct host *h, mr_bytes name) {
     bool dropped = false;
+    memset(h->sources, 0, sizeof h->sources); // its numbers begin anew
     int err = 0;
     for (uint32_t i = 0; i < h->shards; i++) {
         err = core_epic_drop(h->parts[i].core, name);
