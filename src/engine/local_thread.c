@@ -81,6 +81,8 @@ void local_tell_callbacks(struct local *e) {
     e->telling_calls += list_splice(&e->calls, &calls);
     list_splice(&e->notices, &notices);
     int err = show_told(e);
+    if (err >= 0 && e->spread && e->stopped) // by another shard's log
+        err = spread_say_stopped(e->spread);
     tell_notices(e, &notices);
     tell_calls(e, &calls, err);
 }

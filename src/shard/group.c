@@ -225,7 +225,7 @@ static struct group *group_create(const struct group_options *o) {
     pthread_mutex_init(&g->lock, NULL);
     g->lock_fd = -1;
     g->disk = o->log.disk ? o->log.disk : &disk_os;
-    g->dir = dir ? strcpy(dir, o->dir) : NULL;
+    g->dir = dir ? memcpy(dir, o->dir, strlen(o->dir)) : NULL;
     return g;
 }
 
