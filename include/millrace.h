@@ -224,6 +224,82 @@ int mr_wait_empty(mr *, const char *stage, int64_t wait_ms);
 
 void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 
+// ---- Epics ------------------------------------------------------------------------------------
+// An epic is a numbered stream of pushes 1, 2, 3 … with a name, an end and progress: a file of a
+// million lines, read only as fast as it is worked off, and resumed where it stopped:
+//
+//     mr_epic june = { .name = "june" };
+//     mr_push_options waits = { .room_ms = MR_FOREVER };
+//     mr_epic_begin(m, &june);
+//     for (uint64_t n = 1; next_line(&line); n++)
+//         if (n >= june.next)
+//             mr_epic_push(m, &june, "mail", line, &waits, NULL);
+//     mr_epic_end(m, &june);
+//     mr_epic_wait(m, "june", MR_FOREVER, NULL);
+//
+// The engine knows which numbers it has accepted and accepts none twice, whatever is restarted:
+// this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop. Its
+// jobs may be of any stages. A name has 1 to 200 bytes.
+
+// One who pushes an epic. Yours: nothing of it needs freeing; one thread at a time.
+typedef struct mr_epic {
+    const char *name;
+    uint64_t next; // the number of the next push
+    // So many of its jobs may be there that have not ended, bodies of so many bytes together; then
+    // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
+    uint32_t ahead;
+    uint64_t ahead_bytes;
+    uint64_t own[8]; // the library's
+} mr_epic;
+
+// Looks up how far the epic is: `next` becomes the first number that the engine has not accepted, 1
+// if it does not know the epic. Comes before the other calls.
+int mr_epic_begin(mr *, mr_epic *);
+
+// Pushes number `next`, which grows by one if and only if this returns 0. Whatever else it returns,
+// also when it is not known whether the engine has the job (MR_ENET, MR_ESTOPPED), pushing the same
+// job again is safe. `room_ms` is how long it waits for the workers to catch up as well as for room
+// in the stage; 0: MR_EFULL at once. `out` (may be NULL) gets the id; 0: this number was accepted
+// before, too long ago for its id to be known. Codes of mr_push, and
+// MR_EGONE: somebody has dropped the epic; MR_EGAP: the engine has forgotten accepted numbers (its
+// store was lost): mr_epic_begin says where to begin; MR_EINVAL: the epic has ended before `next`.
+int mr_epic_push(mr *, mr_epic *, const char *stage, mr_bytes body, const mr_push_options *,
+                 mr_id *out);
+
+// As many of `n` as there is room for, at the price of one; see mr_push_many. `next` grows by
+// *out_n.
+int mr_epic_push_many(mr *, mr_epic *, const char *stage, const mr_item *, size_t n,
+                      const mr_push_options *all, mr_id *out_ids, size_t *out_n);
+
+// Number `next` will not be pushed: it counts as accepted, without a job.
+int mr_epic_skip(mr *, mr_epic *);
+
+// There is nothing behind what was pushed. An epic of nothing is over at once. MR_EINVAL: it has
+// ended with another number; MR_EGONE: it was dropped meanwhile.
+int mr_epic_end(mr *, mr_epic *);
+
+typedef struct mr_epic_info {
+    uint64_t resume;           // the first number that was not accepted yet
+    int64_t total;             // how many there are; -1: not known before mr_epic_end
+    uint64_t accepted;         // jobs, and what has become of them:
+    uint64_t waiting, running; // not ended
+    uint64_t done, dead, cancelled, expired;
+    int over;             // 1: all numbers were accepted, and all jobs have ended; else 0
+    const char *stage;    // the stage that was pushed into last, "" when that is not known …
+    const char *held_by;  // … and why none of its jobs starts: see mr_stage_info. Both are valid
+    uint64_t reserved[8]; // until this thread's next look at an epic
+} mr_epic_info;
+
+int mr_epic_look(mr *, const char *name, mr_epic_info *out); // MR_EGONE: there is none
+
+// Waits until the epic is over. `out` may be NULL. MR_EDEAD: it is, and jobs of it are dead; the
+// sentence says how many; if they are retried it is not over any more. MR_EAGAIN: not in time;
+// MR_EGONE: there is none, or it was dropped meanwhile.
+int mr_epic_wait(mr *, const char *name, int64_t wait_ms, mr_epic_info *out);
+
+// Forgets an epic: its name and numbers can be used anew. Jobs of it stay and run. MR_EGONE.
+int mr_epic_drop(mr *, const char *name);
+
 // ---- Working ----------------------------------------------------------------------------------
 
 // Runs a job, which is the worker's while it does. Return

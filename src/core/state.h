@@ -22,6 +22,7 @@
 #include "core/live.h"
 #include "core/measure.h"
 #include "core/record.h"
+#include "core/watch.h"
 
 enum { REASON_MAX = 512 };
 enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
@@ -188,13 +189,14 @@ struct lease {
 struct source {
     uint64_t number; // names it in records; never used again
     uint64_t at, idle_since_ms;
-    uint32_t size, hash;
+    uint32_t size, hash, stage; // stage: that was pushed into last; 0: not known
     uint8_t name_size;
     char name[200];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
-    uint64_t *ids;        // of the last SOURCE_WINDOW numbers; NULL: not known
-    uint64_t jobs;        // that count in it
+    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs; // that count in it
+    struct watches watches;
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
@@ -222,11 +224,11 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes, last_pusher;
+    uint64_t live_bytes, room_bytes, last_pusher, next_source;
     uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
-    bool replaying;
+    bool replaying, sources_timer;
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
@@ -240,8 +242,6 @@ struct core {
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
     struct link_end *links;              // by shard
     uint32_t link_count;
-    uint64_t next_source, epic_changes;
-    bool sources_timer;
     uint32_t first_dirty, last_dirty;
     struct heap timers;
     struct out out;

@@ -72,7 +72,7 @@ bool spread_has_duty(const struct local *);
 void spread_do_duty(struct local *);
 void spread_pump(struct local *); // spread_link.c: carries what is due; with the lock, as above
 
-// ---- spread_push.c, spread_take.c, spread_look.c: as engine.h says -----------------------------
+// ---- spread_push.c, spread_take.c, spread_look.c: as engine.h says ----------------------------
 
 int spread_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
 int spread_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
@@ -96,12 +96,21 @@ int spread_cancel(struct engine *, mr_id);
 int spread_retry(struct engine *, mr_id);
 int spread_drop(struct engine *, mr_id);
 int spread_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
-int spread_epic(struct engine *, mr_bytes name, struct epic_look *);
+// As all shards together see it; MR_EGONE, with its sentence, if none knows it.
+int spread_look_stage(struct spread *, mr_bytes stage, struct stage_info *out);
 int spread_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int spread_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int spread_pause(struct engine *, mr_bytes stage);
 int spread_resume(struct engine *, mr_bytes stage);
 int spread_dead(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
+
+// ---- spread_epic.c ----------------------------------------------------------------------------
+
+int spread_epic(struct engine *, mr_bytes name, mr_epic_info *);
+int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int spread_epic_end(struct engine *, mr_bytes name, uint64_t total);
+int spread_epic_skip(struct engine *, mr_bytes name, uint64_t number);
+int spread_epic_drop(struct engine *, mr_bytes name);
 
 #endif

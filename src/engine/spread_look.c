@@ -42,9 +42,7 @@ int spread_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-// MR_EGONE, with its sentence, if no shard knows it.
-int spread_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
-    struct spread *s = (struct spread *)base;
+int spread_look_stage(struct spread *s, mr_bytes stage, struct stage_info *out) {
     struct stage_info sum, one;
     bool known = false;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -61,8 +59,16 @@ int spread_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     }
     if (!known)
         return MR_EGONE;
-    local_show_stage(&sum, out);
+    *out = sum;
     return 0;
+}
+
+int spread_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+    struct stage_info info;
+    int err = spread_look_stage((struct spread *)base, stage, &info);
+    if (err >= 0)
+        local_show_stage(&info, out);
+    return err;
 }
 
 static bool all_are_empty(struct spread *s, mr_bytes stage) {
@@ -125,46 +131,6 @@ int spread_pause(struct engine *base, mr_bytes stage) {
 
 int spread_resume(struct engine *base, mr_bytes stage) {
     return act_on_all((struct spread *)base, stage, local_resume);
-}
-
-// ---- Epics ------------------------------------------------------------------------------------
-
-// One shard's part. MR_EGONE: it has none.
-static int epic_add(struct local *e, mr_bytes name, struct epic_look *sum, struct epic_seen *seen) {
-    struct epic_info info;
-    struct epic_seen more;
-    local_enter(e);
-    int err = core_epic(e->core, name, &info);
-    if (err >= 0)
-        err = core_epic_seen(e->core, name, &more);
-    uint64_t at = local_end(e);
-    if (err < 0)
-        return err;
-    shard_wait(e->shard, at); // looks go on when the log has stopped
-    epic_seen_add(seen, &more);
-    sum->done += info.done;
-    sum->dead += info.dead;
-    sum->cancelled += info.cancelled;
-    sum->expired += info.expired;
-    return 0;
-}
-
-int spread_epic(struct engine *base, mr_bytes name, struct epic_look *out) {
-    struct spread *s = (struct spread *)base;
-    struct epic_look sum = { 0 };
-    struct epic_seen seen = { 0 };
-    bool known = false;
-    for (uint32_t i = 0; i < s->count; i++) {
-        int err = epic_add(s->locals[i], name, &sum, &seen);
-        if (err < 0 && err != MR_EGONE)
-            return err;
-        known = known || err >= 0;
-    }
-    if (!known)
-        return MR_EGONE;
-    sum.resume = epic_seen_resume(&seen);
-    *out = sum;
-    return 0;
 }
 
 // ---- Dead jobs --------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ int host_init(struct host *h, const char *store) {
                              .line_size = STRANGER_REQUEST,
                              .size = STRANGER_REQUEST },
     };
-    struct list *lists[] = { &h->sessions, &h->touched, &h->held,  &h->resuming,
-                             &h->ready,    &h->epics,   &h->pieces };
+    struct list *lists[] = { &h->sessions, &h->touched, &h->held,
+                             &h->resuming, &h->ready,   &h->pieces };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     slab_init(&h->seats, sizeof(struct seat), 0);
@@ -43,9 +43,9 @@ int host_init(struct host *h, const char *store) {
 int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
     if (shards > 1) {
-        h->stage_waits = mem_alloc(sizeof *h->stage_waits);
+        h->sums = mem_alloc(sizeof *h->sums);
         h->links = links_create(shards);
-        if (!h->stage_waits || !h->links)
+        if (!h->sums || !h->links)
             return error_set(MR_ENOMEM, "no memory for %u shards", shards);
     }
     for (uint32_t i = 0; i < shards; i++) {
@@ -92,7 +92,7 @@ void host_finish(struct host *h) {
     mem_free(h->arguments);
     mem_free(h->grants);
     mem_free(h->parts);
-    mem_free(h->stage_waits);
+    mem_free(h->sums);
     links_destroy(h->links);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
@@ -258,19 +258,6 @@ static void resume_all(struct host *h) {
     }
 }
 
-// Who waits for an epic looks again whenever one may be over.
-static void resume_epics(struct host *h) {
-    uint64_t changes = shards_epic_changes(h);
-    if (changes == h->epic_changes)
-        return;
-    h->epic_changes = changes;
-    for (struct list *l = h->epics.next, *next; l != &h->epics; l = next) {
-        next = l->next;
-        session_run_again(list_entry(l, struct session, of_again));
-    }
-    resume_all(h);
-}
-
 // ---- What is durable --------------------------------------------------------------------------
 
 static void note_written(struct part *p, uint64_t turn, uint64_t at) {
@@ -330,13 +317,10 @@ static void mark_all(struct host *h) {
 
 void host_end(struct host *h) {
     host_begin(h);
-    resume_all(h);
-    if (!list_empty(&h->epics))
-        resume_epics(h);
-    if (h->unreadable_count) {
-        fail_unreadable(h);
+    do {
         resume_all(h);
-    }
+        fail_unreadable(h); // which somebody may have waited for
+    } while (!list_empty(&h->resuming) || h->freed_count);
     end_parts(h);
     h->in_turn = false;
     mark_all(h);
@@ -453,6 +437,13 @@ static void on_room(void *owner, struct pusher *pusher) {
     session_run_again(list_entry(pusher, struct session, pusher));
 }
 
+static void on_epic(void *owner, struct watcher *watcher) {
+    (void)owner;
+    struct session *s = list_entry(watcher, struct presence, watcher)->session;
+    shards_epic_unwatch(s);
+    session_run_again(s);
+}
+
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
                     int why) {
     (void)owner, (void)token, (void)why;
@@ -485,6 +476,7 @@ void host_group_options(struct host *h, struct group_options *out) {
                                         .granted = on_granted,
                                         .ended = on_ended,
                                         .room = on_room,
+                                        .epic = on_epic,
                                         .stop = on_stop,
                                         .freed = on_freed };
     out->owner = part_of;

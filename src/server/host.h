@@ -44,6 +44,11 @@ struct freed {
     char stage[STAGE_NAME_MOST + 1];
 };
 
+// What all shards together have counted of a stage.
+struct stage_sums {
+    struct histogram waits, runs;
+};
+
 // A shard as the host drives it.
 struct part {
     struct host *host;
@@ -65,7 +70,7 @@ struct host {
     uint64_t turn;                 // how many have ended
     uint32_t next_push, next_take; // of those who do not care: which shard is asked first
     struct links *links;           // see links.h; NULL: there is one shard
-    struct histogram *stage_waits; // of the one looked at last, over all shards; NULL: there is one
+    struct stage_sums *sums;       // of the stage looked at last; NULL: there is one shard
     struct freed freed[HOST_FREED];
     uint32_t freed_count;
     struct {
@@ -76,18 +81,16 @@ struct host {
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
-    struct list touched;   // sessions with replies of this turn
-    struct list held;      // sessions with replies that are not durable yet
-    struct list resuming;  // sessions that may go on with what they have received
-    struct list ready;     // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list epics;     // sessions that wait for an epic
-    struct list pieces;    // sessions that go on in the next turn
-    struct heap waits;     // of blocked sessions, by the end of their wait
-    struct slab seats;     // struct seat, of sessions: the numbers that `waits` tells
-    uint64_t epic_changes; // when those that wait for one were looked at last
-    uint8_t *inbox;        // READ_SIZE bytes: where sessions that hold nothing receive
-    mr_bytes *arguments;   // of the request being run
-    struct grant *grants;  // of the TAKE being run
+    struct list touched;  // sessions with replies of this turn
+    struct list held;     // sessions with replies that are not durable yet
+    struct list resuming; // sessions that may go on with what they have received
+    struct list ready;    // sessions with bytes to send, or to be closed: the loop's to empty
+    struct list pieces;   // sessions that go on in the next turn
+    struct heap waits;    // of blocked sessions, by the end of their wait
+    struct slab seats;    // struct seat, of sessions: the numbers that `waits` tells
+    uint8_t *inbox;       // READ_SIZE bytes: where sessions that hold nothing receive
+    mr_bytes *arguments;  // of the request being run
+    struct grant *grants; // of the TAKE being run
     struct buffer spare[HOST_SPARE]; // buffers that no session needs now
     uint32_t spare_count;
     struct {

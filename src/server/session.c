@@ -30,8 +30,11 @@ int session_join(struct session *s) {
 }
 
 static void session_part(struct session *s) {
-    for (uint32_t i = 0; s->presences && i < s->host->shards; i++) // what could not be written is
-        (void)core_leave(s->host->parts[i].core, &s->presences[i].conn); // made up for by the core
+    for (uint32_t i = 0; s->presences && i < s->host->shards; i++) {
+        // What could not be written is made up for by the core.
+        (void)core_leave(s->host->parts[i].core, &s->presences[i].conn);
+        core_epic_unwatch(&s->presences[i].watcher);
+    }
     mem_free(s->presences);
 }
 
@@ -282,9 +285,7 @@ void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
     if (!s->again) // run again, a request waits no longer than it was to
         s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
     s->wait_until_ms = s->first_until_ms;
-    if (blocked == BLOCKED_EPIC)
-        list_append(&h->epics, &s->of_again);
-    else if (blocked == BLOCKED_TURN)
+    if (blocked == BLOCKED_TURN)
         list_append(&h->pieces, &s->of_again);
     host_plan_wait(h, s);
 }
@@ -323,6 +324,8 @@ static void leave(struct session *s) {
         shards_await_leave(s);
     else if (s->blocked == BLOCKED_ROOM)
         shards_push_leave(s);
+    else if (s->blocked == BLOCKED_EPIC)
+        shards_epic_unwatch(s);
 }
 
 static void refuse_secret(struct session *s) {

@@ -23,7 +23,7 @@ enum blocked {
     BLOCKED_FETCH,   // TAKE: for what is on the disk only
     // In these the request is run again:
     BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
-    BLOCKED_EPIC, // for an epic to be over
+    BLOCKED_EPIC, // for an epic to be worked off so far
     BLOCKED_TURN, // for the next turn: it is done in pieces
     BLOCKED_BODY, // JOB: for what is on the disk only
 };
@@ -35,6 +35,7 @@ struct presence {
     struct session *session;
     struct conn conn;
     struct taker taker;
+    struct watcher watcher; // of an epic
 };
 
 // A call that its session does not wait for: the end is told by a push message.

@@ -101,7 +101,11 @@ int shards_epic(const struct host *, mr_bytes name, struct epic_info *out);
 int shards_epic_end(const struct host *, mr_bytes name, uint64_t total);
 int shards_epic_skip(const struct host *, mr_bytes name, uint64_t number);
 int shards_epic_drop(struct host *, mr_bytes name);
-uint64_t shards_epic_changes(const struct host *);
+
+// As core_epic_watch, for the session: it is told when the epic may have come so far in all shards
+// together.
+int shards_epic_watch(struct session *, mr_bytes name, int64_t left);
+void shards_epic_unwatch(struct session *);
 int shards_each_epic(const struct host *, mr_bytes from,
                      int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 

@@ -28,15 +28,16 @@ int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
     return err;
 }
 
-// How long jobs waited in all shards; `sum` has what was gathered so far.
-static void add_waits(struct host *h, const struct histogram *waits, const struct histogram **sum) {
-    if (!waits)
+// What all shards have counted; `sum` has what was gathered so far, in `room`.
+static void add_counts(const struct histogram *more, struct histogram *room,
+                       const struct histogram **sum) {
+    if (!more)
         return;
     if (*sum)
-        histogram_merge(h->stage_waits, waits);
+        histogram_merge(room, more);
     else
-        *h->stage_waits = *waits;
-    *sum = h->stage_waits;
+        *room = *more;
+    *sum = room;
 }
 
 static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
@@ -48,7 +49,7 @@ static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
         err = core_look_stage(h->parts[i].core, stage, &info);
         if (err < 0)
             continue;
-        add_waits(h, info.waits, &waits);
+        add_counts(info.waits, &h->sums->waits, &waits);
         if (known)
             stage_info_add(&sum, &info);
         else
@@ -143,6 +144,7 @@ static void add_epic(struct epic_info *sum, const struct epic_info *e) {
     sum->expired += e->expired;
     sum->ended = sum->ended || e->ended;
     sum->total = e->total > sum->total ? e->total : sum->total;
+    sum->stage = e->stage.size ? e->stage : sum->stage;
 }
 
 int shards_epic(const struct host *h, mr_bytes name, struct epic_info *out) {
@@ -175,13 +177,16 @@ int shards_epic_end(const struct host *h, mr_bytes name, uint64_t total) {
     return err;
 }
 
-// One shard has the number then. What is too far ahead for all of them is so for the union.
+// In all of them, so that whoever waits is told. What is too far ahead is so for all together.
 int shards_epic_skip(const struct host *h, mr_bytes name, uint64_t number) {
     struct epic_info e;
     if (h->shards > 1 && shards_epic(h, name, &e) == 0 && number >= e.resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          e.resume, number);
-    return core_epic_skip(h->parts[route_of_number(h->shards, name, number)].core, name, number);
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
+        err = core_epic_skip(h->parts[i].core, name, number);
+    return err;
 }
 
 int shards_epic_drop(struct host *h, mr_bytes name) {
@@ -197,11 +202,33 @@ int shards_epic_drop(struct host *h, mr_bytes name) {
     return dropped ? 0 : err;
 }
 
-uint64_t shards_epic_changes(const struct host *h) {
-    uint64_t changes = 0;
-    for (uint32_t i = 0; i < h->shards; i++)
-        changes += core_epic_changes(h->parts[i].core);
-    return changes;
+// Of `sum` jobs that are left some shard must have lost its share of those that are too many before
+// all have: from that on it is looked at again.
+static int64_t left_here(const struct epic_info *here, uint64_t too_many, uint32_t shards) {
+    uint64_t unended = here->waiting + here->running, share = (too_many + shards - 1) / shards;
+    return unended > share ? (int64_t)(unended - share) : 0;
+}
+
+int shards_epic_watch(struct session *s, mr_bytes name, int64_t left) {
+    const struct host *h = s->host;
+    struct epic_info sum, here;
+    int err = shards_epic(h, name, &sum);
+    uint64_t unended = err < 0 ? 0 : sum.waiting + sum.running;
+    for (uint32_t i = 0; err == 0 && i < h->shards; i++) {
+        struct core *core = h->parts[i].core;
+        if (core_epic(core, name, &here) < 0)
+            continue;
+        int64_t wanted = left < 0 || h->shards == 1
+                             ? left
+                             : left_here(&here, unended - (uint64_t)left, h->shards);
+        err = core_epic_watch(core, name, wanted, &s->presences[i].watcher);
+    }
+    return err;
+}
+
+void shards_epic_unwatch(struct session *s) {
+    for (uint32_t i = 0; i < s->host->shards; i++)
+        core_epic_unwatch(&s->presences[i].watcher);
 }
 
 // An epic is shown by the first shard that knows it.
