@@ -42,19 +42,29 @@ static void sight_add(struct sight *s, const struct epic_info *more) {
     sum->total = more->ended ? more->total : sum->total;
 }
 
+// All shards at one instant: who drops an epic drops all of it.
+static void enter_all(struct spread *s) {
+    for (uint32_t i = 0; i < s->count; i++)
+        (void)local_enter(s->locals[i]); // looks go on when the log has stopped
+}
+
+static void end_all(struct spread *s) {
+    uint64_t at[SHARDS_MOST];
+    for (uint32_t i = 0; i < s->count; i++)
+        at[i] = local_end(s->locals[i]);
+    for (uint32_t i = 0; i < s->count; i++)
+        (void)shard_wait(s->locals[i]->shard, at[i]);
+}
+
 static int sight_look(struct local *e, mr_bytes name, struct sight *s, struct epic_seen *seen) {
     struct epic_seen more;
     struct epic_info *one = &s->of[e->index];
-    local_enter(e);
     int err = core_epic(e->core, name, one);
     if (err >= 0)
         err = core_epic_seen(e->core, name, &more);
-    if (err >= 0)
-        sight_add(s, one);
-    uint64_t at = local_end(e);
     if (err < 0)
         return err;
-    shard_wait(e->shard, at); // looks go on when the log has stopped
+    sight_add(s, one);
     epic_seen_add(seen, &more);
     s->known |= UINT64_C(1) << e->index;
     return 0;
@@ -64,13 +74,13 @@ static int look(struct spread *s, mr_bytes name, struct sight *out) {
     struct epic_seen seen = { 0 };
     out->known = 0;
     out->sum = (struct epic_info){ 0 };
-    for (uint32_t i = 0; i < s->count; i++) {
-        int err = sight_look(s->locals[i], name, out, &seen);
-        if (err < 0 && err != MR_EGONE)
-            return err;
-    }
-    if (!out->known)
-        return MR_EGONE; // with the sentence of the last
+    int err = MR_EGONE;
+    enter_all(s);
+    for (uint32_t i = 0; (err >= 0 || err == MR_EGONE) && i < s->count; i++)
+        err = sight_look(s->locals[i], name, out, &seen);
+    end_all(s);
+    if (err < 0 && (err != MR_EGONE || !out->known))
+        return err;
     struct epic_info *sum = &out->sum;
     sum->resume = epic_seen_resume(&seen);
     sum->over = sum->ended && sum->resume > sum->total && !unended(sum);
@@ -191,15 +201,20 @@ int spread_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
     return local_epic_skip(&s->locals[shard]->base, name, number);
 }
 
+// At once, so that nobody finds half of it.
 int spread_epic_drop(struct engine *base, mr_bytes name) {
     struct spread *s = (struct spread *)base;
     bool dropped = false;
-    int err = 0;
-    pthread_mutex_lock(&s->acting);
+    int err = spread_has_stopped(s) ? spread_say_stopped(s) : MR_EGONE;
+    if (err != MR_EGONE)
+        return err;
+    enter_all(s);
     for (uint32_t i = 0; (err >= 0 || err == MR_EGONE) && i < s->count; i++) {
-        err = local_epic_drop(&s->locals[i]->base, name);
+        err = core_epic_drop(s->locals[i]->core, name);
         dropped = dropped || err >= 0;
     }
-    pthread_mutex_unlock(&s->acting);
+    end_all(s);
+    if (spread_has_stopped(s))
+        return spread_say_stopped(s);
     return err == MR_EGONE && dropped ? 0 : err;
 }
