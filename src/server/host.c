@@ -237,6 +237,8 @@ void host_begin(struct host *h) {
         h->stopped = true;
         stop_all(h);
     }
+    if (h->watch)
+        h->watch(h->watcher);
     if (h->max_bytes && !h->stopped)
         shards_tell_memory(h, outside_memory(h));
     if (h->links && !h->stopped)
@@ -402,10 +404,6 @@ uint64_t host_leases(const struct host *h) {
 }
 
 // ---- What the cores tell ----------------------------------------------------------------------
-
-static struct session *session_of(const struct conn *conn) {
-    return list_entry(conn, struct presence, conn)->session;
-}
 
 static bool on_claim(void *owner, struct taker *taker) {
     const struct host *h = ((const struct part *)owner)->host;

@@ -42,7 +42,7 @@ static void add_counts(const struct histogram *more, struct histogram *room,
 
 static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
     struct stage_info sum, info;
-    const struct histogram *waits = NULL;
+    const struct histogram *waits = NULL, *runs = NULL;
     bool known = false;
     int err = 0;
     for (uint32_t i = 0; i < h->shards; i++) {
@@ -50,6 +50,7 @@ static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
         if (err < 0)
             continue;
         add_counts(info.waits, &h->sums->waits, &waits);
+        add_counts(info.runs, &h->sums->runs, &runs);
         if (known)
             stage_info_add(&sum, &info);
         else
@@ -59,6 +60,7 @@ static int sum_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
     if (!known)
         return err;
     sum.waits = waits;
+    sum.runs = runs;
     sum.waiting += sum.linked; // where they wait is nobody's business
     *out = sum;
     return 0;
