@@ -389,6 +389,30 @@ static void T9_an_epic_is_one_over_all_shards(void **state) {
     ask(d, 0, "EPICS", "[]");
 }
 
+// D4: whoever waits until so few are left is told when they are, over all shards.
+static void D4_an_epic_is_watched_in_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 1; i <= 30; i++) {
+        sayf(d, 0, "PUSH s x KEY k%d EPIC e %d", i % 11, i);
+        hear(d, 0, "\"*\"");
+    }
+    say(d, 1, "EPIC e WAIT -1 LEFT 12");
+    for (int left = 30; left > 12; left--) {
+        hear_nothing(d, 1);
+        end_job(d, "DONE", take(d, 0, "s"), "");
+    }
+    hear(d, 1, "[*\"waiting\" :12 *]");
+    say(d, 1, "EPIC e WAIT -1");
+    ask(d, 0, "EPIC e END 31", "[*]");
+    for (int left = 12; left > 0; left--)
+        end_job(d, "DONE", take(d, 0, "s"), "");
+    hear_nothing(d, 1);
+    ask(d, 0, "EPIC e SKIP 31", "[*]");
+    hear(d, 1, "[*\"done\" :30 *]");
+    say(d, 1, "EPIC e WAIT -1 LEFT 0");
+    hear(d, 1, "[*]");
+}
+
 // ---- Acting -------------------------------------------------------------------------------------
 
 static void F13_RETRY_and_DROP_go_through_all_shards(void **state) {
@@ -511,6 +535,7 @@ int main(void) {
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),
+        SHARDED(D4_an_epic_is_watched_in_all_shards),
         SHARDED(F13_RETRY_and_DROP_go_through_all_shards),
         SHARDED(F14_policies_hold_in_all_shards),
         SHARDED(E4_emits_travel_to_their_shards),
