@@ -19,6 +19,9 @@ static const struct command work_commands[] = {
                 "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
                 "have to show a certificate, too.\n"
                 "\n"
+                "With --shards a new store has several logs, each with a writer of its own; what\n"
+                "is there stays as it is (millrace store copy --shards spreads it anew).\n"
+                "\n"
                 "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
                 "file. millrace help --config writes one to begin with. SIGHUP has the file,\n"
                 "tokens and certificates read again.\n",
@@ -32,6 +35,7 @@ static const struct command work_commands[] = {
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
+                     { "--shards", "N", "spread a new store over N logs; one if not given" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "what browsers may call it, beside its address" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
@@ -219,6 +223,9 @@ static const struct command store_commands[] = {
             "with --body shown, everything but printable text escaped. Changes nothing; a\n"
             "store in use may be dumped.\n"
             "\n"
+            "Of several shards each line begins with the number of its shard: positions and\n"
+            "order are a shard's own.\n"
+            "\n"
             "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
             "stand in base64 under the name with -base64 behind it.\n",
         .examples = "millrace store dump file:./data\n"
@@ -228,6 +235,7 @@ static const struct command store_commands[] = {
         .options = { { "--from", "POSITION", "begin at this position" },
                      { "--stage", "STAGE", "only what concerns this stage" },
                      { "--id", "ID", "only what concerns this job" },
+                     { "--shard", "N", "only that shard's entries; they count from 0" },
                      { "--body", NULL, "show bodies, results and states" },
                      JSON },
         .run = store_dump_run,
@@ -265,9 +273,13 @@ static const struct command store_commands[] = {
                 "in it. TO must be missing or empty, and gets its name only when all of it is on\n"
                 "disk and was checked. FROM is not changed, and nobody may use it meanwhile.\n"
                 "\n"
+                "With --shards the copy has another number of shards than FROM, and every job is\n"
+                "in the one where it belongs then; ids stay.\n"
+                "\n"
                 "Both then hold the same jobs: open one of them, or each job runs twice.\n",
-        .examples = "millrace store copy file:./data file:/backup/data\n",
-        .options = { JSON },
+        .examples = "millrace store copy file:./data file:/backup/data\n"
+                    "millrace store copy file:./data file:./spread --shards 4\n",
+        .options = { { "--shards", "N", "how many the copy has (as many as FROM)" }, JSON },
         .run = store_copy_run,
     },
     { 0 },
