@@ -382,6 +382,10 @@ def F45_strangers_see_the_page_and_nothing_else():
     large = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n" \
             f"Origin: http://{web.host}\r\nContent-Length: 30000000\r\n\r\n".encode()
     equal(status_of(web.raw(large, whole=False)), 401)  # before any of it has come
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"  # in a body that is not read
+    for secret in b"", b"Authorization: Bearer wrong\r\n":
+        heard = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
+        equal((status_of(heard), heard.count(b"HTTP/1.1 ")), (401, 1), heard)
     for scheme in "Basic abc", "bearer", "Bearer":
         web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", headers={"Authorization": scheme})
     web.stop()
