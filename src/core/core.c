@@ -87,6 +87,7 @@ static void finish_parts(struct core *c) {
             continue;
         stage_leave_ledger(c->stages[i]);
         mem_free(c->stages[i]->waits);
+        mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
     }
     mem_free(c->links);
