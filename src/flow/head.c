@@ -11,12 +11,12 @@
 
 // ---- State ------------------------------------------------------------------------------------
 
-static bool is_sink(const struct operator* op) {
+static bool is_sink(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
 static int state_begin(struct mr_flow_out *out) {
-    struct operator* op = out->head;
+    struct op *op = out->head;
     if (is_sink(op))
         return sink_begin(out, op);
     int err = op->keyed_state ? keyed_load(&out->keyed, mr_job_state(out->job)) : 0;
@@ -24,7 +24,7 @@ static int state_begin(struct mr_flow_out *out) {
 }
 
 static int state_end(struct mr_flow_out *out) {
-    struct operator* op = out->head;
+    struct op *op = out->head;
     if (is_sink(op))
         return sink_end(out, op);
     if (!op->keyed_state)
@@ -72,7 +72,7 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
 
 // Pushing on can not be taken back within a job, and a block of one pair dies as it is.
 static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
-    const struct operator* op = out->head;
+    const struct op *op = out->head;
     mr_pair pair;
     return mr_job_attempt(out->job) >= op->options.attempts && op->kind != OPERATOR_PUSH &&
            strcmp(op->on_dead, "halt") != 0 && block_next(&r, &pair) && block_next(&r, &pair);
@@ -94,7 +94,7 @@ static int run_block(struct mr_flow_out *out) {
 // ---- The job ----------------------------------------------------------------------------------
 
 static int crash(struct mr_flow_out *out) {
-    const struct operator* op = out->head;
+    const struct op *op = out->head;
     uint64_t of[3] = { op->seed, mr_job_id(out->job), mr_job_attempt(out->job) };
     double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
     if (op->kind != OPERATOR_CRASH || chance >= op->p)
@@ -116,13 +116,13 @@ static int run(struct mr_flow_out *out) {
 }
 
 int head_handle(mr_job *job, void *arg) {
-    struct operator* op = arg;
+    struct op *op = arg;
     struct mr_flow_out *out = out_take(op, job);
     if (!out)
         return MR_ENOMEM;
     int err = run(out);
     if (err < 0) {
-        const struct operator* failed = out->failed ? out->failed : op;
+        const struct op *failed = out->failed ? out->failed : op;
         char reason[512];
         snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
                  mr_job_id(job), out->reason);
