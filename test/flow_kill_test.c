@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { BLOCKS = 60, PAIRS = 200, KEYS = 97, MEMORY = 64 << 20 };
+enum { BLOCKS = 300, PAIRS = 200, KEYS = 97, MEMORY = 64 << 20 };
 
 static uint64_t dice_next(uint64_t *dice) {
     uint64_t z = (*dice += UINT64_C(0x9e3779b97f4a7c15));
@@ -55,18 +55,21 @@ static int run_flow(const char *url, const char *sync, const char *out) {
     mr_flow *f = NULL;
     mr_options o = { .sync = sync };
     mr_window window = { .size = 10 };
-    mr_flow_options options = { .attempts = 1000, .backoff = "0ms", .jobs = 2, .ahead = 8 };
+    mr_flow_options options = {
+        .attempts = 1000, .backoff = "0ms", .sync = "none", .jobs = 2, .ahead = 8
+    };
+    mr_operator_options few = { .partitions = 8 };
     int err = mr_open(url, &o, &m);
     if (err >= 0)
         err = mr_flow_open(m, "sums", &options, &f);
     if (err >= 0)
         err = mr_flow_source(f, "pairs", read_pairs, NULL, NULL);
     if (err >= 0)
-        err = mr_flow_crash(f, "crash", "pairs", 0.1, 7, NULL);
+        err = mr_flow_crash(f, "crash", "pairs", 0.1, 7, &few);
     if (err >= 0)
-        err = mr_flow_stage(f, "stage", "crash", add_stage, NULL, NULL);
+        err = mr_flow_stage(f, "stage", "crash", add_stage, NULL, &few);
     if (err >= 0)
-        err = mr_flow_aggregate(f, "sum", "stage", mr_flow_sum, NULL, &window, NULL);
+        err = mr_flow_aggregate(f, "sum", "stage", mr_flow_sum, NULL, &window, &few);
     if (err >= 0)
         err = mr_flow_file(f, "out", "sum", out, NULL);
     if (err >= 0)
@@ -155,7 +158,7 @@ static int a_life(uint64_t seed) {
     snprintf(out, sizeof out, "%s.out", s.dir);
     const char *sync = seed % 2 ? "none" : "interval:5";
     for (bool over = false; !over;) {
-        long after_us = kills < 25 ? (long)(dice_next(&dice) % 40000) : -1;
+        long after_us = kills < 25 ? (long)(dice_next(&dice) % 150000) : -1;
         over = one_run(&s, sync, out, after_us);
         kills += !over;
     }

@@ -112,6 +112,7 @@ struct mr_flow {
     char epic[200 + 1];
     mr_flow_options options;
     char on_dead[8], backoff[32];
+    bool syncs_files;
     struct op *operators[FLOW_OPERATORS];
     uint32_t count;
     struct op *heads[FLOW_STAGES]; // in the order in which they end
