@@ -241,7 +241,8 @@ void lines_close(struct lines *);
 // ---- source.c: readers ------------------------------------------------------------------------
 
 int source_start(struct op *);
-void source_join(struct op *);
+// Waits until it has heard that the flow stops. MR_EBUSY: not in time.
+int source_stop(struct op *, uint64_t until_ms);
 
 // ---- end.c: the end travels -------------------------------------------------------------------
 
@@ -250,5 +251,7 @@ int flow_end(struct mr_flow *, uint64_t until_ms);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);
+// With the lock: sleeps until something has changed, or until then.
+void flow_sleep(struct mr_flow *, uint64_t until_ms);
 
 #endif
