@@ -466,8 +466,8 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // Stages. An operator is a stage of the engine, FLOW/OPERATOR, so its order, tuning, retries, dead
 // letters and `why` are those of stages. But map, flat_map, filter, split and merge run as part of
 // the operators before them, unless `apart` is set: worth it for what is slow or fails. Jobs carry
-// blocks of pairs; each worker finds its own level; when the jobs before an operator get too many,
-// those behind them are not started, up to the source, and no thread waits.
+// blocks of pairs; each worker finds its own level; while too many jobs wait at an operator, those
+// that feed it are not started, up to the source, and no thread waits.
 //
 // Order and partitions. Pairs are spread over the partitions of an operator by their keys. What
 // comes from one partition of one operator reaches the next in order; so pairs of one key stay in
@@ -495,7 +495,7 @@ typedef struct mr_pair {
 } mr_pair;
 
 typedef struct mr_flow_options {
-    const char *epic; // the input's name; NULL: the flow's. Another one is read from its beginning
+    const char *epic;    // the input's name; NULL: as the flow. Another is read from its beginning
     const char *on_dead; // "skip" (default) or "halt": of all operators
     const char *backoff; // between attempts, as mr_set has it; NULL: 1s..5m
     const char *sync;    // of mr_flow_file: "always" (default) or "none"
@@ -508,7 +508,7 @@ typedef struct mr_flow_options {
 typedef struct mr_operator_options {
     const char *on_dead, *backoff; // NULL: as the flow
     uint32_t attempts, jobs;       // 0: as the flow
-    uint32_t partitions;           // 1 to 256; 0: 64, and 1 for sinks
+    uint32_t partitions;           // 1 to 256; 0: 64, and 1 for sources and sinks
     uint32_t block;                // pairs in a job at most, as far as 1,000 jobs allow; 0: any
     uint32_t apart;                // not 0: a stage of its own in any case
     uint64_t reserved[8];
@@ -538,8 +538,9 @@ int mr_flow_set_reason(mr_flow_out *, const char *); // why, when the function t
 // Gives the pairs of block `number` (1, 2, 3 …): 0; MR_FLOW_END: there are no more than those
 // before it. Called with one number after another by a thread of the flow; the first is the one at
 // which an interrupted flow goes on, and one number must always mean the same pairs. A block is a
-// job, so many small pairs a call are quicker; it has at most 16 MiB. Negative: the flow stops with
-// it.
+// job, so many small pairs a call are quicker; it has at most 16 MiB. Blocks run one after another,
+// in order, unless the source has more partitions. Negative: the flow stops with it. To the engine
+// a source is the epic EPIC/SOURCE, which can be looked at and dropped as any other.
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
 
