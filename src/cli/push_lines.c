@@ -175,7 +175,7 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
         complain("push: whether the first %" PRIu64 " lines are those that were pushed cannot be "
                  "told here: taken on trust",
                  line->number);
-        sums_keep(&p->sums, line->number);
+        sums_keep(&p->sums, line->number, line->number);
         break;
     case SUMS_SAME:
         break;
@@ -216,7 +216,7 @@ static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     words_text(w, p->epic ? "EPIC" : "SOURCE");
     words_text(w, p->epic ? p->epic : p->source);
     words_number(w, (int64_t)line->number);
-    sums_keep(&p->sums, line->number);
+    sums_keep(&p->sums, line->number, line->number);
     if (err == 0)
         err = talk_say(p->talk, w);
     if (err < 0)
