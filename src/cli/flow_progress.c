@@ -95,7 +95,7 @@ static void draw_head(struct screen *s, const struct flow *f) {
 
 static void draw_actor(struct screen *s, const struct actor *a, int name_width) {
     mr_stage_info info = jobs_of(a);
-    char in[40] = "", out[40] = "", jobs[64] = "", bad[64] = "", row[ROW + 1];
+    char in[40] = "", out[40] = "", jobs[64] = "", bad[64] = "", row[2 * ROW];
     if (a->node->kind != KIND_SOURCE)
         snprintf(in, sizeof in, "%" PRIu64 " in", a->in);
     if (a->node->kind != KIND_SINK)

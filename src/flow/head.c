@@ -61,7 +61,10 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
         err = out_mark(out, &marks);
-        if (err < 0 || operate(out, out->head, pair) >= 0)
+        int answer = err < 0 ? err : operate(out, out->head, pair);
+        if (answer >= 0 || answer == MR_EBUSY)
+            err = answer < 0 ? answer : 0;
+        if (err < 0 || answer >= 0)
             continue;
         out_return(out, &marks);
         err = out_set_aside(out, pair);
@@ -102,7 +105,15 @@ static int crash(struct mr_flow_out *out) {
     return out_fail(out, MR_EDEAD, "it crashed, as it should with probability %g", op->p);
 }
 
+static bool is_erase(const struct mr_flow_out *out) {
+    mr_bytes body = mr_job_body(out->job);
+    return out->head->kind != OPERATOR_TAKE && body.size == 1 &&
+           *(const uint8_t *)body.data == BLOCK_ERASE;
+}
+
 static int run(struct mr_flow_out *out) {
+    if (is_erase(out))
+        return mr_set_state(out->job, (mr_bytes){ 0 });
     int err = state_begin(out);
     if (err >= 0)
         err = run_block(out);
@@ -121,6 +132,11 @@ int head_handle(mr_job *job, void *arg) {
     if (!out)
         return MR_ENOMEM;
     int err = run(out);
+    if (err == MR_EBUSY) {
+        out_give(out);
+        (void)mr_release(job); // if that fails its lease ends, too
+        return MR_LATER;
+    }
     if (err < 0) {
         const struct operator* failed = out->failed ? out->failed : op;
         char reason[512];
@@ -130,4 +146,10 @@ int head_handle(mr_job *job, void *arg) {
     }
     out_give(out);
     return err;
+}
+
+void head_on_stop(mr_job *job, void *arg) {
+    const struct operator* op = arg;
+    if (op->flow->options.on_stop)
+        op->flow->options.on_stop(job, op->flow->options.arg);
 }

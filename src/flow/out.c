@@ -124,6 +124,10 @@ int frame_end(struct mr_flow_out *out, int answer) {
     return out->err;
 }
 
+const mr_job *mr_flow_job(const mr_flow_out *out) {
+    return out ? out->job : NULL;
+}
+
 int mr_flow_set_reason(mr_flow_out *out, const char *reason) {
     if (!out || !reason || !out->frame)
         return error_set(MR_EINVAL, "a reason is set by a function of an operator");

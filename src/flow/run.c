@@ -46,7 +46,7 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
 
 static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
     mr_bytes before = mr_job_state(job);
-    if (before.size == 0)
+    if (before.size == 0 || now.size == 0)
         return mr_set_state(job, now);
     bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
     return same ? 0 : refuse_change(f, before, now);
@@ -54,7 +54,7 @@ static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
 // other.
-static int look_at_state(struct mr_flow *f, mr_bytes now) {
+int flow_keep(struct mr_flow *f, mr_bytes now) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
     mr_job *job = NULL;
@@ -77,7 +77,7 @@ static int remember(struct mr_flow *f) {
     struct buffer now = { 0 };
     int err = flow_describe(f, &now);
     if (err >= 0)
-        err = look_at_state(f, buffer_bytes(&now));
+        err = flow_keep(f, buffer_bytes(&now));
     buffer_finish(&now);
     return err;
 }
@@ -118,7 +118,8 @@ static int open_file(struct operator* op) {
 
 static int start_head(struct operator* op) {
     mr_work_options o = { .jobs = op->options.jobs,
-                          .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1 };
+                          .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
+                          .on_stop = head_on_stop };
     int err = set_policies(op);
     if (err >= 0 && op->kind == OPERATOR_FILE)
         err = open_file(op);

@@ -230,6 +230,7 @@ int sink_end(struct mr_flow_out *, struct operator*);
 // ---- head.c: a job ----------------------------------------------------------------------------
 
 int head_handle(mr_job *, void *op);
+void head_on_stop(mr_job *, void *op);
 
 // ---- lines.c: a source of lines ---------------------------------------------------------------
 
@@ -242,10 +243,18 @@ void lines_close(struct lines *);
 int source_start(struct operator*);
 void source_join(struct operator*);
 
+// ---- run.c: starting and stopping -------------------------------------------------------------
+
+// What the flow must keep, a state of its own: `now` if there is none yet, else it is compared with
+// it; empty: it is forgotten.
+int flow_keep(struct mr_flow *, mr_bytes now);
+
 // ---- end.c: the end travels -------------------------------------------------------------------
 
 // Waits until then; what mr_flow_wait answers.
 int flow_end(struct mr_flow *, uint64_t until_ms);
+// Until nothing of the head is left. MR_EAGAIN: not in time; MR_EDEAD: it halts.
+int head_empty(const struct operator*, uint64_t until_ms);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);
