@@ -525,8 +525,9 @@ int mr_flow_close(mr_flow *);
 // ---- Operators: MR_EINVAL for names that are not possible or taken ----
 
 // A function of map, flat_map, filter, split and stage: looks at a pair, which is borrowed until it
-// returns, and emits. 0, or negative: it failed; MR_EBUSY: not now, the job is given back and comes
-// again, and no attempt counts. A filter answers 1 to keep the pair, 0 to drop it.
+// returns, and emits. 0, or negative: it failed. MR_EDEAD: this pair will never do, and is set apart
+// at once. MR_EBUSY: not now; the job is given back and comes again, and no attempt counts. A filter
+// answers 1 to keep the pair, 0 to drop it.
 typedef int mr_flow_function(mr_pair, mr_flow_out *, void *arg);
 
 // Emits a pair. Both are copied. Whatever is refused here also fails the attempt: MR_EINVAL: there

@@ -98,9 +98,10 @@ mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;
 
-// Fails a line of the node for a reason, which names the file and the line of the step.
-int step_fail(const struct actor *, mr_flow_out *, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+// Fails a line of the node for a reason, which names the file and the line of the step: MR_EDEAD if
+// trying again would not help, else MR_EINVAL. Returns it.
+int step_fail(const struct actor *, mr_flow_out *, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 // ---- flow_command.c ---------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ enum {
 };
 enum { KEYED_PARTITIONS = 256 };
 
-static const char crash_backoff[] = "1ms..100ms"; // to show something, not to wait
+static const char crash_backoff[] = "1ms..10ms"; // to show something, not to wait
+static const char builtin_backoff[] = "100ms..10s";
 
 // ---- Names ------------------------------------------------------------------------------------
 
@@ -55,11 +56,17 @@ void actor_stage(const struct actor *a, char *out, size_t size) {
 
 // ---- Options ----------------------------------------------------------------------------------
 
+// What is built in fails for the line's fault at once and for good, else for that of the machine:
+// it is tried until that is over. What a step says of itself needs a stage of its own.
 static mr_operator_options options_of(const struct flow_node *n) {
+    bool command = node_is_command(n);
+    const char *backoff = command ? NULL : builtin_backoff;
     return (mr_operator_options){ .on_dead = n->on_dead == ON_DEAD_HALT ? "halt" : "skip",
-                                  .backoff = n->backoff,
-                                  .attempts = n->attempts,
-                                  .jobs = n->jobs };
+                                  .backoff = n->backoff ? n->backoff : backoff,
+                                  .attempts = n->attempts || command ? n->attempts : UINT16_MAX,
+                                  .jobs = n->jobs,
+                                  .apart = command || n->backoff || n->attempts || n->jobs ||
+                                           n->has_on_dead };
 }
 
 // ---- Nodes ------------------------------------------------------------------------------------
@@ -131,7 +138,6 @@ static int add_command(struct actor *a, const char *from) {
     bool keyed = plan_has_key(a->flow->plan, n) && n->mode == MODE_JOB;
     mr_operator_options options = options_of(n);
     char outputs[INPUTS], out[OPERATOR];
-    options.apart = 1;
     options.block = n->mode == MODE_JOB ? 1 : FILTER_BLOCK;
     options.partitions = keyed ? KEYED_PARTITIONS : 0;
     int err = command_open(a);
@@ -152,7 +158,7 @@ static int add_command(struct actor *a, const char *from) {
 static int add_crash(struct actor *a, const char *from) {
     mr_operator_options options = options_of(a->node);
     uint64_t seed = (uint64_t)(a->node - a->flow->plan->nodes);
-    if (!options.backoff)
+    if (!a->node->backoff)
         options.backoff = crash_backoff;
     return mr_flow_crash(a->flow->flow, a->node->name, from, a->node->chance, seed, &options);
 }

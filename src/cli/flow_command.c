@@ -58,7 +58,8 @@ static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes text) {
                          "with any number",
                          a->node->name);
     if (text.size > 1 && memchr(text.data, '\n', text.size - 1))
-        return step_fail(a, out, "%s: it wrote more than one line; a flat_map may", a->node->name);
+        return step_fail(a, out, MR_EINVAL, "%s: it wrote more than one line; a flat_map may",
+                         a->node->name);
     return 0;
 }
 
@@ -101,7 +102,8 @@ static bool output_is_taken(const struct actor *a, const char *output) {
 static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
     struct collecting *c = arg;
     if (!output_is_taken(c->actor, output))
-        return step_fail(c->actor, c->out, "%s: it emits to '%.60s', and nothing is from %s:%.60s",
+        return step_fail(c->actor, c->out, MR_EINVAL,
+                         "%s: it emits to '%.60s', and nothing is from %s:%.60s",
                          c->actor->node->name, output, c->actor->node->name, output);
     if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
         body.size--;
@@ -139,7 +141,7 @@ static int refuse(struct actor *a, mr_flow_out *out, const struct exec_result *x
         return MR_EBUSY;
     if (is_missing(x) && !a->template.varies)
         return give_up(a, x->reason);
-    return step_fail(a, out, "%s: %s", a->node->name, x->reason);
+    return step_fail(a, out, MR_EINVAL, "%s: %s", a->node->name, x->reason);
 }
 
 // 0: `out_result` has how it ended.

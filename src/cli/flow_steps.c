@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int step_fail(const struct actor *a, mr_flow_out *out, const char *format, ...) {
+int step_fail(const struct actor *a, mr_flow_out *out, int code, const char *format, ...) {
     char why[400], sentence[480];
     va_list values;
     va_start(values, format);
@@ -17,7 +17,7 @@ int step_fail(const struct actor *a, mr_flow_out *out, const char *format, ...) 
     va_end(values);
     snprintf(sentence, sizeof sentence, "%s:%d: %s", a->flow->plan->path, a->node->at.line, why);
     mr_flow_set_reason(out, sentence);
-    return MR_EINVAL;
+    return code;
 }
 
 static int emit(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes line) {
@@ -181,14 +181,14 @@ static int measure(struct actor *a, mr_pair pair, mr_flow_out *out, struct buffe
     if (err < 0)
         return err;
     if (!key.size)
-        err = step_fail(a, out, "%s: no key (%s) in '%.*s'", n->name,
+        err = step_fail(a, out, MR_EDEAD, "%s: no key (%s) in '%.*s'", n->name,
                         n->key.text ? n->key.text : "of an earlier step",
                         (int)(pair.value.size < 100 ? pair.value.size : 100),
                         (const char *)pair.value.data);
     else if (n->how == HOW_COUNT)
         err = mr_flow_emit(out, key, (mr_bytes){ 0 });
     else if (!is_number(value))
-        err = step_fail(a, out, "%s: '%.*s' (%s) is no number", n->name,
+        err = step_fail(a, out, MR_EDEAD, "%s: '%.*s' (%s) is no number", n->name,
                         (int)(value.size < 60 ? value.size : 60), (const char *)value.data,
                         n->value.text ? n->value.text : "the last field");
     else

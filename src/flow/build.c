@@ -99,7 +99,7 @@ int mr_flow_open(mr *m, const char *name, const mr_flow_options *o, mr_flow **ou
     return 0;
 }
 
-static void operator_destroy(struct operator* op) {
+static void operator_destroy(struct op *op) {
     if (op->fd >= 0)
         close(op->fd);
     mem_free(op->from);
@@ -141,7 +141,7 @@ static int text_copy(const char *text, char **out) {
     return 0;
 }
 
-static struct operator* find(const struct mr_flow *f, const char *name) {
+static struct op *find(const struct mr_flow *f, const char *name) {
     for (uint32_t i = 0; i < f->count; i++)
         if (strcmp(f->operators[i]->name, name) == 0)
             return f->operators[i];
@@ -165,7 +165,7 @@ static int check_new(const struct mr_flow *f, const char *name) {
 }
 
 // Crashes are for demonstration: quick, and for ever.
-static void fill_options(struct operator* op, const mr_operator_options *o) {
+static void fill_options(struct op *op, const mr_operator_options *o) {
     const struct mr_flow *f = op->flow;
     bool crash = op->kind == OPERATOR_CRASH;
     bool one =
@@ -189,7 +189,7 @@ static int check_from(const char *name, enum operator_kind kind, const char *fro
 
 // Adds an operator; the caller fills in what is its kind's own.
 static int add(struct mr_flow *f, const char *name, const char *from, enum operator_kind kind,
-               const mr_operator_options *o, struct operator** out) {
+               const mr_operator_options *o, struct op **out) {
     static const mr_operator_options defaults;
     o = o ? o : &defaults;
     int err = check_new(f, name);
@@ -199,7 +199,7 @@ static int add(struct mr_flow *f, const char *name, const char *from, enum opera
         err = check_operator_options(name, o);
     if (err < 0)
         return err;
-    struct operator* op = mem_alloc(sizeof *op);
+    struct op *op = mem_alloc(sizeof *op);
     if (!op)
         return error_set(MR_ENOMEM, "no memory for an operator");
     op->flow = f;
@@ -220,7 +220,7 @@ static int add(struct mr_flow *f, const char *name, const char *from, enum opera
 }
 
 // The last one made, which could not be completed.
-static int take_back(struct operator* op, int err) {
+static int take_back(struct op *op, int err) {
     op->flow->count--;
     operator_destroy(op);
     return err;
@@ -233,7 +233,7 @@ static int check_function(const char *name, bool given) {
 static int add_function(struct mr_flow *f, const char *name, const char *from,
                         enum operator_kind kind, mr_flow_function *function, void *arg,
                         const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     int err = check_function(name, function != NULL);
     if (err >= 0)
         err = add(f, name, from, kind, o, &op);
@@ -246,8 +246,8 @@ static int add_function(struct mr_flow *f, const char *name, const char *from,
 
 // With a text of its own: a path or a stage.
 static int add_path(struct mr_flow *f, const char *name, const char *from, enum operator_kind kind,
-                    const char *path, const mr_operator_options *o, struct operator** out) {
-    struct operator* op;
+                    const char *path, const mr_operator_options *o, struct op **out) {
+    struct op *op = NULL;
     if (!path || !*path)
         return error_set(MR_EINVAL, "operator %s has no path or stage", name ? name : "(NULL)");
     int err = add(f, name, from, kind, o, &op);
@@ -262,7 +262,7 @@ static int add_path(struct mr_flow *f, const char *name, const char *from, enum 
 
 int mr_flow_source(mr_flow *f, const char *name, mr_flow_read *read, void *arg,
                    const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     int err = check_function(name, read != NULL);
     if (err >= 0)
         err = add(f, name, NULL, OPERATOR_SOURCE, o, &op);
@@ -274,7 +274,7 @@ int mr_flow_source(mr_flow *f, const char *name, mr_flow_read *read, void *arg,
 }
 
 int mr_flow_lines(mr_flow *f, const char *name, const char *path, const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     int err = add_path(f, name, NULL, OPERATOR_SOURCE, path, o, &op);
     if (err < 0)
         return err;
@@ -283,7 +283,7 @@ int mr_flow_lines(mr_flow *f, const char *name, const char *path, const mr_opera
 }
 
 int mr_flow_take(mr_flow *f, const char *name, const char *stage, const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     if (stage && strlen(stage) > 200)
         return error_set(MR_EINVAL, "operator %s takes from a stage with a name of %zu bytes",
                          name ? name : "(NULL)", strlen(stage));
@@ -311,7 +311,7 @@ int mr_flow_stage(mr_flow *f, const char *name, const char *from, mr_flow_functi
 }
 
 // Cuts the names of outputs apart, in place, and counts them.
-static int cut_outputs(struct operator* op) {
+static int cut_outputs(struct op *op) {
     char *to = op->outputs;
     for (char *at = op->outputs; *at;) {
         at += strspn(at, " ");
@@ -340,7 +340,7 @@ int mr_flow_split(mr_flow *f, const char *name, const char *from, const char *ou
     int err = add_function(f, name, from, OPERATOR_SPLIT, function, arg, o);
     if (err < 0)
         return err;
-    struct operator* op = f->operators[f->count - 1];
+    struct op *op = f->operators[f->count - 1];
     err = text_copy(outputs ? outputs : "", &op->outputs);
     if (err >= 0)
         err = cut_outputs(op);
@@ -348,14 +348,14 @@ int mr_flow_split(mr_flow *f, const char *name, const char *from, const char *ou
 }
 
 int mr_flow_merge(mr_flow *f, const char *name, const char *from, const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     return add(f, name, from, OPERATOR_MERGE, o, &op);
 }
 
 int mr_flow_aggregate(mr_flow *f, const char *name, const char *from, mr_flow_fold *fold, void *arg,
                       const mr_window *window, const mr_operator_options *o) {
     static const mr_window all;
-    struct operator* op;
+    struct op *op = NULL;
     window = window ? window : &all;
     int err = check_function(name, fold != NULL);
     if (err >= 0)
@@ -373,7 +373,7 @@ int mr_flow_aggregate(mr_flow *f, const char *name, const char *from, mr_flow_fo
 
 int mr_flow_crash(mr_flow *f, const char *name, const char *from, double p, uint64_t seed,
                   const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     if (!(p >= 0 && p < 1))
         return error_set(MR_EINVAL, "operator %s crashes with probability %g: from 0 to below 1",
                          name ? name : "(NULL)", p);
@@ -387,7 +387,7 @@ int mr_flow_crash(mr_flow *f, const char *name, const char *from, double p, uint
 
 int mr_flow_sink(mr_flow *f, const char *name, const char *from, mr_flow_receive *receive,
                  void *arg, const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     int err = check_function(name, receive != NULL);
     if (err >= 0)
         err = add(f, name, from, OPERATOR_SINK, o, &op);
@@ -400,7 +400,7 @@ int mr_flow_sink(mr_flow *f, const char *name, const char *from, mr_flow_receive
 
 int mr_flow_file(mr_flow *f, const char *name, const char *from, const char *path,
                  const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     if (o && o->partitions > 1)
         return error_set(MR_EINVAL, "operator %s writes one file: it has one partition",
                          name ? name : "(NULL)");
@@ -409,7 +409,7 @@ int mr_flow_file(mr_flow *f, const char *name, const char *from, const char *pat
 
 int mr_flow_push(mr_flow *f, const char *name, const char *from, const char *stage,
                  const mr_operator_options *o) {
-    struct operator* op;
+    struct op *op = NULL;
     int err = add_path(f, name, from, OPERATOR_PUSH, stage, o, &op);
     if (err < 0)
         return err;
@@ -419,7 +419,7 @@ int mr_flow_push(mr_flow *f, const char *name, const char *from, const char *sta
 }
 
 int mr_flow_loop(mr_flow *f, const char *from, const char *to) {
-    struct operator* op = f && to ? find(f, to) : NULL;
+    struct op *op = f && to ? find(f, to) : NULL;
     if (!op || !from || f->started)
         return error_set(MR_EINVAL, "a loop leads to an operator that has been made; '%s' is none",
                          to ? to : "(NULL)");

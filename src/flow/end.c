@@ -38,7 +38,7 @@ static int check_stopped(const struct mr_flow *f) {
     return error_set(MR_ECANCELLED, "flow %s was stopped before it was over", f->name);
 }
 
-static int not_yet(const struct operator* op) {
+static int not_yet(const struct op *op) {
     return error_set(MR_EAGAIN, "operator %s of flow %s is not through yet", op->name,
                      op->flow->name);
 }
@@ -58,7 +58,7 @@ static int first_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     return 1;
 }
 
-static int tell_dead(const struct operator* op, uint64_t count) {
+static int tell_dead(const struct op *op, uint64_t count) {
     struct first_dead first = { 0 };
     int err = mr_dead(op->flow->engine, op->stage, first_dead, &first);
     if (err < 0)
@@ -67,26 +67,26 @@ static int tell_dead(const struct operator* op, uint64_t count) {
                      count, op->name, first.id, first.reason);
 }
 
-static int look(const struct operator* op, mr_stage_info *out) {
+static int look(const struct op *op, mr_stage_info *out) {
     int err = mr_stage(op->flow->engine, op->stage, out);
     if (err == MR_EGONE)
         *out = (mr_stage_info){ 0 };
     return err == MR_EGONE ? 0 : err;
 }
 
-static int check_dead(const struct operator* op) {
+static int check_dead(const struct op *op) {
     mr_stage_info info;
     int err = look(op, &info);
     return err < 0 || info.dead == 0 ? err : tell_dead(op, info.dead);
 }
 
-static int check_halted(const struct operator* op) {
+static int check_halted(const struct op *op) {
     return strcmp(op->on_dead, "halt") == 0 ? check_dead(op) : 0;
 }
 
 // ---- Empty ------------------------------------------------------------------------------------
 
-int head_empty(const struct operator* op, uint64_t until_ms) {
+int head_empty(const struct op *op, uint64_t until_ms) {
     for (;;) {
         int64_t slice = slice_ms(until_ms);
         int err = mr_wait_empty(op->flow->engine, op->stage, slice);
@@ -103,7 +103,7 @@ int head_empty(const struct operator* op, uint64_t until_ms) {
 }
 
 struct group {
-    struct operator** heads;
+    struct op **heads;
     uint32_t count;
 };
 
@@ -141,7 +141,7 @@ static int group_empty(const struct group *g, uint64_t until_ms) {
 
 // ---- Flushing ---------------------------------------------------------------------------------
 
-static int push_flushes(struct operator* op) {
+static int push_flushes(struct op *op) {
     uint32_t partitions = op->options.partitions;
     static const uint8_t flush = BLOCK_FLUSH;
     if (!op->flushes)
@@ -164,7 +164,7 @@ static int push_flushes(struct operator* op) {
     return pushed == partitions ? 0 : error_set(MR_EFULL, "no room to flush operator %s", op->name);
 }
 
-static int await_flush(struct operator* op, uint64_t until_ms, bool *out_any) {
+static int await_flush(struct op *op, uint64_t until_ms, bool *out_any) {
     for (;;) {
         mr_result result = { 0 };
         int64_t slice = slice_ms(until_ms);
@@ -185,7 +185,7 @@ static int await_flush(struct operator* op, uint64_t until_ms, bool *out_any) {
 }
 
 // Once for what has run since the last time.
-static int flush(struct operator* op, uint64_t until_ms, bool *out_any) {
+static int flush(struct op *op, uint64_t until_ms, bool *out_any) {
     mr_stage_info info;
     int err = look(op, &info);
     bool waits = op->flushes_heard < op->flush_count;
@@ -215,7 +215,7 @@ static int group_end(const struct group *g, uint64_t until_ms) {
 
 // ---- All of it --------------------------------------------------------------------------------
 
-static int wait_read(struct operator* op, uint64_t until_ms) {
+static int wait_read(struct op *op, uint64_t until_ms) {
     struct mr_flow *f = op->flow;
     int err = 0;
     pthread_mutex_lock(&f->lock);

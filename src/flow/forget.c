@@ -1,16 +1,16 @@
-// Forgetting a flow that is over: its states first, its input last. Whoever is interrupted in between
-// finds a flow that is over, and forgets it again.
+// Forgetting a flow that is over: its states first, its input last. Whoever is interrupted in
+// between finds a flow that is over, and forgets it again.
 #include "base/errors.h"
 #include "flow/block.h"
 #include "flow/state.h"
 
 #include <stdio.h>
 
-static bool keeps_state(const struct operator* op) {
+static bool keeps_state(const struct op *op) {
     return op->keyed_state || op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
 }
 
-static int erase(const struct operator* op, uint64_t until_ms) {
+static int erase(const struct op *op, uint64_t until_ms) {
     static const uint8_t erasing = BLOCK_ERASE;
     int err = 0;
     for (uint32_t i = 0; i < op->options.partitions && err >= 0; i++) {
@@ -22,7 +22,7 @@ static int erase(const struct operator* op, uint64_t until_ms) {
     return err < 0 ? err : head_empty(op, until_ms);
 }
 
-static int drop_input(const struct operator* op) {
+static int drop_input(const struct op *op) {
     char name[sizeof op->flow->epic + FLOW_NAME + 2];
     snprintf(name, sizeof name, "%s/%s", op->flow->epic, op->name);
     int err = mr_epic_drop(op->flow->engine, name);

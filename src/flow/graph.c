@@ -43,12 +43,11 @@ const char *kind_name(enum operator_kind kind) {
 
 // ---- Edges ------------------------------------------------------------------------------------
 
-static bool ends_here(const struct operator* op) {
+static bool ends_here(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
-static int find_output(const struct operator* op, const char *name, const struct operator* to,
-                       uint32_t *out) {
+static int find_output(const struct op *op, const char *name, const struct op *to, uint32_t *out) {
     const char *at = op->outputs;
     for (uint32_t i = 1; i <= op->output_count; i++, at += strlen(at) + 1) {
         if (strcmp(at, name) == 0) {
@@ -60,7 +59,7 @@ static int find_output(const struct operator* op, const char *name, const struct
                      op->name, name, op->name, name);
 }
 
-static int add_edge(struct operator* from, uint32_t output, struct operator* to) {
+static int add_edge(struct op *from, uint32_t output, struct op *to) {
     for (uint32_t i = 0; i < from->edge_count; i++)
         if (from->edges[i].to == to && from->edges[i].output == output)
             return error_set(MR_EINVAL, "operator %s takes from %s twice", to->name, from->name);
@@ -73,11 +72,11 @@ static int add_edge(struct operator* from, uint32_t output, struct operator* to)
 }
 
 // "NAME" or "NAME:OUTPUT".
-static int connect_one(struct mr_flow *f, char *name, struct operator* to) {
+static int connect_one(struct mr_flow *f, char *name, struct op *to) {
     char *output = strchr(name, ':');
     if (output)
         *output++ = 0;
-    struct operator* from = NULL;
+    struct op *from = NULL;
     for (uint32_t i = 0; i < f->count && !from; i++)
         if (strcmp(f->operators[i]->name, name) == 0)
             from = f->operators[i];
@@ -92,7 +91,7 @@ static int connect_one(struct mr_flow *f, char *name, struct operator* to) {
     return err < 0 ? err : add_edge(from, number, to);
 }
 
-static int connect_all(struct mr_flow *f, const char *list, struct operator* to) {
+static int connect_all(struct mr_flow *f, const char *list, struct op *to) {
     int err = 0;
     for (const char *at = list ? list : ""; err >= 0;) {
         char name[PART_MOST + 1];
@@ -144,9 +143,9 @@ static int reach_find(const struct mr_flow *f, struct reach *out) {
 
 static int refuse_cycles(const struct mr_flow *f, const struct reach *r) {
     for (uint32_t i = 0; i < f->count; i++) {
-        struct operator* op = f->operators[i];
+        struct op *op = f->operators[i];
         for (uint32_t e = 0; e < op->edge_count; e++) {
-            const struct operator* to = op->edges[e].to;
+            const struct op *to = op->edges[e].to;
             if (to == op || *reaches(r, to->number, i))
                 return error_set(MR_EINVAL,
                                  "operators %s and %s are part of a cycle: if it is "
@@ -157,7 +156,7 @@ static int refuse_cycles(const struct mr_flow *f, const struct reach *r) {
     return 0;
 }
 
-static bool is_source(const struct operator* op) {
+static bool is_source(const struct op *op) {
     return op->kind == OPERATOR_SOURCE || op->kind == OPERATOR_TAKE;
 }
 
@@ -177,7 +176,7 @@ static int refuse_unreached(const struct mr_flow *f, const struct reach *r) {
 
 // ---- Heads ------------------------------------------------------------------------------------
 
-static bool is_head(const struct operator* op) {
+static bool is_head(const struct op *op) {
     switch (op->kind) {
     case OPERATOR_MAP:
     case OPERATOR_FLAT_MAP:
@@ -201,7 +200,7 @@ static bool is_head(const struct operator* op) {
 static int find_heads(struct mr_flow *f) {
     f->head_count = 0;
     for (uint32_t i = 0; i < f->count; i++) {
-        struct operator* op = f->operators[i];
+        struct op *op = f->operators[i];
         op->head = is_head(op);
         op->keyed_state = op->kind == OPERATOR_AGGREGATE || op->kind == OPERATOR_STAGE;
         if (!op->head)
@@ -219,10 +218,10 @@ static int find_heads(struct mr_flow *f) {
 }
 
 // Each partition of each head that one commit can come to is a job of it.
-static int count_jobs(const struct mr_flow *f, const struct operator* op, bool *seen) {
+static int count_jobs(const struct mr_flow *f, const struct op *op, bool *seen) {
     int jobs = 0;
     for (uint32_t e = 0; e < op->edge_count; e++) {
-        const struct operator* to = op->edges[e].to;
+        const struct op *to = op->edges[e].to;
         if (seen[to->number])
             continue;
         seen[to->number] = true;
@@ -248,7 +247,7 @@ static int refuse_spread(const struct mr_flow *f) {
 // each other have the same before them, and are a group: named by the first of them.
 static void find_groups(struct mr_flow *f, const struct reach *r) {
     for (uint32_t i = 0; i < f->count; i++) {
-        struct operator* op = f->operators[i];
+        struct op *op = f->operators[i];
         uint32_t before = 0, first = i;
         for (uint32_t j = 0; j < f->count; j++) {
             before += *reaches(r, j, i);
@@ -260,7 +259,7 @@ static void find_groups(struct mr_flow *f, const struct reach *r) {
 }
 
 static int by_group(const void *a, const void *b) {
-    const struct operator* const * x = a, *const *y = b;
+    const struct op *const *x = a, *const *y = b;
     if ((*x)->group != (*y)->group)
         return (*x)->group < (*y)->group ? -1 : 1;
     return (*x)->number < (*y)->number ? -1 : 1;
@@ -278,7 +277,7 @@ static void order_heads(struct mr_flow *f, const struct reach *r) {
 static int connect_flow(struct mr_flow *f, bool loops) {
     int err = 0;
     for (uint32_t i = 0; i < f->count && err >= 0; i++) {
-        struct operator* op = f->operators[i];
+        struct op *op = f->operators[i];
         err = connect_all(f, loops ? op->loops : op->from, op);
     }
     return err;
@@ -313,7 +312,7 @@ int flow_graph(struct mr_flow *f) {
 int flow_describe(const struct mr_flow *f, struct buffer *out) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
-        const struct operator* op = f->heads[i];
+        const struct op *op = f->heads[i];
         char line[512];
         int size = snprintf(line, sizeof line, "%s %s partitions %u", op->name, kind_name(op->kind),
                             op->options.partitions);

@@ -11,12 +11,12 @@
 
 // ---- State ------------------------------------------------------------------------------------
 
-static bool is_sink(const struct operator* op) {
+static bool is_sink(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
 static int state_begin(struct mr_flow_out *out) {
-    struct operator* op = out->head;
+    struct op *op = out->head;
     if (is_sink(op))
         return sink_begin(out, op);
     int err = op->keyed_state ? keyed_load(&out->keyed, mr_job_state(out->job)) : 0;
@@ -24,7 +24,7 @@ static int state_begin(struct mr_flow_out *out) {
 }
 
 static int state_end(struct mr_flow_out *out) {
-    struct operator* op = out->head;
+    struct op *op = out->head;
     if (is_sink(op))
         return sink_end(out, op);
     if (!op->keyed_state)
@@ -55,19 +55,26 @@ static int run_pairs(struct mr_flow_out *out, struct reader *r) {
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
-// The last attempt: pairs that fail now are set apart, and the others go on.
+// Pairs that fail now are set apart, and the others go on: in the last attempt all that do, else
+// those that will never do.
+static bool goes_apart(const struct mr_flow_out *out, int answer) {
+    if (answer == MR_EBUSY)
+        return false;
+    return answer == MR_EDEAD || mr_job_attempt(out->job) >= out->head->options.attempts;
+}
+
 static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     struct marks marks = { 0 };
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
         err = out_mark(out, &marks);
         int answer = err < 0 ? err : operate(out, out->head, pair);
-        if (answer >= 0 || answer == MR_EBUSY)
-            err = answer < 0 ? answer : 0;
         if (err < 0 || answer >= 0)
             continue;
-        out_return(out, &marks);
-        err = out_set_aside(out, pair);
+        bool apart = goes_apart(out, answer);
+        if (apart)
+            out_return(out, &marks);
+        err = apart ? out_set_aside(out, pair) : answer;
     }
     mem_free(marks.marks);
     return err >= 0 && r->bad ? damaged(out) : err;
@@ -75,10 +82,11 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
 
 // Pushing on can not be taken back within a job, and a block of one pair dies as it is.
 static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
-    const struct operator* op = out->head;
+    const struct op *op = out->head;
     mr_pair pair;
-    return mr_job_attempt(out->job) >= op->options.attempts && op->kind != OPERATOR_PUSH &&
-           strcmp(op->on_dead, "halt") != 0 && block_next(&r, &pair) && block_next(&r, &pair);
+    bool last = mr_job_attempt(out->job) >= op->options.attempts;
+    return (last || out->apart) && op->kind != OPERATOR_PUSH && strcmp(op->on_dead, "halt") != 0 &&
+           block_next(&r, &pair) && block_next(&r, &pair);
 }
 
 static int run_block(struct mr_flow_out *out) {
@@ -97,12 +105,12 @@ static int run_block(struct mr_flow_out *out) {
 // ---- The job ----------------------------------------------------------------------------------
 
 static int crash(struct mr_flow_out *out) {
-    const struct operator* op = out->head;
+    const struct op *op = out->head;
     uint64_t of[3] = { op->seed, mr_job_id(out->job), mr_job_attempt(out->job) };
     double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
     if (op->kind != OPERATOR_CRASH || chance >= op->p)
         return 0;
-    return out_fail(out, MR_EDEAD, "it crashed, as it should with probability %g", op->p);
+    return out_fail(out, MR_EAGAIN, "it crashed, as it should with probability %g", op->p);
 }
 
 static bool is_erase(const struct mr_flow_out *out) {
@@ -126,30 +134,50 @@ static int run(struct mr_flow_out *out) {
     return err < 0 ? err : crash(out);
 }
 
-int head_handle(mr_job *job, void *arg) {
-    struct operator* op = arg;
-    struct mr_flow_out *out = out_take(op, job);
-    if (!out)
+// Once, and again if pairs of it will never do: the others need not wait for that.
+static int run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
+    int err = run(*out);
+    if (err != MR_EDEAD)
+        return err;
+    out_give(*out);
+    *out = out_take(op, job);
+    if (!*out)
         return MR_ENOMEM;
-    int err = run(out);
+    (*out)->apart = true;
+    return run(*out);
+}
+
+// What trying again would not change.
+static bool is_for_good(int err) {
+    return err == MR_EDEAD || err == MR_ETOOBIG || err == MR_EFULL || err == MR_ECORRUPT;
+}
+
+static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
+    const struct op *failed = out && out->failed ? out->failed : op;
+    char reason[512];
     if (err == MR_EBUSY) {
-        out_give(out);
         (void)mr_release(job); // if that fails its lease ends, too
         return MR_LATER;
     }
-    if (err < 0) {
-        const struct operator* failed = out->failed ? out->failed : op;
-        char reason[512];
-        snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
-                 mr_job_id(job), out->reason);
-        (void)mr_set_reason(job, reason); // it fails in any case
-    }
-    out_give(out);
+    snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
+             mr_job_id(job), out ? out->reason : error_text());
+    (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
+    return MR_LATER;
+}
+
+int head_handle(mr_job *job, void *arg) {
+    struct op *op = arg;
+    struct mr_flow_out *out = out_take(op, job);
+    int err = out ? run_job(op, job, &out) : MR_ENOMEM;
+    if (err < 0)
+        err = fail(op, job, out, err);
+    if (out)
+        out_give(out);
     return err;
 }
 
 void head_on_stop(mr_job *job, void *arg) {
-    const struct operator* op = arg;
+    const struct op *op = arg;
     if (op->flow->options.on_stop)
         op->flow->options.on_stop(job, op->flow->options.arg);
 }

@@ -101,7 +101,7 @@ int keyed_load(struct keyed *k, mr_bytes state) {
     chunks_reset(k);
     struct reader r = reader_of(state);
     for (mr_pair pair; block_next(&r, &pair);) {
-        struct keyed_entry *e;
+        struct keyed_entry *e = NULL;
         int err = add(k, pair.key, bytes_hash(pair.key, 0), &e);
         if (err < 0)
             return err;

@@ -2,14 +2,14 @@
 #include "base/errors.h"
 #include "flow/state.h"
 
-static int call(struct mr_flow_out *out, struct operator* op, mr_pair pair, enum may may,
+static int call(struct mr_flow_out *out, struct op *op, mr_pair pair, enum may may,
                 struct frame *frame) {
     frame_begin(out, frame, op, may);
     int answer = op->function(pair, out, op->arg);
     return frame_end(out, answer) < 0 ? out->err : answer;
 }
 
-static int operate_map(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int operate_map(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     int answer = call(out, op, pair, MAY_EMIT, &frame);
     if (answer < 0 || frame.emitted == 1)
@@ -19,20 +19,20 @@ static int operate_map(struct mr_flow_out *out, struct operator* op, mr_pair pai
     return frame_end(out, 0);
 }
 
-static int operate_flat_map(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int operate_flat_map(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     int answer = call(out, op, pair, MAY_EMIT, &frame);
     return answer < 0 ? answer : 0;
 }
 
-static int operate_filter(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int operate_filter(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     int answer = call(out, op, pair, MAY_NOTHING, &frame);
     return answer <= 0 ? answer : out_send(out, op, 0, pair);
 }
 
 // What the function sets counts only if it, and all that ran on what it emitted, went well.
-static int operate_stage(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int operate_stage(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     out->state = keyed_get(&out->keyed, pair.key);
     out->has_set = false;
@@ -44,7 +44,7 @@ static int operate_stage(struct mr_flow_out *out, struct operator* op, mr_pair p
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
-int operate(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+int operate(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     switch (op->kind) {
     case OPERATOR_MAP:
         return operate_map(out, op, pair);

@@ -14,7 +14,7 @@ enum { KEPT_BYTES = 1 << 18 }; // a spare one keeps buffers up to this size
 
 // ---- Spare ones -------------------------------------------------------------------------------
 
-struct mr_flow_out *out_take(struct operator* head, mr_job *job) {
+struct mr_flow_out *out_take(struct op *head, mr_job *job) {
     struct mr_flow *f = head->flow;
     pthread_mutex_lock(&f->lock);
     struct mr_flow_out *out = f->spare;
@@ -60,7 +60,7 @@ void out_give(struct mr_flow_out *out) {
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         clear(buffers[i]);
     out->frame = NULL;
-    out->has_set = out->flushed = false;
+    out->has_set = out->flushed = out->apart = false;
     out->state = (mr_bytes){ 0 };
     out->received = 0;
     out->err = 0;
@@ -105,7 +105,7 @@ int out_fail(struct mr_flow_out *out, int code, const char *format, ...) {
     return code;
 }
 
-void frame_begin(struct mr_flow_out *out, struct frame *frame, struct operator* op, enum may may) {
+void frame_begin(struct mr_flow_out *out, struct frame *frame, struct op *op, enum may may) {
     *frame = (struct frame){ .op = op, .may = may, .below = out->frame };
     out->frame = frame;
     if (out->err >= 0)
@@ -164,13 +164,13 @@ int mr_flow_set(mr_flow_out *out, mr_bytes value) {
 
 // ---- Routes -----------------------------------------------------------------------------------
 
-static bool has_order(const struct operator* to, mr_bytes key) {
+static bool has_order(const struct op *to, mr_bytes key) {
     return key.size || to->keyed_state || to->options.partitions == 1;
 }
 
 // Where a pair goes: a partition, or behind them all if it may go anywhere. A sink has partitions
 // only, whose pairs are numbered.
-static uint32_t part_of(const struct mr_flow_out *out, const struct operator* to, mr_bytes key) {
+static uint32_t part_of(const struct mr_flow_out *out, const struct op *to, mr_bytes key) {
     uint32_t partitions = to->options.partitions;
     if (has_order(to, key))
         return partitions == 1 ? 0 : (uint32_t)(bytes_hash(key, 0) % partitions);
@@ -196,7 +196,7 @@ static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
     return 0;
 }
 
-static int route_add(struct mr_flow_out *out, struct operator* to, mr_pair pair) {
+static int route_add(struct mr_flow_out *out, struct op *to, mr_pair pair) {
     struct route *r = &out->routes[to->head_number];
     int err = r->parts ? 0 : route_make(out, r, to->options.partitions + 1);
     if (err < 0)
@@ -206,10 +206,10 @@ static int route_add(struct mr_flow_out *out, struct operator* to, mr_pair pair)
     return part_add(out, &r->parts[part_of(out, to, pair.key)], pair);
 }
 
-int out_send(struct mr_flow_out *out, struct operator* from, uint32_t output, mr_pair pair) {
+int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair pair) {
     int err = out->err;
     for (uint32_t i = 0; i < from->edge_count && err >= 0; i++) {
-        struct operator* to = from->edges[i].to;
+        struct op *to = from->edges[i].to;
         if (from->edges[i].output != output)
             continue;
         err = to->head ? route_add(out, to, pair) : operate(out, to, pair);
@@ -220,7 +220,7 @@ int out_send(struct mr_flow_out *out, struct operator* from, uint32_t output, mr
 // ---- Emitting ---------------------------------------------------------------------------------
 
 // The number of an output; 0 is the one without a name.
-static int find_output(const struct operator* op, const char *name, uint32_t *out) {
+static int find_output(const struct op *op, const char *name, uint32_t *out) {
     const char *at = op->outputs;
     for (uint32_t i = 1; i <= op->output_count; i++, at += strlen(at) + 1) {
         if (strcmp(at, name) == 0) {
@@ -268,7 +268,7 @@ int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes
     int err = check_emits(out);
     if (err < 0)
         return err;
-    uint32_t number;
+    uint32_t number = 0;
     if (!output || find_output(out->frame->op, output, &number) < 0) {
         out_fail(out, MR_EINVAL, "there is no output '%s'", output ? output : "");
         return error_set(MR_EINVAL, "operator %s has no output '%s'", out->frame->op->name,
@@ -279,8 +279,8 @@ int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes
 
 // ---- Into the commit --------------------------------------------------------------------------
 
-static int emit_job(struct mr_flow_out *out, const struct operator* to, uint32_t part,
-                    mr_bytes body, uint32_t attempts) {
+static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part, mr_bytes body,
+                    uint32_t attempts) {
     char key[12];
     int size = snprintf(key, sizeof key, "%" PRIu32, part);
     mr_push_options o = { .attempts = attempts };
@@ -292,7 +292,7 @@ static int emit_job(struct mr_flow_out *out, const struct operator* to, uint32_t
 
 // `block` pairs a job. The pieces are cut in place: each gets its first byte where the last one's
 // last was, which has been copied by then.
-static int emit_part(struct mr_flow_out *out, const struct operator* to, uint32_t number,
+static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t number,
                      struct part *part, uint32_t block, uint32_t attempts) {
     if (block == 0 || part->count <= block)
         return emit_job(out, to, number, buffer_bytes(&part->pairs), attempts);
@@ -326,8 +326,8 @@ static uint32_t fitting_block(const struct route *r, uint32_t block, uint32_t ro
     return block;
 }
 
-static int route_emit(struct mr_flow_out *out, const struct operator* to, struct route *r,
-                      uint32_t block, uint32_t attempts) {
+static int route_emit(struct mr_flow_out *out, const struct op *to, struct route *r, uint32_t block,
+                      uint32_t attempts) {
     int err = 0;
     for (uint32_t i = 0; i < r->part_count && err >= 0; i++)
         if (r->parts[i].count)
@@ -343,7 +343,7 @@ int out_emit(struct mr_flow_out *out) {
     uint32_t room = FLOW_EMITS / used;
     int err = out->err;
     for (uint32_t i = 0; i < count && err >= 0; i++) {
-        const struct operator* to = out->flow->heads[i];
+        const struct op *to = out->flow->heads[i];
         struct route *r = &out->routes[i];
         err = route_emit(out, to, r, fitting_block(r, to->options.block, room), 0);
     }

@@ -85,13 +85,13 @@ static int remember(struct mr_flow *f) {
 // ---- Stages -----------------------------------------------------------------------------------
 
 // A few jobs for each partition may wait: enough for the workers, little to keep.
-static uint32_t high_mark(const struct operator* op) {
+static uint32_t high_mark(const struct op *op) {
     uint32_t mark = 4 * op->options.partitions;
     return mark < 64 ? 64 : mark;
 }
 
 // Who pushes into a stage of its own sets its policies.
-static int set_policies(struct operator* op) {
+static int set_policies(struct op *op) {
     char attempts[12], mark[12];
     bool sink = op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
     snprintf(attempts, sizeof attempts, "%u", op->options.attempts);
@@ -108,7 +108,7 @@ static int set_policies(struct operator* op) {
     return err;
 }
 
-static int open_file(struct operator* op) {
+static int open_file(struct op *op) {
     op->fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (op->fd < 0)
         return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
@@ -116,7 +116,7 @@ static int open_file(struct operator* op) {
     return 0;
 }
 
-static int start_head(struct operator* op) {
+static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };

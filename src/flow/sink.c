@@ -23,7 +23,7 @@ static uint64_t partition_of(const mr_job *job) {
 }
 
 // A number is used up also by a pair that fails, so that those behind it keep theirs.
-static int receive(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int receive(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     uint64_t number = out->received++ * op->options.partitions + partition_of(out->job) + 1;
     frame_begin(out, &frame, op, MAY_NOTHING);
@@ -44,7 +44,7 @@ static int add_line(struct mr_flow_out *out, mr_pair pair) {
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
-static int file_failed(struct mr_flow_out *out, struct operator* op, const char *doing) {
+static int file_failed(struct mr_flow_out *out, struct op *op, const char *doing) {
     return out_fail(out, MR_EIO, "cannot %s %s: %s", doing, op->path, strerror(errno));
 }
 
@@ -60,7 +60,7 @@ static int write_all(int fd, mr_bytes text, uint64_t at) {
 }
 
 // What is behind the commits was written by an attempt that did not count.
-static int write_file(struct mr_flow_out *out, struct operator* op) {
+static int write_file(struct mr_flow_out *out, struct op *op) {
     struct stat now;
     uint64_t at = out->received;
     if (fstat(op->fd, &now) < 0)
@@ -81,7 +81,7 @@ static int write_file(struct mr_flow_out *out, struct operator* op) {
 
 // ---- All --------------------------------------------------------------------------------------
 
-int sink_begin(struct mr_flow_out *out, struct operator* op) {
+int sink_begin(struct mr_flow_out *out, struct op *op) {
     if (op->kind == OPERATOR_PUSH)
         return 0;
     mr_bytes state = mr_job_state(out->job);
@@ -91,7 +91,7 @@ int sink_begin(struct mr_flow_out *out, struct operator* op) {
     return reader_done(&r) ? 0 : out_fail(out, MR_ECORRUPT, "the state of a sink is damaged");
 }
 
-static int push_on(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+static int push_on(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     mr_push_options o = { .key = pair.key };
     struct frame frame;
     frame_begin(out, &frame, op, MAY_NOTHING);
@@ -100,13 +100,13 @@ static int push_on(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
     return frame_end(out, 0);
 }
 
-int sink_add(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+int sink_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     if (op->kind == OPERATOR_PUSH)
         return push_on(out, op, pair);
     return op->kind == OPERATOR_FILE ? add_line(out, pair) : receive(out, op, pair);
 }
 
-int sink_end(struct mr_flow_out *out, struct operator* op) {
+int sink_end(struct mr_flow_out *out, struct op *op) {
     if (op->kind == OPERATOR_PUSH)
         return 0;
     int err = op->kind == OPERATOR_FILE ? write_file(out, op) : 0;

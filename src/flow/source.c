@@ -7,11 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static bool is_stopping(const struct operator* op) {
+static bool is_stopping(const struct op *op) {
     return atomic_load(&op->flow->stopping);
 }
 
-static int push_block(struct operator* op, mr_epic *epic, mr_bytes block) {
+static int push_block(struct op *op, mr_epic *epic, mr_bytes block) {
     char key[24];
     snprintf(key, sizeof key, "%" PRIu64, (epic->next - 1) % op->options.partitions);
     mr_push_options o = { .key = mr_str(key), .room_ms = FLOW_SLICE_MS };
@@ -21,7 +21,7 @@ static int push_block(struct operator* op, mr_epic *epic, mr_bytes block) {
     return err == MR_EFULL ? error_set(MR_ECANCELLED, "the flow was stopped") : err;
 }
 
-static int read_block(struct operator* op, uint64_t number, struct mr_flow_out *out) {
+static int read_block(struct op *op, uint64_t number, struct mr_flow_out *out) {
     struct frame frame;
     buffer_clear(&out->block);
     frame_begin(out, &frame, op, MAY_EMIT);
@@ -32,7 +32,7 @@ static int read_block(struct operator* op, uint64_t number, struct mr_flow_out *
     return answer == MR_FLOW_END ? MR_FLOW_END : 0;
 }
 
-static int read_all(struct operator* op, struct mr_flow_out *out) {
+static int read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
     char name[sizeof op->flow->epic + FLOW_NAME + 2];
     snprintf(name, sizeof name, "%s/%s", op->flow->epic, op->name);
@@ -52,7 +52,7 @@ static int read_all(struct operator* op, struct mr_flow_out *out) {
 }
 
 static void *source_thread(void *arg) {
-    struct operator* op = arg;
+    struct op *op = arg;
     struct mr_flow *f = op->flow;
     struct mr_flow_out *out = out_take(op, NULL);
     int err = out ? read_all(op, out) : MR_ENOMEM;
@@ -68,7 +68,7 @@ static void *source_thread(void *arg) {
     return NULL;
 }
 
-int source_start(struct operator* op) {
+int source_start(struct op *op) {
     int err = op->path ? lines_open(op->path, &op->lines) : 0;
     if (err < 0)
         return err;
@@ -79,7 +79,7 @@ int source_start(struct operator* op) {
     return 0;
 }
 
-void source_join(struct operator* op) {
+void source_join(struct op *op) {
     if (op->reader.started)
         pthread_join(op->reader.thread, NULL);
     op->reader.started = false;

@@ -50,11 +50,11 @@ enum operator_kind {
     OPERATOR_PUSH,
 };
 
-struct operator;
+struct op;
 struct lines;
 
 struct edge {
-    struct operator* to;
+    struct op *to;
     uint32_t output; // of the operator that it leaves
 };
 
@@ -66,7 +66,7 @@ struct reader_thread {
     char error[512];
 };
 
-struct operator{
+struct op {
     struct mr_flow *flow;
     enum operator_kind kind;
     uint32_t number; // in order of making
@@ -112,9 +112,9 @@ struct mr_flow {
     char epic[200 + 1];
     mr_flow_options options;
     char on_dead[8], backoff[32];
-    struct operator* operators[FLOW_OPERATORS];
+    struct op *operators[FLOW_OPERATORS];
     uint32_t count;
-    struct operator* heads[FLOW_STAGES]; // in the order in which they end
+    struct op *heads[FLOW_STAGES]; // in the order in which they end
     uint32_t head_count;
     bool checked, started;
     atomic_bool over;
@@ -151,7 +151,7 @@ struct route {
 enum may { MAY_NOTHING, MAY_EMIT, MAY_SET, MAY_EMIT_AND_SET };
 
 struct frame {
-    struct operator* op;
+    struct op *op;
     enum may may;
     uint32_t emitted;
     struct frame *below; // who emitted what it runs on
@@ -159,7 +159,7 @@ struct frame {
 
 struct mr_flow_out {
     struct mr_flow *flow;
-    struct operator* head;
+    struct op *head;
     mr_job *job;         // NULL: a reader's
     struct frame *frame; // of the function that runs now
     struct route routes[FLOW_STAGES];
@@ -173,15 +173,16 @@ struct mr_flow_out {
     struct buffer windows, text, saved;
     uint64_t received; // of a sink: pairs so far
     bool flushed;      // something was
+    bool apart;        // pairs that will never do are set apart
 
     int err; // the first failure; what follows is not done
-    struct operator* failed;
+    struct op *failed;
     char reason[400];
     struct mr_flow_out *next;
 };
 
 // A spare one, or a new one; NULL with MR_ENOMEM noted.
-struct mr_flow_out *out_take(struct operator* head, mr_job *);
+struct mr_flow_out *out_take(struct op *head, mr_job *);
 void out_give(struct mr_flow_out *);
 void out_destroy(struct mr_flow_out *);
 
@@ -190,11 +191,11 @@ int out_fail(struct mr_flow_out *, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // Calls `body` of an operator between these.
-void frame_begin(struct mr_flow_out *, struct frame *, struct operator*, enum may);
+void frame_begin(struct mr_flow_out *, struct frame *, struct op *, enum may);
 int frame_end(struct mr_flow_out *, int answer);
 
 // Sends a pair along the edges of an output.
-int out_send(struct mr_flow_out *, struct operator* from, uint32_t output, mr_pair);
+int out_send(struct mr_flow_out *, struct op *from, uint32_t output, mr_pair);
 
 // Hands all that was made to the job's commit.
 int out_emit(struct mr_flow_out *);
@@ -213,19 +214,19 @@ int out_set_aside(struct mr_flow_out *, mr_pair);
 
 // ---- operate.c: what each kind does -----------------------------------------------------------
 
-int operate(struct mr_flow_out *, struct operator*, mr_pair);
+int operate(struct mr_flow_out *, struct op *, mr_pair);
 
 // ---- window.c: aggregates ---------------------------------------------------------------------
 
-int window_add(struct mr_flow_out *, struct operator*, mr_pair);
+int window_add(struct mr_flow_out *, struct op *, mr_pair);
 // Emits what was begun and forgets it.
-int window_flush(struct mr_flow_out *, struct operator*);
+int window_flush(struct mr_flow_out *, struct op *);
 
 // ---- sink.c: where pairs leave ----------------------------------------------------------------
 
-int sink_begin(struct mr_flow_out *, struct operator*);
-int sink_add(struct mr_flow_out *, struct operator*, mr_pair);
-int sink_end(struct mr_flow_out *, struct operator*);
+int sink_begin(struct mr_flow_out *, struct op *);
+int sink_add(struct mr_flow_out *, struct op *, mr_pair);
+int sink_end(struct mr_flow_out *, struct op *);
 
 // ---- head.c: a job ----------------------------------------------------------------------------
 
@@ -240,8 +241,8 @@ void lines_close(struct lines *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
 
-int source_start(struct operator*);
-void source_join(struct operator*);
+int source_start(struct op *);
+void source_join(struct op *);
 
 // ---- run.c: starting and stopping -------------------------------------------------------------
 
@@ -254,7 +255,7 @@ int flow_keep(struct mr_flow *, mr_bytes now);
 // Waits until then; what mr_flow_wait answers.
 int flow_end(struct mr_flow *, uint64_t until_ms);
 // Until nothing of the head is left. MR_EAGAIN: not in time; MR_EDEAD: it halts.
-int head_empty(const struct operator*, uint64_t until_ms);
+int head_empty(const struct op *, uint64_t until_ms);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);

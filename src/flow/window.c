@@ -11,7 +11,7 @@
 #include "flow/block.h"
 #include "flow/state.h"
 
-static int fold(struct mr_flow_out *out, struct operator* op, mr_bytes key, mr_bytes so_far,
+static int fold(struct mr_flow_out *out, struct op *op, mr_bytes key, mr_bytes so_far,
                 mr_bytes value) {
     struct frame frame;
     frame_begin(out, &frame, op, MAY_SET);
@@ -32,7 +32,7 @@ static int keep(struct mr_flow_out *out, mr_bytes folded) {
 }
 
 // Folds the value into a window, which is then told or kept.
-static int add_to(struct mr_flow_out *out, struct operator* op, mr_pair pair, mr_bytes so_far,
+static int add_to(struct mr_flow_out *out, struct op *op, mr_pair pair, mr_bytes so_far,
                   bool last) {
     int err = fold(out, op, pair.key, so_far, pair.value);
     if (err < 0)
@@ -55,8 +55,8 @@ static uint64_t next_count(const mr_window *w, uint64_t count) {
     return count == w->slide && w->slide > w->size ? 0 : count;
 }
 
-static int add_to_all(struct mr_flow_out *out, struct operator* op, mr_pair pair,
-                      struct reader *windows, uint64_t count) {
+static int add_to_all(struct mr_flow_out *out, struct op *op, mr_pair pair, struct reader *windows,
+                      uint64_t count) {
     const mr_window *w = &op->window;
     bool last = w->size && count + 1 == w->size; // of the oldest
     bool begins = w->size ? count % w->slide == 0 : count == 0;
@@ -68,7 +68,7 @@ static int add_to_all(struct mr_flow_out *out, struct operator* op, mr_pair pair
     return err;
 }
 
-int window_add(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
+int window_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     const mr_window *w = &op->window;
     struct reader kept = reader_of(keyed_get(&out->keyed, pair.key));
     uint64_t count = kept.size ? get_number(&kept) : 0;
@@ -89,7 +89,7 @@ int window_add(struct mr_flow_out *out, struct operator* op, mr_pair pair) {
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
-static int flush_key(struct mr_flow_out *out, struct operator* op, const struct keyed_entry *e) {
+static int flush_key(struct mr_flow_out *out, struct op *op, const struct keyed_entry *e) {
     struct reader kept = reader_of(e->state);
     int err = 0;
     (void)get_number(&kept);
@@ -100,7 +100,7 @@ static int flush_key(struct mr_flow_out *out, struct operator* op, const struct 
     return err;
 }
 
-int window_flush(struct mr_flow_out *out, struct operator* op) {
+int window_flush(struct mr_flow_out *out, struct op *op) {
     struct frame frame;
     frame_begin(out, &frame, op, MAY_NOTHING);
     int err = 0;
