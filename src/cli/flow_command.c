@@ -53,7 +53,7 @@ static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes text) {
     if (a->node->verb != VERB_MAP)
         return 0;
     if (!text.size && a->node->mode == MODE_JOB)
-        return step_fail(a, out,
+        return step_fail(a, out, MR_EINVAL,
                          "%s: it wrote nothing; a map answers with one line, a flat_map "
                          "with any number",
                          a->node->name);
@@ -113,7 +113,7 @@ static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *a
 static int collect_state(mr_bytes state, void *arg) {
     struct collecting *c = arg;
     if (!c->key.size)
-        return step_fail(c->actor, c->out,
+        return step_fail(c->actor, c->out, MR_EINVAL,
                          "%s: state is kept for a key, and this line has none: "
                          "key: field 1",
                          c->actor->node->name);
