@@ -242,7 +242,7 @@ typedef struct mr_epic {
     // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
     uint32_t ahead;
     uint64_t ahead_bytes;
-    uint64_t own[6]; // the library's; zero to begin with
+    uint64_t own[8]; // the library's
 } mr_epic;
 
 // Looks up how far the epic is: `next` becomes the first number that the engine has not accepted, 1

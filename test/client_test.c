@@ -193,6 +193,43 @@ static void F2_a_call_whose_reply_is_lost_is_said_again_with_its_once(void **sta
     assert_string_equal(forgetful.first, forgetful.second);
 }
 
+// Said again, END and SKIP change nothing; a DROP that was heard is answered GONE.
+static void F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost(void **state) {
+    (void)state;
+    static const char map[] = "%1\r\n$6\r\nresume\r\n:3\r\n";
+    const struct {
+        const char *word, *reply;
+    } said[] = {
+        { "END", map }, { "SKIP", map }, { "DROP", "-GONE no such epic\r\n" }, { "", map }
+    };
+    for (int i = 0; i < 4; i++) {
+        struct forgetful forgetful = { .instead = "", .command = "EPIC", .reply = said[i].reply };
+        struct fake f;
+        struct engine *e = NULL;
+        mr_epic_info info = { 0 };
+        fake_start(&f, forget_once, &forgetful);
+        must(client_open(f.url, &(struct client_options){ 0 }, &e));
+        must(i == 0   ? e->impl->epic_end(e, mr_str("june"), 7)
+             : i == 1 ? e->impl->epic_skip(e, mr_str("june"), 7)
+             : i == 2 ? e->impl->epic_drop(e, mr_str("june"))
+                      : e->impl->epic(e, mr_str("june"), &info));
+        must(e->impl->close(e));
+        fake_stop(&f);
+        assert_non_null(strstr(forgetful.first, said[i].word));
+        assert_string_equal(forgetful.first, forgetful.second);
+    }
+}
+
+static void F2_a_drop_of_an_epic_that_is_not_known_is_told(void **state) {
+    (void)state;
+    struct serving server;
+    serving_start(&server, "mem:", 0);
+    mr *m = open_at(server.url);
+    refused(MR_EGONE, mr_epic_drop(m, "june"));
+    must(mr_close(m));
+    serving_end(&server, SIGKILL);
+}
+
 static void load_slowly(int fd, int number, void *arg) {
     char heard[2048];
     (void)number, (void)arg;
@@ -757,6 +794,8 @@ int main(void) {
         cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
         cmocka_unit_test(F2_a_call_whose_reply_is_lost_is_said_again_with_its_once),
+        cmocka_unit_test(F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost),
+        cmocka_unit_test(F2_a_drop_of_an_epic_that_is_not_known_is_told),
         cmocka_unit_test(X_a_server_that_reads_its_store_is_waited_for),
         cmocka_unit_test(X_a_server_that_lost_its_memory_is_given_new_numbers),
         cmocka_unit_test(F1_D5_a_lost_connection_stops_what_runs_and_it_runs_again),

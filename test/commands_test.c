@@ -16,9 +16,13 @@ static void fail_job(struct dialogue *d, struct job job, const char *reason) {
     hear(d, 0, "+OK");
 }
 
+static void done_by(struct dialogue *d, int client, struct job job) {
+    sayf(d, client, "DONE %s %s", job.id, job.token);
+    hear(d, client, "+OK");
+}
+
 static void done_job(struct dialogue *d, struct job job) {
-    sayf(d, 0, "DONE %s %s", job.id, job.token);
-    hear(d, 0, "+OK");
+    done_by(d, 0, job);
 }
 
 // ---- The table
@@ -566,7 +570,8 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     ask(d, 0, "PUSH s a EPIC e 1", "\"1\"");
     ask(d, 0, "EPIC e",
         "[\"resume\" :2 \"total\" :-1 \"accepted\" :1 \"waiting\" :1 \"running\" :0 "
-        "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0]");
+        "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0 \"stage\" \"s\" "
+        "\"held-by\" \"no-worker\"]");
     ask(d, 0, "EPIC e SKIP 2", "[\"resume\" :3 *]");
     ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC e END 2", "[\"resume\" :3 \"total\" :2 *]");
@@ -595,6 +600,47 @@ static void D4_an_empty_epic_ends_at_once(void **state) {
     say(d, 1, "EPIC f WAIT -1");
     ask(d, 0, "EPIC f DROP", "[*]");
     hear(d, 1, "-GONE *");
+}
+
+// D4: with LEFT, who pushes an epic waits for the workers, with all that it has said behind that.
+static void D4_EPIC_LEFT_holds_up_its_pusher(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC e WAIT -1 LEFT 1", "-GONE *");
+    for (int i = 1; i <= 3; i++) {
+        sayf(d, 0, "PUSH s %d EPIC e %d", i, i);
+        hear(d, 0, "\"*\"");
+    }
+    ask(d, 0, "EPIC e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it is a look
+    ask(d, 0, "EPIC e LEFT x", "-ERR *");
+    ask(d, 0, "EPIC e WAIT -1 LEFT 3", "[*\"waiting\" :3 *]");
+    say(d, 0, "EPIC e WAIT 50 LEFT 2");
+    pass_ms(d, 50);
+    hear(d, 0, "[*\"waiting\" :3 *]");
+    say(d, 0, "EPIC e WAIT -1 LEFT 1");
+    say(d, 0, "PUSH s 4 EPIC e 4");
+    done_by(d, 1, take(d, 1, "s"));
+    hear_nothing(d, 0);
+    done_by(d, 1, take(d, 1, "s"));
+    hear(d, 0, "[*\"waiting\" :1 \"running\" :0 \"done\" :2 *]");
+    hear(d, 0, "\"4\"");
+    say(d, 0, "EPIC e WAIT -1 LEFT 0");
+    ask(d, 1, "EPIC e DROP", "[*]");
+    hear(d, 0, "-GONE *");
+}
+
+// D4: a second one is not held up by the first.
+static void D4_two_epics_do_not_wait_for_each_other(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a EPIC e 1");
+    push(d, "t b EPIC f 1");
+    say(d, 0, "EPIC e WAIT -1 LEFT 0");
+    connect_client(d, 2);
+    say(d, 2, "EPIC f WAIT -1 LEFT 0");
+    done_by(d, 1, take(d, 1, "t"));
+    hear(d, 2, "[*\"done\" :1 *]");
+    hear_nothing(d, 0);
+    done_by(d, 1, take(d, 1, "s"));
+    hear(d, 0, "[*\"done\" :1 *]");
 }
 
 static void EPICS_are_listed(void **state) {
@@ -860,6 +906,8 @@ int main(void) {
         DIALOGUE(WORKERS_are_those_who_asked_for_work),
         DIALOGUE(D4_T9_T16_EPIC_with_its_options),
         DIALOGUE(D4_an_empty_epic_ends_at_once),
+        DIALOGUE(D4_EPIC_LEFT_holds_up_its_pusher),
+        DIALOGUE(D4_two_epics_do_not_wait_for_each_other),
         DIALOGUE(EPICS_are_listed),
         DIALOGUE(WHY_tells_what_a_stage_waits_for),
         DIALOGUE(WHY_tells_what_a_job_waits_for),

@@ -166,6 +166,42 @@ static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
     assert_int_equal(look_epic(t, "e").done, 1);
 }
 
+// T21: one append in five is refused; whoever pushes says the same again, and all are there once.
+static void T21_an_epic_is_complete_although_storage_fails_now_and_then(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    enum { COUNT = 20 };
+    struct pushed pushed;
+    (void)state;
+    for (uint64_t n = 1; n <= COUNT; n++) {
+        struct push p = { .body = mr_str("x"),
+                          .source = mr_str("e"),
+                          .epic = true,
+                          .number = n,
+                          .conn = &t->conns[0] };
+        if (n % 5 == 0) {
+            t->refuse = MR_EFULL;
+            refused(MR_EFULL, try_push(t, p, &pushed));
+            p.number = n + 1;
+            refused(MR_EGAP, try_push(t, p, &pushed)); // nobody overtakes
+            p.number = n;
+        }
+        must(try_push(t, p, &pushed));
+        assert_false(pushed.repeat);
+        must(try_push(t, p, &pushed));
+        assert_true(pushed.repeat);
+    }
+    must(end_epic(t, "e", COUNT));
+    for (int i = 0; i < COUNT; i++) {
+        expect_take(t, "x");
+        if (i % 5 == 0)
+            crash(t);
+    }
+    expect_no_work(t);
+    assert_true(look_epic(t, "e").over);
+    assert_int_equal(look_epic(t, "e").done, COUNT);
+    tale_destroy(t);
+}
+
 static void rule12_an_epic_has_an_end_and_progress(void **state) {
     struct tale *t = *state;
     struct epic_info e;
@@ -526,6 +562,7 @@ int main(void) {
         TALE(S9_a_refused_number_holds_the_higher_ones),
         TALE(S9_the_hold_ends_with_the_connection),
         TALE(T9_an_epic_without_workers_is_kept_and_said_so),
+        TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         TALE(rule12_an_epic_has_an_end_and_progress),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),

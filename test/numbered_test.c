@@ -34,8 +34,8 @@ static void push(struct engine *e, uint64_t number, size_t count, mr_id *out_ids
     assert_int_equal(pushed, count);
 }
 
-static struct epic_look look(struct engine *e) {
-    struct epic_look book;
+static mr_epic_info look(struct engine *e) {
+    mr_epic_info book;
     assert_int_equal(e->impl->epic(e, mr_str("book"), &book), 0);
     return book;
 }
@@ -49,7 +49,7 @@ static uint64_t waiting(struct engine *e) {
 static void R12_a_number_is_pushed_once(void **state) {
     (void)state;
     struct engine *e = open_engine(NULL);
-    struct epic_look none;
+    mr_epic_info none;
     mr_id ids[8], again[8];
     assert_int_equal(e->impl->epic(e, mr_str("book"), &none), MR_EGONE);
     push(e, 1, 5, ids);

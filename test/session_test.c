@@ -487,6 +487,63 @@ static void D1_T11_workers_come_and_go_and_all_is_done(void **state) {
     hear(d, 1, "[*\"done\" :5 \"dead\" :0 *]");
 }
 
+// T13: a result whose receipt was not confirmed is sent again, counts once, and then there is more.
+static void T13_a_DONE_is_repeated_until_it_is_answered(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a EPIC e 1");
+    push(d, "s b EPIC e 2");
+    struct job job = take(d, 1, "s");
+    d->clients[1].deaf = true;
+    sayf(d, 1, "DONE %s %s RESULT first", job.id, job.token);
+    hang_up(d, 1); // it has not heard
+    connect_client(d, 2);
+    for (int i = 0; i < 3; i++) {
+        sayf(d, 2, "DONE %s %s RESULT again", job.id, job.token);
+        hear(d, 2, "+OK");
+    }
+    sayf(d, 2, "AWAIT %s", job.id);
+    hear(d, 2, "\"first\"");
+    ask(d, 2, "EPIC e", "[*\"waiting\" :1 \"running\" :0 \"done\" :1 *]");
+    assert_string_equal(take(d, 2, "s").body, "b");
+}
+
+// T14: of what a dead worker had taken, only what it had not confirmed goes to another.
+static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 1; i <= 3; i++) {
+        sayf(d, 0, "PUSH s %d EPIC e %d", i, i);
+        hear(d, 0, "\"*\"");
+    }
+    struct job one = take(d, 1, "s");
+    take(d, 1, "s");
+    take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s", one.id, one.token);
+    hear(d, 1, "+OK");
+    hang_up(d, 1);
+    connect_client(d, 2);
+    int sum = atoi(take(d, 2, "s").body);
+    sum += atoi(take(d, 2, "s").body);
+    assert_int_equal(sum, 5); // 2 and 3
+    ask(d, 2, "TAKE s", "[]");
+    ask(d, 0, "EPIC e", "[*\"running\" :2 \"done\" :1 *]");
+}
+
+// T15: whoever waits hears of the end although the worker dies with the same breath.
+static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a EPIC e 1");
+    ask(d, 0, "EPIC e END 1", "[*]");
+    say(d, 0, "EPIC e WAIT -1");
+    connect_client(d, 2);
+    say(d, 2, "AWAIT 1 WAIT -1");
+    struct job job = take(d, 1, "s");
+    d->clients[1].deaf = true;
+    sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
+    hang_up(d, 1);
+    hear(d, 0, "[*\"done\" :1 *]");
+    hear(d, 2, "\"r\"");
+}
+
 // ---- Those who do not read
 // ------------------------------------------------------------------------
 
@@ -992,6 +1049,9 @@ int main(void) {
         DIALOGUE(F50_an_awaiter_that_has_gone_changes_nothing),
         DIALOGUE(F50_a_waiting_push_of_a_client_that_has_gone_is_none),
         DIALOGUE(F50_an_epics_waiter_may_go),
+        DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),
+        DIALOGUE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
+        DIALOGUE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),
         DIALOGUE(F50_a_large_push_that_waits_leaves_room_to_notice_the_end),
         DIALOGUE(D4_pushes_wait_for_room_in_order),
         DIALOGUE(D4_many_go_in_as_there_is_room),

@@ -191,6 +191,11 @@ static void on_running(void *owner, uint64_t id, uint32_t attempt, bool begins) 
             t->running[i] = t->running[--t->running_count];
 }
 
+static void on_epic(void *owner, struct watcher *watcher) {
+    struct tale *t = owner;
+    fprintf(t->said, "watcher %d\n", (int)(watcher - t->watchers));
+}
+
 // ---- Life ---------------------------------------------------------------------------------------
 
 int tale_replay_into(const struct tale *t, size_t count, struct core *core) {
@@ -206,7 +211,7 @@ void tale_open(struct tale *t) {
     struct core_config config = {
         .limits = t->limits,
         .sink = { sink_append, tale_sink_read },
-        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running },
+        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running, on_epic },
         .owner = t,
     };
     assert_int_equal(core_create(&config, &t->core), 0);

@@ -72,6 +72,7 @@ struct tale {
     struct taker takers[TALE_SEATS];
     struct caller callers[TALE_SEATS];
     struct pusher pushers[TALE_SEATS];
+    struct watcher watchers[TALE_SEATS];
     bool deaf[TALE_SEATS];            // these takers do not answer when claimed
     struct taken granted[TALE_SEATS]; // what they were given last
     struct tale_job jobs[TALE_JOBS];
@@ -186,6 +187,7 @@ void resume_stage(struct tale *, const char *stage);
 void link_stages(struct tale *, const char *from, const char *to);
 int end_epic(struct tale *, const char *name, uint64_t total);
 int skip_number(struct tale *, const char *name, uint64_t number);
+int watch_epic(struct tale *, int watcher, const char *name, int64_t left);
 
 // ---- Looking ------------------------------------------------------------------------------------
 

@@ -391,6 +391,11 @@ int skip_number(struct tale *t, const char *name, uint64_t number) {
     return err;
 }
 
+int watch_epic(struct tale *t, int watcher, const char *name, int64_t left) {
+    t->watchers[watcher] = (struct watcher){ 0 };
+    return core_epic_watch(t->core, mr_str(name), left, &t->watchers[watcher]);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 struct job_info look(struct tale *t, uint64_t id) {

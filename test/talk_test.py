@@ -4,6 +4,7 @@ the process: what each says and exits with, as people and as programs read it. S
 played by a socket here; nothing waits for time to pass."""
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -11,9 +12,11 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
@@ -281,26 +284,119 @@ def _():
     equal(said[1:], ["millrace: push: 2 of them have no key"])
 
 
-# D4: an epic is read only as far as there is room, and goes on where it stopped.
-@case("D4: with --epic the same command goes on, and pushes nothing twice")
+# D4, T16: an epic goes on where it stopped.
+@case("D4, T16: with --epic the same command goes on, and pushes nothing twice")
 def _():
-    lines = list(range(1, 3001))
+    lines = list(range(1, 1001))
     process = start("push", "story", "--lines", "--epic", "interrupted")
-    process.stdin.write(b"".join(b"%d\n" % n for n in lines[:1500]))
+    process.stdin.write(b"".join(b"%d\n" % n for n in lines[:500]))
     process.stdin.flush()
-    while mr("epic", "interrupted").code or read("epic", "interrupted")["accepted"] < 1500:
+    while mr("epic", "interrupted").code or read("epic", "interrupted")["accepted"] < 500:
         check(process.poll() is None, "it has ended")
     process.send_signal(signal.SIGINT)
     process.wait(PATIENCE)
     equal(process.returncode, 130)
-    check(b"1500 lines were pushed" in process.stderr.read())
+    check(b"500 lines were pushed" in process.stderr.read())
     equal(read("epic", "interrupted")["total"], -1)
     whole = write("whole", lines)
     again = ["push", "story", "--lines", whole, "--epic", "interrupted"]
-    equal(ok(*again), "1500 pushed, 1500 before\n")
-    equal(ok(*again), "0 pushed, 3000 before\n")
+    equal(ok(*again), "500 pushed, 500 before\n")
+    equal(ok(*again), "0 pushed, 1000 before\n")
     epic = read("epic", "interrupted")
-    equal((epic["total"], epic["accepted"], epic["waiting"]), (3000, 3000, 3000))
+    equal((epic["total"], epic["accepted"], epic["waiting"]), (1000, 1000, 1000))
+
+
+def work_off(worker, stage, count):
+    """Takes and ends so many jobs."""
+    while count:
+        jobs = worker.ask("TAKE", stage, "COUNT", min(count, 500), "WAIT", PATIENCE * 1000)
+        for job in jobs:
+            worker.say("DONE", *job[:2])
+        for job in jobs:
+            equal(worker.hear(), b"+OK")
+        count -= len(jobs)
+
+
+def used_memory(worker):
+    return int(re.search(rb"used_memory:(\d+)", worker.ask("INFO", "memory"))[1])
+
+
+# D4, T9: an epic is read only as fast as it is worked off; without workers it waits and says so.
+@case("D4, T9: an epic stays 1,024 jobs ahead of its workers, however long it is")
+def _():
+    worker = Worker()
+    ok("stage", "slow", "retention=0s,0")
+    process = start("push", "slow", "--lines", write("many", range(1, 20001)), "--epic", "followed")
+    said = process.stderr.readline()
+    check(b"epic followed waits: no worker takes from stage slow" in said, said)
+    epic = read("epic", "followed")
+    equal((epic["accepted"], epic["waiting"], epic["stage"], epic["held-by"], epic["total"]),
+          (1024, 1024, "slow", "no-worker", -1))
+    check("no-worker" in ok("epics"), "not said")
+    check("has no worker" in ok("why", "slow"), "not said")
+    work_off(worker, "slow", 3000)
+    memory = used_memory(worker)
+    work_off(worker, "slow", 15000)
+    while True:
+        epic = read("epic", "followed")
+        check(epic["waiting"] + epic["running"] <= 1024, epic)
+        if epic["accepted"] >= 19000:
+            break
+    check(used_memory(worker) < memory + (256 << 10), used_memory(worker), memory)
+    work_off(worker, "slow", 2000)
+    ended = Ended(process)
+    equal((ended.code, ended.out), (0, b"20000 pushed\n"), ended)
+    equal(read("epic", "followed", "--wait", "1h")["done"], 20000)
+
+
+@case("D4: an epic that is dropped while it is pushed is not pushed on")
+def _():
+    process = start("push", "left", "--lines", write("many", range(1, 3001)), "--epic", "left")
+    check(b"no worker" in process.stderr.readline())
+    ok("epic", "left", "--drop")
+    ended = Ended(process)
+    check(ended.code == 1 and b"dropped while it was pushed" in ended.err, ended)
+    fails(1, "no epic", "epic", "left")
+
+
+# T16: the server is killed in the middle of an epic; the same command goes on.
+@case("T16: a server that is killed loses nothing of an epic that is pushed, and doubles nothing")
+def _():
+    global server
+    before, store = server, "file:" + os.path.join(top, "killed")
+    try:
+        server = Server("--store", store)
+        lines, process = write("many", range(1, 3001)), None
+        for done in 100, 500, 700:
+            process = start("push", "s", "--lines", lines, "--epic", "e")
+            work_off(Worker(), "s", done)
+            server.process.kill()
+            check(Ended(process).code == 3, "it has not noticed")
+            server.process.wait(PATIENCE)
+            server = Server("--store", store)
+        process = start("push", "s", "--lines", lines, "--epic", "e")
+        work_off(Worker(), "s", 1700)
+        equal(Ended(process).code, 0)
+        epic = read("epic", "e", "--wait", "1h")
+        equal((epic["total"], epic["accepted"], epic["done"]), (3000, 3000, 3000))
+        server.process.kill()
+        server.process.wait(PATIENCE)
+    finally:
+        server = before
+
+
+@case("a line that cannot be pushed is left out when somebody says so")
+def _():
+    name = ["--epic", "gaps"]
+    lines = os.path.join(top, "too-long")
+    with open(lines, "wb") as file:
+        file.write(b"1\n" + b"x" * (16 << 20) + b"\n3\n")
+    fails(2, "epic gaps --skip 2", "push", "gaps", "--lines", lines, *name)
+    equal(read("epic", "gaps", "--skip", "2")["resume"], 3)
+    equal(ok("push", "gaps", "--lines", lines, *name), "1 pushed, 2 before\n")
+    epic = read("epic", "gaps")
+    equal((epic["total"], epic["accepted"]), (3, 2))
+    fails(2, "one after the other", "epic", "gaps", "--drop", "--skip", "1")
 
 
 @case("an epic refuses other lines than it has begun with")
@@ -390,6 +486,48 @@ def _():
     equal(read("dead", "bodies"), [])
     fails(2, "1000", "stages", "--top", "1001")
     fails(2, "STATUS", "jobs", "bodies", "--status", "sleeping")
+
+
+class Terminal:
+    """A command whose stderr is a terminal, wide enough for a bar."""
+
+    def __init__(self, *arguments):
+        self.fd, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
+        environment = dict(os.environ, MILLRACE_URL=server.url, TERM="xterm")
+        environment.pop("NO_COLOR")
+        self.process = subprocess.Popen([MILLRACE, *arguments], stderr=child,
+                                        stdout=subprocess.PIPE, env=environment)
+        os.close(child)
+        self.text = ""
+
+    def shows(self, *parts):
+        """Reads until a line drawn on it has all of these."""
+        while not any(all(p in line for p in parts) for line in self.text.split("\r")):
+            self.text += os.read(self.fd, 65536).decode()
+
+    def end(self):
+        out = self.process.communicate(timeout=PATIENCE)[0]
+        os.close(self.fd)
+        return self.process.returncode, out
+
+
+@case("D4, T9: on a terminal a bar shows how an epic gets on, and what it waits for")
+def _():
+    worker = Worker()
+    pushing = Terminal("push", "drawn", "--lines", write("many", range(1, 2001)), "--epic", "drawn")
+    pushing.shows("drawn [", "read 1024", "waiting 1024", "running 0", "done 0",
+                  "no worker takes from stage drawn")
+    worker.fail("drawn", "broken")
+    work_off(worker, "drawn", 600)
+    pushing.shows("done 600", "dead 1", "/s", " left")
+    work_off(worker, "drawn", 500)
+    equal(pushing.end(), (0, b"2000 pushed\n"))
+    waiting = Terminal("epic", "drawn", "--wait", "1h", "--json")
+    waiting.shows("drawn [", "waiting 899", "no worker")
+    work_off(worker, "drawn", 899)
+    code, out = waiting.end()
+    equal((code, json.loads(out)["done"]), (1, 1999))
 
 
 @case("a terminal gets colours and cut keys; what a key holds does not reach it")

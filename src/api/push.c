@@ -19,7 +19,7 @@ int mr_push(mr *m, const char *stage, mr_bytes body, const mr_push_options *o, m
     return err < 0 ? err : m->engine->impl->push(m->engine, name, body, o, out);
 }
 
-static int check_items(const mr_item *items, size_t count, const mr_push_options *all) {
+int check_items(const mr_item *items, size_t count, const mr_push_options *all) {
     if (!items && count)
         return error_set(MR_EINVAL, "%zu items at NULL", count);
     if (all->key.size || all->once.size)

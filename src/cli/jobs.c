@@ -1,8 +1,7 @@
-// millrace await, cancel, job, jobs, epic: what has become of what was handed in.
+// millrace await, cancel, job, jobs: what has become of what was handed in.
 #include "cli/output.h"
-#include "cli/push_sums.h"
 #include "cli/show.h"
-#include "cli/talk_state.h"
+#include "cli/talk.h"
 #include "cli/values.h"
 
 #include <inttypes.h>
@@ -105,51 +104,4 @@ enum cli_exit dead_run(const struct input *in) {
         words_text(&w, in->arguments[0]);
     words_option(&w, "FROM", input_option(in, "--from"));
     return talk_page(in, &w, "COUNT", answer_dead);
-}
-
-// ---- epic -------------------------------------------------------------------------------------
-
-static bool epic_is_over(const struct response_value *epic) {
-    int64_t total = value_number(epic, "total"), resume = value_number(epic, "resume");
-    return total >= 0 && resume > total && value_number(epic, "waiting") == 0 &&
-           value_number(epic, "running") == 0;
-}
-
-static enum cli_exit answer_epic(const struct input *in, const struct response_value *reply) {
-    (void)show_map(in, reply);
-    if (!input_option(in, "--wait"))
-        return CLI_DONE;
-    if (!epic_is_over(reply)) {
-        complain("epic: %s is not over yet", in->arguments[0]);
-        return CLI_DEADLINE;
-    }
-    int64_t dead = value_number(reply, "dead");
-    if (dead)
-        complain("epic: %" PRId64 " of its jobs died; millrace dead lists them", dead);
-    return dead ? CLI_FAILED : CLI_DONE;
-}
-
-enum cli_exit epic_run(const struct input *in) {
-    int64_t wait_ms = 0;
-    struct words w = { 0 };
-    bool drop = input_option(in, "--drop") != NULL;
-    if (!input_duration(in, "--wait", &wait_ms))
-        return CLI_USAGE;
-    if (drop && wait_ms) {
-        complain("epic: --wait waits for its end, --drop forgets it: one after the other");
-        return CLI_USAGE;
-    }
-    words_text(&w, "EPIC");
-    words_text(&w, in->arguments[0]);
-    if (drop)
-        words_text(&w, "DROP");
-    if (wait_ms) {
-        words_text(&w, "WAIT");
-        words_number(&w, wait_ms);
-    }
-    enum cli_exit code = talk_once(in, TALK_LOOKS, &w, answer_epic);
-    struct address address;
-    if (code == CLI_DONE && drop && talk_address(in, &address) == 0)
-        sums_forget(address.where, in->arguments[0]);
-    return code;
 }

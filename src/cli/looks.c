@@ -80,6 +80,8 @@ static const struct column epic_columns[] = {
     { "dead", "DEAD", SHAPE_BAD },
     { "cancelled", "CANCELLED", SHAPE_NUMBER },
     { "expired", "EXPIRED", SHAPE_NUMBER },
+    { "stage", "STAGE", SHAPE_TEXT },
+    { "held-by", "HELD BY", SHAPE_TEXT },
     { 0 },
 };
 

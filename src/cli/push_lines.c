@@ -6,9 +6,18 @@
 // number that is refused holds back all higher ones, so whatever happens, what was accepted is the
 // beginning of the input. With an epic the engine says which line is the first one missing; the
 // lines before it are read and compared with what they were (push_sums.h), not pushed.
+//
+// An epic is read only as fast as it is worked off. Behind each half of EPIC_AHEAD jobs stands a
+// request that is answered when no more than that half are left to end, and holds up all behind it:
+//
+//     PUSH × 512 · EPIC june WAIT -1 LEFT 512 · PUSH × 512 · EPIC …
+//
+// In an engine of this process nobody could work them off: there all is pushed.
 #include "cli/push.h"
 
 #include "base/errors.h"
+#include "base/limits.h"
+#include "cli/epic_bar.h"
 #include "cli/keys.h"
 #include "cli/lines.h"
 #include "cli/output.h"
@@ -24,7 +33,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WINDOW = 1024, WINDOW_BYTES = 4 << 20, SOURCE_NAME = 32 };
+enum {
+    WINDOW = 1024,
+    WINDOW_BYTES = 4 << 20,
+    HALF = EPIC_AHEAD / 2,
+    HALF_BYTES = EPIC_AHEAD_BYTES / 2,
+    SOURCE_NAME = 32
+};
 
 struct pushing {
     const struct input *in;
@@ -40,12 +55,15 @@ struct pushing {
     struct words words;
     struct sums sums;
     struct progress progress;
-    uint64_t resume;   // the first line to be pushed
-    int64_t total;     // of an epic that has ended; -1
-    uint64_t answered; // lines that were accepted, now or before
-    uint64_t sent;     // lines, now or before
-    uint64_t bytes;    // of the lines accepted, with their ends
-    uint64_t keyless;  // lines sent now that should have a key
+    struct epic_bar bar; // of an epic that follows its workers
+    bool follows;
+    uint64_t half, half_bytes; // sent since it was asked whether they follow
+    uint64_t resume;           // the first line to be pushed
+    int64_t total;             // of an epic that has ended; -1
+    uint64_t answered;         // lines that were accepted, now or before
+    uint64_t sent;             // lines, now or before
+    uint64_t bytes;            // of the lines accepted, with their ends
+    uint64_t keyless;          // lines sent now that should have a key
     uint32_t sizes[WINDOW];
     bool ended; // all lines were read
 };
@@ -137,6 +155,8 @@ static enum cli_exit find_beginning(struct pushing *p) {
         snprintf(p->source, sizeof p->source, "push-%016" PRIx64, chance[0] ^ chance[1]);
         return CLI_DONE;
     }
+    p->follows = !p->talks->address.local;
+    epic_bar_init(&p->bar, p->talks, "push", p->epic);
     sums_open(&p->sums, p->talks->address.where, p->epic);
     enum cli_exit code = ask_epic(p, NULL, 0, &reply);
     if (code != CLI_DONE)
@@ -145,14 +165,22 @@ static enum cli_exit find_beginning(struct pushing *p) {
         return error_is(reply, CODE_GONE) ? CLI_DONE : talk_refused(p->talk, reply);
     p->resume = (uint64_t)value_number(reply, "resume");
     p->total = value_number(reply, "total");
+    p->half = HALF; // as far as this process knows
     return CLI_DONE;
 }
 
 // ---- Lines ------------------------------------------------------------------------------------
 
-static enum cli_exit refuse_line(uint64_t number, const char *why) {
+static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
     complain("push: line %" PRIu64 ": %s", number, why);
+    if (p->epic)
+        complain("push: millrace epic %s --skip %" PRIu64 " leaves it out", p->epic, number);
     return CLI_USAGE;
+}
+
+static enum cli_exit tell_dropped(const struct pushing *p) {
+    complain("push: epic %s was dropped while it was pushed", p->epic);
+    return CLI_FAILED;
 }
 
 static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
@@ -189,19 +217,39 @@ static void note_keyless(struct pushing *p, uint64_t number) {
     if (p->keyless++)
         return;
     progress_clear(&p->progress);
+    epic_bar_clear(&p->bar);
     complain("push: %s", keys_missing(&p->keys, number, sentence));
+}
+
+// Holds up what is pushed next until as many have ended.
+static int follow_workers(struct pushing *p) {
+    struct words *w = &p->words;
+    words_clear(w);
+    words_text(w, "EPIC");
+    words_text(w, p->epic);
+    words_text(w, "WAIT");
+    words_number(w, -1);
+    words_text(w, "LEFT");
+    words_number(w, (int64_t)(p->half < HALF ? p->half : HALF));
+    p->half = p->half_bytes = 0;
+    return talk_say(p->talk, w);
 }
 
 static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     struct words *w = &p->words;
+    bool half = p->half >= HALF || p->half_bytes >= HALF_BYTES;
+    sums_keep(&p->sums, line->number, line->number);
     if (p->total >= 0) {
         complain("push: epic %s has ended with line %" PRId64 "; there are more", p->epic,
                  p->total);
         return CLI_USAGE;
     }
     if (line->size > line->text.size)
-        return refuse_line(line->number, "it is longer than a job may be");
-    int err = keys_find(&p->keys, line->text, &p->key);
+        return refuse_line(p, line->number, "it is longer than a job may be");
+    int err = p->follows && half ? follow_workers(p) : 0;
+    if (err < 0)
+        return talk_failed(p->talk, err);
+    err = keys_find(&p->keys, line->text, &p->key);
     if (p->keys.from != KEY_NONE && !p->key.size)
         note_keyless(p, line->number);
     words_clear(w);
@@ -216,18 +264,20 @@ static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     words_text(w, p->epic ? "EPIC" : "SOURCE");
     words_text(w, p->epic ? p->epic : p->source);
     words_number(w, (int64_t)line->number);
-    sums_keep(&p->sums, line->number, line->number);
     if (err == 0)
         err = talk_say(p->talk, w);
     if (err < 0)
         return talk_failed(p->talk, err);
     p->sizes[line->number % WINDOW] = (uint32_t)line->size + 1;
     p->sent = line->number;
+    p->half++;
+    p->half_bytes += line->size;
     return CLI_DONE;
 }
 
 static bool window_is_open(const struct pushing *p) {
-    return p->sent - p->answered < WINDOW && p->talk->out.size - p->talk->out_sent < WINDOW_BYTES;
+    uint64_t window = p->follows ? HALF : WINDOW;
+    return p->sent - p->answered < window && p->talk->out.size - p->talk->out_sent < WINDOW_BYTES;
 }
 
 static enum cli_exit take_lines(struct pushing *p) {
@@ -245,6 +295,10 @@ static enum cli_exit take_answers(struct pushing *p) {
     const struct response_value *reply;
     int heard;
     while ((heard = talk_hear(p->talk, &reply)) > 0) {
+        if (reply->type == RESPONSE_MAP)
+            continue; // the workers follow
+        if (p->follows && error_is(reply, CODE_GONE))
+            return tell_dropped(p);
         if (reply->type == RESPONSE_ERROR) {
             complain("push: line %" PRIu64 " is refused", p->answered + 1);
             return talk_refused(p->talk, reply);
@@ -257,11 +311,23 @@ static enum cli_exit take_answers(struct pushing *p) {
 
 // ---- All of it --------------------------------------------------------------------------------
 
+static enum cli_exit draw(struct pushing *p, bool came) {
+    if (!p->follows) {
+        progress_draw(&p->progress, p->progress.counts ? p->answered : p->bytes);
+        return CLI_DONE;
+    }
+    p->bar.read = p->answered;
+    p->bar.share = p->progress.counts ? -1 : (double)p->bytes / (double)p->progress.total;
+    return epic_bar_turn(&p->bar, came);
+}
+
 static enum cli_exit push_all(struct pushing *p) {
     enum cli_exit code = CLI_DONE;
     while (code == CLI_DONE && (!p->ended || p->answered < p->sent)) {
+        uint64_t before = p->answered;
         bool reads = !p->lines.ended && window_is_open(p);
-        int err = talks_turn(p->talks, reads ? p->fd : -1, -1);
+        int64_t wait_ms = p->follows ? epic_bar_wait_ms(&p->bar) : -1;
+        int err = talks_turn(p->talks, reads ? p->fd : -1, wait_ms);
         if (err > 0)
             err = lines_read(&p->lines, p->fd);
         if (err < 0)
@@ -269,7 +335,8 @@ static enum cli_exit push_all(struct pushing *p) {
         code = take_answers(p);
         if (code == CLI_DONE)
             code = take_lines(p);
-        progress_draw(&p->progress, p->progress.counts ? p->answered : p->bytes);
+        if (code == CLI_DONE)
+            code = draw(p, p->answered > before);
     }
     return code;
 }
@@ -284,6 +351,8 @@ static enum cli_exit finish_epic(struct pushing *p) {
     enum cli_exit code = ask_epic(p, "END", p->answered, &reply);
     if (code == CLI_DONE && reply->type == RESPONSE_ERROR)
         return talk_refused(p->talk, reply);
+    if (code == CLI_DONE && value_number(reply, "resume") <= (int64_t)p->answered)
+        return tell_dropped(p);
     return code;
 }
 
@@ -327,6 +396,7 @@ enum cli_exit push_lines(const struct input *in) {
     if (code == CLI_DONE && p.epic)
         code = finish_epic(&p);
     progress_clear(&p.progress);
+    epic_bar_clear(&p.bar);
     if (begun)
         tell(&p, code);
     talks_close(p.talks);

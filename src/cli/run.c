@@ -86,7 +86,7 @@ static int resume_output(struct run *r) {
 }
 
 static int resume_counts(struct run *r) {
-    struct epic_look look = { 0 };
+    mr_epic_info look = { 0 };
     int err = r->engine->impl->epic(r->engine, mr_str(JOURNAL_EPIC), &look);
     if (err < 0 && err != MR_EGONE)
         return err;

@@ -256,7 +256,7 @@ static off_t place_of(uint64_t number) {
 
 int journal_resume(struct journal *j, struct engine *engine) {
     char path[PATH_MAX];
-    struct epic_look look = { .resume = 1 };
+    mr_epic_info look = { .resume = 1 };
     struct stat st;
     int err = engine->impl->epic(engine, mr_str(JOURNAL_EPIC), &look);
     if (err < 0 && err != MR_EGONE)

@@ -20,12 +20,16 @@ const struct command jobs_commands[] = {
         .help = "Hands in a job and prints its id. BODY - or none reads stdin.\n"
                 "\n"
                 "With --lines, each line of FILE (or of stdin) is a job. It is read as fast as\n"
-                "the engine has room, however long it is. With --epic, the engine remembers how\n"
-                "far it has come: the same command run again, after an interruption or a crash,\n"
-                "goes on where it stopped and pushes nothing twice; millrace epic NAME shows how\n"
-                "far they are done. If lines that were pushed before have changed, it refuses;\n"
-                "for that a small file is kept in ~/.local/state/millrace. Lines in which no key\n"
-                "is found are told of and counted.\n"
+                "the engine has room, however long it is. Lines in which no key is found are told\n"
+                "of and counted.\n"
+                "\n"
+                "With --epic, the engine remembers how far it has come: the same command run\n"
+                "again, after an interruption or a crash, goes on where it stopped and pushes\n"
+                "nothing twice; millrace epic NAME shows how far they are done. Lines are read\n"
+                "only as fast as they are worked off, with 1,024 jobs (or 64 MiB) there at most;\n"
+                "while no worker takes them it waits, and says so. (With --at file:DIR nobody\n"
+                "could work meanwhile: all are pushed.) If lines that were pushed before have\n"
+                "changed, it refuses; for that a small file is kept in ~/.local/state/millrace.\n"
                 "\n"
                 "Exits 5 if a limit is reached and --room did not help (with --lines it waits for\n"
                 "ever unless told otherwise), 130 if interrupted.\n",
@@ -123,13 +127,23 @@ const struct command jobs_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "show how far an epic has come",
-        .help = "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
-                "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
-                "the time was too short. The engine remembers an epic until it is dropped; its\n"
-                "jobs stay where they are.\n",
+        .help =
+            "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
+            "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
+            "the time was too short; on a terminal a bar shows how it gets on. HELD-BY says\n"
+            "why none of its jobs starts: no-worker, paused, limit …\n"
+            "\n"
+            "The engine remembers an epic, in some 600 bytes, until it is dropped, also when it\n"
+            "is over: so its numbers are never taken twice. Its jobs are kept as long as\n"
+            "their stage's retention says, dead ones until they are retried or dropped; they\n"
+            "stay where they are when it is dropped. A number that is skipped counts as\n"
+            "pushed, without a job.\n",
         .examples = "millrace epic june\n"
-                    "millrace epic june --wait 2h && millrace epic june --drop\n",
+                    "millrace epic june --wait 2h && millrace epic june --drop\n"
+                    "millrace epic june --skip 17\n"
+                    "    line 17 cannot be pushed: the same push then goes on with line 18\n",
         .options = { { "--wait", "D", "until it is over, not longer than: 30s, 5m, 2h" },
+                     { "--skip", "N", "number N will not be pushed" },
                      { "--drop", NULL, "forget it: its name can then be used anew" },
                      AT,
                      JSON },

@@ -295,23 +295,6 @@ void call_tell(struct call *call) {
 
 // ---- Waiting for any job ----------------------------------------------------------------------
 
-static int await_answer(struct client *c, struct exchange *x, uint64_t until_ms, bool waits) {
-    pthread_mutex_lock(&c->lock);
-    struct link *l = waits ? lane_borrow(c) : c->main;
-    int err = l ? exchange_send(l, x) : MR_ENOMEM;
-    if (err < 0) {
-        if (l && l->lane)
-            lane_return(l);
-        pthread_mutex_unlock(&c->lock);
-        return err;
-    }
-    err = exchange_wait(c, x, until_ms);
-    if (err != MR_EAGAIN && l->lane)
-        lane_return(l);
-    pthread_mutex_unlock(&c->lock);
-    return err;
-}
-
 static int say_end(mr_id id, int err) {
     if (err == MR_EDEAD)
         return error_set(err, "job %" PRIu64 " is dead: %s", id, error_text());
@@ -330,7 +313,7 @@ int client_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *
         return MR_ENOMEM;
     exchange_number(x, id);
     exchange_option(x, "WAIT", wait_ms);
-    int err = await_answer(c, x, until_ms, wait_ms != 0);
+    int err = exchange_await(c, x, until_ms, wait_ms != 0);
     bool left = err == MR_EAGAIN; // and freed, or to be
     if (left || (err >= 0 && x->number < 0))
         error_set(MR_EAGAIN, "job %" PRIu64 " has not ended in %" PRId64 " ms", id, wait_ms);

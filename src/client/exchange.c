@@ -129,6 +129,23 @@ int exchange_do(struct client *c, struct exchange *x, int64_t *out_number, struc
     return err;
 }
 
+int exchange_await(struct client *c, struct exchange *x, uint64_t until_ms, bool waits) {
+    pthread_mutex_lock(&c->lock);
+    struct link *l = waits ? lane_borrow(c) : c->main;
+    int err = l ? exchange_send(l, x) : MR_ENOMEM;
+    if (err < 0) {
+        if (l && l->lane)
+            lane_return(l);
+        pthread_mutex_unlock(&c->lock);
+        return err;
+    }
+    err = exchange_wait(c, x, until_ms);
+    if (err != MR_EAGAIN && l->lane)
+        lane_return(l);
+    pthread_mutex_unlock(&c->lock);
+    return err;
+}
+
 // ---- Answers ----------------------------------------------------------------------------------
 
 int error_read(mr_bytes line, mr_bytes *out_sentence) {

@@ -1,5 +1,5 @@
-// Looking and acting: STAGES, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in maps is
-// read by name, so that servers may tell more.
+// Looking and acting: STAGES, EPIC, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in
+// maps is read by name, so that servers may tell more.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -96,34 +96,111 @@ int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
 
 // ---- An epic ----------------------------------------------------------------------------------
 
-static void epic_hook(struct client *c, struct exchange *x, const struct response_value *v,
-                      uint32_t count) {
-    struct epic_look *to = x->owner;
-    (void)c;
-    if (x->err < 0 || !is_map(v) || count < 2)
-        return;
-    *to = (struct epic_look){ .resume = (uint64_t)map_number(v, 0, "resume"),
-                              .done = (uint64_t)map_number(v, 0, "done"),
-                              .dead = (uint64_t)map_number(v, 0, "dead"),
-                              .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
-                              .expired = (uint64_t)map_number(v, 0, "expired") };
+struct epic_answer {
+    mr_epic_info info;
+    char stage[201], held_by[256];
+    bool there;
+};
+
+static void copy_text(char *to, size_t size, mr_bytes text) {
+    snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
 }
 
-int client_epic(struct engine *base, mr_bytes name, struct epic_look *out) {
-    struct client *c = (struct client *)base;
-    struct epic_look look = { 0 };
+// Total, and with it the end, is known or -1.
+static bool epic_is_over(const mr_epic_info *i) {
+    return i->total >= 0 && i->resume > (uint64_t)i->total && !i->waiting && !i->running;
+}
+
+static void epic_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                      uint32_t count) {
+    struct epic_answer *to = x->owner;
+    (void)c;
+    if (!to || x->err < 0 || !is_map(v) || count < 2)
+        return;
+    to->info = (mr_epic_info){ .resume = (uint64_t)map_number(v, 0, "resume"),
+                               .total = map_number(v, 0, "total"),
+                               .accepted = (uint64_t)map_number(v, 0, "accepted"),
+                               .waiting = (uint64_t)map_number(v, 0, "waiting"),
+                               .running = (uint64_t)map_number(v, 0, "running"),
+                               .done = (uint64_t)map_number(v, 0, "done"),
+                               .dead = (uint64_t)map_number(v, 0, "dead"),
+                               .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
+                               .expired = (uint64_t)map_number(v, 0, "expired") };
+    to->info.over = epic_is_over(&to->info);
+    copy_text(to->stage, sizeof to->stage, map_bytes(v, 0, "stage"));
+    copy_text(to->held_by, sizeof to->held_by, map_bytes(v, 0, "held-by"));
+    to->there = to->info.resume != 0;
+}
+
+static struct exchange *epic_new(struct client *c, mr_bytes name, struct epic_answer *to) {
     struct exchange *x = exchange_new(c, "EPIC");
-    if (x) {
-        exchange_bytes(x, name);
-        x->hook = epic_hook;
-        x->owner = &look;
+    if (!x)
+        return NULL;
+    exchange_bytes(x, name);
+    x->hook = epic_hook;
+    x->owner = to;
+    return x;
+}
+
+static int epic_show(const struct epic_answer *answer, mr_epic_info *out) {
+    static _Thread_local struct epic_answer shown;
+    if (!answer->there)
+        return error_set(MR_ENET, "the server answers EPIC with what is not an epic");
+    shown = *answer;
+    shown.info.stage = shown.stage;
+    shown.info.held_by = shown.held_by;
+    *out = shown.info;
+    return 0;
+}
+
+int client_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
+    struct client *c = (struct client *)base;
+    struct epic_answer answer = { 0 };
+    int err = exchange_do(c, epic_new(c, name, &answer), NULL, NULL);
+    return err < 0 ? err : epic_show(&answer, out);
+}
+
+int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
+                     mr_epic_info *out) {
+    struct client *c = (struct client *)base;
+    uint64_t until_ms = wait_ms < 0 ? UINT64_MAX : client_until(wait_ms) + CLIENT_SLACK_MS;
+    struct epic_answer answer = { 0 };
+    struct exchange *x = epic_new(c, name, &answer);
+    if (!x)
+        return MR_ENOMEM;
+    exchange_option(x, "WAIT", wait_ms);
+    if (left >= 0) {
+        exchange_word(x, "LEFT");
+        exchange_number(x, (uint64_t)left);
     }
-    int err = exchange_do(c, x, NULL, NULL);
-    if (err >= 0 && !look.resume)
-        err = error_set(MR_ENET, "the server answers EPIC with what is not an epic");
-    if (err >= 0)
-        *out = look;
-    return err;
+    int err = exchange_await(c, x, until_ms, wait_ms != 0);
+    if (err != MR_EAGAIN)
+        exchange_free(x); // else it is, or will be
+    const mr_epic_info *i = &answer.info;
+    if (err >= 0 && !i->over && (left < 0 || i->waiting + i->running > (uint64_t)left))
+        err = answer.there ? MR_EAGAIN : 0;
+    if (err == MR_EAGAIN)
+        return error_set(err, "epic '%.*s' was not worked off so far within %" PRId64 " ms",
+                         (int)name.size, (const char *)name.data, wait_ms);
+    return err < 0 ? err : epic_show(&answer, out);
+}
+
+static int act_on_epic(struct engine *base, mr_bytes name, const char *what, uint64_t number) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = epic_new(c, name, NULL);
+    if (x) {
+        exchange_word(x, what);
+        exchange_number(x, number);
+    }
+    return exchange_do(c, x, NULL, NULL);
+}
+
+int client_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
+    return act_on_epic(base, name, "END", total);
+}
+
+int client_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
+    return act_on_epic(base, name, "SKIP", number);
 }
 
 static void pause_for(struct client *c, uint64_t ms) {
@@ -319,4 +396,14 @@ int client_retry(struct engine *base, mr_id id) {
 
 int client_drop(struct engine *base, mr_id id) {
     return act_on_job(base, "DROP", id);
+}
+
+int client_epic_drop(struct engine *base, mr_bytes name) {
+    struct client *c = (struct client *)base;
+    struct exchange *x = epic_new(c, name, NULL);
+    if (x) {
+        exchange_word(x, "DROP");
+        x->hook = act_hook;
+    }
+    return exchange_do(c, x, NULL, NULL);
 }

@@ -231,6 +231,9 @@ const char *exchange_sentence(const struct exchange *); // of one that was answe
 // Without the lock: sends it over the main link, waits, and frees it. NULL is MR_ENOMEM. The
 // answer's number and bytes (both may be NULL) become the caller's.
 int exchange_do(struct client *, struct exchange *, int64_t *out_number, struct buffer *out);
+// Without the lock: sends it, over a lane if the server makes it wait, and waits for the answer,
+// which stays in it. MR_EAGAIN: not in time, and it is not the caller's any more.
+int exchange_await(struct client *, struct exchange *, uint64_t until_ms, bool waits);
 
 // I/O thread, with the lock: it was answered, or has failed.
 void exchange_answer(struct exchange *, const struct response_value *, uint32_t count);
@@ -340,7 +343,11 @@ int64_t client_beat_all(struct puller *);
 // ---- look.c -----------------------------------------------------------------------------------
 
 int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
-int client_epic(struct engine *, mr_bytes name, struct epic_look *);
+int client_epic(struct engine *, mr_bytes name, mr_epic_info *);
+int client_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int client_epic_end(struct engine *, mr_bytes name, uint64_t total);
+int client_epic_skip(struct engine *, mr_bytes name, uint64_t number);
+int client_epic_drop(struct engine *, mr_bytes name);
 int client_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int client_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int client_pause(struct engine *, mr_bytes stage);

@@ -128,6 +128,12 @@ struct pusher {
     bool granted;   // told that there is room, which is kept for it
 };
 
+// Somebody who waits for an epic: see core_epic_watch.
+struct watcher {
+    struct list of_epic; // the core's, as is all below
+    int64_t left;
+};
+
 // A job handed to a worker. Names and key are borrowed until the event or call returns.
 struct grant {
     uint64_t id;
@@ -159,6 +165,8 @@ struct core_events {
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
     // A lease begins (true) or has ended (false): what rule 22 notes down.
     void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
+    // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
+    void (*epic)(void *owner, struct watcher *);
 };
 
 struct core_config {
@@ -296,16 +304,27 @@ struct epic_info {
     uint64_t resume; // the first number missing
     uint64_t total;  // once it has ended
     uint64_t accepted, waiting, running, done, dead, cancelled, expired;
-    bool ended; // its total is known
-    bool over;  // and every number is there, and the job of each has ended
+    bool ended;     // its total is known
+    bool over;      // and every number is there, and the job of each has ended
+    mr_bytes stage; // that was pushed into last; borrowed until the next command; empty: not known
 };
+
+enum { EPIC_OVER = -1 };
+
+// Whether at most `left` of its jobs have not ended; EPIC_OVER: whether it is over.
+static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
+    return e->over || (left >= 0 && e->waiting + e->running <= (uint64_t)left);
+}
 
 int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
-// Grows whenever an epic may have become over, or is gone: who waits for one looks again then.
-uint64_t core_epic_changes(const struct core *);
+// Who has looked and found that the epic has not come that far is told, once, when that may have
+// changed: by a job's end, END, SKIP or DROP. `left` is as above. The core borrows the watcher
+// until the event or core_epic_unwatch. MR_EGONE.
+int core_epic_watch(struct core *, mr_bytes name, int64_t left, struct watcher *);
+void core_epic_unwatch(struct watcher *);
 // Walks the epics behind that of the name `from` (empty: all). `each` returns nonzero to stop, and
 // must not change anything. MR_EGONE: there is none of that name.
 int core_each_epic(struct core *, mr_bytes from,

@@ -70,6 +70,7 @@ static void source_hide(struct core *c, uint32_t index) {
     home_remove(c, s->at, s->size);
     s->size = 0;
     s->dropped = true;
+    watchers_tell_all(c, s);
 }
 
 void source_forget(struct core *c, uint32_t index) {
@@ -234,7 +235,9 @@ void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t numbe
     a->small = index;
     a->value = number;
     j->flags |= JOB_HAS_SOURCE;
-    source_at(c, index)->jobs++;
+    struct source *s = source_at(c, index);
+    s->jobs++;
+    s->stage = stage_of(c, j)->number;
 }
 
 void source_detach(struct core *c, uint32_t index) {
@@ -261,7 +264,7 @@ static uint64_t *counter(struct source *s, enum job_status status) {
     return NULL;
 }
 
-static uint64_t source_unended(const struct source *s) {
+uint64_t source_unended(const struct source *s) {
     return s->unended[JOB_DELAYED] + s->unended[JOB_WAITING] + s->unended[JOB_RUNNING];
 }
 
@@ -270,18 +273,19 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     --*counter(s, before);
     ++*counter(s, after);
-    if (s->seen.total && !source_unended(s))
-        c->epic_changes++;
+    if (!list_empty(&s->watchers))
+        watchers_tell(c, s);
 }
 
 // An epic is known once something of it was accepted.
-static uint32_t epic_find(const struct core *c, mr_bytes name) {
+uint32_t epic_find(const struct core *c, mr_bytes name) {
     uint32_t index = source_find(c, name);
     return index && source_at(c, index)->seen.epic && source_at(c, index)->size ? index : 0;
 }
 
-static struct epic_info epic_look(const struct source *s) {
+static struct epic_info epic_look(const struct core *c, const struct source *s) {
     uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
+    const struct stage *stage = s->stage ? c->stages[s->stage] : NULL;
     return (struct epic_info){
         .resume = resume,
         .total = total,
@@ -294,6 +298,7 @@ static struct epic_info epic_look(const struct source *s) {
         .expired = s->seen.expired,
         .ended = s->seen.total,
         .over = s->seen.total && resume > total && !source_unended(s),
+        .stage = stage ? bytes_of(stage->name, stage->name_size) : (mr_bytes){ 0 },
     };
 }
 
@@ -301,12 +306,8 @@ int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
     uint32_t index = epic_find(c, name);
     if (!index)
         return error_set(MR_EGONE, "no epic of that name is known");
-    *out = epic_look(source_at(c, index));
+    *out = epic_look(c, source_at(c, index));
     return 0;
-}
-
-uint64_t core_epic_changes(const struct core *c) {
-    return c->epic_changes;
 }
 
 int core_each_epic(struct core *c, mr_bytes from,
@@ -319,7 +320,7 @@ int core_each_epic(struct core *c, mr_bytes from,
         const struct source *s = source_at(c, i);
         if (!s->in_use || s->dropped || !s->seen.epic || !s->size)
             continue;
-        struct epic_info info = epic_look(s);
+        struct epic_info info = epic_look(c, s);
         stop = each(arg, bytes_of(s->name, s->name_size), &info);
     }
     return stop;
@@ -341,7 +342,7 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     if ((err = source_record(c, s)) < 0)
         s->seen = before;
     else
-        c->epic_changes++;
+        watchers_tell_all(c, s);
     return err;
 }
 
@@ -381,9 +382,7 @@ int core_epic_drop(struct core *c, mr_bytes name) {
     uint32_t index = epic_find(c, name);
     if (!index)
         return error_set(MR_EGONE, "no epic of that name is known");
-    int err = source_drop(c, index);
-    c->epic_changes += err == 0;
-    return err;
+    return source_drop(c, index);
 }
 
 // ---- Records, forgetting ----------------------------------------------------------------------

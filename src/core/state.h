@@ -192,6 +192,9 @@ struct source {
     uint64_t unended[JOB_RUNNING + 1];
     uint64_t *ids;        // of the last SOURCE_WINDOW numbers; NULL: not known
     uint64_t jobs;        // that count in it
+    uint32_t stage;       // that was pushed into last; 0: not known
+    struct list watchers; // of an epic
+    uint64_t watched;     // none of them wants to be told of more jobs left than this
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
@@ -241,7 +244,7 @@ struct core {
     struct map stage_by_name;
     uint32_t last_stage;                 // that stage_find found
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
-    uint64_t next_source, epic_changes;
+    uint64_t next_source;
     bool sources_timer;
     uint32_t first_dirty, last_dirty;
     struct heap timers;
@@ -461,6 +464,10 @@ void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
 int source_restore(struct core *, const struct record *, uint32_t *out);
 void source_forget(struct core *, uint32_t source);
+uint32_t epic_find(const struct core *, mr_bytes name); // 0: none of that name is known
+uint64_t source_unended(const struct source *);
+void watchers_tell(struct core *, struct source *);     // those that have come far enough
+void watchers_tell_all(struct core *, struct source *); // it was changed, or is gone
 void gaps_drop(struct core *, struct conn *);
 
 // ---- state.c: what channels keep between their jobs --------------------------------------------

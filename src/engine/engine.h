@@ -52,12 +52,6 @@ struct numbered {
     bool epic;
 };
 
-// How far an epic is; its jobs by how they ended.
-struct epic_look {
-    uint64_t resume; // the first number that was not pushed yet
-    uint64_t done, dead, cancelled, expired;
-};
-
 // How a job is ended: FINISH_WAIT until that is durable (else it is when something later is);
 // FINISH_UNPIN with the handler's pin.
 enum { FINISH_WAIT = 1, FINISH_UNPIN = 2 };
@@ -101,8 +95,15 @@ struct engine_impl {
     // milliseconds until the next one has; -1: none is held.
     int64_t (*beat_all)(struct puller *);
 
-    int (*epic)(struct engine *, mr_bytes name,
-                struct epic_look *out); // MR_EGONE: none of its name
+    // Epics. The strings of the info are this thread's. MR_EGONE: there is none of that name.
+    int (*epic)(struct engine *, mr_bytes name, mr_epic_info *out);
+    // Waits until at most `left` of its jobs have not ended; -1: until it is over. MR_EAGAIN: not
+    // in time.
+    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms,
+                     mr_epic_info *out);
+    int (*epic_end)(struct engine *, mr_bytes name, uint64_t total);
+    int (*epic_skip)(struct engine *, mr_bytes name, uint64_t number);
+    int (*epic_drop)(struct engine *, mr_bytes name);
 
     // Looking and acting. `held_by` of the info is this thread's.
     int (*stage)(struct engine *, mr_bytes stage, mr_stage_info *out);

@@ -29,6 +29,10 @@ static const struct engine_impl local_impl = {
     .beat = local_beat,
     .beat_all = local_beat_all,
     .epic = local_epic,
+    .epic_wait = local_epic_wait,
+    .epic_end = local_epic_end,
+    .epic_skip = local_epic_skip,
+    .epic_drop = local_epic_drop,
     .stage = local_stage,
     .set = local_set,
     .pause = local_pause,
@@ -75,6 +79,7 @@ static struct shard_options shard_options_of(struct local *e, const struct local
                     .granted = event_granted,
                     .ended = event_ended,
                     .room = event_room,
+                    .epic = event_epic,
                     .stop = event_stop },
         .owner = e,
     };

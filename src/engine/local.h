@@ -207,7 +207,6 @@ mr_bytes reason_last(mr_bytes reasons);
 
 int local_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 void local_check_empties(struct local *); // in a turn
-int local_epic(struct engine *, mr_bytes name, struct epic_look *);
 int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int local_pause(struct engine *, mr_bytes stage);
@@ -216,5 +215,14 @@ int local_dead(struct engine *, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_retry(struct engine *, mr_id);
 int local_drop(struct engine *, mr_id);
+
+// ---- local_epic.c -----------------------------------------------------------------------------
+
+int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
+int local_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int local_epic_end(struct engine *, mr_bytes name, uint64_t total);
+int local_epic_skip(struct engine *, mr_bytes name, uint64_t number);
+int local_epic_drop(struct engine *, mr_bytes name);
+void event_epic(void *owner, struct watcher *);
 
 #endif

@@ -130,23 +130,6 @@ int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     return 0;
 }
 
-int local_epic(struct engine *base, mr_bytes name, struct epic_look *out) {
-    struct local *e = (struct local *)base;
-    struct epic_info info;
-    local_enter(e);
-    int err = core_epic(e->core, name, &info);
-    uint64_t at = local_end(e);
-    if (err < 0)
-        return err;
-    shard_wait(e->shard, at);
-    *out = (struct epic_look){ .resume = info.resume,
-                               .done = info.done,
-                               .dead = info.dead,
-                               .cancelled = info.cancelled,
-                               .expired = info.expired };
-    return 0;
-}
-
 struct dead_ids {
     struct buffer ids;
     int err;

@@ -9,14 +9,26 @@
 
 struct epic_options {
     int64_t wait_ms;
+    uint64_t left; // UINT64_MAX: until it is over
 };
 
 static const struct option epic_options[] = {
     { "WAIT", OPTION_WAIT, offsetof(struct epic_options, wait_ms) },
+    { "LEFT", OPTION_NUMBER, offsetof(struct epic_options, left) },
     { 0 },
 };
 
-enum { EPIC_FIELDS = 9 };
+enum { EPIC_FIELDS = 11 };
+
+// Where its jobs wait, and for what.
+static void say_stage(struct session *s, const struct epic_info *e) {
+    struct stage_info stage = { 0 };
+    bool sees = e->stage.size && access_sees(s, e->stage);
+    if (sees && e->waiting && core_look_stage(s->host->core, e->stage, &stage) == 0)
+        access_hide_downstream(s, &stage);
+    answer_text(s, "stage", sees ? e->stage : (mr_bytes){ 0 });
+    answer_text(s, "held-by", mr_str(stage.held_by));
+}
 
 static void say_fields(struct session *s, const struct epic_info *e) {
     answer_count(s, "resume", e->resume);
@@ -28,6 +40,7 @@ static void say_fields(struct session *s, const struct epic_info *e) {
     answer_count(s, "dead", e->dead);
     answer_count(s, "cancelled", e->cancelled);
     answer_count(s, "expired", e->expired);
+    say_stage(s, e);
 }
 
 static void say_epic(struct session *s, mr_bytes name, int err) {
@@ -42,15 +55,18 @@ static void say_epic(struct session *s, mr_bytes name, int err) {
     say_fields(s, &e);
 }
 
-// Looks; with WAIT, again and again until it is over or the wait is.
-static void epic_look(struct session *s, mr_bytes name, int64_t wait_ms) {
+// Looks; with WAIT, again and again until it has come so far, or the wait is over.
+static void epic_look(struct session *s, mr_bytes name, const struct epic_options *o) {
+    struct core *core = s->host->core;
     struct epic_info e;
+    int64_t left = o->left > INT64_MAX ? EPIC_OVER : (int64_t)o->left;
     bool waited = s->again && s->wait_until_ms == 0;
-    int err = core_epic(s->host->core, name, &e);
-    if (err == 0 && !e.over && wait_ms && !waited && s->host->stopped)
+    int err = core_epic(core, name, &e);
+    bool waits = err == 0 && o->wait_ms && !waited && !epic_has_come_to(&e, left);
+    if (waits && s->host->stopped)
         err = error_set(MR_ESTOPPED, "%s", s->host->why_stopped);
-    if (err == 0 && !e.over && wait_ms && !waited)
-        session_block(s, BLOCKED_EPIC, wait_ms);
+    if (waits && err == 0 && (err = core_epic_watch(core, name, left, &s->watcher)) == 0)
+        session_block(s, BLOCKED_EPIC, o->wait_ms);
     else
         say_epic(s, name, err);
 }
@@ -70,7 +86,7 @@ static void epic_drop(struct session *s, mr_bytes name) {
 
 void run_epic(struct session *s, struct arguments *a) {
     struct core *core = s->host->core;
-    struct epic_options o = { 0 };
+    struct epic_options o = { .left = UINT64_MAX };
     mr_bytes name = a->words[1], what = a->count > 2 ? a->words[2] : (mr_bytes){ 0 };
     uint64_t number;
     if (!access_name(s, "epic", name))
@@ -86,7 +102,7 @@ void run_epic(struct session *s, struct arguments *a) {
     } else {
         a->at = 2;
         if (options_read(s, a, epic_options, &o))
-            epic_look(s, name, o.wait_ms);
+            epic_look(s, name, &o);
     }
 }
 

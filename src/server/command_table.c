@@ -30,11 +30,13 @@ const struct command command_table[] = {
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
     { "EPIC", 1, 0, ROLE_PUSH, SCOPE_OWN, false, run_epic,
-      "name [WAIT ms] | name END n | name SKIP n | name DROP",
-      "map: resume total accepted waiting running done dead cancelled expired",
-      "shows how far an epic has come, with WAIT once all of it has ended; says that it ends with "
-      "push n (0: it is empty), that push n will not come, or that it can be forgotten; total is "
-      "-1 before its end is known" },
+      "name [WAIT ms [LEFT n]] | name END n | name SKIP n | name DROP",
+      "map: resume total accepted waiting running done dead cancelled expired stage held-by",
+      "shows how far an epic has come; with WAIT once all of it has ended, with LEFT once no more "
+      "than n of its jobs are left to end, so that who pushes it stays no further ahead of the "
+      "workers; says that it ends with push n (0: it is empty), that push n will not come, or that "
+      "it can be forgotten; total is -1 before its end is known; stage is the one pushed into "
+      "last, held-by why none of its jobs starts" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "

@@ -24,8 +24,8 @@ int host_init(struct host *h, const char *store) {
                              .line_size = STRANGER_REQUEST,
                              .size = STRANGER_REQUEST },
     };
-    struct list *lists[] = { &h->sessions, &h->touched, &h->held,  &h->resuming,
-                             &h->ready,    &h->epics,   &h->pieces };
+    struct list *lists[] = { &h->sessions, &h->touched, &h->held,
+                             &h->resuming, &h->ready,   &h->pieces };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     slab_init(&h->seats, sizeof(struct seat), 0);
@@ -206,19 +206,6 @@ static void resume_all(struct host *h) {
     }
 }
 
-// Who waits for an epic looks again whenever one may be over.
-static void resume_epics(struct host *h) {
-    uint64_t changes = core_epic_changes(h->core);
-    if (changes == h->epic_changes)
-        return;
-    h->epic_changes = changes;
-    for (struct list *l = h->epics.next, *next; l != &h->epics; l = next) {
-        next = l->next;
-        session_run_again(list_entry(l, struct session, of_again));
-    }
-    resume_all(h);
-}
-
 static void mark_all(struct host *h, uint64_t at) {
     bool durable = h->stopped || shard_is_durable(h->shard, at); // stopped: nothing was written
     while (!list_empty(&h->touched)) {
@@ -239,10 +226,10 @@ void host_end(struct host *h) {
         return;
     }
     host_begin(h);
-    resume_all(h);
-    if (!list_empty(&h->epics))
-        resume_epics(h);
-    fail_unreadable(h);
+    do {
+        resume_all(h);
+        fail_unreadable(h); // which somebody may have waited for
+    } while (!list_empty(&h->resuming));
     bool more;
     if (!h->stopped)
         (void)shard_clean(h->shard, &more); // it is tried again when host_next_ms says
@@ -338,6 +325,11 @@ static void on_room(void *owner, struct pusher *pusher) {
     session_run_again(list_entry(pusher, struct session, pusher));
 }
 
+static void on_epic(void *owner, struct watcher *watcher) {
+    (void)owner;
+    session_run_again(list_entry(watcher, struct session, watcher));
+}
+
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
                     int why) {
     (void)owner, (void)token, (void)why;
@@ -355,5 +347,6 @@ struct core_events host_events(void) {
                                  .granted = on_granted,
                                  .ended = on_ended,
                                  .room = on_room,
+                                 .epic = on_epic,
                                  .stop = on_stop };
 }

@@ -42,11 +42,9 @@ struct host {
     struct list held;      // sessions with replies that are not durable yet
     struct list resuming;  // sessions that may go on with what they have received
     struct list ready;     // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list epics;     // sessions that wait for an epic
     struct list pieces;    // sessions that go on in the next turn
     struct heap waits;     // of blocked sessions, by the end of their wait
     struct slab seats;     // struct seat, of sessions: the numbers that `waits` tells
-    uint64_t epic_changes; // when those that wait for one were looked at last
     uint8_t *inbox;        // READ_SIZE bytes: where sessions that hold nothing receive
     mr_bytes *arguments;   // of the request being run
     struct grant *grants;  // of the TAKE being run

@@ -50,6 +50,7 @@ void session_destroy(struct session *s) {
     struct host *h = s->host;
     if (h->core)
         (void)core_leave(h->core, &s->conn); // what could not be written is made up for by the core
+    core_epic_unwatch(&s->watcher);
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
                              &s->of_resuming, &s->of_ready,   &s->of_again };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
@@ -257,9 +258,7 @@ void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
     if (!s->again) // run again, a request waits no longer than it was to
         s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
     s->wait_until_ms = s->first_until_ms;
-    if (blocked == BLOCKED_EPIC)
-        list_append(&h->epics, &s->of_again);
-    else if (blocked == BLOCKED_TURN)
+    if (blocked == BLOCKED_TURN)
         list_append(&h->pieces, &s->of_again);
     host_plan_wait(h, s);
 }
@@ -299,6 +298,8 @@ static void leave(struct session *s) {
         (void)core_await_leave(core, &s->caller); // an end not written now is made up for
     else if (s->blocked == BLOCKED_ROOM)
         core_push_leave(core, &s->pusher);
+    else if (s->blocked == BLOCKED_EPIC)
+        core_epic_unwatch(&s->watcher);
 }
 
 static void refuse_secret(struct session *s) {

@@ -23,7 +23,7 @@ enum blocked {
     BLOCKED_FETCH,   // TAKE: for what is on the disk only
     // In these the request is run again:
     BLOCKED_ROOM, // PUSH, PUSHMANY, CALL: for room
-    BLOCKED_EPIC, // for an epic to be over
+    BLOCKED_EPIC, // for an epic to be worked off so far
     BLOCKED_TURN, // for the next turn: it is done in pieces
     BLOCKED_BODY, // JOB: for what is on the disk only
 };
@@ -73,6 +73,7 @@ struct session {
     uint32_t late_count;
     bool called_later; // it has had some
     struct pusher pusher;
+    struct watcher watcher;
     size_t pushed; // PUSHMANY: how many so far …
     uint64_t *ids; // … and their ids
     struct {

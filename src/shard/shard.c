@@ -103,6 +103,11 @@ static void tell_room(void *owner, struct pusher *pusher) {
     s->events.room(s->owner, pusher);
 }
 
+static void tell_epic(void *owner, struct watcher *watcher) {
+    struct shard *s = owner;
+    s->events.epic(s->owner, watcher);
+}
+
 static void tell_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
                       int why) {
     struct shard *s = owner;
@@ -131,6 +136,7 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                     .granted = e->granted ? tell_granted : NULL,
                     .ended = e->ended ? tell_ended : NULL,
                     .room = e->room ? tell_room : NULL,
+                    .epic = e->epic ? tell_epic : NULL,
                     .stop = e->stop ? tell_stop : NULL,
                     .running = s->running || e->running ? note_running : NULL },
         .owner = s,

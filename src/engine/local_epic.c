@@ -1,0 +1,118 @@
+// Epics: how far they are, and waiting until they are as far as somebody wants them.
+#include "base/errors.h"
+#include "engine/local.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+// In a turn: what is borrowed from the core is copied for this thread.
+static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
+    static _Thread_local char stage[201], held_by[sizeof((struct stage_info *)0)->held_by];
+    struct stage_info at = { 0 };
+    if (i->waiting && i->stage.size)
+        (void)core_look_stage(e->core, i->stage, &at); // not known: held by nothing
+    snprintf(stage, sizeof stage, "%.*s", (int)i->stage.size,
+             i->stage.size ? (const char *)i->stage.data : "");
+    memcpy(held_by, at.held_by, sizeof held_by);
+    return (mr_epic_info){ .resume = i->resume,
+                           .total = i->ended ? (int64_t)i->total : -1,
+                           .accepted = i->accepted,
+                           .waiting = i->waiting,
+                           .running = i->running,
+                           .done = i->done,
+                           .dead = i->dead,
+                           .cancelled = i->cancelled,
+                           .expired = i->expired,
+                           .over = i->over,
+                           .stage = stage,
+                           .held_by = held_by };
+}
+
+int local_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
+    struct local *e = (struct local *)base;
+    struct epic_info found;
+    mr_epic_info info;
+    local_enter(e);
+    int err = core_epic(e->core, name, &found);
+    if (err >= 0)
+        info = info_of(e, &found);
+    uint64_t at = local_end(e);
+    if (err < 0)
+        return err;
+    shard_wait(e->shard, at); // looks go on when the log has stopped
+    *out = info;
+    return 0;
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------
+
+struct epic_waiter {
+    struct waiter waiter;
+    struct watcher watcher;
+};
+
+void event_epic(void *owner, struct watcher *watcher) {
+    local_tell(owner, &list_entry(watcher, struct epic_waiter, watcher)->waiter);
+}
+
+// In a turn, which it ends: waits until it is worth while to look again. MR_EAGAIN: not in time.
+static int wait_for_change(struct local *e, mr_bytes name, int64_t left, uint64_t until) {
+    struct epic_waiter w = { 0 };
+    int err = core_epic_watch(e->core, name, left, &w.watcher);
+    if (err < 0) {
+        local_end(e);
+        return err;
+    }
+    local_end_keep(e);
+    if (local_wait(e, &w.waiter, until))
+        return 0;
+    core_epic_unwatch(&w.watcher);
+    local_end(e);
+    return w.waiter.err;
+}
+
+int local_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
+                    mr_epic_info *out) {
+    struct local *e = (struct local *)base;
+    uint64_t until = wait_ms ? local_until(wait_ms) : 0;
+    int err = 0;
+    while (err >= 0 && (err = local_begin(e)) >= 0) {
+        struct epic_info found;
+        err = core_epic(e->core, name, &found);
+        if (err >= 0 && !epic_has_come_to(&found, left)) {
+            err = wait_for_change(e, name, left, until);
+            continue;
+        }
+        mr_epic_info info = { 0 };
+        if (err >= 0)
+            info = info_of(e, &found);
+        err = local_end_and_show(e, err);
+        if (err >= 0)
+            *out = info;
+        return err;
+    }
+    if (err != MR_EAGAIN)
+        return err;
+    return error_set(MR_EAGAIN, "epic '%.*s' was not worked off so far within %" PRId64 " ms",
+                     (int)name.size, (const char *)name.data, wait_ms);
+}
+
+// ---- Acting -----------------------------------------------------------------------------------
+
+int local_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_epic_end(e->core, name, total));
+}
+
+int local_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_epic_skip(e->core, name, number));
+}
+
+int local_epic_drop(struct engine *base, mr_bytes name) {
+    struct local *e = (struct local *)base;
+    int err = local_begin(e);
+    return err < 0 ? err : local_end_and_show(e, core_epic_drop(e->core, name));
+}
