@@ -28,6 +28,7 @@ static bool enter_folder(struct flow *f, struct input *in) {
         input_set(in, "--at", url);
     }
     f->options.journal = absolute(given, journal);
+    f->options.journal_given = given != NULL;
     const char *folder = dirname(copy);
     if (chdir(folder) == 0) {
         snprintf(room, sizeof room, "%s.journal", f->plan->name);

@@ -42,7 +42,7 @@ struct actor {
 
 struct flow_options {
     const char *journal; // a directory
-    bool fresh, progress, json;
+    bool journal_given, fresh, progress, json;
 };
 
 struct flow {
@@ -105,13 +105,13 @@ int step_fail(const struct actor *, mr_flow_out *, int code, const char *format,
 
 // ---- flow_command.c ---------------------------------------------------------------------------
 
-#define COMMAND_MAIN "-" // the output for what it writes to stdout
+#define PROGRAM_MAIN "-" // the output for what it writes to stdout
 
-int command_open(struct actor *); // MR_ENOMEM; MR_EIO
-void command_close(struct actor *);
-mr_flow_function command_run;   // map and flat_map
-mr_flow_function command_keep;  // filter: exit 0 keeps a line, 1 drops it
-mr_flow_function command_route; // a split: a line goes to the output that it carries the name of
+int program_open(struct actor *); // MR_ENOMEM; MR_EIO
+void program_close(struct actor *);
+mr_flow_function program_run;   // map and flat_map
+mr_flow_function program_keep;  // filter: exit 0 keeps a line, 1 drops it
+mr_flow_function program_route; // a split: a line goes to the output that it carries the name of
 
 // ---- flow_progress.c --------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ static void add_input(const struct flow *f, const struct flow_input *in, char ou
     size_t used = strlen(out);
     const char *part = has_out(a) ? "--out" : "";
     const char *colon = a->has_outputs ? ":" : "";
-    const char *output = !a->has_outputs ? "" : in->output ? in->output : COMMAND_MAIN;
+    const char *output = !a->has_outputs ? "" : in->output ? in->output : PROGRAM_MAIN;
     snprintf(out + used, INPUTS - used, "%s%s%s%s%s", used ? " " : "", a->node->name, part, colon,
              output);
 }
@@ -116,7 +116,7 @@ static void outputs_of(const struct actor *a, char out[INPUTS]) {
     const struct plan *p = a->flow->plan;
     const struct flow_input *seen[FLOW_NODES * FLOW_INPUTS];
     size_t count = 0;
-    snprintf(out, INPUTS, COMMAND_MAIN);
+    snprintf(out, INPUTS, PROGRAM_MAIN);
     for (size_t i = 0; i < p->count; i++)
         for (size_t k = 0; k < p->nodes[i].from_count + p->nodes[i].loop_count; k++) {
             const struct flow_input *in = node_input(&p->nodes[i], k);
@@ -140,19 +140,19 @@ static int add_command(struct actor *a, const char *from) {
     char outputs[INPUTS], out[OPERATOR];
     options.block = n->mode == MODE_JOB ? 1 : FILTER_BLOCK;
     options.partitions = keyed ? KEYED_PARTITIONS : 0;
-    int err = command_open(a);
+    int err = program_open(a);
     if (err < 0)
         return err;
     if (n->verb == VERB_FILTER)
-        return mr_flow_filter(f, n->name, from, command_keep, a, &options);
+        return mr_flow_filter(f, n->name, from, program_keep, a, &options);
     if (keyed)
-        err = mr_flow_stage(f, n->name, from, command_run, a, &options);
+        err = mr_flow_stage(f, n->name, from, program_run, a, &options);
     else
-        err = mr_flow_flat_map(f, n->name, from, command_run, a, &options);
+        err = mr_flow_flat_map(f, n->name, from, program_run, a, &options);
     if (err < 0 || !a->has_outputs)
         return err;
     outputs_of(a, outputs);
-    return mr_flow_split(f, part_name(out, a, "out"), n->name, outputs, command_route, a, NULL);
+    return mr_flow_split(f, part_name(out, a, "out"), n->name, outputs, program_route, a, NULL);
 }
 
 static int add_crash(struct actor *a, const char *from) {

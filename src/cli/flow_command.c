@@ -14,7 +14,7 @@ enum { OUTPUT_MOST = 8 << 20 };
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-int command_open(struct actor *a) {
+int program_open(struct actor *a) {
     const struct flow_node *n = a->node;
     bool one = n->verb == VERB_MAP;
     a->template = template_of(n->words, true);
@@ -26,7 +26,7 @@ int command_open(struct actor *a) {
     return filters_create(&options, &a->filters);
 }
 
-void command_close(struct actor *a) {
+void program_close(struct actor *a) {
     filters_destroy(a->filters);
     a->filters = NULL;
 }
@@ -221,7 +221,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
     return err;
 }
 
-int command_run(mr_pair pair, mr_flow_out *out, void *arg) {
+int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     a->in++;
     int err = a->filters ? ask_filter(a, pair, out) : run_job(a, pair, out);
@@ -230,7 +230,7 @@ int command_run(mr_pair pair, mr_flow_out *out, void *arg) {
     return err;
 }
 
-int command_keep(mr_pair pair, mr_flow_out *out, void *arg) {
+int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     struct exec_result x;
     a->in++;
@@ -245,10 +245,10 @@ int command_keep(mr_pair pair, mr_flow_out *out, void *arg) {
 }
 
 // A line behind the name of its output and a 0 byte.
-int command_route(mr_pair pair, mr_flow_out *out, void *arg) {
+int program_route(mr_pair pair, mr_flow_out *out, void *arg) {
     const char *output = pair.value.data;
     size_t size = strlen(output) + 1;
     mr_bytes line = { output + size, pair.value.size - size };
     (void)arg;
-    return mr_flow_emit_to(out, *output ? output : COMMAND_MAIN, pair.key, line);
+    return mr_flow_emit_to(out, *output ? output : PROGRAM_MAIN, pair.key, line);
 }

@@ -245,5 +245,7 @@ int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
     int err = number > r->number + 1 ? go_on(r, number) : 0;
     if (err >= 0)
         err = give_block(r, out);
+    if (err < 0)
+        mr_flow_set_reason(out, error_text());
     return err < 0 ? err : err > 0 ? 0 : MR_FLOW_END;
 }

@@ -236,7 +236,7 @@ void head_on_stop(mr_job *, void *op);
 // ---- lines.c: a source of lines ---------------------------------------------------------------
 
 int lines_open(const char *path, struct lines **out);
-int lines_read(uint64_t number, mr_flow_out *, void *lines);
+int lines_block(uint64_t number, mr_flow_out *, void *lines);
 void lines_close(struct lines *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
