@@ -74,18 +74,21 @@ class Running:
         self.process.send_signal(number)
 
     def end(self):
-        watchdog = threading.Timer(PATIENCE, self.process.kill)
-        watchdog.daemon = True
-        watchdog.start()
-        _, status, usage = os.wait4(self.process.pid, 0)
-        watchdog.cancel()
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+        memory_kb = 0
+        if self.process.returncode is None:
+            watchdog = threading.Timer(PATIENCE, self.process.kill)
+            watchdog.daemon = True
+            watchdog.start()
+            _, status, usage = os.wait4(self.process.pid, 0)
+            watchdog.cancel()
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            memory_kb = usage.ru_maxrss
         texts = []
         for file in self.out, self.err:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
             file.close()
-        return Ended(self.process.returncode, *texts, usage.ru_maxrss)
+        return Ended(self.process.returncode, *texts, memory_kb)
 
 
 def flow(*arguments, data=None, **more):
