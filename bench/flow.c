@@ -4,52 +4,16 @@
 //     flow [URL [WORDS [REPEATS [SYNC]]]]     mem:, or file:DIR for a store in DIR that is new each
 //     time
 #include "bench/measure.h"
+#include "bench/words.h"
 #include "millrace.h"
 
-#include <ctype.h>
 #include <ftw.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
-
-enum { VOCABULARY = 20000, LINE_WORDS = 10 };
 
 static void try(int err, const char *what) {
     if (err < 0)
         must(err, what, mr_error());
-}
-
-// ---- The text ---------------------------------------------------------------------------------
-
-static uint64_t dice_next(uint64_t *dice) {
-    uint64_t z = (*dice += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-// The word of a rank: the frequent ones are short.
-static void say_word(FILE *to, uint64_t rank) {
-    do {
-        fputc("etaoinshrdlucmfwypvbgkjqxz"[rank % 26], to);
-        rank /= 26;
-    } while (rank);
-    fputc('s', to);
-}
-
-// Zipf's law: the chance of a rank is one over it.
-static void write_text(const char *path, uint64_t words) {
-    FILE *to = fopen(path, "w");
-    uint64_t dice = 1;
-    if (!to)
-        must(-1, path, "cannot be written");
-    for (uint64_t i = 1; i <= words; i++) {
-        double chance = (double)(dice_next(&dice) >> 11) * 0x1p-53;
-        say_word(to, (uint64_t)(pow(VOCABULARY, chance)) - 1);
-        fputc(i % LINE_WORDS ? ' ' : '\n', to);
-    }
-    if (fclose(to) != 0)
-        must(-1, path, "cannot be written");
 }
 
 // ---- The flow ---------------------------------------------------------------------------------
@@ -105,7 +69,7 @@ int main(int argc, char **argv) {
     if (strncmp(url, "file:", 5) == 0)
         dir = url + 5;
     close(mkstemp(path));
-    write_text(path, words);
+    must(words_write(path, words), path, "cannot be written");
     for (uint64_t i = 0; i < repeats; i++) {
         mr *m;
         try(mr_open(url, &o, &m), "open");

@@ -498,6 +498,7 @@ typedef struct mr_flow_options {
     const char *epic; // the input's name; NULL: the flow's. Another one is read from its beginning
     const char *on_dead; // "skip" (default) or "halt": of all operators
     const char *backoff; // between attempts, as mr_set has it; NULL: 1s..5m
+    const char *sync;    // of mr_flow_file: "always" (default) or "none"
     uint32_t attempts;   // 0: 10
     uint32_t jobs;       // of each operator at once; 0: self-tuned
     uint32_t ahead;      // blocks read ahead of the workers, at most; 0: 32
@@ -616,7 +617,9 @@ int mr_flow_sink(mr_flow *, const char *name, const char *from, mr_flow_receive 
 
 // Appends "KEY TAB VALUE LF" to a file of the flow's own (without key: "VALUE LF"), exactly once:
 // how far it was written is part of the commit, and what is behind that is cut off when the flow
-// goes on. It is emptied when the flow first runs. MR_ECORRUPT: it is shorter than was committed.
+// goes on. It is emptied when the flow first runs. Before each commit it is on disk, which takes
+// its time; with `sync` "none" only a power cut can tell the difference. MR_ECORRUPT: it is shorter
+// than was committed.
 int mr_flow_file(mr_flow *, const char *name, const char *from, const char *path,
                  const mr_operator_options *);
 

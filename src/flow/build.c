@@ -57,6 +57,8 @@ static int check_window(const char *name, const mr_window *w) {
 
 static int check_options(const mr_flow_options *o) {
     int err = check_on_dead(o->on_dead);
+    if (err >= 0 && o->sync && strcmp(o->sync, "always") != 0 && strcmp(o->sync, "none") != 0)
+        err = error_set(MR_EINVAL, "sync is '%s': there are always and none", o->sync);
     if (err >= 0 && o->epic && (!*o->epic || strlen(o->epic) > 200 - FLOW_NAME - 1))
         err = error_set(MR_EINVAL, "the epic's name has 1 to %d bytes", 200 - FLOW_NAME - 1);
     if (err >= 0 && o->attempts > 65535)
@@ -69,6 +71,7 @@ static void set_options(struct mr_flow *f, const mr_flow_options *o) {
     snprintf(f->epic, sizeof f->epic, "%s", o->epic ? o->epic : f->name);
     snprintf(f->on_dead, sizeof f->on_dead, "%s", o->on_dead ? o->on_dead : "skip");
     snprintf(f->backoff, sizeof f->backoff, "%s", o->backoff ? o->backoff : "1s..5m");
+    f->syncs_files = !o->sync || strcmp(o->sync, "always") == 0;
     f->options.attempts = o->attempts ? o->attempts : 10;
     f->options.ahead = o->ahead ? o->ahead : FLOW_AHEAD;
 }

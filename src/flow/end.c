@@ -26,6 +26,16 @@ uint64_t flow_until_ms(int64_t wait_ms) {
     return wait_ms < 0 ? UINT64_MAX : flow_now_ms() + (uint64_t)wait_ms;
 }
 
+void flow_sleep(struct mr_flow *f, uint64_t until_ms) {
+    if (until_ms == UINT64_MAX) {
+        pthread_cond_wait(&f->changed, &f->lock);
+        return;
+    }
+    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
+                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    pthread_cond_timedwait(&f->changed, &f->lock, &t);
+}
+
 // How long to wait before looking around: 0 when the time is over.
 static int64_t slice_ms(uint64_t until_ms) {
     uint64_t now = flow_now_ms(), left = until_ms > now ? until_ms - now : 0;
@@ -219,12 +229,8 @@ static int wait_read(struct op *op, uint64_t until_ms) {
     struct mr_flow *f = op->flow;
     int err = 0;
     pthread_mutex_lock(&f->lock);
-    while (!op->reader.finished && !atomic_load(&f->stopping) && flow_now_ms() < until_ms) {
-        uint64_t at = until_ms == UINT64_MAX ? flow_now_ms() + 3600000 : until_ms;
-        struct timespec t = { .tv_sec = (time_t)(at / 1000),
-                              .tv_nsec = (long)(at % 1000) * 1000000 };
-        pthread_cond_timedwait(&f->changed, &f->lock, &t);
-    }
+    while (!op->reader.finished && !atomic_load(&f->stopping) && flow_now_ms() < until_ms)
+        flow_sleep(f, until_ms);
     bool finished = op->kind == OPERATOR_SOURCE && op->reader.finished;
     if (finished && op->reader.err < 0)
         err = error_set(op->reader.err, "%s", op->reader.error);
@@ -256,6 +262,7 @@ static int all_read(struct mr_flow *f, uint64_t until_ms) {
 }
 
 int flow_end(struct mr_flow *f, uint64_t until_ms) {
+    f->over = false;
     int err = all_read(f, until_ms);
     for (uint32_t i = 0; i < f->head_count && err >= 0;) {
         struct group g = { &f->heads[i], 0 };

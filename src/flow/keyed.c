@@ -87,11 +87,6 @@ static int add(struct keyed *k, mr_bytes key, uint64_t hash, struct keyed_entry 
     return 0;
 }
 
-static struct keyed_entry *find(const struct keyed *k, mr_bytes key, uint64_t hash) {
-    uint32_t number = k->slot_count ? *slot_of(k, key, hash) : 0;
-    return number ? &k->entries[number - 1] : NULL;
-}
-
 // ---- What others see --------------------------------------------------------------------------
 
 int keyed_load(struct keyed *k, mr_bytes state) {
@@ -110,12 +105,22 @@ int keyed_load(struct keyed *k, mr_bytes state) {
     return reader_done(&r) ? 0 : error_set(MR_ECORRUPT, "the state of a partition is damaged");
 }
 
-mr_bytes keyed_get(const struct keyed *k, mr_bytes key) {
-    const struct keyed_entry *e = find(k, key, bytes_hash(key, 0));
-    return e ? e->state : (mr_bytes){ 0 };
+struct keyed_entry *keyed_at(struct keyed *k, mr_bytes key) {
+    uint64_t hash = bytes_hash(key, 0);
+    uint32_t number = k->slot_count ? *slot_of(k, key, hash) : 0;
+    if (number)
+        return &k->entries[number - 1];
+    struct keyed_entry *e = NULL;
+    void *copy = chunk_room(k, key.size + 1);
+    if (!copy) {
+        no_memory();
+        return NULL;
+    }
+    memcpy(copy, key.size ? key.data : "", key.size);
+    return add(k, (mr_bytes){ copy, key.size }, hash, &e) < 0 ? NULL : e;
 }
 
-static int replace(struct keyed *k, struct keyed_entry *e, mr_bytes state) {
+int keyed_set(struct keyed *k, struct keyed_entry *e, mr_bytes state) {
     if (state.size > e->room) {
         size_t room = state.size + state.size / 2 + 8;
         void *at = room > UINT32_MAX ? NULL : chunk_room(k, room);
@@ -128,21 +133,6 @@ static int replace(struct keyed *k, struct keyed_entry *e, mr_bytes state) {
         memmove((void *)e->state.data, state.data, state.size);
     e->state.size = state.size;
     return 0;
-}
-
-int keyed_put(struct keyed *k, mr_bytes key, mr_bytes state) {
-    uint64_t hash = bytes_hash(key, 0);
-    struct keyed_entry *e = find(k, key, hash);
-    if (e)
-        return replace(k, e, state);
-    if (state.size == 0)
-        return 0;
-    void *copy = chunk_room(k, key.size + 1);
-    if (!copy)
-        return no_memory();
-    memcpy(copy, key.size ? key.data : "", key.size);
-    int err = add(k, (mr_bytes){ copy, key.size }, hash, &e);
-    return err < 0 ? err : replace(k, e, state);
 }
 
 int keyed_save(const struct keyed *k, struct buffer *out) {

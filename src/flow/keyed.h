@@ -30,11 +30,12 @@ struct keyed {
 // Fills it from a channel's state, which must stay until it is loaded anew. MR_ECORRUPT, MR_ENOMEM.
 int keyed_load(struct keyed *, mr_bytes state);
 
-// What the key keeps; empty: nothing. Valid until the key's next keyed_put.
-mr_bytes keyed_get(const struct keyed *, mr_bytes key);
+// The key's entry, which is made if there is none: its state is what the key keeps. Valid until the
+// next call with another key. NULL with MR_ENOMEM noted.
+struct keyed_entry *keyed_at(struct keyed *, mr_bytes key);
 
-// Replaces it by a copy. MR_ENOMEM: nothing has changed.
-int keyed_put(struct keyed *, mr_bytes key, mr_bytes state);
+// Replaces what the key keeps by a copy. MR_ENOMEM: nothing has changed.
+int keyed_set(struct keyed *, struct keyed_entry *, mr_bytes state);
 
 // Appends the state to come to `out`: nothing if no key keeps anything. MR_ENOMEM.
 int keyed_save(const struct keyed *, struct buffer *out);

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { LINES_BYTES = 128 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
+enum { LINES_BYTES = 256 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
 
 struct lines {
     char *path;

@@ -34,13 +34,16 @@ static int operate_filter(struct mr_flow_out *out, struct op *op, mr_pair pair) 
 // What the function sets counts only if it, and all that ran on what it emitted, went well.
 static int operate_stage(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
-    out->state = keyed_get(&out->keyed, pair.key);
+    struct keyed_entry *e = keyed_at(&out->keyed, pair.key);
+    if (!e)
+        return out_fail(out, MR_ENOMEM, "%s", error_text());
+    out->state = e->state;
     out->has_set = false;
     int answer = call(out, op, pair, MAY_EMIT_AND_SET, &frame);
     out->state = (mr_bytes){ 0 };
     if (answer < 0 || !out->has_set)
         return answer < 0 ? answer : 0;
-    int err = keyed_put(&out->keyed, pair.key, buffer_bytes(&out->set));
+    int err = keyed_set(&out->keyed, e, buffer_bytes(&out->set));
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 

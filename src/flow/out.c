@@ -148,9 +148,11 @@ static int check_bytes_of(struct mr_flow_out *out, const char *what, mr_bytes by
 }
 
 int mr_flow_set(mr_flow_out *out, mr_bytes value) {
-    bool may = out && out->frame && out->frame->may >= MAY_SET;
-    if (!may)
-        return error_set(MR_EINVAL, "only a fold and the function of a stage may set something");
+    static const char sentence[] = "only a fold and the function of a stage set something";
+    if (!out || !out->frame)
+        return error_set(MR_EINVAL, sentence);
+    if (out->frame->may != MAY_SET && out->frame->may != MAY_EMIT_AND_SET)
+        return error_set(out_fail(out, MR_EINVAL, sentence), sentence);
     int err = check_bytes_of(out, "state", value);
     if (err < 0)
         return err;
@@ -251,12 +253,14 @@ static int emit(struct mr_flow_out *out, uint32_t output, mr_bytes key, mr_bytes
     return err < 0 ? error_set(err, "%s", out->reason) : 0;
 }
 
-static int check_emits(const mr_flow_out *out) {
+static int check_emits(mr_flow_out *out) {
     if (!out || !out->frame)
         return error_set(MR_EINVAL, "pairs are emitted by functions of operators, while they run");
-    if (out->frame->may != MAY_EMIT && out->frame->may != MAY_EMIT_AND_SET)
-        return error_set(MR_EINVAL, "a fold and a filter emit nothing");
-    return 0;
+    if (out->frame->may == MAY_EMIT || out->frame->may == MAY_EMIT_AND_SET)
+        return 0;
+    return error_set(
+        out_fail(out, MR_EINVAL, "a %s emits nothing by itself", kind_name(out->frame->op->kind)),
+        "operator %s emits nothing by itself", out->frame->op->name);
 }
 
 int mr_flow_emit(mr_flow_out *out, mr_bytes key, mr_bytes value) {

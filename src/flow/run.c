@@ -178,8 +178,8 @@ int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     atomic_store(&f->stopping, true);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
-    for (uint32_t i = 0; i < f->head_count && f->started; i++)
-        source_join(f->heads[i]);
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = source_stop(f->heads[i], until_ms);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
         err = mr_worker_stop(f->heads[i]->worker, left_ms(until_ms));
         if (err >= 0)

@@ -73,7 +73,7 @@ static int write_file(struct mr_flow_out *out, struct op *op) {
         return file_failed(out, op, "cut");
     if (write_all(op->fd, buffer_bytes(&out->text), at) < 0)
         return file_failed(out, op, "write");
-    if (fdatasync(op->fd) < 0)
+    if (op->flow->syncs_files && fdatasync(op->fd) < 0)
         return file_failed(out, op, "sync");
     out->received += out->text.size;
     return 0;

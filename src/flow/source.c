@@ -79,10 +79,20 @@ int source_start(struct op *op) {
     return 0;
 }
 
-void source_join(struct op *op) {
-    if (op->reader.started)
-        pthread_join(op->reader.thread, NULL);
+int source_stop(struct op *op, uint64_t until_ms) {
+    struct mr_flow *f = op->flow;
+    if (!op->reader.started)
+        return 0;
+    pthread_mutex_lock(&f->lock);
+    while (!op->reader.finished && flow_now_ms() < until_ms)
+        flow_sleep(f, until_ms);
+    bool finished = op->reader.finished;
+    pthread_mutex_unlock(&f->lock);
+    if (!finished)
+        return error_set(MR_EBUSY, "source %s of flow %s still reads", op->name, f->name);
+    pthread_join(op->reader.thread, NULL);
     op->reader.started = false;
     lines_close(op->lines);
     op->lines = NULL;
+    return 0;
 }

@@ -112,6 +112,7 @@ struct mr_flow {
     char epic[200 + 1];
     mr_flow_options options;
     char on_dead[8], backoff[32];
+    bool syncs_files;
     struct op *operators[FLOW_OPERATORS];
     uint32_t count;
     struct op *heads[FLOW_STAGES]; // in the order in which they end
@@ -242,7 +243,8 @@ void lines_close(struct lines *);
 // ---- source.c: readers ------------------------------------------------------------------------
 
 int source_start(struct op *);
-void source_join(struct op *);
+// Waits until it has heard that the flow stops. MR_EBUSY: not in time.
+int source_stop(struct op *, uint64_t until_ms);
 
 // ---- run.c: starting and stopping -------------------------------------------------------------
 
@@ -259,5 +261,7 @@ int head_empty(const struct op *, uint64_t until_ms);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);
+// With the lock: sleeps until something has changed, or until then.
+void flow_sleep(struct mr_flow *, uint64_t until_ms);
 
 #endif

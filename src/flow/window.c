@@ -70,7 +70,10 @@ static int add_to_all(struct mr_flow_out *out, struct op *op, mr_pair pair, stru
 
 int window_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     const mr_window *w = &op->window;
-    struct reader kept = reader_of(keyed_get(&out->keyed, pair.key));
+    struct keyed_entry *e = keyed_at(&out->keyed, pair.key);
+    if (!e)
+        return out_fail(out, MR_ENOMEM, "%s", error_text());
+    struct reader kept = reader_of(e->state);
     uint64_t count = kept.size ? get_number(&kept) : 0;
     uint64_t next = next_count(w, count);
     uint8_t number[SIZES_MOST];
@@ -85,7 +88,7 @@ int window_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     if (kept.bad)
         return out_fail(out, MR_ECORRUPT, "what a key has kept is damaged");
     mr_bytes state = next ? buffer_bytes(&out->windows) : (mr_bytes){ 0 };
-    err = keyed_put(&out->keyed, pair.key, state);
+    err = keyed_set(&out->keyed, e, state);
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
