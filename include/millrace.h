@@ -496,12 +496,12 @@ typedef struct mr_pair {
 
 typedef struct mr_flow_options {
     const char *epic; // the input's name; NULL: the flow's. Another one is read from its beginning
-    const char *on_dead; // "skip" (default) or "halt": of all operators
-    const char *backoff; // between attempts, as mr_set has it; NULL: 1s..5m
-    const char *sync;    // of mr_flow_file: "always" (default) or "none"
-    uint32_t attempts;   // 0: 10
-    uint32_t jobs;       // of each operator at once; 0: self-tuned
-    uint32_t ahead;      // blocks read ahead of the workers, at most; 0: 32
+    const char *on_dead;                  // "skip" (default) or "halt": of all operators
+    const char *backoff;                  // between attempts, as mr_set has it; NULL: 1s..5m
+    const char *sync;                     // of mr_flow_file: "always" (default) or "none"
+    uint32_t attempts;                    // 0: 10
+    uint32_t jobs;                        // of each operator at once; 0: self-tuned
+    uint32_t ahead;                       // blocks read ahead of the workers, at most; 0: 32
     void (*on_stop)(mr_job *, void *arg); // see mr_work_options; NULL: nobody is told
     void *arg;                            // of on_stop
     uint64_t reserved[6];
@@ -526,9 +526,9 @@ int mr_flow_close(mr_flow *);
 // ---- Operators: MR_EINVAL for names that are not possible or taken ----
 
 // A function of map, flat_map, filter, split and stage: looks at a pair, which is borrowed until it
-// returns, and emits. 0, or negative: it failed. MR_EDEAD: this pair will never do, and is set apart
-// at once. MR_EBUSY: not now; the job is given back and comes again, and no attempt counts. A filter
-// answers 1 to keep the pair, 0 to drop it.
+// returns, and emits. 0, or negative: it failed. MR_EDEAD: this pair will never do, and is set
+// apart at once. MR_EBUSY: not now; the job is given back and comes again, and no attempt counts. A
+// filter answers 1 to keep the pair, 0 to drop it.
 typedef int mr_flow_function(mr_pair, mr_flow_out *, void *arg);
 
 // Emits a pair. Both are copied. Whatever is refused here also fails the attempt: MR_EINVAL: there
@@ -652,9 +652,9 @@ int mr_flow_wait(mr_flow *, int64_t wait_ms);
 // run. MR_EBUSY: not in time; call again.
 int mr_flow_stop(mr_flow *, int64_t wait_ms);
 
-// Of a flow that is over and not stopped: has the engine forget its input and its states, so that it
-// begins anew when it is run again. Dead jobs stay. MR_EINVAL: it is not over; MR_EAGAIN: it was not
-// done in time, and can be done again.
+// Of a flow that is over and not stopped: has the engine forget its input and its states, so that
+// it begins anew when it is run again. Dead jobs stay. MR_EINVAL: it is not over; MR_EAGAIN: it was
+// not done in time, and can be done again.
 int mr_flow_forget(mr_flow *, int64_t wait_ms);
 
 typedef struct mr_flow_info {

@@ -832,11 +832,13 @@ def _():
                             input="x 1\nx 2\ny 3\n", text=True, capture_output=True)
     equal(pushed.returncode, 0, pushed)
 
-    def jobs():
-        out = subprocess.run([MILLRACE, "jobs", "done", "--json", "--body", "--at", url],
-                             capture_output=True, text=True).stdout
-        return sorted(re.findall(r"got \w \d", out))
-    wait_until(lambda: jobs() == ["got x 1", "got x 2", "got y 3"], "all have gone through")
+    worker = subprocess.Popen([MILLRACE, "work", "done", "--at", url, "--jobs", "1", "--", "tee", "-a", "got"],
+                              stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: size_of("got") == 3 * len("got x 1"), "all have gone through")
+    worker.send_signal(signal.SIGINT)
+    equal(worker.wait(), 130)
+    equal(sorted(re.findall(r"got \w \d", read("got"))), ["got x 1", "got x 2", "got y 3"])
+    check(read("got").index("x 1") < read("got").index("x 2"), "of one key in order")
     r.signal(signal.SIGINT)
     equal(r.end().code, 130)
     server.stop()

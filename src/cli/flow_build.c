@@ -33,6 +33,11 @@ static bool has_out(const struct actor *a) {
     return a->node->verb == VERB_AGGREGATE || a->has_outputs;
 }
 
+// Whether lines of a step come in through its `--in`: to get a key, to be measured or counted.
+static bool has_in(const struct actor *a) {
+    return a->node->key.text || a->node->verb == VERB_AGGREGATE || a->node->verb == VERB_CRASH;
+}
+
 static void add_input(const struct flow *f, const struct flow_input *in, char out[INPUTS]) {
     const struct actor *a = &f->actors[in->node];
     size_t used = strlen(out);
@@ -181,7 +186,7 @@ static int add_step(struct actor *a, char from[INPUTS]) {
     const struct flow_node *n = a->node;
     if (n->verb == VERB_AGGREGATE)
         return add_aggregate(a, from);
-    int err = n->key.text ? add_in(a, step_key, from) : 0;
+    int err = has_in(a) ? add_in(a, step_key, from) : 0;
     if (err < 0)
         return err;
     if (n->verb == VERB_CRASH)
@@ -193,15 +198,11 @@ static int add_sink(struct actor *a, char from[INPUTS]) {
     const struct flow_node *n = a->node;
     mr_operator_options options = options_of(n);
     mr_flow *f = a->flow->flow;
-    int err = 0;
     if (n->verb == VERB_NOTHING)
         return mr_flow_filter(f, n->name, from, step_drop, a, &options);
     if (n->verb == VERB_STDOUT)
         return mr_flow_sink(f, n->name, from, receive_print, a, &options);
-    if (n->verb == VERB_FILE)
-        err = add_in(a, step_plain, from);
-    else if (n->key.text)
-        err = add_in(a, step_key, from);
+    int err = add_in(a, n->verb == VERB_FILE ? step_plain : step_key, from);
     if (err < 0)
         return err;
     return n->verb == VERB_FILE ? mr_flow_file(f, n->name, from, n->text, &options)
@@ -232,8 +233,7 @@ static int add_loops(struct actor *a) {
     for (size_t i = 0; err >= 0 && i < n->loop_count; i++) {
         *from = 0;
         add_input(a->flow, &n->loop[i], from);
-        snprintf(to, sizeof to, "%s%s", n->name,
-                 n->key.text || n->verb == VERB_AGGREGATE ? "--in" : "");
+        snprintf(to, sizeof to, "%s%s", n->name, has_in(a) ? "--in" : "");
         err = mr_flow_loop(a->flow->flow, from, to);
     }
     return err;

@@ -42,6 +42,9 @@ int step_key(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     struct buffer room = { 0 };
     mr_bytes key;
+    bool crash = a->node->verb == VERB_CRASH; // others count lines where they work on them
+    a->in += crash || a->node->kind == KIND_SINK;
+    a->out += crash;
     int err = key_of(a, pair, &room, &key);
     if (err >= 0)
         err = mr_flow_emit(out, key, pair.value);
