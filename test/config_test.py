@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 
-from served import MILLRACE, Client, Server, case, check, equal, main, path, write
+from served import Client, Server, path, write
+from tap import MILLRACE, case, check, equal, main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -8,8 +8,8 @@ import resource
 import socket
 import subprocess
 
-from served import (BUILD, MILLRACE, PATIENCE, Client, Refused, Server, case, check, equal, main, path,
-                    write)
+from served import Client, Refused, Server, path, write
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test", "libfaulty.so")
 MIB = 1 << 20

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 
-from served import MILLRACE, PATIENCE, Client, Server, case, check, equal, main, path, write
+from served import Client, Server, path, write
+from tap import MILLRACE, PATIENCE, case, check, equal, main
 
 
 # ---- systemd -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 input, signals, journals that are interrupted, foreign and damaged. Speaks TAP. Commands wait for each
 other through files and pipes, never by time. With MILLRACE_LONG the proofs by chance last
 MILLRACE_SECONDS."""
-import atexit
+import contextlib
 import json
 import os
 import pty
@@ -13,32 +13,20 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
-MILLRACE = os.path.join(BUILD, "millrace")
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+
 INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
 LONG = bool(os.environ.get("MILLRACE_LONG"))
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
-PATIENCE = 240  # seconds until something that hangs is a failure
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
 MEMORY_GROWS_KB = 4 << 10  # at most, once all that is needed is there
 
-top = tempfile.mkdtemp(prefix="millrace-run-")
-atexit.register(shutil.rmtree, top, ignore_errors=True)
 os.environ["NO_COLOR"] = "1"
 os.environ.pop("TMPDIR", None)
-cases = []
-
-
-def case(name):
-    def add(function):
-        cases.append((name, function))
-        return function
-    return add
 
 
 def sanitized():
@@ -104,15 +92,6 @@ def run(*arguments, data=b"", **more):
 
 def sh(script):
     return ["--", "sh", "-c", script, "sh"]
-
-
-def check(condition, *about):
-    if not condition:
-        raise AssertionError("\n".join(str(a) for a in about))
-
-
-def equal(a, b, *about):
-    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
 
 
 def wait_until(condition, what):
@@ -1045,24 +1024,14 @@ def _():
     equal(run("--jobs", "auto", "--", "echo", "--jobs", "-0", data=[1]).out, b"--jobs -0 1\n")
 
 
-def main():
-    print(f"1..{len(cases)}")
-    failed = 0
-    for number, (name, function) in enumerate(cases, 1):
-        place = os.path.join(top, str(number))
-        os.mkdir(place)
-        os.chdir(place)
-        try:
-            function()
-            print(f"ok {number} - {name}", flush=True)
-        except Exception as error:  # whatever it is, the other cases run
-            failed += 1
-            print(f"not ok {number} - {name}")
-            for line in f"{type(error).__name__}: {error}".splitlines():
-                print(f"# {line}", flush=True)
-        os.chdir(top)
-        shutil.rmtree(place, ignore_errors=True)
-    sys.exit(1 if failed else 0)
+@contextlib.contextmanager
+def place_of_its_own():
+    place = os.path.join(top, "place")
+    os.mkdir(place)
+    os.chdir(place)
+    yield
+    os.chdir(top)
+    shutil.rmtree(place, ignore_errors=True)
 
 
-main()
+main(place_of_its_own)

@@ -1,39 +1,15 @@
 """What tests of the server as it is run share: a server in a process of its own on a free port, whose
-notices are heard; clients that speak RESP; cases that speak TAP. Nothing waits for time to pass: a
-test waits for a notice, a reply or the end of a process, and PATIENCE ends what hangs."""
+notices are heard, and clients that speak RESP. A test waits for a notice, a reply or the end of a
+process."""
 import atexit
 import os
 import queue
 import re
-import shutil
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 
-BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
-MILLRACE = os.path.join(BUILD, "millrace")
-PATIENCE = 240  # seconds until something that hangs is a failure
-
-top = tempfile.mkdtemp(prefix="millrace-served-")
-atexit.register(shutil.rmtree, top, ignore_errors=True)
-cases = []
-
-
-def case(function):
-    """The name of the function is that of the test."""
-    cases.append(function)
-    return function
-
-
-def check(condition, *about):
-    if not condition:
-        raise AssertionError("\n".join(str(a) for a in about) or "it does not hold")
-
-
-def equal(a, b, *about):
-    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+from tap import MILLRACE, PATIENCE, check, equal, top
 
 
 def path(name):
@@ -60,7 +36,7 @@ class Server:
         if ready:
             address = self.hear("listens on ")
             self.port = int(re.search(r"listens on \S*:(\d+)", address)[1])
-            self.hear("ready")
+            self.url = re.search(r"millrace\S*://\S+|$", self.hear("ready"))[0]
 
     def listen(self):
         for line in self.process.stderr:
@@ -87,20 +63,34 @@ class Server:
         equal(self.process.wait(PATIENCE), code, *self.said)
         while (line := self.notices.get(timeout=PATIENCE)) is not None:
             self.said.append(line)
+        self.notices.put(None)  # for whoever asks again
         return "".join(self.said)
 
     def stop(self):
         self.process.terminate()
         return self.ends()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if not kind:
+            self.stop()
+        else:
+            self.process.kill()
+
 
 class Refused(Exception):
     """An error reply."""
 
 
-class Client:
-    def __init__(self, server):
-        self.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+class Wire:
+    """A connection on which words are said, and replies heard as they are, RESP2."""
+
+    def __init__(self, port, context=None, host="localhost"):
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
         self.file = self.socket.makefile("rb")
 
     def close(self):
@@ -113,6 +103,26 @@ class Client:
                             b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
 
     def hear(self):
+        line = self.file.readline()[:-2]
+        if line[:1] == b"*":
+            return [self.hear() for _ in range(int(line[1:]))]
+        if line[:1] != b"$":
+            return line
+        size = int(line[1:])
+        return self.file.read(size + 2)[:-2] if size >= 0 else None
+
+    def ask(self, *words):
+        self.say(*words)
+        return self.hear()
+
+
+class Client(Wire):
+    """Replies are text, numbers and lists of them; a refusal is raised."""
+
+    def __init__(self, server):
+        super().__init__(server.port)
+
+    def hear(self):
         line = self.file.readline()
         check(line.endswith(b"\r\n"), "the connection was closed")
         kind, rest = line[:1], line[1:-2]
@@ -123,10 +133,6 @@ class Client:
         if kind == b"$":
             return self.file.read(int(rest) + 2)[:-2].decode() if int(rest) >= 0 else None
         return int(rest) if kind == b":" else rest.decode()
-
-    def ask(self, *words):
-        self.say(*words)
-        return self.hear()
 
     def refused(self, code, *words):
         """It is refused with this code; the sentence."""
@@ -150,19 +156,3 @@ class Client:
             for _ in jobs:
                 equal(self.hear(), "OK")
         return bodies
-
-
-def main():
-    print(f"1..{len(cases)}")
-    failed = 0
-    for number, function in enumerate(cases, 1):
-        try:
-            skip = function()
-            print(f"ok {number} - {function.__name__}" + (f" # SKIP {skip}" if skip else ""),
-                  flush=True)
-        except Exception as error:  # whatever it is, the other cases run
-            failed += 1
-            print(f"not ok {number} - {function.__name__}")
-            for line in f"{type(error).__name__}: {error}".splitlines():
-                print(f"# {line}", flush=True)
-    sys.exit(1 if failed else 0)

@@ -521,9 +521,8 @@ static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) 
     hear(d, 1, "+OK");
     hang_up(d, 1);
     connect_client(d, 2);
-    int sum = atoi(take(d, 2, "s").body);
-    sum += atoi(take(d, 2, "s").body);
-    assert_int_equal(sum, 5); // 2 and 3
+    int first = take(d, 2, "s").body[0], second = take(d, 2, "s").body[0];
+    assert_true((first == '2' && second == '3') || (first == '3' && second == '2'));
     ask(d, 2, "TAKE s", "[]");
     ask(d, 0, "EPIC e", "[*\"running\" :2 \"done\" :1 *]");
 }

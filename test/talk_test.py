@@ -2,90 +2,32 @@
 """talk_test.py BUILD: the client commands against a server of their own and against engines in
 the process: what each says and exits with, as people and as programs read it. Speaks TAP. A worker is
 played by a socket here; nothing waits for time to pass."""
-import atexit
 import contextlib
 import fcntl
 import json
 import os
 import pty
 import re
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import sys
-import tempfile
 import termios
 
-BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
-MILLRACE = os.path.join(BUILD, "millrace")
-PATIENCE = 240  # seconds until something that hangs is a failure
+from served import Server, Wire
+from tap import MILLRACE, PATIENCE, case, check, equal, main, top
 
-top = tempfile.mkdtemp(prefix="millrace-commands-")
-atexit.register(shutil.rmtree, top, ignore_errors=True)
 os.chdir(top)
 for name in "MILLRACE_TOKEN", "MILLRACE_URL":
     os.environ.pop(name, None)
 os.environ.update(NO_COLOR="1", XDG_STATE_HOME=os.path.join(top, "state"))
-cases = []
 
 
-def case(name):
-    def add(function):
-        cases.append((name, function))
-        return function
-    return add
-
-
-def check(condition, *about):
-    if not condition:
-        raise AssertionError("\n".join(str(a) for a in about))
-
-
-def equal(a, b, *about):
-    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
-
-
-class Server:
-    """millrace serve on a free port, which it tells in its first line."""
-
-    def __init__(self, *options):
-        self.process = subprocess.Popen(
-            [MILLRACE, "serve", "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE)
-        atexit.register(self.process.kill)
-        self.said = []
-        while not self.said or b"ready" not in self.said[-1]:
-            self.said.append(self.process.stderr.readline())
-            check(self.said[-1], "the server has ended", self.said)
-        self.port = int(re.search(rb"127\.0\.0\.1:(\d+)", b"".join(self.said))[1])
-        self.url = re.search(rb"ready: .* (millrace://\S+)", self.said[-1])[1].decode()
-
-
-class Worker:
-    """A client that takes jobs and ends them, on a connection of its own."""
+class Worker(Wire):
+    """Takes jobs and ends them, on a connection of its own."""
 
     def __init__(self):
-        self.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
-        self.file = self.socket.makefile("rb")
-
-    def say(self, *words):
-        words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-        self.socket.sendall(b"*%d\r\n" % len(words) +
-                            b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
-
-    def hear(self):
-        line = self.file.readline()[:-2]
-        if line[:1] == b"*":
-            return [self.hear() for _ in range(int(line[1:]))]
-        if line[:1] != b"$":
-            return line
-        size = int(line[1:])
-        return self.file.read(size + 2)[:-2] if size >= 0 else None
-
-    def ask(self, *words):
-        self.say(*words)
-        return self.hear()
+        super().__init__(server.port)
 
     def take(self, stage):
         """Waits for a job: its id and token."""
@@ -765,26 +707,10 @@ def _():
             check(b"\x1b" not in ended.err, ended)
 
 
+@case("the server that all of them asked ends in peace")
+def _():
+    server.stop()
+
+
 server = Server("--store", "mem:")
-
-
-def main():
-    print(f"1..{len(cases)}")
-    failed = 0
-    for number, (name, function) in enumerate(cases, 1):
-        try:
-            function()
-            print(f"ok {number} - {name}", flush=True)
-        except Exception as error:  # whatever it is, the other cases run
-            failed += 1
-            print(f"not ok {number} - {name}")
-            for line in f"{type(error).__name__}: {error}".splitlines():
-                print(f"# {line}", flush=True)
-    server.process.terminate()
-    if server.process.wait(PATIENCE) != 0:
-        failed += 1
-        print("# the server did not end in peace")
-    sys.exit(1 if failed else 0)
-
-
 main()

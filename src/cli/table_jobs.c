@@ -127,17 +127,16 @@ const struct command jobs_commands[] = {
         .least = 1,
         .most = 1,
         .doc = "show how far an epic has come",
-        .help =
-            "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
-            "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
-            "the time was too short; on a terminal a bar shows how it gets on. HELD-BY says\n"
-            "why none of its jobs starts: no-worker, paused, limit …\n"
-            "\n"
-            "The engine remembers an epic, in some 600 bytes, until it is dropped, also when it\n"
-            "is over: so its numbers are never taken twice. Its jobs are kept as long as\n"
-            "their stage's retention says, dead ones until they are retried or dropped; they\n"
-            "stay where they are when it is dropped. A number that is skipped counts as\n"
-            "pushed, without a job.\n",
+        .help = "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
+                "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
+                "the time was too short; on a terminal a bar shows how it gets on. held-by says\n"
+                "why none of its jobs starts, as millrace stages does.\n"
+                "\n"
+                "The engine remembers an epic until it is dropped, also when it is over: so its\n"
+                "numbers are never taken twice. Its jobs are kept as long as their stage's\n"
+                "retention says, dead ones until they are retried or dropped; they stay where\n"
+                "they are when it is dropped. A number that is skipped counts as pushed, without\n"
+                "a job.\n",
         .examples = "millrace epic june\n"
                     "millrace epic june --wait 2h && millrace epic june --drop\n"
                     "millrace epic june --skip 17\n"

@@ -50,7 +50,7 @@ const struct command looks_commands[] = {
         .arguments = "",
         .doc = "list the epics and how far they are",
         .help = "TOTAL is not known before all of an epic was pushed. STAGE is where its last job\n"
-                "went, HELD BY why none starts there: no-worker, paused, limit …\n",
+                "went, HELD BY why none starts there.\n",
         .examples = "millrace epics\n",
         .options = { TOP, AT, JSON },
         .run = epics_run,

@@ -87,7 +87,7 @@ int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
         *out = found;
         return 0;
     }
-    uint32_t index;
+    uint32_t index = 0;
     int err = source_create(c, c->next_source, &index);
     if (err < 0)
         return err;
@@ -273,7 +273,7 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     --*counter(s, before);
     ++*counter(s, after);
-    if (!list_empty(&s->watchers))
+    if (!list_empty(&s->watches.watchers))
         watchers_tell(c, s);
 }
 
@@ -328,7 +328,7 @@ int core_each_epic(struct core *c, mr_bytes from,
 
 // Changes an epic and writes it down; on failure it is as it was.
 static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
-    uint32_t index;
+    uint32_t index = 0;
     int err = source_get(c, name, true, &index);
     if (err < 0)
         return err;

@@ -22,6 +22,7 @@
 #include "core/live.h"
 #include "core/measure.h"
 #include "core/record.h"
+#include "core/watch.h"
 
 enum { REASON_MAX = 512 };
 enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
@@ -185,16 +186,14 @@ struct lease {
 struct source {
     uint64_t number; // names it in records; never used again
     uint64_t at, idle_since_ms;
-    uint32_t size, hash;
+    uint32_t size, hash, stage; // stage: that was pushed into last; 0: not known
     uint8_t name_size;
     char name[200];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
-    uint64_t *ids;        // of the last SOURCE_WINDOW numbers; NULL: not known
-    uint64_t jobs;        // that count in it
-    uint32_t stage;       // that was pushed into last; 0: not known
-    struct list watchers; // of an epic
-    uint64_t watched;     // none of them wants to be told of more jobs left than this
+    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs; // that count in it
+    struct watches watches;
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
@@ -228,11 +227,11 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes, last_pusher;
+    uint64_t live_bytes, room_bytes, last_pusher, next_source;
     uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
-    bool replaying;
+    bool replaying, sources_timer;
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources;
@@ -244,8 +243,6 @@ struct core {
     struct map stage_by_name;
     uint32_t last_stage;                 // that stage_find found
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
-    uint64_t next_source;
-    bool sources_timer;
     uint32_t first_dirty, last_dirty;
     struct heap timers;
     struct out out;
@@ -464,10 +461,6 @@ void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
 int source_restore(struct core *, const struct record *, uint32_t *out);
 void source_forget(struct core *, uint32_t source);
-uint32_t epic_find(const struct core *, mr_bytes name); // 0: none of that name is known
-uint64_t source_unended(const struct source *);
-void watchers_tell(struct core *, struct source *);     // those that have come far enough
-void watchers_tell_all(struct core *, struct source *); // it was changed, or is gone
 void gaps_drop(struct core *, struct conn *);
 
 // ---- state.c: what channels keep between their jobs --------------------------------------------

@@ -1,0 +1,29 @@
+// Watchers: who waits for an epic, by epic, so that a job's end is told to those only whom it
+// concerns. Each says how few of its jobs may be left before it wants to look again:
+//
+//     unended jobs   1,024 ── 900 ── 512 ─────────────── 0
+//                                     │                  │
+//                     a reader (left 512) goes on   EPIC_OVER looks, once the end is known
+//
+// Telling does not mean that it has come so far for good: whoever is told looks, and watches again.
+#ifndef CORE_WATCH_H
+#define CORE_WATCH_H
+
+#include "core/core.h"
+
+struct source;
+
+struct watches {
+    struct list watchers;
+    uint64_t most; // none of them wants to be told of more jobs left than this
+};
+
+void watchers_tell(struct core *, struct source *); // those that it may have come far enough for
+void watchers_tell_all(struct core *, struct source *); // it was changed, or is gone
+
+// ---- source.c, for watch.c ----------------------------------------------------------------------
+
+uint32_t epic_find(const struct core *, mr_bytes name); // 0: none of that name is known
+uint64_t source_unended(const struct source *);
+
+#endif

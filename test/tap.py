@@ -1,0 +1,60 @@
+"""What tests in Python share: where the programs are, a folder of their own, checks, and cases that speak
+TAP. Nothing waits for time to pass; PATIENCE ends what hangs."""
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+
+BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
+MILLRACE = os.path.join(BUILD, "millrace")
+PATIENCE = 240  # seconds until something that hangs is a failure
+
+top = tempfile.mkdtemp(prefix="millrace-test-")
+atexit.register(shutil.rmtree, top, ignore_errors=True)
+cases = []
+
+
+def case(name):
+    """A case is named by a sentence, @case("so it is"), or by its function, @case."""
+    if callable(name):
+        cases.append((name.__name__, name))
+        return name
+
+    def add(function):
+        cases.append((name, function))
+        return function
+    return add
+
+
+def check(condition, *about):
+    if not condition:
+        raise AssertionError("\n".join(str(a) for a in about) or "it does not hold")
+
+
+def equal(a, b, *about):
+    check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+
+
+def run(number, name, function):
+    """Runs one case and tells; whether it held. A case may return why it was skipped."""
+    try:
+        skip = function()
+        print(f"ok {number} - {name}" + (f" # SKIP {skip}" if skip else ""), flush=True)
+        return True
+    except Exception as error:  # whatever it is, the other cases run
+        print(f"not ok {number} - {name}")
+        for line in f"{type(error).__name__}: {error}".splitlines():
+            print(f"# {line}", flush=True)
+        return False
+
+
+def main(around=contextlib.nullcontext):
+    """Runs all cases, each within `around()`."""
+    print(f"1..{len(cases)}")
+    held = True
+    for number, (name, function) in enumerate(cases, 1):
+        with around():
+            held = run(number, name, function) and held
+    sys.exit(0 if held else 1)
