@@ -3,8 +3,8 @@
 of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
 killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
 MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
-import atexit
 import collections
+import contextlib
 import json
 import os
 import pty
@@ -14,37 +14,23 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from serving import Server  # noqa: E402
+from serving import Server
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 
-BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
-MILLRACE = os.path.join(BUILD, "millrace")
 EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "examples", "flows")
 LONG = bool(os.environ.get("MILLRACE_LONG"))
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
-PATIENCE = int(os.environ.get("PATIENCE", "240"))  # seconds until something that hangs is a failure
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
 
-top = tempfile.mkdtemp(prefix="millrace-flow-")
-atexit.register(shutil.rmtree, top, ignore_errors=True)
 os.environ["NO_COLOR"] = "1"
 os.environ["XDG_STATE_HOME"] = os.path.join(top, "state")
 os.environ["PATH"] = BUILD + ":" + os.environ["PATH"]
 os.environ.pop("TMPDIR", None)
 os.environ.pop("MILLRACE_URL", None)
-cases = []
-
-
-def case(name):
-    def add(function):
-        cases.append((name, function))
-        return function
-    return add
 
 
 def sanitized():
@@ -98,15 +84,6 @@ def flow(*arguments, data=None, **more):
         file.write(data.encode())
         file.seek(0)
         return Running(*arguments, stdin=file, **more).end()
-
-
-def check(condition, *about):
-    if not condition:
-        raise AssertionError("\n".join(str(a) for a in about))
-
-
-def equal(a, b, *about):
-    check(a == b, f"{a!r:.1500} is not {b!r:.1500}", *about)
 
 
 def write(path, text, executable=False):
@@ -927,25 +904,14 @@ def _():
     os.close(main)
 
 
-def main():
-    wanted = sys.argv[2:]
-    chosen = [(n, c) for n, c in cases if not wanted or any(w in n for w in wanted)]
-    print(f"1..{len(chosen)}")
-    failures = 0
-    for number, (name, function) in enumerate(chosen, 1):
-        folder = os.path.join(top, str(number))
-        os.makedirs(folder)
-        os.chdir(folder)
-        try:
-            function()
-            print(f"ok {number} - {name}", flush=True)
-        except Exception as failure:  # pylint: disable=broad-except
-            failures += 1
-            print(f"not ok {number} - {name}")
-            for line in str(failure).splitlines() or [repr(failure)]:
-                print(f"#   {line}", flush=True)
-    return 1 if failures else 0
+@contextlib.contextmanager
+def folder():
+    """Each case is in an empty one."""
+    here = tempfile.mkdtemp(dir=top)
+    os.chdir(here)
+    yield
+    os.chdir(top)
+    shutil.rmtree(here, ignore_errors=True)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main(folder)

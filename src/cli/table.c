@@ -160,7 +160,7 @@ static const struct command work_commands[] = {
                      TLS,
                      { "--fresh", NULL, "forget what was begun, and begin anew" },
                      { "--progress", NULL,
-                       "show how far each step is (default if stderr is seen)" },
+                       "show how far each step is, and a summary" },
                      { "--json", NULL, "the last line of stderr is a summary in JSON" } },
         .run = flow_run,
     },
