@@ -64,10 +64,10 @@ static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes text) {
 }
 
 static int send_lines(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes text) {
-    const char *p = text.data, *end = p + text.size;
     int err = check_map(a, out, text);
-    if (err >= 0 && !text.size && a->node->verb == VERB_MAP)
-        return send(a, out, "", key, text);
+    if (err < 0 || !text.size)
+        return err < 0 || a->node->verb != VERB_MAP ? err : send(a, out, "", key, text);
+    const char *p = text.data, *end = p + text.size;
     while (err >= 0 && p < end) {
         const char *line_end = memchr(p, '\n', (size_t)(end - p));
         size_t size = (size_t)((line_end ? line_end : end) - p);

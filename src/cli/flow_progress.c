@@ -1,6 +1,6 @@
 // What people see of a flow: a block of rows while it lasts, a summary when it is over.
 //
-//     [########············] 41 %  12034 lines/s  7 s left
+//     [########............] 41 %  12034 lines/s  7s left
 //     source      120000 out
 //     split       120000 in      730112 out
 //     count       730112 in           0 out    3 waiting  2 running
@@ -74,21 +74,30 @@ static void row_print(struct screen *s, const char *row) {
     s->rows++;
 }
 
+// How much of all is done: what was read of what there is, less what of that still waits.
+static double share_done(const struct flow *f, const struct read_so_far *r) {
+    double done = 1, left = 0;
+    for (size_t i = 0; i < f->plan->count; i++) {
+        mr_stage_info info = jobs_of(&f->actors[i]);
+        done += (double)info.done;
+        left += (double)(info.waiting + info.running);
+    }
+    double read = r->bytes < r->total ? (double)r->bytes / (double)r->total : 1;
+    return read * done / (done + left);
+}
+
 static void draw_head(struct screen *s, const struct flow *f) {
     static const char full[] = "####################", none[] = "....................";
     struct read_so_far r = read_so_far(f);
-    double seconds = (double)(flow_now_us() - f->begun_us) / 1e6;
+    double seconds = (double)(flow_now_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
     char row[ROW], left[AGE_WORDS];
-    double share = r.total ? (double)r.bytes / (double)r.total : 0;
-    share = share > 1 ? 1 : share;
     if (!r.total) {
-        snprintf(row, sizeof row, "%" PRIu64 " lines read  %.0f lines/s", r.lines,
-                 (double)r.lines / seconds);
+        snprintf(row, sizeof row, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
     } else {
-        double wait = share > 0 ? seconds * (1 - share) / share : 0;
-        snprintf(row, sizeof row, "[%.*s%.*s] %.0f %%  %.0f lines/s  %s left", (int)(share * BAR),
-                 full, BAR - (int)(share * BAR), none, share * 100, (double)r.lines / seconds,
-                 age_words(left, (uint64_t)(wait * 1000)));
+        double share = share_done(f, &r), wait = share > 0 ? seconds * (1 - share) / share : 0;
+        int bar = (int)(share * BAR);
+        snprintf(row, sizeof row, "[%.*s%.*s] %.0f %%  %.0f lines/s  %s left", bar, full, BAR - bar,
+                 none, share * 100, rate, age_words(left, (uint64_t)(wait * 1000)));
     }
     row_print(s, row);
 }

@@ -1,6 +1,6 @@
 // Sources of lines: files one after another, or stdin, cut into blocks that have numbers.
 //
-//     files ─► lines ─► block 1: lines 1 … 256, block 2: lines 257 … │ a block is a job
+//     files ─► lines ─► block 1: lines 1 … 512, block 2: lines 513 … │ a block is a job
 //
 // A block is full with so many lines or bytes. Of a pipe it also ends where nothing more is to be
 // had at the moment, so that what comes slowly is worked on at once. Whichever it was, a number
@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK_LINES = 256, BLOCK_BYTES = 64 << 10 };
+enum { BLOCK_LINES = 512, BLOCK_BYTES = 128 << 10 };
 
 struct reading {
     struct flow *flow;

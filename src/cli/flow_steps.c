@@ -132,11 +132,10 @@ int step_fields(mr_pair pair, mr_flow_out *out, void *arg) {
 
 int step_regex(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
-    regmatch_t all = { .rm_so = 0, .rm_eo = (regoff_t)pair.value.size };
-    const char *text = pair.value.size ? pair.value.data : "";
+    regmatch_t match[2];
     (void)out;
     a->in++;
-    bool found = regexec(&a->node->regex, text, 1, &all, REG_STARTEND) == 0;
+    bool found = regex_find(&a->node->regex, pair.value, match);
     bool keeps = found == (a->node->how == HOW_REGEX);
     a->out += keeps;
     return keeps;

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -89,16 +90,31 @@ mr_bytes field_find(unsigned long field, mr_bytes line) {
     return (mr_bytes){ 0 };
 }
 
+// Sanitizers look for a 0 behind the text, whatever REG_STARTEND says, so it is copied: next to
+// what regexec does that is little.
+bool regex_find(const regex_t *regex, mr_bytes line, regmatch_t match[2]) {
+    char room[512], *text = line.size < sizeof room ? room : mem_alloc(line.size + 1);
+    if (!text)
+        return false;
+    if (line.size)
+        memcpy(text, line.data, line.size);
+    text[line.size] = 0;
+    match[0] = (regmatch_t){ .rm_so = 0, .rm_eo = (regoff_t)line.size };
+    bool found = regexec(regex, text, 2, match, REG_STARTEND) == 0;
+    if (text != room)
+        mem_free(text);
+    return found;
+}
+
 // The first group if there is one, else all that matched.
 static mr_bytes find_regex(const regex_t *regex, mr_bytes line) {
-    regmatch_t match[2] = { { .rm_so = 0, .rm_eo = (regoff_t)line.size } };
-    const char *text = line.size ? line.data : "";
-    if (regexec(regex, text, 2, match, REG_STARTEND) != 0)
+    regmatch_t match[2];
+    if (!regex_find(regex, line, match))
         return (mr_bytes){ 0 };
     const regmatch_t *m = &match[regex->re_nsub > 0];
     if (m->rm_so < 0)
         return (mr_bytes){ 0 };
-    return (mr_bytes){ text + m->rm_so, (size_t)(m->rm_eo - m->rm_so) };
+    return (mr_bytes){ (const char *)line.data + m->rm_so, (size_t)(m->rm_eo - m->rm_so) };
 }
 
 // Numbers and truth values as they are written in JSON; what is no single value is no key.

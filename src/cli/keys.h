@@ -35,6 +35,9 @@ int keys_find(const struct keys *, mr_bytes line, struct buffer *out);
 // The Nth field of the line, from 1: fields stand between blanks, as for awk. Empty: there is none.
 mr_bytes field_find(unsigned long field, mr_bytes line);
 
+// Whether the expression finds something in the line: all of it, and its first group.
+bool regex_find(const regex_t *, mr_bytes line, regmatch_t out_match[2]);
+
 // Of a line, the first of its kind, in which no key was found: what is to be said of it.
 enum { KEYS_MISSING = 128 };
 const char *keys_missing(const struct keys *, uint64_t number, char out[KEYS_MISSING]);
