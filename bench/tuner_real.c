@@ -7,8 +7,8 @@
 // What is compared runs in turn, so that what disturbs the machine disturbs both; and the best
 // level is measured anew there, for the best of a noisy sweep looks better than it is. The tuned
 // worker is judged in the second half of its time; how long it took to get there is told apart. Its
-// first half is as long as it may take: 5 s, of slow jobs 300 completions. When things change in the
-// middle, it has 10 s more.
+// first half is as long as it may take: 5 s, of slow jobs 300 completions. When things change in
+// the middle, it has 10 s more.
 #include "bench/tuner_real.h"
 
 #include "bench/measure.h"

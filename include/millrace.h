@@ -520,7 +520,9 @@ typedef struct mr_operator_options {
 // name has 1 to 60 of A-Za-z0-9._-
 int mr_flow_open(mr *, const char *name, const mr_flow_options *, mr_flow **out);
 
-// Stops it if it runs, and frees it. What was not finished stays in the engine. NULL is fine.
+// Stops it if it runs, and frees it. What was not finished stays in the engine. NULL is fine. No
+// other thread may be calling, or call later, with this flow. MR_EBUSY: called by its own
+// functions.
 int mr_flow_close(mr_flow *);
 
 // ---- Operators: MR_EINVAL for names that are not possible or taken ----
@@ -642,7 +644,8 @@ int mr_flow_check(mr_flow *);
 // before.
 int mr_flow_start(mr_flow *);
 
-// Waits until the flow is over. MR_EAGAIN: not in time. MR_EDEAD: it is over, but jobs of it are
+// Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited
+// for, by one thread at a time. MR_EAGAIN: not in time. MR_EDEAD: it is over, but jobs of it are
 // dead; or it can not be over while "halt" holds a partition; the sentence has operator, job and
 // reason. Retried or dropped jobs let it go on: wait again. MR_ECANCELLED: it was stopped. Else
 // what the source answered, or what stopped the engine.

@@ -1,8 +1,8 @@
 // Flows as their users meet them, told to an engine in this process and to a server.
 #include "api.h"
+#include "base/mem.h"
 
 #include <inttypes.h>
-#include <sys/resource.h>
 
 // ---- Words: a source, and what comes out ------------------------------------------------------
 
@@ -581,6 +581,42 @@ static void operators_that_can_not_be_are_refused(void **state) {
     must(mr_close(m));
 }
 
+static int build_all_kinds(mr *m, mr_flow **f) {
+    mr_window w = { .size = 2 };
+    static uint64_t none = 0;
+    int err = mr_flow_open(m, "kinds", NULL, f);
+    if (err >= 0)
+        err = mr_flow_source(*f, "in", read_numbers, &none, NULL);
+    if (err >= 0)
+        err = mr_flow_split(*f, "split", "in", "a b", by_length, NULL, NULL);
+    if (err >= 0)
+        err = mr_flow_aggregate(*f, "sum", "split:a", mr_flow_sum, NULL, &w, NULL);
+    if (err >= 0)
+        err = mr_flow_file(*f, "file", "sum split:b", "/tmp/never-made", NULL);
+    if (err >= 0)
+        err = mr_flow_merge(*f, "merge", "sum", NULL);
+    if (err >= 0)
+        err = mr_flow_loop(*f, "merge", "split");
+    return err < 0 ? err : mr_flow_check(*f);
+}
+
+// F51: an allocation that fails is told, and nothing of what failed is left.
+static void F51_building_survives_a_failed_allocation(void **state) {
+    int failures = 0;
+    (void)state;
+    mr *m = open_mem();
+    for (int err = MR_ENOMEM; err == MR_ENOMEM; failures++) {
+        mr_flow *f = NULL;
+        mem_fail_after(failures);
+        err = build_all_kinds(m, &f);
+        mem_fail_after(-1);
+        must(err == MR_ENOMEM ? 0 : err);
+        must(mr_flow_close(f));
+    }
+    assert_in_range(failures, 15, 100);
+    must(mr_close(m));
+}
+
 // What an engine has of a flow must still make sense to it.
 static void a_flow_that_was_changed_is_refused(void **state) {
     mr_operator_options other = { .partitions = 7 };
@@ -915,6 +951,7 @@ int main(void) {
         cmocka_unit_test(mistakes_of_functions_are_named),
         cmocka_unit_test(graphs_that_can_not_be_are_refused),
         cmocka_unit_test(operators_that_can_not_be_are_refused),
+        cmocka_unit_test(F51_building_survives_a_failed_allocation),
         cmocka_unit_test(a_flow_that_was_changed_is_refused),
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
         cmocka_unit_test(a_source_that_fails_is_told),

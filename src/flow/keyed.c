@@ -140,7 +140,7 @@ int keyed_save(const struct keyed *k, struct buffer *out) {
     for (uint32_t i = 0; i < k->count; i++)
         most += SIZES_MOST + k->entries[i].key.size + k->entries[i].state.size;
     int err = buffer_reserve(out, most);
-    if (err < 0)
+    if (err < 0 || most == 0)
         return err;
     uint8_t *to = out->data + out->size;
     for (uint32_t i = 0; i < k->count; i++) {
@@ -148,7 +148,7 @@ int keyed_save(const struct keyed *k, struct buffer *out) {
         if (e->state.size)
             to = put_sized(put_sized(to, e->key), e->state);
     }
-    out->size = most ? (size_t)(to - out->data) : out->size;
+    out->size = (size_t)(to - out->data);
     return 0;
 }
 

@@ -44,12 +44,12 @@ void lines_close(struct lines *l) {
 }
 
 static int fill(struct lines *l, mr_flow_out *out) {
-    l->text.size -= l->at;
-    memmove(l->text.data, l->text.data + l->at, l->text.size);
-    l->at = 0;
     int err = buffer_reserve(&l->text, READ_BYTES);
     if (err < 0)
         return out_fail(out, err, "%s", error_text());
+    l->text.size -= l->at;
+    memmove(l->text.data, l->text.data + l->at, l->text.size);
+    l->at = 0;
     ssize_t n;
     do
         n = read(l->fd, l->text.data + l->text.size, READ_BYTES);
