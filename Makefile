@@ -23,6 +23,7 @@ all: configured
 
 configured:
 	@tools/setup build
+	@[ -f $(BUILD)/build.ninja ] || tools/setup page || echo "Without them the page is left out." >&2
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null || meson setup $(BUILD)
 
 demo: all
@@ -33,6 +34,7 @@ run: all
 
 test: all
 	@tools/setup test
+	@tools/setup browser || echo "Without it the page is not tested." >&2
 	@tools/run-tests $(BUILD) $(T)
 
 bench: all

@@ -386,9 +386,12 @@ static void A3_JOB_shows_a_job(void **state) {
     pass_ms(d, 10);
     ask(d, 0, "JOB 1",
         "{\"id\" \"1\" \"stage\" \"s\" \"key\" \"k\" \"status\" \"waiting\" \"attempt\" :0 "
-        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 \"reasons\" []}");
+        "\"attempts\" :2 \"age-ms\" :10 \"left-ms\" :4990 \"due-ms\" :-1 "
+        "\"running-ms\" :-1 \"worker\" :0 \"reasons\" []}");
     struct job job = take(d, 0, "s");
-    ask(d, 0, "JOB 1 BODY", "{*\"running\" \"attempt\" :1 *\"body\" \"body\"}");
+    pass_ms(d, 3);
+    ask(d, 0, "JOB 1 BODY",
+        "{*\"running\" \"attempt\" :1 *\"running-ms\" :3 \"worker\" :1 *\"body\" \"body\"}");
     sayf(d, 0, "FAIL %s %s first RETRY 0", job.id, job.token);
     hear(d, 0, "+OK");
     pass_ms(d, 5);
@@ -429,6 +432,8 @@ static void A3_JOBS_lists_jobs_by_status_and_key(void **state) {
     ask(d, 1, "JOBS s status WAITING", "[[\"id\" \"2\" *]]");
     ask(d, 1, "JOBS s STATUS delayed", "[[\"id\" \"4\" *]]");
     ask(d, 1, "JOBS s STATUS delayed KEY l", "[]");
+    ask(d, 1, "JOBS s PARKED", "[]");
+    ask(d, 1, "JOBS s PARKED KEY l", "-ERR PARKED *");
     ask(d, 1, "JOBS s STATUS dead", "[[\"id\" \"5\" *\"text\" \"no\"*]]");
     ask(d, 1, "JOBS s STATUS done", "[[\"id\" \"3\" *]]");
     ask(d, 1, "JOBS s STATUS expired", "[]");
@@ -494,7 +499,9 @@ static void A10_STAGES_tell_how_they_are(void **state) {
         "[[\"name\" \"s\" \"waiting\" :1 \"running\" :0 \"parked\" :0 \"delayed\" :0 \"dead\" :0 "
         "\"oldest-ms\" :30 \"held-by\" \"no-worker\" \"workers\" :0 \"pushed\" :1 \"done\" :0 "
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
-        "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0]]");
+        "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0 "
+        "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
+        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0]]");
     struct job job = take(d, 0, "s t");
     ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
     done_job(d, job);
@@ -529,6 +536,40 @@ static void CHANNELS_lists_the_deepest(void **state) {
     ask(d, 0, "CHANNELS s TOP 1", "[[\"key\" \"k\" \"state\" \"parked\" * \"parked-ms\" :100 *]]");
 }
 
+// B6: time in the system is waiting and running; beside it stands the level of its workers.
+static void B6_STAGES_tell_how_long_jobs_run(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    pass_ms(d, 5);
+    struct job job = take(d, 0, "s LEVEL 3");
+    ask(d, 1, "TAKE s LEVEL 4", "[]");
+    pass_ms(d, 20);
+    done_job(d, job);
+    ask(d, 1, "STAGES",
+        "[[*\"run-p50-ms\" :20 \"run-p99-ms\" :20 \"waits\" :1 \"waited-ms\" :5 \"runs\" :1 "
+        "\"ran-ms\" :20 \"level\" :7 *]]");
+    ask(d, 1, "WORKERS", "[[*\"level\" :3] [*\"level\" :4]]");
+    ask(d, 1, "TAKE s", "[]"); // it stays what was told
+    ask(d, 1, "WORKERS FROM 1", "[[*\"level\" :4]]");
+}
+
+// B6: the jobs of a block run one after another, from the end of the one before.
+static void B6_jobs_of_a_block_run_one_after_another(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a KEY k");
+    push(d, "s b KEY k");
+    say(d, 0, "TAKE s COUNT 2 BATCH 2");
+    char token[40];
+    assert_int_equal(sscanf(hear_any(d, 0), "[[\"1\" \"%39[^\"]\"", token), 1);
+    pass_ms(d, 10);
+    sayf(d, 0, "DONE 1 %s", token);
+    pass_ms(d, 30);
+    sayf(d, 0, "DONE 2 %s", token);
+    hear(d, 0, "+OK");
+    hear(d, 0, "+OK");
+    ask(d, 1, "STAGES", "[[*\"run-p50-ms\" :10 \"run-p99-ms\" :30 *\"runs\" :2 \"ran-ms\" :40 *]]");
+}
+
 static void WORKERS_are_those_who_asked_for_work(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "WORKERS", "[]");
@@ -538,7 +579,7 @@ static void WORKERS_are_those_who_asked_for_work(void **state) {
     pass_ms(d, 7);
     ask(d, 1, "WORKERS",
         "[[\"id\" :1 \"name\" \"me\" \"address\" \"\" \"stages\" \"s t\" \"waits\" :0 "
-        "\"leases\" :0 \"taken\" :1 \"ended\" :1 \"age-ms\" :7]]");
+        "\"leases\" :0 \"taken\" :1 \"ended\" :1 \"age-ms\" :7 \"level\" :0]]");
     say(d, 0, "TAKE u WAIT -1");
     ask(d, 1, "WORKERS", "[[*\"stages\" \"u\" \"waits\" :1 *]]");
     ask(d, 1, "STAGES", "[[\"name\" \"s\" *\"workers\" :0*] *[\"name\" \"u\" *\"workers\" :1*]]");
@@ -903,6 +944,8 @@ int main(void) {
         DIALOGUE(F13_DEAD_lists_dead_jobs),
         DIALOGUE(A10_STAGES_tell_how_they_are),
         DIALOGUE(CHANNELS_lists_the_deepest),
+        DIALOGUE(B6_STAGES_tell_how_long_jobs_run),
+        DIALOGUE(B6_jobs_of_a_block_run_one_after_another),
         DIALOGUE(WORKERS_are_those_who_asked_for_work),
         DIALOGUE(D4_T9_T16_EPIC_with_its_options),
         DIALOGUE(D4_an_empty_epic_ends_at_once),

@@ -19,7 +19,7 @@ static int turn_page(void *arg, const struct job_info *j) {
     return ++p->count == p->most;
 }
 
-// Walks in pages of `most` and expects the bodies "a b c".
+// Walks in pages of `most` and expects the bodies "a b c". No key: what parked channels wait for.
 static void expect_pages(struct tale *t, const char *key, enum job_status status, uint32_t most,
                          const char *bodies) {
     char *text = NULL;
@@ -27,7 +27,12 @@ static void expect_pages(struct tale *t, const char *key, enum job_status status
     struct page p = { .tale = t, .out = open_memstream(&text, &size), .most = most };
     do {
         struct job_walk w = {
-            .stage = mr_str("s"), .key = mr_str(key), .status = status, .from = p.last, .most = most
+            .stage = mr_str("s"),
+            .key = mr_str(key ? key : ""),
+            .status = status,
+            .parked = !key,
+            .from = p.last,
+            .most = most,
         };
         p.count = 0;
         int stop = core_walk(t->core, &w, turn_page, &p);
@@ -36,6 +41,12 @@ static void expect_pages(struct tale *t, const char *key, enum job_status status
     (void)fclose(p.out);
     assert_string_equal(*text ? text + 1 : text, bodies);
     free(text);
+}
+
+// The same of parked channels.
+static void expect_parked(struct tale *t, const char *bodies) {
+    for (uint32_t most = 1; most <= 8; most++)
+        expect_pages(t, NULL, JOB_WAITING, most, bodies);
 }
 
 static void expect_walk(struct tale *t, const char *key, enum job_status status,
@@ -73,6 +84,21 @@ static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
     expect_walk(t, "", JOB_WAITING, "m1 k1 k2 u1 l2 l3");
     expect_walk(t, "l", JOB_WAITING, "l2 l3");
     expect_walk(t, "", JOB_RUNNING, "l1");
+    expect_parked(t, "k1 u1");
+}
+
+// C8: a channel that halts on a dead job is told by that, whether others wait behind it or not.
+static void C8_a_halted_channel_is_shown_by_its_dead_job(void **state) {
+    struct tale *t = *state;
+    set(t, "on-dead", "halt");
+    push(t, "k", "k1");
+    push(t, "k", "k2");
+    push(t, "l", "l1");
+    push(t, "m", "m1");
+    must(fail_with(t, take(t), "no", MR_NEVER)); // k1
+    must(fail_with(t, take(t), "no", MR_NEVER)); // l1
+    fail_job(t, take(t));                        // m1
+    expect_parked(t, "k1 l1 m1");
 }
 
 static void A3_running_jobs_are_shown_by_lease(void **state) {
@@ -313,6 +339,7 @@ int main(void) {
         TALE(A3_waiting_jobs_are_shown_as_they_will_start),
         TALE(A3_parked_and_blocked_jobs_are_not_forgotten),
         TALE(A3_running_jobs_are_shown_by_lease),
+        TALE(C8_a_halted_channel_is_shown_by_its_dead_job),
         TALE(A3_delayed_jobs_are_shown_by_id),
         TALE(F13_dead_and_ended_jobs_are_shown_as_they_ended),
         TALE(T1_a_walk_from_nowhere_is_refused),

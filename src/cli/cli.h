@@ -26,9 +26,10 @@ enum cli_exit {
 
 // Where a server listens unless told otherwise, and the engine that is meant unless one is named.
 #define CLI_LISTEN "127.0.0.1:" WIRE_PORT
+#define CLI_HTTP "127.0.0.1:7412"
 #define CLI_URL "millrace://" CLI_LISTEN
 
-enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 20, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 24, CLI_ANY = -1 }; // the last option is an empty one
 
 struct option {
     const char *name;  // "--from"; if it has several: "-j, -P, --jobs"
@@ -125,6 +126,7 @@ enum cli_exit epic_run(const struct input *);
 enum cli_exit bench_run(const struct input *);
 enum cli_exit job_run(const struct input *);
 enum cli_exit jobs_run(const struct input *);
+enum cli_exit top_run(const struct input *);
 enum cli_exit stages_run(const struct input *);
 enum cli_exit channels_run(const struct input *);
 enum cli_exit workers_run(const struct input *);

@@ -1,6 +1,7 @@
 // See json.h.
 #include "cli/json.h"
 
+#include "base/text.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
@@ -8,35 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t utf8_size(const uint8_t *p, size_t size) {
-    if (p[0] < 0x80)
-        return 1;
-    size_t length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || length > size)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xed && p[1] >= 0xa0;
-    bool beyond = p[0] == 0xf4 && p[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : length;
-}
-
-static bool is_text(mr_bytes b) {
-    size_t length;
-    for (size_t i = 0; i < b.size; i += length)
-        if (!(length = utf8_size((const uint8_t *)b.data + i, b.size - i)))
-            return false;
-    return true;
-}
-
 // What is not UTF-8 is shown as U+FFFD; only texts of people come here with such.
 static void write_string(FILE *to, mr_bytes b) {
     const uint8_t *p = b.data;
     fputc('"', to);
     for (size_t i = 0, length; i < b.size; i += length ? length : 1) {
-        length = utf8_size(p + i, b.size - i);
+        length = text_letter(p + i, b.size - i);
         if (!length)
             fprintf(to, "\\ufffd");
         else if (p[i] == '"' || p[i] == '\\')
@@ -50,17 +28,13 @@ static void write_string(FILE *to, mr_bytes b) {
 }
 
 static void write_base64(FILE *to, mr_bytes b) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *p = b.data;
+    char letters[64];
+    const size_t most = sizeof letters / 4 * 3;
     fputc('"', to);
-    for (size_t i = 0; i < b.size; i += 3) {
-        size_t left = b.size - i;
-        uint32_t bits = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
-                        (left > 2 ? p[i + 2] : 0);
-        fputc(digits[bits >> 18], to);
-        fputc(digits[bits >> 12 & 63], to);
-        fputc(left > 1 ? digits[bits >> 6 & 63] : '=', to);
-        fputc(left > 2 ? digits[bits & 63] : '=', to);
+    for (size_t i = 0; i < b.size; i += most) {
+        mr_bytes some = { (const uint8_t *)b.data + i, b.size - i < most ? b.size - i : most };
+        text_base64(some, letters);
+        fwrite(letters, 1, text_base64_size(some.size), to);
     }
     fputc('"', to);
 }
@@ -138,7 +112,7 @@ void json_signed(struct json *j, const char *name, int64_t value) {
 
 void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     char encoded[64];
-    bool text = !name || is_text(bytes);
+    bool text = !name || text_is(bytes);
     if (name)
         snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "-base64");
     begin(j, name ? encoded : NULL);

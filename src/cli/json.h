@@ -31,9 +31,6 @@ void json_null(struct json *, const char *name);
 void json_real(struct json *, const char *name, double); // null if it is no number
 void json_signed(struct json *, const char *name, int64_t);
 
-// The bytes of the UTF-8 character that `p` begins with, of at most `size` bytes; 0: it is none.
-size_t utf8_size(const uint8_t *p, size_t size);
-
 // Bytes that are UTF-8 as they are; others in base64, as `name`-base64, or, without a name, with
 // U+FFFD for what is not.
 void json_bytes(struct json *, const char *name, mr_bytes);

@@ -1,6 +1,6 @@
 // millrace stages, channels, workers, epics, why: what there is, and what it waits for.
-#include "base/bytes.h"
 #include "cli/output.h"
+#include "cli/sentence.h"
 #include "cli/show.h"
 #include "cli/talk.h"
 
@@ -97,61 +97,12 @@ enum cli_exit epics_run(const struct input *in) {
 
 // ---- why --------------------------------------------------------------------------------------
 
-// The engine names commands as the wire spells them; people here type others.
-static const struct {
-    const char *wire, *typed;
-} spoken[] = {
-    { "AWAIT", "millrace await" }, { "CANCEL", "millrace cancel" }, { "DEAD", "millrace dead" },
-    { "DROP", "millrace drop" },   { "JOB", "millrace job" },       { "JOBS", "millrace jobs" },
-    { "PUSH", "millrace push" },   { "RESUME", "millrace resume" }, { "RETRY", "millrace retry" },
-    { "STAGE", "millrace stage" }, { "STATUS", "--status" },        { "TAKE", "millrace work" },
-    { "WHY", "millrace why" },
-};
-
-static const char *typed(mr_bytes word) {
-    for (size_t i = 0; i < sizeof spoken / sizeof *spoken; i++)
-        if (bytes_equal(word, mr_str(spoken[i].wire)))
-            return spoken[i].typed;
-    return NULL;
-}
-
-// One word of the sentence, without the signs around it.
-static mr_bytes word_core(const char *p, size_t size) {
-    size_t begin = size && *p == '(', end = size;
-    while (end > begin && strchr(",;.:)", p[end - 1]))
-        end--;
-    return (mr_bytes){ p + begin, end - begin };
-}
-
-// The sentence with its commands as they are typed. A command begins a part of it, or follows "or";
-// so a stage that is called like one is left alone.
-static void print_sentence(const char *p) {
-    bool begins = false;
-    int pair = 0; // words until the name of a policy: an equals sign follows it
-    while (*p) {
-        size_t size = strcspn(p, " ");
-        mr_bytes word = word_core(p, size);
-        const char *core = word.data, *behind = core + word.size, *other = NULL;
-        if (begins || core > p || bytes_equal(word, mr_str("STATUS")))
-            other = typed(word);
-        if (other && bytes_equal(word, mr_str("STAGE")))
-            pair = 3;
-        printf("%.*s%.*s%.*s", (int)(core - p), p, (int)(other ? strlen(other) : word.size),
-               other ? other : core, (int)(p + size - behind), behind);
-        begins = behind < p + size || bytes_equal(word, mr_str("or"));
-        p += size;
-        if (*p)
-            printf("%s", --pair == 0 ? "=" : " ");
-        p += *p != 0;
-    }
-    printf("\n");
-}
-
 static enum cli_exit answer_why(const struct input *in, const struct response_value *reply) {
     struct json j = { 0 };
-    char sentence[2048];
+    char sentence[2048], typed[4096];
     if (!input_option(in, "--json")) {
-        print_sentence(text_plain(sentence, sizeof sentence, reply->bytes));
+        text_plain(sentence, sizeof sentence, reply->bytes);
+        printf("%s\n", sentence_typed(typed, sizeof typed, sentence));
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');

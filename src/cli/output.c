@@ -1,7 +1,7 @@
 // What people read, in one hand: sizes, times and bytes look the same wherever they stand.
 #include "cli/output.h"
 
-#include "cli/json.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -83,7 +83,7 @@ char *text_plain(char *out, size_t room, mr_bytes bytes) {
     size_t used = 0;
     for (size_t i = 0, length; i < bytes.size; i += length) {
         char piece[8];
-        length = utf8_size(p + i, bytes.size - i);
+        length = text_letter(p + i, bytes.size - i);
         // Beside ASCII's, C2 80 to C2 9F are controls.
         bool control = p[i] < ' ' || p[i] == 127 || (p[i] == 0xc2 && length && p[i + 1] < 0xa0);
         if (length && !control)

@@ -9,6 +9,7 @@
 #include "server/notice.h"
 #include "server/server.h"
 #include "server/systemd.h"
+#include "web/web.h"
 
 #include "base/errors.h"
 
@@ -24,7 +25,7 @@ struct serving {
     struct input in;           // and with what the file says
     struct config config;
     struct server_options options;
-    char host[HOST_MOST];
+    char host[HOST_MOST], http_host[HOST_MOST];
     enum notice_level level;
     bool json;
 };
@@ -53,35 +54,57 @@ static bool is_loopback(const char *host) {
 }
 
 // HOST:PORT, or [HOST]:PORT, as an address in digits and a port.
-static int read_address(const struct input *in, const char *value, struct serving *s) {
+static int read_address(const struct input *in, const char *option, const char *value,
+                        char host[HOST_MOST], uint16_t *out_port) {
     const char *colon = strrchr(value, ':');
     char *end = NULL;
     unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
     size_t size = colon ? (size_t)(colon - value) : 0;
-    if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= sizeof s->host)
-        return input_refuse(in, "--listen", "it is HOST:PORT, such as " CLI_LISTEN);
+    if (!colon || !colon[1] || *end || port > UINT16_MAX || !size || size >= HOST_MOST)
+        return input_refuse(in, option, "it is HOST:PORT, such as " CLI_LISTEN);
     bool brackets = value[0] == '[' && value[size - 1] == ']';
-    memcpy(s->host, value + brackets, size - 2 * brackets);
-    s->host[size - 2 * brackets] = 0;
-    if (strcmp(s->host, "localhost") == 0)
-        snprintf(s->host, sizeof s->host, "127.0.0.1");
-    s->options.host = s->host;
-    s->options.port = (uint16_t)port;
+    memcpy(host, value + brackets, size - 2 * brackets);
+    host[size - 2 * brackets] = 0;
+    if (strcmp(host, "localhost") == 0)
+        snprintf(host, HOST_MOST, "127.0.0.1");
+    *out_port = (uint16_t)port;
+    return 0;
+}
+
+// Whoever can reach it may do everything, unless there are tokens.
+static int read_place(const struct input *in, const char *option, const char *value,
+                      char host[HOST_MOST], uint16_t *out_port) {
+    uint8_t raw[sizeof(struct in6_addr)];
+    int err = read_address(in, option, value, host, out_port);
+    if (err < 0)
+        return err;
+    if (inet_pton(AF_INET, host, raw) != 1 && inet_pton(AF_INET6, host, raw) != 1)
+        return input_refuse(in, option, "HOST is an address of this machine, in digits");
+    if (!is_loopback(host) && !input_option(in, "--insecure") && !input_option(in, "--auth"))
+        return input_refuse(in, option,
+                            "anybody who reaches it could do everything; make tokens (millrace "
+                            "auth add) and give --auth FILE, or add --insecure if that is meant");
     return 0;
 }
 
 static int read_listen(const struct input *in, struct serving *s) {
-    int err = read_address(in, option_or(in, "--listen", CLI_LISTEN), s);
-    if (err < 0)
-        return err;
-    uint8_t raw[sizeof(struct in6_addr)];
-    if (inet_pton(AF_INET, s->host, raw) != 1 && inet_pton(AF_INET6, s->host, raw) != 1)
-        return input_refuse(in, "--listen", "HOST is an address of this machine, in digits");
-    if (!is_loopback(s->host) && !input_option(in, "--insecure") && !s->options.auth)
-        return input_refuse(in, "--listen",
-                            "anybody who reaches it could do everything; make tokens (millrace "
-                            "auth add) and give --auth FILE, or add --insecure if that is meant");
-    return 0;
+    s->options.host = s->host;
+    return read_place(in, "--listen", option_or(in, "--listen", CLI_LISTEN), s->host,
+                      &s->options.port);
+}
+
+static int read_http(const struct input *in, struct serving *s) {
+    struct server_options *o = &s->options;
+    const char *value = option_or(in, "--http", CLI_HTTP);
+    o->front_asked = input_option(in, "--http") != NULL;
+    o->front_names = input_option(in, "--http-name");
+    if (strcmp(value, "off") == 0)
+        return 0;
+    if (!web_front() && o->front_asked)
+        return input_refuse(in, "--http", "this build has no HTTP; it can only be off");
+    o->front = web_front();
+    o->front_host = s->http_host;
+    return read_place(in, "--http", value, s->http_host, &o->front_port);
 }
 
 static int read_sync(const struct input *in, struct server_options *o) {
@@ -186,6 +209,13 @@ static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
                             "encrypt them");
 }
 
+static void on_http(void *arg, const char *host, uint16_t port) {
+    const struct serving *s = arg;
+    bool v6 = strchr(host, ':') != NULL;
+    notice(NOTICE_INFO, "page, metrics and API: %s://%s%s%s:%u/",
+           s->options.tls.cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
+}
+
 static int read_values(struct input *in, struct serving *s) {
     uint64_t max_body = BODY_MOST;
     int err = read_log(in, s);
@@ -201,6 +231,8 @@ static int read_values(struct input *in, struct serving *s) {
         err = read_sync(in, &s->options);
     if (err == 0)
         err = read_listen(in, s);
+    if (err == 0)
+        err = read_http(in, s);
     s->options.max_body = (uint32_t)max_body;
     return err;
 }
@@ -209,11 +241,12 @@ static void on_reload(void *arg);
 
 // What `out` points to is its own, and that of the flags.
 static int read_options(const struct input *flags, struct serving *out) {
-    *out = (struct serving){
-        .flags = flags,
-        .in = *flags,
-        .options = { .drain_ms = DRAIN_MS, .on_ready = on_ready, .on_reload = on_reload }
-    };
+    *out = (struct serving){ .flags = flags,
+                             .in = *flags,
+                             .options = { .drain_ms = DRAIN_MS,
+                                          .on_ready = on_ready,
+                                          .on_front = on_http,
+                                          .on_reload = on_reload } };
     int err = config_read(&out->in, &out->config);
     if (err == 0)
         err = read_values(&out->in, out);

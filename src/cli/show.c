@@ -46,6 +46,11 @@ int64_t value_number(const struct response_value *map, const char *name) {
     return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
 }
 
+double value_real(const struct response_value *map, const char *name) {
+    const struct response_value *v = value_field(map, name);
+    return v ? real_of(v) : 0;
+}
+
 // ---- Cells ------------------------------------------------------------------------------------
 
 static void plain_words(char out[CELL], const struct response_value *v) {

@@ -21,6 +21,7 @@ const struct response_value *value_field(const struct response_value *map, const
 
 // That value as a number; 0: there is none, or it is not one.
 int64_t value_number(const struct response_value *map, const char *name);
+double value_real(const struct response_value *map, const char *name);
 
 enum shape {
     SHAPE_TEXT,

@@ -32,6 +32,8 @@ static const struct command work_commands[] = {
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
+                     { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
+                     { "--http-name", "NAMES", "what browsers may call it, beside its address" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of memory for jobs; then pushes are FULL (none)" },

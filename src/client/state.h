@@ -132,6 +132,8 @@ struct client_puller {
     struct link *link;       // its own; NULL: pulled by hand
     struct pull pull;        // what its TAKE asks for
     struct exchange *asking; // that TAKE
+    uint32_t told_level;     // by a TAKE of …
+    uint64_t told_session;   // … this connection
     bool wants;              // with `ring`: its loop has found nothing
     uint64_t ask_at_ms;      // not before
     uint32_t refusals;       // TAKEs that came back empty or failed, one after another

@@ -193,6 +193,16 @@ static void take_hook(struct client *c, struct exchange *x, const struct respons
         taker_tell(t, NULL, MR_EAGAIN, "");
 }
 
+// A worker's level goes with a TAKE, when it is another than the server knows.
+static void tell_level(struct client_puller *p, const struct pull *pull, struct exchange *x) {
+    if (!p->link || !pull->level ||
+        (p->told_level == pull->level && p->told_session == p->link->session))
+        return;
+    exchange_option(x, "LEVEL", pull->level);
+    p->told_level = pull->level;
+    p->told_session = p->link->session;
+}
+
 static struct exchange *take_new(struct client_puller *p, const struct pull *pull, uint64_t count) {
     struct exchange *x = exchange_new(client_of(p), "TAKE");
     if (!x)
@@ -204,6 +214,7 @@ static struct exchange *take_new(struct client_puller *p, const struct pull *pul
     exchange_option(x, "BATCH", pull->batch);
     exchange_option(x, "WAIT", pull->wait_ms);
     exchange_option(x, "LEASE", pull->lease_ms);
+    tell_level(p, pull, x);
     x->hook = take_hook;
     x->puller = p;
     return x;

@@ -78,8 +78,10 @@ static void finish_parts(struct core *c) {
         if (source_at(c, i)->in_use)
             mem_free(source_at(c, i)->ids);
     for (uint32_t i = 1; i <= c->stage_count; i++) {
-        if (c->stages[i]) // a replay that failed may have met a later number only
-            mem_free(c->stages[i]->waits);
+        if (!c->stages[i]) // a replay that failed may have met a later number only
+            continue;
+        mem_free(c->stages[i]->waits);
+        mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
     }
 }

@@ -344,6 +344,7 @@ struct stage_info {
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
     const struct policy *policy;
     const struct histogram *waits; // ms from joining to start; NULL: none started yet
+    const struct histogram *runs;  // ms from start to DONE, since opening; NULL: none yet
 };
 
 struct channel_info {
@@ -364,6 +365,8 @@ struct job_info {
     int64_t age_ms;          // since the push; since the end, when it has ended
     int64_t left_ms;         // to its deadline; -1: none
     int64_t due_ms;          // until it may start; -1: now
+    int64_t running_ms;      // since its start; -1: it does not run
+    const struct conn *conn; // that has leased it; NULL: none, or none any more
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint64_t state_at;       // the entry of its channel's state; 0: none
 };
@@ -387,6 +390,7 @@ struct job_walk {
     mr_bytes stage;
     mr_bytes key; // not empty: of the waiting and running only those of this channel
     enum job_status status;
+    bool parked;   // waiting: only the first of each parked channel, or the dead that halts it
     uint64_t from; // goes on behind this job; 0: from the first
     uint32_t most; // of the delayed: shows no more than so many
 };

@@ -217,10 +217,18 @@ APART static void apply_emits(struct core *c, const struct commit *m, uint32_t f
         (void)stage_learn_edge(c, from, m->births[i].stage);
 }
 
+// The jobs of a block run one after another.
+static void note_run(struct core *c, const struct stage *s, struct lease *l) {
+    if (s->runs)
+        histogram_add(s->runs, c->now_ms - l->began_ms);
+    l->began_ms = c->now_ms;
+}
+
 static void commit_apply(struct core *c, struct commit *m) {
     struct job *j = job_at(c, m->job);
     uint64_t id = j->id;
     uint32_t from = stage_of(c, j)->number;
+    note_run(c, stage_of(c, j), lease_at(c, m->lease));
     if (m->writes_state)
         apply_state(c, m, j->owner);
     if (m->prepared)

@@ -78,6 +78,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
         .draining = s->draining,
         .policy = &s->policy,
         .waits = s->waits,
+        .runs = s->runs,
     };
     write_held_by(c, s, out->held_by, sizeof out->held_by);
 }
@@ -187,10 +188,18 @@ static uint64_t state_at(const struct core *c, const struct job *j) {
     return state ? ((const struct state *)slab_at(&c->states, state))->at : 0;
 }
 
+// NULL: it does not run.
+static const struct lease *lease_of(const struct core *c, const struct job *j) {
+    if (j->status != JOB_RUNNING)
+        return NULL;
+    return lease_at(c, job_is_keyed(j) ? channel_at(c, j->owner)->link.next : j->link.next);
+}
+
 struct job_info look_at_job(const struct core *c, const struct job *j) {
     const struct stage *s = stage_of(c, j);
     uint64_t deadline = job_deadline(c, j), due = job_due(c, j);
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
+    const struct lease *lease = lease_of(c, j);
     return (struct job_info){
         .id = j->id,
         .stage = bytes_of(s->name, s->name_size),
@@ -201,6 +210,8 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .age_ms = (int64_t)(c->now_ms - j->time_ms),
         .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
         .due_ms = due > c->now_ms ? (int64_t)(due - c->now_ms) : -1,
+        .running_ms = lease ? (int64_t)(c->now_ms - lease->began_ms) : -1,
+        .conn = lease ? lease->conn : NULL,
         .at = j->at,
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),

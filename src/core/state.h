@@ -163,12 +163,12 @@ struct stage {
     struct ages ages;
     uint64_t oldest_ms; // at opening
     struct rate in, out;
-    struct histogram *waits;
+    struct histogram *waits, *runs;
 };
 
 struct lease {
-    uint64_t serial, until_ms;
-    uint64_t timer_ms;           // when its timer rings: outlives it, see lease_plan
+    uint64_t serial, until_ms, began_ms; // the last: of the job that runs now
+    uint64_t timer_ms;                   // when its timer rings: outlives it, see lease_plan
     uint32_t timer_order, order; // among those that ring then; among those that end together
     uint32_t number, lease_ms, stage;
     chan channel;         // 0: it has let go of the channel (its only job was ended by others)

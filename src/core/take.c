@@ -69,6 +69,7 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
                          .timer_order = l->timer_order,
                          .order = heap_order(&c->timers),
                          .number = number,
+                         .began_ms = c->now_ms,
                          .lease_ms = lease_ms,
                          .stage = s->number,
                          .channel = ref,
@@ -116,6 +117,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     chan ref = s->ready.head;
     if (!s->waits)
         s->waits = mem_alloc(sizeof *s->waits);
+    if (!s->runs)
+        s->runs = mem_alloc(sizeof *s->runs);
     uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, s, ref, count, w, &lease);
     if (err < 0)

@@ -2,7 +2,7 @@
 // that is named by its id; where it stands says what comes next:
 //
 //     waiting   its channel, then the channels behind that in ready, then in parked, then in
-//               progress (found through the leases)
+//               progress (found through the leases); or only what each in parked waits for
 //     running   the leases, by number
 //     delayed   the timers; what is shown is in order of ids, of which there may be any number
 //     others    the lines of the dead and of the ended
@@ -16,7 +16,8 @@ struct walk {
     struct core *core;
     const struct stage *stage;
     enum job_status status;
-    chan only; // this channel; 0: all
+    chan only;   // this channel; 0: all
+    bool parked; // only what each parked channel waits for
     int (*each)(void *, const struct job_info *);
     void *arg;
 };
@@ -110,6 +111,27 @@ static int walk_waiting(const struct walk *w, uint32_t from) {
     return stop ? stop : walk_leases(w, 1);
 }
 
+// The job that a parked channel waits for: the dead one that halts it, or its first.
+static uint32_t holder_of(const struct walk *w, chan ref) {
+    const struct channel *ch = ref & CHAN_KEYED ? channel_at(w->core, ref) : NULL;
+    return ch && channel_is_halted(w->core, ch) ? ch->halted : chan_head(w->core, ref);
+}
+
+static bool holds_its_channel(const struct walk *w, uint32_t job) {
+    const struct job *j = job_at(w->core, job);
+    chan ref = chan_of(w->core, job);
+    return (j->status == JOB_WAITING || (j->status == JOB_DEAD && job_is_keyed(j))) &&
+           chan_state(w->core, ref) == CHANNEL_PARKED && holder_of(w, ref) == job;
+}
+
+static int walk_parked(const struct walk *w, uint32_t from) {
+    chan ref = from ? link_of(w->core, chan_of(w->core, from))->next : w->stage->parked.head;
+    int stop = 0;
+    for (; !stop && ref; ref = link_of(w->core, ref)->next)
+        stop = show(w, holder_of(w, ref));
+    return stop;
+}
+
 // ---- Delayed ----------------------------------------------------------------------------------
 
 // The job whose delay this timer ends; 0: it is no such timer.
@@ -169,7 +191,8 @@ static int walk_delayed(const struct walk *w, uint64_t from, uint32_t most) {
 static int find_from(const struct walk *w, uint64_t id, uint32_t *out) {
     uint32_t number = id ? job_find(w->core, id) : 0;
     const struct job *j = number ? job_at(w->core, number) : NULL;
-    bool among = j && j->status == w->status && stage_of(w->core, j) == w->stage &&
+    bool fits = j && (w->parked ? holds_its_channel(w, number) : j->status == w->status);
+    bool among = fits && stage_of(w->core, j) == w->stage &&
                  (!w->only || chan_of(w->core, number) == w->only);
     if (id && !among)
         return error_set(MR_EGONE, "job %" PRIu64 " is not among these any more: begin again", id);
@@ -180,7 +203,7 @@ static int find_from(const struct walk *w, uint64_t id, uint32_t *out) {
 static int walk_from(const struct walk *w, uint32_t from) {
     switch (w->status) {
     case JOB_WAITING:
-        return walk_waiting(w, from);
+        return w->parked ? walk_parked(w, from) : walk_waiting(w, from);
     case JOB_RUNNING:
         return walk_running(w, from);
     case JOB_DEAD:
@@ -206,6 +229,7 @@ int core_walk(struct core *c, const struct job_walk *what,
         .core = c,
         .stage = s,
         .status = what->status,
+        .parked = what->parked,
         .each = each,
         .arg = arg,
     };

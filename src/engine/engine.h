@@ -42,6 +42,7 @@ struct pull {
     size_t stage_count;
     uint32_t batch; // at least 1
     int64_t lease_ms, wait_ms;
+    uint32_t level; // how many jobs the worker has at once, for those who look; 0: not to be told
 };
 
 // A push with a number, 1, 2, 3 …, of a source that names it: a number met again makes no second

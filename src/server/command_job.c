@@ -55,7 +55,7 @@ static void say_reasons(struct session *s, uint64_t at, bool all) {
 
 static void say_job(struct session *s, const struct job_info *i, bool whole, bool body) {
     bool has_body = i->status <= JOB_DONE || i->status == JOB_DEAD;
-    reply_map(&s->reply, body ? 11 : 10);
+    reply_map(&s->reply, body ? 13 : 12);
     reply_bulk(&s->reply, mr_str("id"));
     reply_id(&s->reply, i->id);
     answer_text(s, "stage", i->stage);
@@ -66,6 +66,8 @@ static void say_job(struct session *s, const struct job_info *i, bool whole, boo
     answer_number(s, "age-ms", i->age_ms);
     answer_number(s, "left-ms", i->left_ms);
     answer_number(s, "due-ms", i->due_ms);
+    answer_number(s, "running-ms", i->running_ms);
+    answer_count(s, "worker", i->conn ? list_entry(i->conn, struct session, conn)->id : 0);
     say_reasons(s, i->reasons_at, whole);
     if (!body)
         return;
@@ -139,16 +141,15 @@ struct jobs_options {
     mr_bytes key, status;
     uint64_t from;
     uint32_t count;
+    bool parked;
 };
 
 #define AT(field) offsetof(struct jobs_options, field)
 
 static const struct option jobs_options[] = {
-    { "KEY", OPTION_BYTES, AT(key) },
-    { "STATUS", OPTION_BYTES, AT(status) },
-    { "FROM", OPTION_NUMBER, AT(from) },
-    { "COUNT", OPTION_COUNT, AT(count) },
-    { 0 },
+    { "KEY", OPTION_BYTES, AT(key) },      { "STATUS", OPTION_BYTES, AT(status) },
+    { "PARKED", OPTION_FLAG, AT(parked) }, { "FROM", OPTION_NUMBER, AT(from) },
+    { "COUNT", OPTION_COUNT, AT(count) },  { 0 },
 };
 
 // Without STATUS these follow one another.
@@ -167,6 +168,10 @@ static bool statuses_read(struct session *s, const struct jobs_options *o, uint3
     uint32_t i = 0;
     *out_first = 0;
     *out_behind = o->key.size ? FIRST_ENDED : STATUSES;
+    if (o->parked && (o->status.data || o->key.data)) {
+        session_usage(s, "PARKED is for all channels, and what waits: without STATUS and KEY");
+        return false;
+    }
     if (!o->status.data)
         return true;
     while (i < STATUSES && !names_status(o->status, order[i]))
@@ -188,6 +193,11 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     struct job_walk w = { .stage = stage, .key = o->key, .from = o->from, .most = r->most };
     struct job_info from;
     int err = 0;
+    if (o->parked) {
+        w.status = JOB_WAITING;
+        w.parked = true;
+        return core_walk(s->host->core, &w, row_add, r);
+    }
     if (w.from && !o->status.data) { // it says itself where it stands
         if ((err = core_look_job(s->host->core, w.from, &from)) < 0)
             return err;

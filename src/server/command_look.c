@@ -33,24 +33,33 @@ static mr_bytes next_name(const char **text) {
     return name;
 }
 
-// How many workers each stage has, by its index.
-static void count_workers(const struct host *h, uint32_t *out) {
+struct crew {
+    uint32_t workers;
+    uint64_t level; // of those that have told theirs
+};
+
+// Who works for each stage, by its index.
+static void count_workers(const struct host *h, struct crew *out) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
-        const char *names = list_entry(l, struct session, of_host)->stages;
+        const struct session *s = list_entry(l, struct session, of_host);
+        const char *names = s->stages;
         size_t index;
-        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names))
-            if (core_stage_index(h->core, name, &index) == 0)
-                out[index]++;
+        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names)) {
+            if (core_stage_index(h->core, name, &index) < 0)
+                continue;
+            out[index].workers++;
+            out[index].level += s->level;
+        }
     }
 }
 
-static uint64_t quantile(const struct histogram *waits, double share) {
-    return waits ? histogram_quantile(waits, share) : 0;
+static uint64_t quantile(const struct histogram *h, double share) {
+    return h ? histogram_quantile(h, share) : 0;
 }
 
-static void say_stage(struct session *s, struct stage_info *i, uint32_t workers) {
+static void say_stage(struct session *s, struct stage_info *i, const struct crew *crew) {
     access_hide_downstream(s, i);
-    reply_map(&s->reply, 20);
+    reply_map(&s->reply, 29);
     answer_text(s, "name", i->name);
     answer_count(s, "waiting", i->waiting);
     answer_count(s, "running", i->running);
@@ -59,7 +68,7 @@ static void say_stage(struct session *s, struct stage_info *i, uint32_t workers)
     answer_count(s, "dead", i->dead);
     answer_number(s, "oldest-ms", i->oldest_ms);
     answer_text(s, "held-by", mr_str(s->host->stopped ? "stopped" : i->held_by));
-    answer_count(s, "workers", workers);
+    answer_count(s, "workers", crew->workers);
     answer_count(s, "pushed", i->pushed);
     answer_count(s, "done", i->done);
     answer_count(s, "failed", i->failed);
@@ -73,6 +82,15 @@ static void say_stage(struct session *s, struct stage_info *i, uint32_t workers)
     answer_count(s, "wait-p99-ms", quantile(i->waits, 0.99));
     answer_count(s, "vain-ms", i->vain_ms);
     answer_count(s, "states", i->states);
+    answer_count(s, "run-p50-ms", quantile(i->runs, 0.5));
+    answer_count(s, "run-p99-ms", quantile(i->runs, 0.99));
+    answer_count(s, "waits", i->waits ? i->waits->count : 0);
+    answer_count(s, "waited-ms", i->waits ? i->waits->sum : 0);
+    answer_count(s, "runs", i->runs ? i->runs->count : 0);
+    answer_count(s, "ran-ms", i->runs ? i->runs->sum : 0);
+    answer_count(s, "level", crew->level);
+    answer_number(s, "paused", i->paused);
+    answer_number(s, "draining", i->draining);
 }
 
 static bool sees_stage_at(const struct session *s, size_t index) {
@@ -93,8 +111,8 @@ void run_stages(struct session *s, struct arguments *a) {
     if (named.data && !access_name(s, "stage", named))
         return;
     int err = named.data ? core_stage_index(core, named, &first) : 0;
-    uint32_t *workers = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *workers);
-    if (!err && !workers)
+    struct crew *crews = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *crews);
+    if (!err && !crews)
         err = error_set(MR_ENOMEM, "no memory for a list of stages");
     if (err < 0) {
         session_fail(s, err);
@@ -104,17 +122,17 @@ void run_stages(struct session *s, struct arguments *a) {
     uint32_t most = o.name.data ? 1 : listed(o.count);
     for (size_t i = first; i < count && shown < most; i++)
         shown += sees_stage_at(s, i);
-    count_workers(s->host, workers);
+    count_workers(s->host, crews);
     reply_array(&s->reply, shown);
     for (size_t i = first; shown; i++) {
         struct stage_info info;
         if (!sees_stage_at(s, i))
             continue;
         core_stage_at(core, i, &info);
-        say_stage(s, &info, workers[i]);
+        say_stage(s, &info, &crews[i]);
         shown--;
     }
-    mem_free(workers);
+    mem_free(crews);
 }
 
 // ---- CHANNELS ---------------------------------------------------------------------------------
@@ -187,7 +205,7 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
 }
 
 static void say_worker(struct session *s, const struct session *w, const char *stages) {
-    reply_map(&s->reply, 9);
+    reply_map(&s->reply, 10);
     answer_count(s, "id", w->id);
     answer_text(s, "name", mr_str(w->name));
     answer_text(s, "address", mr_str(w->address));
@@ -197,6 +215,7 @@ static void say_worker(struct session *s, const struct session *w, const char *s
     answer_count(s, "taken", w->taken);
     answer_count(s, "ended", w->ended);
     answer_count(s, "age-ms", host_now_ms(s->host) - w->since_ms);
+    answer_count(s, "level", w->level);
 }
 
 // Sessions are listed in the order of their ids.

@@ -38,12 +38,13 @@ const struct command command_table[] = {
       "it can be forgotten; total is -1 before its end is known; stage is the one pushed into "
       "last, held-by why none of its jobs starts" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
-      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED]",
+      "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
       "lease-ms",
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
-      "the connection, unless it is DETACHED" },
+      "the connection, unless it is DETACHED; LEVEL tells whoever looks how many jobs this worker "
+      "has at once, until it tells another" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, run_done,
       "id token [RESULT r] [STATE s] "
       "[EMIT stage key body [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n]]…",
@@ -62,32 +63,37 @@ const struct command command_table[] = {
       "extends leases; those named in the answer are over, or their jobs are cancelled or "
       "expired" },
     { "JOB", 1, 0, ROLE_READ, SCOPE_JOB, false, run_job, "id [BODY]",
-      "map: id stage key status attempt attempts age-ms left-ms due-ms reasons, with BODY also "
-      "body, or result if it is done",
+      "map: id stage key status attempt attempts age-ms left-ms due-ms running-ms worker reasons, "
+      "with BODY also body, or result if it is done",
       "shows a job; age-ms counts from its push, or from its end once it has ended; left-ms to its "
-      "deadline and due-ms to its next start are -1 when there is none" },
+      "deadline, due-ms to its next start and running-ms from its last are -1 when there is none; "
+      "worker is the id of the connection that has it, or 0" },
     { "JOBS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_jobs,
-      "stage [KEY k] [STATUS s] [FROM id] [COUNT n]",
+      "stage [KEY k] [STATUS s] [FROM id] [COUNT n] | stage PARKED [FROM id] [COUNT n]",
       "array of maps as of JOB, each with its last "
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only; FROM goes on behind that job" },
+      "cancelled, or of one status only; PARKED lists the first of each channel that may not start "
+      "yet, or the dead one that halts it; FROM goes on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
       "behind that job" },
     { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
-      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states",
+      "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
+      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
-      "NAME shows only one" },
+      "NAME shows only one; of what was started and done since the server began, waits and runs "
+      "are "
+      "how many, waited-ms and ran-ms how long together; level is that of its workers" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "
       "not listed" },
     { "WORKERS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_workers, "[COUNT n] [FROM id]",
-      "array of maps: id name address stages waits leases taken ended age-ms",
+      "array of maps: id name address stages waits leases taken ended age-ms level",
       "lists the connections that have asked for work, at most 1000" },
     { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_epics, "[COUNT n] [FROM name]",
       "array of maps: name, and as of EPIC",

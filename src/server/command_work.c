@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct take_options {
-    uint32_t count, batch;
+    uint32_t count, batch, level;
     int64_t wait_ms, lease_ms;
     bool detached;
 };
@@ -18,9 +18,13 @@ struct take_options {
 #define TAKE(field) offsetof(struct take_options, field)
 
 static const struct option take_options[] = {
-    { "COUNT", OPTION_COUNT, TAKE(count) },      { "BATCH", OPTION_COUNT, TAKE(batch) },
-    { "WAIT", OPTION_WAIT, TAKE(wait_ms) },      { "LEASE", OPTION_MS, TAKE(lease_ms) },
-    { "DETACHED", OPTION_FLAG, TAKE(detached) }, { 0 },
+    { "COUNT", OPTION_COUNT, TAKE(count) },
+    { "BATCH", OPTION_COUNT, TAKE(batch) },
+    { "WAIT", OPTION_WAIT, TAKE(wait_ms) },
+    { "LEASE", OPTION_MS, TAKE(lease_ms) },
+    { "DETACHED", OPTION_FLAG, TAKE(detached) },
+    { "LEVEL", OPTION_COUNT, TAKE(level) },
+    { 0 },
 };
 
 // Names of stages stand first; the first word behind the first that is an option ends them.
@@ -80,6 +84,8 @@ void run_take(struct session *s, struct arguments *a) {
     int err = h->stopping ? MR_EAGAIN : core_take(h->core, &t, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || t.taker))
         note_stages(s, t.stages, stages);
+    if (o.level)
+        s->level = o.level;
     if (err == MR_EAGAIN && t.taker)
         session_block(s, BLOCKED_TAKE, o.wait_ms);
     else if (err == MR_EAGAIN)

@@ -18,7 +18,7 @@
 
 enum { CLIENT_NAME = LIMIT_NAME + 80 };
 
-static void accept_waiting(struct server *);
+static void accept_waiting(struct listener *);
 
 static void on_closed(uv_handle_t *handle) {
     struct connection *c = (struct connection *)handle;
@@ -29,10 +29,12 @@ static void on_closed(uv_handle_t *handle) {
     v->connections--;
     if (v->connections <= v->most_connections / 2)
         v->said_crowded = false;
-    if (v->closing)
+    if (v->closing) {
         finish(v);
-    else if (v->crowded && v->listening)
-        accept_waiting(v);
+        return;
+    }
+    accept_waiting(&v->wire);
+    accept_waiting(&v->front);
 }
 
 // "127.0.0.1:40000", with the name it has given itself if there is one.
@@ -80,6 +82,8 @@ void connection_close(struct connection *c) {
     if (c->session && c->session->reply.err)
         say_overflow(c);
     host_begin(&c->server->host);
+    if (c->session && c->session->front)
+        c->session->front->impl->close(c->session->front);
     session_destroy(c->session);
     c->session = NULL;
     uv_close((uv_handle_t *)&c->tcp, on_closed);
@@ -170,7 +174,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
         *out = uv_buf_init(c->server->cipher, READ_SIZE);
         return;
     }
-    uint8_t *room = session_room(c->session, &size);
+    uint8_t *room = front_room(c->session, &size);
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
@@ -187,8 +191,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     } else if (size > 0) {
         note_life(c);
         host_begin(&c->server->host);
-        session_receive(c->session, (size_t)size);
-        if (session_is_over(c->session))
+        front_receive(c->session, (size_t)size);
+        if (front_is_over(c->session))
             session_touch(c->session);
     }
 }
@@ -223,7 +227,7 @@ static void connection_read(struct connection *c) {
     size_t size;
     if (c->reading || c->closing)
         return;
-    if (!session_room(c->session, &size)) {
+    if (!front_room(c->session, &size)) {
         if (c->session->broken)
             connection_close(c);
         return;
@@ -247,14 +251,14 @@ static void on_written(uv_write_t *write, int status) {
 }
 
 static mr_bytes connection_ready(struct connection *c) {
-    return c->tls ? tls_gather(c->tls, c->session) : session_ready(c->session);
+    return c->tls ? tls_gather(c->tls, c->session) : front_ready(c->session);
 }
 
 static void connection_sent(struct connection *c, size_t size) {
     if (c->tls)
         tls_sent(c->tls, size);
     else
-        session_sent(c->session, size);
+        front_sent(c->session, size);
 }
 
 static void write_rest(struct connection *c, mr_bytes rest) {
@@ -298,7 +302,7 @@ void connection_write(struct connection *c) {
     }
     if (c->closing)
         return;
-    if (c->session->broken || (session_is_over(c->session) && !c->writing))
+    if (c->session->broken || (front_is_over(c->session) && !c->writing))
         connection_close(c);
     else
         connection_read(c);
@@ -365,17 +369,20 @@ static int stand_at_door(struct connection *c) {
     return 0;
 }
 
-static int connection_set_up(struct connection *c, uv_stream_t *listener) {
+static int connection_set_up(struct connection *c, struct listener *l) {
     struct server *v = c->server;
-    int err = uv_accept(listener, (uv_stream_t *)&c->tcp);
+    int err = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&c->tcp);
     if (err < 0)
         return error_set(MR_ENET, "%s", uv_strerror(err));
     note_address(c);
-    err = crowd_enter(&v->crowd, c->local ? NULL : c->stranger.address, &c->guest);
+    const uint8_t *address = c->local ? NULL : c->stranger.address;
+    err = crowd_enter(&v->crowd, address, &c->guest);
     if (err == 0 && v->credentials.context)
         err = tls_accept(v->credentials.context, &c->tls);
     if (err == 0)
         err = session_create(&v->host, &c->session);
+    if (err == 0 && l == &v->front)
+        err = v->options.front->open(v->fronts, c->session, address, &c->session->front);
     if (err < 0)
         return err;
     (void)uv_tcp_nodelay(&c->tcp, 1); // comforts: it works without
@@ -386,11 +393,13 @@ static int connection_set_up(struct connection *c, uv_stream_t *listener) {
 }
 
 // It hears why, if it can be told in the clear; of many in a row the first is noticed.
-static void say_refused(struct connection *c) {
+static void say_refused(struct connection *c, const struct listener *l) {
     struct server *v = c->server;
-    char line[256];
-    int size = snprintf(line, sizeof line, "-%s %s\r\n", code_name(CODE_FULL), error_text());
-    uv_buf_t buf = uv_buf_init(line, (unsigned)size);
+    char text[1024];
+    size_t size = l == &v->front ? v->options.front->refuse(error_text(), text, sizeof text)
+                                 : (size_t)snprintf(text, 256, "-%s %s\r\n", code_name(CODE_FULL),
+                                                    error_text());
+    uv_buf_t buf = uv_buf_init(text, (unsigned)size);
     if (!v->credentials.context)
         (void)uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
     v->host.rejections++;
@@ -407,29 +416,35 @@ static void say_refused(struct connection *c) {
 
 static void on_refused(uv_handle_t *refused) {
     struct server *v = refused->data;
-    bool another = v->another && v->listening;
-    v->refusing = v->another = false;
-    if (another)
-        on_connection((uv_stream_t *)&v->listener, 0);
+    struct listener *both[] = { &v->wire, &v->front };
+    v->refusing = false;
+    for (int i = 0; i < 2; i++) {
+        bool another = both[i]->another && both[i]->open;
+        both[i]->another = false;
+        if (another)
+            on_connection((uv_stream_t *)&both[i]->tcp, 0);
+    }
 }
 
 // It is accepted and closed: as long as one is not accepted, no other comes.
-static void refuse(struct server *v) {
+static void refuse(struct listener *l) {
+    struct server *v = l->server;
     if (v->refusing) {
-        v->another = true; // its turn comes when that one is closed
+        l->another = true; // its turn comes when that one is closed
         return;
     }
     notice(NOTICE_WARN, "no memory for a connection");
     v->refusing = true;
     v->refused.data = v;
     uv_tcp_init(&v->loop, &v->refused);
-    (void)uv_accept((uv_stream_t *)&v->listener, (uv_stream_t *)&v->refused); // closed either way
+    (void)uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&v->refused); // closed either way
     uv_close((uv_handle_t *)&v->refused, on_refused);
 }
 
 // As long as it is not accepted no other comes; the system keeps them.
-static void let_wait(struct server *v) {
-    v->crowded = true;
+static void let_wait(struct listener *l) {
+    struct server *v = l->server;
+    l->crowded = true;
     if (!v->said_crowded)
         notice(NOTICE_WARN,
                "%" PRIu32 " connections are all there are descriptors for: others wait",
@@ -437,34 +452,37 @@ static void let_wait(struct server *v) {
     v->said_crowded = true;
 }
 
-static void accept_waiting(struct server *v) {
-    v->crowded = false;
-    on_connection((uv_stream_t *)&v->listener, 0);
+static void accept_waiting(struct listener *l) {
+    if (!l->crowded || !l->open)
+        return;
+    l->crowded = false;
+    on_connection((uv_stream_t *)&l->tcp, 0);
 }
 
 void on_connection(uv_stream_t *listener, int status) {
-    struct server *v = listener->data;
+    struct listener *l = (struct listener *)listener;
+    struct server *v = l->server;
     if (status < 0) {
         notice(NOTICE_WARN, "a connection could not be accepted: %s", uv_strerror(status));
         return;
     }
     if (v->connections >= v->most_connections) {
-        let_wait(v);
+        let_wait(l);
         return;
     }
     struct connection *c = mem_alloc(sizeof *c);
     if (!c) {
-        refuse(v);
+        refuse(l);
         return;
     }
     v->connections++;
     c->server = v;
     uv_tcp_init(&v->loop, &c->tcp);
-    if (connection_set_up(c, listener) == 0) {
+    if (connection_set_up(c, l) == 0) {
         note_life(c);
         connection_read(c);
         return;
     }
-    say_refused(c);
+    say_refused(c, l);
     connection_close(c);
 }

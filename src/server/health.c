@@ -17,6 +17,17 @@ static void look_full(struct health *e, const struct log_state *log) {
     }
 }
 
+const char *health_word(const struct host *h, const char **out_why) {
+    struct log_state log = { 0 };
+    if (h->shard)
+        shard_look(h->shard, &log);
+    *out_why = !h->shard    ? "the store is being read"
+               : h->stopped ? h->why_stopped
+               : log.full   ? "there is no room on the disk: pushes are refused until there is"
+                            : "";
+    return !h->shard ? "loading" : h->stopped ? "stopped" : log.full ? "full" : "ok";
+}
+
 void health_look(struct health *e, const struct host *h) {
     if (h->stopped && !e->stopped) {
         e->stopped = true;

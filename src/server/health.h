@@ -14,4 +14,8 @@ struct health {
 // At the end of a turn; costs nothing while no push was refused.
 void health_look(struct health *, const struct host *);
 
+// How it is now, in a word: "loading", "stopped", "full" or "ok"; and why, in a sentence, which is
+// empty if it is ok.
+const char *health_word(const struct host *, const char **out_why);
+
 #endif

@@ -191,6 +191,8 @@ void host_begin(struct host *h) {
         h->stopped = true;
         stop_all(h);
     }
+    if (h->watch)
+        h->watch(h->watcher);
     if (h->max_bytes && !h->stopped)
         core_tell_memory(h->core, outside_memory(h));
     end_waits(h);

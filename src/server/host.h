@@ -59,6 +59,9 @@ struct host {
     // is waited for.
     int (*fetch)(void *fetcher, struct fetch *);
     void *fetcher;
+    // Called when a turn has begun, before anything is changed in it. May be NULL.
+    void (*watch)(void *watcher);
+    void *watcher;
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t next_session;
     uint64_t commands, connections; // so far …

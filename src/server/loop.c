@@ -169,6 +169,12 @@ static void on_drain_over(uv_timer_t *timer) {
     close_all(v);
 }
 
+static void listener_close(struct listener *l) {
+    if (l->open)
+        uv_close((uv_handle_t *)&l->tcp, NULL);
+    l->open = false;
+}
+
 static void on_signal(uv_signal_t *signal, int number) {
     struct server *v = signal->data;
     if (v->stopping || v->loading_now) {
@@ -183,9 +189,8 @@ static void on_signal(uv_signal_t *signal, int number) {
     systemd_tell("STOPPING=1\nSTATUS=Letting running jobs end");
     notice(NOTICE_INFO, "%s: taking no more connections; %" PRIu64 " leases are held",
            number == SIGINT ? "interrupted" : "asked to stop", host_leases(&v->host));
-    if (v->listening)
-        uv_close((uv_handle_t *)&v->listener, NULL);
-    v->listening = false;
+    listener_close(&v->wire);
+    listener_close(&v->front);
     host_begin(&v->host);
     host_stop(&v->host);
     uv_timer_start(&v->drain_timer, on_drain_over, (uint64_t)v->options.drain_ms, 0);
@@ -244,41 +249,69 @@ static void on_loaded(uv_work_t *work, int status) {
         turn_end(v);
 }
 
-static int fail_net(const struct server_options *o, int err) {
-    return error_set(MR_ENET, "cannot listen on %s:%u: %s", o->host, o->port, uv_strerror(err));
-}
-
-static int bind_to(struct server *v) {
-    const struct server_options *o = &v->options;
+static int bind_to(struct listener *l, const char *host, uint16_t port) {
     struct sockaddr_storage address;
-    if (o->listen_fd)
-        return uv_tcp_open(&v->listener, o->listen_fd);
-    int err = uv_ip4_addr(o->host, o->port, (struct sockaddr_in *)&address);
+    int err = uv_ip4_addr(host, port, (struct sockaddr_in *)&address);
     if (err < 0)
-        err = uv_ip6_addr(o->host, o->port, (struct sockaddr_in6 *)&address);
-    return err < 0 ? err : uv_tcp_bind(&v->listener, (struct sockaddr *)&address, 0);
+        err = uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address);
+    return err < 0 ? err : uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0);
 }
 
-static int listen_on(struct server *v) {
-    struct server_options *o = &v->options;
+// With `fd`, which listens there already. Tells the port that it became.
+static int listen_on(struct listener *l, const char *host, uint16_t *port, int fd) {
     struct sockaddr_storage address;
-    int err = bind_to(v);
+    int err = fd ? uv_tcp_open(&l->tcp, fd) : bind_to(l, host, *port);
     if (err == 0)
-        err = uv_listen((uv_stream_t *)&v->listener, BACKLOG, on_connection);
+        err = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
     int size = sizeof address;
     if (err == 0)
-        err = uv_tcp_getsockname(&v->listener, (struct sockaddr *)&address, &size);
+        err = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&address, &size);
     if (err < 0)
-        return fail_net(o, err);
-    o->port = ntohs(((struct sockaddr_in *)&address)->sin_port); // at the same place for IPv6
-    v->listening = true;
+        return error_set(MR_ENET, "cannot listen on %s:%u: %s", host, *port, uv_strerror(err));
+    *port = ntohs(((struct sockaddr_in *)&address)->sin_port); // at the same place for IPv6
+    l->open = true;
     return 0;
+}
+
+static void end_turn(void *server) {
+    turn_end(server);
+}
+
+static int start_fronts(struct server *v) {
+    struct server_options *o = &v->options;
+    if (!o->front)
+        return 0;
+    struct front_place place = { .loop = &v->loop,
+                                 .host = &v->host,
+                                 .address = o->front_host,
+                                 .names = o->front_names,
+                                 .turn_end = end_turn,
+                                 .server = v };
+    int err = o->front->start(&place, &v->fronts);
+    if (err == 0)
+        err = listen_on(&v->front, o->front_host, &o->front_port, 0);
+    v->host.watch = err < 0 ? NULL : o->front->turn;
+    v->host.watcher = v->fronts;
+    return o->front_asked ? err : 0;
+}
+
+static void say_listening(const struct server *v) {
+    const struct server_options *o = &v->options;
+    if (o->on_ready)
+        o->on_ready(o->arg, o->host, o->port, false);
+    if (o->front && !v->front.open)
+        notice(NOTICE_WARN, "%s:%u is taken: there is no page and no API; --http moves them",
+               o->front_host, o->front_port);
+    else if (o->front && o->on_front)
+        o->on_front(o->arg, o->front_host, o->front_port);
+    systemd_tell("STATUS=Reading the store %s", o->store);
 }
 
 // What was not begun because of an error before it need not be closed.
 static int init_handles(struct server *v) {
     int err;
-    if ((err = uv_tcp_init(&v->loop, &v->listener)) < 0 ||
+    if ((err = uv_tcp_init(&v->loop, &v->wire.tcp)) < 0 ||
+        (err = uv_tcp_init(&v->loop, &v->front.tcp)) < 0 ||
         (err = uv_check_init(&v->loop, &v->check)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
@@ -293,7 +326,8 @@ static int init_handles(struct server *v) {
         (err = uv_signal_start(&v->interrupt, on_signal, SIGINT)) < 0 ||
         (err = uv_signal_start(&v->terminate, on_signal, SIGTERM)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
-    v->listener.data = v->check.data = v->timer.data = v->drain_timer.data = v;
+    v->wire.server = v->front.server = v;
+    v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
     v->door_timer.data = v->unread_timer.data = v->silent_timer.data = v;
     v->door.is_known = has_come_in;
@@ -315,15 +349,15 @@ static void set_limits(struct server *v) {
 static int serve(struct server *v) {
     int err = init_handles(v);
     if (err == 0)
-        err = listen_on(v);
+        err = listen_on(&v->wire, v->options.host, &v->options.port, v->options.listen_fd);
+    if (err == 0)
+        err = start_fronts(v);
     if (err < 0) {
         uv_walk(&v->loop, close_handle, v);
         uv_run(&v->loop, UV_RUN_DEFAULT);
         return err;
     }
-    if (v->options.on_ready)
-        v->options.on_ready(v->options.arg, v->options.host, v->options.port, false);
-    systemd_tell("STATUS=Reading the store %s", v->options.store);
+    say_listening(v);
     err = uv_queue_work(&v->loop, &v->loading, load, on_loaded);
     assert(err == 0); // it only refuses what is no work
     v->loading_now = true;
@@ -356,6 +390,8 @@ int server_run(const struct server_options *options) {
         assert(open == 0); // every handle was closed
     }
     host_finish(&v->host);
+    if (v->options.front)
+        v->options.front->stop(v->fronts);
     crowd_finish(&v->crowd);
     credentials_close(&v->credentials);
     mem_free(v->cipher);

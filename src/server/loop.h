@@ -5,6 +5,7 @@
 #include "server/credentials.h"
 #include "server/crowd.h"
 #include "server/door.h"
+#include "server/front.h"
 #include "server/health.h"
 #include "server/keeper.h"
 #include "server/patience.h"
@@ -12,6 +13,15 @@
 #include "server/session.h"
 
 #include <uv.h>
+
+// Where clients connect.
+struct listener {
+    uv_tcp_t tcp; // first: a handle is a listener
+    struct server *server;
+    bool open;
+    bool crowded; // one more waits to be accepted until another is closed …
+    bool another; // … or while one is being refused
+};
 
 struct server {
     struct server_options options;
@@ -24,8 +34,9 @@ struct server {
     struct patience silent; // with those to whom and from whom nothing goes, if that has a limit
     char *cipher;           // READ_SIZE bytes: where what is encrypted arrives
     uv_loop_t loop;
-    uv_tcp_t listener;
-    uv_tcp_t refused; // a connection that there is no memory for
+    struct listener wire, front; // of RESP, and of those who speak through a front
+    void *fronts;                // what these share; NULL: there are none
+    uv_tcp_t refused;            // a connection that there is no memory for
     uv_check_t check;
     uv_timer_t timer; // for the host
     uv_timer_t drain_timer;
@@ -35,16 +46,16 @@ struct server {
     struct keeper keeper;
     struct health health;
     uint32_t connections, most_connections;
-    bool crowded, said_crowded; // one more waits to be accepted; that this happens was said
+    bool said_crowded;          // that one more waits to be accepted
     uint64_t refused_notice_ms; // from when on refused connections may be noticed again …
     uint64_t refused_unsaid;    // … and how many were not
     uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
     char load_text[512];
-    uint32_t fetching;      // bodies are read for so many sessions
-    bool refusing, another; // the latter waits to be accepted meanwhile
-    bool listening, loading_now, stopping, closing, finished;
+    uint32_t fetching; // bodies are read for so many sessions
+    bool refusing;
+    bool loading_now, stopping, closing, finished;
     int exit;
 };
 
@@ -66,10 +77,10 @@ struct connection {
 
 // ---- connection.c -----------------------------------------------------------------------------
 
-void on_connection(uv_stream_t *listener, int status); // of the server's listener
-void on_door(uv_timer_t *);                            // strangers have to go …
-void on_unread(uv_timer_t *);                          // … and those who do not read …
-void on_silent(uv_timer_t *);                          // … and those who say nothing
+void on_connection(uv_stream_t *listener, int status);
+void on_door(uv_timer_t *);   // strangers have to go …
+void on_unread(uv_timer_t *); // … and those who do not read …
+void on_silent(uv_timer_t *); // … and those who say nothing
 bool has_come_in(const struct stranger *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct front_impl;
+
 struct server_options {
     const char *store; // its URL, for people
     const char *dir;   // of the file store; NULL: in memory
@@ -23,12 +25,19 @@ struct server_options {
     const char *host;                      // to listen on
     uint16_t port;                         // 0: any free one
     int listen_fd;                         // a socket that listens there already; 0: none
+    // Where clients speak something else, by a front of this kind (NULL: nowhere), and what they
+    // may call that place. If it was not asked for, the server goes on when it cannot listen there.
+    const struct front_impl *front;
+    const char *front_host, *front_names;
+    uint16_t front_port;
+    bool front_asked;
     const char *auth;     // the file of tokens; NULL: whoever connects may do everything
     struct tls_files tls; // with a certificate, connections are encrypted
     int64_t drain_ms;     // how long running jobs may take to end at shutdown
     // Called once clients can connect (and again, with `loaded`, once the store is there). May be
     // NULL.
     void (*on_ready)(void *arg, const char *host, uint16_t port, bool loaded);
+    void (*on_front)(void *arg, const char *host, uint16_t port); // the same of the front
     void (*on_reload)(void *arg); // called on SIGHUP, on the loop's thread. May be NULL.
     void *arg;
 };

@@ -176,8 +176,7 @@ static bool runs_again(const struct session *s) {
            s->blocked == BLOCKED_BODY;
 }
 
-static void run_one(struct session *s, uint32_t count) {
-    const mr_bytes *words = s->host->arguments;
+static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     command_run(s, words, count);
     if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
         s->broken = true;
@@ -200,7 +199,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         if (used <= 0)
             break;
         if (count)
-            run_one(s, count);
+            run_one(s, h->arguments, count);
         at += (size_t)used;
     }
     return s->closing ? size : at;
@@ -214,7 +213,7 @@ static void run_kept(struct session *s) {
     ptrdiff_t used = request_read(&request, &h->request_limits, s->kept.data, s->kept.size,
                                   h->arguments, &count);
     assert(used > 0);
-    run_one(s, count);
+    run_one(s, h->arguments, count);
     if (!runs_again(s))
         buffer_finish(&s->kept);
 }
@@ -247,6 +246,11 @@ void session_receive(struct session *s, size_t size) {
         size_t used = run_some(s, inbox, size);
         keep_rest(s, inbox + used, size - used);
     }
+    count_buffers(s);
+}
+
+void session_command(struct session *s, const mr_bytes *words, uint32_t count) {
+    run_one(s, words, count);
     count_buffers(s);
 }
 
@@ -324,6 +328,17 @@ bool session_admit(struct session *s, mr_bytes user, mr_bytes secret) {
     else
         session_block(s, BLOCKED_REFUSED, wait_ms);
     return false;
+}
+
+bool session_introduce(struct session *s, mr_bytes secret) {
+    s->who = NULL;
+    session_reply(s);
+    bool known = session_admit(s, (mr_bytes){ 0 }, secret);
+    if (!known && !s->blocked) {
+        s->replies++;
+        session_touch(s);
+    }
+    return known;
 }
 
 // The time a command may wait has passed: it is answered with what there is.

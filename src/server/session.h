@@ -36,13 +36,16 @@ struct late {
     struct list of_session;
 };
 
+struct front;
+
 struct session {
     struct host *host;
     uint64_t id;
     uint32_t seat; // among the host's sessions
     struct conn conn;
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_again;
-    void *owner; // the loop's
+    void *owner;         // the loop's
+    struct front *front; // its connection's; NULL: RESP is spoken there
 
     struct request request;          // how far the one being received has come
     struct buffer in;                // received and not yet run
@@ -85,6 +88,7 @@ struct session {
     bool cancels;                 // CLIENT CANCELS ON
     char name[LIMIT_NAME + 1];
     char stages[SESSION_STAGES]; // asked for by the last TAKE: it is a worker
+    uint32_t level;              // jobs at once, as it has told; 0: it has not
     uint64_t taken, ended, since_ms;
     const char *address; // the loop's; "" in tests
 };
@@ -101,6 +105,9 @@ uint8_t *session_room(struct session *, size_t *out_size);
 
 // So many bytes were put there. Runs every whole command.
 void session_receive(struct session *, size_t size);
+
+// Runs a command as if it had been received. It is not blocked, and nothing else is received.
+void session_command(struct session *, const mr_bytes *words, uint32_t count);
 
 // Replies that may be sent now.
 mr_bytes session_ready(const struct session *);
@@ -124,6 +131,9 @@ void session_run_again(struct session *);
 
 // Whether it is somebody the host knows. False: the answer, that it is not, comes later.
 bool session_admit(struct session *, mr_bytes user, mr_bytes secret);
+
+// The same between commands, whoever it was before. False: the answer comes as a reply.
+bool session_introduce(struct session *, mr_bytes secret);
 
 // It is gone when it was told, or with its session. MR_EFULL: it has too many; MR_ENOMEM.
 int late_create(struct session *, struct late **out);

@@ -86,6 +86,7 @@ int worker_turn(struct worker *w) {
             break;
         }
         mr_job *job;
+        w->pull.level = worker_level(w);
         err = w->engine->impl->take(w->puller, &w->pull, &job);
         if (err == MR_EAGAIN)
             worker_starved(w);

@@ -134,6 +134,7 @@ static void rest(struct worker *w) {
 static int take(struct worker *w, mr_job **out) {
     struct pull pull = w->pull;
     pull.wait_ms = 0;
+    pull.level = worker_level(w);
     int err = w->engine->impl->take(w->puller, &pull, out);
     if (err != MR_EAGAIN)
         return err;

@@ -1,0 +1,141 @@
+// How the server is: /healthz, /api/info, /api/stage. What INFO says as lines is said as JSON.
+#include "web/state.h"
+
+#include "millrace.h"
+#include "server/auth.h"
+#include "server/health.h"
+#include "web/json.h"
+#include "wire/number.h"
+
+#include <string.h>
+
+// ---- Lines of INFO ------------------------------------------------------------------------------
+
+// The next line that has a name and a value. False: there are no more.
+static bool next_line(mr_bytes info, size_t *at, mr_bytes *out_name, mr_bytes *out_value) {
+    const char *p = info.data;
+    while (*at < info.size) {
+        const char *from = p + *at, *end = memmem(from, info.size - *at, "\r\n", 2);
+        size_t size = end ? (size_t)(end - from) : info.size - *at;
+        *at += size + 2;
+        const char *colon = memchr(from, ':', size);
+        if (!colon || *from == '#')
+            continue;
+        *out_name = (mr_bytes){ from, (size_t)(colon - from) };
+        *out_value = (mr_bytes){ colon + 1, size - (size_t)(colon - from) - 1 };
+        return true;
+    }
+    return false;
+}
+
+mr_bytes info_text(mr_bytes info, const char *name) {
+    mr_bytes found, value;
+    for (size_t at = 0; next_line(info, &at, &found, &value);)
+        if (http_same(found, name))
+            return value;
+    return (mr_bytes){ "", 0 };
+}
+
+uint64_t info_number(mr_bytes info, const char *name) {
+    uint64_t number = 0;
+    (void)number_parse(info_text(info, name), &number); // what is none counts as 0
+    return number;
+}
+
+void write_info(struct doc *d, const char *name, mr_bytes info) {
+    enum { NAME = 64 };
+    mr_bytes key, value;
+    uint64_t number;
+    char text[NAME];
+    doc_open(d, name, '{');
+    for (size_t at = 0; next_line(info, &at, &key, &value);) {
+        if (key.size >= NAME)
+            continue;
+        memcpy(text, key.data, key.size);
+        text[key.size] = 0;
+        if (number_parse(value, &number) == 0 && number <= INT64_MAX)
+            doc_number(d, text, (int64_t)number);
+        else
+            doc_text(d, text, value);
+    }
+    doc_close(d, '}');
+}
+
+// ---- Health -------------------------------------------------------------------------------------
+
+void write_health(struct doc *d, const struct host *h) {
+    const char *why;
+    doc_text(d, "health", mr_str(health_word(h, &why)));
+    doc_text(d, "why", mr_str(why));
+}
+
+static void respond_doc(struct visit *v, struct doc *d, enum http_status status) {
+    doc_plain(d, "\n", 1);
+    if (d->err)
+        v->session->broken = true;
+    respond(v, &(struct http_response){ .status = status, .body = buffer_bytes(d->out) });
+}
+
+static struct doc doc_begin(struct visit *v) {
+    struct doc d = { .out = &v->web->scratch };
+    buffer_clear(d.out);
+    doc_open(&d, NULL, '{');
+    return d;
+}
+
+// Anybody may ask: it does not say why.
+void respond_health(struct visit *v, const struct replies *replies) {
+    const char *why, *health = health_word(v->web->place.host, &why);
+    (void)replies;
+    struct doc d = doc_begin(v);
+    doc_text(&d, "health", mr_str(health));
+    doc_close(&d, '}');
+    bool well = strcmp(health, "ok") == 0 || strcmp(health, "full") == 0;
+    respond_doc(v, &d, well ? HTTP_OK : HTTP_FULL);
+}
+
+// ---- Who asks -----------------------------------------------------------------------------------
+
+static void write_who(struct doc *d, const struct auth_entry *who) {
+    static const enum role roles[] = { ROLE_PUSH, ROLE_WORK, ROLE_READ, ROLE_ADMIN };
+    doc_open(d, "who", '{');
+    if (who)
+        doc_text(d, "name", who->name);
+    else
+        doc_raw(d, "name", "null");
+    doc_open(d, "roles", '[');
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (!who || who->roles & (roles[i] | ROLE_ADMIN))
+            doc_text(d, NULL, mr_str(role_name(roles[i])));
+    doc_close(d, ']');
+    doc_text(d, "stages", who ? who->patterns : mr_str("*"));
+    doc_close(d, '}');
+}
+
+void respond_info(struct visit *v, const struct replies *replies) {
+    struct doc d = doc_begin(v);
+    write_health(&d, v->web->place.host);
+    doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
+    doc_text(&d, "version", mr_str(mr_version()));
+    write_who(&d, v->session->who);
+    write_info(&d, "info", replies->of[0]->bytes);
+    doc_close(&d, '}');
+    respond_doc(v, &d, HTTP_OK);
+}
+
+// ---- One stage ----------------------------------------------------------------------------------
+
+// Whoever may not see the policy sees the rest.
+void respond_stage(struct visit *v, const struct replies *replies) {
+    const struct response_value *stages = replies->of[0], *policy = replies->of[1];
+    struct doc d = doc_begin(v);
+    doc_number(&d, "time-ms", (int64_t)web_now_ms(v->web));
+    doc_value(&d, "stage", stages, 1);
+    if (policy->type == RESPONSE_MAP)
+        doc_value(&d, "policy", policy, 0);
+    else
+        doc_raw(&d, "policy", "null");
+    past_write(&v->web->past, stages[3].bytes, &d);
+    doc_close(&d, '}');
+    respond_doc(v, &d, HTTP_OK);
+}

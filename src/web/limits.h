@@ -1,0 +1,24 @@
+// Every limit of HTTP, in one place.
+#ifndef WEB_LIMITS_H
+#define WEB_LIMITS_H
+
+enum {
+    WEB_HEAD = 16 << 10,              // bytes of a request before its body
+    WEB_HEADERS = 64,                 // lines of these
+    WEB_BODY = 32 << 20,              // bytes of a body
+    WEB_WORDS = 1024,                 // words of a command: ids, policies
+    WEB_VALUES = 1 << 17,             // values of all replies to one request
+    WEB_HEAD_MS = 10000,              // from the first byte of a request to the end of its head …
+    WEB_BODY_MS = 60000,              // … and of its body
+    WEB_IDLE_MS = 60000,              // from a response to the next request
+    WEB_LINGER_MS = 2000,             // from a refusal to the end of what was not read
+    WEB_CONNECTIONS = 2000,           // in all …
+    WEB_CONNECTIONS_OF_ADDRESS = 500, // … and from one address
+    WEB_STREAMS = 1000,               // of events
+    WEB_EVENT_MS = 1000,              // from one event to the next
+    WEB_STAGES = 256,                 // whose past is kept …
+    WEB_SAMPLES = 600,                // … in so many samples …
+    WEB_SAMPLE_MS = 1000,             // … at least so far apart
+};
+
+#endif

@@ -1,0 +1,194 @@
+// Figures for Prometheus, in its text format: a table says which field of which reply is which
+// metric. Times are seconds, sizes bytes; the only labels are stages, of which there are at most as
+// many as one STAGES lists, and a few fixed words.
+#include "web/state.h"
+
+#include "millrace.h"
+#include "web/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- Words --------------------------------------------------------------------------------------
+
+static void put_family(struct doc *d, const char *name, const char *type, const char *help) {
+    char text[512];
+    int size = snprintf(text, sizeof text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+    doc_plain(d, text, (size_t)size);
+}
+
+// Stages have no letters that would have to be escaped.
+static void put_sample(struct doc *d, const char *name, mr_bytes stage, const char *label,
+                       const char *value) {
+    char text[512];
+    bool labels = stage.size || *label;
+    int size = snprintf(text, sizeof text, "%s%s%s%.*s%s%s%s%s %s\n", name, labels ? "{" : "",
+                        stage.size ? "stage=\"" : "", (int)stage.size, (const char *)stage.data,
+                        stage.size ? "\"" : "", stage.size && *label ? "," : "", label,
+                        labels ? "}" : "", value);
+    doc_plain(d, text, (size_t)size);
+}
+
+// Milliseconds as seconds, exactly.
+static const char *number(char out[32], int64_t value, bool ms) {
+    if (ms && value >= 0)
+        snprintf(out, 32, "%" PRId64 ".%03d", value / 1000, (int)(value % 1000));
+    else
+        snprintf(out, 32, "%" PRId64, value);
+    return out;
+}
+
+// ---- Of the server ------------------------------------------------------------------------------
+
+struct figure {
+    const char *name, *type, *help;
+    const char *field;
+    const char *label; // beside the stage
+    bool ms;
+};
+
+static const struct figure server_figures[] = {
+    { "millrace_uptime_seconds", "gauge", "Time since the store was read.", "uptime_in_seconds", "",
+      false },
+    { "millrace_log_bytes", "gauge", "Size of the log.", "log_bytes", "", false },
+    { "millrace_log_live_bytes", "gauge", "Bytes of the log that are still needed.", "live_bytes",
+      "", false },
+    { "millrace_log_full", "gauge", "Is 1 while the disk is full and pushes are refused.",
+      "log_full", "", false },
+    { "millrace_memory_used_bytes", "gauge", "Memory that max-bytes counts.", "used_memory", "",
+      false },
+    { "millrace_memory_limit_bytes", "gauge", "The limit of that, max-bytes; 0 if there is none.",
+      "maxmemory", "", false },
+    { "millrace_clients", "gauge", "Connections now.", "connected_clients", "", false },
+    { "millrace_clients_total", "counter", "Connections so far.", "total_connections_received", "",
+      false },
+    { "millrace_clients_rejected_total", "counter", "Connections refused at a limit.",
+      "rejected_connections", "", false },
+    { "millrace_secrets_refused_total", "counter", "Wrong secrets.", "refused_secrets", "", false },
+    { "millrace_commands_total", "counter", "Commands run.", "total_commands_processed", "",
+      false },
+    { "millrace_refused_full_total", "counter", "Pushes and requests refused for lack of room.",
+      "refused_full", "", false },
+};
+
+static void put_server(struct doc *d, mr_bytes info) {
+    char value[32], label[128];
+    put_family(d, "millrace_info", "gauge", "Always 1; which version this is.");
+    snprintf(label, sizeof label, "version=\"%s\"", mr_version());
+    put_sample(d, "millrace_info", (mr_bytes){ 0 }, label, "1");
+    put_family(d, "millrace_log_stopped", "gauge",
+               "Is 1 once the log has failed: only looks are answered until a restart.");
+    put_sample(d, "millrace_log_stopped", (mr_bytes){ 0 }, "",
+               info_text(info, "log_stopped").size ? "1" : "0");
+    for (size_t i = 0; i < sizeof server_figures / sizeof *server_figures; i++) {
+        const struct figure *f = &server_figures[i];
+        put_family(d, f->name, f->type, f->help);
+        put_sample(d, f->name, (mr_bytes){ 0 }, "",
+                   number(value, (int64_t)info_number(info, f->field), false));
+    }
+}
+
+// ---- Of stages ----------------------------------------------------------------------------------
+
+#define JOBS "millrace_jobs", "gauge", "Jobs by status."
+#define WAIT                                                                                       \
+    "millrace_job_wait_seconds", "summary", "From a job's arrival in its channel to its start."
+#define RUN "millrace_job_run_seconds", "summary", "From a job's start to its commit."
+
+// Rows of one name stand together.
+static const struct figure stage_figures[] = {
+    { JOBS, "waiting", "status=\"waiting\"", false },
+    { JOBS, "running", "status=\"running\"", false },
+    { JOBS, "delayed", "status=\"delayed\"", false },
+    { JOBS, "dead", "status=\"dead\"", false },
+    { "millrace_channels_parked", "gauge", "Channels whose head waits out a backoff or halts.",
+      "parked", "", false },
+    { "millrace_job_oldest_seconds", "gauge",
+      "Age of the oldest job not ended; -1 if there is none.", "oldest-ms", "", true },
+    { "millrace_workers", "gauge", "Connections that take jobs.", "workers", "", false },
+    { "millrace_workers_level", "gauge", "Jobs at once by the tuners of workers that tell.",
+      "level", "", false },
+    { "millrace_states", "gauge", "Channels that keep a state.", "states", "", false },
+    { "millrace_jobs_pushed_total", "counter", "Jobs handed in.", "pushed", "", false },
+    { "millrace_jobs_done_total", "counter", "Jobs committed.", "done", "", false },
+    { "millrace_attempts_failed_total", "counter", "Attempts that failed.", "failed", "", false },
+    { "millrace_jobs_expired_total", "counter", "Jobs not done by their deadline.", "expired", "",
+      false },
+    { "millrace_jobs_cancelled_total", "counter", "Jobs cancelled.", "cancelled", "", false },
+    { "millrace_jobs_vain_seconds_total", "counter",
+      "Time waited by jobs that were cancelled or expired before they started.", "vain-ms", "",
+      true },
+    { WAIT, "wait-p50-ms", "quantile=\"0.5\"", true },
+    { WAIT, "wait-p99-ms", "quantile=\"0.99\"", true },
+    { "millrace_job_wait_seconds_sum", NULL, NULL, "waited-ms", "", true },
+    { "millrace_job_wait_seconds_count", NULL, NULL, "waits", "", false },
+    { RUN, "run-p50-ms", "quantile=\"0.5\"", true },
+    { RUN, "run-p99-ms", "quantile=\"0.99\"", true },
+    { "millrace_job_run_seconds_sum", NULL, NULL, "ran-ms", "", true },
+    { "millrace_job_run_seconds_count", NULL, NULL, "runs", "", false },
+};
+
+static const struct response_value *field(const struct response_value *map, const char *name) {
+    static const struct response_value none = { .type = RESPONSE_NULL };
+    uint32_t at = 1;
+    for (uint32_t i = 0; i < map->count; i += 2) {
+        if (http_same(map[at].bytes, name))
+            return &map[at + 1];
+        at = response_skip(map, at + 1);
+    }
+    return &none;
+}
+
+static void put_figure(struct doc *d, const struct figure *f, const struct response_value *stages) {
+    char value[32];
+    uint32_t at = 1;
+    for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at)) {
+        const struct response_value *v = field(stages + at, f->field);
+        int64_t n = v->type == RESPONSE_INTEGER ? v->integer : 0;
+        put_sample(d, f->name, field(stages + at, "name")->bytes, f->label,
+                   number(value, n, f->ms));
+    }
+}
+
+// What holds a stage, a word each: "no-worker", "downstream" …
+static void put_holds(struct doc *d, mr_bytes stage, mr_bytes held_by) {
+    const char *at = held_by.data, *end = at + held_by.size;
+    while (at < end) {
+        const char *blank = memchr(at, ' ', (size_t)(end - at)), *to = blank ? blank : end;
+        const char *colon = memchr(at, ':', (size_t)(to - at));
+        char label[64];
+        snprintf(label, sizeof label, "reason=\"%.*s\"", (int)((colon ? colon : to) - at), at);
+        put_sample(d, "millrace_stage_held", stage, label, "1");
+        at = blank ? blank + 1 : end;
+    }
+}
+
+static void put_stages(struct doc *d, const struct response_value *stages) {
+    const char *family = "";
+    for (size_t i = 0; i < sizeof stage_figures / sizeof *stage_figures; i++) {
+        const struct figure *f = &stage_figures[i];
+        if (f->help && strcmp(family, f->name) != 0)
+            put_family(d, f->name, f->type, f->help);
+        family = f->name;
+        put_figure(d, f, stages);
+    }
+    put_family(d, "millrace_stage_held", "gauge",
+               "Is 1 for each reason why a stage starts nothing.");
+    uint32_t at = 1;
+    for (uint32_t i = 0; i < stages->count; i++, at = response_skip(stages, at))
+        put_holds(d, field(stages + at, "name")->bytes, field(stages + at, "held-by")->bytes);
+}
+
+void respond_metrics(struct visit *v, const struct replies *replies) {
+    struct buffer *body = &v->web->scratch;
+    struct doc d = { .out = body };
+    buffer_clear(body);
+    put_server(&d, replies->of[1]->bytes);
+    put_stages(&d, replies->of[0]);
+    if (d.err)
+        v->session->broken = true;
+    respond(v, &(struct http_response){ .status = HTTP_OK,
+                                        .type = "text/plain; version=0.0.4; charset=utf-8",
+                                        .body = buffer_bytes(body) });
+}

@@ -1,0 +1,39 @@
+// Serves the page's files. Anybody gets them: what they show is asked for with a token.
+#include "web/page.h"
+
+#include "base/errors.h"
+#include "web/state.h"
+
+#include <string.h>
+
+static const struct page_file *find(mr_bytes path) {
+    for (const struct page_file *f = page_files; f->path; f++)
+        if (path.size == strlen(f->path) && memcmp(path.data, f->path, path.size) == 0)
+            return f;
+    return NULL;
+}
+
+// Whether the client has it already.
+static bool is_known(const struct page_file *f, mr_bytes tags) {
+    return tags.data && memmem(tags.data, tags.size, f->etag, strlen(f->etag));
+}
+
+bool respond_page(struct visit *v, const struct http_request *r) {
+    const struct page_file *f = find(r->path);
+    if (!f)
+        return false;
+    if (f->gzip && !r->unpacks) {
+        error_set(MR_EINVAL, "the page is sent packed only: Accept-Encoding: gzip");
+        respond_wrong(v, HTTP_PACKED);
+        return true;
+    }
+    bool known = is_known(f, r->if_none_match);
+    respond(v, &(struct http_response){ .status = known ? HTTP_NOT_MODIFIED : HTTP_OK,
+                                        .type = f->type,
+                                        .body = known ? (mr_bytes){ 0 }
+                                                      : (mr_bytes){ f->data, f->size },
+                                        .etag = f->etag,
+                                        .packed = f->gzip,
+                                        .lasting = f->lasting });
+    return true;
+}

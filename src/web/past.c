@@ -1,0 +1,196 @@
+// See past.h.
+#include "web/past.h"
+
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "server/session.h"
+#include "web/json.h"
+#include "web/limits.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { NAME = 200, NONE = UINT32_MAX };
+
+struct sample {
+    uint64_t at_ms;
+    uint32_t waiting, running, delayed, dead, level; // at that instant
+    uint32_t pushed, done, failed;                   // since the sample before
+    uint32_t wait_p50, wait_p99, run_p50, run_p99;   // ms, of those; NONE: there were none
+};
+
+struct past_stage {
+    char name[NAME];
+    size_t name_size;
+    uint64_t pushed, done, failed; // at the last sample, …
+    struct histogram waits, runs;  // … and these
+    uint32_t count, next;          // samples, of at most WEB_SAMPLES
+    struct sample samples[WEB_SAMPLES];
+};
+
+void past_finish(struct past *p) {
+    mem_free(p->stages);
+    *p = (struct past){ 0 };
+}
+
+// ---- Percentiles of what came since -------------------------------------------------------------
+
+// What is in `now` and was not in `before`, which becomes the same.
+static void since(const struct histogram *now, struct histogram *before,
+                  struct histogram *out_between) {
+    bool halved = now->count < before->count;
+    *out_between = (struct histogram){ .count = now->count - before->count, .max = now->max };
+    for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+        uint32_t was = now->buckets[i] < before->buckets[i] ? now->buckets[i] : before->buckets[i];
+        out_between->buckets[i] = halved ? 0 : now->buckets[i] - was;
+    }
+    *before = *now;
+}
+
+static void note_times(const struct histogram *now, struct histogram *before, uint32_t *out_p50,
+                       uint32_t *out_p99) {
+    struct histogram between;
+    *out_p50 = *out_p99 = NONE;
+    if (!now || now->count == before->count)
+        return;
+    since(now, before, &between);
+    *out_p50 = (uint32_t)histogram_quantile(&between, 0.5);
+    *out_p99 = (uint32_t)histogram_quantile(&between, 0.99);
+}
+
+// ---- Sampling -----------------------------------------------------------------------------------
+
+// Stages keep their places, nearly always.
+static struct past_stage *stage_named(const struct past *p, mr_bytes name, uint32_t likely) {
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct past_stage *s = &p->stages[(likely + i) % p->count];
+        if (bytes_equal(bytes_of(s->name, s->name_size), name))
+            return s;
+    }
+    return NULL;
+}
+
+// A new one begins with what it counts already. NULL: there are too many, or there is no memory.
+static struct past_stage *stage_add(struct past *p, const struct stage_info *i) {
+    if (p->count == WEB_STAGES)
+        return NULL;
+    struct past_stage *stages = mem_resize(p->stages, (p->count + 1) * sizeof *stages);
+    if (!stages)
+        return NULL;
+    p->stages = stages;
+    struct past_stage *s = &stages[p->count++];
+    memset(s, 0, sizeof *s);
+    memcpy(s->name, i->name.data, i->name.size);
+    s->name_size = i->name.size;
+    if (p->sampled_ms)
+        return s; // it came since the last sample
+    s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
+    return s;
+}
+
+// The levels of those who work for it.
+static uint32_t level_of(const struct host *h, mr_bytes stage) {
+    uint32_t level = 0;
+    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        const struct session *s = list_entry(l, struct session, of_host);
+        const char *at = s->level ? s->stages : "";
+        for (size_t size; *at; at += size + (at[size] == ' ')) {
+            size = strcspn(at, " ");
+            level += bytes_equal(bytes_of(at, size), stage) ? s->level : 0;
+        }
+    }
+    return level;
+}
+
+static void stage_sample(struct past_stage *s, const struct stage_info *i, uint32_t level,
+                         uint64_t at_ms) {
+    struct sample *x = &s->samples[s->next];
+    *x = (struct sample){ .at_ms = at_ms,
+                          .waiting = (uint32_t)i->waiting,
+                          .running = (uint32_t)i->running,
+                          .delayed = (uint32_t)i->delayed,
+                          .dead = (uint32_t)i->dead,
+                          .level = level,
+                          .pushed = (uint32_t)(i->pushed - s->pushed),
+                          .done = (uint32_t)(i->done - s->done),
+                          .failed = (uint32_t)(i->failed - s->failed) };
+    note_times(i->waits, &s->waits, &x->wait_p50, &x->wait_p99);
+    note_times(i->runs, &s->runs, &x->run_p50, &x->run_p99);
+    s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
+    s->next = (s->next + 1) % WEB_SAMPLES;
+    s->count += s->count < WEB_SAMPLES;
+}
+
+static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
+    size_t count = core_stage_count(h->core);
+    for (size_t i = 0; i < count && i < WEB_STAGES; i++) {
+        struct stage_info info;
+        core_stage_at(h->core, i, &info);
+        struct past_stage *s = stage_named(p, info.name, (uint32_t)i);
+        if (!s)
+            s = stage_add(p, &info);
+        if (s)
+            stage_sample(s, &info, level_of(h, info.name), at_ms);
+    }
+    p->sampled_ms = at_ms;
+}
+
+void past_turn(struct past *p, struct host *h) {
+    uint64_t now_ms = host_now_ms(h), left_ms = p->turn_ms;
+    p->turn_ms = now_ms;
+    if (now_ms - p->sampled_ms < WEB_SAMPLE_MS)
+        return;
+    if (left_ms > p->sampled_ms && now_ms - left_ms >= WEB_SAMPLE_MS)
+        sample_all(p, h, left_ms);
+    sample_all(p, h, now_ms);
+}
+
+// ---- Telling ------------------------------------------------------------------------------------
+
+static const struct {
+    const char *name;
+    size_t offset;
+} columns[] = {
+    { "waiting", offsetof(struct sample, waiting) },
+    { "running", offsetof(struct sample, running) },
+    { "delayed", offsetof(struct sample, delayed) },
+    { "dead", offsetof(struct sample, dead) },
+    { "pushed", offsetof(struct sample, pushed) },
+    { "done", offsetof(struct sample, done) },
+    { "failed", offsetof(struct sample, failed) },
+    { "wait-p50-ms", offsetof(struct sample, wait_p50) },
+    { "wait-p99-ms", offsetof(struct sample, wait_p99) },
+    { "run-p50-ms", offsetof(struct sample, run_p50) },
+    { "run-p99-ms", offsetof(struct sample, run_p99) },
+    { "level", offsetof(struct sample, level) },
+};
+
+static const struct sample *sample_at(const struct past_stage *s, uint32_t i) {
+    return &s->samples[(s->next + WEB_SAMPLES - s->count + i) % WEB_SAMPLES];
+}
+
+static void write_column(struct doc *d, const struct past_stage *s, size_t offset) {
+    for (uint32_t i = 0; s && i < s->count; i++) {
+        uint32_t value;
+        memcpy(&value, (const char *)sample_at(s, i) + offset, sizeof value);
+        if (value == NONE)
+            doc_raw(d, NULL, "null");
+        else
+            doc_number(d, NULL, value);
+    }
+}
+
+void past_write(const struct past *p, mr_bytes stage, struct doc *d) {
+    const struct past_stage *s = p->count ? stage_named(p, stage, 0) : NULL;
+    doc_open(d, "series", '{');
+    doc_open(d, "time-ms", '[');
+    for (uint32_t i = 0; s && i < s->count; i++)
+        doc_number(d, NULL, (int64_t)sample_at(s, i)->at_ms);
+    doc_close(d, ']');
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        doc_open(d, columns[i].name, '[');
+        write_column(d, s, columns[i].offset);
+        doc_close(d, ']');
+    }
+    doc_close(d, '}');
+}

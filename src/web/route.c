@@ -1,0 +1,205 @@
+// See route.h.
+#include "web/route.h"
+
+#include "base/errors.h"
+#include "web/limits.h"
+#include "web/respond.h"
+
+#include <string.h>
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static const struct route routes[] = {
+    { HTTP_GET, "/healthz", .answer = respond_health, .open = true },
+    { HTTP_GET, "/metrics", "STAGES ; INFO", .answer = respond_metrics },
+    { HTTP_GET, "/api/info", "INFO", .answer = respond_info },
+    { HTTP_GET, "/api/events", "STAGES ; INFO", .answer = respond_events },
+    { HTTP_GET, "/api/stages", "STAGES", "count from", .member = "stages" },
+    { HTTP_GET, "/api/stage", "STAGES NAME $stage ; STAGE $stage", .answer = respond_stage },
+    { HTTP_GET, "/api/stages/*/policy", "STAGE *", .member = "policy" },
+    { HTTP_GET, "/api/channels", "CHANNELS $stage", "top", .member = "channels" },
+    { HTTP_GET, "/api/jobs", "JOBS $stage", "key status parked! from count", .member = "jobs" },
+    { HTTP_GET, "/api/jobs/*", "JOB *", "body!", .member = "job" },
+    { HTTP_GET, "/api/dead", "DEAD ?stage", "from count", .member = "dead" },
+    { HTTP_GET, "/api/workers", "WORKERS", "from count", .member = "workers" },
+    { HTTP_GET, "/api/epics", "EPICS", "from count", .member = "epics" },
+    { HTTP_GET, "/api/why", "WHY $of", .member = "why" },
+    { HTTP_POST, "/api/jobs", "PUSH $stage $body", "key once delay deadline attempts room",
+      .member = "id" },
+    { HTTP_POST, "/api/jobs/retry", "RETRY @ids", .member = "count" },
+    { HTTP_POST, "/api/jobs/drop", "DROP @ids", .member = "count" },
+    { HTTP_POST, "/api/jobs/*/cancel", "CANCEL *", .member = "changed" },
+    { HTTP_POST, "/api/jobs/*/retry", "RETRY *", .member = "count" },
+    { HTTP_POST, "/api/jobs/*/drop", "DROP *", .member = "count" },
+    { HTTP_POST, "/api/dead/retry", "RETRY STAGE $stage DEAD", "key reason max dry!",
+      .member = "count" },
+    { HTTP_POST, "/api/dead/drop", "DROP STAGE $stage DEAD", "key reason max dry!",
+      .member = "count" },
+    { HTTP_POST, "/api/waiting/drop", "DROP STAGE $stage WAITING", "key max dry!",
+      .member = "count" },
+    { HTTP_POST, "/api/stages/*/pause", "PAUSE *", .member = NULL },
+    { HTTP_POST, "/api/stages/*/resume", "RESUME *", .member = NULL },
+    { HTTP_POST, "/api/stages/*/drain", "DRAIN *", .member = NULL },
+    { HTTP_POST, "/api/stages/*/policy", "STAGE * %", .member = NULL },
+};
+
+enum { ROUTES = sizeof routes / sizeof *routes };
+
+// What the * of the pattern stands for; no data: the path is another. Without a *: all of it.
+static mr_bytes part_of(const char *pattern, mr_bytes path) {
+    const char *star = strchr(pattern, '*'), *p = path.data;
+    size_t before = star ? (size_t)(star - pattern) : strlen(pattern);
+    size_t behind = star ? strlen(star + 1) : 0;
+    if (path.size < before + behind || memcmp(p, pattern, before) != 0)
+        return (mr_bytes){ 0 };
+    size_t size = path.size - before - behind;
+    if (star ? !size || memcmp(p + before + size, star + 1, behind) != 0 : size > 0)
+        return (mr_bytes){ 0 };
+    return (mr_bytes){ p + before, size };
+}
+
+// A path as it stands comes before one with a * that would include it.
+const struct route *route_find(enum http_method method, mr_bytes path, uint32_t *out_methods) {
+    enum http_method wanted = method == HTTP_HEAD ? HTTP_GET : method;
+    const struct route *found = NULL;
+    bool exact = false;
+    *out_methods = 0;
+    for (const struct route *r = routes; r < routes + ROUTES; r++) {
+        bool stars = strchr(r->path, '*') != NULL;
+        if ((exact && stars) || !part_of(r->path, path).data)
+            continue;
+        if (!stars && !exact)
+            found = NULL, *out_methods = 0;
+        exact = exact || !stars;
+        *out_methods |= 1u << r->method;
+        if (r->method == wanted && !found)
+            found = r;
+    }
+    return found;
+}
+
+// ---- From a request to words --------------------------------------------------------------------
+
+struct words {
+    struct form *form;
+    size_t part, part_size; // where in the form's text it stands
+    mr_bytes words[WEB_WORDS + 64];
+    uint32_t count, ends[ROUTE_COMMANDS], commands;
+};
+
+static void add(struct words *w, mr_bytes word) {
+    w->words[w->count++] = word;
+}
+
+static int refuse(const char *what, mr_bytes name) {
+    return error_set(MR_EINVAL, what, (int)(name.size < 64 ? name.size : 64),
+                     (const char *)name.data);
+}
+
+static int add_field(struct words *w, mr_bytes name, bool required) {
+    const struct form_field *x = form_find(w->form, name);
+    if (x && x->kind == FORM_ITEM)
+        return refuse("'%.*s' is one, and no list", name);
+    if (x)
+        add(w, form_value(w->form, x));
+    return x || !required ? 0 : refuse("'%.*s' is missing", name);
+}
+
+static int add_list(struct words *w, mr_bytes name) {
+    uint32_t before = w->count;
+    for (const struct form_field *x; (x = form_next(w->form, &name)) != NULL;)
+        add(w, form_value(w->form, x));
+    return w->count > before ? 0 : refuse("'%.*s' is missing: a list of at least one", name);
+}
+
+static int add_rest(struct words *w) {
+    for (const struct form_field *x; (x = form_next(w->form, NULL)) != NULL;) {
+        if (x->kind != FORM_TEXT)
+            return refuse("the value of '%.*s' is a text or a number", form_name(w->form, x));
+        add(w, form_name(w->form, x));
+        add(w, form_value(w->form, x));
+        if (w->count > WEB_WORDS)
+            return error_set(MR_EINVAL, "that is too much at once");
+    }
+    return 0;
+}
+
+static int add_token(struct words *w, mr_bytes token) {
+    const char *p = token.data;
+    mr_bytes name = { p + 1, token.size - 1 };
+    switch (*p) {
+    case '*':
+        add(w, (mr_bytes){ w->form->text.data + w->part, w->part_size });
+        return 0;
+    case '$':
+        return add_field(w, name, true);
+    case '?':
+        return add_field(w, name, false);
+    case '@':
+        return add_list(w, name);
+    case '%':
+        return add_rest(w);
+    case ';':
+        w->ends[w->commands++] = w->count;
+        return 0;
+    default:
+        add(w, token);
+        return 0;
+    }
+}
+
+static bool is_set(mr_bytes text) {
+    return !text.size || http_same(text, "1") || http_same(text, "true") || http_same(text, "yes");
+}
+
+// Commands take their options in any case.
+static int add_option(struct words *w, mr_bytes token) {
+    const char *p = token.data;
+    bool flag = p[token.size - 1] == '!';
+    mr_bytes name = { p, token.size - flag };
+    const struct form_field *x = form_find(w->form, name);
+    if (!x)
+        return 0;
+    if (x->kind == FORM_ITEM || (x->kind == FORM_FLAG && !flag))
+        return refuse("the value of '%.*s' is a text or a number", name);
+    if (flag && x->kind == FORM_TEXT && !is_set(form_value(w->form, x)))
+        return 0;
+    add(w, name);
+    if (!flag)
+        add(w, form_value(w->form, x));
+    return 0;
+}
+
+static int each_token(struct words *w, const char *text, int (*each)(struct words *, mr_bytes)) {
+    int err = 0;
+    while (err == 0 && text && *text) {
+        size_t size = strcspn(text, " ");
+        err = each(w, (mr_bytes){ text, size });
+        text += size + (text[size] == ' ');
+    }
+    return err;
+}
+
+static int words_fill(struct words *w, const struct route *r, mr_bytes part) {
+    w->part = w->form->text.size;
+    int err = form_unescape(&w->form->text, part, false);
+    w->part_size = w->form->text.size - w->part;
+    if (err == 0)
+        err = each_token(w, r->commands, add_token);
+    if (err == 0)
+        err = each_token(w, r->options, add_option);
+    if (w->count)
+        w->ends[w->commands++] = w->count;
+    const struct form_field *unknown = err < 0 ? NULL : form_next(w->form, NULL);
+    return unknown ? refuse("'%.*s' is not known here", form_name(w->form, unknown)) : err;
+}
+
+int route_run(const struct route *r, mr_bytes path, struct form *form,
+              void (*run)(void *arg, const mr_bytes *words, uint32_t count), void *arg) {
+    struct words w = { .form = form };
+    mr_bytes part = strchr(r->path, '*') ? part_of(r->path, path) : (mr_bytes){ "", 0 };
+    int err = words_fill(&w, r, part);
+    for (uint32_t i = 0, from = 0; err == 0 && i < w.commands; from = w.ends[i++])
+        run(arg, w.words + from, w.ends[i] - from);
+    return err;
+}

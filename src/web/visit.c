@@ -1,0 +1,387 @@
+// Visits: what is said on one connection. A request is read, its commands are run in the session at
+// once, and when their replies may be shown they become the response; the next request of the same
+// connection comes after that.
+//
+//     head ─► from whom? AUTH ─► body ─► commands ─► (durable) ─► replies ─► response
+//
+// Of a stranger no body is read.
+#include "web/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "server/limits.h"
+#include "web/web.h"
+#include "wire/code.h"
+
+#include <assert.h>
+#include <string.h>
+
+static void visit_run(struct visit *);
+
+static struct visit *visit_of(struct front *f) {
+    return (struct visit *)f;
+}
+
+static size_t unsent(const struct visit *v) {
+    return v->out.size - v->out_sent;
+}
+
+static bool listens(const struct visit *v) {
+    return !list_empty(&v->of_streams);
+}
+
+// The host knows of every buffer.
+static void count_buffers(struct visit *v) {
+    size_t now = v->in.capacity + v->out.capacity;
+    v->web->place.host->buffered += now - v->buffered; // what has become less wraps around, twice
+    v->buffered = now;
+}
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+static int visit_open(void *all, struct session *s, const uint8_t *address, struct front **out) {
+    struct web *w = all;
+    struct visit *v = mem_alloc(sizeof *v);
+    if (!v)
+        return error_set(MR_ENOMEM, "no memory for a connection");
+    int err = crowd_enter(&w->crowd, address, &v->guest);
+    if (err < 0) {
+        mem_free(v);
+        return err;
+    }
+    v->base.impl = web_front();
+    v->web = w;
+    v->session = s;
+    v->session->reply.resp3 = true; // its replies say what is a map
+    web_wait(v, &w->idle);
+    *out = &v->base;
+    return 0;
+}
+
+static void visit_close(struct front *f) {
+    struct visit *v = visit_of(f);
+    if (!v)
+        return;
+    struct web *w = v->web;
+    v->session->front = NULL;
+    stream_leave(v);
+    web_wait(v, NULL);
+    crowd_leave(&w->crowd, &v->guest);
+    buffer_finish(&v->in);
+    buffer_finish(&v->out);
+    count_buffers(v);
+    mem_free(v);
+}
+
+static bool visit_is_over(const struct front *f) {
+    const struct visit *v = (const struct visit *)f;
+    bool ends = v->closing || (v->session->closing && !v->asked);
+    return ends && !unsent(v) && !stream_ready(v).size && !v->lingers;
+}
+
+// ---- Asking -------------------------------------------------------------------------------------
+
+static void run(void *visit, const mr_bytes *words, uint32_t count) {
+    struct visit *v = visit;
+    assert(!v->session->blocked);
+    session_command(v->session, words, count);
+    v->asked++;
+}
+
+int visit_ask(struct visit *v, const struct route *r, mr_bytes path, struct form *form) {
+    return route_run(r, path, form, run, v);
+}
+
+// Each request says anew who asks. False: that it is nobody is told later.
+static bool greet(struct visit *v, mr_bytes secret) {
+    v->session->who = NULL;
+    if (!v->web->place.host->auth || !secret.size || session_introduce(v->session, secret))
+        return true;
+    v->asked = 1;
+    return false;
+}
+
+static bool is_stranger(const struct visit *v) {
+    return v->web->place.host->auth && !v->session->who;
+}
+
+static void ask(struct visit *v, const struct http_request *r, mr_bytes body) {
+    struct form form = { 0 };
+    int err =
+        r->method == HTTP_POST ? form_read_json(&form, body) : form_read_query(&form, r->query);
+    if (err == 0)
+        err = visit_ask(v, v->route, r->path, &form);
+    form_finish(&form);
+    if (err < 0)
+        respond_wrong(v, err == MR_ENOMEM ? HTTP_FULL : HTTP_BAD);
+    else if (!v->asked)
+        respond_replies(v, v->route, &(struct replies){ 0 });
+}
+
+// ---- Requests -----------------------------------------------------------------------------------
+
+// What comes behind it cannot be made sense of, or is not to be read. The connection stays until
+// the client has seen why: to close it under what he still sends would take that from him.
+static void refuse(struct visit *v, enum http_status status) {
+    v->keeps = false;
+    v->lingers = true;
+    respond_wrong(v, status);
+}
+
+static void refuse_method(struct visit *v, uint32_t methods) {
+    bool gets = methods & 1u << HTTP_GET, posts = methods & 1u << HTTP_POST;
+    const char *allow = gets && posts ? "GET, HEAD, POST" : gets ? "GET, HEAD" : "POST";
+    static const char text[] = "{\"error\":\"ERR\",\"message\":\"that path has other methods\"}\n";
+    v->keeps = false;
+    v->lingers = true;
+    respond(v, &(struct http_response){
+                   .status = HTTP_METHOD, .allow = allow, .body = { text, sizeof text - 1 } });
+}
+
+// Finds the row of the table. False: there is none, and that was answered.
+static bool find_route(struct visit *v, const struct http_request *r) {
+    uint32_t methods;
+    v->route = route_find(r->method, r->path, &methods);
+    if (is_stranger(v) && !(v->route && v->route->open)) {
+        v->keeps = v->keeps && !r->body_size;
+        v->lingers = r->body_size > 0;
+        respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
+                        mr_str("this server asks for a token: Authorization: Bearer SECRET"));
+    } else if (v->route) {
+        return true;
+    } else if (methods) {
+        refuse_method(v, methods);
+    } else {
+        error_set(MR_EGONE, "there is no %.*s", (int)(r->path.size < 100 ? r->path.size : 100),
+                  (const char *)r->path.data);
+        refuse(v, HTTP_GONE);
+    }
+    return false;
+}
+
+// Whether there may be so large a body. False: that was answered.
+static bool make_room(struct visit *v, const struct http_request *r) {
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (r->body_size > WEB_BODY) {
+        error_set(MR_ETOOBIG, "a body has at most %d bytes", WEB_BODY);
+        refuse(v, HTTP_TOO_BIG);
+    } else if (r->body_size > READ_SIZE && !host_may_receive(v->web->place.host, r->body_size)) {
+        error_set(MR_EFULL, "too much is being received already for so large a body: max-bytes");
+        refuse(v, HTTP_FULL);
+    } else if (r->expects && v->in.size < v->whole &&
+               buffer_append(&v->out, go_on, sizeof go_on - 1) < 0) {
+        v->session->broken = true;
+    } else {
+        return true;
+    }
+    return false;
+}
+
+// The head of a request is there. Whatever refuses it also ends it.
+static void begin_request(struct visit *v, const struct http_request *r, size_t head_size) {
+    v->keeps = r->keep;
+    v->head_only = r->method == HTTP_HEAD;
+    v->whole = head_size + (r->body_size <= WEB_BODY ? (size_t)r->body_size : 0);
+    int status = guard_check(&v->web->guard, r);
+    if (status) {
+        refuse(v, (enum http_status)status);
+        return;
+    }
+    bool page = r->method <= HTTP_HEAD && !r->body_size && respond_page(v, r);
+    if (page || !greet(v, guard_secret(r)) || !find_route(v, r))
+        return;
+    (void)make_room(v, r); // else it was answered
+}
+
+// Takes the request at hand one step further. False: more has to come first.
+static bool step(struct visit *v) {
+    struct http_request r;
+    size_t searched = 0;
+    bool begins = !v->whole;
+    if (!begins && v->in.size < v->whole)
+        return false;
+    ptrdiff_t head =
+        http_request_read(v->in.data, v->in.size, begins ? &v->searched : &searched, &r);
+    if (head == 0)
+        return false;
+    if (head < 0) {
+        v->whole = v->in.size;
+        v->head_only = false;
+        refuse(v, (enum http_status) - head);
+        return true;
+    }
+    if (begins) {
+        begin_request(v, &r, (size_t)head);
+        return true;
+    }
+    ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
+    return true;
+}
+
+// With what he is waited for.
+static void wait_on(struct visit *v) {
+    struct web *w = v->web;
+    bool busy = v->asked || v->closing || listens(v) || unsent(v) >= LIMIT_UNSENT_PAUSE;
+    web_wait(v, v->lingers    ? &w->lingering
+                : busy        ? NULL
+                : !v->in.size ? &w->idle
+                : !v->whole   ? &w->heads
+                              : &w->bodies);
+}
+
+static void visit_run(struct visit *v) {
+    v->follows = false;
+    while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
+        if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
+            v->follows = true; // once that was read
+            break;
+        }
+        if (!step(v))
+            break;
+    }
+    wait_on(v);
+    count_buffers(v);
+    if (unsent(v) || v->closing || v->session->broken)
+        session_touch(v->session);
+}
+
+void visit_answered(struct visit *v) {
+    size_t used = v->whole < v->in.size ? v->whole : v->in.size;
+    v->in.size -= used;
+    if (v->in.size)
+        memmove(v->in.data, v->in.data + used, v->in.size);
+    else
+        buffer_finish(&v->in); // between requests there are no buffers
+    v->follows = v->in.size && v->keeps;
+    v->whole = v->searched = 0;
+    v->closing = v->closing || !v->keeps;
+    web_wait(v, NULL); // from now on anew
+}
+
+void visit_time_over(struct visit *v) {
+    if (v->closing || !v->in.size) {
+        v->session->broken = true;
+    } else {
+        v->whole = v->in.size;
+        v->head_only = false;
+        error_set(MR_EINVAL, "the request took too long to arrive");
+        refuse(v, HTTP_SLOW);
+        v->lingers = false; // nothing comes
+    }
+    session_touch(v->session);
+}
+
+// ---- Replies ------------------------------------------------------------------------------------
+
+// Reads all that have to come. False: they are not there. `*out_size` is what they take up.
+static bool read_replies(struct visit *v, struct replies *out, size_t *out_size) {
+    static const struct response_limits limits = { WEB_VALUES, LIMIT_LINE, LIMIT_ARGUMENT * 2,
+                                                   LIMIT_UNSENT };
+    mr_bytes ready = session_ready(v->session);
+    struct response_value *values = v->web->values;
+    uint32_t used = 0;
+    *out_size = 0;
+    *out = (struct replies){ 0 };
+    for (uint32_t i = 0; i < v->asked; i++) {
+        struct response reader = { 0 };
+        struct response_limits left = limits;
+        uint32_t count;
+        left.values -= used;
+        ptrdiff_t size = response_read(&reader, &left, (const uint8_t *)ready.data + *out_size,
+                                       ready.size - *out_size, values + used, &count);
+        v->session->broken = v->session->broken || size < 0; // more than anything can be
+        if (size <= 0)
+            return false;
+        out->of[out->count++] = values + used;
+        used += count;
+        *out_size += (size_t)size;
+    }
+    return true;
+}
+
+void visit_hear(struct visit *v) {
+    struct replies replies;
+    size_t size;
+    if (!v->asked || !session_ready(v->session).size || !read_replies(v, &replies, &size))
+        return;
+    v->asked = 0;
+    respond_replies(v, v->route, &replies);
+    session_sent(v->session, size);
+    wait_on(v);
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+// While a request is run a little of the next is received, so that one who has gone is noticed.
+static uint8_t *visit_room(struct front *f, size_t *out_size) {
+    struct visit *v = visit_of(f);
+    if ((v->closing && !v->lingers) || v->session->broken || v->session->closing)
+        return NULL;
+    if (!v->in.size || v->lingers) {
+        *out_size = READ_SIZE;
+        return v->web->place.host->inbox;
+    }
+    size_t most = v->whole > v->in.size ? v->whole : v->whole + WEB_HEAD;
+    if (v->in.size >= most)
+        return NULL;
+    if (buffer_reserve(&v->in, most - v->in.size) < 0) {
+        v->session->broken = true;
+        return NULL;
+    }
+    count_buffers(v);
+    *out_size = most - v->in.size;
+    return v->in.data + v->in.size;
+}
+
+// Whoever listens, or was refused, has nothing more to say.
+static void visit_receive(struct front *f, size_t size) {
+    struct visit *v = visit_of(f);
+    if (listens(v) || v->closing)
+        return;
+    if (v->in.size)
+        v->in.size += size;
+    else if (buffer_append(&v->in, v->web->place.host->inbox, size) < 0)
+        v->session->broken = true;
+    visit_run(v);
+}
+
+static mr_bytes visit_ready(struct front *f) {
+    struct visit *v = visit_of(f);
+    visit_hear(v);
+    if (v->follows && !v->asked && !unsent(v)) {
+        host_begin(v->web->place.host);
+        visit_run(v);
+    }
+    if (unsent(v))
+        return (mr_bytes){ v->out.data + v->out_sent, unsent(v) };
+    return stream_ready(v);
+}
+
+static void visit_sent(struct front *f, size_t size) {
+    struct visit *v = visit_of(f);
+    if (!unsent(v)) {
+        stream_sent(v, size);
+        return;
+    }
+    v->out_sent += size;
+    if (unsent(v))
+        return;
+    buffer_finish(&v->out);
+    v->out_sent = 0;
+    count_buffers(v);
+}
+
+const struct front_impl *web_front(void) {
+    static const struct front_impl impl = { .start = web_start,
+                                            .stop = web_stop,
+                                            .turn = web_turn,
+                                            .refuse = respond_write_full,
+                                            .open = visit_open,
+                                            .close = visit_close,
+                                            .room = visit_room,
+                                            .receive = visit_receive,
+                                            .ready = visit_ready,
+                                            .sent = visit_sent,
+                                            .is_over = visit_is_over };
+    return &impl;
+}

@@ -1,0 +1,104 @@
+// What all visits share: how long they are waited for, the past, and the timers of both.
+#include "web/state.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+static struct patience *patiences(struct web *w, int i) {
+    struct patience *all[] = { &w->heads, &w->bodies, &w->idle, &w->lingering };
+    return all[i];
+}
+
+enum { PATIENCES = 4 };
+
+uint64_t web_now_ms(const struct web *w) {
+    return host_now_ms(w->place.host);
+}
+
+// ---- Patience -----------------------------------------------------------------------------------
+
+static void on_patience(uv_timer_t *);
+
+// The timer rings for the first of them, and not at all when nobody is waited for: an idle server
+// does not wake up.
+static void plan_patience(struct web *w) {
+    uint64_t next_ms = UINT64_MAX, now_ms = uv_now(w->place.loop);
+    for (int i = 0; i < PATIENCES; i++) {
+        uint64_t at_ms = patience_next_ms(patiences(w, i));
+        next_ms = at_ms < next_ms ? at_ms : next_ms;
+    }
+    uv_handle_t *timer = (uv_handle_t *)&w->patience_timer;
+    if (next_ms == UINT64_MAX)
+        uv_timer_stop(&w->patience_timer);
+    else if (!uv_is_closing(timer) &&
+             (!uv_is_active(timer) || next_ms < now_ms + uv_timer_get_due_in(&w->patience_timer)))
+        uv_timer_start(&w->patience_timer, on_patience, next_ms > now_ms ? next_ms - now_ms : 0, 0);
+}
+
+static void on_patience(uv_timer_t *timer) {
+    struct web *w = timer->data;
+    host_begin(w->place.host);
+    for (int i = 0; i < PATIENCES; i++)
+        for (struct waited *x;
+             (x = patience_over(patiences(w, i), uv_now(w->place.loop))) != NULL;) {
+            struct visit *v = list_entry(x, struct visit, waited);
+            v->patience = NULL;
+            visit_time_over(v);
+        }
+    plan_patience(w);
+    w->place.turn_end(w->place.server);
+}
+
+void web_wait(struct visit *v, struct patience *p) {
+    struct web *w = v->web;
+    if (v->patience == p)
+        return;
+    v->patience = p;
+    patience_end(&v->waited);
+    if (p)
+        patience_begin(p, &v->waited, uv_now(w->place.loop));
+    plan_patience(w);
+}
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+void web_turn(void *web) {
+    struct web *w = web;
+    past_turn(&w->past, w->place.host);
+}
+
+static int web_fail(struct web *w) {
+    web_stop(w);
+    return error_set(MR_ENOMEM, "no memory for HTTP");
+}
+
+int web_start(const struct front_place *place, void **out) {
+    struct web *w = mem_alloc(sizeof *w);
+    if (!w)
+        return web_fail(w);
+    w->place = *place;
+    w->guard = (struct guard){ .address = place->address, .names = place->names };
+    w->heads.ms = WEB_HEAD_MS;
+    w->bodies.ms = WEB_BODY_MS;
+    w->idle.ms = WEB_IDLE_MS;
+    w->lingering.ms = WEB_LINGER_MS;
+    crowd_init(&w->crowd, WEB_CONNECTIONS, WEB_CONNECTIONS_OF_ADDRESS);
+    w->values = mem_alloc(WEB_VALUES * sizeof *w->values);
+    if (!w->values || uv_timer_init(place->loop, &w->patience_timer) < 0 ||
+        uv_timer_init(place->loop, &w->event_timer) < 0)
+        return web_fail(w);
+    w->patience_timer.data = w->event_timer.data = w;
+    *out = w;
+    return 0;
+}
+
+void web_stop(void *web) {
+    struct web *w = web;
+    if (!w)
+        return;
+    past_finish(&w->past);
+    crowd_finish(&w->crowd);
+    buffer_finish(&w->scratch);
+    mem_free(w->values);
+    mem_free(w);
+}

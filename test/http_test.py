@@ -1,0 +1,829 @@
+#!/usr/bin/env python3
+"""http_test.py BUILD: the server over HTTP: every path and every refusal, who may do what, browsers that
+were sent by somebody else, clients that mean no good, and what it costs. Speaks TAP; nothing waits for
+time to pass, but deadlines that are tested do take theirs."""
+import base64
+import contextlib
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+
+from served import BUILD, MILLRACE, PATIENCE, Client, Server, case, check, equal, main, path, write
+
+FAULTY = os.path.join(BUILD, "test/libfaulty.so")
+
+
+class Web(Server):
+    """A server whose HTTP is on a free port."""
+
+    def __init__(self, *options, store="mem:", http="127.0.0.1:0", **more):
+        super().__init__("--store", store, "--http", http, *options, **more)
+        said = next(line for line in self.said if "page, metrics" in line)
+        self.secure = "https://" in said
+        self.http = int(re.search(r"https?://\S*:(\d+)/", said)[1])
+        self.host = f"127.0.0.1:{self.http}"
+
+    def connect(self):
+        if not self.secure:
+            return http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE)
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return http.client.HTTPSConnection("127.0.0.1", self.http, timeout=PATIENCE, context=context)
+
+    def ask(self, method, target, body=None, token=None, headers=None, connection=None):
+        """The status, the headers, and what the body says."""
+        given = {"Host": self.host}
+        if method == "POST":
+            given |= {"Content-Type": "application/json", "Origin": f"http://{self.host}"}
+            body = json.dumps({} if body is None else body) if not isinstance(body, (str, bytes)) else body
+        if token:
+            given["Authorization"] = f"Bearer {token}"
+        given |= headers or {}
+        with contextlib.closing(self.connect()) if not connection else contextlib.nullcontext(connection) as c:
+            c.request(method, target, body, {k: v for k, v in given.items() if v is not None})
+            answer = c.getresponse()
+            text = answer.read()
+        is_json = "json" in answer.getheader("Content-Type", "") and text
+        return answer.status, answer, json.loads(text) if is_json else text
+
+    def get(self, target, **more):
+        status, _, said = self.ask("GET", target, **more)
+        equal(status, 200, target, said)
+        return said
+
+    def post(self, target, body=None, **more):
+        status, _, said = self.ask("POST", target, body, **more)
+        equal(status, 200, target, body, said)
+        return said
+
+    def refuses(self, status, code, text, method, target, body=None, **more):
+        found, answer, said = self.ask(method, target, body, **more)
+        equal((found, said.get("error")), (status, code), method, target, said)
+        check(text in said["message"], said, text)
+        return answer
+
+    def raw(self, data, whole=True):
+        """What is answered to these bytes until the connection is closed."""
+        with socket.create_connection(("127.0.0.1", self.http), PATIENCE) as s:
+            s.sendall(data)
+            if whole:
+                s.shutdown(socket.SHUT_WR)
+            heard = b""
+            while piece := s.recv(65536):
+                heard += piece
+        return heard
+
+    def stream(self, token=None):
+        return Stream(self, token)
+
+
+class Stream:
+    """Listens to events."""
+
+    def __init__(self, web, token=None):
+        self.connection = web.connect()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.connection.request("GET", "/api/events", headers=headers)
+        self.answer = self.connection.getresponse()
+        equal(self.answer.status, 200)
+
+    def event(self):
+        lines = []
+        while (line := self.answer.readline()) not in (b"\n", b""):
+            lines.append(line.decode().rstrip("\n"))
+        check(lines, "the stream has ended")
+        equal(lines[0], "event: stages")
+        return json.loads(lines[1].removeprefix("data: "))
+
+    def until(self, holds):
+        while not holds(event := self.event()):
+            pass
+        return event
+
+    def close(self):
+        self.answer.close()
+        self.connection.close()
+
+
+def token_of(file, name, role, stages=None):
+    return subprocess.run([MILLRACE, "auth", "add", name, "--role", role, "--auth", path(file),
+                           *(["--stages", stages] if stages else [])],
+                          check=True, capture_output=True, text=True).stdout.split()[-1]
+
+
+def fail(client, job, reason="it broke"):
+    equal(client.ask("FAIL", job[0], job[1], reason, "NEVER"), "OK")
+
+
+def status_of(heard):
+    return int(heard.split(b" ", 2)[1]) if heard else 0
+
+
+# ---- Looks -------------------------------------------------------------------------------------
+
+@case
+def every_look_answers():
+    web = Web()
+    client = Client(web)
+    client.ask("PUSH", "mail", "hello", "KEY", "ann")
+    client.ask("PUSH", "mail", "again", "KEY", "ann")
+    client.ask("PUSH", "raw", b"\xff\x00", "KEY", b"\xfe", "DEADLINE", 3600000)
+    client.ask("PUSH", "late", "x", "DELAY", 3600000)
+    client.ask("PUSH", "mail", "one", "EPIC", "import", 1)
+    fail(client, client.ask("TAKE", "mail")[0])
+    worker = client.ask("TAKE", "mail", "LEVEL", 7)[0]
+    equal(client.ask("DONE", worker[0], worker[1], "RESULT", "fine"), "OK")
+
+    stages = web.get("/api/stages")["stages"]
+    equal([s["name"] for s in stages], ["mail", "raw", "late"])
+    equal((stages[0]["waiting"], stages[0]["dead"], stages[0]["done"], stages[0]["level"]), (1, 1, 1, 7))
+    equal((stages[2]["delayed"], stages[2]["held-by"]), (1, "delay"))
+    equal([s["name"] for s in web.get("/api/stages?count=1")["stages"]], ["mail"])
+    equal([s["name"] for s in web.get("/api/stages?from=raw")["stages"]], ["late"])
+
+    detail = web.get("/api/stage?stage=mail")
+    equal((detail["stage"]["name"], detail["policy"]["attempts"]), ("mail", "10"))
+    columns = detail["series"]
+    equal(set(columns), {"time-ms", "waiting", "running", "delayed", "dead", "pushed", "done", "failed",
+                         "wait-p50-ms", "wait-p99-ms", "run-p50-ms", "run-p99-ms", "level"})
+    equal({len(column) for column in columns.values()}, {len(columns["time-ms"])})
+    equal(web.get("/api/stages/mail/policy")["policy"], detail["policy"])
+
+    channels = web.get("/api/channels?stage=mail&top=5")["channels"]
+    check(all(set(c) >= {"state", "depth", "oldest-ms"} for c in channels), channels)
+    equal([j["id"] for j in web.get("/api/jobs?stage=mail")["jobs"]], ["2", "1", "5"])
+    equal([j["id"] for j in web.get("/api/jobs?stage=mail&from=2&count=1")["jobs"]], ["1"])
+    equal([j["id"] for j in web.get("/api/jobs?stage=mail&status=waiting&count=10")["jobs"]], ["2"])
+    equal([j["status"] for j in web.get("/api/jobs?stage=mail&key=ann")["jobs"]], ["waiting", "dead"])
+    raw = web.get("/api/jobs?stage=raw&key=%fe")["jobs"]
+    equal([j["key-base64"] for j in raw], [base64.b64encode(b"\xfe").decode()])
+
+    job = web.get("/api/jobs/3?body=1")["job"]
+    equal((job["body-base64"], job["status"]), ("/wA=", "waiting"))
+    check(0 < job["left-ms"] <= 3600000, job)
+    equal(web.get("/api/jobs/5?body=true")["job"]["result"], "fine")
+    check("body" not in web.get("/api/jobs/1")["job"])
+    equal(web.get("/api/dead")["dead"][0]["reasons"][0]["text"], "it broke")
+    equal([j["id"] for j in web.get("/api/dead?stage=mail")["dead"]], ["1"])
+    equal(web.get("/api/workers")["workers"][0]["level"], 7)
+    equal((web.get("/api/epics")["epics"][0]["name"], web.get("/api/epics")["epics"][0]["resume"]), ("import", 2))
+    check("mail" in web.get("/api/why?of=mail")["why"])
+
+    info = web.get("/api/info")
+    equal((info["health"], info["who"]["name"], info["who"]["stages"]), ("ok", None, "*"))
+    equal(info["who"]["roles"], ["push", "work", "read", "admin"])
+    equal((info["info"]["store"], info["info"]["dead"]), ("mem:", 1))
+    equal(web.get("/healthz"), {"health": "ok"})
+    web.stop()
+
+
+@case
+def heads_are_as_browsers_need_them():
+    web = Web()
+    status, answer, page = web.ask("GET", "/", headers={"Accept-Encoding": "gzip"})
+    equal(status, 200)
+    check(answer.getheader("Content-Type").startswith("text/html"), page)
+    status, _, page = web.ask("GET", "/", headers={"Accept-Encoding": "gzip",
+                                                   "If-None-Match": answer.getheader("ETag")})
+    equal((status, page), (304, b""))
+    for target in "/", "/api/stages", "/nowhere", "/metrics":
+        status, answer, _ = web.ask("GET", target, headers={"Accept-Encoding": "gzip"})
+        policy = answer.getheader("Content-Security-Policy")
+        check("default-src 'none'" in policy and "frame-ancestors 'none'" in policy, policy)
+        check("unsafe" not in policy, policy)
+        equal(answer.getheader("X-Content-Type-Options"), "nosniff")
+        equal(answer.getheader("Access-Control-Allow-Origin"), None)
+        check(answer.getheader("Cache-Control") in ("no-store", "no-cache"), target)
+        status_of_head, head, nothing = web.ask("HEAD", target, headers={"Accept-Encoding": "gzip"})
+        equal((status_of_head, nothing), (status, b""))
+        equal(int(head.getheader("Content-Length")) > 0, True)
+    web.stop()
+
+
+@case
+def a_connection_serves_one_request_after_another():
+    web = Web()
+    with contextlib.closing(web.connect()) as one:
+        for _ in range(3):
+            equal(web.get("/healthz", connection=one), {"health": "ok"})
+            web.refuses(404, "GONE", "nope", "GET", "/api/stage?stage=nope", connection=one)
+    ask = f"GET /healthz HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
+    last = ask.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    heard = web.raw(ask * 50 + last, whole=False)
+    equal(heard.count(b"HTTP/1.1 200 OK"), 51)
+    old = web.raw(f"GET /healthz HTTP/1.0\r\nHost: {web.host}\r\n\r\n".encode(), whole=False)
+    check(b"Connection: close" in old, old)
+    web.stop()
+
+
+# ---- Acts --------------------------------------------------------------------------------------
+
+@case
+def every_act_acts():
+    web = Web()
+    client = Client(web)
+    equal(web.post("/api/jobs", {"stage": "mail", "body": "hello", "key": "ann", "once": "o"}), {"id": "1"})
+    equal(web.post("/api/jobs", {"stage": "mail", "body": "hello", "key": "ann", "once": "o"}), {"id": "1"})
+    equal(web.post("/api/jobs", {"stage": "mail", "body-base64": "AAE=", "delay": None}), {"id": "2"})
+    equal(web.post("/api/jobs", {"stage": "mail", "body": {"to": ["ann", 7]}, "attempts": 3}), {"id": "3"})
+    equal(web.post("/api/jobs", {"stage": "late", "body": "", "delay": 3600000, "deadline": 7200000}), {"id": "4"})
+    equal(web.post("/api/jobs", {"stage": "mail", "body": "nul \0 byte \u00e9"}), {"id": "5"})
+    equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to":["ann",7]}')
+    equal(web.get("/api/jobs/5?body=1")["job"]["body"], "nul \0 byte \u00e9")
+    equal(web.get("/api/jobs/3")["job"]["attempts"], 3)
+    equal(web.post("/api/jobs/5/cancel"), {"changed": 1})
+    equal(web.post("/api/jobs/5/cancel"), {"changed": 0})
+
+    equal(web.post("/api/stages/mail/pause"), {"ok": True})
+    equal(web.get("/api/stages")["stages"][0]["held-by"], "paused")
+    equal(web.post("/api/stages/mail/drain"), {"ok": True})
+    web.refuses(409, "DRAINING", "mail", "POST", "/api/jobs", {"stage": "mail", "body": "x"})
+    equal(web.post("/api/stages/mail/resume"), {"ok": True})
+    equal(web.post("/api/stages/mail/policy", {"max-jobs": 100, "lease": "45s"}), {"ok": True})
+    equal(web.get("/api/stages/mail/policy")["policy"]["lease"], "45000")
+    web.refuses(400, "ERR", "nonsense", "POST", "/api/stages/mail/policy", {"lease": "1s", "nonsense": 1})
+    equal(web.get("/api/stages/mail/policy")["policy"]["lease"], "45000")
+    equal(web.post("/api/stages/a%2Fb/pause"), {"ok": True})
+    equal(web.post("/api/stages/a/b/resume"), {"ok": True})
+
+    while jobs := client.ask("TAKE", "mail"):
+        fail(client, jobs[0], "it broke here")
+    equal(web.post("/api/dead/retry", {"stage": "mail", "dry": True}), {"count": 3})
+    equal(web.post("/api/dead/retry", {"stage": "mail", "reason": "nothing"}), {"count": 0})
+    equal(web.post("/api/dead/retry", {"stage": "mail", "reason": "broke", "max": 1}), {"count": 1})
+    equal(web.post("/api/jobs/2/retry"), {"count": 1})
+    equal(web.post("/api/jobs/drop", {"ids": ["3", 1000000]}), {"count": 1})
+    web.refuses(404, "GONE", "3", "POST", "/api/jobs/3/drop")
+    equal(web.post("/api/dead/drop", {"stage": "mail"}), {"count": 0})
+    equal(web.post("/api/waiting/drop", {"stage": "mail", "key": "ann", "dry": True}), {"count": 1})
+    equal(web.post("/api/waiting/drop", {"stage": "mail"}), {"count": 2})
+    equal(web.post("/api/jobs/4/drop"), {"count": 1})
+    web.stop()
+
+
+@case
+def a_push_waits_for_room():
+    web = Web()
+    client = Client(web)
+    client.ask("STAGE", "s", "max-jobs", 1)
+    web.post("/api/jobs", {"stage": "s", "body": "first"})
+    web.refuses(503, "FULL", "", "POST", "/api/jobs", {"stage": "s", "body": "x"})
+    with contextlib.closing(web.connect()) as waiting:
+        waiting.request("POST", "/api/jobs", '{"stage":"s","body":"second","room":-1}',
+                        {"Content-Type": "application/json", "Origin": f"http://{web.host}"})
+        while int(client.info()["blocked_clients"]) != 1:
+            pass
+        equal(client.work_off("s"), ["first", "second"])
+        equal(json.loads(waiting.getresponse().read()), {"id": "2"})
+    web.stop()
+
+
+@case
+def bodies_may_be_large():
+    web = Web()
+    body = os.urandom(9 << 20)
+    equal(web.post("/api/jobs", {"stage": "s", "body-base64": base64.b64encode(body).decode()}), {"id": "1"})
+    equal(base64.b64decode(web.get("/api/jobs/1?body=1")["job"]["body-base64"]), body)
+    expects = {"Expect": "100-continue"}
+    equal(web.post("/api/jobs", {"stage": "s", "body": "x" * 100000}, headers=expects), {"id": "2"})
+    web.refuses(413, "TOOBIG", "16777216", "POST", "/api/jobs", {"stage": "s", "body": "x" * ((16 << 20) + 1)})
+    web.stop()
+
+
+# ---- Refusals ----------------------------------------------------------------------------------
+
+@case
+def what_is_wrong_is_told():
+    web = Web()
+    web.refuses(404, "ERR", "/nowhere", "GET", "/nowhere")
+    web.refuses(404, "ERR", "/api/", "GET", "/api/")
+    web.refuses(404, "GONE", "nope", "GET", "/api/stage?stage=nope")
+    web.refuses(404, "GONE", "17", "GET", "/api/jobs/17")
+    web.refuses(400, "ERR", "'stage' is missing", "GET", "/api/channels")
+    web.refuses(400, "ERR", "'colour' is not known", "GET", "/api/stages?colour=red")
+    web.refuses(400, "ERR", "'stage' stands twice", "GET", "/api/channels?stage=a&stage=b")
+    web.refuses(400, "ERR", "hexadecimal", "GET", "/api/channels?stage=%zz")
+    web.refuses(400, "ERR", "hexadecimal", "GET", "/api/channels?stage=%4")
+    web.refuses(400, "ERR", "COUNT", "GET", "/api/jobs?stage=a&count=many")
+    web.refuses(400, "ERR", "", "GET", "/api/jobs/seventeen")
+    for body, text in (("", "object"), ("{", "no JSON"), ("[]", "object"), ("7", "no JSON"), ("nul\0", "no JSON"),
+                       ('{"stage":"s","stage":"t"}', "no JSON"), ("[" * 100000, "no JSON"),
+                       ('{"stage":"s"}', "'body' is missing"), ('{"body":"x"}', "'stage' is missing"),
+                       ('{"stage":"s","body":"x","what":1}', "'what'"), ('{"stage":["s"],"body":"x"}', "list"),
+                       ('{"stage":"s","body-base64":"a"}', "base64"), ('{"stage":"s","body-base64":7}', "base64"),
+                       ('{"stage":"s","body":"x","body-base64":"eA=="}', "twice"),
+                       ('{"stage":"s","body":"x","delay":true}', "delay"), (b'{"stage":"\xff"}', "no JSON"),
+                       ('{"stage":"s","body":"x","delay":-5}', "DELAY"), ('{"stage":"s s","body":"x"}', "stage")):
+        web.refuses(400, "ERR", text, "POST", "/api/jobs", body)
+    web.refuses(400, "ERR", "'ids' is missing", "POST", "/api/jobs/retry", {"ids": []})
+    web.refuses(400, "ERR", "at most", "POST", "/api/jobs/retry", {"ids": ["1"] * 2000})
+    equal(web.refuses(405, "ERR", "", "DELETE", "/api/jobs/1").getheader("Allow"), "GET, HEAD")
+    equal(web.refuses(405, "ERR", "", "OPTIONS", "/api/jobs").getheader("Allow"), "GET, HEAD, POST")
+    equal(web.refuses(405, "ERR", "", "GET", "/api/dead/retry").getheader("Allow"), "POST")
+    equal(web.refuses(405, "ERR", "", "POST", "/api/stages", {}).getheader("Allow"), "GET, HEAD")
+    equal(web.get("/api/stages")["stages"], [])
+    web.stop()
+
+
+@case
+def a_name_of_somebody_else_leads_nowhere():
+    web = Web("--http-name", "mill.example,other.example")
+    for host in "127.0.0.1", "localhost", "LOCALHOST:1", "[::1]:80", "127.9.9.9", "mill.example:7412", "Other.Example":
+        equal(web.ask("GET", "/api/stages", headers={"Host": host})[0], 200, host)
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "mill.example.evil",
+                 "mill", "192.168.0.1", "10.0.0.1:7412", "[fe80::1]", "0.0.0.0"):
+        web.refuses(421, "ERR", "is not called", "GET", "/api/stages", headers={"Host": host})
+        web.refuses(421, "ERR", "is not called", "POST", "/api/jobs", {"stage": "s", "body": "x"},
+                    headers={"Host": host, "Origin": f"http://{host}"})
+        web.refuses(421, "ERR", "is not called", "GET", "/", headers={"Host": host})
+    for host in "", "[::1", "localhost:port", "localhost:80:80", "x" * 300:
+        web.refuses(400, "ERR", "Host", "GET", "/api/stages", headers={"Host": host})
+    equal(status_of(web.raw(b"GET /api/stages HTTP/1.1\r\n\r\n")), 400)
+    equal(web.get("/api/stages")["stages"], [])
+    web.stop()
+
+
+@case
+def a_page_from_elsewhere_changes_nothing():
+    web = Web()
+    job = {"stage": "s", "body": "x"}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"http://{web.host}.evil.example",
+                   f"ftp://{web.host}", web.host, f"http://{web.host}/", ""):
+        web.refuses(403, "NOPERM", "origin", "POST", "/api/jobs", job, headers={"Origin": origin})
+    web.refuses(403, "NOPERM", "Origin", "POST", "/api/jobs", job, headers={"Origin": None})
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+                 "application/jsonp", None):
+        web.refuses(415, "ERR", "application/json", "POST", "/api/jobs", job, headers={"Content-Type": kind})
+    equal(web.get("/api/stages")["stages"], [])
+    web.post("/api/jobs", job, headers={"Content-Type": "application/json; charset=utf-8"})
+    web.post("/api/jobs", job, headers={"Origin": f"https://{web.host}"})  # encrypted by somebody before us
+    web.stop()
+
+
+# ---- Tokens ------------------------------------------------------------------------------------
+
+@case
+def F45_strangers_see_the_page_and_nothing_else():
+    token_of("strangers", "someone", "admin")
+    web = Web("--auth", path("strangers"))
+    equal(web.get("/healthz"), {"health": "ok"})
+    equal(web.ask("GET", "/", headers={"Accept-Encoding": "gzip"})[0], 200)
+    for target in "/api/stages", "/api/info", "/metrics", "/api/events", "/api/jobs/1", "/nowhere":
+        answer = web.refuses(401, "NOAUTH", "Bearer", "GET", target)
+        equal(answer.getheader("WWW-Authenticate"), "Bearer")
+    web.refuses(401, "NOAUTH", "Bearer", "POST", "/api/jobs", {"stage": "s", "body": "x"})
+    large = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n" \
+            f"Origin: http://{web.host}\r\nContent-Length: 30000000\r\n\r\n".encode()
+    equal(status_of(web.raw(large, whole=False)), 401)  # before any of it has come
+    for scheme in "Basic abc", "bearer", "Bearer":
+        web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", headers={"Authorization": scheme})
+    web.stop()
+
+
+@case
+def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
+    right = token_of("wrong", "someone", "read")
+    web = Web("--auth", path("wrong"))
+    with contextlib.closing(web.connect()) as one:
+        web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token="guess", connection=one)
+        web.get("/api/stages", token=right, connection=one)
+        web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", connection=one)  # each says it anew
+        web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token=right + "x", connection=one)
+        answer = web.refuses(401, "WRONGPASS", "secret", "GET", "/api/stages", token="x" * 4000, connection=one)
+        equal(answer.getheader("Connection"), "close")
+    web.hear("3 wrong secrets")
+    equal(int(web.get("/api/info", token=right)["info"]["refused_secrets"]), 3)
+    web.stop()
+
+
+@case
+def roles_and_stages_hold_as_on_the_wire():
+    names = {role: token_of("roles", role, role) for role in ("push", "work", "read", "admin")}
+    few = token_of("roles", "few", "read,push", "mail.*")
+    web = Web("--auth", path("roles"))
+    for stage in "mail.a", "sms.a":
+        web.post("/api/jobs", {"stage": stage, "body": "x"}, token=names["push"])
+    web.refuses(403, "NOPERM", "read", "GET", "/api/stages", token=names["push"])
+    web.refuses(403, "NOPERM", "read", "GET", "/metrics", token=names["work"])
+    web.refuses(403, "NOPERM", "read", "GET", "/api/events", token=names["work"])
+    web.refuses(403, "NOPERM", "push", "POST", "/api/jobs", {"stage": "s", "body": "x"}, token=names["read"])
+    web.refuses(403, "NOPERM", "admin", "POST", "/api/stages/mail.a/pause", token=names["push"])
+    equal(len(web.get("/api/stages", token=names["admin"])["stages"]), 2)
+    equal(web.get("/api/stage?stage=mail.a", token=names["read"])["policy"], None)
+    check(web.get("/api/stage?stage=mail.a", token=names["admin"])["policy"])
+    equal(web.get("/api/info", token=few)["who"],
+          {"name": "few", "roles": ["push", "read"], "stages": "mail.*"})
+    equal(web.get("/api/info", token=names["admin"])["who"]["roles"], ["push", "work", "read", "admin"])
+
+    equal([s["name"] for s in web.get("/api/stages", token=few)["stages"]], ["mail.a"])
+    web.refuses(403, "NOPERM", "sms.a", "GET", "/api/stage?stage=sms.a", token=few)
+    web.refuses(404, "GONE", "2", "GET", "/api/jobs/2", token=few)
+    web.refuses(403, "NOPERM", "sms.a", "POST", "/api/jobs", {"stage": "sms.a", "body": "x"}, token=few)
+    check(b"sms.a" not in web.get("/metrics", token=few))
+    check(b"sms.a" in web.get("/metrics", token=names["read"]))
+    streams = web.stream(few), web.stream(names["read"]), web.stream(names["admin"])
+    for _ in range(2):
+        equal([[s["name"] for s in stream.event()["stages"]] for stream in streams],
+              [["mail.a"], ["mail.a", "sms.a"], ["mail.a", "sms.a"]])
+    subprocess.run([MILLRACE, "auth", "remove", "few", "--auth", path("roles")], check=True)
+    web.signal(signal.SIGHUP)
+    web.hear("read again")
+    equal(streams[0].answer.read().count(b"sms.a"), 0)  # it ends
+    streams[1].event()
+    web.stop()
+
+
+@case
+def others_can_reach_it_only_with_tokens():
+    refused = Server("--store", "mem:", "--http", "0.0.0.0:0", ready=False).ends(2)
+    check("--auth" in refused and "--http" in refused, refused)
+    secret = token_of("others", "someone", "read")
+    web = Web("--auth", path("others"), http="0.0.0.0:0")
+    equal(web.ask("GET", "/api/stages", token=secret, headers={"Host": "192.168.0.1"})[0], 200)
+    web.refuses(421, "ERR", "is not called", "GET", "/api/stages", token=secret, headers={"Host": "evil.example"})
+    web.stop()
+    Web("--insecure", http="0.0.0.0:0").stop()
+
+
+@case
+def with_a_certificate_it_is_encrypted():
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                           "-nodes", "-keyout", path("key.pem"), "-out", path("cert.pem"), "-subj", "/CN=mill",
+                           "-days", "2"], capture_output=True)
+    equal(made.returncode, 0, made.stderr)
+    web = Web("--tls-cert", path("cert.pem"), "--tls-key", path("key.pem"))
+    check(web.secure)
+    with contextlib.closing(web.connect()) as one:
+        for _ in range(2):
+            equal(web.post("/api/jobs", {"stage": "s", "body": "x" * 300000}, connection=one)["id"].isdigit(), True)
+    equal(len(web.get("/api/jobs/1?body=1")["job"]["body"]), 300000)
+    stream = web.stream()
+    stream.event(), stream.event()
+    equal(web.raw(f"GET / HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()).count(b"HTTP"), 0)  # in the clear
+    web.stop()
+
+
+# ---- Places ------------------------------------------------------------------------------------
+
+@case
+def it_can_be_off_and_a_place_that_is_taken_is_told():
+    server = Server("--store", "mem:", "--http", "off")
+    server.stop()
+    check("page" not in "".join(server.said), server.said)
+    web = Web()
+    said = Server("--store", "mem:", "--http", web.host, ready=False).ends(3)
+    check(f"cannot listen on {web.host}" in said, said)
+    said = Server("--store", "mem:", "--http", "7412", ready=False).ends(2)
+    check("HOST:PORT" in said, said)
+    web.stop()
+    Web(http="[::1]:0", listen="127.0.0.1:0").stop()
+    name = write("http.conf", "store = mem:\nhttp = off\n")
+    Server("--config", name).stop()
+
+
+# ---- Events ------------------------------------------------------------------------------------
+
+@case
+def events_tell_of_stages_and_health():
+    web = Web()
+    client = Client(web)
+    stream, other = web.stream(), web.stream()
+    first = stream.event()
+    equal((first["stages"], first["health"], first["info"]["store"]), ([], "ok", "mem:"))
+    client.ask("PUSH", "s", "x")
+    event = stream.until(lambda e: e["stages"])
+    equal(event["stages"][0]["waiting"], 1)
+    equal(other.until(lambda e: e["stages"])["stages"][0]["name"], "s")
+    stream.close()
+    check(other.event()["stages"])
+    other.close()
+    web.stop()
+
+
+@case
+def a_restart_is_seen_and_loses_nothing():
+    web = Web(store=f"file:{path('again')}")
+    web.post("/api/jobs", {"stage": "s", "body": "kept"})
+    stream = web.stream()
+    stream.event()
+    web.signal(signal.SIGKILL)
+    equal(web.process.wait(PATIENCE), -9)
+    try:
+        while stream.answer.readline():
+            pass
+    except OSError:
+        pass
+    web = Web(store=f"file:{path('again')}")
+    equal(web.get("/api/jobs/1?body=1")["job"]["body"], "kept")
+    stream = web.stream()
+    equal(stream.event()["stages"][0]["waiting"], 1)
+    web.process.terminate()  # whoever listens is let go
+    stream.answer.read()
+    web.ends()
+
+
+@case
+def F24_a_stopped_log_is_told():
+    orders = write("orders", "")
+    web = Web(store=f"file:{path('stopped')}",
+              env=dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=orders, ASAN_OPTIONS="verify_asan_link_order=0"))
+    web.post("/api/jobs", {"stage": "s", "body": "before"})
+    stream = web.stream()
+    stream.event()
+    write("orders", "sync EIO\n")
+    web.refuses(503, "STOPPED", "", "POST", "/api/jobs", {"stage": "s", "body": "lost"})
+    web.refuses(503, "STOPPED", "", "POST", "/api/stages/s/pause")
+    event = stream.until(lambda e: e["health"] != "ok")
+    check(event["health"] == "stopped" and event["why"], event)
+    equal(event["stages"][0]["held-by"], "stopped")
+    equal(web.ask("GET", "/healthz")[::2], (503, {"health": "stopped"}))
+    equal(web.get("/api/info")["health"], "stopped")
+    check("millrace_log_stopped 1" in web.get("/metrics").decode())
+    equal(web.get("/api/jobs/1?body=1")["job"]["body"], "before")
+    web.stop()
+
+
+@case
+def F25_a_full_disk_is_told():
+    orders = write("orders", "")
+    web = Web(store=f"file:{path('full')}",
+              env=dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=orders, ASAN_OPTIONS="verify_asan_link_order=0"))
+    web.post("/api/jobs", {"stage": "s", "body": "before"})
+    write("orders", "allocate ENOSPC\n")
+    body = "x" * (1 << 20)
+    while (status := web.ask("POST", "/api/jobs", {"stage": "s", "body": body})[0]) == 200:
+        pass
+    equal(status, 503)
+    health = web.get("/healthz")
+    equal(health, {"health": "full"})
+    web.process.kill()
+
+
+# ---- The past ----------------------------------------------------------------------------------
+
+@case
+def B6_the_past_is_there_before_anybody_looked():
+    web = Web()
+    client, idler = Client(web), Client(web)
+    for i in range(3):
+        client.ask("PUSH", "s", i)
+    idler.ask("TAKE", "none", "WAIT", 1100)  # nothing happens for a while
+    job = client.ask("TAKE", "s", "LEVEL", 4)[0]
+    idler.ask("TAKE", "none", "WAIT", 1100)
+    client.ask("DONE", job[0], job[1])
+    idler.ask("TAKE", "none", "WAIT", 1100)
+    series = web.get("/api/stage?stage=s")["series"]
+    length = len(series["time-ms"])
+    check(length >= 3, series)
+    equal(series["time-ms"], sorted(series["time-ms"]))
+    check(3 in series["waiting"] and series["waiting"][-1] == 2, series["waiting"])
+    equal((sum(series["pushed"]), sum(series["done"])), (3, 1))
+    check(series["level"][-1] == 4, series["level"])
+    waits = [w for w in series["wait-p50-ms"] if w is not None]
+    runs = [r for r in series["run-p99-ms"] if r is not None]
+    check(len(waits) == 1 and waits[0] >= 1000 and len(runs) == 1 and runs[0] >= 1000, series)
+    web.stop()
+
+
+# ---- Prometheus --------------------------------------------------------------------------------
+
+def lint(text):
+    """What promtool would say, by its rules, and what it would not."""
+    helps, types, seen, family = {}, {}, set(), None
+    check(text.endswith("\n"))
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, about = line[7:].split(" ", 1)
+            check(name not in helps and about and about[0].isupper() and about.endswith("."), line)
+            helps[name] = about
+            continue
+        if line.startswith("# TYPE "):
+            name, kind = line[7:].split(" ")
+            check(name in helps and name not in types, line)
+            check(kind in ("gauge", "counter", "summary"), line)
+            check((kind == "counter") == name.endswith("_total"), line)
+            check(re.fullmatch(r"millrace(_[a-z]+)+", name), line)
+            check(not re.search(r"_(ms|milliseconds|kb|mb|minutes|count|sum)$", name), line)
+            types[name] = kind
+            family = name
+            continue
+        match = re.fullmatch(r"([a-z_]+)(\{[^}]*\})? (-?\d+(?:\.\d+)?)", line)
+        check(match, line)
+        name, labels = match[1], dict(re.findall(r'([a-z]+)="([^"\\]*)"', match[2] or ""))
+        base = re.sub(r"_(sum|count)$", "", name) if types[family] == "summary" else name
+        equal(base, family, line)  # families stand together
+        check(set(labels) <= {"stage", "status", "reason", "quantile", "version"}, line)
+        check("quantile" not in labels or types[family] == "summary", line)
+        check((name, match[2]) not in seen, "twice: " + line)
+        seen.add((name, match[2]))
+        check(types[family] == "gauge" or float(match[3]) >= 0, line)
+    equal(set(helps), set(types))
+
+
+@case
+def metrics_are_as_prometheus_wants_them():
+    web = Web()
+    client = Client(web)
+    _, answer, text = web.ask("GET", "/metrics")
+    check(answer.getheader("Content-Type").startswith("text/plain; version=0.0.4"))
+    lint(text.decode())
+    for stage in "mail", "a.b:c/d-e_F":
+        client.ask("PUSH", stage, "x")
+        client.ask("PUSH", stage, "y")
+    fail(client, client.ask("TAKE", "mail")[0])
+    client.work_off("mail")
+    client.ask("PAUSE", "mail")
+    text = web.ask("GET", "/metrics")[2].decode()
+    lint(text)
+    for line in ('millrace_jobs{stage="mail",status="dead"} 1', 'millrace_jobs_done_total{stage="mail"} 1',
+                 'millrace_jobs{stage="a.b:c/d-e_F",status="waiting"} 2', "millrace_log_stopped 0",
+                 'millrace_stage_held{stage="mail",reason="paused"} 1', 'millrace_job_wait_seconds_count{stage="mail"} 2'):
+        check(line in text.splitlines(), line, text)
+    web.stop()
+
+
+def used_metrics(text):
+    return set(re.findall(r"\bmillrace_[a-z_]+", text))
+
+
+@case
+def dashboard_and_alerts_use_what_there_is():
+    web = Web()
+    Client(web).ask("PUSH", "s", "x")
+    text = web.ask("GET", "/metrics")[2].decode()
+    known = set(re.findall(r"^# TYPE (\S+)", text, re.M)) | set(re.findall(r"^(millrace_\w+)", text, re.M))
+    docs = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../docs")
+    with open(os.path.join(docs, "grafana.json"), encoding="utf-8") as file:
+        board = file.read()
+    json.loads(board)
+    with open(os.path.join(docs, "alerts.yml"), encoding="utf-8") as file:
+        alerts = file.read()
+    for used in used_metrics(board), used_metrics(alerts):
+        check(used and used <= known, used - known)
+    web.stop()
+
+
+# ---- Clients that mean no good -----------------------------------------------------------------
+
+@case
+def F41_malformed_requests_are_refused():
+    web = Web()
+    good = f"Host: {web.host}\r\n".encode()
+    for data, status in (
+            (b"GARBAGE\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"GET\r\n\r\n", 400), (b"GET / \r\n\r\n", 400),
+            (b"GET  / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET / HTTP/2.0\r\n" + good + b"\r\n", 505),
+            (b"GET / HTTP/0.9\r\n" + good + b"\r\n", 505), (b"GET / FTP/1.1\r\n" + good + b"\r\n", 400),
+            (b"GET http://x/ HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET * HTTP/1.1\r\n" + good + b"\r\n", 400),
+            (b"G\xffT / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET /\xff HTTP/1.1\r\n" + good + b"\r\n", 400),
+            (b"GET / HTTP/1.1\r\n" + good + b"X : y\r\n\r\n", 400), (b"GET / HTTP/1.1\r\n" + good + b" folded\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n" + good + b"nocolon\r\n\r\n", 400), (b"GET / HTTP/1.1\r\n" + good + b": x\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n" + good + b"X: a\0b\r\n\r\n", 400), (b"GET / HTTP/1.1\r\n" + good + b"X: a\nY: b\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n" + good + good + b"\r\n", 400), (b"GET / HTTP/1.1\n" + good + b"\r\n", 400),
+            (b"POST / HTTP/1.1\r\n" + good + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+            (b"POST / HTTP/1.1\r\n" + good + b"Content-Length: -1\r\n\r\n", 400),
+            (b"POST / HTTP/1.1\r\n" + good + b"Content-Length: 99999999999999999999\r\n\r\n", 400),
+            (b"POST / HTTP/1.1\r\n" + good + b"Content-Length: 0x1\r\n\r\n", 400),
+            (b"POST / HTTP/1.1\r\n" + good + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501),
+            (b"POST / HTTP/1.1\r\n" + good + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+            (b"GET / HTTP/1.1\r\n" + good + b"Expect: the worst\r\n\r\n", 417),
+            (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n" + good + b"\r\n", 431),
+            (b"GET / HTTP/1.1\r\n" + good + b"X: y\r\n" * 65 + b"\r\n", 431),
+            (b"GET / HTTP/1.1\r\n" + good + b"X: " + b"y" * 20000 + b"\r\n\r\n", 431), (b"x" * 100000, 431),
+            (b"*1\r\n$4\r\nPING\r\n" + b"\r\n", 400), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400)):
+        heard = web.raw(data)
+        equal(status_of(heard), status, data[:200], heard[:200])
+        check(b'{"error":' in heard, heard)
+    post = f"POST /api/jobs HTTP/1.1\r\n{good.decode()}Content-Type: application/json\r\n" \
+           f"Origin: http://{web.host}\r\nContent-Length: 33554433\r\n\r\n".encode()
+    equal(status_of(web.raw(post, whole=False)), 413)
+    equal(web.get("/healthz"), {"health": "ok"})
+    web.stop()
+
+
+@case
+def F41_a_request_may_come_in_any_pieces():
+    web = Web()
+    body = b'{"stage": "s", "body": "x"}'
+    data = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\nOrigin: " \
+           f"http://{web.host}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    with socket.create_connection(("127.0.0.1", web.http), PATIENCE) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for i in range(len(data)):
+            s.sendall(data[i:i + 1])
+        check(b'{"id":"1"}' in s.recv(65536) + s.recv(65536))
+    web.stop()
+
+
+@case
+def F42_who_sends_slowly_is_not_waited_for():
+    web = Web()
+    slow = []
+    for data in (b"", b"GET / HT", f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\n".encode()):
+        slow.append(socket.create_connection(("127.0.0.1", web.http), PATIENCE))
+        slow[-1].sendall(data)
+    for s in slow[1:]:
+        s.settimeout(PATIENCE)
+        equal(status_of(s.recv(65536)), 408)
+        equal(s.recv(1), b"")
+    equal(web.get("/healthz"), {"health": "ok"})
+    web.stop()
+
+
+@case
+def F43_a_thousand_listen_and_some_do_not_read():
+    web = Web(through=["sh", "-c", 'ulimit -n 4096; exec "$@"', "sh"])
+    client = Client(web)
+    for i in range(20):
+        client.ask("PUSH", f"stage-{i}", "x")
+    streams = [web.stream() for _ in range(1000)]
+    web.refuses(503, "FULL", "1000", "GET", "/api/events")
+    reading = streams[::100]
+    begun = [stream.until(lambda e: e["stages"])["time-ms"] for stream in reading]
+    used = cpu_ms(web)
+    for stream, begin in zip(reading, begun):
+        check(stream.until(lambda e, b=begin: e["time-ms"] > b + 2000)["stages"])
+    equal(client.ask("PING"), "PONG")
+    equal(client.work_off("stage-1"), ["x"])
+    check(cpu_ms(web) - used < 4000, cpu_ms(web) - used)  # of at least 2,000 snapshots: generous
+    for stream in streams:
+        stream.close()
+    web.stop()
+
+
+@case
+def F44_too_many_connections_are_refused():
+    web = Web("--max-clients", "20")
+    held = [socket.create_connection(("127.0.0.1", web.http), PATIENCE) for _ in range(20)]
+    heard = web.raw(b"", whole=False)
+    equal(status_of(heard), 503)
+    check(b'"FULL"' in heard and b"max-clients" in heard, heard)
+    for s in held:
+        s.close()
+    web.stop()
+
+
+# ---- Costs -------------------------------------------------------------------------------------
+
+def cpu_ms(server):
+    with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def switches(server):
+    """How often its main thread has gone to sleep."""
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as file:
+        return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read(), re.M)[1])
+
+
+@case
+def looks_do_not_scan_what_waits():
+    web = Web()
+    client = Client(web)
+    items = [word for i in range(1000) for word in (f"key-{i % 100}", "x")]
+    for _ in range(1000):
+        client.say("PUSHMANY", "s", "ITEMS", *items)
+        client.hear()
+    targets = ["/api/stages", "/api/stage?stage=s", "/api/channels?stage=s", "/api/jobs?stage=s&count=10", "/api/info",
+               "/api/jobs?stage=s&key=key-7&count=10", "/api/jobs/500000", "/api/dead", "/metrics", "/api/workers"]
+    before = cpu_ms(web)
+    with contextlib.closing(web.connect()) as one:
+        for _ in range(20):
+            for target in targets:
+                web.get(target, connection=one)
+    used = cpu_ms(web) - before
+    check(used < 4000, f"{used} ms for {20 * len(targets)} looks")  # a scan of a million takes 20 ms and more each
+    equal(web.get("/api/stages")["stages"][0]["waiting"], 1000000)
+    web.stop()
+
+
+@case
+def D2_nobody_wakes_an_idle_server():
+    web = Web()
+    client = Client(web)
+    client.ask("PUSH", "s", "x")
+    web.get("/api/stages")
+    stream = web.stream()
+    stream.event()
+    stream.close()
+    while client.info()["connected_clients"] != "1":
+        pass
+    before = switches(web)
+    select.select([client.socket], [], [], 3)  # it says nothing meanwhile
+    check(switches(web) - before <= 1, switches(web) - before)
+    stream = web.stream()
+    stream.event()
+    before, first = switches(web), stream.event()["time-ms"]
+    last = stream.until(lambda e: e["time-ms"] >= first + 3000)["time-ms"]
+    check(switches(web) - before <= 2 * (last - first) / 1000 + 2, switches(web) - before)
+    web.stop()
+
+
+main()

@@ -1,0 +1,211 @@
+// The page when things go wrong: the server is gone, its disk or memory are full, a token is not right, somebody
+// pushes what would like to be HTML, there is very much.
+import { spawnSync } from 'node:child_process';
+import fs from 'node:fs';
+import path from 'node:path';
+import {
+    BUILD,
+    Client,
+    MILLRACE,
+    Server,
+    check,
+    equal,
+    open,
+    openPage,
+    push,
+    row,
+    test,
+    top,
+    world,
+} from './page_support.mjs';
+
+test('a restart of the server is noticed, said and lived through', async () => {
+    const own = await Server.start(['--store', `file:${path.join(top, 'restarts')}`]);
+    const asker = new Client(own);
+    await asker.ask('PUSH', 'before', 'x');
+    const page = await openPage(own.address, '#/');
+    await row(page, 'before').waitFor();
+    asker.close();
+    await own.stop();
+    await page.sees('The server cannot be reached', '.banner');
+    await page.locator('main.stale').waitFor();
+    await page.sees('Not connected', '.state');
+    await page.shot('lost');
+    await own.restart();
+    const again = new Client(own);
+    await again.ask('PUSH', 'after', 'x');
+    await row(page, 'after').waitFor();
+    await page.locator('main:not(.stale)').waitFor();
+    equal(await page.locator('.banner p').count(), 0);
+    await page.leave();
+    again.close();
+    await own.stop();
+});
+
+// A server whose disk does as order() says.
+async function faulty(name, ...options) {
+    const orders = path.join(top, `${name}.orders`);
+    const order = (text) => {
+        fs.writeFileSync(`${orders}.new`, text);
+        fs.renameSync(`${orders}.new`, orders);
+    };
+    order('');
+    const made = await Server.start(['--store', `file:${path.join(top, name)}`, ...options], {
+        LD_PRELOAD: path.join(BUILD, 'test/libfaulty.so'),
+        MILLRACE_FAULTS: orders,
+        ASAN_OPTIONS: `${process.env.ASAN_OPTIONS ?? ''}:verify_asan_link_order=0`,
+    });
+    return { made, order, asker: new Client(made) };
+}
+
+test('a stopped log is said in a banner, and actions say why they fail', async () => {
+    const { made, order, asker } = await faulty('stops');
+    await asker.ask('PUSH', 's', 'x');
+    const page = await openPage(made.address, '#/stage/s');
+    await page.sees('No worker');
+    order('sync EIO\n');
+    const said = await asker.ask('PUSH', 's', 'y').catch((error) => error.message);
+    check(String(said).startsWith('STOPPED'), said);
+    await page.sees('The log has stopped', '.banner');
+    await page.press('Pause');
+    await page.locator('.notice.bad').waitFor();
+    await page.go('#/');
+    await page.sees('stopped', '.facts .bad');
+    await page.shot('stopped');
+    await page.leave();
+    asker.close();
+    made.process.kill('SIGKILL');
+});
+
+test('a full disk is said in a banner, until it has room again', async () => {
+    const { made, order, asker } = await faulty('fills');
+    const page = await openPage(made.address, '#/');
+    order('allocate ENOSPC\n');
+    let refused = null;
+    while (!refused)
+        await asker.ask('PUSH', 's', 'x'.repeat(1000_000)).catch((error) => {
+            refused = error.message;
+        });
+    check(refused.startsWith('FULL'), refused);
+    await page.sees('The disk is full', '.banner');
+    order('');
+    await page.locator('.banner p').waitFor({ state: 'detached' });
+    await page.leave();
+    asker.close();
+    await made.stop();
+});
+
+test('full memory is said in a banner', async () => {
+    const small = await Server.start(['--store', 'mem:', '--max-bytes', '48M']);
+    const asker = new Client(small);
+    let refused = null;
+    while (!refused)
+        await asker.ask('PUSH', 's', 'x'.repeat(1000_000)).catch((error) => {
+            refused = error.message;
+        });
+    const page = await openPage(small.address, '#/');
+    await page.sees('Memory is', '.banner');
+    await page.leave();
+    asker.close();
+    await small.stop();
+});
+
+function token(file, name, roles) {
+    const done = spawnSync(MILLRACE, ['auth', 'add', name, '--role', roles, '--auth', file], {
+        encoding: 'utf8',
+    });
+    check(done.status === 0, done.stderr);
+    return done.stdout.trim();
+}
+
+test('a token is asked for; a wrong one is said; one that only reads cannot act', async () => {
+    const file = path.join(top, 'auth');
+    const all = token(file, 'boss', 'admin,read,push'),
+        reads = token(file, 'guest', 'read');
+    const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
+    const boss = new Client(guarded);
+    await boss.ask('AUTH', all);
+    await boss.ask('PUSH', 'secret.stage', 'x');
+    const page = await openPage(guarded.address, '#/');
+    await page.getByLabel('Token').fill('wrong');
+    await page.shot('token');
+    await page.press('Continue');
+    await page.sees('This token is not accepted');
+    await page.getByLabel('Token').fill(reads);
+    await page.press('Continue');
+    await row(page, 'secret.stage').waitFor();
+    await page.go('#/stage/secret.stage');
+    await page.press('Pause');
+    await page.sees('This token may not do that', '.notice.bad');
+    await page.sees('Only a token with the role admin sees the policy');
+    equal(
+        await page.evaluate(() => [
+            Object.keys(sessionStorage).length,
+            Object.values(localStorage).join(),
+        ]),
+        [1, ''],
+    );
+    await page.press('Forget token', '.bar');
+    await page.getByLabel('Token').fill(all);
+    await page.press('Continue');
+    await page.press('Pause');
+    await page.sees('Paused');
+    await page.leave();
+    boss.close();
+    await guarded.stop();
+});
+
+const EVIL = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>';
+
+test('text from the server stays text: names, keys, bodies, reasons', async () => {
+    const id = await push('evil', EVIL, 'KEY', EVIL);
+    await push('evil', EVIL, 'KEY', EVIL);
+    const [[, taken]] = await world.client.ask('TAKE', 'evil');
+    await world.client.ask('FAIL', id, taken, EVIL, 'NEVER');
+    await world.client.ask('PUSH', 'evil', 'x', 'EPIC', EVIL, 1);
+    const worker = new Client(world.server);
+    await worker.ask('CLIENT', 'SETNAME', '<b>bold</b>');
+    await worker.ask('TAKE', 'evil.none');
+    const page = await open('#/');
+    for (const hash of [
+        `#/job/${id}`,
+        '#/dead?stage=evil',
+        '#/epics',
+        '#/stage/evil/jobs/waiting',
+    ]) {
+        await page.go(hash);
+        await page.sees('onerror="window.broken=1"');
+    }
+    await page.go('#/workers');
+    await page.sees('<b>bold</b>');
+    for (const hash of [
+        `#/stage/${encodeURIComponent(EVIL)}`,
+        `#/push?stage=${encodeURIComponent(EVIL)}`,
+        `#/${EVIL}`,
+    ]) {
+        await page.go(hash);
+        await page.locator('h1').first().waitFor();
+    }
+    equal(await page.evaluate(() => window.broken ?? 'whole'), 'whole');
+    await page.leave();
+    worker.close();
+});
+
+test('a million waiting jobs are looked at as quickly as a few', async () => {
+    const items = Array.from({ length: 1000 }, (_, i) => [`key ${i % 500}`, 'x']).flat();
+    const replies = [];
+    for (let i = 0; i < 1000; i++)
+        replies.push(world.client.ask('PUSHMANY', 'million', 'ITEMS', ...items));
+    await Promise.all(replies);
+    const page = await open('#/');
+    await row(page, 'million').filter({ hasText: '1,000,000' }).waitFor();
+    await page.go('#/stage/million/jobs/waiting');
+    await page.locator('[aria-label="Jobs"] tbody tr').nth(24).waitFor();
+    await page
+        .locator('[aria-label="Channels"] tbody tr')
+        .filter({ hasText: '2,000' })
+        .first()
+        .waitFor();
+    await page.shot('million');
+    await page.leave();
+});

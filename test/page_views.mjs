@@ -1,0 +1,308 @@
+// The page, view by view: what each shows, and what can be done there.
+import {
+    Client,
+    Server,
+    bury,
+    check,
+    deadCount,
+    equal,
+    open,
+    openPage,
+    push,
+    row,
+    test,
+    world,
+} from './page_support.mjs';
+
+test('the overview shows stages, what holds them and what would change that', async () => {
+    await push('over.idle');
+    await push('over.paused');
+    await world.client.ask('PAUSE', 'over.paused');
+    const page = await open('#/');
+    await page.sees('No worker asks for its jobs');
+    await page.sees('millrace work over.idle -- COMMAND');
+    await row(page, 'over.paused').getByRole('button', { name: 'Resume' }).click();
+    await page.sees('over.paused goes on', '.notices');
+    await row(page, 'over.paused').filter({ hasText: 'No worker' }).waitFor();
+    await page.sees('has room', '.facts');
+    await page.shot('overview');
+    await row(page, 'over.idle').getByRole('link', { name: 'over.idle' }).click();
+    await page.getByRole('heading', { level: 1, name: 'over.idle' }).waitFor();
+    await page.leave();
+});
+
+test('an empty server says what to do next', async () => {
+    const empty = await Server.start(['--store', 'mem:']);
+    const page = await openPage(empty.address, '#/');
+    await page.sees('millrace push mail hello');
+    for (const [hash, text] of [
+        ['#/dead', 'No dead letter'],
+        ['#/workers', 'millrace work'],
+        ['#/epics', '--epic'],
+        ['#/nowhere', 'There is no such view'],
+        ['#/stage/nobody', 'No stage is called nobody'],
+        ['#/job/99999', 'is not known'],
+    ]) {
+        await page.go(hash);
+        await page.sees(text);
+    }
+    await page.leave();
+    await empty.stop();
+});
+
+test('B6: a stage draws its queue, and its time split into waiting and running', async () => {
+    const worker = new Client(world.server);
+    for (let i = 0; i < 40; i++) await push('plots', `job ${i}`);
+    for (const [id, token] of await worker.ask('TAKE', 'plots', 'COUNT', 20, 'LEVEL', 4))
+        await worker.ask('DONE', id, token);
+    const page = await open('#/stage/plots');
+    await page.locator('canvas').nth(3).waitFor();
+    for (const [title, unit] of [
+        ['Queue', 'jobs'],
+        ['Time in the system', 'p50'],
+        ['In and out', 'a second'],
+        ['Throughput by level', 'a second'],
+    ])
+        await page
+            .locator('figcaption')
+            .filter({ hasText: title })
+            .filter({ hasText: unit })
+            .waitFor();
+    const legends = (await page.locator('.legend li').allTextContents()).join(' ');
+    for (const name of [
+        'waiting',
+        'running',
+        'waiting p50',
+        'waiting p99',
+        'running p50',
+        'running p99',
+        'pushed',
+        'done',
+    ])
+        check(legends.includes(name), `${name} is not in ${legends}`);
+    await page
+        .locator('.plot')
+        .filter({ hasText: 'Queue' })
+        .locator('li')
+        .filter({ hasText: 'waiting 20' })
+        .waitFor();
+    const drawn = await page.evaluate(() => {
+        const canvas = document.querySelector('canvas');
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        return data.some((byte) => byte !== 0);
+    });
+    check(drawn, 'nothing is drawn');
+    await page.shot('stage');
+    await page.leave();
+    worker.close();
+});
+
+test('a stage is paused, resumed and drained, and asks before it drains', async () => {
+    await push('switch');
+    const page = await open('#/stage/switch');
+    await page.press('Pause');
+    await page.sees('Paused: it accepts jobs and starts none');
+    await page.press('Resume');
+    await page.sees('No worker asks');
+    await page.press('Drain');
+    await page.agree('Leave it');
+    await push('switch');
+    await page.press('Drain');
+    await page.shot('dialog');
+    await page.agree('Drain it');
+    await page.sees('switch drains', '.notices');
+    const refused = await push('switch').catch((error) => error.message);
+    check(String(refused).startsWith('DRAINING'), refused);
+    await page.press('Resume');
+    await page.sees('switch goes on', '.notices');
+    await push('switch');
+    await page.leave();
+});
+
+test('the policy of a stage is shown and changed; what is wrong is said', async () => {
+    await push('rules');
+    const page = await open('#/stage/rules/policy');
+    const attempts = page.getByLabel('attempts', { exact: true });
+    await attempts.fill('three');
+    await page.press('Save');
+    await page.locator('.notice.bad').filter({ hasText: 'attempts' }).waitFor();
+    await attempts.fill('3');
+    await page.getByLabel('concurrency').fill('2');
+    await page.press('Save');
+    await page.sees('The policy of rules is changed', '.notices');
+    const policy = await world.client.ask('STAGE', 'rules');
+    equal(
+        [policy[policy.indexOf('attempts') + 1], policy[policy.indexOf('concurrency') + 1]],
+        ['3', '2'],
+    );
+    await page.leave();
+});
+
+test('channels are listed by depth and age, parked ones with why and until when', async () => {
+    for (let i = 0; i < 3; i++) await push('lanes', 'x', 'KEY', 'old');
+    for (let i = 0; i < 9; i++) await push('lanes', 'x', 'KEY', 'deep');
+    const page = await open('#/stage/lanes');
+    const first = page.locator('[aria-label="Channels"] tbody tr').first();
+    await first.filter({ hasText: 'deep' }).filter({ hasText: '9' }).waitFor();
+    await page.getByLabel('Order').selectOption('age');
+    await first.filter({ hasText: 'old' }).waitFor();
+    const [[id, token]] = await world.client.ask('TAKE', 'lanes');
+    await world.client.ask('FAIL', id, token, 'the line was busy', 'RETRY', '600000');
+    await row(page, 'the line was busy').filter({ hasText: 'in 9 min' }).waitFor();
+    await page.leave();
+});
+
+test('jobs of a stage are listed by status, page by page', async () => {
+    for (let i = 0; i < 30; i++) await push('lists', `${i}`);
+    await push('lists', 'later', 'DELAY', 3600000);
+    const page = await open('#/stage/lists/jobs/waiting');
+    const rows = page.locator('[aria-label="Jobs"] tbody tr');
+    await rows.nth(24).waitFor();
+    await page.press('Next');
+    await rows.nth(24).waitFor({ state: 'detached' });
+    equal(await rows.count(), 5);
+    await page.press('delayed');
+    await row(page, '59 min').waitFor();
+    await page.leave();
+});
+
+test('a job shows its attempts and its body, as JSON, text and digits', async () => {
+    const id = await push('one', '{"to": "ann", "list": [1, 2]}', 'KEY', 'ann');
+    const [[, token]] = await world.client.ask('TAKE', 'one');
+    await world.client.ask('FAIL', id, token, 'no answer', 'RETRY', '3600000');
+    const page = await open(`#/job/${id}`);
+    await row(page, 'no answer').waitFor();
+    await page.sees('"to": "ann",', 'pre');
+    await page.press('Hex');
+    await page.sees('7b 22 74 6f', 'pre');
+    await page.press('Text');
+    await page.sees('{"to": "ann", "list": [1, 2]}', 'pre');
+    await page.sees('is tried again in');
+    await page.shot('job');
+    await page.press('Cancel');
+    await page.agree('Leave it');
+    await page.press('Cancel');
+    await page.agree('Cancel the job');
+    await page.sees('cancelled', 'h1');
+    await page.leave();
+});
+
+test('a done job shows its result, and bytes that are no text are digits', async () => {
+    const id = await push('results', Buffer.from([0, 255, 1]));
+    const page = await open(`#/job/${id}`);
+    await page.sees('00 ff 01', 'pre');
+    const [[, token]] = await world.client.ask('TAKE', 'results');
+    await world.client.ask('DONE', id, token, 'RESULT', 'all is well');
+    await page.sees('all is well', 'pre');
+    await page.leave();
+});
+
+test('a large body is shown in part, with its size', async () => {
+    const id = await push('large', 'x'.repeat(3 * 1024 * 1024));
+    const page = await open(`#/job/${id}`);
+    await page.sees('the first 64.0 KiB of 3.00 MiB');
+    await page.leave();
+});
+
+test('a dead job is retried, and dropped', async () => {
+    const id = await push('dying', 'x');
+    await world.client.kill('dying', 'it broke');
+    const page = await open(`#/job/${id}`);
+    await page.press('Retry');
+    await page.sees('waiting', 'h1');
+    await world.client.kill('dying', 'it broke again');
+    await page.sees('dead', 'h1');
+    await page.press('Drop');
+    await page.agree('Drop the job');
+    await page.sees('is not known');
+    await page.leave();
+});
+
+// ---- Dead letters ------------------------------------------------------------------------------
+
+test('dead letters are found by stage, key and reason', async () => {
+    await bury('grave.a', 2, 'out of paper');
+    await bury('grave.b', 2, 'out of ink', 'q');
+    const page = await open('#/dead?stage=grave.a');
+    await row(page, 'out of paper').waitFor();
+    equal(await page.locator('[aria-label="Dead letters"] tbody tr').count(), 2);
+    await page.getByLabel('Stage').selectOption('');
+    await row(page, 'out of ink').waitFor();
+    await page.getByLabel('Reason').fill('of ink');
+    await page.sheds('out of paper', 'tbody tr');
+    await page.getByLabel('Key').fill('q1');
+    await row(page, 'q0').waitFor({ state: 'detached' });
+    await row(page, 'q1').getByRole('link').first().click();
+    await page.sees('out of ink');
+    await page.leave();
+});
+
+test('one, some and all dead letters are retried or dropped, and counted first', async () => {
+    const [first, second, third] = await bury('yard', 6, 'lost');
+    const page = await open('#/dead?stage=yard');
+    await row(page, first).getByRole('button', { name: 'Retry' }).click();
+    await page.sees(`Job ${first} lives again`, '.notices');
+    await row(page, first).waitFor({ state: 'detached' });
+    for (const id of [second, third]) await page.getByLabel(`Choose job ${id}`).check();
+    await page.press('Drop 2 chosen jobs');
+    await page.agree('Drop 2 dead jobs');
+    await page.sees('2 jobs are dropped', '.notices');
+    equal(await deadCount('yard'), 3);
+    await page.shot('dead');
+    await page.press('Retry all that match');
+    await page.sees('Retry 3 dead jobs of yard?', 'dialog');
+    await page.agree('Leave it');
+    equal(await deadCount('yard'), 3);
+    await page.press('Drop all that match');
+    await page.agree('Drop 3 dead jobs');
+    await page.sees('3 jobs are dropped', '.notices');
+    equal(await deadCount('yard'), 0);
+    await page.leave();
+});
+
+// ---- Workers, epics, pushes --------------------------------------------------------------------
+
+test('workers are shown with what they run, since when, and their level', async () => {
+    const worker = new Client(world.server);
+    await worker.ask('CLIENT', 'SETNAME', 'the-worker');
+    await push('busy', 'x', 'KEY', 'the-key');
+    const [[id]] = await worker.ask('TAKE', 'busy', 'LEVEL', 7);
+    const page = await open('#/workers');
+    await row(page, 'the-worker').filter({ hasText: '7' }).waitFor();
+    await page.getByRole('link', { name: id, exact: true }).waitFor();
+    await page.shot('workers');
+    worker.close();
+    await row(page, 'the-worker').waitFor({ state: 'detached' });
+    await page.leave();
+});
+
+test('epics are shown with their progress', async () => {
+    for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
+    await world.client.ask('EPIC', 'june', 'END', 8);
+    const [[id, token]] = await world.client.ask('TAKE', 'tale');
+    await world.client.ask('DONE', id, token);
+    const page = await open('#/epics');
+    await row(page, 'june').filter({ hasText: '1 of 8' }).waitFor();
+    await page.shot('epics');
+    await page.leave();
+});
+
+test('a job is pushed by hand, and what is refused is said', async () => {
+    const page = await open('#/push');
+    await page.getByLabel('Stage').fill('by.hand');
+    await page.getByLabel('Key').fill('ann');
+    await page.getByLabel('Delay', { exact: true }).fill('90');
+    await page.getByLabel('Body').fill('hello');
+    await page.shot('push');
+    await page.press('Push');
+    await page.sees('Pushed as job');
+    const [job] = await world.client.ask('JOBS', 'by.hand');
+    equal([job[job.indexOf('key') + 1], job[job.indexOf('status') + 1]], ['ann', 'delayed']);
+    await world.client.ask('DRAIN', 'by.hand');
+    await page.press('Push');
+    await page.sees('drain', '.error');
+    await page.getByLabel('Stage').fill('not allowed');
+    await page.press('Push');
+    equal(await page.getByLabel('Stage').evaluate((input) => input.checkValidity()), false);
+    await page.leave();
+});

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""top_test.py BUILD: millrace top in a terminal (tmux) of 80 by 24, and without one. What is on the screen
+is looked at until it is what it should be; PATIENCE ends what never is."""
+import os
+import subprocess
+import time
+
+from served import Client, Server
+from tap import MILLRACE, PATIENCE, case, check, equal, main, top
+
+server = Server("--store", "mem:")
+client = Client(server)
+os.environ.update(MILLRACE_URL=server.url, LC_ALL="C.UTF-8")
+os.environ.pop("NO_COLOR", None)
+os.environ.pop("TMUX", None)
+
+
+class Terminal:
+    """millrace top in a terminal of its own, which stays when that has ended, and tells its exit code."""
+
+    count = 0
+
+    def __init__(self, columns=80, rows=24, url=None):
+        Terminal.count += 1
+        self.socket = f"{top}/tmux.{Terminal.count}"
+        command = f"{MILLRACE} top --at {url or server.url}; echo ended with $?; exec cat"
+        self.tmux("new-session", "-d", "-s", "top", "-x", str(columns), "-y", str(rows), command)
+
+    def tmux(self, *words):
+        return subprocess.run(["tmux", "-u", "-S", self.socket, "-f", "/dev/null", *words],
+                              check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tmux("kill-server")
+
+    def press(self, *keys):
+        for key in keys:
+            self.tmux("send-keys", "-t", "top", key)
+
+    def lines(self):
+        return self.tmux("capture-pane", "-p", "-t", "top").splitlines()
+
+    def shows(self, *texts):
+        """Waits until the screen has all of them; its lines."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            lines = self.lines()
+            if all(any(text in line for line in lines) for text in texts):
+                return lines
+            check(time.monotonic() < end, f"never shown: {texts}", *lines)
+            time.sleep(0.02)  # between two looks
+
+
+def push(stage, count, *options):
+    for number in range(count):
+        client.ask("PUSH", stage, f"body {number}", *options)
+
+
+push("mail", 3, "KEY", "anna")
+push("mail", 2, "KEY", "bert")
+push("sms", 12)
+push("reports/a-name-that-is-rather-long/daily", 1)
+job = client.ask("TAKE", "sms")[0]
+client.ask("FAIL", job[0], job[1], "no such number", "NEVER")
+
+
+def row(lines, name):
+    return next(line for line in lines if line.startswith(name)).split()
+
+
+@case("the stages fill 80 columns and no more; figures stand below their titles")
+def _():
+    with Terminal() as terminal:
+        lines = terminal.shows("STAGE", "mail", "sms", "q quit")
+        check(max(map(len, lines)) <= 80, *lines)
+        equal(row(lines, "mail")[1:4], ["5", "0", "0"])
+        equal(row(lines, "sms")[1:4], ["11", "0", "1"])
+        check("no-worker" in " ".join(row(lines, "mail")), *lines)
+        title = next(line for line in lines if line.startswith("STAGE"))
+        end = title.index("WAITING") + len("WAITING")
+        for name in "mail", "sms", "report":
+            check(next(line for line in lines if line.startswith(name))[end - 1].isdigit(), *lines)
+        check(any("waiting 17" in line and "dead 1" in line for line in lines), *lines)
+        check(any("reports" in line and "…" in line and "daily" in line for line in lines), *lines)
+
+
+@case("keys sort, choose, open and go back; a key that is none is said to be none")
+def _():
+    with Terminal() as terminal:
+        terminal.shows("sort: name")
+        terminal.press("s")
+        lines = terminal.shows("sort: waiting")
+        order = [line.split()[0] for line in lines if line.startswith(("mail", "sms", "report"))]
+        equal([name[:4] for name in order], ["sms", "mail", "repo"])
+        terminal.press("Up", "Up", "Up", "Down", "Enter")  # mail, the second
+        lines = terminal.shows("KEY", "anna", "nobody takes from this stage", "Esc back")
+        equal(row(lines, "anna")[:2], ["anna", "3"])
+        equal(row(lines, "bert")[:2], ["bert", "2"])
+        check(lines[0].startswith("mail "), *lines)
+        terminal.press("x")
+        terminal.shows("that key does nothing here")
+        terminal.press("Escape")
+        terminal.shows("Enter open", "sms")
+
+
+@case("p pauses, r resumes, and why it waits is said with the command to type")
+def _():
+    with Terminal() as terminal:
+        terminal.shows("mail", "sort: name")
+        terminal.press("Enter")
+        terminal.shows("anna")
+        terminal.press("p")
+        terminal.shows("mail is paused", "millrace resume mail")
+        check("paused" in str(client.ask("STAGES", "NAME", "mail")), "it is not")
+        terminal.press("r")
+        terminal.shows("mail goes on")
+        check("paused" not in str(client.ask("STAGES", "NAME", "mail")), "it is still")
+
+
+@case("a worker and what is worked off are seen as they come and go")
+def _():
+    with Terminal() as terminal:
+        terminal.shows("mail")
+        terminal.press("Enter")
+        terminal.shows("nobody takes from this stage")
+        worker = Client(server)
+        worker.ask("CLIENT", "SETNAME", "postman")
+        job = worker.ask("TAKE", "mail")[0]
+        terminal.shows("postman", "running 1")
+        worker.ask("DONE", job[0], job[1])
+        terminal.shows("done 1", "running 0")
+        worker.close()
+        terminal.shows("nobody takes from this stage")
+
+
+@case("it fits other sizes, and says so when there are no stages")
+def _():
+    with Terminal(40, 8) as terminal:
+        lines = terminal.shows("STAGE", "mail")
+        check(max(map(len, lines)) <= 40 and len(lines) <= 8, *lines)
+    empty = Server("--store", "mem:")
+    with Terminal(url=empty.url) as terminal:
+        terminal.shows("There are no stages yet")
+    empty.stop()
+
+
+@case("q ends it with 0, Ctrl-C with 130, the loss of the server with 3; the terminal is as before")
+def _():
+    for keys, code in (["q"], 0), (["C-c"], 130):
+        with Terminal() as terminal:
+            terminal.shows("sms")
+            terminal.press(*keys)
+            lines = terminal.shows(f"ended with {code}")
+            check(not any("sms" in line for line in lines), *lines)
+    other = Server("--store", "mem:")
+    with Terminal(url=other.url) as terminal:
+        terminal.shows("There are no stages yet")
+        other.process.kill()
+        terminal.shows("millrace: top: ", "ended with 3")
+
+
+@case("without a terminal it is the table of stages, once")
+def _():
+    ended = subprocess.run([MILLRACE, "top"], capture_output=True, text=True, timeout=PATIENCE)
+    plain = subprocess.run([MILLRACE, "stages"], capture_output=True, text=True, timeout=PATIENCE)
+    equal((ended.returncode, ended.stderr), (0, ""))
+    equal([line.split()[:6] for line in ended.stdout.splitlines()],
+          [line.split()[:6] for line in plain.stdout.splitlines()])
+
+
+@case("the server that all of them watched ends in peace")
+def _():
+    server.stop()
+
+
+main()

@@ -1,0 +1,36 @@
+// Everything that the page asks of the server; docs/http.md tells what each answers.
+import { fromBase64, get, post } from './api.js';
+
+const stageAt = (name) => `api/stages/${encodeURIComponent(name)}`;
+const utf8 = new TextEncoder();
+
+// The bytes of a body or result, however they came; null: they are not kept.
+function contents(job) {
+  for (const name of ['body', 'result']) {
+    if (typeof job[name] === 'string') return utf8.encode(job[name]);
+    if (`${name}-base64` in job) return fromBase64(job[`${name}-base64`]);
+  }
+  return null;
+}
+
+export const look = {
+  stage: (stage, signal) => get('api/stage', { stage }, signal),
+  channels: async (stage, top, signal) =>
+    (await get('api/channels', { stage, top }, signal)).channels,
+  jobs: async (query, signal) => (await get('api/jobs', query, signal)).jobs,
+  job: async (id, signal) => (await get(`api/jobs/${id}`, {}, signal)).job,
+  contents: async (id, signal) => contents((await get(`api/jobs/${id}`, { body: 1 }, signal)).job),
+  dead: async (query, signal) => (await get('api/dead', query, signal)).dead,
+  workers: async (signal) => (await get('api/workers', {}, signal)).workers,
+  epics: async (signal) => (await get('api/epics', {}, signal)).epics,
+  why: async (of, signal) => (await get('api/why', { of }, signal)).why,
+};
+
+export const act = {
+  push: (job) => post('api/jobs', job),
+  job: (id, verb) => post(`api/jobs/${id}/${verb}`),
+  jobs: (ids, verb) => post(`api/jobs/${verb}`, { ids }),
+  stage: (name, verb) => post(`${stageAt(name)}/${verb}`),
+  policy: (name, values) => post(`${stageAt(name)}/policy`, values),
+  dead: async (verb, filter) => (await post(`api/dead/${verb}`, filter)).count,
+};

@@ -1,0 +1,83 @@
+// Elements without strings of HTML: whatever a server says only ever becomes text.
+
+// el('button.quiet', { type: 'button', onclick: act }, 'Retry', other): a name with classes, then
+// attributes and children in any order. A child that is null or false is left out; an attribute
+// that is true stands without a value.
+export function el(name, ...parts) {
+  const [tag, ...classes] = name.split('.');
+  const node = document.createElement(tag);
+  if (classes.length) node.className = classes.join(' ');
+  for (const part of parts.flat(Infinity)) {
+    if (part?.constructor === Object) setAttributes(node, part);
+    else if (part !== null && part !== undefined && part !== false) node.append(part);
+  }
+  return node;
+}
+
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === 'function') node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false)
+      node.setAttribute(name, value === true ? '' : value);
+  }
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+export function svg(name, attributes = {}, ...children) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+// Changes text only where it differs, so that what somebody has marked stays marked.
+export function setText(node, text) {
+  const wanted = String(text);
+  if (node.textContent !== wanted) node.textContent = wanted;
+}
+
+export function setShown(node, shown) {
+  if (node.hidden === shown) node.hidden = !shown;
+}
+
+let fields = 0;
+
+// An input with its label and, below, what is good to know about it.
+export function field(label, input, hint) {
+  input.id ||= `field-${++fields}`;
+  const parts = [el('label', { for: input.id }, label), input];
+  if (hint) {
+    parts.push(el('small', { id: `${input.id}-hint` }, hint));
+    input.setAttribute('aria-describedby', `${input.id}-hint`);
+  }
+  return el('div.field', parts);
+}
+
+export function select(options, chosen, attributes = {}) {
+  const node = el(
+    'select',
+    attributes,
+    options.map(([value, text]) => el('option', { value }, text)),
+  );
+  node.value = chosen;
+  return node;
+}
+
+export const button = (text, act, kind = '') =>
+  el(kind ? `button.${kind}` : 'button', { type: 'button', onclick: act }, text);
+
+export const link = (text, href, attributes = {}) => el('a', { href, ...attributes }, text);
+
+// A part of a view with a heading of its own.
+export function panel(title, ...children) {
+  const heading = el('h2', title);
+  heading.id = `heading-${++fields}`;
+  return el('section.panel', { 'aria-labelledby': heading.id }, heading, children);
+}
+
+export function fragment(...nodes) {
+  const node = document.createDocumentFragment();
+  node.append(...nodes);
+  return node;
+}

@@ -1,0 +1,66 @@
+// Parts that several views have: a strip of figures, why a stage is held, a job's status.
+import { stageAct } from './actions.js';
+import { button, el, setShown, setText } from './dom.js';
+import { whyHeld } from './why.js';
+
+// A strip of [name, text(), isBad()].
+export function figures(entries) {
+  const values = entries.map(() => el('dd'));
+  return {
+    node: el(
+      'dl.strip',
+      entries.map(([name], i) => el('div', el('dt', name), values[i])),
+    ),
+    update() {
+      entries.forEach(([, text, isBad], i) => {
+        setText(values[i], text());
+        values[i].className = isBad?.() ? 'bad' : '';
+      });
+    },
+  };
+}
+
+// A sentence, and what would change it.
+export function whyCell(get) {
+  const text = el('span'),
+    act = button('', () => stageAct(get().name, node.action.act), 'small');
+  const leads = el('a'),
+    command = el('code');
+  const node = el('div.why', text, act, leads, command);
+  return {
+    node,
+    set(stage) {
+      const { held, sentence, action } = whyHeld(stage);
+      node.action = action;
+      node.classList.toggle('held', held && stage.waiting + stage.delayed > 0);
+      setText(text, sentence);
+      setShown(act, Boolean(action?.act));
+      setText(act, action?.act ? action.text : '');
+      setShown(leads, Boolean(action?.href));
+      if (action?.href) leads.href = action.href;
+      setText(leads, action?.href ? action.text : '');
+      setText(command, action?.command ?? '');
+      setShown(command, Boolean(action?.command));
+    },
+  };
+}
+
+// The status of a job or the state of a channel.
+export function tag() {
+  const node = el('span.tag');
+  return {
+    node,
+    set(word) {
+      node.className = `tag ${word}`;
+      setText(node, word);
+    },
+  };
+}
+
+export const tagColumn = (head, word) => ({
+  head,
+  make() {
+    const made = tag();
+    return { node: made.node, set: (row) => made.set(word(row)) };
+  },
+});

@@ -1,0 +1,209 @@
+// What stands around every view: where one can go, how the connection is, what is wrong with the server,
+// light or dark.
+import { button, el, setShown, setText } from './dom.js';
+import { noticesNode } from './dialog.js';
+import { bytes, count, duration, moment } from './format.js';
+import { store } from './store.js';
+import { token } from './api.js';
+
+const PLACES = [
+  ['#/', 'Overview'],
+  ['#/dead', 'Dead letters'],
+  ['#/workers', 'Workers'],
+  ['#/epics', 'Epics'],
+  ['#/push', 'Push'],
+];
+
+// ---- Light and dark ----------------------------------------------------------------------------
+
+const THEMES = ['system', 'light', 'dark'];
+const KEPT_AS = 'millrace-theme';
+
+function setTheme(theme) {
+  if (theme === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  document.dispatchEvent(new Event('theme'));
+}
+
+function themeButton() {
+  let theme = localStorage.getItem(KEPT_AS) ?? 'system';
+  const node = button(
+    '',
+    () => {
+      theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+      localStorage.setItem(KEPT_AS, theme);
+      show();
+    },
+    'quiet.small',
+  );
+  function show() {
+    setTheme(theme);
+    node.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme];
+    node.setAttribute('aria-label', `Colours: ${theme}`);
+    node.title = 'Colours: as the system asks for, light, dark';
+  }
+  show();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
+  return node;
+}
+
+// ---- What is wrong -----------------------------------------------------------------------------
+
+function lostText() {
+  const why = store.refused
+    ? `The server refuses to tell how it is: ${store.refused}`
+    : 'The server cannot be reached';
+  const since = store.at ? ` What is shown is from ${moment(Date.now() - store.at)}.` : '';
+  return `${why}; the page tries again by itself.${since}`;
+}
+
+// Sentences, the worst first: [kind, text].
+export function troubles({ health, why, info }) {
+  const found = [];
+  if (health === 'loading')
+    found.push(['warn', 'The server is reading its store; stages appear when that is done.']);
+  if (health === 'stopped')
+    found.push([
+      'bad',
+      `The log has stopped (${info.log_stopped || why}): nothing is accepted or started. Mend what it ` +
+        'names, run millrace store check, then restart the server; what was answered before is kept.',
+    ]);
+  if (health === 'full')
+    found.push([
+      'bad',
+      'The disk is full: pushes are refused. Make room by working jobs off, dropping some, or ' +
+        'enlarging the disk; the server goes on by itself.',
+    ]);
+  const { used_memory: used, maxmemory: most } = info;
+  if (most && used >= most)
+    found.push([
+      'bad',
+      `Memory is full (${bytes(used)} of ${bytes(most)}): pushes are refused. Work jobs off, drop ` +
+        'some, or raise max-bytes.',
+    ]);
+  else if (most && used >= 0.9 * most)
+    found.push(['warn', `Memory is nearly full: ${bytes(used)} of ${bytes(most)}.`]);
+  return found;
+}
+
+function makeBanner(reconnect) {
+  const node = el('div.banner', { role: 'alert' });
+  let shown = '';
+  const again = button('Try now', reconnect, 'small');
+  return {
+    node,
+    update() {
+      const found = store.connection === 'locked' ? [] : troubles(store);
+      if (store.connection === 'lost') found.unshift(['bad', lostText()]);
+      const text = JSON.stringify(found);
+      if (text === shown) return;
+      shown = text;
+      node.replaceChildren(
+        ...found.map(([kind, sentence], i) =>
+          el(`p.${kind}`, el('span', sentence), i === 0 && store.connection === 'lost' && again),
+        ),
+      );
+    },
+  };
+}
+
+// ---- The frame ---------------------------------------------------------------------------------
+
+const STATES = {
+  connecting: 'Connecting',
+  live: 'Live',
+  lost: 'Not connected',
+  locked: 'Token needed',
+};
+
+function makeState(forget) {
+  const text = el('span');
+  const leave = button('Forget token', forget, 'quiet.small');
+  const node = el('div.state', el('span.dot', { 'aria-hidden': 'true' }), text, leave);
+  return {
+    node,
+    update() {
+      node.className = `state ${store.connection}`;
+      setText(text, STATES[store.connection]);
+      setShown(leave, token.get() !== '' && store.connection !== 'locked');
+    },
+  };
+}
+
+function makeNavigation() {
+  const dead = el('span.count');
+  const links = PLACES.map(([href, text]) => el('a', { href }, text, href === '#/dead' && dead));
+  return {
+    node: el(
+      'nav',
+      { 'aria-label': 'Views' },
+      el(
+        'ul',
+        links.map((a) => el('li', a)),
+      ),
+    ),
+    update() {
+      const sum = store.stages.reduce((n, s) => n + s.dead, 0);
+      setText(dead, sum ? count(sum) : '');
+    },
+    mark(path) {
+      for (const a of links) {
+        const own = a.getAttribute('href').slice(1);
+        const here =
+          own === '/' ? path === '/' || path.startsWith('/stage/') : path.startsWith(own);
+        if (here) a.setAttribute('aria-current', 'page');
+        else a.removeAttribute('aria-current');
+      }
+    },
+  };
+}
+
+function makeFooter() {
+  const node = el('footer');
+  return {
+    node,
+    update() {
+      const { millrace_version: version, store: where, uptime_in_seconds: up } = store.info;
+      setText(
+        node,
+        version ? `Millrace ${version} · ${where} · up ${duration(Math.max(up, 1) * 1000)}` : '',
+      );
+    },
+  };
+}
+
+// `on`: reconnect(), forget(). Returns the parts that others fill and the update of the rest.
+export function makeShell(on) {
+  const navigation = makeNavigation(),
+    state = makeState(on.forget);
+  const banner = makeBanner(on.reconnect),
+    footer = makeFooter();
+  const main = el('main', { id: 'main', tabindex: -1 });
+  const skip = el('a.skip', { href: '#main' }, 'Skip to the content');
+  skip.addEventListener('click', (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  const brand = el(
+    'a.brand',
+    { href: '#/' },
+    el('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }),
+    'Millrace',
+  );
+  document.body.replaceChildren(
+    skip,
+    el('header.bar', brand, navigation.node, state.node, themeButton()),
+    banner.node,
+    main,
+    footer.node,
+    noticesNode(),
+  );
+  return {
+    main,
+    mark: navigation.mark,
+    update() {
+      for (const part of [navigation, state, banner, footer]) part.update();
+      main.classList.toggle('stale', store.connection === 'lost');
+    },
+  };
+}

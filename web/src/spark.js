@@ -1,0 +1,44 @@
+// A line as tall as a word: how a number went lately.
+import { el, svg } from './dom.js';
+
+const WIDTH = 84,
+  HEIGHT = 20,
+  FEWEST = 30,
+  MOST = 120; // samples
+
+export function spark() {
+  const path = svg('path', { fill: 'none', 'vector-effect': 'non-scaling-stroke' });
+  const node = el(
+    'span.spark',
+    svg(
+      'svg',
+      {
+        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+        width: WIDTH,
+        height: HEIGHT,
+        'aria-hidden': 'true',
+        focusable: 'false',
+      },
+      path,
+    ),
+  );
+  return { node, set: (values) => path.setAttribute('d', shape(values.slice(-MOST))) };
+}
+
+function shape(values) {
+  const most = Math.max(1, ...values);
+  const room = Math.max(values.length, FEWEST);
+  let drawing = false,
+    d = '';
+  values.forEach((value, i) => {
+    if (value === null) {
+      drawing = false;
+      return;
+    }
+    const x = ((room - values.length + i) / (room - 1)) * WIDTH;
+    const y = HEIGHT - 1 - (value / most) * (HEIGHT - 2);
+    d += `${drawing ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
+    drawing = true;
+  });
+  return d;
+}

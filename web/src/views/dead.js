@@ -1,0 +1,224 @@
+// Dead letters: jobs that failed for good. Found by stage, key and reason; looked at, retried or dropped,
+// one, some, or all that match, of which there is first a count.
+import { chosenAct, jobAct, matchingAct } from '../actions.js';
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { button, el, field, fragment, panel, select, setShown, setText } from '../dom.js';
+import { count, counted, duration, keyText, short } from '../format.js';
+import { poller } from '../poll.js';
+import { store } from '../store.js';
+import { linkColumn, liveTable } from '../table.js';
+import { stagePath } from '../why.js';
+
+const ROWS = 100; // shown
+const PAGE = 1000,
+  PAGES = 5; // looked through
+
+function checkbox(chosen, changed) {
+  return (get) => {
+    const box = el('input', {
+      type: 'checkbox',
+      onchange() {
+        chosen[box.checked ? 'add' : 'delete'](get().id);
+        changed();
+      },
+    });
+    return {
+      node: box,
+      set(job) {
+        box.setAttribute('aria-label', `Choose job ${job.id}`);
+        box.checked = chosen.has(job.id);
+      },
+    };
+  };
+}
+
+function rowButtons(refresh) {
+  return (get) => {
+    const act = (verb) => async () => (await jobAct(get().id, verb)) && refresh();
+    return {
+      node: el(
+        'div.row.tight',
+        button('Retry', act('retry'), 'small'),
+        button('Drop', act('drop'), 'small.danger'),
+      ),
+    };
+  };
+}
+
+const lastReason = (job) => job.reasons?.at(-1)?.text ?? '';
+
+function deadTable(chosen, changed, refresh) {
+  return liveTable({
+    label: 'Dead letters',
+    key: (j) => j.id,
+    empty: 'No dead letter matches. Jobs come here when their last attempt has failed.',
+    columns: [
+      { head: '', make: checkbox(chosen, changed) },
+      linkColumn(
+        'Job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
+      linkColumn(
+        'Stage',
+        (j) => j.stage,
+        (j) => stagePath(j.stage),
+      ),
+      { head: 'Key', text: (j) => short(keyText(j.key), 60) },
+      { head: 'Attempts', number: true, text: (j) => count(j.attempt) },
+      { head: 'Dead for', number: true, text: (j) => duration(j['age-ms']) },
+      { head: 'Last reason', wide: true, text: (j) => short(lastReason(j)) },
+      { head: '', make: rowButtons(refresh) },
+    ],
+  });
+}
+
+// The first of those that match, and whether there may be more: the server lists by stage only.
+async function find({ stage, key, reason }, signal) {
+  const fits = (j) => (!key || j.key === key) && (!reason || lastReason(j).includes(reason));
+  const found = [];
+  for (let from = '', pages = 0; pages < PAGES; pages++) {
+    const page = await look.dead({ stage, from, count: PAGE }, signal);
+    found.push(...page.filter(fits));
+    if (page.length < PAGE) return { found, more: found.length > ROWS };
+    if (found.length > ROWS) break;
+    from = page.at(-1).id;
+  }
+  return { found, more: true };
+}
+
+// The form of what to look for; `changed()` when it is another.
+function filterForm(query, changed) {
+  const stage = select([['', 'every stage']], '');
+  const key = el('input', { type: 'search', value: query.get('key') ?? '', spellcheck: 'false' });
+  const reason = el('input', {
+    type: 'search',
+    value: query.get('reason') ?? '',
+    spellcheck: 'false',
+  });
+  let timer = 0;
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(changed, 250);
+  };
+  for (const input of [key, reason]) input.addEventListener('input', soon);
+  stage.addEventListener('change', changed);
+  let wanted = query.get('stage') ?? '';
+
+  // Those that have dead jobs, and the chosen one.
+  function stages() {
+    const chosen = stage.value || wanted;
+    wanted = '';
+    const names = new Set(['', ...store.stages.filter((s) => s.dead).map((s) => s.name), chosen]);
+    if ([...names].join(' ') === [...stage.options].map((o) => o.value).join(' ')) return;
+    stage.replaceChildren(
+      ...[...names].map((name) => el('option', { value: name }, name || 'every stage')),
+    );
+    stage.value = chosen;
+  }
+
+  stages();
+  return {
+    node: el(
+      'div.fields',
+      field('Stage', stage),
+      field('Key', key, 'exactly this one'),
+      field('Reason', reason, 'part of the last reason'),
+    ),
+    stages,
+    value: () =>
+      Object.fromEntries(
+        [
+          ['stage', stage.value],
+          ['key', key.value],
+          ['reason', reason.value],
+        ].filter(([, text]) => text !== ''),
+      ),
+  };
+}
+
+export function deadView(_, query) {
+  const chosen = new Set();
+  const form = filterForm(query, () => loading.now());
+  const said = el('p.error', { role: 'alert' }),
+    left = el('p.soft');
+  const refresh = () => loading.now();
+  const table = deadTable(chosen, changed, refresh);
+  const some = (verb, kind) =>
+    button(
+      '',
+      async () => {
+        if (!(await chosenAct([...chosen], verb))) return;
+        chosen.clear();
+        refresh();
+      },
+      kind,
+    );
+  const all = (verb, text, kind) =>
+    button(text, async () => (await matchingAct(verb, form.value())) && refresh(), kind);
+  const retrySome = some('retry', 'primary'),
+    dropSome = some('drop', 'danger');
+  const retryAll = all('retry', 'Retry all that match…'),
+    dropAll = all('drop', 'Drop all that match…', 'danger');
+  const chooseAll = button(
+    'Choose all shown',
+    () => {
+      for (const job of listed) chosen.add(job.id);
+      table.update(listed);
+      changed();
+    },
+    'quiet',
+  );
+  let listed = [];
+
+  function changed() {
+    setText(retrySome, `Retry ${counted(chosen.size, 'chosen job')}`);
+    setText(dropSome, `Drop ${counted(chosen.size, 'chosen job')}`);
+    setShown(retrySome, chosen.size > 0);
+    setShown(dropSome, chosen.size > 0);
+    setShown(retryAll, chosen.size === 0);
+    setShown(dropAll, chosen.size === 0);
+    chooseAll.disabled = retryAll.disabled = dropAll.disabled = listed.length === 0;
+  }
+
+  const loading = poller(
+    async (signal) => {
+      const { found, more } = await find(form.value(), signal);
+      listed = found.slice(0, ROWS);
+      for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
+      table.update(listed);
+      changed();
+      setText(
+        left,
+        more
+          ? `The first ${count(listed.length)} are shown; “all that match” means the others, too.`
+          : '',
+      );
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+    4000,
+  );
+
+  changed();
+  return {
+    title: 'Dead letters',
+    node: fragment(
+      el('div.title', el('h1', 'Dead letters')),
+      panel('Which', form.node),
+      panel(
+        'Jobs',
+        el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll),
+        said,
+        table.node,
+        left,
+      ),
+    ),
+    update() {
+      form.stages();
+      loading.tick();
+    },
+    end: loading.end,
+  };
+}

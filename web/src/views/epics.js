@@ -1,0 +1,73 @@
+// Epics: numbered streams of pushes, how far each has come and what became of its jobs.
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { el, fragment, panel, setText } from '../dom.js';
+import { count } from '../format.js';
+import { poller } from '../poll.js';
+import { liveTable } from '../table.js';
+
+const ended = (e) => e.done + e.dead + e.cancelled + e.expired;
+
+// Of the whole, if its end is known; else of what was pushed.
+function progress() {
+  const bar = el('progress'),
+    text = el('small');
+  return {
+    node: el('div', bar, text),
+    set(epic) {
+      const known = epic.total >= 0,
+        whole = known ? epic.total : epic.accepted;
+      bar.max = Math.max(whole, 1);
+      bar.value = whole ? ended(epic) : 1;
+      bar.setAttribute('aria-label', `Progress of ${epic.name}`);
+      setText(
+        text,
+        `${count(ended(epic))} of ${count(whole)}${known ? '' : ' so far, its end is not known'}`,
+      );
+    },
+  };
+}
+
+export function epicsView() {
+  const table = liveTable({
+    label: 'Epics',
+    key: (e) => e.name,
+    empty: [
+      'No epic is known. A file becomes one, a job a line, and goes on where it stopped: ',
+      el('code', 'millrace push mail --lines letters.txt --epic june'),
+    ],
+    columns: [
+      { head: 'Epic', text: (e) => e.name },
+      { head: 'Ended', wide: true, make: progress },
+      {
+        head: 'Goes on with',
+        number: true,
+        title: 'The first number that is missing',
+        text: (e) => count(e.resume),
+      },
+      { head: 'Waiting', number: true, text: (e) => count(e.waiting) },
+      { head: 'Running', number: true, text: (e) => count(e.running) },
+      { head: 'Done', number: true, text: (e) => count(e.done) },
+      { head: 'Dead', number: true, text: (e) => count(e.dead) },
+      { head: 'Cancelled', number: true, text: (e) => count(e.cancelled) },
+      { head: 'Expired', number: true, text: (e) => count(e.expired) },
+    ],
+  });
+  const said = el('p.error');
+  const loading = poller(
+    async (signal) => {
+      table.update(await look.epics(signal));
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+  );
+  return {
+    title: 'Epics',
+    node: fragment(
+      el('div.title', el('h1', 'Epics')),
+      panel('How far they have come', table.node, said),
+    ),
+    update: loading.tick,
+    end: loading.end,
+  };
+}

@@ -1,0 +1,154 @@
+// One job: how it stands, what its attempts came to, its body or result, and what can be done with it.
+import { jobAct } from '../actions.js';
+import { sentence } from '../api.js';
+import { bytesView } from '../bytes.js';
+import { look } from '../calls.js';
+import { button, el, fragment, link, panel, setShown, setText } from '../dom.js';
+import { count, duration, keyText, moment } from '../format.js';
+import { tag } from '../parts.js';
+import { poller } from '../poll.js';
+import { liveTable } from '../table.js';
+import { stagePath } from '../why.js';
+
+const UNENDED = ['delayed', 'waiting', 'running'];
+const CAN = {
+  cancel: (status) => UNENDED.includes(status),
+  retry: (status) => status === 'dead',
+  drop: (status) => ['dead', 'waiting', 'delayed'].includes(status),
+};
+
+function attempts() {
+  return liveTable({
+    label: 'Failed attempts',
+    key: (r) => `${r.attempt} ${r.text}`,
+    empty: 'No attempt has failed.',
+    columns: [
+      { head: 'Attempt', number: true, text: (r) => count(r.attempt) },
+      { head: 'When', text: (r) => moment(r['age-ms']) },
+      { head: 'Ago', number: true, text: (r) => duration(r['age-ms']) },
+      { head: 'Reason', wide: true, text: (r) => r.text },
+    ],
+  });
+}
+
+function facts() {
+  const names = ['Stage', 'Key', 'Attempts', 'Age', 'Deadline', 'Next start', 'Running for'];
+  const values = Object.fromEntries(names.map((name) => [name, el('dd')]));
+  return {
+    node: el(
+      'dl.facts',
+      names.map((name) => el('div', el('dt', name), values[name])),
+    ),
+    values,
+  };
+}
+
+const isEnded = (job) => !UNENDED.includes(job.status);
+
+function tell(values, job) {
+  if (values.Stage.textContent !== job.stage)
+    values.Stage.replaceChildren(link(job.stage, stagePath(job.stage)));
+  setText(values.Key, keyText(job.key));
+  setText(values.Attempts, `${count(job.attempt)} of ${count(job.attempts)}`);
+  setText(
+    values.Age,
+    isEnded(job) ? `ended ${duration(job['age-ms'])} ago` : duration(job['age-ms']),
+  );
+  setText(values.Deadline, job['left-ms'] < 0 ? 'none' : `in ${duration(job['left-ms'])}`);
+  setText(values['Running for'], duration(job['running-ms']));
+  setText(values['Next start'], job['due-ms'] > 0 ? `in ${duration(job['due-ms'])}` : '–');
+}
+
+const ACTS = [
+  ['retry', 'Retry', 'primary'],
+  ['cancel', 'Cancel…', 'danger'],
+  ['drop', 'Drop…', 'danger'],
+];
+
+// The body, or the result once the job is done: asked for once, since it may be large.
+function makeContents(id) {
+  const node = el('div');
+  let shown = '';
+  return {
+    node,
+    async update(job, signal) {
+      const name = job.status === 'done' ? 'Result' : 'Body';
+      const kept = !['expired', 'cancelled'].includes(job.status);
+      if (shown === `${name} ${kept}`) return;
+      const data = kept ? await look.contents(id, signal) : null;
+      shown = `${name} ${kept}`;
+      node.replaceChildren(
+        panel(
+          name,
+          data
+            ? bytesView(name, data, `job-${id}-${name.toLowerCase()}`)
+            : el('p.empty', `The body of a job is not kept once it is ${job.status}.`),
+        ),
+      );
+    },
+  };
+}
+
+export function jobView([id]) {
+  const status = tag(),
+    about = facts(),
+    history = attempts(),
+    contents = makeContents(id);
+  const why = el('p.soft'),
+    said = el('p.error', { role: 'alert' });
+  const buttons = ACTS.map(([verb, text, kind]) =>
+    button(
+      text,
+      async () => {
+        if (await jobAct(id, verb)) loading.now();
+      },
+      kind,
+    ),
+  );
+  const known = el(
+    'div.stack',
+    panel('How it stands', about.node, why),
+    panel('Failed attempts', history.node),
+    contents.node,
+  );
+
+  function showActs(job) {
+    ACTS.forEach(([verb], i) => setShown(buttons[i], Boolean(job) && CAN[verb](job.status)));
+    setShown(known, Boolean(job));
+  }
+
+  const loading = poller(
+    async (signal) => {
+      const job = await look.job(id, signal);
+      showActs(job);
+      status.set(job.status);
+      tell(about.values, job);
+      history.update(job.reasons);
+      setText(said, '');
+      setText(why, isEnded(job) && job.status !== 'dead' ? '' : await look.why(id, signal));
+      await contents.update(job, signal);
+    },
+    (error) => {
+      if (error.code === 'GONE') missing();
+      else setText(said, sentence(error));
+    },
+  );
+
+  function missing() {
+    showActs(null);
+    status.set('gone');
+    setText(
+      said,
+      `Job ${id} is not known, or not any more: dropped jobs are forgotten at once, ended ones as the ` +
+        'retention of their stage says.',
+    );
+  }
+
+  showActs(null);
+  return {
+    title: `Job ${id}`,
+    node: fragment(el('div.title', el('h1', `Job ${id} `, status.node), buttons), said, known),
+    update: loading.tick,
+    end: loading.end,
+  };
+}

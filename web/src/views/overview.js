@@ -1,0 +1,175 @@
+// All stages, what holds each, and how the server is.
+import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
+import { bytes, compact, count, counted, duration, rate } from '../format.js';
+import { figures, whyCell } from '../parts.js';
+import { spark } from '../spark.js';
+import { store, waitingOf } from '../store.js';
+import { linkColumn, liveTable } from '../table.js';
+import { deadPath, stagePath } from '../why.js';
+
+const MOST = 200; // rows
+const TOLD = 1000; // stages that a snapshot has at most
+
+// ---- Figures -----------------------------------------------------------------------------------
+
+const sum = (stages, name) => stages.reduce((n, s) => n + (s[name] ?? 0), 0);
+
+function totals() {
+  const of = (name) => sum(store.stages, name);
+  const oldest = () => Math.max(-1, ...store.stages.map((s) => s['oldest-ms']));
+  return figures([
+    ['Waiting', () => compact(of('waiting'))],
+    ['Running', () => compact(of('running'))],
+    ['Oldest', () => duration(oldest())],
+    ['In a second', () => rate(of('in-per-s'))],
+    ['Done a second', () => rate(of('out-per-s'))],
+    ['Dead', () => compact(of('dead')), () => of('dead') > 0],
+    ['Workers', () => count(of('workers'))],
+  ]);
+}
+
+// ---- Health ------------------------------------------------------------------------------------
+
+function fact(name) {
+  const text = el('dd'),
+    more = el('small');
+  return { node: el('div', el('dt', name), text, more), text, more };
+}
+
+function state(part, kind, text, more) {
+  part.text.className = kind;
+  setText(part.text, text);
+  setText(part.more, more);
+}
+
+function health() {
+  const log = fact('Log'),
+    disk = fact('Disk'),
+    memory = fact('Memory'),
+    clients = fact('Connections');
+  const meter = el('meter', { min: 0, max: 1, high: 0.9, optimum: 0, 'aria-label': 'Memory used' });
+  memory.node.append(meter);
+  return {
+    node: panel(
+      'Health',
+      el(
+        'dl.facts',
+        [log, disk, memory, clients].map((f) => f.node),
+      ),
+    ),
+    update() {
+      const i = store.info;
+      if (i.log_stopped) state(log, 'bad', 'stopped', i.log_stopped);
+      else
+        state(
+          log,
+          'good',
+          i.loading ? 'being read' : 'works',
+          `${bytes(i.live_bytes)} live of ${bytes(i.log_bytes)}`,
+        );
+      if (i.log_full) state(disk, 'bad', 'full', 'pushes are refused');
+      else state(disk, 'good', 'has room', i.store ?? '');
+      const full = i.maxmemory > 0 && i.used_memory >= i.maxmemory;
+      state(
+        memory,
+        full ? 'bad' : 'good',
+        bytes(i.used_memory),
+        i.maxmemory ? `of ${bytes(i.maxmemory)} (max-bytes)` : 'no limit (max-bytes)',
+      );
+      setShown(meter, i.maxmemory > 0);
+      if (i.maxmemory > 0) meter.value = i.used_memory / i.maxmemory;
+      state(
+        clients,
+        '',
+        count(i.connected_clients),
+        `${counted(i.refused_full, 'refusal')} for lack of room so far`,
+      );
+    },
+  };
+}
+
+// ---- Stages ------------------------------------------------------------------------------------
+
+function lately() {
+  const line = spark();
+  return { node: line.node, set: (stage) => line.set(waitingOf(stage.name)) };
+}
+
+function stageTable() {
+  return liveTable({
+    label: 'Stages',
+    key: (s) => s.name,
+    empty: [
+      'No stage yet: one appears with its first job. ',
+      link('Push a test job', '#/push'),
+      ', or in a shell: ',
+      el('code', 'millrace push mail hello'),
+    ],
+    columns: [
+      linkColumn(
+        'Stage',
+        (s) => s.name,
+        (s) => stagePath(s.name),
+      ),
+      { head: 'Waiting', number: true, text: (s) => count(s.waiting) },
+      { head: 'Lately', title: 'Waiting jobs in the last two minutes', make: lately },
+      {
+        head: 'Oldest',
+        number: true,
+        title: 'Age of the oldest job not ended',
+        text: (s) => duration(s['oldest-ms']),
+      },
+      { head: 'Running', number: true, text: (s) => count(s.running) },
+      { head: 'In/s', number: true, text: (s) => rate(s['in-per-s']) },
+      { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
+      {
+        head: 'Failed',
+        number: true,
+        title: 'Failed attempts so far',
+        text: (s) => count(s.failed),
+      },
+      linkColumn(
+        'Dead',
+        (s) => count(s.dead),
+        (s) => deadPath(s.name),
+        { number: true },
+      ),
+      { head: 'What it waits for', wide: true, make: whyCell },
+    ],
+  });
+}
+
+// What is not in the table.
+function leftOut(found) {
+  if (found > MOST) return `${MOST} of ${counted(found, 'stage')} are shown: find one by its name.`;
+  return store.stages.length < TOLD
+    ? ''
+    : `There may be more: the server tells of the first ${count(TOLD)} stages.`;
+}
+
+export function overview() {
+  const strip = totals(),
+    condition = health(),
+    table = stageTable();
+  const filter = el('input', { type: 'search', placeholder: 'part of a name', oninput: update });
+  const left = el('p.soft');
+  const find = field('Find a stage', filter);
+
+  function update() {
+    const wanted = filter.value.trim();
+    const found = store.stages.filter((s) => s.name.includes(wanted));
+    strip.update();
+    condition.update();
+    if (store.at || store.stages.length) table.update(found.slice(0, MOST));
+    setShown(table.node, store.at > 0);
+    setShown(find, store.stages.length > 10 || wanted !== '');
+    setText(left, leftOut(found.length));
+  }
+
+  const stages = panel('Stages', find, table.node, left);
+  return {
+    title: 'Overview',
+    node: fragment(el('h1.unseen', 'Overview'), strip.node, stages, condition.node),
+    update,
+  };
+}

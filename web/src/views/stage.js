@@ -1,0 +1,116 @@
+// One stage: what it does and why not more, how it went lately, its channels, jobs, workers and policy.
+import { stageAct } from '../actions.js';
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { button, el, fragment, link, setShown, setText } from '../dom.js';
+import { compact, count, duration, rate } from '../format.js';
+import { figures, tag, whyCell } from '../parts.js';
+import { poller } from '../poll.js';
+import { stageNamed, store } from '../store.js';
+import { stageChannels } from './stage_channels.js';
+import { stageJobs } from './stage_jobs.js';
+import { stagePlots } from './stage_plots.js';
+import { stagePolicy } from './stage_policy.js';
+
+function strip(stage) {
+  const of = (name) => stage()?.[name];
+  return figures([
+    ['Waiting', () => compact(of('waiting'))],
+    ['Running', () => compact(of('running'))],
+    ['Delayed', () => compact(of('delayed'))],
+    ['Parked', () => compact(of('parked'))],
+    ['Dead', () => compact(of('dead')), () => of('dead') > 0],
+    ['Oldest', () => duration(of('oldest-ms'))],
+    ['In a second', () => rate(of('in-per-s'))],
+    ['Done a second', () => rate(of('out-per-s'))],
+    ['Workers', () => count(of('workers'))],
+    ['Level', () => (of('level') ? count(of('level')) : '–')],
+  ]);
+}
+
+function makeHead(name) {
+  const held = tag();
+  const act = (text, verb, kind) => button(text, () => stageAct(name, verb), kind);
+  const pause = act('Pause', 'pause'),
+    resume = act('Resume', 'resume', 'primary'),
+    drain = act('Drain…', 'drain');
+  return {
+    node: el(
+      'div.title',
+      el('h1', name, ' ', held.node),
+      pause,
+      resume,
+      drain,
+      link('Push a job', `#/push?stage=${encodeURIComponent(name)}`),
+    ),
+    update(stage) {
+      const stopped = ['paused', 'draining'].find(
+        (word) => stage?.[word] || stage?.['held-by'] === word,
+      );
+      if (stopped) held.set(stopped);
+      setShown(held.node, Boolean(stopped));
+      setShown(pause, Boolean(stage) && stopped !== 'paused');
+      setShown(drain, Boolean(stage) && stopped !== 'draining');
+      setShown(resume, Boolean(stopped));
+    },
+  };
+}
+
+export function stageView([name, part, status]) {
+  let told = null; // where there are more stages than a snapshot holds
+  const stage = () => stageNamed(name) ?? told;
+  const head = makeHead(name),
+    numbers = strip(stage),
+    why = whyCell(stage);
+  const said = el('p.error', { role: 'alert' });
+  const missing = el(
+    'p.panel',
+    `No stage is called ${name}, or not any more: it appears with its first job.`,
+  );
+  const plots = stagePlots(),
+    channels = stageChannels(name),
+    jobs = stageJobs(name, status);
+  const policy = stagePolicy(name, () => loading.now());
+  const parts = [numbers.node, why.node, plots.node, channels.node, jobs.node, policy.node];
+
+  const loading = poller(
+    async (signal) => {
+      const { stage: now, series, policy: rules, 'time-ms': at } = await look.stage(name, signal);
+      if (!told) queueMicrotask(update);
+      told = now;
+      plots.update(series, at);
+      policy.update(rules);
+      setText(said, '');
+    },
+    (error) => {
+      if (error.code === 'GONE') told = null;
+      setText(said, error.code === 'GONE' ? '' : sentence(error));
+    },
+  );
+
+  function update() {
+    const now = stage();
+    setShown(missing, store.at > 0 && !now);
+    for (const node of parts) setShown(node, Boolean(now));
+    head.update(now);
+    loading.tick();
+    if (!now) return;
+    numbers.update();
+    why.set(now);
+    channels.update();
+    jobs.update(now);
+  }
+
+  return {
+    title: name,
+    node: fragment(head.node, said, missing, ...parts),
+    arrive() {
+      if (part === 'policy') policy.node.scrollIntoView();
+      if (part === 'jobs') jobs.node.scrollIntoView();
+    },
+    update,
+    end() {
+      for (const made of [plots, channels, jobs, loading]) made.end();
+    },
+  };
+}

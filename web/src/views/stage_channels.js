@@ -1,0 +1,96 @@
+// The channels of a stage that matter: the deepest or oldest, and those that are parked, with why and
+// until when.
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { el, panel, select, setText } from '../dom.js';
+import { count, duration, keyText, short } from '../format.js';
+import { tagColumn } from '../parts.js';
+import { poller } from '../poll.js';
+import { linkColumn, liveTable } from '../table.js';
+
+const ROWS = 20;
+const LOOKED_AT = 200;
+
+const until = (c) =>
+  c.state !== 'parked'
+    ? '–'
+    : c.halted || c['parked-ms'] < 0
+      ? 'when somebody decides'
+      : `in ${duration(c['parked-ms'])}`;
+
+const ORDERS = {
+  depth: (a, b) => b.depth - a.depth,
+  age: (a, b) => b['oldest-ms'] - a['oldest-ms'],
+};
+
+function channelTable() {
+  return liveTable({
+    label: 'Channels',
+    key: (c) => c.key,
+    empty: 'No channel holds more than one job: nothing queues behind its own key.',
+    columns: [
+      { head: 'Key', text: (c) => short(keyText(c.key), 80) },
+      tagColumn('State', (c) => c.state),
+      { head: 'Jobs', number: true, text: (c) => count(c.depth) },
+      { head: 'Oldest', number: true, text: (c) => duration(c['oldest-ms']) },
+      { head: 'Goes on', text: until },
+      { head: 'State kept', text: (c) => (c['has-state'] ? 'yes' : '–') },
+    ],
+  });
+}
+
+// A parked channel is told by its first job, or by the dead one that halts it.
+const reason = (j) => j.reasons.at(-1)?.text ?? 'it was given back again and again';
+
+function parkedTable() {
+  return liveTable({
+    label: 'Parked channels',
+    key: (j) => j.id,
+    empty: 'No channel is parked.',
+    columns: [
+      { head: 'Key', text: (j) => short(keyText(j.key), 80) },
+      linkColumn(
+        'First job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
+      { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
+      {
+        head: 'Goes on',
+        text: (j) =>
+          j.status === 'dead' ? 'when somebody decides' : `in ${duration(j['due-ms'])}`,
+      },
+      { head: 'Why', wide: true, text: (j) => short(reason(j)) },
+    ],
+  });
+}
+
+export function stageChannels(name) {
+  const said = el('p.error', { role: 'alert' }),
+    top = channelTable(),
+    parked = parkedTable();
+  const order = select(
+    [
+      ['depth', 'deepest first'],
+      ['age', 'oldest first'],
+    ],
+    'depth',
+    { class: 'inline', 'aria-label': 'Order', onchange: () => loading.now() },
+  );
+  const loading = poller(
+    async (signal) => {
+      const channels = await look.channels(name, LOOKED_AT, signal);
+      top.update(channels.sort(ORDERS[order.value]).slice(0, ROWS));
+      parked.update(await look.jobs({ stage: name, parked: 1, count: ROWS }, signal));
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+  );
+  const deepest = panel('Channels', top.node, said);
+  deepest.prepend(el('div.head', deepest.firstElementChild, order));
+  return {
+    node: el('div.stack', deepest, panel('Parked channels', parked.node)),
+    update: loading.tick,
+    end: loading.end,
+  };
+}

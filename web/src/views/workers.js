@@ -1,0 +1,139 @@
+// Who asks for work: which stages, the level its tuner has found, and what each runs, since when.
+import { jobAct } from '../actions.js';
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { button, el, fragment, link, panel, setText } from '../dom.js';
+import { count, duration, keyText, short } from '../format.js';
+import { poller } from '../poll.js';
+import { store } from '../store.js';
+import { linkColumn, liveTable } from '../table.js';
+import { stagePath } from '../why.js';
+
+function stageLinks() {
+  const node = el('span');
+  let shown = null;
+  return {
+    node,
+    set({ stages }) {
+      if (stages === shown) return;
+      shown = stages;
+      node.replaceChildren(
+        ...stages.split(' ').flatMap((name) => [link(name, stagePath(name)), ' ']),
+      );
+    },
+  };
+}
+
+const NOBODY = [
+  'No worker is connected. In a shell, this one runs a command for each job of the stage mail: ',
+  el('code', 'millrace work mail -- cat'),
+];
+
+function workerTable() {
+  return liveTable({
+    label: 'Workers',
+    key: (w) => w.id,
+    empty: NOBODY,
+    columns: [
+      { head: 'Worker', text: (w) => w.name || `#${w.id}` },
+      { head: 'Address', text: (w) => w.address || '–' },
+      { head: 'Stages', make: stageLinks },
+      {
+        head: 'Running',
+        number: true,
+        title: 'Jobs that it has leased now',
+        text: (w) => count(w.leases),
+      },
+      {
+        head: 'Level',
+        number: true,
+        title: 'How many jobs its tuner runs at once',
+        text: (w) => (w.level ? count(w.level) : '–'),
+      },
+      { head: 'Asks', text: (w) => (w.waits ? 'waits for work' : w.leases ? 'is busy' : 'idle') },
+      { head: 'Taken', number: true, text: (w) => count(w.taken) },
+      { head: 'Ended', number: true, text: (w) => count(w.ended) },
+      { head: 'Connected for', number: true, text: (w) => duration(w['age-ms']) },
+    ],
+  });
+}
+
+// ---- What they run ------------------------------------------------------------------------------
+
+const STAGES_ASKED = 20,
+  ROWS = 100;
+
+function runningTable(nameOf, refresh) {
+  return liveTable({
+    label: 'Running jobs',
+    key: (j) => j.id,
+    empty: 'Nothing runs now.',
+    columns: [
+      linkColumn(
+        'Job',
+        (j) => j.id,
+        (j) => `#/job/${j.id}`,
+      ),
+      linkColumn(
+        'Stage',
+        (j) => j.stage,
+        (j) => stagePath(j.stage),
+      ),
+      { head: 'Key', text: (j) => short(keyText(j.key), 60) },
+      { head: 'Worker', text: (j) => nameOf(j.worker) },
+      { head: 'Running for', number: true, text: (j) => duration(j['running-ms']) },
+      { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
+      {
+        head: '',
+        make: (get) => ({
+          node: button(
+            'Cancel…',
+            async () => (await jobAct(get().id, 'cancel')) && refresh(),
+            'small.danger',
+          ),
+        }),
+      },
+    ],
+  });
+}
+
+// Of every stage that runs some, those that began first on top.
+async function runningJobs(signal) {
+  const busy = store.stages.filter((s) => s.running).slice(0, STAGES_ASKED);
+  const lists = await Promise.all(
+    busy.map((s) => look.jobs({ stage: s.name, status: 'running', count: ROWS }, signal)),
+  );
+  return lists
+    .flat()
+    .sort((a, b) => b['running-ms'] - a['running-ms'])
+    .slice(0, ROWS);
+}
+
+export function workersView() {
+  let names = new Map();
+  const nameOf = (id) => (id ? (names.get(id) ?? `#${id}`) : '–');
+  const workers = workerTable(),
+    running = runningTable(nameOf, () => loading.now());
+  const said = el('p.error', { role: 'alert' });
+  const loading = poller(
+    async (signal) => {
+      const list = await look.workers(signal);
+      names = new Map(list.map((w) => [w.id, w.name || `#${w.id}`]));
+      workers.update(list);
+      running.update(await runningJobs(signal));
+      setText(said, '');
+    },
+    (error) => setText(said, sentence(error)),
+  );
+  return {
+    title: 'Workers',
+    node: fragment(
+      el('div.title', el('h1', 'Workers')),
+      said,
+      panel('Who asks for work', workers.node),
+      panel('What runs now', running.node),
+    ),
+    update: loading.tick,
+    end: loading.end,
+  };
+}
