@@ -888,7 +888,7 @@ def _():
         ready, _, _ = select.select([main], [], [], PATIENCE)
         check(ready, "nothing more is drawn", seen)
         seen += os.read(main, 4096)
-    check(re.search(rb"\[#+\.*\] \d+ %  \d+ lines/s", seen), seen)
+    check(re.search(rb"\[#*\.*\] \d+ %  \d+ lines/s", seen), seen)
     check(re.search(rb"first +\d+ in +\d+ out", seen), seen)
     write("go", "")
     while True:

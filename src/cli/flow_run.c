@@ -175,12 +175,18 @@ static void end_all(struct flow *f) {
             filters_stop_any(f->actors[i].filters);
 }
 
-// Reads and starts nothing more and waits for what runs; a signal ends that.
-static void drain(struct flow *f, struct screen *screen) {
+// Has sources read no more and steps take no more. MR_EBUSY: something runs still.
+static int halt(struct flow *f) {
     uint64_t one = 1;
     if (write(f->halt, &one, sizeof one) < 0)
         complain("flow: %s", strerror(errno));
-    while (mr_flow_stop(f->flow, LOOK_MS) == MR_EBUSY) {
+    return mr_flow_stop(f->flow, 0);
+}
+
+// Waits for what runs; a signal ends that.
+static void drain(struct flow *f, struct screen *screen) {
+    int err = halt(f);
+    for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
         if (hears(f) && !atomic_load(&f->ending)) {
             screen_clear(screen);
             complain("flow: ending what runs");
@@ -188,11 +194,15 @@ static void drain(struct flow *f, struct screen *screen) {
         }
         screen_draw(screen, f);
     }
+    if (err < 0)
+        complain("flow: %s", mr_error());
+    screen_clear(screen);
 }
 
 static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
     screen_clear(screen);
-    complain("flow: reading no more; what runs may finish (again to end it)");
+    if (halt(f) == MR_EBUSY)
+        complain("flow: reading no more; what runs may finish (again to end it)");
     drain(f, screen);
     return CLI_INTERRUPTED;
 }

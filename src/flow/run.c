@@ -169,6 +169,13 @@ static int64_t left_ms(uint64_t until_ms) {
     return until_ms > now ? (int64_t)(until_ms - now) : 0;
 }
 
+static int stop_worker(struct op *op, int64_t wait_ms) {
+    int err = mr_worker_stop(op->worker, wait_ms);
+    if (err >= 0)
+        op->worker = NULL;
+    return err;
+}
+
 int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     int err = check_flow(f);
     if (err < 0)
@@ -178,13 +185,12 @@ int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     atomic_store(&f->stopping, true);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+    for (uint32_t i = 0; i < f->head_count; i++)
+        (void)stop_worker(f->heads[i], 0); // all take no more before anybody is waited for
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         err = source_stop(f->heads[i], until_ms);
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
-        err = mr_worker_stop(f->heads[i]->worker, left_ms(until_ms));
-        if (err >= 0)
-            f->heads[i]->worker = NULL;
-    }
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = stop_worker(f->heads[i], left_ms(until_ms));
     return err;
 }
 
