@@ -1,6 +1,6 @@
 // Sources of lines: files one after another, or stdin, cut into blocks that have numbers.
 //
-//     files ─► lines ─► block 1: lines 1 … 512, block 2: lines 513 … │ a block is a job
+//     files ─► lines ─► block 1: lines 1 … 256, block 2: lines 257 … │ a block is a job
 //
 // A block is full with so many lines or bytes. Of a pipe it also ends where nothing more is to be
 // had at the moment, so that what comes slowly is worked on at once. Whichever it was, a number
@@ -22,7 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK_LINES = 512, BLOCK_BYTES = 128 << 10 };
+// Few enough for each to be a job of its own, where a command has one process a line; else as many
+// as make jobs worth their while.
+enum { BLOCK_LINES_FEW = 256, BLOCK_LINES = 1024, BLOCK_BYTES = 128 << 10 };
 
 struct reading {
     struct flow *flow;
@@ -30,6 +32,7 @@ struct reading {
     size_t file; // the one being read, or to be opened next
     int fd;      // of it; -1: none is open
     bool is_pipe;
+    size_t block_lines; // at most
     struct lines lines;
     struct line ahead; // looked at, and not given yet
     bool has_ahead;
@@ -58,6 +61,13 @@ static uint64_t total_size(const struct flow_node *n) {
     return total;
 }
 
+static size_t block_lines(const struct plan *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (node_is_command(&p->nodes[i]) && p->nodes[i].mode == MODE_JOB)
+            return BLOCK_LINES_FEW;
+    return BLOCK_LINES;
+}
+
 int reading_open(struct flow *f, struct actor *a, struct reading **out) {
     char epic[3 * FLOW_NAME];
     struct reading *r = mem_alloc(sizeof *r);
@@ -65,6 +75,7 @@ int reading_open(struct flow *f, struct actor *a, struct reading **out) {
         return error_set(MR_ENOMEM, "no memory to read lines");
     *r = (struct reading){ .flow = f, .actor = a, .fd = -1, .lines.delimiter = '\n' };
     r->total = total_size(a->node);
+    r->block_lines = block_lines(f->plan);
     epic_of(f, a, epic, sizeof epic);
     sums_open(&r->sums, f->where, epic);
     *out = r;
@@ -180,7 +191,7 @@ static void line_given(struct reading *r) {
 static int give_block(struct reading *r, mr_flow_out *out) {
     size_t lines = 0, bytes = 0;
     int err = 1;
-    while (lines < BLOCK_LINES && bytes < BLOCK_BYTES && (err = next_line(r, lines == 0)) > 0) {
+    while (lines < r->block_lines && bytes < BLOCK_BYTES && (err = next_line(r, lines == 0)) > 0) {
         err = out ? give_line(r, out) : 0;
         if (err < 0)
             return err;
