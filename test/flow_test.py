@@ -176,6 +176,9 @@ MISTAKES = [
     (HEAD + TAIL + "stpes: []\n", "4:1: a flow has no 'stpes'; did you mean steps?"),
     (HEAD + TAIL + "xyzzy: 1\n", "4:1: a flow has no 'xyzzy'; it has: flow, source, steps, sink"),
     ("source: stdin\nsink: stdout\n", "1:1: the flow has no name"),
+    (HEAD + "sink: { file: x, key: field 1 }\n", "3:23: a key is of use in a stage, not in file"),
+    (with_step("{ name: a--b, map: fields 1 }"), "4:13: a name 'a--b'"),
+    (with_step("{ name: a, map: [cat], loop: 'a:x y' }"), "4:34: an output 'x y'"),
     ("flow: a/b\nsource: stdin\nsink: stdout\n", "1:7: the name of a flow 'a/b': up to 40 letters"),
     ("flow: f\n" + TAIL, "1:1: there is no source"),
     (HEAD, "1:1: there is no sink"),
@@ -850,6 +853,21 @@ def _():
 
 
 # ---- Much --------------------------------------------------------------------------------------
+
+
+@case("whoever stops reading stdout ends the flow, which goes on later")
+def _():
+    numbers_file("in.txt", 30000)  # more than a pipe holds
+    simple(["name: a, filter: 'regex .'"], sink="stdout")
+    first, last = os.pipe()
+    r = Running("plan.yaml", stdout=last)
+    os.close(last)
+    got = os.read(first, 1)
+    os.close(first)
+    r = r.end()
+    equal((got, r.code), (b"1", 130), r)
+    r = flow("plan.yaml")
+    equal((r.code, max(map(int, r.out.split()))), (0, 30000), r)
 
 
 @case("a million lines are counted in 64 MB" if LONG else "many lines are counted in 64 MB")

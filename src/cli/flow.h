@@ -60,7 +60,8 @@ struct flow {
     struct interrupts interrupts;
     uint64_t begun_us;
     atomic_bool ending;   // what runs is being ended
-    atomic_bool hopeless; // a command cannot go on; `why` says so
+    atomic_bool gives_up; // somebody has begun to write `why`
+    atomic_bool hopeless; // a node cannot go on, and `why` says so; "": nobody needs to be told
     char why[512];
 };
 
@@ -102,6 +103,10 @@ mr_flow_receive receive_print;
 // trying again would not help, else MR_EINVAL. Returns it.
 int step_fail(const struct actor *, mr_flow_out *, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+// Nothing is wrong with the line: it goes back, and the flow stops for this reason. Returns
+// MR_EBUSY.
+int actor_give_up(struct actor *, const char *why);
 
 // ---- flow_command.c ---------------------------------------------------------------------------
 

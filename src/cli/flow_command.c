@@ -127,20 +127,11 @@ static bool is_missing(const struct exec_result *x) {
            (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
 }
 
-// Nothing is wrong with the line: it goes back, and the flow stops.
-static int give_up(struct actor *a, const char *why) {
-    struct flow *f = a->flow;
-    if (!atomic_exchange(&f->hopeless, true))
-        snprintf(f->why, sizeof f->why, "%s:%d: %s: %s", f->plan->path, a->node->at.line,
-                 a->node->name, why);
-    return MR_EBUSY;
-}
-
 static int refuse(struct actor *a, mr_flow_out *out, const struct exec_result *x) {
     if (x->end == EXEC_STOPPED)
         return MR_EBUSY;
     if (is_missing(x) && !a->template.varies)
-        return give_up(a, x->reason);
+        return actor_give_up(a, x->reason);
     return step_fail(a, out, MR_EINVAL, "%s: %s", a->node->name, x->reason);
 }
 
@@ -210,7 +201,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
     mr_bytes text;
     int err = filter_run(a->filters, &order, &x);
     if (err == MR_ESTOPPED)
-        return give_up(a, error_text());
+        return actor_give_up(a, error_text());
     if (err < 0)
         return err;
     bool well = x.end == EXEC_EXITED && x.code == 0 && !x.reason[0];

@@ -84,8 +84,9 @@ static void check_output_name(struct plan *p, const struct flow_input *in) {
                     "'%s' has no outputs with names: a command with mode: job has, to which it "
                     "writes with millrace emit",
                     n->name);
-    else if (!*in->output || strlen(in->output) > FLOW_NAME)
-        plan_refuse(p, in->at, "the name of an output has 1 to %d letters", FLOW_NAME);
+    else if (!name_is_good(in->output))
+        plan_refuse(p, in->at, "an output '%.60s': up to %d letters, digits, _ and -, but not --",
+                    in->output, FLOW_NAME);
 }
 
 static void connect_from(struct plan *p, size_t index, struct flow_input *in) {
@@ -219,7 +220,10 @@ static void check_step(struct plan *p, size_t index) {
 }
 
 static void check_sinks(struct plan *p) {
-    for (size_t i = 0; i < p->count; i++)
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->nodes[i].kind == KIND_SINK && p->nodes[i].key.text && p->nodes[i].verb != VERB_PUSH)
+            plan_refuse(p, p->nodes[i].key_at, "a key is of use in a stage, not in %s",
+                        verb_word(p->nodes[i].verb));
         for (size_t j = 0; j < i; j++) {
             const struct flow_node *a = &p->nodes[i], *b = &p->nodes[j];
             bool same = a->verb == b->verb && (a->verb == VERB_STDOUT ||
@@ -230,6 +234,7 @@ static void check_sinks(struct plan *p) {
                             "take from both: from: [a, b]",
                             b->name, a->name);
         }
+    }
 }
 
 void plan_connect(struct plan *p) {

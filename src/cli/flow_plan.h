@@ -160,6 +160,9 @@ bool plan_has_key(const struct plan *, const struct flow_node *);
 void plan_refuse(struct plan *, struct place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Whether a flow, a node or an output can be called so.
+bool name_is_good(const char *name);
+
 // Among `count` names the nearest to `name`; NULL: none is near.
 const char *name_nearest(const char *name, const char *const *names, size_t count);
 

@@ -12,14 +12,19 @@
 static const char name_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                    "_-";
 
+// What two dashes join is ours (flow_build.c).
+bool name_is_good(const char *name) {
+    return *name && strlen(name) <= FLOW_NAME && !name[strspn(name, name_letters)] &&
+           !strstr(name, "--");
+}
+
 static const char *name_of(struct plan *p, const yaml_node_t *n, const char *what) {
     const char *name = word_of(p, n, what);
-    if (name && (strlen(name) > FLOW_NAME || name[strspn(name, name_letters)])) {
-        plan_refuse(p, place_of(n), "%s '%.70s': up to %d letters, digits, - and _", what, name,
-                    FLOW_NAME);
-        return NULL;
-    }
-    return name;
+    if (!name || name_is_good(name))
+        return name;
+    plan_refuse(p, place_of(n), "%s '%.70s': up to %d letters, digits, _ and -, but not --", what,
+                name, FLOW_NAME);
+    return NULL;
 }
 
 static void read_name(struct plan *p, struct flow_node *node, const yaml_node_t *n) {

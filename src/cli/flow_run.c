@@ -211,8 +211,9 @@ static enum cli_exit given_up(struct flow *f, struct screen *screen) {
     screen_clear(screen);
     end_all(f);
     drain(f, screen);
-    complain("flow: %s", f->why);
-    return CLI_FAILED;
+    if (f->why[0])
+        complain("flow: %s", f->why);
+    return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
 }
 
 // Something died for which the flow has to halt, or which it went around.

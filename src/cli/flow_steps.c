@@ -1,13 +1,12 @@
 // The built-in steps: a line in, lines out. They have no state of their own and run inside the
 // operators before them.
-#include "base/errors.h"
 #include "cli/flow.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 int step_fail(const struct actor *a, mr_flow_out *out, int code, const char *format, ...) {
     char why[400], sentence[480];
@@ -18,6 +17,17 @@ int step_fail(const struct actor *a, mr_flow_out *out, int code, const char *for
     snprintf(sentence, sizeof sentence, "%s:%d: %s", a->flow->plan->path, a->node->at.line, why);
     mr_flow_set_reason(out, sentence);
     return code;
+}
+
+int actor_give_up(struct actor *a, const char *why) {
+    struct flow *f = a->flow;
+    if (!atomic_exchange(&f->gives_up, true)) {
+        if (*why)
+            snprintf(f->why, sizeof f->why, "%s:%d: %s: %s", f->plan->path, a->node->at.line,
+                     a->node->name, why);
+        atomic_store(&f->hopeless, true);
+    }
+    return MR_EBUSY;
 }
 
 static int emit(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes line) {
@@ -257,13 +267,15 @@ int step_tell(mr_pair pair, mr_flow_out *out, void *arg) {
 
 // ---- stdout -----------------------------------------------------------------------------------
 
-// Line by line: what was printed can not be taken back, so it is printed before it counts.
+// What was printed can not be taken back, so it is printed before it counts. When nobody reads it
+// any more there is nothing to say.
 int receive_print(mr_pair pair, uint64_t number, void *arg) {
     struct actor *a = arg;
     (void)number;
     a->in++;
-    if (fwrite(pair.value.data, 1, pair.value.size, stdout) != pair.value.size ||
-        putchar('\n') == EOF || fflush(stdout) == EOF)
-        return error_set(MR_EIO, "stdout cannot be written");
-    return 0;
+    errno = 0;
+    if (fwrite(pair.value.data, 1, pair.value.size, stdout) == pair.value.size &&
+        putchar('\n') != EOF && fflush(stdout) != EOF)
+        return 0;
+    return actor_give_up(a, errno == EPIPE ? "" : strerror(errno));
 }
