@@ -249,6 +249,7 @@ MISTAKES = [
     ("flow: f\nsource: { lines: [in.txt, gone.txt] }\n" + TAIL, "2:27: gone.txt: No such file"),
     ("flow: f\nsource: { lines: . }\n" + TAIL, "2:18: . is a directory"),
     (HEAD + "sink: { file: none/out }\n", "3:15: none/out: cannot write into none"),
+    (HEAD + "sink: { file: ./in.txt }\n", "3:15: ./in.txt is read by the flow, too"),
     (HEAD + "sink: { file: /dev/null }\n", "3:15: /dev/null is no file that can be written exactly once"),
     (with_step("{ name: a, map: [no-such-command] }"), "4:22: there is no command 'no-such-command'"),
     (with_step("{ name: a, map: [./in.txt] }"), "4:22: './in.txt' is not executable"),

@@ -219,22 +219,22 @@ static void check_step(struct plan *p, size_t index) {
                     "none");
 }
 
-static void check_sinks(struct plan *p) {
-    for (size_t i = 0; i < p->count; i++) {
-        if (p->nodes[i].kind == KIND_SINK && p->nodes[i].key.text && p->nodes[i].verb != VERB_PUSH)
-            plan_refuse(p, p->nodes[i].key_at, "a key is of use in a stage, not in %s",
-                        verb_word(p->nodes[i].verb));
-        for (size_t j = 0; j < i; j++) {
-            const struct flow_node *a = &p->nodes[i], *b = &p->nodes[j];
-            bool same = a->verb == b->verb && (a->verb == VERB_STDOUT ||
-                                               (a->verb == VERB_FILE && !strcmp(a->text, b->text)));
-            if (same)
-                plan_refuse(p, a->verb_at,
-                            "'%s' and '%s' write to the same place: one sink can "
-                            "take from both: from: [a, b]",
-                            b->name, a->name);
-        }
-    }
+static bool same_place(const struct flow_node *a, const struct flow_node *b) {
+    if (a->verb != b->verb)
+        return false;
+    return a->verb == VERB_STDOUT || (a->verb == VERB_FILE && strcmp(a->text, b->text) == 0);
+}
+
+static void check_sink(struct plan *p, size_t index) {
+    const struct flow_node *n = &p->nodes[index];
+    if (n->key.text && n->verb != VERB_PUSH)
+        plan_refuse(p, n->key_at, "a key is of use in a stage, not in %s", verb_word(n->verb));
+    for (size_t i = 0; i < index; i++)
+        if (same_place(n, &p->nodes[i]))
+            plan_refuse(p, n->verb_at,
+                        "'%s' and '%s' write to the same place: one sink can take from both: "
+                        "from: [a, b]",
+                        p->nodes[i].name, n->name);
 }
 
 void plan_connect(struct plan *p) {
@@ -245,10 +245,11 @@ void plan_connect(struct plan *p) {
     if (p->mistakes)
         return;
     check_takers(p);
-    check_sinks(p);
     for (size_t i = 0; i < p->count; i++) {
         if (p->nodes[i].kind == KIND_STEP)
             check_step(p, i);
+        if (p->nodes[i].kind == KIND_SINK)
+            check_sink(p, i);
         if (!p->nodes[i].has_on_dead)
             p->nodes[i].on_dead = p->on_dead;
     }
@@ -266,12 +267,25 @@ static void check_input(struct plan *p, struct place at, const char *path) {
         plan_refuse(p, at, "%s is a directory", path);
 }
 
+static bool is_read(const struct plan *p, const struct stat *file) {
+    struct stat about;
+    for (size_t i = 0; i < p->count; i++)
+        for (size_t k = 0; p->nodes[i].verb == VERB_LINES && k < p->nodes[i].word_count; k++)
+            if (stat(p->nodes[i].words[k], &about) == 0 && about.st_dev == file->st_dev &&
+                about.st_ino == file->st_ino)
+                return true;
+    return false;
+}
+
 static void check_output(struct plan *p, const struct flow_node *n) {
     char copy[PATH_MAX];
     struct stat about;
     snprintf(copy, sizeof copy, "%s", n->text);
     const char *folder = dirname(copy);
-    if (stat(n->text, &about) == 0 && !S_ISREG(about.st_mode))
+    bool exists = stat(n->text, &about) == 0;
+    if (exists && is_read(p, &about))
+        plan_refuse(p, n->words_at[0], "%s is read by the flow, too", n->text);
+    else if (exists && !S_ISREG(about.st_mode))
         plan_refuse(p, n->words_at[0],
                     "%s is no file that can be written exactly once; sink: stdout writes to "
                     "whatever the shell says",

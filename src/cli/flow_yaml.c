@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { FILE_MOST = 1 << 20, MISTAKES_TOLD = 20, FIELDS_MOST = 32 };
+enum { FILE_MOST = 1 << 20, MISTAKES_TOLD = 20, FIELDS_MOST = 32, NAMES_TEXT = 512 };
 
 // ---- Mistakes ---------------------------------------------------------------------------------
 
@@ -40,6 +40,13 @@ const char *name_nearest(const char *name, const char *const *names, size_t coun
         }
     }
     return nearest;
+}
+
+static const char *names_join(char out[NAMES_TEXT], const char *const *names, size_t count) {
+    *out = 0;
+    for (size_t i = 0, used = 0; i < count; i++, used = strlen(out))
+        snprintf(out + used, NAMES_TEXT - used, "%s%s", i ? ", " : "", names[i]);
+    return out;
 }
 
 // ---- YAML -------------------------------------------------------------------------------------
@@ -101,16 +108,13 @@ int choice_of(struct plan *p, const yaml_node_t *n, const char *what, const char
     if (!text)
         return -1;
     const char *nearest = name_nearest(text, words, count);
-    char all[256] = "";
-    for (size_t i = 0; i < count; i++) {
-        size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", words[i]);
-    }
+    char all[NAMES_TEXT];
     if (nearest)
         plan_refuse(p, place_of(n), "%s: there is no '%.60s'; did you mean %s?", what, text,
                     nearest);
     else
-        plan_refuse(p, place_of(n), "%s: '%.60s' is none of: %s", what, text, all);
+        plan_refuse(p, place_of(n), "%s: '%.60s' is none of: %s", what, text,
+                    names_join(all, words, count));
     return -1;
 }
 
@@ -119,18 +123,16 @@ int choice_of(struct plan *p, const yaml_node_t *n, const char *what, const char
 static void refuse_field(struct plan *p, struct place at, const struct field *fields,
                          const char *what, const char *name) {
     const char *names[FIELDS_MOST];
-    char all[512] = "";
+    char all[NAMES_TEXT];
     size_t count = 0;
-    for (; fields[count].name; count++) {
-        size_t used = strlen(all);
+    for (; fields[count].name; count++)
         names[count] = fields[count].name;
-        snprintf(all + used, sizeof all - used, "%s%s", count ? ", " : "", fields[count].name);
-    }
     const char *nearest = name_nearest(name, names, count);
     if (nearest)
         plan_refuse(p, at, "%s has no '%.60s'; did you mean %s?", what, name, nearest);
     else
-        plan_refuse(p, at, "%s has no '%.60s'; it has: %s", what, name, all);
+        plan_refuse(p, at, "%s has no '%.60s'; it has: %s", what, name,
+                    names_join(all, names, count));
 }
 
 static void read_verb(struct plan *p, struct flow_node *node, const struct field *field,
