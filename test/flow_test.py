@@ -132,6 +132,13 @@ def numbers_file(path, count):
     write(path, "".join(f"{n}\n" for n in range(1, count + 1)))
 
 
+def example(name):
+    for file in os.listdir(EXAMPLES):
+        if os.path.isfile(os.path.join(EXAMPLES, file)):
+            shutil.copy(os.path.join(EXAMPLES, file), ".")
+    return name + ".yaml"
+
+
 # ---- What its file may say ---------------------------------------------------------------------
 
 CONTRACT = """flow: words
@@ -296,6 +303,29 @@ def _():
     check("plan.yaml:2:11: a stage is shared with others: --at URL" in r.err, r)
 
 
+@case("files with bytes changed, cut and doubled are understood or refused, never a crash")
+def _():
+    example("words")
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    texts = [read(f).encode() for f in ("words.yaml", "campaign.yaml", "readings.yaml")]
+    end, count = time.monotonic() + SECONDS, 0
+    while count < 100 or (LONG and time.monotonic() < end):
+        count += 1
+        text = bytearray(chance.choice(texts))
+        for _ in range(chance.randint(1, 8)):
+            at, size = chance.randrange(len(text)), chance.randint(1, 12)
+            piece = chance.choice([b"", text[at:at + size] * 2, bytes([chance.randrange(256)]), b"&a ", b"*a",
+                                   b"{", b"]", b"\n- ", b": ", b"!!int ", b"|\n", b"<<: ", b"99999999999999999999"])
+            text[at:at + chance.choice([0, size])] = piece
+        with open("plan.yaml", "wb") as file:
+            file.write(text)
+        for option in "--check", "--graph":
+            r = flow(option, "plan.yaml")
+            check(r.code in (0, 2), f"seed {seed}", bytes(text), r)
+            check(r.code == 0 or r.err.startswith("plan.yaml:"), f"seed {seed}", bytes(text), r)
+
+
 # ---- Drawings ----------------------------------------------------------------------------------
 
 
@@ -355,13 +385,6 @@ sink:
 
 
 # ---- Stories -----------------------------------------------------------------------------------
-
-
-def example(name):
-    for file in os.listdir(EXAMPLES):
-        if os.path.isfile(os.path.join(EXAMPLES, file)):
-            shutil.copy(os.path.join(EXAMPLES, file), ".")
-    return name + ".yaml"
 
 
 def words_by_others(path):
@@ -672,6 +695,10 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 2, r)
     check("plan.yaml:2: these lines are not those that the flow has begun with; --fresh" in r.err, r)
+    simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all, window: { size: 3 }"])
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("was begun with" in r.err and "begin anew: --fresh" in r.err, r)
     simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"])
     r = flow("--fresh", "plan.yaml")
     equal((r.code, read("out.txt")), (0, f"{sum(range(2, 502))}\n"), r)

@@ -304,8 +304,12 @@ static enum cli_exit flow_go(struct flow *f) {
     int err = files_begin(f);
     if (err >= 0)
         err = mr_flow_start(f->flow);
-    if (err < 0)
-        return refuse(err);
+    if (err < 0) {
+        refuse(err);
+        if (err == MR_EINVAL && f->journal.dir)
+            complain("flow: or begin anew: --fresh");
+        return exit_of(err);
+    }
     enum cli_exit code = watch(f, &screen, &over);
     flow_summary(f, code, over);
     if (over)
