@@ -47,16 +47,15 @@ static bool ends_here(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
-static int find_output(const struct op *op, const char *name, const struct op *to, uint32_t *out) {
+bool op_output(const struct op *op, const char *name, uint32_t *out) {
     const char *at = op->outputs;
     for (uint32_t i = 1; i <= op->output_count; i++, at += strlen(at) + 1) {
         if (strcmp(at, name) == 0) {
             *out = i;
-            return 0;
+            return true;
         }
     }
-    return error_set(MR_EINVAL, "operator %s takes from %s:%s, but %s has no output '%s'", to->name,
-                     op->name, name, op->name, name);
+    return false;
 }
 
 static int add_edge(struct op *from, uint32_t output, struct op *to) {
@@ -87,8 +86,10 @@ static int connect_one(struct mr_flow *f, char *name, struct op *to) {
         return error_set(MR_EINVAL, "operator %s takes from %s, which is a %s and emits nothing",
                          to->name, from->name, kind_name(from->kind));
     uint32_t number = 0;
-    int err = output ? find_output(from, output, to, &number) : 0;
-    return err < 0 ? err : add_edge(from, number, to);
+    if (output && !op_output(from, output, &number))
+        return error_set(MR_EINVAL, "operator %s takes from %s:%s, but %s has no output '%s'",
+                         to->name, from->name, output, from->name, output);
+    return add_edge(from, number, to);
 }
 
 static int connect_all(struct mr_flow *f, const char *list, struct op *to) {

@@ -221,18 +221,6 @@ int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair 
 
 // ---- Emitting ---------------------------------------------------------------------------------
 
-// The number of an output; 0 is the one without a name.
-static int find_output(const struct op *op, const char *name, uint32_t *out) {
-    const char *at = op->outputs;
-    for (uint32_t i = 1; i <= op->output_count; i++, at += strlen(at) + 1) {
-        if (strcmp(at, name) == 0) {
-            *out = i;
-            return 0;
-        }
-    }
-    return MR_EINVAL;
-}
-
 static int read_add(struct mr_flow_out *out, mr_pair pair) {
     if (out->block.size + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
         return out_fail(out, MR_ETOOBIG, "a block of more than 16 MiB");
@@ -273,7 +261,7 @@ int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes
     if (err < 0)
         return err;
     uint32_t number = 0;
-    if (!output || find_output(out->frame->op, output, &number) < 0) {
+    if (!output || !op_output(out->frame->op, output, &number)) {
         out_fail(out, MR_EINVAL, "there is no output '%s'", output ? output : "");
         return error_set(MR_EINVAL, "operator %s has no output '%s'", out->frame->op->name,
                          output ? output : "");
@@ -356,16 +344,21 @@ int out_emit(struct mr_flow_out *out) {
     return route_emit(out, out->head, &out->aside, fitting_block(&out->aside, 1, room), 1);
 }
 
+uint32_t job_partition(const mr_job *job) {
+    mr_bytes key = mr_job_key(job);
+    uint32_t number = 0;
+    for (size_t i = 0; i < key.size; i++)
+        number = number * 10 + (uint32_t)(((const char *)key.data)[i] - '0');
+    return number;
+}
+
 // Behind the partitions stand pairs that came without one.
 int out_set_aside(struct mr_flow_out *out, mr_pair pair) {
-    uint32_t partitions = out->head->options.partitions, number = partitions;
-    mr_bytes key = mr_job_key(out->job);
+    uint32_t partitions = out->head->options.partitions;
+    uint32_t number = mr_job_key(out->job).size ? job_partition(out->job) : partitions;
     int err = out->aside.parts ? 0 : route_make(out, &out->aside, FLOW_PARTITIONS + 1);
     if (err < 0)
         return err;
-    if (key.size)
-        for (number = 0; key.size; key.size--, key.data = (const char *)key.data + 1)
-            number = number * 10 + (uint32_t)(*(const char *)key.data - '0');
     return part_add(out, &out->aside.parts[number < partitions ? number : partitions], pair);
 }
 

@@ -13,19 +13,10 @@
 
 // ---- Functions --------------------------------------------------------------------------------
 
-// The partition that the job belongs to, which its key is.
-static uint64_t partition_of(const mr_job *job) {
-    mr_bytes key = mr_job_key(job);
-    uint64_t n = 0;
-    for (size_t i = 0; i < key.size; i++)
-        n = n * 10 + (uint64_t)(((const char *)key.data)[i] - '0');
-    return n;
-}
-
 // A number is used up also by a pair that fails, so that those behind it keep theirs.
 static int receive(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
-    uint64_t number = out->received++ * op->options.partitions + partition_of(out->job) + 1;
+    uint64_t number = out->received++ * op->options.partitions + job_partition(out->job) + 1;
     frame_begin(out, &frame, op, MAY_NOTHING);
     return frame_end(out, op->receive(pair, number, op->arg));
 }

@@ -134,6 +134,9 @@ int flow_graph(struct mr_flow *);
 // One line for each head: what a flow must keep while it has jobs and states in an engine.
 int flow_describe(const struct mr_flow *, struct buffer *out);
 
+// The number of an output, from 1; 0 is the one without a name. False: there is none.
+bool op_output(const struct op *, const char *name, uint32_t *out);
+
 const char *kind_name(enum operator_kind);
 
 // ---- out.c: what functions make ---------------------------------------------------------------
@@ -191,7 +194,7 @@ void out_destroy(struct mr_flow_out *);
 int out_fail(struct mr_flow_out *, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Calls `body` of an operator between these.
+// Around every call of a function: what it may do, and whether it failed.
 void frame_begin(struct mr_flow_out *, struct frame *, struct op *, enum may);
 int frame_end(struct mr_flow_out *, int answer);
 
@@ -212,6 +215,9 @@ struct marks {
 int out_mark(struct mr_flow_out *, struct marks *);
 void out_return(struct mr_flow_out *, struct marks *);
 int out_set_aside(struct mr_flow_out *, mr_pair);
+
+// The partition that a job belongs to, which its key is.
+uint32_t job_partition(const mr_job *);
 
 // ---- operate.c: what each kind does -----------------------------------------------------------
 
