@@ -1,7 +1,7 @@
 # The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
 #
 #:   make            sets up what is missing and builds into build/
-#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60); plots in build/demo/
+#:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60), also on a server with its page
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
@@ -27,7 +27,7 @@ configured:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null || meson setup $(BUILD)
 
 demo: all
-	@DEMO_SECONDS=$(DEMO_SECONDS) $(BUILD)/examples/santa $(BUILD)/demo
+	@DEMO_SECONDS=$(DEMO_SECONDS) tools/demo $(BUILD)
 
 run: all
 	@$(BUILD)/millrace serve

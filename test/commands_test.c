@@ -99,6 +99,11 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "EPIC e END 18446744073709551615", "-ERR *");
     ask(d, 0, "EPIC e END x", "-ERR *");
     ask(d, 0, "EPIC e SKIP 0", "-ERR *");
+    ask(d, 0, "EPIC f END 0", "[*]");
+    ask(d, 0, "EPIC f WAIT -1 LEFT 18446744073709551615", "[*]");
+    ask(d, 0, "EPIC f WAIT -1 LEFT 9223372036854775807", "[*]");
+    ask(d, 0, "EPIC f WAIT -1 LEFT 18446744073709551616", "-ERR *");
+    ask(d, 0, "EPIC f WAIT -1 LEFT -1", "-ERR *");
     ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"1\"");
 }
 

@@ -163,6 +163,8 @@ static const struct leaving {
     { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "CALL s b ROOM -1 LATER", "CANCEL 1\r\n" },
     { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "PUSH s b ROOM -1", "DRAIN s\r\n" },
     { "PUSH s a EPIC e 1\r\nEPIC e END 1\r\n", "EPIC e WAIT -1", "CANCEL 1\r\n" },
+    { "PUSH s a EPIC e 1\r\n", "EPIC e WAIT -1 LEFT 0", "CANCEL 1\r\n" },
+    { "PUSH s a EPIC e 1\r\n", "EPIC e WAIT -1 LEFT 0", "EPIC e DROP\r\n" },
     { "PUSH s a\r\n", "TAKE s", "CANCEL 1\r\n" }, // it is told to stop
 };
 

@@ -13,9 +13,9 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 
-from served import BUILD, MILLRACE, PATIENCE, Client, Server, case, check, equal, main, path, write
+from served import Client, Server, path, write
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test/libfaulty.so")
 
@@ -589,6 +589,23 @@ def B6_the_past_is_there_before_anybody_looked():
     waits = [w for w in series["wait-p50-ms"] if w is not None]
     runs = [r for r in series["run-p99-ms"] if r is not None]
     check(len(waits) == 1 and waits[0] >= 1000 and len(runs) == 1 and runs[0] >= 1000, series)
+    web.stop()
+
+
+@case
+def B6_workers_tell_their_level():
+    web = Web()
+    client = Client(web)
+    for i in range(20):
+        client.ask("PUSH", "s", i)
+    worker = subprocess.Popen([MILLRACE, "work", "s", "--jobs", "3", "--at", web.url, "--", "cat"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stream = web.stream()
+    stage = stream.until(lambda e: e["stages"][0]["done"] == 20)["stages"][0]
+    equal((stage["level"], stage["runs"]), (3, 20))
+    equal([w["level"] for w in web.get("/api/workers")["workers"] if w["level"]], [3])
+    worker.terminate()
+    worker.wait(PATIENCE)
+    stream.until(lambda e: e["stages"][0]["level"] == 0)
     web.stop()
 
 

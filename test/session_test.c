@@ -487,6 +487,23 @@ static void D1_T11_workers_come_and_go_and_all_is_done(void **state) {
     hear(d, 1, "[*\"done\" :5 \"dead\" :0 *]");
 }
 
+// T10: a worker that asks twice is one worker, and is given no more than it has asked for.
+static void T10_a_worker_that_asks_twice_is_one(void **state) {
+    struct dialogue *d = *state;
+    connect_client(d, 2);
+    say(d, 2, "TAKE s WAIT -1");
+    say(d, 2, "TAKE s WAIT -1");
+    ask(d, 0, "WORKERS", "[[*]]");
+    push(d, "s a");
+    hear(d, 2, "[[\"1\" *]]");
+    hear_nothing(d, 2);
+    push(d, "s b");
+    hear(d, 2, "[[\"2\" *]]");
+    push(d, "s c");
+    hear_nothing(d, 2);
+    ask(d, 0, "WORKERS", "[[*]]");
+}
+
 // T13: a result whose receipt was not confirmed is sent again, counts once, and then there is more.
 static void T13_a_DONE_is_repeated_until_it_is_answered(void **state) {
     struct dialogue *d = *state;
@@ -1048,6 +1065,7 @@ int main(void) {
         DIALOGUE(F50_an_awaiter_that_has_gone_changes_nothing),
         DIALOGUE(F50_a_waiting_push_of_a_client_that_has_gone_is_none),
         DIALOGUE(F50_an_epics_waiter_may_go),
+        DIALOGUE(T10_a_worker_that_asks_twice_is_one),
         DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),
         DIALOGUE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
         DIALOGUE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),

@@ -4,38 +4,12 @@
 
 #include "clock.h"
 #include "factors.h"
-#include "generator.h"
 
 #include <millrace.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-
-// ---- What arrives -----------------------------------------------------------------------------
-
-enum { BATCHES_LEAST = 17 };
-static const double usual_interval_s = 0.5;
-static const double share_of_arrivals = 0.75; // the rest of a way's time is for what is left over
-
-void calendar_draw(struct calendar *c, double seconds) {
-    double arriving_s = share_of_arrivals * seconds, wanted = arriving_s / usual_interval_s;
-    struct generator sizes, streets;
-    generator_init(&sizes, 0);
-    generator_init(&streets, 1);
-    *c = (struct calendar){ 0 };
-    c->batches = wanted < BATCHES_LEAST  ? BATCHES_LEAST
-                 : wanted < BATCHES_MOST ? (int)wanted
-                                         : BATCHES_MOST;
-    c->interval_s = arriving_s / c->batches;
-    for (int batch = 0; batch < c->batches; batch++) {
-        c->first[batch] = c->letters;
-        c->letters += generator_next(&sizes, BATCH_MOST + 1);
-    }
-    c->first[c->batches] = c->letters;
-    for (int i = 0; i < c->letters; i++)
-        c->street[i] = generator_next(&streets, STREETS);
-}
 
 // ---- The mailbox ------------------------------------------------------------------------------
 

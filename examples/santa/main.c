@@ -9,7 +9,6 @@
 //
 // It ends with charts, a table and a summary that was checked; 0 only if that holds.
 #include "charts.h"
-#include "factors.h"
 #include "report.h"
 
 #include <errno.h>
@@ -19,10 +18,6 @@
 #include <unistd.h>
 
 static const double least_s = 2, most_s = 3600;
-
-// What the letters of a way ask of the processors while they arrive, as a share of what these can
-// do: too much, so that a backlog grows, and dissolves when no more arrive.
-static const double load = 1.25;
 
 static int processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -38,13 +33,11 @@ static double seconds_wished(void) {
 }
 
 static int plan(struct calendar *c, double seconds) {
-    calendar_draw(c, seconds / WAYS);
-    double letter_s = load * c->interval_s * c->batches * processors() / c->letters;
-    c->value = factors_prime_for(letter_s, processors());
+    double letter_s = calendar_plan(c, seconds / WAYS, processors());
     printf("%d letters on %d streets, in %d batches, one every %.2f secs. Each asks for the\n"
            "factors of %u: about %.2f secs of one of %d processors.\n",
            c->letters, STREETS, c->batches, c->interval_s, c->value, letter_s, processors());
-    return c->value ? 0 : -1;
+    return letter_s < 0 ? -1 : 0;
 }
 
 static int run(struct way ways[WAYS], const struct calendar *c) {

@@ -2,10 +2,10 @@
 #include "web/past.h"
 
 #include "base/bytes.h"
+#include "base/histogram.h"
 #include "base/mem.h"
 #include "server/session.h"
 #include "web/json.h"
-#include "web/limits.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -24,12 +24,14 @@ struct past_stage {
     size_t name_size;
     uint64_t pushed, done, failed; // at the last sample, …
     struct histogram waits, runs;  // … and these
+    uint32_t level;                // now, of those who work for it
     uint32_t count, next;          // samples, of at most WEB_SAMPLES
     struct sample samples[WEB_SAMPLES];
 };
 
 void past_finish(struct past *p) {
-    mem_free(p->stages);
+    while (p->count)
+        mem_free(p->stages[--p->count]);
     *p = (struct past){ 0 };
 }
 
@@ -38,11 +40,10 @@ void past_finish(struct past *p) {
 // What is in `now` and was not in `before`, which becomes the same.
 static void since(const struct histogram *now, struct histogram *before,
                   struct histogram *out_between) {
-    bool halved = now->count < before->count;
     *out_between = (struct histogram){ .count = now->count - before->count, .max = now->max };
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
-        uint32_t was = now->buckets[i] < before->buckets[i] ? now->buckets[i] : before->buckets[i];
-        out_between->buckets[i] = halved ? 0 : now->buckets[i] - was;
+        bool more = now->buckets[i] > before->buckets[i]; // less if they were halved
+        out_between->buckets[i] = more ? now->buckets[i] - before->buckets[i] : 0;
     }
     *before = *now;
 }
@@ -63,7 +64,7 @@ static void note_times(const struct histogram *now, struct histogram *before, ui
 // Stages keep their places, nearly always.
 static struct past_stage *stage_named(const struct past *p, mr_bytes name, uint32_t likely) {
     for (uint32_t i = 0; i < p->count; i++) {
-        struct past_stage *s = &p->stages[(likely + i) % p->count];
+        struct past_stage *s = p->stages[(likely + i) % p->count];
         if (bytes_equal(bytes_of(s->name, s->name_size), name))
             return s;
     }
@@ -72,14 +73,10 @@ static struct past_stage *stage_named(const struct past *p, mr_bytes name, uint3
 
 // A new one begins with what it counts already. NULL: there are too many, or there is no memory.
 static struct past_stage *stage_add(struct past *p, const struct stage_info *i) {
-    if (p->count == WEB_STAGES)
+    struct past_stage *s = p->count < WEB_STAGES ? mem_alloc(sizeof *s) : NULL;
+    if (!s)
         return NULL;
-    struct past_stage *stages = mem_resize(p->stages, (p->count + 1) * sizeof *stages);
-    if (!stages)
-        return NULL;
-    p->stages = stages;
-    struct past_stage *s = &stages[p->count++];
-    memset(s, 0, sizeof *s);
+    p->stages[p->count++] = s;
     memcpy(s->name, i->name.data, i->name.size);
     s->name_size = i->name.size;
     if (p->sampled_ms)
@@ -88,29 +85,29 @@ static struct past_stage *stage_add(struct past *p, const struct stage_info *i) 
     return s;
 }
 
-// The levels of those who work for it.
-static uint32_t level_of(const struct host *h, mr_bytes stage) {
-    uint32_t level = 0;
+static void note_levels(struct past *p, const struct host *h) {
+    for (uint32_t i = 0; i < p->count; i++)
+        p->stages[i]->level = 0;
     for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         const struct session *s = list_entry(l, struct session, of_host);
         const char *at = s->level ? s->stages : "";
         for (size_t size; *at; at += size + (at[size] == ' ')) {
             size = strcspn(at, " ");
-            level += bytes_equal(bytes_of(at, size), stage) ? s->level : 0;
+            struct past_stage *stage = stage_named(p, bytes_of(at, size), 0);
+            if (stage)
+                stage->level += s->level;
         }
     }
-    return level;
 }
 
-static void stage_sample(struct past_stage *s, const struct stage_info *i, uint32_t level,
-                         uint64_t at_ms) {
+static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t at_ms) {
     struct sample *x = &s->samples[s->next];
     *x = (struct sample){ .at_ms = at_ms,
                           .waiting = (uint32_t)i->waiting,
                           .running = (uint32_t)i->running,
                           .delayed = (uint32_t)i->delayed,
                           .dead = (uint32_t)i->dead,
-                          .level = level,
+                          .level = s->level,
                           .pushed = (uint32_t)(i->pushed - s->pushed),
                           .done = (uint32_t)(i->done - s->done),
                           .failed = (uint32_t)(i->failed - s->failed) };
@@ -123,6 +120,7 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint3
 
 static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
     size_t count = core_stage_count(h->core);
+    note_levels(p, h);
     for (size_t i = 0; i < count && i < WEB_STAGES; i++) {
         struct stage_info info;
         core_stage_at(h->core, i, &info);
@@ -130,7 +128,7 @@ static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
         if (!s)
             s = stage_add(p, &info);
         if (s)
-            stage_sample(s, &info, level_of(h, info.name), at_ms);
+            stage_sample(s, &info, at_ms);
     }
     p->sampled_ms = at_ms;
 }

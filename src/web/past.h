@@ -13,8 +13,8 @@
 #ifndef WEB_PAST_H
 #define WEB_PAST_H
 
-#include "base/histogram.h"
 #include "millrace.h"
+#include "web/limits.h"
 
 struct doc;
 struct host;
@@ -22,7 +22,7 @@ struct past_stage;
 
 // Zero is a valid start.
 struct past {
-    struct past_stage *stages;
+    struct past_stage *stages[WEB_STAGES];
     uint32_t count;
     uint64_t sampled_ms, turn_ms; // the last of each
 };

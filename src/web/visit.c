@@ -76,7 +76,8 @@ static void visit_close(struct front *f) {
 static bool visit_is_over(const struct front *f) {
     const struct visit *v = (const struct visit *)f;
     bool ends = v->closing || (v->session->closing && !v->asked);
-    return ends && !unsent(v) && !stream_ready(v).size && !v->lingers;
+    bool lingers = v->lingers && !v->session->closing;
+    return ends && !unsent(v) && !stream_ready(v).size && !lingers;
 }
 
 // ---- Asking -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ static const char *const words[] = {
     "SKIP",    "DROP",      "TOP",      "STAGE",     "DEAD",        "WAITING",     "REASON",
     "MAX",     "DRY",       "ON",       "max-jobs",  "concurrency", "rate",        "on-dead",
     "halt",    "retention", "0,0",      "high-mark", "1/s",         "waiting",     "running",
-    "delayed", "done",      "CANCELS",  "overlap",   "never",       "max-channel",
+    "delayed", "done",      "CANCELS",  "overlap",   "never",       "max-channel", "LEFT",
 };
 enum { PLAIN = sizeof words / sizeof *words };
 
