@@ -86,6 +86,7 @@ static void file_close(struct reading *r) {
     if (r->fd > STDIN_FILENO)
         close(r->fd);
     r->fd = -1;
+    r->file++;
     lines_finish(&r->lines);
 }
 
@@ -150,7 +151,7 @@ static int next_line(struct reading *r, bool may_wait) {
         else if (lines_next(&r->lines, &r->ahead))
             r->has_ahead = true;
         else if (r->lines.ended)
-            file_close(r), r->file++;
+            file_close(r);
         else if ((err = r->is_pipe ? wait_readable(r, may_wait) : 0) >= 0)
             err = lines_read(&r->lines, r->fd);
     }
@@ -191,7 +192,9 @@ static void line_given(struct reading *r) {
 static int give_block(struct reading *r, mr_flow_out *out) {
     size_t lines = 0, bytes = 0;
     int err = 1;
-    while (lines < r->block_lines && bytes < BLOCK_BYTES && (err = next_line(r, lines == 0)) > 0) {
+    while (lines < r->block_lines && (err = next_line(r, lines == 0)) > 0) {
+        if (lines && bytes + r->ahead.text.size > BLOCK_BYTES)
+            break;
         err = out ? give_line(r, out) : 0;
         if (err < 0)
             return err;
