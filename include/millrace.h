@@ -466,8 +466,8 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // Stages. An operator is a stage of the engine, FLOW/OPERATOR, so its order, tuning, retries, dead
 // letters and `why` are those of stages. But map, flat_map, filter, split and merge run as part of
 // the operators before them, unless `apart` is set: worth it for what is slow or fails. Jobs carry
-// blocks of pairs; each worker finds its own level; when the jobs before an operator get too many,
-// those behind them are not started, up to the source, and no thread waits.
+// blocks of pairs; each worker finds its own level; while too many jobs wait at an operator, those
+// that feed it are not started, up to the source, and no thread waits.
 //
 // Order and partitions. Pairs are spread over the partitions of an operator by their keys. What
 // comes from one partition of one operator reaches the next in order; so pairs of one key stay in
@@ -495,22 +495,23 @@ typedef struct mr_pair {
 } mr_pair;
 
 typedef struct mr_flow_options {
-    const char *epic; // the input's name; NULL: the flow's. Another one is read from its beginning
-    const char *on_dead;                  // "skip" (default) or "halt": of all operators
-    const char *backoff;                  // between attempts, as mr_set has it; NULL: 1s..5m
-    const char *sync;                     // of mr_flow_file: "always" (default) or "none"
-    uint32_t attempts;                    // 0: 10
-    uint32_t jobs;                        // of each operator at once; 0: self-tuned
-    uint32_t ahead;                       // blocks read ahead of the workers, at most; 0: 32
-    void (*on_stop)(mr_job *, void *arg); // see mr_work_options; NULL: nobody is told
-    void *arg;                            // of on_stop
+    const char *epic;    // the input's name; NULL: as the flow. Another is read from its beginning
+    const char *on_dead; // "skip" (default) or "halt": of all operators
+    const char *backoff; // between attempts, as mr_set has it; NULL: 1s..5m
+    const char *sync;    // of mr_flow_file: "always" (default) or "none"
+    uint32_t attempts;   // 0: 10
+    uint32_t jobs;       // of each operator at once; 0: self-tuned
+    uint32_t ahead;      // blocks read ahead of the workers, at most; 0: 32
+    // As that of mr_work_options, with this `arg`; NULL: nobody is told.
+    void (*on_stop)(mr_job *, void *arg);
+    void *arg;
     uint64_t reserved[6];
 } mr_flow_options;
 
 typedef struct mr_operator_options {
     const char *on_dead, *backoff; // NULL: as the flow
     uint32_t attempts, jobs;       // 0: as the flow
-    uint32_t partitions;           // 1 to 256; 0: 64, and 1 for sinks
+    uint32_t partitions;           // 1 to 256; 0: 64, and 1 for sources and sinks
     uint32_t block;                // pairs in a job at most, as far as 1,000 jobs allow; 0: any
     uint32_t apart;                // not 0: a stage of its own in any case
     uint64_t reserved[8];
@@ -545,8 +546,9 @@ const mr_job *mr_flow_job(const mr_flow_out *);
 // Gives the pairs of block `number` (1, 2, 3 …): 0; MR_FLOW_END: there are no more than those
 // before it. Called with one number after another by a thread of the flow; the first is the one at
 // which an interrupted flow goes on, and one number must always mean the same pairs. A block is a
-// job, so many small pairs a call are quicker; it has at most 16 MiB. Negative: the flow stops with
-// it.
+// job, so many small pairs a call are quicker; it has at most 16 MiB. Blocks run one after another,
+// in order, unless the source has more partitions. Negative: the flow stops with it. To the engine
+// a source is the epic EPIC/SOURCE, which can be looked at and dropped as any other.
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
 

@@ -50,7 +50,7 @@ static int add_stage(mr_pair p, mr_flow_out *out, void *arg) {
     return err < 0 ? err : mr_flow_emit(out, p.key, p.value);
 }
 
-static int run_flow(const char *url, const char *sync, const char *out) {
+static int run_flow(const char *url, const char *sync, mr_flow_read *read, const char *out) {
     mr *m = NULL;
     mr_flow *f = NULL;
     mr_options o = { .sync = sync };
@@ -63,7 +63,7 @@ static int run_flow(const char *url, const char *sync, const char *out) {
     if (err >= 0)
         err = mr_flow_open(m, "sums", &options, &f);
     if (err >= 0)
-        err = mr_flow_source(f, "pairs", read_pairs, NULL, NULL);
+        err = mr_flow_source(f, "pairs", read, NULL, NULL);
     if (err >= 0)
         err = mr_flow_crash(f, "crash", "pairs", 0.1, 7, &few);
     if (err >= 0)
@@ -120,7 +120,7 @@ static struct sums found(const char *path) {
 // ---- Lives ------------------------------------------------------------------------------------
 
 static _Noreturn void child_run(const struct store *s, const char *sync, const char *out) {
-    int err = run_flow(s->url, sync, out);
+    int err = run_flow(s->url, sync, read_pairs, out);
     if (err < 0)
         fprintf(stderr, "%d: %s\n", err, mr_error());
     _exit(err < 0 ? 1 : 0);
@@ -177,6 +177,61 @@ static void E4_E3_E6_T16_T17_a_killed_flow_adds_up(void **state) {
     for (int i = 0; i < lives; i++)
         kills += a_life((seed ? strtoull(seed, NULL, 10) : 1) + (uint64_t)i);
     print_message("%d kills in %d lives\n", kills, lives);
+}
+
+// ---- A server that is killed ------------------------------------------------------------------
+
+enum { DEATHS = 3 };
+
+struct remote {
+    struct serving server;
+    char out[100];
+    int err;
+    char error[512];
+};
+
+static struct gate asked = GATE, answered = GATE;
+
+// Reads on when the server has died and another one is in its place.
+static int read_and_kill(uint64_t number, mr_flow_out *out, void *arg) {
+    if (number % (BLOCKS / (DEATHS + 1)) == 0 && asked.count < DEATHS) {
+        gate_pass(&asked);
+        gate_wait(&answered, asked.count);
+    }
+    return read_pairs(number, out, arg);
+}
+
+static void *run_remote(void *arg) {
+    struct remote *r = arg;
+    r->err = run_flow(r->server.url, NULL, read_and_kill, r->out);
+    snprintf(r->error, sizeof r->error, "%s", mr_error());
+    return NULL;
+}
+
+// E2, E4, T13, T20: what was lost on the way is said again, and nothing counts twice.
+static void E2_E4_T13_T20_a_killed_server_changes_no_sum(void **state) {
+    struct store s = store_make();
+    struct remote r = { .err = 0 };
+    pthread_t flow;
+    (void)state;
+    snprintf(r.out, sizeof r.out, "%s.out", s.dir);
+    serving_start(&r.server, s.url, 0);
+    assert_int_equal(pthread_create(&flow, NULL, run_remote, &r), 0);
+    for (int i = 1; i <= DEATHS; i++) {
+        gate_wait(&asked, i);
+        uint16_t port = r.server.port;
+        serving_end(&r.server, SIGKILL);
+        serving_start(&r.server, s.url, port);
+        gate_pass(&answered);
+    }
+    pthread_join(flow, NULL);
+    if (r.err < 0)
+        fail_msg("%d: %s", r.err, r.error);
+    serving_end(&r.server, SIGKILL);
+    struct sums e = expected(), f = found(r.out);
+    assert_memory_equal(&e, &f, sizeof e);
+    unlink(r.out);
+    store_remove(&s);
 }
 
 // ---- A long text ------------------------------------------------------------------------------
@@ -267,6 +322,7 @@ static void D4_a_long_text_needs_little_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E4_E3_E6_T16_T17_a_killed_flow_adds_up),
+        cmocka_unit_test(E2_E4_T13_T20_a_killed_server_changes_no_sum),
         cmocka_unit_test(D4_a_long_text_needs_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,8 @@ struct node {
     int inputs[2], input_count;
     int output; // of a split that it takes from; -1: any
     bool head, chain, last_dropped;
-    uint64_t size, slide, number; // number: of what came last
+    uint64_t size, slide;
+    uint64_t numbers[4]; // of what came last to each partition of a sink
     mr_operator_options options;
     struct cell cells[KEYS];
     struct seen expected, got;
@@ -252,7 +253,10 @@ static int receive(mr_pair in, uint64_t number, void *arg) {
     struct node *n = arg;
     pthread_mutex_lock(&n->lock);
     seen_add(&n->got, pair_of(in));
-    bool in_turn = n->options.partitions != 1 || number == ++n->number;
+    uint32_t partitions = n->options.partitions;
+    uint64_t *last = &n->numbers[(number - 1) % partitions];
+    bool in_turn = number == (*last ? *last + partitions : (number - 1) % partitions + 1);
+    *last = number;
     pthread_mutex_unlock(&n->lock);
     return in_turn ? 0 : MR_EINVAL;
 }
