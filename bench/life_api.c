@@ -1,7 +1,7 @@
 // The life of a job in one thread as a program lives it: mr_push, mr_take, mr_done on mem:, while a
 // backlog of live jobs stands by.
 //
-//     life_api [KEYS [LIVE [LIVES [REPEATS]]]]     KEYS 0: jobs without a key
+//     life_api [KEYS [LIVE [LIVES [REPEATS [SHARDS]]]]]     KEYS 0: jobs without a key
 #include "bench/keys.h"
 #include "bench/measure.h"
 
@@ -34,7 +34,8 @@ int main(int argc, char **argv) {
     uint64_t live = argument(argc, argv, 2, 1000), lives = argument(argc, argv, 3, 1000000);
     uint64_t repeats = argument(argc, argv, 4, 3);
     struct run r = { .keys = keys_make(argument(argc, argv, 1, 0)) };
-    try(mr_open("mem:", NULL, &r.m), "open");
+    mr_options options = { .shards = (uint32_t)argument(argc, argv, 5, 1) };
+    try(mr_open("mem:", &options, &r.m), "open");
     for (uint64_t i = 0; i < live; i++)
         push(&r);
     for (uint64_t repeat = 0; repeat < repeats; repeat++) {

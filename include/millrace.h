@@ -106,7 +106,7 @@ typedef struct mr_options {
     const char *sync;
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
     const char *name;   // of this program, for people: letters without blanks
-    uint32_t shards;    // 0 or 1
+    uint32_t shards;    // up to 64; 0: as many as the store has, 1 if it is new; see below
     uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
@@ -118,6 +118,13 @@ typedef struct mr_options {
 //     millraces://…                          the same with TLS
 // What was in the store is there again: jobs that ran when it was closed wait at the head of their
 // channels; after a crash they have one failed attempt more.
+//
+// With several shards as many threads can push, take and commit at once: each shard has a lock and
+// a log of its own, and its share of max_bytes. Channels are spread over them by their keys. Order
+// within a channel, the limits of a stage and all else that is said here hold for the engine as a
+// whole; only jobs of different channels may start in another order than they came. A store keeps
+// the number it was made with, and another one is refused: `millrace store copy` makes a store that
+// has it. If the log of one shard fails, the whole engine answers MR_ESTOPPED.
 //
 // A server may be restarted under a client: connections come back by themselves, requests whose
 // answer was lost are repeated, and none takes effect twice. Meanwhile calls wait, up to 30 s, then

@@ -60,13 +60,15 @@ static inline void gate_wait(struct gate *g, int count) {
     pthread_mutex_unlock(&g->lock);
 }
 
-// Where the story is told: an empty engine in memory, here or in a server.
+// Where the story is told: an empty engine in memory, here, with one shard or several, or in a
+// server.
 static const char *story_url = "mem:";
+static uint32_t story_shards = 1;
 static struct serving story_server;
 
 static inline mr *open_mem(void) {
     mr *m = NULL;
-    must(mr_open(story_url, NULL, &m));
+    must(mr_open(story_url, &(mr_options){ .shards = story_shards }, &m));
     return m;
 }
 
@@ -84,9 +86,18 @@ static int story_ends(void **state) {
     return 0;
 }
 
-// Runs all tests in this process, then each with a server of its own.
-static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
+// Runs all tests in this process, with one shard and with three.
+static inline int run_here(struct CMUnitTest *tests, size_t count) {
     int failed = _cmocka_run_group_tests("in this process", tests, count, NULL, NULL);
+    story_shards = 3;
+    failed += _cmocka_run_group_tests("in this process, three shards", tests, count, NULL, NULL);
+    story_shards = 1;
+    return failed;
+}
+
+// The same, and then each with a server of its own.
+static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
+    int failed = run_here(tests, count);
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = story_begins;
         tests[i].teardown_func = story_ends;
@@ -106,6 +117,15 @@ static inline mr_job *take(mr *m, const char *stage, const char *body) {
     mr_job *job = NULL;
     must(mr_take(m, stage, NULL, &job));
     assert_string_equal(mr_job_body(job).data, body);
+    return job;
+}
+
+// The same; but jobs of different channels come in the order of their pushes from one shard only.
+static inline mr_job *take_next(mr *m, const char *stage, const char *body) {
+    mr_job *job = NULL;
+    if (story_shards == 1)
+        return take(m, stage, body);
+    must(mr_take(m, stage, NULL, &job));
     return job;
 }
 
@@ -160,7 +180,7 @@ static inline void store_remove(struct store *s) {
 
 static inline mr *store_open(const struct store *s) {
     mr *m = NULL;
-    must(mr_open(s->url, NULL, &m));
+    must(mr_open(s->url, &(mr_options){ .shards = story_shards }, &m));
     return m;
 }
 

@@ -49,13 +49,13 @@ static void A2_limit_5_starts_five_queues_the_rest_and_an_end_starts_the_next(vo
         push(m, "s", NULL, (char[]){ (char)('a' + i), 0 });
     mr_job *jobs[8];
     for (int i = 0; i < 5; i++)
-        jobs[i] = take(m, "s", (char[]){ (char)('a' + i), 0 });
+        jobs[i] = take_next(m, "s", (char[]){ (char)('a' + i), 0 });
     nothing_to_take(m, "s");
     assert_string_equal(look(m, "s").held_by, "limit");
     assert_int_equal(look(m, "s").waiting, 3);
     for (int i = 0; i < 3; i++) {
         must(mr_done(jobs[i]));
-        jobs[5 + i] = take(m, "s", (char[]){ (char)('f' + i), 0 });
+        jobs[5 + i] = take_next(m, "s", (char[]){ (char)('f' + i), 0 });
     }
     for (int i = 3; i < 8; i++)
         must(mr_done(jobs[i]));
@@ -72,9 +72,9 @@ static void A3_the_queue_can_be_looked_into(void **state) {
     assert_int_equal(info.waiting, 2);
     assert_true(info.oldest_ms >= 0);
     assert_string_equal(info.held_by, "no-worker");
-    must(mr_done(take(m, "s", "a")));
+    must(mr_done(take_next(m, "s", "a")));
     assert_int_equal(look(m, "s").waiting, 1);
-    must(mr_done(take(m, "s", "b")));
+    must(mr_done(take_next(m, "s", "b")));
     assert_true(look(m, "s").oldest_ms == -1);
     must(mr_close(m));
 }
@@ -265,6 +265,8 @@ static mr_job *take_block(mr *m, uint32_t batch) {
 
 static void T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second(void **state) {
     (void)state;
+    if (story_shards > 1)
+        skip(); // the two keys may be in different shards
     mr *m = open_mem();
     push(m, "s", "one", "1a");
     push(m, "s", "one", "1b");
@@ -333,7 +335,8 @@ static void E_a_commit_carries_result_state_and_emits_together(void **state) {
     must(mr_set_state(job, mr_str("kept")));
     must(mr_emit(job, "t", mr_str("kept"), &(mr_push_options){ .key = mr_str("e") }));
     must(mr_done(job));
-    job = take(m, "t", "kept");
+    job = take_waiting(m, "t"); // it may come from another shard
+    assert_string_equal(mr_job_body(job).data, "kept");
     assert_int_equal(mr_job_key(job).size, 1);
     must(mr_done(job));
     nothing_to_take(m, "t");
@@ -389,14 +392,14 @@ static void F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable(
     mr *m = open_mem();
     push(m, "s", "k", "x");
     push(m, "s", "j", "y");
-    must(mr_fail(take(m, "s", "x"), "broken\nbeyond repair", MR_NEVER));
-    must(mr_fail(take(m, "s", "y"), "broken\nbeyond repair", MR_NEVER));
+    must(mr_fail(take_next(m, "s", "x"), "broken\nbeyond repair", MR_NEVER));
+    must(mr_fail(take_next(m, "s", "y"), "broken\nbeyond repair", MR_NEVER));
     assert_int_equal(look(m, "s").dead, 2);
     struct dead_seen seen = { .m = m };
     must(mr_dead(m, "s", see_dead, &seen));
     assert_int_equal(seen.count, 1);
     assert_int_equal(look(m, "s").dead, 1);
-    must(mr_done(take(m, "s", "x")));
+    must(mr_done(take_next(m, "s", "x")));
     refused(MR_EINVAL, mr_retry(m, seen.id));
     must(mr_close(m));
 }
@@ -477,7 +480,9 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     size_t n = 99;
     must(mr_push_many(m, "s", items, 5, NULL, ids, &n));
     assert_int_equal(n, 3);
-    assert_true(ids[0] && ids[1] > ids[0] && ids[2] > ids[1] && !ids[3]);
+    assert_true(ids[0] && ids[1] && ids[2] && !ids[3]);
+    if (story_shards == 1)
+        assert_true(ids[1] > ids[0] && ids[2] > ids[1]);
     refused(MR_EFULL, mr_push_many(m, "s", items + 3, 2, NULL, ids, &n));
     assert_int_equal(n, 3);
     pthread_t threads[2];
@@ -489,7 +494,7 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
         pthread_join(threads[i], NULL);
     const char *left[] = { "c", "d", "e" };
     for (int i = 0; i < 3; i++)
-        must(mr_done(take(m, "s", left[i])));
+        must(mr_done(take_next(m, "s", left[i])));
     must(mr_push_many(m, "s", NULL, 0, NULL, NULL, &n));
     assert_int_equal(n, 0);
     must(mr_close(m));

@@ -482,7 +482,7 @@ static void push_much(struct engine *e, size_t count) {
     }
 }
 
-static struct mr_job *take_some(struct taking *t, uint32_t most, int64_t wait_ms) {
+static struct mr_job *take_up_to(struct taking *t, uint32_t most, int64_t wait_ms) {
     mr_bytes stage = mr_str("s");
     struct mr_job *jobs = NULL;
     struct pull pull = { .stages = &stage, .stage_count = 1, .batch = most, .wait_ms = wait_ms };
@@ -515,7 +515,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     struct client *c = (struct client *)t.engine;
     push_much(t.engine, MANY);
     for (int count = 0; count < MANY;)
-        for (struct mr_job *job = take_some(&t, HAND_TAKE, 0); job; job = job->next)
+        for (struct mr_job *job = take_up_to(&t, HAND_TAKE, 0); job; job = job->next)
             jobs[count++] = job;
     for (int i = 0; i < MANY; i += LOST)
         end_lease(c, jobs[i]);
@@ -539,7 +539,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
 }
 
 static void *take_and_wait(void *arg) {
-    return take_some(arg, 1, MR_FOREVER);
+    return take_up_to(arg, 1, MR_FOREVER);
 }
 
 // Connections that were needed for a while are closed, but for a few.
@@ -600,7 +600,7 @@ static void F13_dead_jobs_are_told_page_by_page(void **state) {
     push_much(t.engine, MANY);
     struct funeral f = { .m = open_at(t.server.url) };
     for (int count = 0; count < MANY;)
-        for (struct mr_job *job = take_some(&t, HAND_TAKE, 0), *next; job; job = next, count++) {
+        for (struct mr_job *job = take_up_to(&t, HAND_TAKE, 0), *next; job; job = next, count++) {
             next = job->next;
             f.last = job->id;
             must((t.engine->impl->fail)(job, mr_str("no"), MR_BACKOFF,

@@ -51,7 +51,7 @@ static void T16_a_producer_restarts_and_goes_on(void **state) {
     assert_int_equal(look(m, "s").waiting, 3);
     refused(MR_EAGAIN, mr_epic_wait(m, "june", 0, NULL));
     for (int i = 1; i <= 3; i++)
-        must(mr_done(take(m, "s", (char[]){ (char)('0' + i), 0 })));
+        must(mr_done(take_next(m, "s", (char[]){ (char)('0' + i), 0 })));
     mr_epic_info info;
     must(mr_epic_wait(m, "june", 0, &info));
     assert_int_equal(info.over, 1);

@@ -8,19 +8,13 @@
 // begin with a blank are what happened. MILLRACE_GOLDEN=write writes that down anew, to be read.
 // Jobs have numbers in order of appearance; a `take` of a job can be named later as 1/2: the second
 // take of job 1. After every command the story is replayed and compared, see tale.h.
+#include "script.h"
 #include "tale.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { WORDS = 32, TAKES = 64, STAGES = 16, LINE = 512 };
-
-// A line's words; those that were quoted as a whole begin with a quote.
-struct line {
-    char text[LINE];
-    const char *words[WORDS];
-    int count;
-};
+enum { TAKES = 64, STAGES = 16 };
 
 struct golden {
     struct tale *tale;
@@ -33,65 +27,6 @@ struct golden {
 static struct golden *now; // for the hook, which knows the tale only
 
 // ---- Reading ------------------------------------------------------------------------------------
-
-static void line_split(struct line *l, const char *text) {
-    (void)snprintf(l->text, sizeof l->text, "%s", text);
-    l->count = 0;
-    char *to = l->text, *from = l->text;
-    while (*from) {
-        if (*from == ' ') {
-            from++;
-            continue;
-        }
-        assert_true(l->count < WORDS);
-        l->words[l->count++] = to;
-        bool quoted = *from == '"', inside = quoted;
-        if (quoted) {
-            *to++ = '"';
-            from++;
-        }
-        for (; *from && (inside || *from != ' '); from++) {
-            if (*from == '"')
-                inside = !inside;
-            else
-                *to++ = *from;
-        }
-        from += *from == ' ';
-        *to++ = 0;
-    }
-}
-
-// The value of name=value among words from `from` on; NULL: there is none.
-static const char *option(const struct line *l, int from, const char *name) {
-    size_t size = strlen(name);
-    for (int i = from; i < l->count && strcmp(l->words[i], "emit") != 0; i++)
-        if (!strncmp(l->words[i], name, size) && l->words[i][size] == '=')
-            return l->words[i] + size + 1;
-    return NULL;
-}
-
-static int64_t number_option(const struct line *l, int from, const char *name) {
-    const char *value = option(l, from, name);
-    return value ? strtoll(value, NULL, 10) : 0;
-}
-
-static const char *quoted(const struct line *l, int from) {
-    for (int i = from; i < l->count; i++)
-        if (l->words[i][0] == '"')
-            return l->words[i] + 1;
-    return "";
-}
-
-static const char *word(const struct line *l, int i) {
-    return i < l->count ? l->words[i] : "";
-}
-
-static bool has_word(const struct line *l, const char *text) {
-    for (int i = 1; i < l->count; i++)
-        if (!strcmp(l->words[i], text))
-            return true;
-    return false;
-}
 
 static uint64_t job_id(struct golden *g, const char *number) {
     size_t n = strtoull(number, NULL, 10);
@@ -192,6 +127,8 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_PUSH:
     case RECORD_JOB:
     case RECORD_STATE:
+    case RECORD_OUTBOX:
+    case RECORD_ARRIVAL:
         write_bytes(out, " ", body);
         break;
     case RECORD_END:
@@ -215,15 +152,27 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_ONCE:
     case RECORD_EPOCH:
     case RECORD_TRIM:
+    case RECORD_LINK:
         break;
     }
+}
+
+static void write_link(FILE *out, const struct record *r) {
+    static const char *const which[] = { "to", "from", "with" };
+    if (r->kind < RECORD_OUTBOX)
+        return;
+    fprintf(out, " %s shard %u", which[r->kind - RECORD_OUTBOX], r->shard);
+    if (r->name.size)
+        write_bytes(out, " once ", r->name);
+    if (r->kind == RECORD_LINK)
+        fprintf(out, " acknowledged up to %" PRIu64 ", accepted", r->upto);
 }
 
 static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
     struct golden *g = now;
     if (r->kind == RECORD_STAGE)
         tale_text(r->name, g->stages[r->stage]);
-    tale_meet_job(t, r->kind == RECORD_PUSH ? r->id : 0, body);
+    tale_meet_job(t, r->kind == RECORD_PUSH || r->kind == RECORD_ARRIVAL ? r->id : 0, body);
     fprintf(t->said, "+ %s", record_kind_name(r->kind));
     if (r->id)
         fprintf(t->said, " %zu", job_number(g, r->id));
@@ -234,6 +183,7 @@ static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
         fprintf(t->said, " attempt %u", r->attempt);
     if (r->kind == RECORD_EPOCH)
         fprintf(t->said, " %" PRIu64, r->epoch);
+    write_link(t->said, r);
     write_optional(t->said, r);
     write_body(g, r, body);
     fprintf(t->said, "%s\n", r->copy ? " (copy)" : "");
@@ -439,6 +389,34 @@ static void say_clean(struct golden *g, const struct line *l) {
     clean(g->tale);
 }
 
+static uint32_t shard(const struct line *l) {
+    return (uint32_t)strtoul(word(l, 1), NULL, 10);
+}
+
+static void say_shards(struct golden *g, const struct line *l) {
+    in_shards(g->tale, shard(l));
+}
+
+static void say_outbox(struct golden *g, const struct line *l) {
+    struct link_entry e = { 0 };
+    while (core_link_next(g->tale->core, shard(l), e.number, &e))
+        fprintf(g->tale->said, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number, e.after,
+                tale_read(g->tale, e.at));
+}
+
+static void say_acked(struct golden *g, const struct line *l) {
+    acked(g->tale, shard(l), strtoull(word(l, 2), NULL, 10));
+}
+
+static void say_arrive(struct golden *g, const struct line *l) {
+    struct link_entry e = { .stage = mr_str(word(l, 2)),
+                            .key = mr_str(option(l, 2, "key")),
+                            .once = mr_str(option(l, 2, "once")),
+                            .number = (uint64_t)number_option(l, 2, "number"),
+                            .after = (uint64_t)number_option(l, 2, "after") };
+    write_answer(g, arrive(g->tale, shard(l), e, quoted(l, 2)));
+}
+
 static const struct {
     const char *name;
     void (*say)(struct golden *, const struct line *);
@@ -450,7 +428,8 @@ static const struct {
     { "pause", say_pause },     { "resume", say_resume },   { "link", say_link },
     { "end", say_end_epic },    { "skip", say_skip },       { "epic", say_epic },
     { "look", say_look },       { "channel", say_channel }, { "crash", say_crash },
-    { "clean", say_clean },
+    { "clean", say_clean },     { "shards", say_shards },   { "outbox", say_outbox },
+    { "acked", say_acked },     { "arrive", say_arrive },
 };
 
 // ---- The story ----------------------------------------------------------------------------------
@@ -559,6 +538,7 @@ int main(void) {
         STORY("epic-with-gap"),   STORY("block-with-cancelled"),
         STORY("back-pressure"),   STORY("cleaning"),
         STORY("lost-workers"),    STORY("poison"),
+        STORY("between-shards"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

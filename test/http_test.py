@@ -24,7 +24,7 @@ class Web(Server):
     """A server whose HTTP is on a free port."""
 
     def __init__(self, *options, store="mem:", http="127.0.0.1:0", **more):
-        super().__init__("--store", store, "--http", http, *options, **more)
+        super().__init__("--store", store, *options, http=http, **more)
         said = next(line for line in self.said if "page, metrics" in line)
         self.secure = "https://" in said
         self.http = int(re.search(r"https?://\S*:(\d+)/", said)[1])
@@ -382,6 +382,10 @@ def F45_strangers_see_the_page_and_nothing_else():
     large = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n" \
             f"Origin: http://{web.host}\r\nContent-Length: 30000000\r\n\r\n".encode()
     equal(status_of(web.raw(large, whole=False)), 401)  # before any of it has come
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"  # in a body that is not read
+    for secret in b"", b"Authorization: Bearer wrong\r\n":
+        heard = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
+        equal((status_of(heard), heard.count(b"HTTP/1.1 ")), (401, 1), heard)
     for scheme in "Basic abc", "bearer", "Bearer":
         web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", headers={"Authorization": scheme})
     web.stop()
@@ -442,7 +446,7 @@ def roles_and_stages_hold_as_on_the_wire():
 
 @case
 def others_can_reach_it_only_with_tokens():
-    refused = Server("--store", "mem:", "--http", "0.0.0.0:0", ready=False).ends(2)
+    refused = Server("--store", "mem:", http="0.0.0.0:0", ready=False).ends(2)
     check("--auth" in refused and "--http" in refused, refused)
     secret = token_of("others", "someone", "read")
     web = Web("--auth", path("others"), http="0.0.0.0:0")
@@ -474,18 +478,19 @@ def with_a_certificate_it_is_encrypted():
 
 @case
 def it_can_be_off_and_a_place_that_is_taken_is_told():
-    server = Server("--store", "mem:", "--http", "off")
+    server = Server("--store", "mem:", http="off")
     server.stop()
     check("page" not in "".join(server.said), server.said)
     web = Web()
-    said = Server("--store", "mem:", "--http", web.host, ready=False).ends(3)
+    said = Server("--store", "mem:", http=web.host, ready=False).ends(3)
     check(f"cannot listen on {web.host}" in said, said)
-    said = Server("--store", "mem:", "--http", "7412", ready=False).ends(2)
+    said = Server("--store", "mem:", http="7412", ready=False).ends(2)
     check("HOST:PORT" in said, said)
     web.stop()
-    Web(http="[::1]:0", listen="127.0.0.1:0").stop()
-    name = write("http.conf", "store = mem:\nhttp = off\n")
-    Server("--config", name).stop()
+    Web(http="[::1]:0").stop()
+    server = Server("--config", write("http.conf", "store = mem:\nhttp = off\n"), http=None)
+    server.stop()
+    check("page" not in "".join(server.said), server.said)
 
 
 # ---- Events ------------------------------------------------------------------------------------

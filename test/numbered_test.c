@@ -13,9 +13,11 @@
 
 static const mr_push_options no_options;
 
+static uint32_t shards = 1;
+
 static struct engine *open_engine(const char *dir) {
     struct engine *engine;
-    struct local_options options = { .dir = dir, .sync = ENGINE_SYNC_NONE };
+    struct local_options options = { .dir = dir, .sync = ENGINE_SYNC_NONE, .shards = shards };
     assert_int_equal(local_open(&options, &engine), 0);
     return engine;
 }
@@ -57,9 +59,26 @@ static void R12_a_number_is_pushed_once(void **state) {
     push(e, 4, 4, again); // 4 and 5 are known, 6 and 7 are not
     assert_int_equal(again[0], ids[3]);
     assert_int_equal(again[1], ids[4]);
-    assert_true(again[2] > ids[4] && again[3] > again[2]);
+    for (size_t i = 0; i < 5; i++)
+        assert_true(again[2] != ids[i] && again[3] != ids[i]);
     assert_int_equal(waiting(e), 7);
     assert_int_equal(look(e).resume, 8);
+    assert_int_equal(e->impl->close(e), 0);
+}
+
+static void R12_an_epic_resumes_at_the_first_number_that_no_shard_has(void **state) {
+    (void)state;
+    struct engine *e = open_engine(NULL);
+    push(e, 1, 8, NULL);
+    push(e, 10, 8, NULL); // 9 is missing
+    assert_int_equal(look(e).resume, 9);
+    push(e, 9, 1, NULL);
+    assert_int_equal(look(e).resume, 18);
+    for (uint64_t number = 18; number < 3000; number += 8)
+        push(e, number, 8, NULL);
+    assert_int_equal(look(e).resume, 3002);
+    push(e, 2990, 8, NULL); // again
+    assert_int_equal(waiting(e), 3001);
     assert_int_equal(e->impl->close(e), 0);
 }
 
@@ -92,7 +111,10 @@ static void R12_also_after_opening_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(R12_a_number_is_pushed_once),
+        cmocka_unit_test(R12_an_epic_resumes_at_the_first_number_that_no_shard_has),
         cmocka_unit_test(R12_also_after_opening_again),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("one shard", tests, NULL, NULL);
+    shards = 4;
+    return failed + cmocka_run_group_tests_name("four shards", tests, NULL, NULL);
 }

@@ -85,6 +85,7 @@ static struct record full(enum record_kind kind, const struct record_about *abou
         .serial = UINT64_C(1) << 40 | 5,
         .source = 17,
         .number = 1000,
+        .shard = 63,
         .epoch = 9,
         .next_id = 1 << 20,
         .upto = 123456,
@@ -125,7 +126,7 @@ static void every_kind_survives_being_written_and_read(void **state) {
     struct record_about about = everything(), empty = { 0 };
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         assert_string_not_equal(record_kind_name(kind), "unknown");
         struct record records[] = { full(kind, &about), bare(kind, &empty) };
         for (int i = 0; i < 2; i++) {
@@ -135,7 +136,7 @@ static void every_kind_survives_being_written_and_read(void **state) {
         }
     }
     assert_string_equal(record_kind_name((enum record_kind)0), "unknown");
-    assert_string_equal(record_kind_name((enum record_kind)(RECORD_TRIM + 1)), "unknown");
+    assert_string_equal(record_kind_name((enum record_kind)(RECORD_LINK + 1)), "unknown");
 }
 
 static void a_push_says_everything_about_a_job(void **state) {
@@ -195,15 +196,15 @@ static void stages_and_sources_keep_their_counters(void **state) {
 }
 
 static void the_longest_of_each_kind_fits(void **state) {
-    static uint8_t key[1024], name[200], head[RECORD_MAX];
+    static uint8_t key[1024], name[256], head[RECORD_MAX];
     struct record_about about;
     (void)state;
     memset(&about, 0xff, sizeof about);
     about.stage.paused = about.stage.draining = about.source.epic = true;
     about.stage.policy.halt_on_dead = about.stage.policy.overlap_never = true;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         struct record r = full(kind, &about);
-        bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE;
+        bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE || kind >= RECORD_OUTBOX;
         r.key = bytes_of(key, about_jobs ? sizeof key : 0);
         r.name = bytes_of(name, sizeof name);
         r.stage = r.attempt = r.attempts = UINT32_MAX;
@@ -212,11 +213,30 @@ static void the_longest_of_each_kind_fits(void **state) {
     }
 }
 
+static void links_keep_their_ends_and_numbers(void **state) {
+    struct record_about about = everything();
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (enum record_kind kind = RECORD_OUTBOX; kind <= RECORD_LINK; kind++) {
+        struct record in = full(kind, &about), out;
+        size_t size = record_encode(&in, head);
+        assert_int_equal(record_decode(bytes_of(head, size), NULL, &out), 0);
+        assert_int_equal(out.shard, in.shard);
+        assert_int_equal(out.number, in.number);
+        assert_int_equal(out.source, 0);
+        assert_int_equal(out.upto, kind == RECORD_LINK ? in.upto : 0);
+        if (kind == RECORD_OUTBOX)
+            assert_true(bytes_equal(out.name, in.name));
+        if (kind == RECORD_ARRIVAL)
+            assert_int_equal(out.id, in.id);
+    }
+}
+
 static void cut_off_anywhere_it_is_no_record(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         struct record r = full(kind, &about);
         size_t size = record_encode(&r, head);
         for (size_t cut = 0; cut < size; cut++)
@@ -228,7 +248,7 @@ static void with_more_behind_it_it_is_no_record(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         struct record r = full(kind, &about);
         size_t size = record_encode(&r, head);
         head[size] = 0;
@@ -241,7 +261,7 @@ static void flipped_anywhere_it_is_no_record_or_another_one(void **state) {
     struct record_about some = everything(), none = { 0 };
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         struct record records[] = { full(kind, &some), bare(kind, &none) };
         for (int i = 0; i < 2; i++) {
             size_t size = record_encode(&records[i], head);
@@ -266,7 +286,7 @@ static void any_bytes_are_no_record_or_one(void **state) {
             dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
             noise[i] = (uint8_t)(dice >> 33);
         }
-        noise[0] = (uint8_t)(round % (RECORD_TRIM + 2));
+        noise[0] = (uint8_t)(round % (RECORD_LINK + 2));
         (void)decodes(at_the_edge(noise, (size_t)round % sizeof noise));
     }
 }
@@ -275,7 +295,7 @@ static void a_peek_sees_what_decoding_sees(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_TRIM; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
         for (int named = 0; named < 2; named++) {
             struct record r = full(kind, &about);
             r.has_once = named;
@@ -368,6 +388,7 @@ int main(void) {
         cmocka_unit_test(a_push_says_everything_about_a_job),
         cmocka_unit_test(an_end_stands_alone),
         cmocka_unit_test(stages_and_sources_keep_their_counters),
+        cmocka_unit_test(links_keep_their_ends_and_numbers),
         cmocka_unit_test(the_longest_of_each_kind_fits),
         cmocka_unit_test(cut_off_anywhere_it_is_no_record),
         cmocka_unit_test(with_more_behind_it_it_is_no_record),

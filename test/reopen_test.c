@@ -32,7 +32,7 @@ static int pushes_three_and_dies_in_the_second(const struct store *s) {
     mr *m = NULL;
     mr_job *job = NULL;
     mr_push_options o = { .key = mr_str("k") };
-    child_must(mr_open(s->url, NULL, &m) == 0);
+    child_must(mr_open(s->url, &(mr_options){ .shards = story_shards }, &m) == 0);
     child_must(mr_push(m, "s", mr_str("1"), &o, NULL) == 0);
     child_must(mr_push(m, "s", mr_str("2"), &o, NULL) == 0);
     child_must(mr_push(m, "s", mr_str("3"), &o, NULL) == 0);
@@ -168,7 +168,7 @@ static int stops_when_the_disk_fails(const struct store *s) {
     mr_job *job = NULL;
     pthread_t thread;
     void *answer = NULL;
-    child_must(mr_open(s->url, NULL, &m) == 0);
+    child_must(mr_open(s->url, &(mr_options){ .shards = story_shards }, &m) == 0);
     child_must(mr_call_start(m, "s", mr_str("a"), NULL, note_stopped, NULL, NULL) == 0);
     child_must(mr_push(m, "s", mr_str("b"), NULL, NULL) == 0);
     child_must(mr_take(m, "s", NULL, &job) == 0);
@@ -200,7 +200,7 @@ static void F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiti
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
         cmocka_unit_test(T16_a_producer_restarts_and_goes_on),
         cmocka_unit_test(T19_what_was_confirmed_does_not_come_again),
@@ -208,5 +208,5 @@ int main(void) {
         cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),
         cmocka_unit_test(F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_here(tests, sizeof tests / sizeof *tests);
 }

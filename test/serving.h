@@ -28,7 +28,8 @@ static inline _Noreturn void serving_exec(const char *store, uint16_t port, int 
     snprintf(where, sizeof where, "127.0.0.1:%u", port);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDERR_FILENO);
-    execl(MILLRACE, MILLRACE, "serve", "--store", store, "--listen", where, (char *)NULL);
+    execl(MILLRACE, MILLRACE, "serve", "--store", store, "--listen", where, "--http", "off",
+          (char *)NULL);
     _exit(127);
 }
 

@@ -210,8 +210,9 @@ int tale_replay_into(const struct tale *t, size_t count, struct core *core) {
 void tale_open(struct tale *t) {
     struct core_config config = {
         .limits = t->limits,
+        .shards = t->shards,
         .sink = { sink_append, tale_sink_read },
-        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running, on_epic },
+        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running, NULL, on_epic },
         .owner = t,
     };
     assert_int_equal(core_create(&config, &t->core), 0);

@@ -60,6 +60,7 @@ struct taken {
 struct tale {
     struct core *core;
     struct core_limits limits;
+    uint32_t shards; // of which this is the first
     enum telling telling;
     uint64_t now_ms, opens;
     struct tale_entry *log;
@@ -188,6 +189,15 @@ void link_stages(struct tale *, const char *from, const char *to);
 int end_epic(struct tale *, const char *name, uint64_t total);
 int skip_number(struct tale *, const char *name, uint64_t number);
 int watch_epic(struct tale *, int watcher, const char *name, int64_t left);
+
+// ---- Links --------------------------------------------------------------------------------------
+
+void in_shards(struct tale *, uint32_t shards); // at the beginning: this is the first of so many
+const char *key_of(const char *stage, uint32_t shard, uint32_t shards); // one that belongs there
+int arrive(struct tale *, uint32_t from, struct link_entry, const char *body);
+void acked(struct tale *, uint32_t to, uint64_t upto);
+// The numbers of what waits for that shard, in order: "3:body 7:body".
+void expect_outbox(struct tale *, uint32_t to, const char *entries);
 
 // ---- Looking ------------------------------------------------------------------------------------
 

@@ -396,6 +396,62 @@ int watch_epic(struct tale *t, int watcher, const char *name, int64_t left) {
     return core_epic_watch(t->core, mr_str(name), left, &t->watchers[watcher]);
 }
 
+// ---- Links --------------------------------------------------------------------------------------
+
+void in_shards(struct tale *t, uint32_t shards) {
+    t->shards = shards;
+    crash(t);
+}
+
+const char *key_of(const char *stage, uint32_t shard, uint32_t shards) {
+    static char keys[4][16];
+    for (int i = 0;; i++) {
+        (void)snprintf(keys[shard], sizeof keys[shard], "k%d", i);
+        if (route_of(shards, mr_str(stage), mr_str(keys[shard]), (mr_bytes){ 0 }) == shard)
+            return keys[shard];
+    }
+}
+
+// The core does not say which id it gave; its records do.
+static void meet_arrivals(struct tale *t, size_t from, const char *body) {
+    struct record r;
+    for (size_t i = from; i < t->log_count; i++)
+        if (record_decode(bytes_of(t->log[i].bytes, t->log[i].head_size), NULL, &r) == 0 &&
+            r.kind == RECORD_ARRIVAL)
+            tale_meet_job(t, r.id, mr_str(body));
+}
+
+int arrive(struct tale *t, uint32_t from, struct link_entry e, const char *body) {
+    int err;
+    size_t before = t->log_count;
+    if (!e.stage.size)
+        e.stage = mr_str("s");
+    tale_meet_key(t, e.stage, e.key);
+    struct saying s = say(t);
+    do {
+        err = core_link_accept(t->core, from, &e, mr_str(body));
+        meet_arrivals(t, before, body);
+    } while (say_again(&s, err));
+    return err;
+}
+
+// Until that is written down, a restart brings back what was acknowledged.
+void acked(struct tale *t, uint32_t to, uint64_t upto) {
+    must(core_link_acked(t->core, to, upto));
+    t->unlike = true;
+    say_once(t);
+}
+
+void expect_outbox(struct tale *t, uint32_t to, const char *entries) {
+    char text[1024] = "";
+    size_t size = 0;
+    struct link_entry e = { 0 };
+    while (core_link_next(t->core, to, e.number, &e))
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s%" PRIu64 ":%s",
+                                 size ? " " : "", e.number, tale_read(t, e.at));
+    assert_string_equal(text, entries);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 struct job_info look(struct tale *t, uint64_t id) {

@@ -132,6 +132,16 @@ static void view_epic(const struct view *v, const char *name) {
     fprintf(v->out, ", %" PRIu64 " cancelled, %" PRIu64 " expired\n", e.cancelled, e.expired);
 }
 
+static void view_link(const struct view *v, uint32_t shard) {
+    struct link_entry e = { 0 };
+    fprintf(v->out, "shard %u: up to %" PRIu64, shard, core_link_mark(v->core, shard));
+    while (core_link_next(v->core, shard, e.number, &e))
+        fprintf(v->out, " %" PRIu64 " after %" PRIu64 " %.*s:%.*s '%s'", e.number, e.after,
+                (int)e.stage.size, (const char *)e.stage.data, (int)e.key.size,
+                e.key.size ? (const char *)e.key.data : "", tale_read(v->tale, e.at));
+    fprintf(v->out, "\n");
+}
+
 char *tale_view(struct tale *t, struct core *core, bool restarted) {
     char *text = NULL;
     size_t size = 0;
@@ -144,6 +154,8 @@ char *tale_view(struct tale *t, struct core *core, bool restarted) {
         view_channel(&v, &t->keys[i]);
     for (size_t i = 0; i < t->epic_count; i++)
         view_epic(&v, t->epics[i]);
+    for (uint32_t i = 1; i < t->shards; i++)
+        view_link(&v, i);
     (void)fclose(v.out);
     return text;
 }
@@ -184,6 +196,7 @@ static int aside_read(void *owner, uint64_t at, struct buffer *out_body) {
 static struct core *second_core(struct aside *a, size_t entries) {
     struct core_config config = {
         .limits = a->tale->limits,
+        .shards = a->tale->shards,
         .sink = { aside_append, aside_read },
         .owner = a,
     };

@@ -88,7 +88,7 @@ def lasting_port():
 
 class Server:
     def __init__(self, build, folder):
-        self.command = [os.path.join(build, "millrace"), "serve", "--store", f"file:{folder}"]
+        self.command = [os.path.join(build, "millrace"), "serve", "--http", "off", "--store", f"file:{folder}"]
         self.port, self.process = lasting_port(), None
 
     def start(self):

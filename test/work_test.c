@@ -71,7 +71,7 @@ static void run_ledger(const char *url, uint32_t batch) {
     mr *m = NULL;
     mr_worker *w[2] = { NULL, NULL };
     struct ledger l = { 0 };
-    must(mr_open(url, &(mr_options){ .sync = "none" }, &m));
+    must(mr_open(url, &(mr_options){ .sync = "none", .shards = story_shards }, &m));
     mr_work_options o = { .jobs = 4, .batch = batch };
     must(mr_work(m, "s", check_turn, &l, &o, &w[0]));
     must(mr_work(m, "s", check_turn, &l, &o, &w[1]));
@@ -623,16 +623,15 @@ static void X_own_loop_runs_everything_in_one_poll_loop(void **state) {
         turn(w);
     for (int i = 0; i < 40; i++)
         must(mr_await(m, ids[i], MR_FOREVER, NULL));
-    mr_id later[3];
     for (int i = 0; i < 3; i++)
-        later[i] = push(m, "later", NULL, "x");
+        push(m, "later", NULL, "x");
     while (l.kept.count < 2)
         turn(w);
     assert_int_equal(look(m, "later").running, 2); // two in flight, that is the level
     must(mr_done(l.kept.kept[0]));
     while (l.kept.count < 3)
         turn(w);
-    must(mr_cancel(m, later[1]));
+    must(mr_cancel(m, mr_job_id(l.kept.kept[1])));
     while (l.stopped < 1)
         turn(w);
     refused(MR_EBUSY, mr_worker_stop(w, 0));

@@ -43,8 +43,7 @@ static int parse_sync(const char *sync, struct local_options *out) {
 }
 
 static int parse_options(const mr_options *o, struct local_options *out) {
-    if (o->shards > 1)
-        return error_set(MR_EINVAL, "%u shards: this build has 1", o->shards);
+    out->shards = o->shards;
     out->max_bytes = o->max_bytes;
     return parse_sync(o->sync, out);
 }

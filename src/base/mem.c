@@ -4,6 +4,9 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 64 };
 
 static _Thread_local long countdown = -1;
 
@@ -15,6 +18,12 @@ static bool fails_now(void) {
 
 void *mem_alloc(size_t size) {
     return fails_now() ? NULL : calloc(1, size);
+}
+
+void *mem_alloc_line(size_t size) {
+    size_t whole = (size + LINE - 1) / LINE * LINE;
+    void *block = fails_now() ? NULL : aligned_alloc(LINE, whole);
+    return block ? memset(block, 0, whole) : NULL;
 }
 
 void *mem_resize(void *block, size_t size) {

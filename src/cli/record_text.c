@@ -14,6 +14,8 @@ static const char *body_name(enum record_kind kind) {
     switch (kind) {
     case RECORD_PUSH:
     case RECORD_JOB:
+    case RECORD_OUTBOX:
+    case RECORD_ARRIVAL:
         return "body";
     case RECORD_END:
         return "result";
@@ -29,6 +31,7 @@ static const char *body_name(enum record_kind kind) {
     case RECORD_ONCE:
     case RECORD_EPOCH:
     case RECORD_TRIM:
+    case RECORD_LINK:
         return NULL;
     }
     return NULL;
@@ -69,14 +72,15 @@ static void print_options(const struct record *r) {
         print_time(", deadline ", r->deadline_ms);
     if (r->attempts)
         printf(", at most %" PRIu32 " attempts", r->attempts);
-    if (r->number)
+    if (r->number && r->source)
         printf(", number %" PRIu64 " of source %" PRIu64, r->number, r->source);
 }
 
 static void print_body(const struct shown *s) {
     const char *name = body_name(s->record->kind);
     char size[SIZE_WORDS];
-    if (!name || (!s->body_size && s->record->kind != RECORD_PUSH))
+    bool is_job = s->record->kind == RECORD_PUSH || s->record->kind == RECORD_ARRIVAL;
+    if (!name || (!s->body_size && !is_job))
         return;
     printf(s->record->kind == RECORD_STATE ? ", " : ", %s ", name);
     if (s->with_body)
@@ -148,20 +152,48 @@ static void print_state(const struct shown *s) {
     print_body(s);
 }
 
+static void print_job_wholly(const struct shown *s) {
+    const struct record *r = s->record;
+    print_job(s);
+    if (r->kind == RECORD_JOB || r->kind == RECORD_END)
+        printf(" %s", job_status_name(r->status));
+    if (r->attempt)
+        printf(" after %" PRIu32 " failed attempt%s", r->attempt, r->attempt == 1 ? "" : "s");
+    if (r->kind == RECORD_ARRIVAL)
+        printf(", number %" PRIu64 " from shard %" PRIu32, r->number, r->shard);
+    print_key(s);
+    print_options(r);
+    print_body(s);
+}
+
+static void print_outbox(const struct shown *s) {
+    const struct record *r = s->record;
+    printf("number %" PRIu64 " to shard %" PRIu32 ", for %.*s", r->number, r->shard,
+           (int)s->stage.size, s->stage.size ? (const char *)s->stage.data : "");
+    print_key(s);
+    if (r->name.size) {
+        printf(", once ");
+        print_quoted(r->name);
+    }
+    print_options(r);
+    print_body(s);
+}
+
 static void print_words(const struct shown *s) {
     const struct record *r = s->record;
     switch (r->kind) {
     case RECORD_PUSH:
     case RECORD_JOB:
     case RECORD_END:
-        print_job(s);
-        if (r->kind != RECORD_PUSH)
-            printf(" %s", job_status_name(r->status));
-        if (r->attempt)
-            printf(" after %" PRIu32 " failed attempt%s", r->attempt, r->attempt == 1 ? "" : "s");
-        print_key(s);
-        print_options(r);
-        print_body(s);
+    case RECORD_ARRIVAL:
+        print_job_wholly(s);
+        break;
+    case RECORD_OUTBOX:
+        print_outbox(s);
+        break;
+    case RECORD_LINK:
+        printf("shard %" PRIu32 ": accepted up to %" PRIu64 ", acknowledged up to %" PRIu64,
+               r->shard, r->number, r->upto);
         break;
     case RECORD_FAIL:
         print_fail(s);
@@ -240,12 +272,17 @@ static void json_job(struct json *j, const struct shown *s) {
     else
         json_optional_time(j, ended ? "pushed" : "due", r->due_ms);
     json_optional_time(j, "deadline", r->deadline_ms);
-    if (r->has_once)
+    if (r->has_once || (r->kind == RECORD_OUTBOX && r->name.size))
         json_flag(j, "once", true);
     if (r->call)
         json_flag(j, "call", true);
     json_optional(j, "source", r->source);
     json_optional(j, "number", r->number);
+    bool linked = r->kind == RECORD_OUTBOX || r->kind == RECORD_ARRIVAL || r->kind == RECORD_LINK;
+    if (linked)
+        json_number(j, "shard", r->shard);
+    if (r->kind == RECORD_OUTBOX && r->name.size)
+        json_bytes(j, "name", r->name);
 }
 
 static void json_reasons(struct json *j, mr_bytes body) {

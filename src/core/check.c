@@ -1,5 +1,6 @@
 // Checking: every invariant of the core, by looking at everything. For tests.
-#include "core/state.h"
+#include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 
@@ -146,6 +147,12 @@ static int check_ages(const struct core *c, const struct stage *s) {
     return 0;
 }
 
+static int check_share(const struct core *c, const struct stage *s) {
+    EXPECT(stage_share_is_right(c, s), "the ledger of %.*s was told otherwise", s->name_size,
+           s->name);
+    return 0;
+}
+
 static int check_stages(const struct core *c, struct tally *t) {
     uint64_t ready = 0, parked = 0, leases = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
@@ -159,6 +166,8 @@ static int check_stages(const struct core *c, struct tally *t) {
         }
         int err = check_ages(c, s);
         if (err < 0)
+            return err;
+        if ((err = check_share(c, s)) < 0)
             return err;
         EXPECT(s->dead.count == s->by_status[JOB_DEAD], "dead jobs are miscounted");
         EXPECT(s->ended.count ==
@@ -187,6 +196,30 @@ static int check_stages(const struct core *c, struct tally *t) {
     return 0;
 }
 
+// Entries stand in order, and the stages they are for know of them.
+static int check_links(const struct core *c, struct tally *t) {
+    uint64_t count = 0, linked = 0;
+    for (uint32_t i = 0; i < c->link_count; i++) {
+        const struct link_end *l = &c->links[i];
+        uint64_t before = l->acked;
+        t->live_bytes += l->size;
+        for (uint32_t n = l->first; n; n = outbox_at(c, n)->next) {
+            const struct outbox *o = outbox_at(c, n);
+            EXPECT(o->number > before && o->to == i, "an outbox is out of order");
+            EXPECT(outbox_find(c, o->number) == n, "an entry of an outbox is lost");
+            EXPECT(o->next || l->last == n, "an outbox has lost its end");
+            before = o->number;
+            t->live_bytes += o->size;
+            count++;
+        }
+        EXPECT(l->first || !l->last, "an empty outbox has an end");
+    }
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        linked += c->stages[i]->linked;
+    EXPECT(count == c->outbox.used && count == linked, "outboxes are miscounted");
+    return 0;
+}
+
 static int check_live(const struct core *c) {
     uint64_t bytes = 0;
     for (uint64_t i = 0; i < c->live.size; i++)
@@ -205,6 +238,8 @@ int core_check(const struct core *c) {
     if ((err = check_jobs(c, &t)) < 0)
         return err;
     if ((err = check_stages(c, &t)) < 0)
+        return err;
+    if ((err = check_links(c, &t)) < 0)
         return err;
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;

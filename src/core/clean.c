@@ -1,6 +1,6 @@
 // Cleaning: what still lives moves to the tail of the log, so that the head can be given up. An
 // entry is alive if it is the home of something: then that gets a new one.
-#include "core/state.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 
@@ -121,6 +121,21 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
     return 0;
 }
 
+static int clean_outbox(struct core *c, uint64_t at, mr_bytes body, struct record *old) {
+    uint32_t entry = outbox_find(c, old->number);
+    if (!entry || outbox_at(c, entry)->at != at)
+        return 0;
+    int err = write_copy(c, old, body);
+    if (err == 0)
+        outbox_set_home(c, entry, c->out.at[0], out_size(c, 0));
+    return err;
+}
+
+static int clean_link(struct core *c, uint64_t at, uint32_t shard) {
+    bool is_home = shard < c->link_count && c->links[shard].size && c->links[shard].at == at;
+    return is_home ? link_record(c, shard) : 0;
+}
+
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
     home_add(c, at, size);
     home_remove(c, c->trim_at, c->trim_size);
@@ -163,6 +178,9 @@ int core_clean_own(struct core *c, uint64_t from, uint64_t upto) {
     for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++)
         if (source_at(c, i)->in_use && is_in(source_at(c, i)->at, from, upto))
             err = clean_source(c, source_at(c, i)->at, source_at(c, i)->number);
+    for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
+        if (is_in(c->links[i].at, from, upto))
+            err = clean_link(c, c->links[i].at, i);
     return err;
 }
 
@@ -201,6 +219,7 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
     switch (r.kind) {
     case RECORD_PUSH:
     case RECORD_JOB:
+    case RECORD_ARRIVAL:
         number = job_find(c, r.id);
         return number ? clean_job(c, at, body, number) : 0;
     case RECORD_END:
@@ -219,6 +238,10 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
         return c->epoch_size && c->epoch_at == at ? clean_mark(c, &r) : 0;
     case RECORD_TRIM:
         return c->trim_size && c->trim_at == at ? clean_mark(c, &r) : 0;
+    case RECORD_OUTBOX:
+        return clean_outbox(c, at, body, &r);
+    case RECORD_LINK:
+        return clean_link(c, at, r.shard);
     case RECORD_RETRY:
     case RECORD_DROP:
     case RECORD_WANT:

@@ -1,5 +1,6 @@
 // The core as a whole: made, joined, left, told, taken apart.
-#include "core/state.h"
+#include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 #include "base/limits.h"
@@ -49,10 +50,13 @@ int core_create(const struct core_config *config, struct core **out) {
     c->limits = limits_or_defaults(config->limits);
     assert(c->limits.max_reason <= REASON_MAX && c->limits.max_key <= 1024 &&
            c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
+    if (!c->config.shards)
+        c->config.shards = 1;
+    assert(c->config.shards <= SHARDS_MOST && c->config.shard < c->config.shards);
     if (!c->config.id_step)
-        c->config.id_step = 1;
+        c->config.id_step = c->config.shards;
     if (!c->config.first_id)
-        c->config.first_id = 1;
+        c->config.first_id = c->config.shard + 1;
     c->replaying = true;
     c->next_source = 1;
     slab_init(&c->jobs, sizeof(struct job), 0);
@@ -67,6 +71,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->states, sizeof(struct state), 0);
     slab_init(&c->leases, sizeof(struct lease), 0);
     slab_init(&c->sources, sizeof(struct source), 0);
+    slab_init(&c->outbox, sizeof(struct outbox), 0);
     *out = c;
     return 0;
 }
@@ -80,10 +85,12 @@ static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]) // a replay that failed may have met a later number only
             continue;
+        stage_leave_ledger(c->stages[i]);
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
     }
+    mem_free(c->links);
 }
 
 void core_destroy(struct core *c) {
@@ -91,12 +98,12 @@ void core_destroy(struct core *c) {
         return;
     finish_parts(c);
     struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->instants, &c->onces,
-                             &c->spents, &c->states,   &c->leases, &c->sources };
+                             &c->spents, &c->states,   &c->leases, &c->sources,  &c->outbox };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
-    struct map *maps[] = { &c->by_key, &c->once, &c->source_by_name, &c->source_by_number,
-                           &c->stage_by_name };
+    struct map *maps[] = { &c->by_key,           &c->once,          &c->source_by_name,
+                           &c->source_by_number, &c->stage_by_name, &c->outbox_by_number };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);
@@ -169,6 +176,7 @@ int core_leave(struct core *c, struct conn *conn) {
 // What a command changes about a stage.
 struct stage_change {
     mr_bytes policy, value;
+    const struct policy *whole; // instead of all it has; NULL: not
     bool pauses, drains, resumes;
 };
 
@@ -183,6 +191,8 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     bool paused = s->paused, draining = s->draining;
     if (change->policy.size && (err = policy_set(&s->policy, change->policy, change->value)) < 0)
         return err;
+    if (change->whole)
+        s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
     if ((err = stage_record(c, s)) < 0) {
@@ -194,7 +204,7 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
     stage_sweep(c, s);
     stage_plan_sweep(c, s);
-    stage_mark(c, s);
+    stage_mark_turn(c, s); // what counts may have changed with the policy
     stage_wake(c, s);
     settle(c);
     return 0;
@@ -219,12 +229,34 @@ int core_resume(struct core *c, mr_bytes stage) {
     return stage_change(c, stage, &(struct stage_change){ .resumes = true });
 }
 
+static bool says_nothing(const struct policy *policy, bool paused, bool draining) {
+    struct policy plain = policy_default();
+    return !paused && !draining && policy_equal(policy, &plain);
+}
+
+int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, bool paused,
+                bool draining) {
+    uint32_t number = stage_find(c, stage);
+    const struct stage *s = number ? c->stages[number] : NULL;
+    bool same =
+        s ? s->paused == paused && s->draining == draining && policy_equal(&s->policy, policy)
+          : says_nothing(policy, paused, draining);
+    if (same)
+        return 0;
+    struct stage_change change = {
+        .whole = policy, .pauses = paused, .drains = draining, .resumes = true
+    };
+    return stage_change(c, stage, &change);
+}
+
 int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
         return err;
     if ((err = stage_get(c, downstream, &to)) < 0)
+        return err;
+    if ((err = stage_join_ledger(c, c->stages[to])) < 0) // others may have filled it
         return err;
     if ((err = stage_learn_edge(c, from, to)) < 0)
         return err;

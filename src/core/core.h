@@ -26,6 +26,9 @@
 //
 // What an answer tells may be shown only when every record written before it is durable: that is
 // the shard's business.
+//
+// An engine of several shards has a core for each. They meet in two places only: the ledger, by
+// which limits of a stage hold for all of them, and the links, over which emits travel.
 #ifndef CORE_CORE_H
 #define CORE_CORE_H
 
@@ -34,7 +37,9 @@
 #include "base/entry.h"
 #include "base/histogram.h"
 #include "base/list.h"
+#include "core/ledger.h"
 #include "core/policy.h"
+#include "core/route.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -155,7 +160,8 @@ struct outcome {
 
 // What the core tells. None may call back into the core.
 struct core_events {
-    // May this waiting taker still be given work? It is then given some at once.
+    // May this waiting taker still be given work? It is then given some at once (unless memory ends
+    // just then: it is asked for again).
     bool (*claim)(void *owner, struct taker *);
     void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
     void (*ended)(void *owner, struct caller *, const struct outcome *);
@@ -165,6 +171,9 @@ struct core_events {
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
     // A lease begins (true) or has ended (false): what rule 22 notes down.
     void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
+    // What these shards (bit n: shard n) were held by at this stage has become less: each needs a
+    // turn with core_wake. The name is borrowed until the event returns.
+    void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
 };
@@ -174,8 +183,12 @@ struct core_config {
     struct core_sink sink;
     struct core_events events;  // those that are NULL are not told
     void *owner;                // handed to sink and events
-    uint64_t first_id, id_step; // ids of this shard: 0 means 1 and 1
+    uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
+    uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
+    // The stage's sums over all shards, lent until core_destroy; NULL: there is no memory. Without
+    // this function, or with one shard, a core has its limits to itself.
+    struct ledger_stage *(*ledger)(void *owner, mr_bytes stage);
 };
 
 // ---- Life -------------------------------------------------------------------------------------
@@ -300,6 +313,14 @@ int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
 int core_link(struct core *, mr_bytes stage, mr_bytes downstream); // declares an edge
 
+// Takes on what another shard says about a stage: policy, pause and drain. Written down if it
+// differs; a stage that is not known here is made only if there is something to say.
+int core_follow(struct core *, mr_bytes stage, const struct policy *, bool paused, bool draining);
+
+// What this stage was held by may have become less, as event `freed` has told another shard's
+// owner: serves who waits there, and at the stages that lead to it.
+void core_wake(struct core *, mr_bytes stage);
+
 struct epic_info {
     uint64_t resume; // the first number missing
     uint64_t total;  // once it has ended
@@ -330,6 +351,54 @@ void core_epic_unwatch(struct watcher *);
 int core_each_epic(struct core *, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
+// Which numbers of an epic a shard has seen, so that several can be put together: the first number
+// missing in all of them is where the epic resumes.
+struct epic_seen {
+    uint64_t highest;
+    uint8_t bitmap[128]; // of the last 1,024 up to it, number n: bit n % 1,024
+};
+
+int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out); // MR_EGONE
+void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
+uint64_t epic_seen_resume(const struct epic_seen *);
+
+// ---- Links ------------------------------------------------------------------------------------
+//
+// An emit whose channel belongs to another shard waits in an outbox, which is written down with the
+// commit, until that shard has it:
+//
+//     core_done ──► OUTBOX ── durable ──► core_link_accept ──► ARRIVAL ── durable ──►
+//     core_link_acked
+//          here                                there                                  here
+//
+// The owner carries entries and acknowledgements. It may lose, repeat and reorder what it carries,
+// and begin again at the oldest: the receiver takes each entry once and in order.
+
+struct link_entry {
+    uint64_t number;              // in its link: grows, with gaps
+    uint64_t after;               // the one before it that was not acknowledged either; 0: none
+    uint64_t at;                  // the entry whose body is the job's body
+    mr_bytes stage, key, once;    // borrowed until the next command
+    uint64_t due_ms, deadline_ms; // instants; 0: none
+    uint32_t attempts;            // 0: as the stage says
+};
+
+// The oldest entry to that shard with a number above `after` that was not acknowledged; 0: the
+// oldest of all. False: there is none.
+bool core_link_next(struct core *, uint32_t to, uint64_t after, struct link_entry *out);
+uint64_t core_links(const struct core *); // entries to all shards that were not acknowledged
+
+// Makes the job, as an emit is made: whatever the room, also when the stage is paused or drains.
+// What came before changes nothing and answers 0. It may be acknowledged once all that was written
+// before is durable. MR_EGAP: the one before it is missing: begin again at the oldest. Other
+// errors leave it to be repeated later.
+int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr_bytes body);
+uint64_t core_link_mark(const struct core *, uint32_t from); // the highest accepted; 0: none
+
+// That shard has everything up to this number, durably: the entries are dropped. Written down only
+// now and then; after a crash some are sent again.
+int core_link_acked(struct core *, uint32_t to, uint64_t upto);
+
 // ---- Looking ----------------------------------------------------------------------------------
 
 struct stage_info {
@@ -339,6 +408,7 @@ struct stage_info {
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
     uint64_t vain_ms; // waited by jobs that were cancelled or expired while waiting
     uint64_t ready, states, takers;
+    uint64_t linked; // emits to it that wait here for another shard to have them
     double in_per_s, out_per_s;
     bool paused, draining;
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …

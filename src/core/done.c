@@ -1,6 +1,7 @@
 // Committing: a job's result, its channel's new state, what it emits and its end go out as one
 // group of records, all or nothing; then memory follows.
-#include "core/state.h"
+#include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -41,8 +42,11 @@ static int done_check(const struct core *c, const struct done *d) {
 }
 
 APART static void commit_undo(struct core *c, struct commit *m) {
-    for (uint32_t i = 0; i < m->prepared; i++)
+    for (uint32_t i = 0; i < m->prepared; i++) {
         birth_unpin(c, &m->births[i]);
+        if (m->births[i].linked)
+            outbox_undo(c, m->births[i].channel);
+    }
     mem_free(m->pushes);
     mem_free(m->births);
 }
@@ -70,12 +74,17 @@ static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
     int err = push_check(c, &m->pushes[index]);
     if (err < 0)
         return err;
+    uint32_t to = emit_route(c, e);
+    if (to != c->config.shard)
+        return outbox_prepare(c, &m->pushes[index], to, b);
     if ((err = birth_look(c, &m->pushes[index], b)) < 0)
         return err;
     if (b->is_repeat || is_repeated_here(m, index)) {
         b->is_repeat = true;
         return 0;
     }
+    if ((err = stage_join_ledger(c, c->stages[b->stage])) < 0)
+        return err;
     if ((err = birth_prepare(c, b)) < 0)
         return err;
     birth_pin(c, b);
@@ -132,9 +141,13 @@ static bool makes_wanted(const struct core *c, const struct commit *m, uint32_t 
 }
 
 APART static void add_emits(struct core *c, const struct commit *m) {
-    for (uint32_t i = 0; i < m->prepared; i++)
-        if (!m->births[i].is_repeat)
-            out_add_push(c, &m->births[i]);
+    for (uint32_t i = 0; i < m->prepared; i++) {
+        const struct birth *b = &m->births[i];
+        if (b->linked)
+            outbox_add_record(c, b);
+        else if (!b->is_repeat)
+            out_add_push(c, b);
+    }
     for (uint32_t i = 0; i < m->prepared; i++) {
         if (!makes_wanted(c, m, i))
             continue;
@@ -170,7 +183,7 @@ static int commit_write(struct core *c, struct commit *m) {
     const struct job *j = job_at(c, m->job);
     size_t extra = 2 * RECORD_MAX;
     for (uint32_t i = 0; i < m->prepared; i++)
-        extra += d->emits[i].key.size + d->emits[i].stage.size;
+        extra += d->emits[i].key.size + d->emits[i].stage.size + d->emits[i].once.size;
     int err = out_begin(c, 2 + 2 * (size_t)m->prepared, extra);
     if (err < 0)
         return err;
@@ -210,7 +223,10 @@ APART static void apply_emits(struct core *c, const struct commit *m, uint32_t f
         struct birth *b = &m->births[i];
         if (b->is_repeat)
             continue;
-        birth_make(c, b, c->out.at[next], out_size(c, next));
+        if (b->linked)
+            outbox_send(c, b->channel, c->out.at[next], out_size(c, next));
+        else
+            birth_make(c, b, c->out.at[next], out_size(c, next));
         next++;
     }
     for (uint32_t i = 0; i < m->prepared; i++) // an edge not learned now is learned next time

@@ -130,7 +130,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     if (job_has_attrs(j))
         shed_attrs(c, j);
     line_add(c, &s->ended, number, AT_TAIL);
-    stage_mark(c, s);
+    stage_mark_less(c, s);
     stage_sweep(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);

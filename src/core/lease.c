@@ -56,8 +56,9 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
         if (job && job_at(c, job)->status == JOB_RUNNING)
             job_set_status(c, job_at(c, job), JOB_WAITING);
     }
-    stage_mark(c, c->stages[l->stage]);
+    struct stage *s = c->stages[l->stage];
     lease_free(c, number);
+    stage_mark(c, s);
     if (!ref)
         return;
     link_of(c, ref)->next = 0;

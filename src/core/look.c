@@ -1,6 +1,6 @@
 // Looking: everything here is read from counters and the ends of lines, never by a scan of jobs
 // (but for the walks, which say so).
-#include "core/state.h"
+#include "core/limit.h"
 
 #include "base/errors.h"
 
@@ -72,6 +72,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
         .ready = s->ready.count,
         .states = s->states.count,
         .takers = s->taker_count,
+        .linked = s->linked,
         .in_per_s = rate_per_s(&s->in, c->now_ms),
         .out_per_s = rate_per_s(&s->out, c->now_ms),
         .paused = s->paused,

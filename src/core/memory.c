@@ -1,6 +1,6 @@
 // Memory: what the index takes up, and whether there may be more of it. Entries that were freed do
 // not count although their chunks stay: they are used again before anything grows.
-#include "core/state.h"
+#include "core/limit.h"
 
 #include "base/histogram.h"
 
@@ -22,10 +22,12 @@ static uint64_t of_keys(const struct pool *p) {
 uint64_t core_memory(const struct core *c) {
     uint64_t bytes = of_slab(&c->jobs) + of_slab(&c->channels) + of_slab(&c->attrs) +
                      of_slab(&c->instants) + of_slab(&c->onces) + of_slab(&c->spents) +
-                     of_slab(&c->states) + of_slab(&c->leases) + of_slab(&c->sources);
+                     of_slab(&c->states) + of_slab(&c->leases) + of_slab(&c->sources) +
+                     of_slab(&c->outbox);
     bytes += of_keys(&c->keys) + of_slab(&c->by_id.slab) + of_map(&c->by_id.pages);
     bytes += of_map(&c->by_key) + of_map(&c->once) + of_map(&c->source_by_name) +
-             of_map(&c->source_by_number) + of_map(&c->stage_by_name);
+             of_map(&c->source_by_number) + of_map(&c->stage_by_name) +
+             of_map(&c->outbox_by_number);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
     bytes += (uint64_t)c->stage_count * (sizeof(struct stage) + 2 * sizeof(struct histogram));
     return bytes + c->timers.capacity * sizeof *c->timers.entries;

@@ -1,5 +1,5 @@
 // Opening: what replay gathered is put in order, and a new epoch begins.
-#include "core/state.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 
@@ -41,7 +41,7 @@ static int check_stage(struct core *c, uint32_t number) {
     uint64_t jobs = 0;
     for (int i = 0; i <= JOB_CANCELLED; i++)
         jobs += s->by_status[i];
-    if (jobs || s->states.count || s->first_spent)
+    if (jobs || s->states.count || s->first_spent || s->linked)
         return error_set(MR_ECORRUPT, "stage %u is used but its record is missing", number);
     c->nameless_stages++;
     return 0;
@@ -142,8 +142,10 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         if (err < 0)
             return err;
     }
-    int err = wake_jobs(c);
+    int err = links_open(c);
     if (err < 0)
+        return err;
+    if ((err = wake_jobs(c)) < 0)
         return err;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         park_unkeyed(c, c->stages[i]);
@@ -158,7 +160,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         states_sort(c, s);
         stage_sweep(c, s);
         stage_plan_sweep(c, s);
-        stage_mark(c, s);
+        stage_mark_turn(c, s);
     }
     if (c->sources.used)
         source_plan_sweep(c);

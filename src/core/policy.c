@@ -26,6 +26,17 @@ struct policy policy_default(void) {
     };
 }
 
+bool policy_equal(const struct policy *a, const struct policy *b) {
+    return a->max_jobs == b->max_jobs && a->max_channel == b->max_channel &&
+           a->lease_ms == b->lease_ms && a->attempts == b->attempts &&
+           a->backoff_first_ms == b->backoff_first_ms && a->backoff_most_ms == b->backoff_most_ms &&
+           a->halt_on_dead == b->halt_on_dead && a->overlap_never == b->overlap_never &&
+           a->dedupe_window_ms == b->dedupe_window_ms && a->retention_ms == b->retention_ms &&
+           a->retention_count == b->retention_count && a->concurrency == b->concurrency &&
+           a->rate_per_h == b->rate_per_h && a->max_states == b->max_states &&
+           a->state_ttl_ms == b->state_ttl_ms && a->high_mark == b->high_mark;
+}
+
 // Reads digits up to the first other byte; false if there are none or too many.
 static bool digits(mr_bytes *text, uint64_t *out) {
     const char *p = text->data;

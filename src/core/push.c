@@ -1,6 +1,6 @@
 // Handing in: a push is checked, found to be new or a repeat, let in or held back, written down,
 // and only then made. Emits are born the same way, but are never held back.
-#include "core/state.h"
+#include "core/limit.h"
 
 #include "base/errors.h"
 
@@ -208,17 +208,12 @@ uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size)
 
 // ---- Room -------------------------------------------------------------------------------------
 
-static uint64_t jobs_in(const struct stage *s) {
-    return s->by_status[JOB_DELAYED] + s->by_status[JOB_WAITING] + s->by_status[JOB_RUNNING] +
-           s->by_status[JOB_DEAD];
-}
-
-static int check_room(const struct core *c, const struct birth *b) {
-    const struct stage *s = c->stages[b->stage];
+static int check_room(struct core *c, const struct birth *b) {
+    struct stage *s = c->stages[b->stage];
     const struct policy *policy = &s->policy;
-    if (policy->max_jobs && jobs_in(s) + s->granted_rooms >= policy->max_jobs)
+    if (policy->max_jobs && !stage_claim_room(c, s))
         return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
-                         s->name_size, s->name, jobs_in(s));
+                         s->name_size, s->name, stage_jobs(s));
     bool bounded = policy->max_channel && b->push->key.size;
     chan ref = bounded ? channel_find(c, b->stage, b->push->key) : 0;
     if (ref) {
@@ -236,7 +231,7 @@ static int check_room(const struct core *c, const struct birth *b) {
     if (c->limits.max_memory && memory_is_short(c))
         return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
                          core_memory(c) + c->outside_bytes);
-    if (s->over && stage_in_cycle(s))
+    if (s->edge_count && stage_is_choked(c, s))
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
     return 0;
@@ -290,9 +285,8 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
     p->bytes = 0;
 }
 
-static bool stage_is_full(const struct core *c, const struct stage *s) {
-    return (s->policy.max_jobs && jobs_in(s) + s->granted_rooms >= s->policy.max_jobs) ||
-           memory_is_short(c) || (s->over && stage_in_cycle(s));
+static bool stage_is_full(struct core *c, struct stage *s) {
+    return memory_is_short(c) || stage_is_choked(c, s) || !stage_claim_room(c, s);
 }
 
 // When the stage drains, all are told, and refused when they push again.
@@ -309,6 +303,8 @@ APART void push_rooms(struct core *c, struct stage *s) {
         if (s->policy.max_channel && !s->draining)
             break; // it may have waited for its channel only: one at a time
     }
+    if (s->ledger)
+        stage_tell(c, s);
 }
 
 void pusher_leave(struct core *c, struct pusher *p) {
@@ -319,6 +315,7 @@ void pusher_leave(struct core *c, struct pusher *p) {
     if (p->granted)
         s->granted_rooms--;
     *p = (struct pusher){ .conn = p->conn };
+    stage_mark(c, s);
     stage_wake(c, s);
     stage_forget_unused(c, bytes_of(s->name, s->name_size));
 }
@@ -378,6 +375,8 @@ static int push_write(struct core *c, const struct birth *b) {
     struct record r;
     struct record_about about;
     if (new_stage) {
+        if ((err = stage_join_ledger(c, s)) < 0)
+            return err;
         r = record_of_stage(c, s, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
@@ -456,6 +455,13 @@ static void room_keep(struct core *c, struct pusher *p) {
         list_append(&p->conn->pushers, &p->of_conn);
 }
 
+// What was claimed for a push that did not come to be is given back.
+APART static void push_unclaim(struct core *c, mr_bytes stage) {
+    uint32_t number = stage_find(c, stage);
+    if (number && c->stages[number]->ledger)
+        stage_tell(c, c->stages[number]);
+}
+
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool first = room_use(c, p->pusher);
     int err = push(c, p, first, out);
@@ -463,6 +469,8 @@ HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
         room_keep(c, p->pusher);
     else if (first && err != MR_EAGAIN) // the next one is told, should the place be left
         stage_wake(c, c->stages[p->pusher->stage]);
+    if (first || err < 0)
+        push_unclaim(c, p->stage);
     settle(c);
     if (err < 0)
         stage_forget_unused(c, p->stage);

@@ -26,6 +26,9 @@ static const struct {
     [RECORD_ONCE] = { "once", HAS_ID | HAS_STAGE | HAS_PUSHED },
     [RECORD_EPOCH] = { "epoch", HAS_EPOCH },
     [RECORD_TRIM] = { "trim", HAS_UPTO },
+    [RECORD_OUTBOX] = { "outbox", HAS_STAGE | HAS_LINK | HAS_NAME },
+    [RECORD_ARRIVAL] = { "arrival", FIELDS_OF_PUSH | HAS_LINK },
+    [RECORD_LINK] = { "link", HAS_LINK | HAS_UPTO },
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -84,6 +87,8 @@ static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) 
         p = write_u64(write_u64(p, r->epoch), r->next_id);
     if (fields & HAS_SOURCE_NUMBER)
         p = write_u64(p, r->source);
+    if (fields & HAS_LINK)
+        p = write_number(write_number(p, r->shard), r->number);
     if (fields & HAS_NAME)
         p = write_bytes(p, r->name);
     if (fields & HAS_ABOUT_STAGE)
@@ -194,6 +199,10 @@ static void get_rare(struct reader *in, struct record *r, uint32_t fields,
     }
     if (fields & HAS_SOURCE_NUMBER)
         r->source = get_u64(in);
+    if (fields & HAS_LINK) {
+        r->shard = get_small(in);
+        r->number = get_number(in);
+    }
     if (fields & HAS_NAME)
         r->name = get_bytes(in);
     if (fields & HAS_ABOUT_STAGE)

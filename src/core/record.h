@@ -6,8 +6,9 @@
 //
 // Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
 // failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,
-// the epoch EPOCH, the trim mark TRIM. A record with `copy` set was written by the cleaner: it
-// carries on a thing and makes nothing happen.
+// the epoch EPOCH, the trim mark TRIM, an emit on its way to another shard OUTBOX, what was
+// accepted from a shard and acknowledged by it LINK. A record with `copy` set was written by the
+// cleaner: it carries on a thing and makes nothing happen.
 #ifndef CORE_RECORD_H
 #define CORE_RECORD_H
 
@@ -29,6 +30,9 @@ enum record_kind {
     RECORD_ONCE,  // a `once` that outlives its job
     RECORD_EPOCH,
     RECORD_TRIM,
+    RECORD_OUTBOX,  // an emit for another shard; name: its `once`; body: the job's
+    RECORD_ARRIVAL, // a job, as PUSH has it, that came from another shard under this number
+    RECORD_LINK,    // another shard: accepted from it up to `number`, acknowledged by it `upto`
 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
@@ -64,7 +68,7 @@ struct record {
     uint64_t time_ms; // engine time when it was written
     uint64_t id;
     uint32_t stage; // number
-    mr_bytes name;  // of a stage or source
+    mr_bytes name;  // of a stage or source; OUTBOX: the `once`
     mr_bytes key;
     bool has_once, call;
     struct hash128 once;
@@ -74,7 +78,8 @@ struct record {
     uint32_t attempt, attempts;
     enum job_status status;
     uint64_t serial;         // of the lease that ended it
-    uint64_t source, number; // source's number; the push's number in it
+    uint64_t source, number; // source's number; the push's number in it, or the emit's in its link
+    uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;
     const struct record_about *about; // STAGE, SOURCE
 };

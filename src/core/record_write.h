@@ -29,8 +29,9 @@ enum {
     HAS_ABOUT_STAGE = 1 << 10,
     HAS_ABOUT_SOURCE = 1 << 11,
     HAS_SOURCE_NUMBER = 1 << 12,
-    HAS_RARE =
-        HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE | HAS_SOURCE_NUMBER,
+    HAS_LINK = 1 << 13,
+    HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
+               HAS_SOURCE_NUMBER | HAS_LINK,
 };
 
 // Fields that a record may have; written as a bit set in front.
@@ -60,7 +61,8 @@ RECORD_INLINE uint32_t optional_fields(const struct record *r, uint32_t fields) 
     with |= r->due_ms ? WITH_DUE : 0;
     with |= r->deadline_ms ? WITH_DEADLINE : 0;
     with |= r->attempts ? WITH_ATTEMPTS : 0;
-    with |= r->number && r->source && !(fields & HAS_SOURCE_NUMBER) ? WITH_SOURCE : 0;
+    bool numbered = !(fields & (HAS_SOURCE_NUMBER | HAS_LINK));
+    with |= numbered && r->number && r->source ? WITH_SOURCE : 0;
     return with;
 }
 

@@ -2,7 +2,8 @@
 // only gather in their channels, in whatever order the cleaner left them. core_open then puts
 // every line in order of position, every channel in the state its content says, and begins a new
 // epoch.
-#include "core/state.h"
+#include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 
@@ -131,12 +132,17 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
 
 static int replay_push(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     uint32_t number = job_find(c, r->id);
-    if (number && r->kind == RECORD_PUSH)
+    if (number && r->kind != RECORD_JOB)
         return error_set(MR_ECORRUPT, "job %" PRIu64 " is pushed twice", r->id);
     if (!number)
         return make_job(c, r, at, size);
     job_set_home(c, job_at(c, number), at, size); // nothing else has changed
     return 0;
+}
+
+static int replay_arrival(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+    int err = link_restore_mark(c, r);
+    return err < 0 ? err : replay_push(c, r, at, size);
 }
 
 // An END whose PUSH has been trimmed already says all that is left to know.
@@ -336,6 +342,8 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
         if ((err = stage_name_it(c, r->stage, r->name)) < 0)
             return err;
     }
+    if ((err = stage_join_ledger(c, s)) < 0)
+        return err;
     const struct record_stage *a = &r->about->stage;
     s->pushed = a->pushed;
     s->done = a->done;
@@ -400,6 +408,12 @@ static int replay_record(struct core *c, const struct record *r, uint64_t at, ui
     case RECORD_PUSH:
     case RECORD_JOB:
         return replay_push(c, r, at, size);
+    case RECORD_ARRIVAL:
+        return replay_arrival(c, r, at, size);
+    case RECORD_OUTBOX:
+        return outbox_restore(c, r, at, size);
+    case RECORD_LINK:
+        return link_restore(c, r, at, size);
     case RECORD_END:
         return replay_end(c, r, at, size);
     case RECORD_FAIL:
@@ -440,7 +454,8 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
         return err;
     if (r.time_ms > c->now_ms)
         c->now_ms = r.time_ms;
-    uint64_t position = r.due_ms && r.kind == RECORD_PUSH ? 0 : r.position;
+    bool is_push = r.kind == RECORD_PUSH || r.kind == RECORD_ARRIVAL;
+    uint64_t position = r.due_ms && is_push ? 0 : r.position;
     if (position > c->last_position && position >> POSITION_SHIFT <= c->now_ms)
         c->last_position = position;
     return replay_record(c, &r, at, entry_size(head.size, body_size), body_size);

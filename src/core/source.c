@@ -183,13 +183,17 @@ static struct gap *gap_below(const struct conn *conn, const struct source *s, ui
     return lowest;
 }
 
+// With others, what is missing here may be there.
+static bool is_alone(const struct core *c) {
+    return c->config.shards == 1;
+}
+
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
     const struct gap *g = p->conn ? gap_below(p->conn, s, p->number) : NULL;
     if (g)
         return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
     uint64_t resume = source_resume(s);
-    bool alone = c->config.id_step <= 1; // other shards' numbers are not missing here
-    if (alone && p->number >= resume + SOURCE_WINDOW)
+    if (is_alone(c) && p->number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          resume, p->number);
     return 0;
@@ -310,6 +314,46 @@ int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
     return 0;
 }
 
+// ---- Several shards' numbers together ---------------------------------------------------------
+
+_Static_assert(sizeof((struct epic_seen *)0)->bitmap == SOURCE_BITMAP, "a whole window");
+
+int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
+    uint32_t index = epic_find(c, name);
+    if (!index)
+        return error_set(MR_EGONE, "no epic of that name is known");
+    const struct record_source *seen = &source_at(c, index)->seen;
+    out->highest = seen->highest;
+    memcpy(out->bitmap, seen->bitmap, sizeof out->bitmap);
+    return 0;
+}
+
+static uint64_t window_begin(uint64_t highest) {
+    return highest >= SOURCE_WINDOW ? highest - SOURCE_WINDOW + 1 : 1;
+}
+
+static bool seen_in(const struct epic_seen *s, uint64_t n) {
+    uint64_t bit = n % SOURCE_WINDOW;
+    return n <= s->highest && n >= window_begin(s->highest) && s->bitmap[bit / 8] >> bit % 8 & 1;
+}
+
+void epic_seen_add(struct epic_seen *all, const struct epic_seen *more) {
+    uint64_t highest = all->highest > more->highest ? all->highest : more->highest;
+    struct epic_seen sum = { .highest = highest };
+    for (uint64_t n = window_begin(highest); n <= highest; n++)
+        if (seen_in(all, n) || seen_in(more, n))
+            sum.bitmap[n % SOURCE_WINDOW / 8] |= (uint8_t)(1 << n % 8);
+    *all = sum;
+}
+
+// Below the window nothing is missing: no producer runs further ahead.
+uint64_t epic_seen_resume(const struct epic_seen *s) {
+    uint64_t n = window_begin(s->highest);
+    while (n <= s->highest && seen_in(s, n))
+        n++;
+    return n;
+}
+
 int core_each_epic(struct core *c, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
     uint32_t first = from.size ? epic_find(c, from) : 0;
@@ -357,7 +401,7 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint32_t index = source_find(c, name);
     uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
-    if (index && number >= resume + SOURCE_WINDOW)
+    if (index && is_alone(c) && number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          resume, number);
     return epic_change(c, name, 0, number);

@@ -1,6 +1,6 @@
-// Stages: found by name, made when first named, and the one predicate that says whether a stage
-// may start work. Also what holds one stage for the sake of another: edges, and the cycles in them.
-#include "core/state.h"
+// Stages: found by name, made when first named, woken, swept. Also which stage may be held for the
+// sake of which other: edges, and the cycles in them.
+#include "core/limit.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -152,44 +152,14 @@ void stage_forget_unused(struct core *c, mr_bytes name) {
     if (!number || stage_is_needed(c->stages[number]))
         return;
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
+    stage_leave_ledger(c->stages[number]);
     c->stages[number]->name_size = 0;
     c->nameless_stages++;
     c->least_nameless = number < c->least_nameless ? number : c->least_nameless;
     c->last_stage = c->looked_count = c->looked_stage = 0;
 }
 
-// ---- May it start? ----------------------------------------------------------------------------
-
-enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_downstream) {
-    if (s->paused)
-        return HOLD_PAUSED;
-    if (s->policy.concurrency && s->leases >= s->policy.concurrency)
-        return HOLD_LIMIT;
-    for (uint32_t i = 0; i < s->edge_count; i++) {
-        if (s->edges[i].in_cycle || !c->stages[s->edges[i].to]->over)
-            continue;
-        if (out_downstream)
-            *out_downstream = s->edges[i].to;
-        return HOLD_DOWNSTREAM;
-    }
-    if (s->policy.rate_per_h && s->rate_next_us > c->now_ms * 1000)
-        return HOLD_RATE;
-    return HOLD_NONE;
-}
-
-// A tenth of a second may be caught up, so that coarse time does not lower the rate.
-enum { RATE_SLACK_US = 100000 };
-#define HOUR_US (UINT64_C(3600) * 1000000)
-
-void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
-    if (!s->policy.rate_per_h)
-        return;
-    uint64_t now_us = c->now_ms * 1000, each_us = HOUR_US / s->policy.rate_per_h;
-    uint64_t earliest = now_us > RATE_SLACK_US ? now_us - RATE_SLACK_US : 0;
-    if (s->rate_next_us < earliest)
-        s->rate_next_us = earliest;
-    s->rate_next_us += each_us * jobs;
-}
+// ---- Waking ------------------------------------------------------------------------------------
 
 APART void stage_wake_waiting(struct core *c, struct stage *s) {
     if (s->dirty || c->replaying)
@@ -203,17 +173,10 @@ APART void stage_wake_waiting(struct core *c, struct stage *s) {
     c->last_dirty = s->number;
 }
 
-APART void stage_mark_turn(struct core *c, struct stage *s) {
-    uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    bool over = s->over ? depth > s->policy.high_mark / 2 : depth >= s->policy.high_mark;
-    over = over && s->policy.high_mark;
-    if (over == s->over)
-        return;
-    s->over = over;
-    if (over)
-        return;
+// Serves who waits at a stage, and at those that are held when it is over its mark.
+void stage_wake_around(struct core *c, struct stage *s) {
     stage_wake(c, s);
-    for (uint32_t i = 1; i <= c->stage_count; i++)
+    for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
         if (has_edge(c->stages[i], s->number))
             stage_wake(c, c->stages[i]);
 }
@@ -364,8 +327,10 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
 }
 
 int stage_record(struct core *c, struct stage *s) {
-    int err = out_begin(c, 1, s->name_size);
+    int err = stage_join_ledger(c, s);
     if (err < 0)
+        return err;
+    if ((err = out_begin(c, 1, s->name_size)) < 0)
         return err;
     struct record_about about;
     struct record r = record_of_stage(c, s, &about);

@@ -141,8 +141,9 @@ enum { DEPTHS = 512 }; // lists of channels of like depth
 struct stage {
     uint8_t name_size;
     char name[200];
-    bool recorded, dirty, paused, draining, over; // over: beyond its high mark
-    bool serve_timer;                             // one is planned
+    bool recorded, dirty, paused, draining, over; // over: beyond its high mark, if it is alone
+    uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
+    bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
     uint32_t number;
     uint64_t at;
     uint32_t size; // of its home
@@ -151,8 +152,10 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, granted_rooms;
-    uint64_t halted; // channels with a dead job that halts them
+    uint64_t leases, granted_rooms, linked; // linked: emits to it in outboxes
+    struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
+    struct ledger_share share;   // of this shard
+    uint64_t halted;             // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
@@ -197,12 +200,6 @@ struct source {
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
-struct taker_seat {
-    struct list of_stage;
-    struct taker *taker;
-    uint32_t stage;
-};
-
 enum timer {
     TIMER_DEADLINE = 1, // a job
     TIMER_DUE,          // a job
@@ -234,15 +231,17 @@ struct core {
     bool replaying, sources_timer;
     struct live live;
 
-    struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources;
+    struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
     struct pool keys;
     struct idmap by_id;
-    struct map by_key, once, source_by_name, source_by_number;
+    struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
     struct stage **stages;                                                 // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
     uint32_t last_stage;                 // that stage_find found
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
+    struct link_end *links;              // by shard
+    uint32_t link_count;
     uint32_t first_dirty, last_dirty;
     struct heap timers;
     struct out out;
@@ -393,23 +392,17 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
-enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
-
 uint32_t stage_find(struct core *, mr_bytes name);                         // 0: not known
 int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
 int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
 uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
 void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
-bool memory_is_short(const struct core *); // memory.c: max_bytes or max_memory is reached
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
-enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
-void stage_started(struct core *, struct stage *, uint32_t jobs);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);
 void stage_sweep(struct core *, struct stage *);
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
-bool stage_in_cycle(const struct stage *);
 int stage_record(struct core *, struct stage *); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
@@ -419,11 +412,17 @@ static inline void stage_wake(struct core *c, struct stage *s) {
         stage_wake_waiting(c, s);
 }
 
-// Its depth changed: high and low marks.
+// What counts in its limits has changed.
 static inline void stage_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
-    if (s->over || depth >= s->policy.high_mark)
+    if (depth - s->quiet_from >= s->quiet_span)
         stage_mark_turn(c, s);
+}
+
+// It has become less, which may turn nothing.
+static inline void stage_mark_less(struct core *c, struct stage *s) {
+    if (s->quiet_from)
+        stage_mark(c, s);
 }
 
 // ---- once.c, source.c -------------------------------------------------------------------------
@@ -514,7 +513,8 @@ void replay_move(struct core *, uint32_t job, enum job_status);
 struct birth {
     const struct push *push;
     uint32_t stage, source;
-    chan channel; // 0: without a key
+    chan channel; // 0: without a key; linked: its entry in the outbox
+    bool linked;  // it belongs to another shard
     bool dressed; // it has more than stage, key and body
     bool has_once, is_repeat;
     bool pinned; // its channel is

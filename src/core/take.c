@@ -2,13 +2,20 @@
 // longest. Waiting takers have a seat at every stage they named; a stage that was woken is served
 // at the end of the command, so that as many takers wake as there is work for. A stage that is
 // named by takers only is there as long as one of them waits.
-#include "core/state.h"
+#include "core/limit.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 
 #include <assert.h>
 #include <inttypes.h>
+
+// A waiting taker's place in the line of one stage.
+struct taker_seat {
+    struct list of_stage;
+    struct taker *taker;
+    uint32_t stage;
+};
 
 // What a taker asks for, whether it waits or not.
 struct wish {
@@ -121,8 +128,10 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         s->runs = mem_alloc(sizeof *s->runs);
     uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, s, ref, count, w, &lease);
-    if (err < 0)
+    if (err < 0) {
+        stage_unclaim(c, s);
         return err;
+    }
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
@@ -148,7 +157,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     }
     w->bytes += state_size(c, ref);
     s->leases++;
-    stage_mark(c, s);
+    s->claimed = false;
+    stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
     if (c->config.events.running)
@@ -162,7 +172,7 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
                       struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
     while (count < most && w->bytes < c->limits.max_take_bytes && s->ready.head &&
-           stage_hold(c, s, NULL) == HOLD_NONE) {
+           stage_may_start(c, s)) {
         uint32_t more;
         int err = start(c, s, w, most - count, out + count, &more);
         if (err < 0 && !count)
@@ -184,10 +194,14 @@ static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
 }
 
-// A stage held by its rate alone is looked at again when the rate allows.
+// A stage held by its rate alone is looked at again when the rate allows. Nothing may hold it any
+// more by now, if another shard has given a start back.
 static void serve_when_rate_allows(struct core *c, struct stage *s) {
-    if (s->ready.head && !list_empty(&s->takers) && stage_hold(c, s, NULL) == HOLD_RATE)
-        serve_later(c, s, (s->rate_next_us + 999) / 1000);
+    if (!s->policy.rate_per_h || !s->ready.head || list_empty(&s->takers))
+        return;
+    enum hold hold = stage_hold(c, s, NULL);
+    if (hold == HOLD_RATE || hold == HOLD_NONE)
+        serve_later(c, s, (stage_rate_next_us(s) + 999) / 1000);
 }
 
 static void taker_unseat(struct core *c, struct taker *t) {
@@ -280,8 +294,9 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
+// The start is claimed before the taker, and given back if that takes something else.
 void serve(struct core *c, struct stage *s) {
-    while (s->ready.head && !list_empty(&s->takers) && stage_hold(c, s, NULL) == HOLD_NONE) {
+    while (s->ready.head && !list_empty(&s->takers) && stage_may_start(c, s)) {
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
         if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
             taker_unseat(c, t);
@@ -292,6 +307,7 @@ void serve(struct core *c, struct stage *s) {
             break;
         }
     }
+    stage_unclaim(c, s);
     serve_when_rate_allows(c, s);
 }
 
@@ -361,9 +377,9 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
             return err;
         count += err < 0 ? 0 : more;
     }
+    settle(c);
     if (!count)
         return t->taker ? taker_seat(c, t, stages) : MR_EAGAIN;
     *out_count = count;
-    settle(c);
     return 0;
 }

@@ -88,6 +88,10 @@ struct engine_impl {
 
     // These end a claimed job and use it up whatever they return.
     int (*done)(mr_job *, unsigned how);
+    // `done` with FINISH_UNPIN, whose answer is `out_done`; then a take of the same puller that
+    // does not wait, in one turn. MR_EAGAIN, without a sentence: it found nothing, or did not look.
+    // NULL: the engine gains nothing by it.
+    int (*done_take)(mr_job *, const struct pull *, int *out_done, mr_job **out);
     int (*fail)(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
     int (*release)(mr_job *, unsigned how);
     void (*unpin)(mr_job *);
@@ -127,9 +131,11 @@ struct local_options {
     enum engine_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes; // 0: none
+    uint32_t shards;    // 0: as many as the store has; 1 if it is new
 };
 
-// An engine in this process, on a memory or file log. The log's errors.
+// An engine in this process, on memory or file logs. MR_EINVAL: too many shards, or not as many as
+// the store has; and the log's errors.
 int local_open(const struct local_options *, struct engine **out);
 
 #endif

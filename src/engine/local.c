@@ -1,5 +1,6 @@
-// The local engine's life: opening a shard and a thread, refusing to close while in use, freeing.
-#include "engine/local.h"
+// The local engine's life: opening shards and a thread for each, refusing to close while in use,
+// freeing. One shard is an engine by itself; a spread stands before several.
+#include "engine/spread.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -23,6 +24,7 @@ static const struct engine_impl local_impl = {
     .take = local_take,
     .tell = local_tell_loop,
     .done = local_done,
+    .done_take = local_done_take,
     .fail = local_fail,
     .release = local_release,
     .unpin = local_unpin,
@@ -60,9 +62,28 @@ static enum log_sync sync_of(enum engine_sync sync) {
     return LOG_SYNC_ALWAYS;
 }
 
-static struct shard_options shard_options_of(struct local *e, const struct local_options *o) {
-    return (struct shard_options){
+// The engines that the shards will belong to.
+struct opening {
+    struct local *locals[SHARDS_MOST];
+    uint32_t count;
+};
+
+static void *opening_add(void *arg, uint32_t shard, uint32_t shards) {
+    struct opening *o = arg;
+    struct local *e = local_create();
+    if (!e)
+        return NULL;
+    e->index = shard;
+    o->locals[shard] = e;
+    o->count = shards;
+    return e;
+}
+
+static struct group_options group_options_of(struct opening *opening,
+                                             const struct local_options *o) {
+    return (struct group_options){
         .dir = o->dir,
+        .shards = o->shards,
         .log = { .sync = sync_of(o->sync), .interval_ms = o->interval_ms },
         .limits = { .max_body = HAND_BODY,
                     .max_state = HAND_STATE,
@@ -80,8 +101,10 @@ static struct shard_options shard_options_of(struct local *e, const struct local
                     .ended = event_ended,
                     .room = event_room,
                     .epic = event_epic,
-                    .stop = event_stop },
-        .owner = e,
+                    .stop = event_stop,
+                    .freed = event_freed },
+        .owner = opening_add,
+        .arg = opening,
     };
 }
 
@@ -100,8 +123,16 @@ static void local_init(struct local *e) {
     pthread_condattr_destroy(&clock);
 }
 
-static void local_free(struct local *e) {
-    shard_close(e->shard);
+struct local *local_create(void) {
+    struct local *e = mem_alloc_line(sizeof *e);
+    if (e)
+        local_init(e);
+    return e;
+}
+
+void local_free(struct local *e) {
+    if (!e)
+        return;
     for (struct mr_job *job = e->spare, *next; job; job = next) {
         next = job->chain;
         hand_finish(job);
@@ -109,39 +140,55 @@ static void local_free(struct local *e) {
     }
     mem_free(e->hands.slots);
     mem_free(e->grants);
+    buffer_finish(&e->freed);
     pthread_cond_destroy(&e->due);
     pthread_cond_destroy(&e->calls_told);
     pthread_mutex_destroy(&e->lock);
     mem_free(e);
 }
 
-static int local_start(struct local *e, const struct local_options *options) {
-    struct shard_options o = shard_options_of(e, options);
-    int err = shard_open(&o, &e->shard);
-    if (err < 0)
-        return err;
-    e->core = shard_core(e->shard);
+void local_attach(struct local *e, struct shard *shard) {
+    e->shard = shard;
+    e->core = shard_core(shard);
     core_join(e->core, &e->conn);
+    e->links_due = core_links(e->core) > 0;
+}
+
+int local_start(struct local *e) {
     pthread_mutex_lock(&e->lock); // the thread finds its own name written
     int failed = pthread_create(&e->thread, NULL, local_thread, e);
+    e->threaded = !failed;
     pthread_mutex_unlock(&e->lock);
     if (failed)
         return error_set(MR_ENOMEM, "no thread for the engine: %s", strerror(failed));
     return 0;
 }
 
-int local_open(const struct local_options *options, struct engine **out) {
-    struct local *e = mem_alloc(sizeof *e);
-    if (!e)
-        return error_set(MR_ENOMEM, "no memory for an engine");
-    local_init(e);
-    int err = local_start(e, options);
-    if (err < 0) {
-        local_free(e);
-        return err;
+static int alone_open(struct group *group, struct local *e, struct engine **out) {
+    e->group = group;
+    local_attach(e, group_shard(group, 0));
+    int err = local_start(e);
+    if (err >= 0) {
+        *out = &e->base;
+        return 0;
     }
-    *out = &e->base;
-    return 0;
+    group_close(group);
+    local_free(e);
+    return err;
+}
+
+int local_open(const struct local_options *options, struct engine **out) {
+    struct opening opening = { 0 };
+    struct group_options o = group_options_of(&opening, options);
+    struct group *group;
+    int err = group_open(&o, &group);
+    if (err >= 0 && opening.count == 1)
+        return alone_open(group, opening.locals[0], out);
+    if (err >= 0)
+        return spread_open(group, opening.locals, out);
+    for (uint32_t i = 0; i < opening.count; i++)
+        local_free(opening.locals[i]);
+    return err;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------
@@ -160,7 +207,7 @@ static int check_unused(const struct local *e) {
         return error_set(MR_EBUSY, "%u jobs are in hand: end them first", e->hands.count);
     if (!list_empty(&e->started))
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
-    if (pthread_equal(pthread_self(), e->thread))
+    if (pthread_equal(pthread_self(), e->spread ? spread_teller(e->spread) : e->thread))
         return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
                                    "another thread");
     if (!list_empty(&e->waiters))
@@ -168,23 +215,37 @@ static int check_unused(const struct local *e) {
     return 0;
 }
 
-static int local_close(struct engine *base) {
-    struct local *e = (struct local *)base;
+int local_check_unused(struct local *e) {
     pthread_mutex_lock(&e->lock);
     int err = check_unused(e);
     while (err >= 0 && (e->telling_calls || !list_empty(&e->calls))) {
         pthread_cond_wait(&e->calls_told, &e->lock); // calls that have ended are told first
         err = check_unused(e);
     }
-    e->closing = err >= 0;
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+void local_join(struct local *e) {
+    pthread_mutex_lock(&e->lock);
+    e->closing = true;
     if (e->thread_sleeps_on)
         local_wake_thread(e);
     pthread_mutex_unlock(&e->lock);
+    if (e->threaded)
+        pthread_join(e->thread, NULL);
+    e->threaded = false;
+}
+
+static int local_close(struct engine *base) {
+    struct local *e = (struct local *)base;
+    int err = local_check_unused(e);
     if (err < 0)
         return err;
-    pthread_join(e->thread, NULL);
+    local_join(e);
     while (!list_empty(&e->pullers))
         local_puller_close(&list_entry(e->pullers.next, struct local_puller, of_engine)->base);
+    group_close(e->group);
     local_free(e);
     return 0;
 }

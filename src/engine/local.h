@@ -11,12 +11,16 @@
 // thread sleeps until something is due or to be told, and is woken only when that came nearer.
 //
 // When the log has stopped, every change and every wait answers MR_ESTOPPED; looks go on.
+//
+// An engine of several shards has one of these for each, and a spread over them (spread.h), which
+// takes over the callbacks: then the thread here never waits for a program.
 #ifndef ENGINE_LOCAL_H
 #define ENGINE_LOCAL_H
 
 #include "base/list.h"
+#include "engine/ask.h"
 #include "engine/engine.h"
-#include "shard/shard.h"
+#include "shard/group.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -28,13 +32,20 @@ struct hands {
     uint32_t mask, count;
 };
 
+struct spread;
+
 struct local {
     struct engine base;
+    struct group *group;   // of the only shard; NULL: the spread has it
+    struct spread *spread; // NULL: this is the only shard
+    uint32_t index;
     struct shard *shard;
     struct core *core; // the shard's
     pthread_t thread;
+    bool threaded; // `thread` runs
 
-    pthread_mutex_t lock; // guards all below, and the shard during a turn
+    // Guards all below, and the shard during a turn. On a cache line of its own.
+    _Alignas(64) pthread_mutex_t lock;
     pthread_cond_t due;
     pthread_cond_t *thread_sleeps_on; // NULL: the engine's thread is awake
     uint64_t thread_wakes_ms;         // engine time by which it wakes by itself
@@ -57,11 +68,26 @@ struct local {
     struct mr_job *spare; // chained
     struct grant *grants; // room for the answer of a take
     uint32_t grant_room;
+
+    // Of a spread:
+    struct local_taker *claimed; // for an ask, and not granted yet
+    bool links_due;              // emits wait for other shards
+    bool stop_told;              // the others know that this one has stopped
+    struct buffer freed;         // what other shards were held by: struct freed
+    bool freed_lost;             // no memory to note it
+};
+
+// Other shards may go on at a stage.
+struct freed {
+    uint64_t shards;
+    uint32_t name_size;
+    char name[HAND_STAGE];
 };
 
 // A thread that waits; on its stack.
 struct waiter {
     struct list of_engine, of_told, of_puller;
+    struct ask *ask; // that sleeps for it; NULL: it sleeps on `cond`
     pthread_cond_t cond;
     bool asleep; // `cond` is there
     bool told;
@@ -111,6 +137,16 @@ struct local_pusher {
     struct waiter waiter;
 };
 
+// ---- local.c ----------------------------------------------------------------------------------
+
+// The steps of opening and closing. local_start: MR_ENOMEM; local_check_unused: MR_EBUSY.
+struct local *local_create(void); // NULL: no memory
+void local_attach(struct local *, struct shard *);
+int local_start(struct local *); // its thread
+int local_check_unused(struct local *);
+void local_join(struct local *); // ends the thread, if it was started
+void local_free(struct local *); // the shard has been closed
+
 // ---- local_turn.c: turns and waits ------------------------------------------------------------
 
 // Takes the lock and begins a turn. On failure there is no turn, and the lock is not held.
@@ -129,6 +165,9 @@ int local_end_and_show(struct local *, int err);
 uint64_t local_until(int64_t wait_ms);
 uint64_t monotonic_ms(void);
 
+// With the lock: nothing more will be told by the core; whoever waits hears that.
+void local_stop_waiters(struct local *);
+
 // In a turn: this waiter has what it waited for.
 void local_tell(struct local *, struct waiter *);
 // With the lock: this waiter must not wait on.
@@ -145,10 +184,16 @@ void local_sleep(struct local *, pthread_cond_t *cond, uint64_t until_ms);
 
 void *local_thread(void *engine);
 void local_wake_thread(struct local *);
+// With the lock, which it gives up meanwhile: calls on_end and on_stop for what there is.
+void local_tell_callbacks(struct local *);
 
 // ---- local_push.c -----------------------------------------------------------------------------
 
 int local_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
+// A push in a turn of its own, or in as many as room takes. `out_at`: what must be durable.
+int local_push_turn(struct local *, struct push *, int64_t room_ms, struct pushed *,
+                    uint64_t *out_at);
+struct push local_push_of(mr_bytes stage, mr_bytes body, const mr_push_options *);
 int local_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
                     const mr_push_options *, const struct numbered *first, mr_id *out_ids,
                     size_t *out_count);
@@ -176,6 +221,15 @@ void hands_drop(struct local *, struct mr_job *, unsigned how);
 void hands_unpin(struct local *, struct mr_job *);
 int hands_load(struct local *, struct mr_job *); // reads its body and state, without the lock
 
+// A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
+// failed before). The caller frees `emits` after both.
+struct commit {
+    struct done done;
+    struct emit *emits;
+};
+int commit_prepare(const struct mr_job *, struct commit *out);
+int commit_in_turn(struct local *, struct mr_job *, const struct commit *, int err, unsigned how);
+
 int local_done(mr_job *, unsigned how);
 int local_fail(mr_job *, mr_bytes reason, int64_t retry_ms, unsigned how);
 int local_release(mr_job *, unsigned how);
@@ -189,12 +243,26 @@ int local_puller_open(struct engine *, const struct puller_options *, struct pul
 void local_puller_interrupt(struct puller *);
 void local_puller_close(struct puller *);
 int local_take(struct puller *, const struct pull *, mr_job **);
+int local_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
 void local_tell_loop(struct puller *);
+
+// For spread_take.c. What there is now; MR_EAGAIN, without a sentence: nothing.
+int local_try(struct local_puller *, const struct pull *, mr_job **);
+// For an ask. 0: taken at once, see taker.taken; MR_EAGAIN: nothing, and seated if it is to `stay`.
+int local_seat(struct local_taker *, const struct pull *, bool stay);
+void local_unseat(struct local_taker *);    // what was taken stays
+void local_ask_again(struct local_taker *); // it was claimed, but there is nothing for it
+// Shows what the taker has taken, bodies and all.
+int local_hand_out(struct local_taker *, mr_job **);
+// The same for a loop. MR_EAGAIN: it was given back, or is not durable yet: the loop is rung then.
+int local_collect(struct local_puller *, mr_job **);
+int take_nothing_came(const struct pull *); // MR_EAGAIN, with a sentence
 // With the lock, which it gives up meanwhile: tells the holder of this job to stop.
 void local_tell_stop(struct local *, struct mr_job *);
 bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
+void event_freed(void *owner, mr_bytes stage, uint64_t shards);
 
 // ---- local_look.c -----------------------------------------------------------------------------
 
@@ -206,11 +274,24 @@ int local_read(struct local *, mr_id, enum home, uint64_t at, struct buffer *out
 mr_bytes reason_last(mr_bytes reasons);
 
 int local_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
-void local_check_empties(struct local *); // in a turn
+bool local_is_empty(struct local *, mr_bytes stage); // with the lock; nothing on its way from here
+void local_check_empties(struct local *);            // in a turn
 int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int local_pause(struct engine *, mr_bytes stage);
 int local_resume(struct engine *, mr_bytes stage);
+// The same of one shard, for a spread: as the core sees it; appends a struct dead_one for each dead
+// job; shows one (1: that was enough; MR_EGONE: it is not dead any more).
+struct dead_one {
+    int64_t age_ms;
+    mr_id id;
+    uint32_t shard;
+};
+int local_look(struct local *, mr_bytes stage, struct stage_info *out);
+void local_show_stage(const struct stage_info *, mr_stage_info *out);
+int local_dead_list(struct local *, mr_bytes stage, struct buffer *out);
+int local_dead_show(struct local *, mr_id,
+                    int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_dead(struct engine *, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_retry(struct engine *, mr_id);
@@ -218,6 +299,12 @@ int local_drop(struct engine *, mr_id);
 
 // ---- local_epic.c -----------------------------------------------------------------------------
 
+struct epic_waiter {
+    struct waiter waiter;
+    struct watcher watcher;
+};
+
+mr_epic_info local_show_epic(const struct epic_info *, const char *held_by); // this thread's
 int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
 int local_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
 int local_epic_end(struct engine *, mr_bytes name, uint64_t total);

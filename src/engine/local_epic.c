@@ -5,15 +5,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// In a turn: what is borrowed from the core is copied for this thread.
-static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
-    static _Thread_local char stage[201], held_by[sizeof((struct stage_info *)0)->held_by];
-    struct stage_info at = { 0 };
-    if (i->waiting && i->stage.size)
-        (void)core_look_stage(e->core, i->stage, &at); // not known: held by nothing
+mr_epic_info local_show_epic(const struct epic_info *i, const char *held_by) {
+    static _Thread_local char stage[201], held[sizeof((struct stage_info *)0)->held_by];
     snprintf(stage, sizeof stage, "%.*s", (int)i->stage.size,
              i->stage.size ? (const char *)i->stage.data : "");
-    memcpy(held_by, at.held_by, sizeof held_by);
+    snprintf(held, sizeof held, "%s", held_by);
     return (mr_epic_info){ .resume = i->resume,
                            .total = i->ended ? (int64_t)i->total : -1,
                            .accepted = i->accepted,
@@ -25,7 +21,15 @@ static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
                            .expired = i->expired,
                            .over = i->over,
                            .stage = stage,
-                           .held_by = held_by };
+                           .held_by = held };
+}
+
+// In a turn: what is borrowed from the core is copied for this thread.
+static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
+    struct stage_info at = { 0 };
+    if (i->waiting && i->stage.size)
+        (void)core_look_stage(e->core, i->stage, &at); // not known: held by nothing
+    return local_show_epic(i, at.held_by);
 }
 
 int local_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
@@ -45,11 +49,6 @@ int local_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------
-
-struct epic_waiter {
-    struct waiter waiter;
-    struct watcher watcher;
-};
 
 void event_epic(void *owner, struct watcher *watcher) {
     local_tell(owner, &list_entry(watcher, struct epic_waiter, watcher)->waiter);

@@ -239,27 +239,43 @@ static struct emit *emits_of(const struct mr_job *job, size_t count) {
     return emits;
 }
 
-int local_done(mr_job *job, unsigned how) {
-    struct local *e = engine_of(job);
+// Without the lock. MR_ENOMEM: the emits have no room.
+int commit_prepare(const struct mr_job *job, struct commit *out) {
     size_t emit_count = job->emits.size / sizeof(struct hand_emit);
-    struct emit *emits = emit_count ? emits_of(job, emit_count) : NULL;
-    struct done done = { .id = job->id,
-                         .token = token_of(job),
-                         .result = buffer_bytes(&job->result),
-                         .set_state = job->has_new_state,
-                         .state = buffer_bytes(&job->new_state),
-                         .emits = emits,
-                         .emit_count = emit_count };
-    int err = local_enter(e);
-    if (err >= 0 && emit_count && !emits)
-        err = error_set(MR_ENOMEM, "no memory for %zu emits", emit_count);
+    out->emits = emit_count ? emits_of(job, emit_count) : NULL;
+    out->done = (struct done){ .id = job->id,
+                               .token = token_of(job),
+                               .result = buffer_bytes(&job->result),
+                               .set_state = job->has_new_state,
+                               .state = buffer_bytes(&job->new_state),
+                               .emits = out->emits,
+                               .emit_count = emit_count };
+    return emit_count && !out->emits ? error_set(MR_ENOMEM, "no memory for %zu emits", emit_count)
+                                     : 0;
+}
+
+int commit_in_turn(struct local *e, struct mr_job *job, const struct commit *c, int err,
+                   unsigned how) {
     if (err >= 0)
-        err = core_done(e->core, &done);
+        err = core_done(e->core, &c->done);
     if (err >= 0)
         hand_carry_state(job);
-    err = end_turn(e, job, err, how);
-    mem_free(emits);
+    if (e->spread && c->done.emit_count)
+        e->links_due = core_links(e->core) > 0;
+    err = settle_failure(e, job, err);
+    hands_drop(e, job, how);
     return err;
+}
+
+int local_done(mr_job *job, unsigned how) {
+    struct local *e = engine_of(job);
+    struct commit commit;
+    int err = commit_prepare(job, &commit);
+    int entered = local_enter(e);
+    err = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, how);
+    uint64_t at = local_end(e);
+    mem_free(commit.emits);
+    return how & FINISH_WAIT ? local_show(e, at, err) : err;
 }
 
 int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {

@@ -66,18 +66,18 @@ struct empty_waiter {
     mr_bytes stage;
 };
 
-static bool stage_is_empty(struct local *e, mr_bytes stage) {
+bool local_is_empty(struct local *e, mr_bytes stage) {
     struct stage_info info;
     if (core_look_stage(e->core, stage, &info) < 0)
         return true;
-    return info.waiting == 0 && info.delayed == 0 && info.running == 0;
+    return info.waiting == 0 && info.delayed == 0 && info.running == 0 && info.linked == 0;
 }
 
 void local_check_empties(struct local *e) {
     for (struct list *l = e->empties.next, *next; l != &e->empties; l = next) {
         next = l->next;
         struct empty_waiter *w = list_entry(l, struct empty_waiter, of_empties);
-        if (!stage_is_empty(e, w->stage))
+        if (!local_is_empty(e, w->stage))
             continue;
         list_remove(l);
         local_tell(e, &w->waiter);
@@ -90,7 +90,7 @@ int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     int err = local_begin(e);
     if (err < 0)
         return err;
-    if (stage_is_empty(e, stage))
+    if (local_is_empty(e, stage))
         return local_end_and_show(e, 0);
     list_append(&e->empties, &w.of_empties);
     local_end_keep(e);
@@ -106,9 +106,7 @@ int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
 
 // ---- Looking ----------------------------------------------------------------------------------
 
-int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
-    static _Thread_local char held_by[sizeof(((struct stage_info *)0)->held_by)];
-    struct local *e = (struct local *)base;
+int local_look(struct local *e, mr_bytes stage, struct stage_info *out) {
     struct stage_info info;
     local_enter(e);
     int err = core_look_stage(e->core, stage, &info);
@@ -116,29 +114,52 @@ int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     if (err < 0)
         return err;
     shard_wait(e->shard, at); // looks go on when the log has stopped
-    memcpy(held_by, info.held_by, sizeof held_by);
-    *out = (mr_stage_info){ .waiting = info.waiting,
-                            .running = info.running,
-                            .parked = info.parked,
-                            .delayed = info.delayed,
-                            .dead = info.dead,
-                            .done = info.done,
-                            .failed = info.failed,
-                            .oldest_ms = info.oldest_ms,
-                            .held_by = held_by,
-                            .vain_ms = info.vain_ms };
+    *out = info;
     return 0;
 }
 
-struct dead_ids {
-    struct buffer ids;
+void local_show_stage(const struct stage_info *info, mr_stage_info *out) {
+    static _Thread_local char held_by[sizeof info->held_by];
+    memcpy(held_by, info->held_by, sizeof held_by);
+    *out = (mr_stage_info){ .waiting = info->waiting,
+                            .running = info->running,
+                            .parked = info->parked,
+                            .delayed = info->delayed,
+                            .dead = info->dead,
+                            .done = info->done,
+                            .failed = info->failed,
+                            .oldest_ms = info->oldest_ms,
+                            .held_by = held_by,
+                            .vain_ms = info->vain_ms };
+}
+
+int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+    struct stage_info info;
+    int err = local_look((struct local *)base, stage, &info);
+    if (err >= 0)
+        local_show_stage(&info, out);
+    return err;
+}
+
+struct dead_list {
+    struct buffer *out;
+    uint32_t shard;
     int err;
 };
 
 static int dead_note(void *arg, const struct job_info *info) {
-    struct dead_ids *dead = arg;
-    dead->err = buffer_append(&dead->ids, &info->id, sizeof info->id);
+    struct dead_list *dead = arg;
+    struct dead_one one = { .age_ms = info->age_ms, .id = info->id, .shard = dead->shard };
+    dead->err = buffer_append(dead->out, &one, sizeof one);
     return dead->err < 0;
+}
+
+int local_dead_list(struct local *e, mr_bytes stage, struct buffer *out) {
+    struct dead_list dead = { .out = out, .shard = e->index };
+    local_enter(e);
+    int err = core_each_dead(e->core, stage, dead_note, &dead);
+    shard_wait(e->shard, local_end(e));
+    return err < 0 ? err : dead.err;
 }
 
 struct dead_job {
@@ -165,23 +186,15 @@ static int dead_look(struct local *e, mr_id id, struct dead_job *out) {
     return err;
 }
 
-static int dead_walk(struct local *e, const struct buffer *ids,
-                     int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+int local_dead_show(struct local *e, mr_id id,
+                    int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct dead_job job = { 0 };
-    int err = 0;
-    for (size_t at = 0; err >= 0 && at < ids->size; at += sizeof(mr_id)) {
-        mr_id id;
-        memcpy(&id, ids->data + at, sizeof id);
-        err = dead_look(e, id, &job);
-        if (err == MR_EGONE) {
-            err = 0;
-            continue;
-        }
+    int err = dead_look(e, id, &job);
+    if (err >= 0) {
         mr_bytes last = reason_last(buffer_bytes(&job.reasons));
         char reason[HAND_REASON + 1];
         snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
-        if (err >= 0 && each(id, buffer_bytes(&job.key), reason, arg) != 0)
-            break;
+        err = each(id, buffer_bytes(&job.key), reason, arg) != 0;
     }
     buffer_finish(&job.key);
     buffer_finish(&job.reasons);
@@ -191,16 +204,16 @@ static int dead_walk(struct local *e, const struct buffer *ids,
 int local_dead(struct engine *base, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct local *e = (struct local *)base;
-    struct dead_ids dead = { 0 };
-    local_enter(e);
-    int err = core_each_dead(e->core, stage, dead_note, &dead);
-    shard_wait(e->shard, local_end(e));
-    if (err >= 0)
-        err = dead.err;
-    if (err >= 0)
-        err = dead_walk(e, &dead.ids, each, arg);
-    buffer_finish(&dead.ids);
-    return err;
+    struct buffer dead = { 0 };
+    int err = local_dead_list(e, stage, &dead);
+    for (size_t at = 0; err == 0 && at < dead.size; at += sizeof(struct dead_one)) {
+        struct dead_one one;
+        memcpy(&one, dead.data + at, sizeof one);
+        err = local_dead_show(e, one.id, each, arg);
+        err = err == MR_EGONE ? 0 : err;
+    }
+    buffer_finish(&dead);
+    return err < 0 ? err : 0;
 }
 
 // ---- Acting -----------------------------------------------------------------------------------

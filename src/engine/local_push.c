@@ -12,7 +12,7 @@ enum { MANY_A_TURN = 256 }; // pushes, before others are let in
 
 // ---- Pushing ----------------------------------------------------------------------------------
 
-static struct push push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+struct push local_push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
     return (struct push){ .stage = stage,
                           .key = o->key,
                           .once = o->once,
@@ -73,8 +73,8 @@ static int push_waiting(struct local *e, struct push *push, int64_t room_ms, str
     return err;
 }
 
-static int push_turn(struct local *e, struct push *push, int64_t room_ms, struct pushed *out,
-                     uint64_t *out_at) {
+int local_push_turn(struct local *e, struct push *push, int64_t room_ms, struct pushed *out,
+                    uint64_t *out_at) {
     if (room_ms != 0)
         return push_waiting(e, push, room_ms, out, out_at);
     int err = local_begin(e);
@@ -88,10 +88,10 @@ static int push_turn(struct local *e, struct push *push, int64_t room_ms, struct
 int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
                mr_id *out_id) {
     struct local *e = (struct local *)base;
-    struct push push = push_of(stage, body, o);
+    struct push push = local_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
-    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    int err = local_push_turn(e, &push, o->room_ms, &pushed, &at);
     if (err >= 0)
         err = local_show(e, at, 0);
     if (err < 0)
@@ -126,7 +126,7 @@ int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, s
                     const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
                     size_t *out_count) {
     struct local *e = (struct local *)base;
-    struct push push = push_of(stage, (mr_bytes){ 0 }, o);
+    struct push push = local_push_of(stage, (mr_bytes){ 0 }, o);
     struct pushed pushed;
     if (first) {
         push.source = first->source;
@@ -232,11 +232,11 @@ int local_call(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
     struct local_call call = {
         .caller.conn = &e->conn, .waiter = &waiter, .stage = stage, .deadline_ms = o->deadline_ms
     };
-    struct push push = push_of(stage, body, o);
+    struct push push = local_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
     push.caller = &call.caller;
-    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    int err = local_push_turn(e, &push, o->room_ms, &pushed, &at);
     if (err < 0)
         return err;
     if (pushed.ended) {
@@ -301,11 +301,11 @@ int local_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const m
     struct local_call *c = call_create(e, stage, o, on_end, arg);
     if (!c)
         return MR_ENOMEM;
-    struct push push = push_of(stage, body, o);
+    struct push push = local_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
     push.caller = &c->caller;
-    int err = push_turn(e, &push, o->room_ms, &pushed, &at);
+    int err = local_push_turn(e, &push, o->room_ms, &pushed, &at);
     if (err < 0) {
         mem_free(c);
         return err;

@@ -15,10 +15,32 @@ static struct local_taker *taker_of(struct taker *taker) {
     return list_entry(taker, struct local_taker, taker);
 }
 
+void local_ask_again(struct local_taker *t) {
+    const struct puller_options *o = &t->puller->options;
+    if (!o->ring) {
+        ask_tell(t->waiter.ask, true);
+        return;
+    }
+    atomic_store(&t->waiter.ask->claim, ASK_OVER);
+    o->ring(o->arg);
+}
+
+// One that waits at other shards too is ours only if none of them was faster; and if what it was
+// claimed for is not granted (for want of memory), it has to ask again: see local_end_keep.
+static bool claim_ask(struct local *e, struct local_taker *t) {
+    if (!ask_claim(t->waiter.ask, e->index))
+        return false;
+    if (e->claimed)
+        local_ask_again(e->claimed);
+    e->claimed = t;
+    return true;
+}
+
 bool event_claim(void *owner, struct taker *taker) {
-    (void)owner;
-    const struct local_taker *t = taker_of(taker);
-    return !t->waiter.err && !t->puller->interrupted;
+    struct local_taker *t = taker_of(taker);
+    if (t->waiter.err || t->puller->interrupted)
+        return false;
+    return !t->waiter.ask || claim_ask(owner, t);
 }
 
 void event_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
@@ -26,6 +48,7 @@ void event_granted(void *owner, struct taker *taker, const struct grant *grants,
     struct local_taker *t = taker_of(taker);
     struct local_puller *p = t->puller;
     t->taken = hands_fill(e, p, &t->spare, grants, count);
+    e->claimed = NULL;
     if (!p->options.ring) {
         local_tell(e, &t->waiter);
         return;
@@ -111,7 +134,7 @@ static int hand_out(struct local *e, uint64_t at, struct mr_job *jobs, mr_job **
 
 // ---- Taking -----------------------------------------------------------------------------------
 
-static int say_nothing_came(const struct pull *pull) {
+int take_nothing_came(const struct pull *pull) {
     return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
                      (int)pull->stages[0].size, (const char *)pull->stages[0].data, pull->wait_ms);
 }
@@ -135,8 +158,23 @@ static int take_waiting(struct local *e, struct local_taker *t, const struct pul
     }
     local_end(e);
     if (t->waiter.err == MR_EAGAIN)
-        return say_nothing_came(pull);
+        return take_nothing_came(pull);
     return t->waiter.err;
+}
+
+// With the lock: what has arrived and may be shown. NULL: nothing, or the loop is rung when it may.
+static struct mr_job *collect(struct local *e, struct local_puller *p) {
+    struct local_taker *t = &p->loop_taker;
+    struct mr_job *jobs = t->taken;
+    if (jobs && !p->arrived_durable && !shard_is_durable(e->shard, e->position)) {
+        if (list_empty(&p->of_ringing))
+            list_append(&e->ringing, &p->of_ringing);
+        if (e->thread_sleeps_on)
+            local_wake_thread(e);
+        return NULL;
+    }
+    t->taken = NULL;
+    return jobs;
 }
 
 // The loop's take: hands out what has arrived and is durable, else makes sure that it is rung.
@@ -152,23 +190,44 @@ static int take_in_loop(struct local *e, struct local_puller *p, const struct pu
         p->arrived_durable = false;
     }
     local_end_keep(e);
-    struct mr_job *jobs = t->taken;
-    if (jobs && !p->arrived_durable && !shard_is_durable(e->shard, e->position)) {
-        if (list_empty(&p->of_ringing))
-            list_append(&e->ringing, &p->of_ringing);
-        if (e->thread_sleeps_on)
-            local_wake_thread(e);
-        jobs = NULL;
-    }
-    if (jobs)
-        t->taken = NULL;
+    struct mr_job *jobs = collect(e, p);
     pthread_mutex_unlock(&e->lock);
     if (!jobs)
-        return err < 0 && err != MR_EAGAIN ? err : say_nothing_came(pull);
+        return err < 0 && err != MR_EAGAIN ? err : take_nothing_came(pull);
     err = load_all(e, jobs);
     if (err >= 0)
         *out = jobs;
     return err;
+}
+
+int local_try(struct local_puller *p, const struct pull *pull, mr_job **out) {
+    struct local *e = (struct local *)p->base.engine;
+    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    err = p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, false);
+    if (t.spare)
+        taker_finish(e, &t);
+    uint64_t at = local_end(e);
+    return err < 0 ? err : hand_out(e, at, t.taken, out);
+}
+
+// One turn for both: nobody comes in between, and the clock is read once.
+int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
+    struct local_puller *p = (struct local_puller *)job->puller;
+    struct local *e = (struct local *)p->base.engine;
+    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
+    struct commit commit;
+    int err = commit_prepare(job, &commit);
+    int entered = local_enter(e);
+    *out_done = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
+    err = entered < 0 ? entered : p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, false);
+    if (t.spare)
+        taker_finish(e, &t);
+    uint64_t at = local_end(e);
+    mem_free(commit.emits);
+    return err < 0 ? err : hand_out(e, at, t.taken, out);
 }
 
 int local_take(struct puller *base, const struct pull *pull, mr_job **out) {
@@ -176,20 +235,78 @@ int local_take(struct puller *base, const struct pull *pull, mr_job **out) {
     struct local *e = (struct local *)base->engine;
     if (p->options.ring)
         return take_in_loop(e, p, pull, out);
+    if (pull->wait_ms == 0) {
+        int err = local_try(p, pull, out);
+        return err == MR_EAGAIN ? take_nothing_came(pull) : err;
+    }
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
     int err = local_begin(e);
     if (err < 0)
         return err;
-    bool waits = pull->wait_ms != 0 && !p->interrupted;
-    err = p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, waits);
+    bool waits = !p->interrupted;
+    err = waits ? take_now(e, &t, pull, true) : MR_EAGAIN;
     if (err == MR_EAGAIN && waits)
         return take_waiting(e, &t, pull, out);
     if (t.spare)
         taker_finish(e, &t);
     uint64_t at = local_end(e);
     if (err == MR_EAGAIN)
-        return say_nothing_came(pull);
+        return take_nothing_came(pull);
     return err < 0 ? err : hand_out(e, at, t.taken, out);
+}
+
+// ---- For an ask -------------------------------------------------------------------------------
+
+int local_seat(struct local_taker *t, const struct pull *pull, bool stay) {
+    struct local_puller *p = t->puller;
+    struct local *e = (struct local *)p->base.engine;
+    int err = local_begin(e);
+    if (err < 0)
+        return err;
+    err = p->interrupted ? MR_EAGAIN : take_now(e, t, pull, stay);
+    bool waits = err == MR_EAGAIN && stay;
+    if (p->options.ring) {
+        p->asking = waits;
+        p->arrived_durable = false;
+    } else if (waits) {
+        list_append(&e->waiters, &t->waiter.of_engine);
+        list_append(&p->waiters, &t->waiter.of_puller);
+    }
+    if (p->interrupted)
+        ask_break_off(t->waiter.ask, MR_EAGAIN);
+    local_end_keep(e);
+    if (err >= 0)
+        t->waiter.at = e->position;
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+void local_unseat(struct local_taker *t) {
+    struct local_puller *p = t->puller;
+    struct local *e = (struct local *)p->base.engine;
+    local_enter(e);
+    if (!t->taken)
+        core_take_leave(e->core, &t->taker);
+    list_remove(&t->waiter.of_engine);
+    list_remove(&t->waiter.of_puller);
+    p->asking = false;
+    taker_finish(e, t);
+    local_end(e);
+}
+
+int local_hand_out(struct local_taker *t, mr_job **out) {
+    return hand_out((struct local *)t->puller->base.engine, t->waiter.at, t->taken, out);
+}
+
+int local_collect(struct local_puller *p, mr_job **out) {
+    struct local *e = (struct local *)p->base.engine;
+    pthread_mutex_lock(&e->lock);
+    struct mr_job *jobs = collect(e, p);
+    pthread_mutex_unlock(&e->lock);
+    int err = jobs ? load_all(e, jobs) : MR_EAGAIN;
+    if (err >= 0)
+        *out = jobs;
+    return err;
 }
 
 // ---- Stopping what runs -----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 // It sleeps until the next thing is due and is woken earlier only when that came nearer or there is
 // something to tell. What it tells has been made durable first, like every other answer.
 #include "base/errors.h"
-#include "engine/local.h"
+#include "engine/spread.h"
 
 // How long to rest when driving the shard failed, for want of memory say.
 enum { REST_MS = 100 };
@@ -23,8 +23,13 @@ static uint32_t list_splice(struct list *from, struct list *to) {
     return count;
 }
 
+static bool has_callbacks(const struct local *e) {
+    return !list_empty(&e->calls) || !list_empty(&e->notices);
+}
+
+// Of a spread, the callbacks are the teller's.
 static bool has_to_tell(const struct local *e) {
-    return !list_empty(&e->calls) || !list_empty(&e->notices) || !list_empty(&e->ringing);
+    return !list_empty(&e->ringing) || (!e->spread && has_callbacks(e));
 }
 
 static void tell_calls(struct local *e, struct list *calls, int err) {
@@ -52,21 +57,41 @@ static void ring(struct list *ringing) {
     }
 }
 
-static void tell_all(struct local *e) {
-    struct list calls, notices, ringing;
-    list_init(&calls);
-    list_init(&notices);
-    list_init(&ringing);
-    e->telling_calls += list_splice(&e->calls, &calls);
-    list_splice(&e->notices, &notices);
-    list_splice(&e->ringing, &ringing);
+// With the lock, which it gives up: waits until everything told so far may be shown.
+static int show_told(struct local *e) {
     uint64_t at = e->position;
     pthread_mutex_unlock(&e->lock);
     int err = local_show(e, at, 0);
     pthread_mutex_lock(&e->lock);
+    return err;
+}
+
+static void tell_ringing(struct local *e) {
+    struct list ringing;
+    list_init(&ringing);
+    list_splice(&e->ringing, &ringing);
+    (void)show_told(e); // whoever is rung hears of a failure
     ring(&ringing);
+}
+
+void local_tell_callbacks(struct local *e) {
+    struct list calls, notices;
+    list_init(&calls);
+    list_init(&notices);
+    e->telling_calls += list_splice(&e->calls, &calls);
+    list_splice(&e->notices, &notices);
+    int err = show_told(e);
+    if (err >= 0 && e->spread && e->stopped) // by another shard's log
+        err = spread_say_stopped(e->spread);
     tell_notices(e, &notices);
     tell_calls(e, &calls, err);
+}
+
+static void tell_all(struct local *e) {
+    if (!list_empty(&e->ringing))
+        tell_ringing(e);
+    if (!e->spread && has_callbacks(e))
+        local_tell_callbacks(e);
 }
 
 // Drives the shard if it wants to be; returns how long to sleep otherwise: -1 for ever.
@@ -91,8 +116,12 @@ void *local_thread(void *engine) {
             tell_all(e);
             continue;
         }
+        if (e->spread && spread_has_duty(e)) {
+            spread_do_duty(e);
+            continue;
+        }
         int64_t sleep_ms = drive(e);
-        if (sleep_ms != 0 && !e->closing && !has_to_tell(e))
+        if (sleep_ms != 0 && !e->closing && !has_to_tell(e) && !(e->spread && spread_has_duty(e)))
             local_sleep(e, &e->due, local_until(sleep_ms));
     }
     pthread_mutex_unlock(&e->lock);

@@ -3,7 +3,7 @@
 // A waiter has a condition of its own, so that exactly those wake that were told something. It is
 // made only when the thread really goes to sleep.
 #include "base/errors.h"
-#include "engine/local.h"
+#include "engine/spread.h"
 
 #include <time.h>
 
@@ -12,9 +12,11 @@ enum { ASK_EVERY_BYTES = 1 << 20 };
 
 // ---- Turns ------------------------------------------------------------------------------------
 
-// Nothing more will be told by the core: whoever waits hears that, and so do started calls.
-static void stop_waiters(struct local *e) {
+// So do started calls, and the other shards.
+void local_stop_waiters(struct local *e) {
     e->stopped = true;
+    if (e->spread)
+        spread_note_stop(e->spread, e->shard);
     for (struct list *l; (l = list_first(&e->started)) != NULL;) {
         struct local_call *c = list_entry(l, struct local_call, of_calls);
         list_remove(l);
@@ -28,15 +30,18 @@ static void stop_waiters(struct local *e) {
         if (p->options.ring)
             p->options.ring(p->options.arg);
     }
+    if (e->spread && !list_empty(&e->calls))
+        spread_call_teller(e->spread, e->index);
     if (e->thread_sleeps_on)
         local_wake_thread(e);
 }
 
 int local_enter(struct local *e) {
     pthread_mutex_lock(&e->lock);
-    int err = shard_begin(e->shard);
+    int err = e->spread && spread_has_stopped(e->spread) ? spread_say_stopped(e->spread)
+                                                         : shard_begin(e->shard);
     if (err == MR_ESTOPPED && !e->stopped)
-        stop_waiters(e);
+        local_stop_waiters(e);
     return err;
 }
 
@@ -53,9 +58,17 @@ static void tell_waiters(struct local *e) {
         list_remove(l);
         w->at = e->position;
         w->told = true;
-        if (w->asleep)
+        if (w->ask)
+            ask_tell(w->ask, false);
+        else if (w->asleep)
             pthread_cond_signal(&w->cond);
     }
+}
+
+// It was claimed for work that could then not be started.
+static void give_up_claim(struct local *e) {
+    local_ask_again(e->claimed);
+    e->claimed = NULL;
 }
 
 static bool log_wants_cleaning(struct local *e) {
@@ -68,8 +81,9 @@ static bool log_wants_cleaning(struct local *e) {
 static bool thread_is_wanted(struct local *e) {
     if (!e->thread_sleeps_on)
         return false;
-    return core_next(e->core) < e->thread_wakes_ms || !list_empty(&e->calls) ||
-           !list_empty(&e->notices) || !list_empty(&e->ringing) || log_wants_cleaning(e);
+    bool callbacks = !e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices));
+    return core_next(e->core) < e->thread_wakes_ms || callbacks || !list_empty(&e->ringing) ||
+           e->links_due || e->freed.size || e->freed_lost || log_wants_cleaning(e);
 }
 
 void local_end_keep(struct local *e) {
@@ -78,6 +92,10 @@ void local_end_keep(struct local *e) {
         local_check_empties(e);
     if (!list_empty(&e->told))
         tell_waiters(e);
+    if (e->claimed)
+        give_up_claim(e);
+    if (e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices)))
+        spread_call_teller(e->spread, e->index);
     if (thread_is_wanted(e))
         local_wake_thread(e);
 }
@@ -89,13 +107,36 @@ uint64_t local_end(struct local *e) {
     return at;
 }
 
+// ---- What other shards are held by ------------------------------------------------------------
+
+static struct freed *freed_find(struct local *e, mr_bytes stage) {
+    struct freed *each = (struct freed *)(void *)e->freed.data;
+    for (size_t i = 0; i < e->freed.size / sizeof *each; i++)
+        if (bytes_equal((mr_bytes){ each[i].name, each[i].name_size }, stage))
+            return &each[i];
+    return NULL;
+}
+
+void event_freed(void *owner, mr_bytes stage, uint64_t shards) {
+    struct local *e = owner;
+    struct freed *known = freed_find(e, stage);
+    if (known) {
+        known->shards |= shards;
+        return;
+    }
+    struct freed more = { .shards = shards, .name_size = (uint32_t)stage.size };
+    memcpy(more.name, stage.data, stage.size);
+    if (buffer_append(&e->freed, &more, sizeof more) < 0)
+        e->freed_lost = true;
+}
+
 int local_show(struct local *e, uint64_t at, int err) {
     int waited = shard_wait(e->shard, at);
     if (waited >= 0)
         return err;
     pthread_mutex_lock(&e->lock);
     if (!e->stopped)
-        stop_waiters(e);
+        local_stop_waiters(e);
     pthread_mutex_unlock(&e->lock);
     return waited;
 }
@@ -126,7 +167,9 @@ void local_tell(struct local *e, struct waiter *w) {
 
 void local_break_off(struct waiter *w, int err) {
     w->err = err;
-    if (w->asleep)
+    if (w->ask)
+        ask_break_off(w->ask, err);
+    else if (w->asleep)
         pthread_cond_signal(&w->cond);
 }
 

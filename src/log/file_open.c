@@ -25,18 +25,6 @@ static int dir_sync(const struct file_log *l) {
     return err < 0 ? disk_failed(l->dir, "sync the directory", err) : 0;
 }
 
-static int dir_sync_parent(const struct file_log *l) {
-    char parent[LOG_PATH];
-    snprintf(parent, sizeof parent, "%s", l->dir);
-    char *slash = strrchr(parent, '/');
-    if (slash == parent)
-        slash++;
-    if (slash)
-        *slash = 0;
-    int err = l->disk->sync_dir(l->disk, slash ? parent : ".");
-    return err < 0 ? disk_failed(l->dir, "sync the directory above", err) : 0;
-}
-
 static int store_refuse_foreign(const struct file_log *l, const struct store_names *n) {
     if (n->store)
         return 0;
@@ -97,7 +85,7 @@ static int store_make(struct file_log *l, const struct store_names *n) {
     file_log_set_size(l, l->options.segment_size ? l->options.segment_size : LOG_SEGMENT);
     int err = store_names_count(n) ? remnant_remove(l, n) : 0;
     if (err == 0)
-        err = dir_sync_parent(l);
+        err = disk_sync_above(l->disk, l->dir);
     if (err == 0)
         err = spare_adopt(l);
     if (err < 0)

@@ -67,6 +67,18 @@ int64_t disk_read_all(const struct disk *d, int fd, void *to, size_t size, uint6
     return (int64_t)done;
 }
 
+int disk_sync_above(const struct disk *d, const char *dir) {
+    char above[LOG_PATH];
+    snprintf(above, sizeof above, "%s", dir);
+    char *slash = strrchr(above, '/');
+    if (slash == above)
+        slash++;
+    if (slash)
+        *slash = 0;
+    int err = d->sync_dir(d, slash ? above : ".");
+    return err < 0 ? disk_failed(dir, "sync the directory above", err) : 0;
+}
+
 //      0       8         12   16       24             32         40      56    64
 //      │ magic │ version │ 0  │ number │ segment size │ capacity │ zeros │ sum │
 int segment_header_write(const struct disk *d, int fd, const struct segment *s,

@@ -141,7 +141,7 @@ int store_lock(const struct disk *d, const char *dir, int *out_fd) {
 }
 
 static bool name_ours(const char *name) {
-    static const char *const ours[] = { "lock", "store", "store.tmp" };
+    static const char *const ours[] = { "lock", "store", "store.tmp", "shards.tmp" };
     uint64_t number;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strcmp(name, ours[i]) == 0)

@@ -20,6 +20,8 @@ struct shard {
     struct cleaner cleaner;
     struct core_events events; // the owner's
     void *owner;
+    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
+    void *ledger_owner;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
@@ -35,11 +37,11 @@ static uint64_t clock_ms(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static uint64_t world_wall_ms(const struct shard_world *w) {
+uint64_t world_wall_ms(const struct shard_world *w) {
     return w->wall_ms ? w->wall_ms(w->arg) : clock_ms(CLOCK_REALTIME);
 }
 
-static uint64_t world_boot_ms(const struct shard_world *w) {
+uint64_t world_boot_ms(const struct shard_world *w) {
     return w->boot_ms ? w->boot_ms(w->arg) : clock_ms(CLOCK_BOOTTIME);
 }
 
@@ -124,6 +126,16 @@ static void note_running(void *owner, uint64_t id, uint32_t attempt, bool begins
         s->events.running(s->owner, id, attempt, begins);
 }
 
+static void tell_freed(void *owner, mr_bytes stage, uint64_t shards) {
+    struct shard *s = owner;
+    s->events.freed(s->owner, stage, shards);
+}
+
+static struct ledger_stage *ask_ledger(void *owner, mr_bytes stage) {
+    struct shard *s = owner;
+    return s->ledger(s->ledger_owner, stage);
+}
+
 static struct core_config core_config_of(struct shard *s, const struct shard_options *o) {
     const struct core_events *e = &o->events;
     struct log_state log;
@@ -138,8 +150,12 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                     .room = e->room ? tell_room : NULL,
                     .epic = e->epic ? tell_epic : NULL,
                     .stop = e->stop ? tell_stop : NULL,
-                    .running = s->running || e->running ? note_running : NULL },
+                    .running = s->running || e->running ? note_running : NULL,
+                    .freed = e->freed ? tell_freed : NULL },
         .owner = s,
+        .shard = o->shard,
+        .shards = o->shards,
+        .ledger = o->ledger ? ask_ledger : NULL,
     };
 }
 
@@ -155,15 +171,18 @@ static int count_crashed(void *arg, uint64_t id, uint32_t attempt) {
     return err == MR_EGONE ? 0 : err;
 }
 
-static int shard_begin_epoch(struct shard *s) {
+uint64_t shard_recorded_ms(const struct shard *s) {
+    return core_now(s->core);
+}
+
+int shard_start(struct shard *s, uint64_t now_ms, uint64_t boot_ms) {
     uint64_t random = 0;
     int err = world_random(&s->world, &random);
     if (err < 0)
         return err;
-    uint64_t wall = world_wall_ms(&s->world), recorded = core_now(s->core);
-    s->base_ms = wall > recorded ? wall : recorded;
-    s->base_boot_ms = world_boot_ms(&s->world);
-    err = core_open(s->core, s->base_ms, random);
+    s->base_ms = now_ms;
+    s->base_boot_ms = boot_ms;
+    err = core_open(s->core, now_ms, random);
     if (err >= 0 && s->running)
         err = running_each_left(s->running, count_crashed, s);
     if (err < 0)
@@ -188,9 +207,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
         return err;
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
     err = log_replay(s->log, replay_one, s->core);
-    if (err >= 0)
-        err = cleaner_resume(&s->cleaner);
-    return err < 0 ? err : shard_begin_epoch(s);
+    return err < 0 ? err : cleaner_resume(&s->cleaner);
 }
 
 // The notes go while the log still locks the directory.
@@ -201,12 +218,14 @@ static void shard_free(struct shard *s, bool in_peace) {
     mem_free(s);
 }
 
-int shard_open(const struct shard_options *options, struct shard **out) {
+int shard_load(const struct shard_options *options, struct shard **out) {
     struct shard *s = mem_alloc(sizeof *s);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a shard");
     s->events = options->events;
     s->owner = options->owner;
+    s->ledger = options->ledger;
+    s->ledger_owner = options->ledger_owner;
     s->world = options->world;
     int err = shard_fill(s, options);
     if (err < 0) {
@@ -215,6 +234,25 @@ int shard_open(const struct shard_options *options, struct shard **out) {
     }
     *out = s;
     return 0;
+}
+
+int shard_open(const struct shard_options *options, struct shard **out) {
+    struct shard *s;
+    int err = shard_load(options, &s);
+    if (err < 0)
+        return err;
+    uint64_t wall = world_wall_ms(&s->world), recorded = shard_recorded_ms(s);
+    err = shard_start(s, wall > recorded ? wall : recorded, world_boot_ms(&s->world));
+    if (err < 0)
+        shard_abandon(s);
+    else
+        *out = s;
+    return err;
+}
+
+void shard_abandon(struct shard *s) {
+    if (s)
+        shard_free(s, false);
 }
 
 void shard_close(struct shard *s) {

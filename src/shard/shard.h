@@ -27,6 +27,9 @@ struct shard_world {
     void *arg;
 };
 
+uint64_t world_wall_ms(const struct shard_world *);
+uint64_t world_boot_ms(const struct shard_world *);
+
 struct shard_options {
     const char *dir; // of the file log; NULL: the memory log
     struct log_options log;
@@ -34,11 +37,25 @@ struct shard_options {
     struct core_events events;
     void *owner; // handed to the events
     struct shard_world world;
+    uint32_t shard, shards; // which of how many: 0 of 1 when both are 0
+    // See core_config; with `ledger_owner`. NULL: this is the only shard.
+    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
+    void *ledger_owner;
 };
 
 // Opens the log, replays it, counts an attempt for whatever ran when the engine died, and begins a
 // new epoch, durably. Errors are the log's and the core's; nothing is then left open.
 int shard_open(const struct shard_options *, struct shard **out);
+
+// The same in two steps, for shards that agree on the time: the log is opened and replayed; then,
+// when the latest instant that any of them has recorded is known, it starts with that as the
+// present
+// (`now_ms`, which is `boot_ms` of the world's boot time). Nothing else may be called in between.
+int shard_load(const struct shard_options *, struct shard **out);
+uint64_t shard_recorded_ms(const struct shard *);
+int shard_start(struct shard *, uint64_t now_ms, uint64_t boot_ms);
+// Frees a shard that was not started, or whose opening failed as a whole. Takes NULL.
+void shard_abandon(struct shard *);
 
 // Makes everything durable and frees. A shard closed in peace counts no attempts at its next
 // opening. Takes NULL.

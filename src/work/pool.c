@@ -33,6 +33,10 @@ static int64_t room(const struct worker *w) {
     return (int64_t)worker_level(w) - atomic_load(&w->active) - atomic_load(&w->kept);
 }
 
+bool pool_may_go_on(const struct worker *w) {
+    return room(w) >= 0 && !atomic_load(&w->stopping);
+}
+
 // ---- Making and calling threads ---------------------------------------------------------------
 
 static void *pool_thread(void *arg);
@@ -160,9 +164,10 @@ static bool pull_and_run(struct runner *r) {
         if (err < 0)
             continue;
         atomic_fetch_sub(&w->taking, 1);
-        pool_fill(w);
-        beater_note(w, job);
-        runner_run(r, job);
+        for (; job; job = runner_run(r, job)) {
+            pool_fill(w);
+            beater_note(w, job);
+        }
         if (step_down(w))
             return true;
         atomic_fetch_add(&w->taking, 1);

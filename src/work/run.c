@@ -72,8 +72,21 @@ static int keep_job(struct worker *w, mr_job *job) {
     return MR_LATER;
 }
 
+// Commits; and takes the next one with it, if the thread may go on.
+static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
+    const struct engine_impl *impl = w->engine->impl;
+    if (!out_next || !impl->done_take || !pool_may_go_on(w))
+        return impl->done(job, FINISH_UNPIN);
+    struct pull pull = w->pull;
+    int outcome = 0;
+    pull.wait_ms = 0;
+    if (impl->done_take(job, &pull, &outcome, out_next) < 0)
+        *out_next = NULL; // the take that follows says why
+    return outcome;
+}
+
 // 0: committed; MR_LATER: kept; else its lease may be over.
-static int run_job(struct runner *r, mr_job *job) {
+static int run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store(&r->current, job->id);
@@ -84,7 +97,7 @@ static int run_job(struct runner *r, mr_job *job) {
     int answer = call_handler(w, job);
     if (answer == MR_LATER || !hand_claim(job))
         return keep_job(w, job);
-    return answer == 0 ? w->engine->impl->done(job, FINISH_UNPIN) : fail_job(w, job, answer);
+    return answer == 0 ? commit_job(w, job, out_next) : fail_job(w, job, answer);
 }
 
 static int wait_until_ended(struct runner *r, mr_id id) {
@@ -107,8 +120,9 @@ static void give_back(struct worker *w, mr_job *job) {
     w->engine->impl->release(job, FINISH_UNPIN);
 }
 
-void runner_run(struct runner *r, mr_job *job) {
+mr_job *runner_run(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
+    mr_job *taken = NULL;
     int outcome = 0;
     uint64_t started_ns = worker_now_ns();
     for (mr_job *next; job; job = next) {
@@ -119,10 +133,11 @@ void runner_run(struct runner *r, mr_job *job) {
             give_back(w, job);
             continue;
         }
-        outcome = run_job(r, job);
+        outcome = run_job(r, job, next || w->options.own_loop ? NULL : &taken);
         if (outcome == 0)
             started_ns = worker_completed(w, started_ns);
         if (outcome == MR_LATER && next && next->follows)
             outcome = wait_until_ended(r, id);
     }
+    return taken;
 }

@@ -61,8 +61,9 @@ struct worker {
 
 void runner_init(struct runner *, struct worker *);
 
-// Runs a job and those taken with it, in order; gives back what the worker has no time for.
-void runner_run(struct runner *, mr_job *);
+// Runs a job and those taken with it, in order; gives back what the worker has no time for. Returns
+// what it took together with the last commit, to be run next; NULL: nothing.
+mr_job *runner_run(struct runner *, mr_job *);
 
 // Whether this thread is inside a callback of this worker.
 bool worker_is_calling(const struct worker *);
@@ -76,6 +77,7 @@ void pool_join(struct worker *);
 void pool_fill(struct worker *);
 int pool_call(struct worker *);
 uint32_t pool_in_flight(const struct worker *);
+bool pool_may_go_on(const struct worker *); // the thread that has run a job may take another
 
 // ---- tune.c: the level ------------------------------------------------------------------------
 

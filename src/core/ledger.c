@@ -1,0 +1,66 @@
+// All operations are sequentially consistent: see the top of ledger.h for what rests on it.
+#include "core/ledger.h"
+
+bool ledger_claim(_Atomic uint64_t *sum, uint64_t *share, uint64_t share_now, uint64_t limit) {
+    if (*share >= share_now)
+        return true;
+    uint64_t more = share_now - *share, before = atomic_load(sum);
+    do {
+        if (limit && before + more > limit)
+            return false;
+    } while (!atomic_compare_exchange_weak(sum, &before, before + more));
+    *share = share_now;
+    return true;
+}
+
+static bool tell_one(_Atomic uint64_t *sum, uint64_t *share, uint64_t now) {
+    uint64_t before = *share;
+    if (before == now)
+        return false;
+    atomic_fetch_add(sum, now - before); // wraps when it is less
+    *share = now;
+    return now < before;
+}
+
+bool ledger_tell(struct ledger_stage *l, struct ledger_share *share,
+                 const struct ledger_share *now) {
+    bool less = tell_one(&l->running, &share->running, now->running);
+    less |= tell_one(&l->jobs, &share->jobs, now->jobs);
+    (void)tell_one(&l->depth, &share->depth, now->depth); // ledger_turn says what that frees
+    return less;
+}
+
+bool ledger_claim_rate(struct ledger_stage *l, uint64_t now_us, uint64_t earliest_us,
+                       uint64_t each_us) {
+    uint64_t before = atomic_load(&l->rate_next_us), from;
+    do {
+        if (before > now_us)
+            return false;
+        from = before < earliest_us ? earliest_us : before;
+    } while (!atomic_compare_exchange_weak(&l->rate_next_us, &before, from + each_us));
+    return true;
+}
+
+// Whoever changed `over` looks at the depth again: it may have changed since, by somebody who saw
+// `over` as it was before.
+bool ledger_turn(struct ledger_stage *l, uint64_t high_mark) {
+    bool over = atomic_load(&l->over), freed = false;
+    for (;;) {
+        uint64_t depth = atomic_load(&l->depth);
+        bool next = high_mark && (over ? depth > high_mark / 2 : depth >= high_mark);
+        if (next == over)
+            return freed && !over;
+        if (atomic_compare_exchange_strong(&l->over, &over, next)) {
+            freed = over;
+            over = next;
+        }
+    }
+}
+
+void ledger_hold(struct ledger_stage *l, uint32_t shard) {
+    atomic_fetch_or(&l->held, UINT64_C(1) << shard);
+}
+
+uint64_t ledger_release(struct ledger_stage *l) {
+    return atomic_load(&l->held) ? atomic_exchange(&l->held, 0) : 0;
+}

@@ -1,0 +1,59 @@
+// Ledger: what the limits of a stage are counted by when several shards share them (rule 14).
+//
+//     shard 0  share ──┐                       ┌── claim: one more, unless that is beyond the limit
+//     shard 1  share ──┼──► struct ledger_stage ◄── tell: my share is now so much
+//     shard 2  share ──┘    sums over all      └── hold: tell me when there is less of it
+//
+// Every core keeps its share of each sum, changes the sums by what its share has changed, and takes
+// from them before it starts or accepts what a limit counts: by compare and swap, so a limit is
+// never exceeded at any number of threads. There are no locks.
+//
+// Nobody is held for ever: who is refused sets its shard's bit in `held` and then looks once more;
+// who makes a sum smaller looks at `held` afterwards, clears it, and has those shards told. One of
+// the two sees the other, because all of it is sequentially consistent.
+//
+// The owner of the shards owns the ledger, one zeroed struct for each name of a stage that it is
+// asked for, until every core has been destroyed. Any thread.
+#ifndef CORE_LEDGER_H
+#define CORE_LEDGER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ledger_stage {
+    _Atomic uint64_t running;      // leases, where concurrency is limited
+    _Atomic uint64_t jobs;         // that count in max-jobs, places kept for pushers included
+    _Atomic uint64_t depth;        // waiting, delayed, on their way: where there is a high mark
+    _Atomic uint64_t rate_next_us; // when the rate allows the next start
+    _Atomic uint64_t held;         // bit n: shard n waits for one of these to become less
+    _Atomic bool over;             // beyond its high mark, and not yet down to the low one
+};
+
+// What one shard has in the sums.
+struct ledger_share {
+    uint64_t running, jobs, depth;
+};
+
+// Raises a share, and the sum by as much, unless the sum would exceed `limit` (0: none).
+bool ledger_claim(_Atomic uint64_t *sum, uint64_t *share, uint64_t share_now, uint64_t limit);
+
+// Changes all sums to what the share is now. True if there are fewer leases or jobs for it.
+bool ledger_tell(struct ledger_stage *, struct ledger_share *, const struct ledger_share *now);
+
+// Takes one start, `each_us` of the rate's time, unless that is in the future; what is further back
+// than `earliest_us` is not made up for.
+bool ledger_claim_rate(struct ledger_stage *, uint64_t now_us, uint64_t earliest_us,
+                       uint64_t each_us);
+
+// Puts `over` right after the depth or the high mark (0: none) has changed. True if it is not over
+// any more.
+bool ledger_turn(struct ledger_stage *, uint64_t high_mark);
+
+// The shard waits for something to become less. It looks again after this.
+void ledger_hold(struct ledger_stage *, uint32_t shard);
+
+// Something has become less: the shards that wait for it, which then do so no longer.
+uint64_t ledger_release(struct ledger_stage *);
+
+#endif

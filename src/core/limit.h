@@ -1,0 +1,43 @@
+// Limit: may a stage start, may it take one more? Limits hold for the whole engine. With several
+// shards the ledger counts for all of them, and what a limit counts is claimed before it happens;
+// alone, a shard looks at its own numbers.
+#ifndef CORE_LIMIT_H
+#define CORE_LIMIT_H
+
+#include "core/state.h"
+
+enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
+
+// What keeps the stage from starting, as it looks now; which stage, if it is one downstream.
+enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
+
+// Claims one start from the ledger, unless one is claimed already. The shard is told by `freed` if
+// it could not have it.
+bool stage_claim(struct core *, struct stage *);
+void stage_unclaim(struct core *, struct stage *); // gives back a start that did not happen, if any
+void stage_started(struct core *, struct stage *, uint32_t jobs);
+uint64_t stage_rate_next_us(const struct stage *); // when the rate allows the next start
+
+static inline bool stage_may_start(struct core *c, struct stage *s) {
+    return s->ledger ? stage_claim(c, s) : stage_hold(c, s, NULL) == HOLD_NONE;
+}
+
+// A place in max-jobs; kept until the job is born, or stage_tell.
+bool stage_claim_room(struct core *, struct stage *);
+uint64_t stage_jobs(const struct stage *); // that count in max-jobs, of all shards
+bool stage_is_over(const struct stage *);  // beyond its high mark
+bool stage_in_cycle(const struct stage *);
+bool stage_is_choked(struct core *, struct stage *); // over, and in one
+bool memory_is_short(const struct core *);           // max_bytes or max_memory is reached
+
+// Something it was held by has become less: serves it, and those that lead to it.
+void stage_wake_around(struct core *, struct stage *);
+
+// Before anything about the stage is recorded. MR_ENOMEM.
+int stage_join_ledger(struct core *, struct stage *);
+void stage_leave_ledger(struct stage *); // nothing of this shard counts any more
+// Tells the ledger what counts now, and has those told that were held by what has become less.
+void stage_tell(struct core *, struct stage *);
+bool stage_share_is_right(const struct core *, const struct stage *); // for core_check
+
+#endif

@@ -1,0 +1,473 @@
+// Links: an emit for another shard is an entry in an outbox, numbered from the shard's ids: those
+// grow for ever, also over a crash that lost some, so the receiver needs to keep no more than the
+// highest it has accepted. An entry carries the number before it, as long as that is still there:
+// what is lost or overtaken on the way is noticed, and sent again from the oldest.
+#include "core/link.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+#include "core/limit.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+enum { ACKS_UNWRITTEN = 256 }; // sent again, at most, to a shard after a crash
+
+static int link_get(struct core *c, uint32_t shard, struct link_end **out) {
+    assert(shard < SHARDS_MOST);
+    if (shard >= c->link_count) {
+        struct link_end *links = mem_resize(c->links, (shard + 1) * sizeof *links);
+        if (!links)
+            return error_set(MR_ENOMEM, "no memory for a link");
+        memset(links + c->link_count, 0, (shard + 1 - c->link_count) * sizeof *links);
+        c->links = links;
+        c->link_count = shard + 1;
+    }
+    *out = &c->links[shard];
+    return 0;
+}
+
+static void link_set_home(struct core *c, struct link_end *l, uint64_t at, uint32_t size) {
+    home_add(c, at, size);
+    home_remove(c, l->at, l->size);
+    l->at = at;
+    l->size = size;
+    l->unwritten = 0;
+}
+
+static struct record record_of_link(const struct core *c, uint32_t shard, uint64_t accepted) {
+    return (struct record){ .kind = RECORD_LINK,
+                            .time_ms = c->now_ms,
+                            .shard = shard,
+                            .number = accepted,
+                            .upto = c->links[shard].acked };
+}
+
+int link_record(struct core *c, uint32_t shard) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    struct record r = record_of_link(c, shard, c->links[shard].accepted);
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    link_set_home(c, &c->links[shard], c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+// ---- The outbox -------------------------------------------------------------------------------
+
+uint32_t emit_route(const struct core *c, const struct emit *e) {
+    uint32_t to = route_of(c->config.shards, e->stage, e->key, e->once);
+    return to == ROUTE_ANY ? c->config.shard : to;
+}
+
+static bool has_number(const void *owner, uint32_t entry, const void *number) {
+    return outbox_at(owner, entry)->number == *(const uint64_t *)number;
+}
+
+uint32_t outbox_find(const struct core *c, uint64_t number) {
+    return map_find(&c->outbox_by_number, number_hash(number), has_number, c, &number);
+}
+
+static void outbox_free(struct core *c, uint32_t entry) {
+    const struct outbox *o = outbox_at(c, entry);
+    if (o->key)
+        pool_remove(&c->keys, o->key);
+    if (o->once)
+        pool_remove(&c->keys, o->once);
+    slab_give(&c->outbox, entry);
+}
+
+// Makes an entry that is in no outbox yet, so that adding it cannot fail. What it says beyond its
+// texts is for the caller to fill in.
+static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes once, uint32_t *out) {
+    struct link_end *l;
+    int err = link_get(c, to, &l);
+    if (err < 0)
+        return err;
+    size_t prepared = c->outbox.used - map_count(&c->outbox_by_number);
+    if ((err = map_reserve(&c->outbox_by_number, prepared + 1)) < 0)
+        return err;
+    uint32_t entry = slab_take(&c->outbox);
+    if (!entry)
+        return error_set(MR_ENOMEM, "no memory for an outbox");
+    struct outbox *o = outbox_at(c, entry);
+    o->to = (uint16_t)to;
+    o->key = key.size ? pool_add(&c->keys, key) : 0;
+    o->once = once.size ? pool_add(&c->keys, once) : 0;
+    if ((key.size && !o->key) || (once.size && !o->once)) {
+        outbox_free(c, entry);
+        return error_set(MR_ENOMEM, "no memory for an outbox");
+    }
+    *out = entry;
+    return 0;
+}
+
+// Its instants are fixed now: all shards of an engine have the same time.
+int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct birth *out) {
+    struct birth b = { .push = p, .linked = true };
+    int err = stage_get(c, p->stage, &b.stage);
+    if (err < 0)
+        return err;
+    if ((err = stage_join_ledger(c, c->stages[b.stage])) < 0)
+        return err;
+    if ((err = outbox_create(c, to, p->key, p->once, &b.channel)) < 0)
+        return err;
+    b.id = c->next_id;
+    c->next_id += c->config.id_step;
+    struct outbox *o = outbox_at(c, b.channel);
+    o->number = b.id;
+    o->stage = (uint16_t)b.stage;
+    o->attempts = p->attempts;
+    o->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
+    o->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
+    *out = b;
+    return 0;
+}
+
+void outbox_undo(struct core *c, uint32_t entry) {
+    outbox_free(c, entry);
+}
+
+void outbox_add_record(struct core *c, const struct birth *b) {
+    const struct outbox *o = outbox_at(c, b->channel);
+    struct record r = { .kind = RECORD_OUTBOX,
+                        .time_ms = c->now_ms,
+                        .stage = b->stage,
+                        .name = b->push->once,
+                        .key = b->push->key,
+                        .due_ms = o->due_ms,
+                        .deadline_ms = o->deadline_ms,
+                        .attempts = o->attempts,
+                        .shard = o->to,
+                        .number = o->number };
+    out_add(c, &r, b->push->body);
+}
+
+void outbox_set_home(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
+    struct outbox *o = outbox_at(c, entry);
+    home_add(c, at, size);
+    home_remove(c, o->at, o->size);
+    o->at = at;
+    o->size = size;
+}
+
+static void link_append(struct core *c, struct link_end *l, uint32_t entry) {
+    outbox_at(c, entry)->next = 0;
+    if (l->last)
+        outbox_at(c, l->last)->next = entry;
+    else
+        l->first = entry;
+    l->last = entry;
+}
+
+// Puts an entry behind all others; it counts from now on.
+static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
+    const struct outbox *o = outbox_at(c, entry);
+    link_append(c, &c->links[o->to], entry);
+    map_put(&c->outbox_by_number, number_hash(o->number), entry);
+    outbox_set_home(c, entry, at, size);
+    c->stages[o->stage]->linked++;
+}
+
+void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
+    outbox_append(c, entry, at, size);
+    stage_mark_turn(c, c->stages[outbox_at(c, entry)->stage]);
+}
+
+// Forgets an entry that no link leads to any more; returns the stage that it was for.
+static struct stage *outbox_forget(struct core *c, uint32_t entry) {
+    const struct outbox *o = outbox_at(c, entry);
+    struct stage *s = c->stages[o->stage];
+    map_remove(&c->outbox_by_number, number_hash(o->number), entry);
+    home_remove(c, o->at, o->size);
+    s->linked--;
+    outbox_free(c, entry);
+    return s;
+}
+
+uint64_t core_links(const struct core *c) {
+    return c->outbox.used;
+}
+
+bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_entry *out) {
+    if (to >= c->link_count)
+        return false;
+    uint32_t before = after ? outbox_find(c, after) : 0, entry = c->links[to].first;
+    if (before && outbox_at(c, before)->to == to)
+        entry = outbox_at(c, before)->next;
+    else
+        before = 0;
+    for (; entry && outbox_at(c, entry)->number <= after; entry = outbox_at(c, entry)->next)
+        before = entry;
+    if (!entry)
+        return false;
+    const struct outbox *o = outbox_at(c, entry);
+    const struct stage *s = c->stages[o->stage];
+    *out = (struct link_entry){
+        .number = o->number,
+        .after = before ? outbox_at(c, before)->number : 0,
+        .at = o->at,
+        .stage = bytes_of(s->name, s->name_size),
+        .due_ms = o->due_ms,
+        .deadline_ms = o->deadline_ms,
+        .attempts = o->attempts,
+    };
+    if (o->key)
+        out->key = pool_at(&c->keys, o->key);
+    if (o->once)
+        out->once = pool_at(&c->keys, o->once);
+    return true;
+}
+
+static int check_end(const struct core *c, uint32_t shard) {
+    if (shard < c->config.shards && shard != c->config.shard)
+        return 0;
+    return error_set(MR_EINVAL, "shard %" PRIu32 " of %" PRIu32 " has no link with shard %" PRIu32,
+                     c->config.shard, c->config.shards, shard);
+}
+
+int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
+    int err = check_end(c, to);
+    if (err < 0 || to >= c->link_count)
+        return err;
+    struct link_end *l = &c->links[to];
+    while (l->first && outbox_at(c, l->first)->number <= upto) {
+        uint32_t entry = l->first;
+        l->first = outbox_at(c, entry)->next;
+        l->last = l->first ? l->last : 0;
+        l->acked = outbox_at(c, entry)->number;
+        l->unwritten++;
+        stage_mark_turn(c, outbox_forget(c, entry));
+    }
+    if (l->unwritten >= ACKS_UNWRITTEN)
+        (void)link_record(c, to); // if not now, with the next one
+    settle(c);
+    return 0;
+}
+
+// ---- Arrivals ---------------------------------------------------------------------------------
+
+uint64_t core_link_mark(const struct core *c, uint32_t from) {
+    return from < c->link_count ? c->links[from].accepted : 0;
+}
+
+static struct record record_of_arrival(const struct core *c, const struct birth *b, uint32_t from,
+                                       uint64_t number) {
+    return (struct record){ .kind = RECORD_ARRIVAL,
+                            .time_ms = c->now_ms,
+                            .id = b->id,
+                            .stage = b->stage,
+                            .key = b->push->key,
+                            .position = b->position,
+                            .has_once = b->has_once,
+                            .once = b->once,
+                            .due_ms = b->due_ms,
+                            .deadline_ms = b->deadline_ms,
+                            .attempts = b->push->attempts,
+                            .shard = from,
+                            .number = number };
+}
+
+// Writes a stage and a link that the log does not know yet, then the job: replay raises the mark
+// that it has met before.
+static int arrival_write(struct core *c, const struct birth *b, uint32_t from, uint64_t number) {
+    struct stage *s = c->stages[b->stage];
+    struct link_end *l = &c->links[from];
+    bool new_stage = !s->recorded, new_link = !l->size;
+    int err = out_begin(c, 3, b->push->key.size);
+    if (err < 0)
+        return err;
+    struct record r;
+    struct record_about about;
+    if (new_stage) {
+        r = record_of_stage(c, s, &about);
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+    if (new_link) {
+        r = record_of_link(c, from, l->accepted);
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+    r = record_of_arrival(c, b, from, number);
+    out_add(c, &r, b->push->body);
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    if (new_stage)
+        stage_set_home(c, s, c->out.at[0], out_size(c, 0));
+    if (new_link)
+        link_set_home(c, l, c->out.at[new_stage], out_size(c, new_stage));
+    return 0;
+}
+
+static int arrival_make(struct core *c, struct birth *b, uint32_t from,
+                        const struct link_entry *e) {
+    int err = job_reserve(c, 1, true);
+    if (err < 0)
+        return err;
+    if (b->has_once && (err = once_reserve(c, 1)) < 0)
+        return err;
+    if ((err = ids_reserve(c, 1)) < 0)
+        return err;
+    if ((err = stage_join_ledger(c, c->stages[b->stage])) < 0)
+        return err;
+    if ((err = birth_prepare(c, b)) < 0)
+        return err;
+    b->deadline_ms = e->deadline_ms;
+    if ((err = arrival_write(c, b, from, e->number)) < 0)
+        return err;
+    size_t last = c->out.count - 1;
+    uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
+    if (b->deadline_ms && b->deadline_ms <= c->now_ms)
+        (void)job_end(c, job, JOB_EXPIRED); // if not now, by its timer
+    return 0;
+}
+
+// A name that was used before makes no job, but a call wanted for good; the mark is moved by its
+// own record.
+static int arrival_repeat(struct core *c, const struct birth *b, uint32_t from, uint64_t number) {
+    struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
+    bool wants = j && j->status < JOB_DONE && !(j->flags & JOB_WANTED_FOR_GOOD);
+    int err = out_begin(c, 2, 0);
+    if (err < 0)
+        return err;
+    struct record r = record_of_link(c, from, number);
+    out_add(c, &r, (mr_bytes){ 0 });
+    if (wants) {
+        r = (struct record){ .kind = RECORD_WANT, .time_ms = c->now_ms, .id = j->id };
+        out_add(c, &r, (mr_bytes){ 0 });
+    }
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    link_set_home(c, &c->links[from], c->out.at[0], out_size(c, 0));
+    if (wants)
+        j->flags |= JOB_WANTED_FOR_GOOD;
+    return 0;
+}
+
+// What is left of an instant; at least something, so that it is not taken for none.
+static int64_t left_ms(const struct core *c, uint64_t at_ms) {
+    return !at_ms ? 0 : at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 1;
+}
+
+static int accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {
+    bool is_due = e->due_ms <= c->now_ms;
+    struct push push = { .stage = e->stage,
+                         .key = e->key,
+                         .once = e->once,
+                         .body = body,
+                         .delay_ms = is_due ? 0 : left_ms(c, e->due_ms),
+                         .deadline_ms = left_ms(c, e->deadline_ms),
+                         .attempts = e->attempts };
+    struct birth b;
+    int err = push_check(c, &push);
+    if (err < 0)
+        return err;
+    if ((err = birth_look(c, &push, &b)) < 0)
+        return err;
+    return b.is_repeat ? arrival_repeat(c, &b, from, e->number) : arrival_make(c, &b, from, e);
+}
+
+int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {
+    struct link_end *l;
+    int err = check_end(c, from);
+    if (err < 0)
+        return err;
+    if ((err = link_get(c, from, &l)) < 0)
+        return err;
+    if (e->number <= l->accepted)
+        return 0;
+    if (e->after > l->accepted)
+        return error_set(MR_EGAP, "%" PRIu64 " of shard %" PRIu32 " is missing", e->after, from);
+    err = accept(c, from, e, body);
+    if (err == 0)
+        l->accepted = e->number;
+    else
+        stage_forget_unused(c, e->stage);
+    settle(c);
+    return err;
+}
+
+// ---- Replay -----------------------------------------------------------------------------------
+
+static int link_of_record(struct core *c, const struct record *r, struct link_end **out) {
+    if (r->shard >= SHARDS_MOST)
+        return error_set(MR_ECORRUPT, "a record names shard %" PRIu32, r->shard);
+    return link_get(c, r->shard, out);
+}
+
+int link_restore_mark(struct core *c, const struct record *r) {
+    struct link_end *l;
+    int err = link_of_record(c, r, &l);
+    if (err == 0 && r->number > l->accepted)
+        l->accepted = r->number;
+    return err;
+}
+
+int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+    struct link_end *l;
+    int err = link_restore_mark(c, r);
+    if (err < 0)
+        return err;
+    if ((err = link_of_record(c, r, &l)) < 0)
+        return err;
+    link_set_home(c, l, at, size);
+    if (r->upto > l->acked)
+        l->acked = r->upto;
+    uint32_t entry = l->first, next;
+    for (l->first = l->last = 0; entry; entry = next) {
+        next = outbox_at(c, entry)->next;
+        if (outbox_at(c, entry)->number <= l->acked)
+            (void)outbox_forget(c, entry);
+        else
+            link_append(c, l, entry);
+    }
+    return 0;
+}
+
+int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+    struct link_end *l;
+    struct stage *s;
+    int err = link_of_record(c, r, &l);
+    if (err < 0)
+        return err;
+    if ((err = stage_get_number(c, r->stage, &s)) < 0)
+        return err;
+    if (r->number <= l->acked)
+        return 0;
+    if (r->number > c->highest_id)
+        c->highest_id = r->number;
+    uint32_t entry = outbox_find(c, r->number);
+    if (entry) {
+        outbox_set_home(c, entry, at, size);
+        return 0;
+    }
+    if ((err = outbox_create(c, r->shard, r->key, r->name, &entry)) < 0)
+        return err;
+    struct outbox *o = outbox_at(c, entry);
+    o->number = r->number;
+    o->stage = (uint16_t)r->stage;
+    o->attempts = r->attempts;
+    o->due_ms = r->due_ms;
+    o->deadline_ms = r->deadline_ms;
+    outbox_append(c, entry, at, size);
+    return 0;
+}
+
+// The cleaner's copies come behind entries that were sent later.
+static void link_sort(struct core *c, struct link_end *l, struct heap *order) {
+    for (uint32_t entry = l->first; entry; entry = outbox_at(c, entry)->next)
+        heap_put(order, outbox_at(c, entry)->number, entry);
+    l->first = l->last = 0;
+    while (order->count)
+        link_append(c, l, heap_pop(order).value);
+}
+
+int links_open(struct core *c) {
+    struct heap order = { 0 };
+    int err = c->outbox.used ? heap_reserve(&order, c->outbox.used) : 0;
+    for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
+        link_sort(c, &c->links[i], &order);
+    heap_finish(&order);
+    return err;
+}

@@ -1,0 +1,142 @@
+// Links: the thread of a shard carries what its commits have emitted to other shards.
+//
+//     here, locked     gather what was not accepted yet           position p, numbers up to n
+//     no lock          wait until p is durable; read the bodies
+//     there, locked    core_link_accept, one by one               position q
+//     no lock          wait until q is durable
+//     here, locked     core_link_acked up to n
+//
+// A crash at any point, or a step that failed, only means that some are carried again: the receiver
+// knows them. One thread does this for a link, so entries arrive in order.
+#include "base/errors.h"
+#include "engine/spread.h"
+
+enum { CARRY_MOST = 256, CARRY_BYTES = 1 << 20, REST_MS = 100 };
+
+// What is carried at once; their names and bodies lie in `text`, one after another.
+struct load {
+    uint32_t count;
+    struct link_entry entries[CARRY_MOST];
+    struct buffer text;
+    size_t name_at[CARRY_MOST], body_at[CARRY_MOST + 1];
+    uint64_t position; // must be durable here before they leave
+};
+
+// ---- Gathering --------------------------------------------------------------------------------
+
+// With the lock. The names are the core's until the next command: they are copied.
+static int gather_one(struct load *load, const struct link_entry *entry) {
+    uint32_t i = load->count;
+    load->entries[i] = *entry;
+    load->name_at[i] = load->text.size;
+    int err = buffer_append(&load->text, entry->stage.data, entry->stage.size);
+    if (err >= 0)
+        err = buffer_append(&load->text, entry->key.data, entry->key.size);
+    if (err >= 0)
+        err = buffer_append(&load->text, entry->once.data, entry->once.size);
+    if (err >= 0)
+        load->count++;
+    return err;
+}
+
+static int gather(struct local *e, uint32_t to, struct load *load) {
+    struct link_entry entry;
+    int err = 0;
+    load->count = 0;
+    load->position = e->position;
+    buffer_clear(&load->text);
+    for (uint64_t after = 0; load->count < CARRY_MOST; after = entry.number) {
+        if (!core_link_next(e->core, to, after, &entry))
+            break;
+        err = gather_one(load, &entry);
+        if (err < 0)
+            break;
+    }
+    return load->count ? 0 : err;
+}
+
+// Without the lock: as many bodies as may be carried at once. MR_EGONE: the cleaner has moved the
+// first one, gather again.
+static int read_bodies(const struct local *e, struct load *load) {
+    size_t from = load->text.size;
+    for (uint32_t i = 0; i < load->count; i++) {
+        load->body_at[i] = load->text.size;
+        bool full = i > 0 && load->text.size - from > CARRY_BYTES;
+        int err = full ? MR_EGONE : shard_read(e->shard, load->entries[i].at, &load->text);
+        load->body_at[i + 1] = load->text.size;
+        if (err < 0 && i == 0)
+            return err;
+        if (err < 0)
+            load->count = i;
+    }
+    return 0;
+}
+
+// ---- Handing over -----------------------------------------------------------------------------
+
+// Its names where they lie now.
+static struct link_entry entry_at(const struct load *load, uint32_t i) {
+    struct link_entry entry = load->entries[i];
+    const uint8_t *names = load->text.data + load->name_at[i];
+    entry.stage.data = names;
+    entry.key.data = names + entry.stage.size;
+    entry.once.data = names + entry.stage.size + entry.key.size;
+    return entry;
+}
+
+// `out_upto`: the highest number that is now there.
+static int hand_over(struct local *to, uint32_t from, const struct load *load, uint64_t *out_upto) {
+    uint64_t upto = 0;
+    int err = local_begin(to);
+    if (err < 0)
+        return err;
+    for (uint32_t i = 0; err >= 0 && i < load->count; i++) {
+        struct link_entry entry = entry_at(load, i);
+        mr_bytes body = { load->text.data + load->body_at[i],
+                          load->body_at[i + 1] - load->body_at[i] };
+        err = core_link_accept(to->core, from, &entry, body);
+        upto = err >= 0 ? entry.number : upto;
+    }
+    *out_upto = upto;
+    int shown = local_show(to, local_end(to), 0);
+    return shown < 0 ? shown : upto ? 0 : err;
+}
+
+// With the lock, which it gives up meanwhile. 1: there may be more; 0: there is none.
+static int carry(struct local *e, uint32_t to, struct load *load) {
+    int err = gather(e, to, load);
+    if (err < 0 || !load->count)
+        return err;
+    uint64_t upto = 0;
+    pthread_mutex_unlock(&e->lock);
+    err = local_show(e, load->position, 0);
+    if (err >= 0)
+        err = read_bodies(e, load);
+    if (err >= 0)
+        err = hand_over(e->spread->locals[to], e->index, load, &upto);
+    int entered = local_enter(e);
+    if (err >= 0 && entered >= 0)
+        err = core_link_acked(e->core, to, upto);
+    local_end_keep(e);
+    err = entered < 0 ? entered : err;
+    return err == MR_EGONE || err >= 0 ? 1 : err;
+}
+
+// One load for each shard in turn, until nothing is left. What failed is tried again a while later.
+void spread_pump(struct local *e) {
+    struct load load = { 0 };
+    int left = 1;
+    while (left > 0 && !e->closing && !e->stopped) {
+        e->links_due = false;
+        left = 0;
+        for (uint32_t to = 0; left >= 0 && to < e->spread->count; to++) {
+            int more = to == e->index ? 0 : carry(e, to, &load);
+            left = more < 0 ? more : left | more;
+        }
+    }
+    buffer_finish(&load.text);
+    if (left < 0 && !e->stopped && !e->closing) {
+        e->links_due = true;
+        local_sleep(e, &e->due, local_until(REST_MS));
+    }
+}

@@ -1,0 +1,245 @@
+// Taking over several shards: first from one's own, then from the others, and if there is nothing,
+// waiting at all of them.
+//
+// Which shard is a thread's own changes with the clock's coarse tick, for all threads at once: so
+// two threads do not meet at one shard while there are others, and yet every shard is served by
+// somebody within a few milliseconds, however few threads there are. Of several stages the one
+// named first is looked for in every shard before the next.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "engine/spread.h"
+
+#include <time.h>
+
+static struct spread *spread_of(const struct spread_puller *p) {
+    return (struct spread *)p->base.engine;
+}
+
+static uint32_t own_shard(uint32_t count) {
+    static atomic_uint threads;
+    static _Thread_local uint32_t number;
+    if (!number)
+        number = atomic_fetch_add(&threads, 1) + 1;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    uint64_t tick = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (uint32_t)((number + tick / 4) % count);
+}
+
+// ---- Now --------------------------------------------------------------------------------------
+
+static int try_all(struct spread_puller *p, const struct pull *pull, mr_job **out) {
+    uint32_t count = spread_of(p)->count, own = own_shard(count);
+    int err = MR_EAGAIN;
+    for (uint32_t i = 0; err == MR_EAGAIN && i < count; i++)
+        err = local_try(p->pullers[(own + i) % count], pull, out);
+    return err;
+}
+
+static int try_stages(struct spread_puller *p, const struct pull *pull, mr_job **out) {
+    struct pull one = *pull;
+    int err = MR_EAGAIN;
+    one.stage_count = 1;
+    for (; err == MR_EAGAIN && one.stages < pull->stages + pull->stage_count; one.stages++)
+        err = try_all(p, &one, out);
+    return err;
+}
+
+// ---- Waiting at all of them -------------------------------------------------------------------
+
+static void leave_all(struct ask *a) {
+    for (uint64_t left = a->seated; left; left &= left - 1)
+        local_unseat(a->takers[__builtin_ctzll(left)]);
+    a->seated = 0;
+}
+
+// Trying: one shard after the other is asked. 0 and errors end the trying, MR_EAGAIN does not.
+static int seat_at(struct ask *a, uint64_t shards, uint32_t count, const struct pull *pull,
+                   bool stay) {
+    uint32_t own = own_shard(count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t shard = (own + i) % count;
+        uint64_t bit = UINT64_C(1) << shard;
+        if (!(shards & bit))
+            continue;
+        if (a->seated & bit)
+            local_unseat(a->takers[shard]);
+        a->seated |= bit;
+        int err = local_seat(a->takers[shard], pull, stay);
+        if (err != MR_EAGAIN) {
+            atomic_store(&a->claim, err < 0 ? ASK_OVER : ASK_OF + shard);
+            return err;
+        }
+    }
+    return MR_EAGAIN;
+}
+
+static int seat_by_stage(struct ask *a, uint64_t shards, uint32_t count, const struct pull *pull) {
+    struct pull one = *pull;
+    int err = MR_EAGAIN;
+    one.stage_count = 1;
+    for (size_t i = 0; pull->stage_count > 1 && err == MR_EAGAIN && i < pull->stage_count; i++) {
+        one.stages = pull->stages + i;
+        err = seat_at(a, shards, count, &one, false);
+    }
+    return err == MR_EAGAIN ? seat_at(a, shards, count, pull, true) : err;
+}
+
+// 0: taken at once, by the shard that `claim` says; MR_EAGAIN: waits in the open, or was claimed.
+static int ask_all(struct ask *a, uint32_t count, const struct pull *pull) {
+    uint64_t shards = count == SHARDS_MOST ? UINT64_MAX : (UINT64_C(1) << count) - 1;
+    int err = MR_EAGAIN;
+    while (err == MR_EAGAIN && shards && ask_try(a)) {
+        err = seat_by_stage(a, shards, count, pull);
+        shards = err == MR_EAGAIN ? ask_open(a) : 0;
+    }
+    return err;
+}
+
+// MR_LATER: a shard that had claimed it could not give it anything; once more.
+static int wait_at_all(struct spread_puller *p, const struct pull *pull, uint64_t until_ms,
+                       mr_job **out) {
+    uint32_t count = spread_of(p)->count;
+    struct local_taker takers[SHARDS_MOST];
+    struct ask ask;
+    ask_init(&ask);
+    for (uint32_t i = 0; i < count; i++) {
+        takers[i] = (struct local_taker){ .taker.conn = &p->pullers[i]->conn,
+                                          .waiter.ask = &ask,
+                                          .puller = p->pullers[i] };
+        ask.takers[i] = &takers[i];
+    }
+    int err = ask_all(&ask, count, pull);
+    if (err == MR_EAGAIN)
+        err = ask_sleep(&ask, until_ms);
+    leave_all(&ask);
+    if (err == 0)
+        err = local_hand_out(ask.takers[atomic_load(&ask.claim) - ASK_OF], out);
+    ask_finish(&ask);
+    return err;
+}
+
+// ---- In a loop of the program's ---------------------------------------------------------------
+
+// Once somebody has claimed the ask, its answer is handed out when it may be shown: the loop is
+// rung until then.
+static int take_claimed(struct spread_puller *p, mr_job **out) {
+    uint32_t shard = atomic_load(&p->ask.claim) - ASK_OF;
+    int err = local_collect(p->pullers[shard], out);
+    if (err == MR_EAGAIN)
+        return err;
+    leave_all(&p->ask);
+    atomic_store(&p->ask.claim, ASK_OVER);
+    return err;
+}
+
+static int take_in_loop(struct spread_puller *p, const struct pull *pull, mr_job **out) {
+    struct spread *s = spread_of(p);
+    uint32_t claim = atomic_load(&p->ask.claim);
+    if (spread_has_stopped(s))
+        return spread_say_stopped(s);
+    if (claim == ASK_OPEN || atomic_load(&p->interrupted))
+        return MR_EAGAIN;
+    if (claim >= ASK_OF)
+        return take_claimed(p, out);
+    leave_all(&p->ask);
+    int err = ask_all(&p->ask, s->count, pull);
+    return err == 0 ? take_claimed(p, out) : err;
+}
+
+// ---- The take ---------------------------------------------------------------------------------
+
+static int take(struct spread_puller *p, const struct pull *pull, mr_job **out) {
+    if (p->in_loop)
+        return take_in_loop(p, pull, out);
+    int err = pull->stage_count == 1 ? try_all(p, pull, out) : try_stages(p, pull, out);
+    if (err != MR_EAGAIN || pull->wait_ms == 0)
+        return err;
+    uint64_t until_ms = local_until(pull->wait_ms);
+    do
+        err = wait_at_all(p, pull, until_ms, out);
+    while (err == MR_LATER);
+    return err;
+}
+
+int spread_take(struct puller *base, const struct pull *pull, mr_job **out) {
+    int err = take((struct spread_puller *)base, pull, out);
+    return err == MR_EAGAIN ? take_nothing_came(pull) : err;
+}
+
+// Stays at a shard while it is the thread's own; otherwise the next take looks elsewhere first.
+int spread_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
+    const struct local *e = (const struct local *)job->puller->engine;
+    if (pull->stage_count == 1 && own_shard(e->spread->count) == e->index)
+        return local_done_take(job, pull, out_done, out);
+    *out_done = local_done(job, FINISH_UNPIN);
+    return MR_EAGAIN;
+}
+
+// ---- Pullers ----------------------------------------------------------------------------------
+
+int spread_puller_open(struct engine *base, const struct puller_options *options,
+                       struct puller **out) {
+    struct spread *s = (struct spread *)base;
+    struct spread_puller *p = mem_alloc(sizeof *p);
+    if (!p)
+        return error_set(MR_ENOMEM, "no memory for a worker");
+    p->base.engine = base;
+    p->in_loop = options->ring != NULL;
+    ask_init(&p->ask);
+    pthread_mutex_lock(&s->lock);
+    list_append(&s->pullers, &p->of_spread);
+    pthread_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct puller *one;
+        int err = local_puller_open(&s->locals[i]->base, options, &one);
+        if (err < 0) {
+            spread_puller_close(&p->base);
+            return err;
+        }
+        p->pullers[i] = (struct local_puller *)one;
+        p->ask.takers[i] = &p->pullers[i]->loop_taker;
+        p->pullers[i]->loop_taker.waiter.ask = &p->ask;
+    }
+    *out = &p->base;
+    return 0;
+}
+
+void spread_puller_interrupt(struct puller *base) {
+    struct spread_puller *p = (struct spread_puller *)base;
+    atomic_store(&p->interrupted, true);
+    for (uint32_t i = 0; i < spread_of(p)->count && p->pullers[i]; i++)
+        local_puller_interrupt(&p->pullers[i]->base);
+}
+
+void spread_puller_close(struct puller *base) {
+    if (!base)
+        return;
+    struct spread_puller *p = (struct spread_puller *)base;
+    struct spread *s = spread_of(p);
+    spread_puller_interrupt(base);
+    for (uint32_t i = 0; i < s->count; i++)
+        local_puller_close(p->pullers[i] ? &p->pullers[i]->base : NULL);
+    pthread_mutex_lock(&s->lock);
+    list_remove(&p->of_spread);
+    pthread_mutex_unlock(&s->lock);
+    ask_finish(&p->ask);
+    mem_free(p);
+}
+
+void spread_tell_loop(struct puller *base) {
+    struct spread_puller *p = (struct spread_puller *)base;
+    for (uint32_t i = 0; i < spread_of(p)->count; i++)
+        local_tell_loop(&p->pullers[i]->base);
+}
+
+int64_t spread_beat_all(struct puller *base) {
+    struct spread_puller *p = (struct spread_puller *)base;
+    int64_t next_ms = -1;
+    for (uint32_t i = 0; i < spread_of(p)->count; i++) {
+        int64_t ms = local_beat_all(&p->pullers[i]->base);
+        if (next_ms < 0 || (ms >= 0 && ms < next_ms))
+            next_ms = ms;
+    }
+    return next_ms;
+}

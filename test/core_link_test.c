@@ -1,0 +1,298 @@
+// Links, on the bare core of one shard: what its outboxes hold, what it takes from others, and that
+// all of it survives refusals, cleaning and crashes. core_links_test.c puts whole shards together.
+#include "tale.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const char *here, *there; // keys of stage "out" that belong to this shard and to shard 1
+
+static int begin(void **state) {
+    int err = tale_setup(state);
+    struct tale *t = *state;
+    in_shards(t, 2);
+    here = key_of("out", 0, 2);
+    there = key_of("out", 1, 2);
+    return err;
+}
+
+#define LINK_TALE(test)                                                                            \
+    { #test, test, begin, tale_teardown, NULL }
+
+static struct taken begun(struct tale *t, const char *body) {
+    push(t, "", body);
+    return take(t);
+}
+
+static uint64_t oldest(struct tale *t) {
+    struct link_entry e;
+    assert_true(core_link_next(t->core, 1, 0, &e));
+    return e.number;
+}
+
+// ---- Sending ------------------------------------------------------------------------------------
+
+static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
+    struct tale *t = *state;
+    struct emit emits[] = {
+        { .stage = mr_str("out"), .key = mr_str(here), .body = mr_str("local") },
+        { .stage = mr_str("out"),
+          .key = mr_str(there),
+          .once = mr_str("name"),
+          .body = mr_str("linked"),
+          .delay_ms = 20,
+          .deadline_ms = 50,
+          .attempts = 3 },
+        { .stage = mr_str("out"), .body = mr_str("anywhere") },
+    };
+    struct taken a = begun(t, "a");
+    must(try_done(t,
+                  (struct done){ .id = a.id, .token = a.token, .emits = emits, .emit_count = 3 }));
+    assert_int_equal(core_links(t->core), 1);
+    assert_int_equal(look_stage(t, "out").waiting, 2);
+    assert_int_equal(look_stage(t, "out").linked, 1);
+    struct link_entry e;
+    crash(t); // E4: the same output, not another
+    assert_true(core_link_next(t->core, 1, 0, &e));
+    assert_string_equal(tale_read(t, e.at), "linked");
+    assert_true(bytes_equal(e.stage, mr_str("out")) && bytes_equal(e.key, mr_str(there)));
+    assert_true(bytes_equal(e.once, mr_str("name")));
+    assert_int_equal(e.due_ms, t->now_ms + 20); // fixed with the commit
+    assert_int_equal(e.deadline_ms, t->now_ms + 50);
+    assert_int_equal(e.attempts, 3);
+    assert_int_equal(e.after, 0);
+    assert_false(core_link_next(t->core, 1, e.number, &e));
+    assert_false(core_link_next(t->core, 0, 0, &e));
+    assert_false(core_link_next(t->core, 63, 0, &e));
+}
+
+static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
+    struct tale *t = *state;
+    uint64_t numbers[4];
+    char expected[128];
+    struct link_entry e = { 0 };
+    for (int i = 0; i < 4; i++)
+        done_emit(t, begun(t, "a"), "out", there, (const char[]){ (char)('0' + i), 0 });
+    for (int i = 0; i < 4; i++) {
+        assert_true(core_link_next(t->core, 1, e.number, &e));
+        assert_int_equal(e.after, i ? numbers[i - 1] : 0);
+        numbers[i] = e.number;
+    }
+    acked(t, 1, numbers[1]);
+    acked(t, 1, numbers[0]); // overtaken
+    acked(t, 1, numbers[1]); // repeated
+    (void)snprintf(expected, sizeof expected, "%" PRIu64 ":2 %" PRIu64 ":3", numbers[2],
+                   numbers[3]);
+    expect_outbox(t, 1, expected);
+    assert_true(core_link_next(t->core, 1, numbers[1], &e)); // which is gone
+    assert_int_equal(e.number, numbers[2]);
+    assert_int_equal(e.after, 0);
+    acked(t, 1, UINT64_MAX);
+    expect_outbox(t, 1, "");
+    assert_int_equal(look_stage(t, "out").linked, 0);
+}
+
+// An acknowledgement is written down now and then: after a crash few are sent again.
+static void E3_acknowledgements_are_written_lazily(void **state) {
+    struct tale *t = *state;
+    if (t->telling != TOLD_PLAINLY)
+        return;
+    struct emit emits[300];
+    for (int i = 0; i < 300; i++)
+        emits[i] = (struct emit){ .stage = mr_str("out"), .key = mr_str(there) };
+    struct taken a = begun(t, "a");
+    must(try_done(
+        t, (struct done){ .id = a.id, .token = a.token, .emits = emits, .emit_count = 300 }));
+    struct link_entry e = { 0 };
+    for (int i = 0; i < 290; i++) {
+        assert_true(core_link_next(t->core, 1, 0, &e));
+        acked(t, 1, e.number);
+    }
+    assert_int_equal(records_of(t, RECORD_LINK), 1);
+    assert_int_equal(core_links(t->core), 10);
+    crash(t);
+    assert_int_equal(core_links(t->core), 300 - 256);
+}
+
+static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
+    struct tale *t = *state;
+    set(t, "retention", "0,0");
+    done_emit(t, begun(t, "a"), "out", there, "stays");
+    uint64_t number = oldest(t);
+    clean(t);
+    clean(t);
+    size_t count = t->log_count;
+    uint64_t live = core_live_bytes(t->core);
+    for (int i = 0; i < 20; i++) {
+        struct link_entry e;
+        done_emit(t, begun(t, "a"), "out", there, "goes");
+        clean(t);
+        assert_int_equal(oldest(t), number); // never lost, never overtaken
+        assert_true(core_link_next(t->core, 1, number, &e));
+        assert_string_equal(tale_read(t, e.at), "goes");
+        crash(t);
+    }
+    acked(t, 1, UINT64_MAX);
+    done_emit(t, begun(t, "a"), "out", there, "stays");
+    clean(t);
+    assert_int_equal(t->log_count, count);
+    assert_int_equal(core_live_bytes(t->core), live);
+}
+
+static void rule13_a_linked_emit_counts_downstream(void **state) {
+    struct tale *t = *state;
+    set_on(t, "out", "high-mark", "2");
+    done_emit(t, begun(t, "a"), "out", there, "one"); // the edge is learned
+    push(t, "", "next");
+    done_emit(t, take(t), "out", there, "two");
+    push(t, "", "held");
+    expect_no_work(t);
+    expect_held(t, "s", "downstream:out");
+    wait_for_work(t, 0, "s");
+    t->unlike = true; // edges are not recorded
+    acked(t, 1, UINT64_MAX);
+    expect_said(t, "taker 0: held\n");
+}
+
+// ---- Taking in ----------------------------------------------------------------------------------
+
+static struct link_entry entry(uint64_t number, uint64_t after) {
+    return (struct link_entry){ .number = number, .after = after, .key = mr_str("k") };
+}
+
+static void F2_a_repeat_is_answered_and_not_taken_again(void **state) {
+    struct tale *t = *state;
+    must(arrive(t, 1, entry(4, 0), "a"));
+    must(arrive(t, 1, entry(6, 4), "b"));
+    must(arrive(t, 1, entry(4, 0), "a"));
+    must(arrive(t, 1, entry(6, 0), "b"));
+    assert_int_equal(core_link_mark(t->core, 1), 6);
+    assert_int_equal(look_stage(t, "s").waiting, 2);
+    crash(t); // F19
+    must(arrive(t, 1, entry(6, 4), "b"));
+    expect_take(t, "a");
+    expect_take(t, "b");
+    expect_no_work(t);
+}
+
+static void E2_what_overtakes_is_refused(void **state) {
+    struct tale *t = *state;
+    must(arrive(t, 1, entry(4, 0), "a"));
+    refused(MR_EGAP, arrive(t, 1, entry(8, 6), "c"));
+    must(arrive(t, 1, entry(6, 4), "b"));
+    must(arrive(t, 1, entry(8, 6), "c"));
+    expect_take(t, "a");
+    expect_take(t, "b");
+    expect_take(t, "c");
+}
+
+static void F19_marks_outlive_the_jobs_and_the_log(void **state) {
+    struct tale *t = *state;
+    set(t, "retention", "0,0");
+    for (uint64_t n = 2; n <= 20; n += 2) {
+        must(arrive(t, 1, entry(n, n - 2), "a"));
+        expect_take(t, "a");
+        clean(t);
+        crash(t);
+        must(arrive(t, 1, entry(n, 0), "a"));
+        expect_no_work(t);
+    }
+    assert_int_equal(records_of(t, RECORD_LINK), 1);
+}
+
+static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
+    struct tale *t = *state;
+    set(t, "max-jobs", "1");
+    set(t, "max-channel", "1");
+    drain_stage(t, "s");
+    pause_stage(t, "s");
+    must(arrive(t, 1, entry(2, 0), "a"));
+    must(arrive(t, 1, entry(4, 2), "b"));
+    assert_int_equal(look_stage(t, "s").waiting, 2);
+    resume_stage(t, "s");
+    expect_order(t, "k", "a b");
+}
+
+static void rule12_names_count_where_the_job_arrives(void **state) {
+    struct tale *t = *state;
+    struct link_entry e = entry(2, 0);
+    e.once = mr_str("name");
+    must(arrive(t, 1, e, "a"));
+    e.number = 4;
+    must(arrive(t, 1, e, "again"));
+    assert_int_equal(core_link_mark(t->core, 1), 4);
+    expect_order(t, "k", "a");
+    crash(t);
+    assert_int_equal(core_link_mark(t->core, 1), 4);
+    call(t, 0, "called", "c", 0);
+    e = (struct link_entry){ .number = 6, .once = mr_str("called") };
+    must(arrive(t, 1, e, "c"));
+    hang_up(t, 0); // an emit of its name has made it wanted for good
+    expect_take(t, "a");
+    expect_take(t, "c");
+}
+
+static void rule15_instants_are_those_of_the_commit(void **state) {
+    struct tale *t = *state;
+    struct link_entry late = entry(2, 0), due = entry(4, 2), soon = entry(6, 4), over = entry(8, 6);
+    late.due_ms = t->now_ms + 40;
+    due.due_ms = t->now_ms;
+    soon.deadline_ms = t->now_ms + 5;
+    over.deadline_ms = t->now_ms - 1;
+    must(arrive(t, 1, late, "late"));
+    must(arrive(t, 1, due, "due"));
+    must(arrive(t, 1, soon, "soon"));
+    wait_for_work(t, 0, "other");
+    must(arrive(t, 1, over, "over"));
+    expect_order(t, "k", "due soon"); // what is over has expired, without being started
+    assert_int_equal(look_stage(t, "s").expired, 1);
+    pass_ms(t, 5);
+    assert_int_equal(look_stage(t, "s").expired, 2);
+    pass_ms(t, 35);
+    expect_order(t, "k", "due late");
+}
+
+static void only_other_shards_have_links(void **state) {
+    struct tale *t = *state;
+    refused(MR_EINVAL, arrive(t, 0, entry(2, 0), "from itself"));
+    refused(MR_EINVAL, arrive(t, 2, entry(2, 0), "from nowhere"));
+    refused(MR_EINVAL, core_link_acked(t->core, 0, 1));
+    refused(MR_EINVAL, core_link_acked(t->core, 2, 1));
+    must(core_link_acked(t->core, 1, 1));
+    struct link_entry bad = entry(2, 0);
+    bad.stage = mr_str("no stage's name");
+    refused(MR_EINVAL, arrive(t, 1, bad, "a"));
+    assert_int_equal(core_link_mark(t->core, 1), 0);
+}
+
+static void ids_and_numbers_of_shards_never_meet(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "", "a");
+    assert_int_equal(route_of_id(2, id), 0);
+    done_emit(t, take(t), "out", there, "b");
+    uint64_t number = oldest(t);
+    assert_true(number > id && route_of_id(2, number) == 0);
+    crash(t);
+    assert_true(push(t, "", "c") > number);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LINK_TALE(E4_an_emit_for_another_shard_waits_in_the_outbox),
+        LINK_TALE(E2_entries_stay_in_order_until_they_are_acknowledged),
+        LINK_TALE(E3_acknowledgements_are_written_lazily),
+        LINK_TALE(F16_the_log_is_bounded_by_what_was_not_acknowledged),
+        LINK_TALE(rule13_a_linked_emit_counts_downstream),
+        LINK_TALE(F2_a_repeat_is_answered_and_not_taken_again),
+        LINK_TALE(E2_what_overtakes_is_refused),
+        LINK_TALE(F19_marks_outlive_the_jobs_and_the_log),
+        LINK_TALE(rule13_arrivals_are_accepted_whatever_the_room),
+        LINK_TALE(rule12_names_count_where_the_job_arrives),
+        LINK_TALE(rule15_instants_are_those_of_the_commit),
+        LINK_TALE(only_other_shards_have_links),
+        LINK_TALE(ids_and_numbers_of_shards_never_meet),
+    };
+    return TALES(tests);
+}

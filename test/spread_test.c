@@ -1,0 +1,386 @@
+// An engine over several shards: what must hold for all of them together. (api_test, work_test and
+// reopen_test tell their stories over three shards, too.)
+#include "api.h"
+#include "engine/ask.h"
+
+enum { SHARDS = 3, KEYS = 24 };
+
+static mr *open_shards(const char *url, uint32_t shards) {
+    mr *m = NULL;
+    must(mr_open(url, &(mr_options){ .sync = "none", .shards = shards }, &m));
+    return m;
+}
+
+static mr_id push_key(mr *m, const char *stage, int key, const char *body) {
+    char name[16];
+    snprintf(name, sizeof name, "key %d", key);
+    return push(m, stage, name, body);
+}
+
+// ---- D2: as many wake as there is work --------------------------------------------------------
+
+enum { ROUNDS = 2000, CLAIMERS = 4 };
+
+// Shards that all find work for one ask, round after round.
+struct claims {
+    struct ask ask;
+    atomic_uint shards; // numbers its threads
+    atomic_int round, granted, done;
+};
+
+static void *claim_always(void *arg) {
+    struct claims *c = arg;
+    uint32_t shard = atomic_fetch_add(&c->shards, 1);
+    for (int round = 1; round <= ROUNDS; round++) {
+        while (atomic_load(&c->round) < round)
+            sched_yield();
+        if (ask_claim(&c->ask, shard)) {
+            atomic_fetch_add(&c->granted, 1);
+            ask_tell(&c->ask, false);
+        }
+        atomic_fetch_add(&c->done, 1);
+    }
+    return NULL;
+}
+
+// The thread that asks: whoever came too early, while it was trying, is noted, or has claimed it.
+static void ask_once(struct claims *c, int round) {
+    ask_init(&c->ask);
+    assert_true(ask_try(&c->ask));
+    atomic_store(&c->granted, 0);
+    atomic_store(&c->done, 0);
+    atomic_store(&c->round, round);
+    uint64_t missed = ask_open(&c->ask);
+    while (atomic_load(&c->done) < CLAIMERS)
+        sched_yield();
+    assert_true(atomic_load(&c->granted) <= 1);
+    if (atomic_load(&c->granted))
+        assert_int_equal(ask_sleep(&c->ask, UINT64_MAX), 0);
+    else
+        assert_int_equal(missed | atomic_load(&c->ask.missed), (1 << CLAIMERS) - 1);
+    ask_finish(&c->ask);
+}
+
+static void D2_an_ask_is_granted_by_one_shard_however_many_have_work(void **state) {
+    (void)state;
+    static struct claims c;
+    pthread_t threads[CLAIMERS];
+    for (int i = 0; i < CLAIMERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, claim_always, &c), 0);
+    for (int round = 1; round <= ROUNDS; round++)
+        ask_once(&c, round);
+    for (int i = 0; i < CLAIMERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void D2_an_ask_that_is_over_is_granted_nothing(void **state) {
+    (void)state;
+    struct ask a;
+    ask_init(&a);
+    assert_false(ask_claim(&a, 0)); // not yet asked
+    assert_true(ask_try(&a));
+    assert_false(ask_claim(&a, 1));
+    assert_int_equal(ask_open(&a), 2); // shard 1 was missed
+    assert_int_equal(ask_sleep(&a, 0), MR_EAGAIN);
+    assert_false(ask_claim(&a, 1));
+    assert_true(ask_try(&a));
+    assert_int_equal(ask_open(&a), 0);
+    assert_true(ask_claim(&a, 2));
+    assert_false(ask_claim(&a, 1));
+    assert_false(ask_try(&a));
+    ask_tell(&a, true); // it could not give anything
+    assert_int_equal(ask_sleep(&a, UINT64_MAX), MR_LATER);
+    ask_finish(&a);
+}
+
+struct taker {
+    mr *m;
+    int answer;
+    mr_job *job;
+};
+
+static void *take_one(void *arg) {
+    struct taker *t = arg;
+    mr_take_options o = { .wait_ms = MR_FOREVER };
+    t->answer = mr_take(t->m, "s", &o, &t->job);
+    return NULL;
+}
+
+static void D2_takes_that_wait_are_answered_by_whichever_shard_has_work(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    for (int round = 0; round < 50; round++) {
+        struct taker takers[6];
+        pthread_t threads[6];
+        for (int i = 0; i < 6; i++) {
+            takers[i] = (struct taker){ .m = m };
+            assert_int_equal(pthread_create(&threads[i], NULL, take_one, &takers[i]), 0);
+        }
+        for (int i = 0; i < 6; i++)
+            push_key(m, "s", round * 6 + i, "x");
+        for (int i = 0; i < 6; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(takers[i].answer, 0);
+            must(mr_done(takers[i].job));
+        }
+        assert_int_equal(look(m, "s").running, 0);
+        assert_int_equal(look(m, "s").waiting, 0);
+    }
+    must(mr_close(m));
+}
+
+static void a_single_thread_finds_what_is_anywhere(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", 16);
+    for (int key = 0; key < 200; key++)
+        push_key(m, "s", key, "x");
+    for (int i = 0; i < 200; i++)
+        must(mr_done(take(m, "s", "x")));
+    nothing_to_take(m, "s");
+    must(mr_close(m));
+}
+
+// ---- R14: limits hold for the engine ----------------------------------------------------------
+
+enum { LIMIT = 3 };
+
+struct inside {
+    struct gate began;
+    atomic_int now, most;
+};
+
+static int count_inside(mr_job *job, void *arg) {
+    struct inside *in = arg;
+    (void)job;
+    int now = atomic_fetch_add(&in->now, 1) + 1;
+    for (int most = atomic_load(&in->most); now > most;)
+        if (atomic_compare_exchange_weak(&in->most, &most, now))
+            break;
+    gate_pass(&in->began);
+    gate_wait(&in->began, LIMIT); // so many do run at once
+    atomic_fetch_sub(&in->now, 1);
+    return 0;
+}
+
+static void R14_concurrency_holds_over_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    struct inside in = { .began = GATE };
+    mr_worker *w = NULL;
+    must(mr_set(m, "s", "concurrency", "3"));
+    must(mr_work(m, "s", count_inside, &in, &(mr_work_options){ .jobs = 8 }, &w));
+    for (int i = 0; i < 40; i++)
+        for (int key = 0; key < KEYS; key++)
+            push_key(m, "s", key, "x");
+    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_int_equal(atomic_load(&in.most), LIMIT);
+    assert_int_equal(look(m, "s").done, 40 * KEYS);
+    must(mr_close(m));
+}
+
+static void R14_a_slot_that_one_shard_frees_starts_work_in_another(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    must(mr_set(m, "s", "concurrency", "1"));
+    for (int key = 0; key < KEYS; key++)
+        push_key(m, "s", key, "x");
+    mr_job *job = take(m, "s", "x");
+    for (int i = 1; i < KEYS; i++) {
+        struct taker waits = { .m = m };
+        pthread_t thread;
+        nothing_to_take(m, "s");
+        assert_string_equal(look(m, "s").held_by, "limit");
+        assert_int_equal(pthread_create(&thread, NULL, take_one, &waits), 0);
+        must(mr_done(job));
+        pthread_join(thread, NULL); // it is woken, wherever the next one lies
+        assert_int_equal(waits.answer, 0);
+        job = waits.job;
+    }
+    must(mr_done(job));
+    must(mr_close(m));
+}
+
+static void R14_a_rate_holds_over_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    must(mr_set(m, "s", "rate", "1/h"));
+    for (int key = 0; key < KEYS; key++)
+        push_key(m, "s", key, "x");
+    mr_job *job = take(m, "s", "x");
+    nothing_to_take(m, "s");
+    must(mr_done(job));
+    nothing_to_take(m, "s");
+    assert_string_equal(look(m, "s").held_by, "rate");
+    must(mr_close(m));
+}
+
+static void R14_max_jobs_holds_over_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    must(mr_set(m, "s", "max-jobs", "10"));
+    for (int key = 0; key < 10; key++)
+        push_key(m, "s", key, "x");
+    for (int key = 10; key < 10 + KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        mr_push_options o = { .key = mr_str(name) };
+        refused(MR_EFULL, mr_push(m, "s", mr_str("y"), &o, NULL));
+    }
+    must(mr_done(take(m, "s", "x")));
+    push_key(m, "s", 99, "z");
+    must(mr_close(m));
+}
+
+static void R14_a_pause_holds_over_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    must(mr_pause(m, "s"));
+    for (int key = 0; key < KEYS; key++)
+        push_key(m, "s", key, "x");
+    nothing_to_take(m, "s");
+    assert_string_equal(look(m, "s").held_by, "paused");
+    must(mr_resume(m, "s"));
+    for (int key = 0; key < KEYS; key++)
+        must(mr_done(take(m, "s", "x")));
+    nothing_to_take(m, "s");
+    must(mr_close(m));
+}
+
+// ---- Links ------------------------------------------------------------------------------------
+
+enum { HOPS = 200 };
+
+// Hands the job on to another key, and so to another shard, until it has gone HOPS steps.
+static int hand_on(mr_job *job, void *arg) {
+    atomic_int *ended = arg;
+    int hop = (int)strtol(mr_job_body(job).data, NULL, 10) + 1;
+    char body[16], key[16];
+    snprintf(body, sizeof body, "%d", hop);
+    snprintf(key, sizeof key, "hop %d", hop);
+    if (hop == HOPS)
+        atomic_fetch_add(ended, 1);
+    else
+        must(mr_emit(job, "s", mr_str(body), &(mr_push_options){ .key = mr_str(key) }));
+    return 0;
+}
+
+static void a_stage_is_empty_only_when_nothing_is_on_its_way(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    atomic_int ended = 0;
+    mr_worker *w = NULL;
+    must(mr_work(m, "s", hand_on, &ended, &(mr_work_options){ .jobs = 2 }, &w));
+    for (int round = 1; round <= 5; round++) {
+        push(m, "s", "first", "0");
+        must(mr_wait_empty(m, "s", MR_FOREVER));
+        assert_int_equal(atomic_load(&ended), round);
+    }
+    assert_int_equal(look(m, "s").done, 5 * HOPS);
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+static int emit_to_all(mr_job *job, void *arg) {
+    (void)arg;
+    for (int key = 0; key < KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        must(mr_emit(job, "out", mr_job_body(job), &(mr_push_options){ .key = mr_str(name) }));
+    }
+    return 0;
+}
+
+static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    mr_worker *w = NULL;
+    must(mr_work(m, "in", emit_to_all, NULL, &(mr_work_options){ .jobs = 2 }, &w));
+    for (int i = 0; i < 20; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%d", i);
+        push(m, "in", "one channel", body);
+    }
+    must(mr_wait_empty(m, "in", MR_FOREVER));
+    int next[KEYS] = { 0 };
+    for (int i = 0; i < 20 * KEYS; i++) {
+        mr_job *job = take_waiting(m, "out");
+        char name[16] = { 0 };
+        memcpy(name, mr_job_key(job).data, mr_job_key(job).size);
+        long key = strtol(name + strlen("key "), NULL, 10);
+        assert_int_equal(strtol(mr_job_body(job).data, NULL, 10), next[key]++);
+        must(mr_done(job));
+    }
+    must(mr_wait_empty(m, "out", MR_FOREVER));
+    must(mr_worker_stop(w, MR_FOREVER));
+    must(mr_close(m));
+}
+
+// ---- Looking ----------------------------------------------------------------------------------
+
+static int note_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    mr_id *last = arg;
+    assert_true(key.size > 0);
+    assert_string_equal(reason, "no");
+    assert_true(id != *last);
+    *last = id;
+    return 0;
+}
+
+static void looks_add_up_and_ids_are_found(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    mr_id ids[KEYS];
+    for (int key = 0; key < KEYS; key++)
+        ids[key] = push_key(m, "s", key, "x");
+    assert_int_equal(look(m, "s").waiting, KEYS);
+    for (int i = 0; i < KEYS / 2; i++)
+        must(mr_fail(take(m, "s", "x"), "no", MR_NEVER));
+    assert_int_equal(look(m, "s").dead, KEYS / 2);
+    mr_id last = 0;
+    must(mr_dead(m, "s", note_dead, &last));
+    must(mr_retry(m, last));
+    int cancelled = 0;
+    for (int key = 0; key < KEYS; key++) {
+        must(mr_cancel(m, ids[key]));
+        cancelled += mr_await(m, ids[key], 0, NULL) == MR_ECANCELLED;
+    }
+    assert_int_equal(cancelled, KEYS / 2 + 1);
+    assert_int_equal(look(m, "s").waiting, 0);
+    must(mr_close(m));
+}
+
+static void X_an_engine_with_waiting_threads_does_not_close(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    struct taker t = { .m = m };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_one, &t), 0);
+    while (mr_stage(m, "s", &(mr_stage_info){ 0 }) < 0) // until it waits there
+        sched_yield();
+    refused(MR_EBUSY, mr_close(m));
+    push_key(m, "s", 1, "x");
+    pthread_join(thread, NULL);
+    refused(MR_EBUSY, mr_close(m));
+    must(mr_done(t.job));
+    must(mr_close(m));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(D2_an_ask_is_granted_by_one_shard_however_many_have_work),
+        cmocka_unit_test(D2_an_ask_that_is_over_is_granted_nothing),
+        cmocka_unit_test(D2_takes_that_wait_are_answered_by_whichever_shard_has_work),
+        cmocka_unit_test(a_single_thread_finds_what_is_anywhere),
+        cmocka_unit_test(R14_concurrency_holds_over_all_shards),
+        cmocka_unit_test(R14_a_slot_that_one_shard_frees_starts_work_in_another),
+        cmocka_unit_test(R14_a_rate_holds_over_all_shards),
+        cmocka_unit_test(R14_max_jobs_holds_over_all_shards),
+        cmocka_unit_test(R14_a_pause_holds_over_all_shards),
+        cmocka_unit_test(a_stage_is_empty_only_when_nothing_is_on_its_way),
+        cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
+        cmocka_unit_test(looks_add_up_and_ids_are_found),
+        cmocka_unit_test(X_an_engine_with_waiting_threads_does_not_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
