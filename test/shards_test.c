@@ -17,14 +17,18 @@ static int setup(void **state) {
 #define SHARDED(test)                                                                              \
     { #test, test, setup, dialogue_teardown, NULL }
 
-// A key of the stage that belongs to that shard; until the next call.
-static const char *key_in(const char *stage, uint32_t shard) {
+// Keys of the stage that belong to that shard, the first being 0; until the next call.
+static const char *nth_key_in(const char *stage, uint32_t shard, int nth) {
     static char key[16];
     for (int i = 0;; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        if (route_of(SHARDS, mr_str(stage), mr_str(key), (mr_bytes){ 0 }) == shard)
+        if (route_of(SHARDS, mr_str(stage), mr_str(key), (mr_bytes){ 0 }) == shard && !nth--)
             return key;
     }
+}
+
+static const char *key_in(const char *stage, uint32_t shard) {
+    return nth_key_in(stage, shard, 0);
 }
 
 static void push_to(struct dialogue *d, uint32_t shard, const char *words) {
@@ -501,6 +505,30 @@ static void T18_an_emit_travels_when_it_is_durable(void **state) {
     dialogue_destroy(d);
 }
 
+// E4: where one emit cannot arrive now, those before it have.
+static void E4_what_has_arrived_waits_for_nobody_behind_it(void **state) {
+    (void)state;
+    dialogue_shards = SHARDS;
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ .max_channels = 1 });
+    char there[16], other[16];
+    snprintf(there, sizeof there, "%s", key_in("t", 1));
+    snprintf(other, sizeof other, "%s", nth_key_in("t", 1, 1));
+    sayf(d, 1, "PUSH t x KEY %s", there);
+    hear(d, 1, "\"*\"");
+    push_to(d, 0, "x");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t %s a EMIT t %s b", job.id, job.token, there, other);
+    hear(d, 0, "+OK");
+    pass_ms(d, 200);
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :3 *]]"); // there, arrived, on its way
+    end_job(d, "DONE", take(d, 0, "t"), "");
+    end_job(d, "DONE", take(d, 0, "t"), ""); // now there is room
+    pass_ms(d, 200);
+    assert_string_equal(take(d, 0, "t").body, "b");
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :0 *]]");
+    dialogue_destroy(d);
+}
+
 // F24: where one log has failed, nothing is accepted any more, in no shard.
 static void F24_one_log_that_fails_stops_all(void **state) {
     (void)state;
@@ -540,6 +568,7 @@ int main(void) {
         SHARDED(F14_policies_hold_in_all_shards),
         SHARDED(E4_emits_travel_to_their_shards),
         cmocka_unit_test(T18_an_emit_travels_when_it_is_durable),
+        cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
         cmocka_unit_test(F24_one_log_that_fails_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
