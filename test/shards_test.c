@@ -314,6 +314,26 @@ static void D4_room_in_one_shard_is_room_in_another(void **state) {
 }
 
 // Rule 14: a slot that is freed in one shard starts work in another.
+// D4: what waited for room in one shard goes on in another, where stages have other numbers.
+static void D4_many_that_waited_go_on_in_other_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 40; i++) {
+        char stage[16];
+        snprintf(stage, sizeof stage, "other%d", i);
+        sayf(d, 1, "PUSH %s x KEY %s", stage, key_in(stage, 1));
+        hear(d, 1, "\"*\"");
+    }
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push_to(d, 1, "first");
+    char there[16];
+    snprintf(there, sizeof there, "%s", key_in("s", 1));
+    sayf(d, 0, "PUSHMANY s ROOM -1 ITEMS %s a %s b", there, key_in("s", 2));
+    hear_nothing(d, 0);
+    ask(d, 1, "STAGE s max-jobs 9", "+OK");
+    hear(d, 0, "[\"*\" \"*\"]");
+    ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :3 *]]");
+}
+
 static void rule14_concurrency_freed_in_one_shard_starts_work_in_another(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s concurrency 1", "+OK");
@@ -559,6 +579,7 @@ int main(void) {
         SHARDED(A9_running_work_of_all_shards_is_told_to_stop),
         cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
         SHARDED(D4_room_in_one_shard_is_room_in_another),
+        SHARDED(D4_many_that_waited_go_on_in_other_shards),
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
