@@ -509,7 +509,10 @@ typedef struct mr_flow_options {
     uint32_t attempts;   // 0: 10
     uint32_t jobs;       // of each operator at once; 0: self-tuned
     uint32_t ahead;      // blocks read ahead of the workers, at most; 0: 32
-    uint64_t reserved[8];
+    // As that of mr_work_options, with this `arg`; NULL: nobody is told.
+    void (*on_stop)(mr_job *, void *arg);
+    void *arg;
+    uint64_t reserved[6];
 } mr_flow_options;
 
 typedef struct mr_operator_options {
@@ -533,7 +536,9 @@ int mr_flow_close(mr_flow *);
 // ---- Operators: MR_EINVAL for names that are not possible or taken ----
 
 // A function of map, flat_map, filter, split and stage: looks at a pair, which is borrowed until it
-// returns, and emits. 0, or negative: it failed. A filter answers 1 to keep the pair, 0 to drop it.
+// returns, and emits. 0, or negative: it failed. MR_EDEAD: this pair will never do, and is set
+// apart at once. MR_EBUSY: not now; the job is given back and comes again, and no attempt counts. A
+// filter answers 1 to keep the pair, 0 to drop it.
 typedef int mr_flow_function(mr_pair, mr_flow_out *, void *arg);
 
 // Emits a pair. Both are copied. Whatever is refused here also fails the attempt: MR_EINVAL: there
@@ -541,6 +546,9 @@ typedef int mr_flow_function(mr_pair, mr_flow_out *, void *arg);
 int mr_flow_emit(mr_flow_out *, mr_bytes key, mr_bytes value);
 int mr_flow_emit_to(mr_flow_out *, const char *output, mr_bytes key, mr_bytes value);
 int mr_flow_set_reason(mr_flow_out *, const char *); // why, when the function then fails
+
+// The job that the pair came in, to look at; its end is the flow's. NULL in a source.
+const mr_job *mr_flow_job(const mr_flow_out *);
 
 // Gives the pairs of block `number` (1, 2, 3 …): 0; MR_FLOW_END: there are no more than those
 // before it. Called with one number after another by a thread of the flow; the first is the one at
@@ -655,6 +663,11 @@ int mr_flow_wait(mr_flow *, int64_t wait_ms);
 // Reads and takes nothing more and waits until what runs has ended; the rest stays for the next
 // run. MR_EBUSY: not in time; call again.
 int mr_flow_stop(mr_flow *, int64_t wait_ms);
+
+// Of a flow that is over and not stopped: has the engine forget its input and its states, so that
+// it begins anew when it is run again. Dead jobs stay. MR_EINVAL: it is not over; MR_EAGAIN: it was
+// not done in time, and can be done again.
+int mr_flow_forget(mr_flow *, int64_t wait_ms);
 
 typedef struct mr_flow_info {
     uint64_t read;             // blocks of the source

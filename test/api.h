@@ -68,7 +68,7 @@ static struct serving story_server;
 
 static inline mr *open_mem(void) {
     mr *m = NULL;
-    must(mr_open(story_url, &(mr_options){ .shards = story_shards }, &m));
+    must(mr_open(story_url, &(mr_options){ .shards = story_server.pid ? 0 : story_shards }, &m));
     return m;
 }
 
@@ -95,14 +95,17 @@ static inline int run_here(struct CMUnitTest *tests, size_t count) {
     return failed;
 }
 
-// The same, and then each with a server of its own.
+// The same, and then each with a server of its own, of one shard and of three.
 static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
     int failed = run_here(tests, count);
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = story_begins;
         tests[i].teardown_func = story_ends;
     }
-    return failed + _cmocka_run_group_tests("with a server", tests, count, NULL, NULL);
+    failed += _cmocka_run_group_tests("with a server", tests, count, NULL, NULL);
+    story_server.shards = story_shards = 3;
+    return failed +
+           _cmocka_run_group_tests("with a server of three shards", tests, count, NULL, NULL);
 }
 
 static inline mr_id push(mr *m, const char *stage, const char *key, const char *body) {

@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that happens to run
 unset MILLRACE_CARRY MILLRACE_KEY
 number=0 failed=0
-commands='help serve run work emit state push call await cancel job jobs epic bench stages channels workers
+commands='help serve run flow work emit state push call await cancel job jobs epic bench stages channels workers
     epics dead why retry drop pause resume drain stage auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy'
 
 ok() { # name; the last command's exit code decides
@@ -65,7 +65,7 @@ each_command() { # function: called with a command's words
 
 # ---- Help --------------------------------------------------------------------------------------
 
-table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 34 ]; } # commands, and the usage
+table_is_known() { mr help && [ "$(grep -c '^  [a-z]' out)" -eq 36 ]; } # commands, and the usage
 table_is_known
 ok "help lists as many commands as are tested here"
 
@@ -269,6 +269,44 @@ ok "copy refuses to go on with a copy that did not end"
 fresh original && head -c 64 /dev/urandom >original/running && rm -rf copy &&
     exits 0 store copy file:original file:copy && cmp -s original/running copy/running
 ok "what ran when the engine died is noted in the copy too"
+
+# ---- Shards ------------------------------------------------------------------------------------
+
+fresh original
+exits 0 store copy file:original file:spread --shards 3 && exits 0 store check file:spread &&
+    says '^  shards  *3$' && says '^ *4 *1 *0 *8 *2 *0 *1  orders$' && says 'mail (paused)'
+ok "copy into three shards holds the same"
+exits 0 store copy file:spread file:wider --shards 5 --json && is_json && says '"shards": 5' &&
+    exits 0 store copy file:wider file:back --shards 1 && exits 0 store check file:back
+ok "into five, and back into one"
+"$build/test/store_story" same original back >out 2>err
+ok "ids, order, names, numbers, states, policies and epics are as they were"
+rm -rf again && exits 0 store copy file:spread file:again && exits 0 store check file:again &&
+    says '^  shards  *3$'
+ok "without --shards there are as many as before"
+exits 3 store copy file:original file:spread --shards 3 && complains 'spread is not empty' &&
+    exits 2 store copy file:original file:other --shards 0 &&
+    exits 2 store copy file:original file:other --shards 65 && [ ! -e other ]
+ok "a copy in shards is refused where something is, and so is a number that cannot be"
+exits 0 store dump file:spread && cut -c1-3 out | sort -u | tr -d ' \n' | grep -qx 012 &&
+    exits 0 store dump file:spread --shard 1 --json && is_json_lines && says '"shard": 1' &&
+    ! says '"shard": [02]' && exits 2 store dump file:spread --shard 3
+ok "dump says which shard an entry is in"
+for shard in 0 1 2; do sums spread/shard-$shard >before-$shard; done
+flip spread/shard-1/"$(ls spread/shard-1 | grep 'seg$' | head -1)" 9000
+exits 1 store check file:spread && says '^  spread/shard-1/.*seg, offset' && ! says 'shard-[02]' &&
+    exits 0 store repair file:spread --dry-run && sums spread/shard-0 | cmp -s - before-0
+ok "check says which shard is damaged"
+exits 0 store repair file:spread && says 'Repaired spread/shard-1' && says 'spread is sound now' &&
+    sums spread/shard-0 | cmp -s - before-0 && sums spread/shard-2 | cmp -s - before-2 &&
+    ls spread/shard-1/*.damaged >out && exits 0 store check file:spread
+ok "repair of one shard leaves the others alone"
+rm -rf spread/shard-2 && exits 1 store check file:spread && says 'spread/shard-2' &&
+    exits 3 stages --at file:spread
+ok "a shard that is missing is noticed"
+exits 0 push mail late --at file:again --key ann && exits 0 stages --at file:again && says 'mail' &&
+    exits 3 serve --store file:again --shards 2 --listen 127.0.0.1:0 && complains 'store copy'
+ok "a spread store is opened as it is, and with no other number"
 
 # ---- In use ------------------------------------------------------------------------------------
 

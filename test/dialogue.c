@@ -28,10 +28,19 @@ static uint64_t no_chance(void *arg) {
     return 42;
 }
 
+uint32_t dialogue_shards = 1;
+
 void dialogue_load(struct dialogue *d) {
-    if (shard_open(&d->options, &d->shard) < 0)
+    host_group_options(&d->host, &d->options);
+    if (group_open(&d->options, &d->group) < 0)
         fail_msg("%s", error_text());
-    host_load(&d->host, d->shard);
+    assert_int_equal(host_load(&d->host, d->group), 0);
+}
+
+void dialogue_check(const struct dialogue *d) {
+    for (uint32_t i = 0; d->group && i < group_count(d->group); i++)
+        if (core_check(shard_core(group_shard(d->group, i))) < 0)
+            fail_msg("shard %u: %s", i, error_text());
 }
 
 struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
@@ -41,14 +50,13 @@ struct dialogue *dialogue_create(enum store store, struct core_limits limits) {
     d->threaded = store == STORE_THREAD;
     if (store == STORE_DISK || store == STORE_THREAD)
         d->disk = sim_disk_create();
-    d->options = (struct shard_options){
+    d->options = (struct group_options){
         .dir = d->disk ? "store" : NULL,
+        .shards = dialogue_shards,
         .log = { .disk = d->disk ? sim_disk_disk(d->disk) : NULL,
                  .inline_writer = store != STORE_THREAD,
                  .segment_size = 64 << 10 },
         .limits = limits,
-        .events = host_events(),
-        .owner = &d->host,
         .world = { clock_wall, clock_boot, no_chance, d },
     };
     assert_int_equal(host_init(&d->host, "test:"), 0);
@@ -67,13 +75,21 @@ void dialogue_destroy(struct dialogue *d) {
         hang_up(d, i);
         buffer_finish(&d->clients[i].heard);
     }
-    if (d->shard)
-        assert_int_equal(core_check(shard_core(d->shard)), 0);
+    dialogue_check(d);
     host_finish(&d->host);
-    shard_close(d->shard);
+    group_close(d->group);
     if (d->disk)
         sim_disk_destroy(d->disk);
     free(d);
+}
+
+int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
+                 size_t alone_count) {
+    int failed =
+        alone_count ? _cmocka_run_group_tests("one shard only", alone, alone_count, NULL, NULL) : 0;
+    failed += _cmocka_run_group_tests("one shard", any, any_count, NULL, NULL);
+    dialogue_shards = 3;
+    return failed + _cmocka_run_group_tests("three shards", any, any_count, NULL, NULL);
 }
 
 int dialogue_setup(void **state) {
@@ -125,7 +141,7 @@ static void client_read(struct dialogue *d, struct client *c) {
 static void flush(struct dialogue *d) {
     struct host *h = &d->host;
     if (d->threaded && !d->held)
-        assert_int_equal(shard_wait(d->shard, shard_end(d->shard)), 0);
+        host_wait(h);
     host_durable(h);
     while (!list_empty(&h->ready)) {
         struct session *s = list_entry(h->ready.next, struct session, of_ready);
@@ -156,9 +172,9 @@ static int fetch_later(void *dialogue, struct fetch *f) {
     return 0;
 }
 
-// What was written last is kept for a while: other things are written.
+// What was written last is kept for a while: other things are written, to every shard.
 void chill(struct dialogue *d) {
-    for (int i = 0; i < 16; i++)
+    for (uint32_t i = 0; i < 16 * group_count(d->group); i++)
         push(d, "elsewhere x");
     sim_disk_chill(d->disk, true);
     d->host.fetch = fetch_later;
@@ -390,19 +406,23 @@ static const char *quoted(const char *text, char *out, size_t size) {
     return end + 1;
 }
 
-struct job take(struct dialogue *d, int client, const char *words) {
+struct job taken(struct dialogue *d, int client) {
     struct job job;
-    char skipped[256];
-    sayf(d, client, "TAKE %s", words);
+    char stage[256];
     const char *text = hear_any(d, client);
     if (text[0] != '[' || text[1] != '[')
-        fail_msg("TAKE %s gives %s", words, text);
+        fail_msg("TAKE gives %s", text);
     text = quoted(text, job.id, sizeof job.id);
     text = quoted(text, job.token, sizeof job.token);
-    text = quoted(text, skipped, sizeof skipped);
-    text = quoted(text, skipped, sizeof skipped);
+    text = quoted(text, stage, sizeof stage);
+    text = quoted(text, job.key, sizeof job.key);
     quoted(text, job.body, sizeof job.body);
     return job;
+}
+
+struct job take(struct dialogue *d, int client, const char *words) {
+    sayf(d, client, "TAKE %s", words);
+    return taken(d, client);
 }
 
 void push(struct dialogue *d, const char *words) {

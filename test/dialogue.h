@@ -1,5 +1,5 @@
 // Dialogue: a server without sockets, told as who says what and what is heard. Real host, sessions
-// and shard; the clock, the disk and every turn are in the test's hands.
+// and shards; the clock, the disk and every turn are in the test's hands.
 //
 //     say(d, 0, "PUSH s hello KEY k");
 //     hear(d, 0, "\"1\"");
@@ -35,8 +35,8 @@ struct client {
 
 struct dialogue {
     struct host host;
-    struct shard_options options;
-    struct shard *shard;
+    struct group_options options;
+    struct group *group;
     struct sim_disk *disk;                   // NULL: the store is in memory
     bool threaded, held;                     // syncs are waited for, unless they are held back
     struct fetch *fetches[DIALOGUE_CLIENTS]; // that have not been read yet, if `fetch` is used
@@ -47,6 +47,9 @@ struct dialogue {
 
 enum store { STORE_MEMORY, STORE_DISK, STORE_THREAD, STORE_LATER };
 
+// How many shards the servers have that are made from now on; 1 at first.
+extern uint32_t dialogue_shards;
+
 // STORE_DISK: a file log on a simulated disk; STORE_THREAD: and its writer has a thread;
 // STORE_LATER: it is not there until dialogue_load. Clients 0 and 1 are connected.
 struct dialogue *dialogue_create(enum store, struct core_limits);
@@ -54,6 +57,14 @@ void dialogue_load(struct dialogue *);
 void dialogue_destroy(struct dialogue *);
 int dialogue_setup(void **state); // in memory
 int dialogue_teardown(void **state);
+void dialogue_check(const struct dialogue *); // every rule holds
+
+// Runs tests with one shard and with three; and those with one shard only that tell ids, or the
+// order in which different channels start. Returns how many failed.
+int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CMUnitTest *alone,
+                 size_t alone_count);
+#define DIALOGUES(any, alone)                                                                      \
+    dialogue_run(any, sizeof(any) / sizeof *(any), alone, sizeof(alone) / sizeof *(alone))
 
 #define DIALOGUE(test)                                                                             \
     { #test, test, dialogue_setup, dialogue_teardown, NULL }
@@ -93,11 +104,12 @@ void hear_field(struct dialogue *, int client, const char *name, const char *val
     } while (0)
 
 struct job {
-    char id[24], token[40], body[64];
+    char id[24], token[40], key[64], body[64];
 };
 
-// TAKE with these words behind it gives one job.
+// TAKE with these words behind it gives one job; one that waited gives it later.
 struct job take(struct dialogue *, int client, const char *words);
+struct job taken(struct dialogue *, int client);
 void push(struct dialogue *, const char *words); // PUSH with these words, by client 1
 
 #endif

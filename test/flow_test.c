@@ -507,6 +507,59 @@ static void mistakes_of_functions_are_named(void **state) {
     dies_of(f, m, "its fold has set nothing");
 }
 
+static int never_b(mr_pair p, mr_flow_out *out, void *arg) {
+    (void)arg;
+    if (!is(p.key, "b"))
+        return mr_flow_emit(out, p.key, p.value);
+    must(mr_flow_set_reason(out, "b will not do"));
+    return MR_EDEAD;
+}
+
+// Nobody waits for attempts that would end in the same way.
+static void what_will_never_do_dies_at_once(void **state) {
+    static const char *const blocks[] = { "a b c", NULL };
+    struct text text = { .blocks = blocks };
+    struct heard h = HEARD;
+    mr_operator_options o = { .apart = 1, .attempts = 9, .backoff = "1h..1h" };
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = flow_open(m, fresh("never"));
+    must(mr_flow_source(f, "text", read_words, &text, NULL));
+    must(mr_flow_map(f, "strict", "text", never_b, NULL, &o));
+    must(mr_flow_sink(f, "out", "strict", hear, &h, NULL));
+    must(mr_flow_start(f));
+    assert_int_equal(mr_flow_wait(f, MR_FOREVER), MR_EDEAD);
+    assert_non_null(strstr(mr_error(), "b will not do"));
+    assert_string_equal(sorted(&h), "a=1 c=1");
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
+static int busy_twice(mr_pair p, mr_flow_out *out, void *arg) {
+    atomic_int *calls = arg;
+    if (atomic_fetch_add(calls, 1) < 2)
+        return MR_EBUSY;
+    assert_int_equal(mr_job_attempt(mr_flow_job(out)), 1);
+    return mr_flow_emit(out, p.key, p.value);
+}
+
+static void who_is_busy_counts_no_attempt(void **state) {
+    static const char *const blocks[] = { "a b", NULL };
+    struct text text = { .blocks = blocks };
+    struct heard h = HEARD;
+    atomic_int calls = 0;
+    mr_operator_options o = { .apart = 1, .attempts = 1 };
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = flow_open(m, fresh("busy"));
+    must(mr_flow_source(f, "text", read_words, &text, NULL));
+    must(mr_flow_map(f, "busy", "text", busy_twice, &calls, &o));
+    must(mr_flow_sink(f, "out", "busy", hear, &h, NULL));
+    run(f);
+    assert_string_equal(sorted(&h), "a=1 b=1");
+    must(mr_close(m));
+}
+
 // ---- Graphs that can not be -------------------------------------------------------------------
 
 #define cannot_be(why, f)                                                                          \
@@ -661,6 +714,29 @@ static int read_fails(uint64_t number, mr_flow_out *out, void *arg) {
     (void)arg;
     must(mr_flow_emit(out, mr_str("k"), mr_str("1")));
     return number < 3 ? 0 : say_reason(out, "the disk is on fire");
+}
+
+// T16: what was over begins anew once it was forgotten; numbers of sinks, too.
+static void T16_a_flow_that_was_forgotten_begins_anew(void **state) {
+    static const char *const blocks[] = { "a b a", NULL };
+    (void)state;
+    mr *m = open_mem();
+    for (int i = 0; i < 3; i++) {
+        struct text text = { .blocks = blocks };
+        struct heard h = HEARD;
+        mr_flow *f = flow_open(m, "forgotten");
+        must(mr_flow_source(f, "text", read_words, &text, NULL));
+        must(mr_flow_aggregate(f, "count", "text", mr_flow_sum, NULL, NULL, NULL));
+        must(mr_flow_sink(f, "out", "count", hear, &h, NULL));
+        assert_int_equal(mr_flow_forget(f, MR_FOREVER), MR_EINVAL); // it is not over
+        must(mr_flow_start(f));
+        must(mr_flow_wait(f, MR_FOREVER));
+        must(mr_flow_forget(f, MR_FOREVER));
+        must(mr_flow_close(f));
+        assert_string_equal(sorted(&h), "a=2 b=1");
+        assert_int_equal(h.last, 2);
+    }
+    must(mr_close(m));
 }
 
 static void a_source_that_fails_is_told(void **state) {
@@ -948,12 +1024,15 @@ int main(void) {
         cmocka_unit_test(E4_what_a_failed_attempt_made_is_not_seen),
         cmocka_unit_test(a_pair_that_fails_dies_alone),
         cmocka_unit_test(a_flow_halts_where_it_is_told_to),
+        cmocka_unit_test(what_will_never_do_dies_at_once),
+        cmocka_unit_test(who_is_busy_counts_no_attempt),
         cmocka_unit_test(mistakes_of_functions_are_named),
         cmocka_unit_test(graphs_that_can_not_be_are_refused),
         cmocka_unit_test(operators_that_can_not_be_are_refused),
         cmocka_unit_test(F51_building_survives_a_failed_allocation),
         cmocka_unit_test(a_flow_that_was_changed_is_refused),
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
+        cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
         cmocka_unit_test(a_source_that_fails_is_told),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),
         cmocka_unit_test(flows_take_from_stages_and_push_into_them),

@@ -128,6 +128,7 @@ def status_of(heard):
 
 # ---- Looks -------------------------------------------------------------------------------------
 
+# A3: the queue can be looked into: depth, age, order, each job.
 @case
 def every_look_answers():
     web = Web()
@@ -369,6 +370,7 @@ def a_page_from_elsewhere_changes_nothing():
 
 # ---- Tokens ------------------------------------------------------------------------------------
 
+# F45: before a token there is little to be had, and no body is read.
 @case
 def F45_strangers_see_the_page_and_nothing_else():
     token_of("strangers", "someone", "admin")
@@ -391,6 +393,7 @@ def F45_strangers_see_the_page_and_nothing_else():
     web.stop()
 
 
+# F46: a wrong secret takes its time.
 @case
 def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
     right = token_of("wrong", "someone", "read")
@@ -534,6 +537,7 @@ def a_restart_is_seen_and_loses_nothing():
     web.ends()
 
 
+# F24: a log that has failed is told wherever somebody looks.
 @case
 def F24_a_stopped_log_is_told():
     orders = write("orders", "")
@@ -555,6 +559,7 @@ def F24_a_stopped_log_is_told():
     web.stop()
 
 
+# F25: so is a full disk.
 @case
 def F25_a_full_disk_is_told():
     orders = write("orders", "")
@@ -573,6 +578,7 @@ def F25_a_full_disk_is_told():
 
 # ---- The past ----------------------------------------------------------------------------------
 
+# B6: queue length, waiting and running time over time, without a clock of their own.
 @case
 def B6_the_past_is_there_before_anybody_looked():
     web = Web()
@@ -597,6 +603,7 @@ def B6_the_past_is_there_before_anybody_looked():
     web.stop()
 
 
+# B6: throughput can be seen against the level of the workers.
 @case
 def B6_workers_tell_their_level():
     web = Web()
@@ -694,6 +701,7 @@ def dashboard_and_alerts_use_what_there_is():
 
 # ---- Clients that mean no good -----------------------------------------------------------------
 
+# F41: whatever is no request ends its connection and nothing else.
 @case
 def F41_malformed_requests_are_refused():
     web = Web()
@@ -729,6 +737,7 @@ def F41_malformed_requests_are_refused():
     web.stop()
 
 
+# F41: split at every byte.
 @case
 def F41_a_request_may_come_in_any_pieces():
     web = Web()
@@ -743,6 +752,7 @@ def F41_a_request_may_come_in_any_pieces():
     web.stop()
 
 
+# F42: one byte a second keeps a connection for ten seconds.
 @case
 def F42_who_sends_slowly_is_not_waited_for():
     web = Web()
@@ -758,6 +768,7 @@ def F42_who_sends_slowly_is_not_waited_for():
     web.stop()
 
 
+# F43: who does not read costs nobody else anything.
 @case
 def F43_a_thousand_listen_and_some_do_not_read():
     web = Web(through=["sh", "-c", 'ulimit -n 4096; exec "$@"', "sh"])
@@ -779,6 +790,7 @@ def F43_a_thousand_listen_and_some_do_not_read():
     web.stop()
 
 
+# F44: connections have a limit.
 @case
 def F44_too_many_connections_are_refused():
     web = Web("--max-clients", "20")
@@ -805,6 +817,7 @@ def switches(server):
         return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read(), re.M)[1])
 
 
+# A3: also when a million jobs wait.
 @case
 def looks_do_not_scan_what_waits():
     web = Web()
@@ -826,6 +839,7 @@ def looks_do_not_scan_what_waits():
     web.stop()
 
 
+# D2: idle costs no CPU; an open page a wake-up or two a second.
 @case
 def D2_nobody_wakes_an_idle_server():
     web = Web()

@@ -18,6 +18,9 @@ struct histogram {
 // bucket is full all are halved: `count` stays exact, and so do the shares, nearly.
 void histogram_add(struct histogram *, uint64_t value);
 
+// Adds all that `more` has counted.
+void histogram_merge(struct histogram *, const struct histogram *more);
+
 // The value that `share` (0 to 1) of the counted values do not exceed; 0 when empty.
 uint64_t histogram_quantile(const struct histogram *, double share);
 

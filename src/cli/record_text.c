@@ -234,6 +234,8 @@ static void print_words(const struct shown *s) {
 
 void record_print(const struct shown *s) {
     char time[TIME_WORDS];
+    if (s->shards > 1)
+        printf("%2" PRIu32 " ", s->shard);
     printf("%10" PRIu64 "  %s  %-6s  ", s->at, time_words(time, s->record->time_ms, false),
            record_kind_name(s->record->kind));
     print_words(s);
@@ -336,6 +338,8 @@ void record_json(const struct shown *s) {
     const char *body = body_name(r->kind);
     struct json j = { 0 };
     json_open(&j, NULL, '{');
+    if (s->shards > 1)
+        json_number(&j, "shard", s->shard);
     json_number(&j, "position", s->at);
     json_time(&j, "time", r->time_ms);
     json_text(&j, "kind", record_kind_name(r->kind));

@@ -6,6 +6,7 @@
 
 // An entry to be shown. Everything is borrowed.
 struct shown {
+    uint32_t shard, shards; // of how many; one is not told of
     uint64_t at;
     const struct record *record;
     mr_bytes stage; // name of the record's stage; empty: not known, or none

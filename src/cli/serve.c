@@ -5,6 +5,7 @@
 #include "cli/config.h"
 #include "cli/output.h"
 #include "cli/values.h"
+#include "core/route.h"
 #include "millrace.h"
 #include "server/notice.h"
 #include "server/server.h"
@@ -142,16 +143,22 @@ static int read_size(const struct input *in, const char *option, uint64_t most, 
     return 0;
 }
 
-static int read_clients(const struct input *in, const char *option, uint32_t *out) {
+static int read_count(const struct input *in, const char *option, uint32_t most, const char *what,
+                      uint32_t *out) {
     const char *value = input_option(in, option);
     if (!value)
         return 0;
     char *end = NULL;
     uint64_t count = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
-    if (!count || *end || count > CLIENTS_MOST)
-        return input_refuse(in, option, "it is a number of connections, from 1 to 1000000");
+    if (!count || *end || count > most)
+        return input_refuse(in, option, what);
     *out = (uint32_t)count;
     return 0;
+}
+
+static int read_clients(const struct input *in, const char *option, uint32_t *out) {
+    return read_count(in, option, CLIENTS_MOST, "it is a number of connections, from 1 to 1000000",
+                      out);
 }
 
 static int read_patience(const struct input *in, const char *option, uint64_t *out_ms) {
@@ -227,6 +234,9 @@ static int read_values(struct input *in, struct serving *s) {
         err = read_credentials(in, &s->options);
     if (err == 0)
         err = read_store(in, &s->options);
+    if (err == 0)
+        err = read_count(in, "--shards", SHARDS_MOST, "it is a number from 1 to 64",
+                         &s->options.shards);
     if (err == 0)
         err = read_sync(in, &s->options);
     if (err == 0)

@@ -108,11 +108,18 @@ static int too_fast(const char *dir) {
     return error_set(MR_EBUSY, "%s changes faster than it can be read", dir);
 }
 
-int store_open_to_look(const char *dir, struct log **out) {
+int store_shards(const char *dir, uint32_t *out) {
+    int err = layout_read(NULL, dir, out);
+    if (err == 0 && !*out)
+        *out = 1;
+    return err;
+}
+
+int store_open_to_look(const char *dir, const char *shard_dir, struct log **out) {
     int err = MR_EBUSY;
     for (int i = 0; i < LOOKS; i++) {
         bool in_use = store_in_use(dir);
-        err = log_file_open(dir, &(struct log_options){ .read_only = true }, out);
+        err = log_file_open(shard_dir, &(struct log_options){ .read_only = true }, out);
         if ((err != MR_ECORRUPT && err != MR_EIO) || !in_use)
             return err;
     }

@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include "log/log.h"
 #include "log/segment.h"
+#include "shard/layout.h"
 
 struct json;
 
@@ -23,15 +24,19 @@ int store_hold(const char *dir, int *out_fd);
 // Says so if the store is in use: what is read of it may be a moment old.
 void store_note_use(const char *dir);
 
-// Opens the log read-only. In a store that is in use what is half written looks like damage: then
-// it is tried again for a while. MR_EBUSY: in vain.
-int store_open_to_look(const char *dir, struct log **out);
+// How many shards it has; 1 also if it is none, which whoever opens it hears. MR_ECORRUPT, MR_EIO.
+int store_shards(const char *dir, uint32_t *out);
+
+// Opens a shard's log read-only. In a store that is in use what is half written looks like damage:
+// then it is tried again for a while. MR_EBUSY: in vain.
+int store_open_to_look(const char *dir, const char *shard_dir, struct log **out);
 
 // ---- Loading ----------------------------------------------------------------------------------
 
-// A core filled with the records of a log, not opened yet.
+// A core filled with the records of a shard's log, not opened yet.
 struct loaded {
-    struct core *core; // the caller destroys it
+    uint32_t shard, shards; // which of how many; 0 of 0: the only one
+    struct core *core;      // the caller destroys it
     uint64_t entries;
     uint64_t at;  // where it went wrong …
     bool refused; // … if it was the core that found no sense in an entry
@@ -55,15 +60,24 @@ enum { PROBLEMS_LISTED = 64 };
 struct findings {
     struct problem *problems; // the first of them
     uint64_t problem_count;
-    uint64_t entries;
-    struct log_state log;
-    struct core *core; // open, unless there are problems
+    uint64_t entries, segments, bytes;
+    uint32_t shards;
+    uint64_t damaged;                // bit n: shard n is
+    struct core *cores[SHARDS_MOST]; // of the shards, open, unless there are problems
 };
 
 // Reads the whole store. 0: `out` has what was found, problems or not. MR_EINVAL: not a store, or a
 // newer one; MR_EIO; MR_ENOMEM.
 int store_examine(const char *dir, struct findings *out);
 void findings_finish(struct findings *);
+
+// What a stage has in all shards. MR_EGONE.
+int findings_stage(const struct findings *, mr_bytes stage, struct stage_info *out);
+
+// The stages of all shards, each once, with what they have together: `each` returns nonzero to
+// stop, which is then returned.
+int findings_stages(const struct findings *, int (*each)(void *, const struct stage_info *),
+                    void *arg);
 
 // The same of a store that may be in use: problems count only if they are there twice. MR_EBUSY:
 // they change too fast to tell.

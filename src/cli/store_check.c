@@ -7,8 +7,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-static uint64_t segment_count(const struct log_state *log) {
-    return log->tail / log->segment_size - log->head / log->segment_size + 1;
+static uint64_t live_bytes(const struct findings *f) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < f->shards; i++)
+        bytes += core_live_bytes(f->cores[i]);
+    return bytes;
 }
 
 static uint64_t problems_listed(const struct findings *f) {
@@ -67,34 +70,43 @@ static uint64_t column_of(const struct stage_info *s, size_t i) {
     return number;
 }
 
-static void print_stage(const struct stage_info *s, const int *widths) {
+struct stage_table {
+    int widths[COLUMNS];
+    uint32_t rows;
+};
+
+static int measure_stage(void *arg, const struct stage_info *s) {
+    struct stage_table *t = arg;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        int width = snprintf(NULL, 0, "%" PRIu64, column_of(s, i));
+        t->widths[i] = width > t->widths[i] ? width : t->widths[i];
+    }
+    t->rows++;
+    return 0;
+}
+
+static int print_stage(void *arg, const struct stage_info *s) {
+    const struct stage_table *t = arg;
     for (size_t i = 0; i < COLUMNS; i++)
-        printf("  %*" PRIu64, widths[i], column_of(s, i));
+        printf("  %*" PRIu64, t->widths[i], column_of(s, i));
     printf("  %.*s%s%s\n", (int)s->name.size, (const char *)s->name.data,
            s->paused ? " (paused)" : "", s->draining ? " (draining)" : "");
+    return 0;
 }
 
 // The name comes last, because it may be long.
-static void print_stages(struct core *core) {
-    struct stage_info s;
-    int widths[COLUMNS];
+static void print_stages(const struct findings *f) {
+    struct stage_table t = { 0 };
     for (size_t i = 0; i < COLUMNS; i++)
-        widths[i] = (int)strlen(columns[i].name);
-    for (size_t n = 0; n < core_stage_count(core); n++) {
-        core_stage_at(core, n, &s);
-        for (size_t i = 0; i < COLUMNS; i++) {
-            int width = snprintf(NULL, 0, "%" PRIu64, column_of(&s, i));
-            widths[i] = width > widths[i] ? width : widths[i];
-        }
-    }
+        t.widths[i] = (int)strlen(columns[i].name);
+    findings_stages(f, measure_stage, &t);
+    if (!t.rows)
+        return;
     printf("\n");
     for (size_t i = 0; i < COLUMNS; i++)
-        printf("  %*s", widths[i], columns[i].name);
+        printf("  %*s", t.widths[i], columns[i].name);
     printf("  stage\n");
-    for (size_t n = 0; n < core_stage_count(core); n++) {
-        core_stage_at(core, n, &s);
-        print_stage(&s, widths);
-    }
+    findings_stages(f, print_stage, &t);
 }
 
 static void print_sound(const char *dir, const struct findings *f) {
@@ -102,13 +114,13 @@ static void print_sound(const char *dir, const struct findings *f) {
     printf("file:%s is ", dir);
     print_coloured(GREEN, "sound");
     printf(".\n\n");
-    print_row("segments", segment_count(&f->log), "");
+    if (f->shards > 1)
+        print_row("shards", f->shards, "");
+    print_row("segments", f->segments, "");
     print_row("entries", f->entries, "");
-    print_row("bytes", f->log.bytes, size_words(size, f->log.bytes));
-    uint64_t live = core_live_bytes(f->core);
-    print_row("live", live, size_words(size, live));
-    if (core_stage_count(f->core))
-        print_stages(f->core);
+    print_row("bytes", f->bytes, size_words(size, f->bytes));
+    print_row("live", live_bytes(f), size_words(size, live_bytes(f)));
+    print_stages(f);
 }
 
 // ---- For programs -----------------------------------------------------------------------------
@@ -127,7 +139,8 @@ void problems_json(struct json *j, const struct findings *f) {
     json_close(j, ']');
 }
 
-static void json_stage(struct json *j, const struct stage_info *s) {
+static int json_stage(void *arg, const struct stage_info *s) {
+    struct json *j = arg;
     json_open(j, NULL, '{');
     json_bytes(j, "name", s->name);
     for (size_t i = 0; i < COLUMNS; i++)
@@ -137,19 +150,17 @@ static void json_stage(struct json *j, const struct stage_info *s) {
     json_flag(j, "paused", s->paused);
     json_flag(j, "draining", s->draining);
     json_close(j, '}');
+    return 0;
 }
 
 static void json_content(struct json *j, const struct findings *f) {
-    json_number(j, "segments", segment_count(&f->log));
+    json_number(j, "shards", f->shards);
+    json_number(j, "segments", f->segments);
     json_number(j, "entries", f->entries);
-    json_number(j, "bytes", f->log.bytes);
-    json_number(j, "live", core_live_bytes(f->core));
+    json_number(j, "bytes", f->bytes);
+    json_number(j, "live", live_bytes(f));
     json_open(j, "stages", '[');
-    for (size_t i = 0; i < core_stage_count(f->core); i++) {
-        struct stage_info s;
-        core_stage_at(f->core, i, &s);
-        json_stage(j, &s);
-    }
+    findings_stages(f, json_stage, j);
     json_close(j, ']');
 }
 
@@ -160,7 +171,7 @@ static void json_findings(const char *url, const struct findings *f) {
     json_flag(&j, "sound", !f->problem_count);
     json_number(&j, "problem-count", f->problem_count);
     problems_json(&j, f);
-    if (f->core)
+    if (!f->problem_count)
         json_content(&j, f);
     json_close(&j, '}');
     json_end(&j);

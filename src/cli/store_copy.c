@@ -1,21 +1,16 @@
-// store copy: the cleaner's way of carrying things on, into another log. The source is replayed
-// into a core; then its entries are shown to core_clean one after another, which appends a copy of
-// whatever is the home of something alive, and the sink puts it into the target.
+// store copy: what lives in a store goes into a new one, of as many shards as are wanted.
 //
-//     FROM ── replay ──► core ◄── core_clean(entry) ── scan ── FROM
-//                          │ sink
-//                          ▼
-//                     TO.copying ── all durable, examined, the same ──► TO
+//     FROM ── recast.h ──► TO.copying ── all durable, examined, the same ──► TO
 //
-// The core's new epoch is the target's first record, so its ids and tokens go on behind the
-// source's. Notes of trimming are left out: they are about the source's positions. Copies get
-// positions that the source cannot have, so that none is taken for an entry still to come. Attempts
-// that ran when the source's engine died stand in a file beside the log, which is copied too.
+// The epoch is the target's first record, so its ids and tokens go on behind the source's. Attempts
+// that ran when the source's engine died stand in a file beside each log; an id that a shard does
+// not know is passed over there, so every shard of the copy gets them all.
 #include "base/errors.h"
+#include "base/mem.h"
 #include "cli/json.h"
 #include "cli/output.h"
-#include "cli/store.h"
-#include "core/record.h"
+#include "cli/recast.h"
+#include "shard/group.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,22 +18,19 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEP_BYTES = 4 << 20 };
 
-#define COPIED (UINT64_C(1) << 63) // added to positions in the target
-
 struct copy {
     const char *from_dir, *to_dir;
     char making[LOG_PATH]; // where the target is until it is whole
-    struct log *from, *to;
-    struct core *core;
-    uint64_t copied, bytes;
-    uint64_t last_at; // in the target
+    struct recast recast;
     struct progress progress;
+    uint64_t scanned; // bytes of shards that are done with
 };
 
 static volatile sig_atomic_t interrupted;
@@ -50,15 +42,24 @@ static void on_signal(int number) {
 
 // ---- The target's directory -------------------------------------------------------------------
 
-// The directory is one that this copy has made: nothing else is in it.
-static void making_remove(const struct copy *c) {
-    DIR *d = opendir(c->making);
+// A directory that this copy has made: nothing else is in it.
+static void dir_remove(const char *path) {
+    DIR *d = opendir(path);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
         unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
-    rmdir(c->making);
+    rmdir(path);
+}
+
+static void making_remove(const struct copy *c) {
+    char path[LAYOUT_PATH];
+    for (uint32_t i = 0; c->recast.to_count > 1 && i < c->recast.to_count; i++) {
+        layout_path(path, c->making, c->recast.to_count, i);
+        dir_remove(path);
+    }
+    dir_remove(c->making);
 }
 
 static int target_check(const char *dir) {
@@ -97,139 +98,174 @@ static int making_place(const struct copy *c) {
     return err < 0 ? disk_failed(c->to_dir, "sync the directory above", err) : 0;
 }
 
+// How many there are is written before anything else, as layout.h wants it.
+static int making_open(struct copy *c, uint64_t segment_size) {
+    uint32_t count = c->recast.to_count;
+    struct log_options o = { .sync = LOG_SYNC_NONE, .segment_size = segment_size };
+    char path[LAYOUT_PATH];
+    int err = 0;
+    if (count > 1 && mkdir(c->making, 0777) < 0)
+        err = disk_failed(c->making, "make the directory", -errno);
+    if (err == 0 && count > 1)
+        err = layout_write(&disk_os, c->making, &(struct layout){ .shards = count });
+    for (uint32_t i = 0; err == 0 && i < count; i++) {
+        layout_path(path, c->making, count, i);
+        err = log_file_open(path, &o, &c->recast.to[i]);
+    }
+    return err;
+}
+
+static void making_close(struct copy *c) {
+    for (uint32_t i = 0; i < c->recast.to_count; i++)
+        log_close(c->recast.to[i]);
+}
+
 // ---- Copying ----------------------------------------------------------------------------------
 
-static int copy_append(void *owner, const struct entry *entries, size_t count, enum room room,
-                       uint64_t *out_at) {
-    struct copy *c = owner;
-    (void)room; // there is no hurry to use what is kept for an engine in need
-    int err = log_append(c->to, entries, count, ROOM_PUSH, out_at);
-    if (err < 0)
-        return err;
-    c->last_at = out_at[count - 1];
-    for (size_t i = 0; i < count; i++) {
-        out_at[i] += COPIED;
-        c->bytes += entry_size(entries[i].head.size, entries[i].body.size);
-    }
-    c->copied += count;
-    return 0;
-}
-
-static int copy_read(void *owner, uint64_t at, struct buffer *out_body) {
-    struct copy *c = owner;
-    return at >= COPIED ? log_read(c->to, at - COPIED, NULL, out_body)
-                        : log_read(c->from, at, NULL, out_body);
-}
-
-static const struct core_sink copy_sink = { .append = copy_append, .read = copy_read };
+struct scan {
+    struct recast *recast;
+    uint32_t shard;
+};
 
 static int copy_one(void *arg, const struct log_seen *seen) {
-    struct copy *c = arg;
-    if (seen->head.size && *(const uint8_t *)seen->head.data == RECORD_TRIM)
-        return 0;
-    return core_clean(c->core, seen->at, seen->head, seen->body);
+    const struct scan *s = arg;
+    return recast_entry(s->recast, s->shard, seen);
 }
 
-static int copy_entries(struct copy *c, const struct log_state *from) {
+static int flush_all(struct recast *r) {
     int err = 0;
-    for (uint64_t at = from->head; err == 0 && at < from->tail;) {
-        err = log_scan(c->from, at, STEP_BYTES, copy_one, c, &at);
-        log_flush(c->to, false);
+    for (uint32_t i = 0; i < r->to_count; i++)
+        log_flush(r->to[i], false);
+    for (uint32_t i = 0; err == 0 && i < r->to_count; i++)
+        err = log_wait(r->to[i], r->last_at[i]);
+    return err;
+}
+
+static int copy_shard(struct copy *c, uint32_t shard) {
+    struct scan scan = { &c->recast, shard };
+    struct log *from = c->recast.from[shard].log;
+    struct log_state log;
+    int err = 0;
+    log_look(from, &log);
+    for (uint64_t at = log.head; err == 0 && at < log.tail;) {
+        err = log_scan(from, at, STEP_BYTES, copy_one, &scan, &at);
         if (err == 0)
-            err = log_wait(c->to, c->last_at);
+            err = flush_all(&c->recast);
         if (err == 0 && interrupted)
             err = error_set(MR_ECANCELLED, "interrupted");
-        progress_draw(&c->progress, at - from->head);
+        progress_draw(&c->progress, c->scanned + at - log.head);
     }
-    progress_clear(&c->progress);
-    if (err < 0)
-        return err;
-    log_flush(c->to, true);
-    return log_wait(c->to, c->last_at);
+    c->scanned += log.tail - log.head;
+    return err;
 }
 
-static int copy_log(struct copy *c) {
-    struct log_state from;
-    log_look(c->from, &from);
-    c->progress = (struct progress){ .doing = "copying", .total = from.tail - from.head };
-    struct log_options o = { .sync = LOG_SYNC_NONE, .segment_size = from.segment_size };
-    int err = log_file_open(c->making, &o, &c->to);
-    if (err < 0)
-        return err;
-    struct loaded l = { 0 };
-    err = store_load(c->from, &copy_sink, c, &l);
-    c->core = l.core;
+static int copy_shards(struct copy *c) {
+    int err = recast_begin(&c->recast);
+    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++)
+        err = copy_shard(c, i);
+    progress_clear(&c->progress);
+    return err < 0 ? err : recast_end(&c->recast);
+}
+
+static int copy_logs(struct copy *c) {
+    struct log_state log;
+    c->progress = (struct progress){ .doing = "copying" };
+    for (uint32_t i = 0; i < c->recast.from_count; i++) {
+        log_look(c->recast.from[i].log, &log);
+        c->progress.total += log.tail - log.head;
+    }
+    int err = making_open(c, log.segment_size);
     if (err == 0)
-        err = core_open(c->core, 0, 0);
-    if (err == 0)
-        err = copy_entries(c, &from);
-    log_close(c->to);
+        err = copy_shards(c);
+    making_close(c);
     return err;
 }
 
 // ---- What stands beside the log ---------------------------------------------------------------
 
-// 0 or -errno.
-static int file_copy(int from, int to) {
+// Appends a file to another, whose end is at `*at`. 0 or -errno.
+static int file_append(int from, int to, uint64_t *at) {
     uint8_t block[1 << 14];
-    for (uint64_t at = 0;;) {
-        int64_t size = disk_read_all(&disk_os, from, block, sizeof block, at);
+    for (uint64_t done = 0;;) {
+        int64_t size = disk_read_all(&disk_os, from, block, sizeof block, done);
         if (size <= 0)
             return (int)size;
-        int err = disk_write_all(&disk_os, to, block, (size_t)size, at);
+        int err = disk_write_all(&disk_os, to, block, (size_t)size, *at);
         if (err < 0)
             return err;
-        at += (uint64_t)size;
+        done += (uint64_t)size;
+        *at += (uint64_t)size;
     }
 }
 
-static int running_copy(const struct copy *c) {
-    static const char name[] = "running"; // see shard/running.h
-    char from[LOG_PATH], to[LOG_PATH];
-    path_make(from, c->from_dir, name);
-    path_make(to, c->making, name);
-    int in = open(from, O_RDONLY | O_CLOEXEC);
-    if (in < 0)
-        return errno == ENOENT ? 0 : disk_failed(from, "open", -errno);
-    int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int err = out < 0 ? -errno : file_copy(in, out);
-    close(in);
+static const char running[] = "running"; // see shard/running.h: slots that stand for themselves
+
+// Those of all shards, into the file `to`, if there are any.
+static int running_gather(const struct copy *c, const char *to) {
+    char dir[LAYOUT_PATH], from[LOG_PATH];
+    uint64_t at = 0;
+    int out = -1, err = 0;
+    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++) {
+        layout_path(dir, c->from_dir, c->recast.from_count, i);
+        path_make(from, dir, running);
+        int in = open(from, O_RDONLY | O_CLOEXEC);
+        if (in < 0 && errno == ENOENT)
+            continue;
+        if (in >= 0 && out < 0)
+            out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        err = in < 0 || out < 0 ? -errno : file_append(in, out, &at);
+        if (in >= 0)
+            close(in);
+    }
     if (out >= 0)
         close(out);
     return err < 0 ? disk_failed(to, "copy", err) : 0;
 }
 
+static int running_copy(const struct copy *c) {
+    char dir[LAYOUT_PATH], to[LOG_PATH];
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < c->recast.to_count; i++) {
+        layout_path(dir, c->making, c->recast.to_count, i);
+        path_make(to, dir, running);
+        err = running_gather(c, to);
+    }
+    return err;
+}
+
 // ---- Is it the same? --------------------------------------------------------------------------
 
-static bool stages_equal(struct core *a, struct core *b, size_t index) {
-    struct stage_info x, y;
-    core_stage_at(a, index, &x);
-    int err = core_look_stage(b, x.name, &y);
-    return err == 0 && x.waiting == y.waiting && x.delayed == y.delayed && x.parked == y.parked &&
-           x.dead == y.dead && x.states == y.states && x.pushed == y.pushed && x.done == y.done &&
-           x.failed == y.failed && x.expired == y.expired && x.cancelled == y.cancelled &&
-           x.paused == y.paused && x.draining == y.draining;
+static int stage_compare(void *copy, const struct stage_info *x) {
+    struct stage_info y;
+    int err = findings_stage(copy, x->name, &y);
+    bool same = err == 0 && x->waiting == y.waiting && x->delayed == y.delayed &&
+                x->parked == y.parked && x->dead == y.dead && x->states == y.states &&
+                x->pushed == y.pushed && x->done == y.done && x->failed == y.failed &&
+                x->expired == y.expired && x->cancelled == y.cancelled && x->paused == y.paused &&
+                x->draining == y.draining;
+    return same ? 0 : error_set(MR_ECORRUPT, "the copy does not hold what the store does");
 }
 
 static int copy_compare(const struct copy *c) {
-    struct findings f;
-    int err = store_examine(c->making, &f);
+    struct findings from = { .shards = c->recast.from_count }, copy;
+    for (uint32_t i = 0; i < from.shards; i++)
+        from.cores[i] = c->recast.from[i].core;
+    int err = store_examine(c->making, &copy);
     if (err < 0)
         return err;
-    if (f.problem_count)
+    if (copy.problem_count)
         err = error_set(MR_ECORRUPT, "the copy is not sound: %s",
-                        f.problems ? f.problems[0].what : "");
-    bool same = err < 0 || core_stage_count(c->core) == core_stage_count(f.core);
-    for (size_t i = 0; err == 0 && same && i < core_stage_count(c->core); i++)
-        same = stages_equal(c->core, f.core, i);
-    findings_finish(&f);
-    return same ? err : error_set(MR_ECORRUPT, "the copy does not hold what the store does");
+                        copy.problems ? copy.problems[0].what : "");
+    else
+        err = findings_stages(&from, stage_compare, &copy);
+    findings_finish(&copy);
+    return err;
 }
 
 // ---- The command ------------------------------------------------------------------------------
 
 static int copy_make(struct copy *c) {
-    int err = copy_log(c);
+    int err = copy_logs(c);
     if (err == 0)
         err = running_copy(c);
     if (err == 0)
@@ -238,23 +274,24 @@ static int copy_make(struct copy *c) {
         err = making_place(c);
     if (err < 0)
         making_remove(c);
-    core_destroy(c->core);
+    recast_finish(&c->recast);
     return err;
 }
 
 static void copy_tell(const struct input *in, const struct copy *c) {
     char size[SIZE_WORDS];
     if (!input_option(in, "--json")) {
-        printf("%" PRIu64 " entries (%s) copied from file:%s to file:%s.\n", c->copied,
-               size_words(size, c->bytes), c->from_dir, c->to_dir);
+        printf("%" PRIu64 " entries (%s) copied from file:%s to file:%s.\n", c->recast.copied,
+               size_words(size, c->recast.bytes), c->from_dir, c->to_dir);
         return;
     }
     struct json j = { 0 };
     json_open(&j, NULL, '{');
     json_text(&j, "from", in->arguments[0]);
     json_text(&j, "to", in->arguments[1]);
-    json_number(&j, "entries", c->copied);
-    json_number(&j, "bytes", c->bytes);
+    json_number(&j, "entries", c->recast.copied);
+    json_number(&j, "bytes", c->recast.bytes);
+    json_number(&j, "shards", c->recast.to_count);
     json_close(&j, '}');
     json_end(&j);
 }
@@ -266,37 +303,80 @@ static enum cli_exit copy_failed(const struct input *in, int err) {
     return err == MR_EFULL ? CLI_FULL : CLI_FAILED;
 }
 
+static void from_close(struct copy *c) {
+    for (uint32_t i = 0; i < c->recast.from_count; i++)
+        log_close(c->recast.from[i].log);
+}
+
+static int from_open(struct copy *c) {
+    char path[LAYOUT_PATH];
+    int err = store_shards(c->from_dir, &c->recast.from_count);
+    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++) {
+        layout_path(path, c->from_dir, c->recast.from_count, i);
+        err =
+            log_file_open(path, &(struct log_options){ .read_only = true }, &c->recast.from[i].log);
+    }
+    if (err < 0)
+        from_close(c);
+    return err;
+}
+
 static enum cli_exit copy_run(const struct input *in, struct copy *c) {
-    int err = log_file_open(c->from_dir, &(struct log_options){ .read_only = true }, &c->from);
+    int err = from_open(c);
     if (err < 0)
         return store_failed(in, c->from_dir, err);
+    if (!c->recast.to_count)
+        c->recast.to_count = c->recast.from_count;
     err = target_check(c->to_dir);
     if (err == 0)
         err = making_name(c);
     if (err < 0) {
         complain("%s: %s", in->command->name, error_text());
-        log_close(c->from);
+        from_close(c);
         return CLI_UNOPENED;
     }
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     err = copy_make(c);
-    log_close(c->from);
+    from_close(c);
     if (err < 0)
         return copy_failed(in, err);
     copy_tell(in, c);
     return CLI_DONE;
 }
 
-enum cli_exit store_copy_run(const struct input *in) {
-    struct copy c = { .from_dir = store_dir(in, in->arguments[0]) };
-    c.to_dir = c.from_dir ? store_dir(in, in->arguments[1]) : NULL;
-    if (!c.to_dir)
-        return CLI_USAGE;
+// 0: as many as there are.
+static bool shards_read(const struct input *in, uint32_t *out) {
+    const char *text = input_option(in, "--shards");
+    char *end = NULL;
+    unsigned long shards = text ? strtoul(text, &end, 10) : 0;
+    *out = (uint32_t)shards;
+    if (!text || (*text >= '0' && *text <= '9' && !*end && shards && shards <= SHARDS_MOST))
+        return true;
+    complain("%s: --shards takes a number from 1 to %d, not '%.50s'", in->command->name,
+             SHARDS_MOST, text);
+    return false;
+}
+
+static enum cli_exit copy_held(const struct input *in, struct copy *c) {
     int fd = -1;
-    int err = store_hold(c.from_dir, &fd);
-    enum cli_exit code = err < 0 ? store_failed(in, c.from_dir, err) : copy_run(in, &c);
+    int err = store_hold(c->from_dir, &fd);
+    enum cli_exit code = err < 0 ? store_failed(in, c->from_dir, err) : copy_run(in, c);
     if (fd >= 0)
         close(fd);
+    return code;
+}
+
+enum cli_exit store_copy_run(const struct input *in) {
+    struct copy *c = mem_alloc(sizeof *c);
+    if (!c) {
+        complain("%s: no memory", in->command->name);
+        return CLI_FAILED;
+    }
+    c->from_dir = store_dir(in, in->arguments[0]);
+    c->to_dir = c->from_dir ? store_dir(in, in->arguments[1]) : NULL;
+    bool possible = c->to_dir && shards_read(in, &c->recast.to_count);
+    enum cli_exit code = possible ? copy_held(in, c) : CLI_USAGE;
+    mem_free(c);
     return code;
 }

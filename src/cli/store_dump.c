@@ -1,6 +1,7 @@
-// store dump: the log told entry by entry. Stages have numbers in records, and the record that
-// names one may stand behind those that use it, so names are gathered first. An event (a failed
-// attempt, say) knows only its job, so the jobs of a wanted stage are noted as they are met.
+// store dump: the log told entry by entry, one shard's behind the other's. Stages have numbers in
+// records, and the record that names one may stand behind those that use it, so names are gathered
+// first. An event (a failed attempt, say) knows only its job, so the jobs of a wanted stage are
+// noted as they are met.
 #include "base/errors.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -15,6 +16,8 @@
 
 enum { STAGES_MOST = 1 << 16, NAME_BYTES = 256 };
 
+#define ALL UINT64_MAX // shards
+
 struct stage_name {
     uint8_t size;
     char text[NAME_BYTES];
@@ -22,7 +25,8 @@ struct stage_name {
 
 struct dump {
     struct log *log;
-    bool json, body;
+    uint32_t shard, shards;
+    bool json, body, known;   // the wanted stage is
     uint64_t from, id;        // id 0: all
     mr_bytes stage;           // empty: all
     struct stage_name *names; // by number
@@ -106,7 +110,9 @@ static int stage_fits(struct dump *d, const struct record *r) {
 // ---- Showing ----------------------------------------------------------------------------------
 
 static int show(struct dump *d, const struct log_seen *seen, const struct record *r) {
-    struct shown s = { .at = seen->at,
+    struct shown s = { .shard = d->shard,
+                       .shards = d->shards,
+                       .at = seen->at,
                        .record = r,
                        .stage = name_of(d, r->stage),
                        .body_size = seen->body_size,
@@ -170,36 +176,63 @@ static bool stage_is_known(const struct dump *d) {
     return false;
 }
 
-static enum cli_exit dump_run(const struct input *in, struct dump *d) {
+static void shard_forget(struct dump *d) {
+    log_close(d->log);
+    mem_free(d->names);
+    map_finish(&d->seen);
+    buffer_finish(&d->ids);
+    d->log = NULL;
+    d->names = NULL;
+    d->name_count = 0;
+}
+
+static int shard_dump(struct dump *d) {
     int err = log_replay(d->log, name_gather, d);
-    if (err == 0 && d->stage.size && !stage_is_known(d)) {
+    d->known = d->known || stage_is_known(d);
+    return err < 0 ? err : log_replay(d->log, dump_one, d);
+}
+
+static enum cli_exit dump_run(const struct input *in, const char *dir, struct dump *d,
+                              uint64_t only) {
+    char path[LAYOUT_PATH];
+    int err = 0;
+    for (d->shard = 0; err == 0 && d->shard < d->shards; d->shard++) {
+        if (only != ALL && only != d->shard)
+            continue;
+        layout_path(path, dir, d->shards, d->shard);
+        err = store_open_to_look(dir, path, &d->log);
+        if (err < 0)
+            return store_failed(in, path, err);
+        err = shard_dump(d);
+        shard_forget(d);
+    }
+    if (err < 0)
+        complain("%s: %s", in->command->name, error_text());
+    else if (d->stage.size && !d->known)
         complain("%s: no stage is called '%.*s'; millrace store check %s lists those there are",
                  in->command->name, (int)d->stage.size, (const char *)d->stage.data,
                  in->arguments[0]);
-        return CLI_FAILED;
-    }
-    if (err == 0)
-        err = log_replay(d->log, dump_one, d);
-    if (err == 0)
+    else
         return CLI_DONE;
-    complain("%s: %s", in->command->name, error_text());
     return CLI_FAILED;
 }
 
 enum cli_exit store_dump_run(const struct input *in) {
     struct dump d = { 0 };
+    uint64_t only = ALL;
     const char *dir = store_dir(in, in->arguments[0]);
-    if (!dir || !dump_read(in, &d))
+    if (!dir || !dump_read(in, &d) || !number_read(in, "--shard", &only))
         return CLI_USAGE;
     store_note_use(dir);
-    int err = store_open_to_look(dir, &d.log);
+    int err = store_shards(dir, &d.shards);
     if (err < 0)
         return store_failed(in, dir, err);
-    enum cli_exit code = dump_run(in, &d);
-    log_close(d.log);
-    mem_free(d.names);
-    map_finish(&d.seen);
-    buffer_finish(&d.ids);
+    if (only != ALL && only >= d.shards) {
+        complain("%s: there is no shard %" PRIu64 "; they count from 0 to %u", in->command->name,
+                 only, d.shards - 1);
+        return CLI_USAGE;
+    }
+    enum cli_exit code = dump_run(in, dir, &d, only);
     buffer_finish(&d.content);
     return code;
 }

@@ -1,5 +1,6 @@
 // store repair: look, say what is wrong, then first the log and then its records, and look again.
 #include "base/errors.h"
+#include "base/mem.h"
 #include "cli/json.h"
 #include "cli/mend.h"
 #include "cli/output.h"
@@ -62,7 +63,7 @@ static void plan_json(const char *url, const struct findings *f) {
 static void done_print(const char *dir, const struct repaired *r) {
     char size[SIZE_WORDS];
     const struct log_repair *l = &r->log;
-    printf("\nRepaired:\n\n");
+    printf("\nRepaired %s:\n\n", dir);
     for (uint64_t i = 0; i < l->places && i < LOG_REPAIR_PLACES; i++)
         printf("  %016" PRIx64 ".seg, offset %" PRIu64 ": %s given up\n", l->place[i].segment,
                l->place[i].offset, size_words(size, l->place[i].size));
@@ -81,26 +82,41 @@ static void done_print(const char *dir, const struct repaired *r) {
         printf("  nothing was lost\n");
 }
 
-static void done_json(const char *url, const struct repaired *r, bool sound) {
+static void places_json(struct json *j, const struct log_repair *l, uint32_t shard,
+                        uint32_t shards) {
+    for (uint64_t i = 0; i < l->places && i < LOG_REPAIR_PLACES; i++) {
+        char file[32];
+        snprintf(file, sizeof file, "%016" PRIx64 ".seg", l->place[i].segment);
+        json_open(j, NULL, '{');
+        if (shards > 1)
+            json_number(j, "shard", shard);
+        json_text(j, "file", file);
+        json_number(j, "offset", l->place[i].offset);
+        json_number(j, "size", l->place[i].size);
+        json_close(j, '}');
+    }
+}
+
+static void done_json(const char *url, const struct repaired *all, uint32_t shards, bool sound) {
     struct json j = { 0 };
+    struct repaired sum = { 0 };
+    for (uint32_t i = 0; i < shards; i++) {
+        sum.log.segments += all[i].log.segments;
+        sum.log.missing += all[i].log.missing;
+        sum.log.bytes += all[i].log.bytes;
+        sum.records.stages += all[i].records.stages;
+    }
     json_open(&j, NULL, '{');
     json_text(&j, "store", url);
     json_flag(&j, "sound", sound);
     json_flag(&j, "changed", true);
-    json_number(&j, "segments", r->log.segments);
-    json_number(&j, "segments-missing", r->log.missing);
-    json_number(&j, "bytes-lost", r->log.bytes);
-    json_number(&j, "stages-renamed", r->records.stages);
+    json_number(&j, "segments", sum.log.segments);
+    json_number(&j, "segments-missing", sum.log.missing);
+    json_number(&j, "bytes-lost", sum.log.bytes);
+    json_number(&j, "stages-renamed", sum.records.stages);
     json_open(&j, "places", '[');
-    for (uint64_t i = 0; i < r->log.places && i < LOG_REPAIR_PLACES; i++) {
-        char file[32];
-        snprintf(file, sizeof file, "%016" PRIx64 ".seg", r->log.place[i].segment);
-        json_open(&j, NULL, '{');
-        json_text(&j, "file", file);
-        json_number(&j, "offset", r->log.place[i].offset);
-        json_number(&j, "size", r->log.place[i].size);
-        json_close(&j, '}');
-    }
+    for (uint32_t i = 0; i < shards; i++)
+        places_json(&j, &all[i].log, i, shards);
     json_close(&j, ']');
     json_close(&j, '}');
     json_end(&j);
@@ -108,6 +124,7 @@ static void done_json(const char *url, const struct repaired *r, bool sound) {
 
 // ---- The command ------------------------------------------------------------------------------
 
+// One shard.
 static int repair(const char *dir, struct repaired *out) {
     int err = log_file_repair(dir, NULL, &out->log);
     if (err < 0)
@@ -115,17 +132,31 @@ static int repair(const char *dir, struct repaired *out) {
     return records_mend(dir, out->log.places || out->log.missing, &out->records);
 }
 
+// Those that are damaged; `out` has one for each.
+static int repair_all(const char *dir, const struct findings *f, bool json, struct repaired *out) {
+    char path[LAYOUT_PATH];
+    for (uint32_t i = 0; i < f->shards; i++) {
+        if (!(f->damaged >> i & 1))
+            continue;
+        layout_path(path, dir, f->shards, i);
+        int err = repair(path, &out[i]);
+        if (err < 0)
+            return err;
+        if (!json)
+            done_print(path, &out[i]);
+    }
+    return 0;
+}
+
 // Looks once more; says so if something is still wrong.
-static enum cli_exit finish(const struct input *in, const char *dir, const struct repaired *r) {
+static enum cli_exit finish(const struct input *in, const char *dir, const struct repaired *all) {
     struct findings after;
     int err = store_examine(dir, &after);
     if (err < 0)
         return store_failed(in, dir, err);
     bool sound = !after.problem_count, json = input_option(in, "--json");
     if (json)
-        done_json(in->arguments[0], r, sound);
-    else
-        done_print(dir, r);
+        done_json(in->arguments[0], all, after.shards, sound);
     if (sound && !json)
         printf("\nfile:%s is sound now.\n", dir);
     if (!sound && !json) {
@@ -152,9 +183,12 @@ static enum cli_exit decide(const struct input *in, const char *dir, const struc
     }
     if (!json)
         problems_print(dir, f);
-    struct repaired r = { 0 };
-    int err = repair(dir, &r);
-    return err < 0 ? store_failed(in, dir, err) : finish(in, dir, &r);
+    struct repaired *all = mem_alloc(f->shards * sizeof *all);
+    int err =
+        all ? repair_all(dir, f, json, all) : error_set(MR_ENOMEM, "no memory to repair %s", dir);
+    enum cli_exit code = err < 0 ? store_failed(in, dir, err) : finish(in, dir, all);
+    mem_free(all);
+    return code;
 }
 
 enum cli_exit store_repair_run(const struct input *in) {

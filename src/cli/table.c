@@ -19,6 +19,9 @@ static const struct command work_commands[] = {
                 "--auth asks for tokens. --tls-cert and --tls-key encrypt; with --tls-ca clients\n"
                 "have to show a certificate, too.\n"
                 "\n"
+                "With --shards a new store has several logs, each with a writer of its own; what\n"
+                "is there stays as it is (millrace store copy --shards spreads it anew).\n"
+                "\n"
                 "Options may stand in a file, one a line: log-json = yes. A flag wins over the\n"
                 "file. millrace help --config writes one to begin with. SIGHUP has the file,\n"
                 "tokens and certificates read again.\n",
@@ -32,6 +35,7 @@ static const struct command work_commands[] = {
                     "millrace serve --config /etc/millrace.conf\n",
         .options = { { "--store", "URL", "file:DIR or mem: (file:./data)" },
                      { "--listen", "HOST:PORT", "where clients connect (" CLI_LISTEN ")" },
+                     { "--shards", "N", "spread a new store over N logs; one if not given" },
                      { "--http", "HOST:PORT", "page, metrics and API, or off (" CLI_HTTP ")" },
                      { "--http-name", "NAMES", "what browsers may call it, beside its address" },
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
@@ -115,6 +119,55 @@ static const struct command work_commands[] = {
                      { "--results", "DIR", "also write what each line wrote, and its status" },
                      { "--json", NULL, "the last line of stderr is a summary in JSON" } },
         .run = run_run,
+    },
+    {
+        .name = "flow",
+        .arguments = "FILE",
+        .least = 1,
+        .most = 1,
+        .doc = "run a pipeline of steps that a file describes",
+        .help = "FILE is YAML: where lines come from, the steps they go through, where they end.\n"
+                "docs/flows.md has all that can stand in it; this counts words:\n"
+                "\n"
+                "    flow: words\n"
+                "    source: { lines: text.txt }\n"
+                "    steps:\n"
+                "      - { name: split, flat_map: words }\n"
+                "      - { name: count, aggregate: count, key: field 1 }\n"
+                "    sink: { file: counts.tsv }\n"
+                "\n"
+                "A step is a command ([./command], one process a line, or with mode: filter one\n"
+                "that stays and answers line after line) or one of the built-in ones. Each finds\n"
+                "its own number of jobs at once; nothing is read faster than it is worked off.\n"
+                "Names in FILE are relative to its directory, and commands run there.\n"
+                "\n"
+                "Every line counts exactly once, in sums and in files, whatever crashes: a step,\n"
+                "this command, the machine. Ctrl-C reads no more and lets finish what runs; a\n"
+                "second one ends that, too. Run it again and it goes on where it was: the\n"
+                "directory NAME.journal beside FILE remembers. A flow that has finished starts\n"
+                "afresh.\n"
+                "\n"
+                "A line that fails is tried again, as its step says, and set aside when it has\n"
+                "used up its attempts (on-dead: skip); on-dead: halt stops the flow there, and\n"
+                "running it again tries that line again.\n"
+                "\n"
+                "Exits 0 if every line went through, 1 if any died, 2 if FILE makes no sense, 3\n"
+                "if the engine cannot be reached or opened, 130 if interrupted.\n",
+        .examples = "millrace flow --check words.yaml\n"
+                    "    tells every mistake by line and column, and runs nothing\n"
+                    "millrace flow --graph words.yaml\n"
+                    "millrace flow words.yaml\n"
+                    "millrace flow --at millrace://db1:7411 campaign.yaml\n"
+                    "    its jobs and what it remembers are on a server, for others to see\n",
+        .options = { { "--check", NULL, "only tell what is wrong with FILE" },
+                     { "--graph", NULL, "only draw it" },
+                     { "--journal", "DIR", "remember there how far it has come" },
+                     { "--at", "URL", "run it on this engine; that remembers then" },
+                     TLS,
+                     { "--fresh", NULL, "forget what was begun, and begin anew" },
+                     { "--progress", NULL, "show how far each step is, and a summary" },
+                     { "--json", NULL, "the last line of stderr is a summary in JSON" } },
+        .run = flow_run,
     },
     {
         .name = "work",
@@ -219,6 +272,9 @@ static const struct command store_commands[] = {
             "with --body shown, everything but printable text escaped. Changes nothing; a\n"
             "store in use may be dumped.\n"
             "\n"
+            "Of several shards each line begins with the number of its shard: positions and\n"
+            "order are a shard's own.\n"
+            "\n"
             "With --json every line is an object. Ids are strings. Bytes that are not UTF-8\n"
             "stand in base64 under the name with -base64 behind it.\n",
         .examples = "millrace store dump file:./data\n"
@@ -228,6 +284,7 @@ static const struct command store_commands[] = {
         .options = { { "--from", "POSITION", "begin at this position" },
                      { "--stage", "STAGE", "only what concerns this stage" },
                      { "--id", "ID", "only what concerns this job" },
+                     { "--shard", "N", "only that shard's entries; they count from 0" },
                      { "--body", NULL, "show bodies, results and states" },
                      JSON },
         .run = store_dump_run,
@@ -265,9 +322,13 @@ static const struct command store_commands[] = {
                 "in it. TO must be missing or empty, and gets its name only when all of it is on\n"
                 "disk and was checked. FROM is not changed, and nobody may use it meanwhile.\n"
                 "\n"
+                "With --shards the copy has another number of shards than FROM, and every job is\n"
+                "in the one where it belongs then; ids stay.\n"
+                "\n"
                 "Both then hold the same jobs: open one of them, or each job runs twice.\n",
-        .examples = "millrace store copy file:./data file:/backup/data\n",
-        .options = { JSON },
+        .examples = "millrace store copy file:./data file:/backup/data\n"
+                    "millrace store copy file:./data file:./spread --shards 4\n",
+        .options = { { "--shards", "N", "how many the copy has (as many as FROM)" }, JSON },
         .run = store_copy_run,
     },
     { 0 },

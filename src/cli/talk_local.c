@@ -14,7 +14,7 @@
 
 struct local {
     struct host host;
-    struct shard *shard;
+    struct group *group;
     int durable; // an eventfd: the log has synced
 };
 
@@ -27,18 +27,19 @@ static void log_is_durable(void *arg) {
 }
 
 static int local_start(struct local *l, const struct address *a) {
-    struct shard_options options = { .dir = a->dir,
-                                     .log = { .on_durable = log_is_durable, .arg = l },
-                                     .events = host_events(),
-                                     .owner = &l->host };
+    struct group_options options = { .dir = a->dir,
+                                     .log = { .on_durable = log_is_durable, .arg = l } };
     int err = host_init(&l->host, a->where);
     if (err < 0)
         return err;
-    err = shard_open(&options, &l->shard);
+    host_group_options(&l->host, &options);
+    err = group_open(&options, &l->group);
     if (err == 0)
-        host_load(&l->host, l->shard);
-    else
+        err = host_load(&l->host, l->group);
+    if (err < 0) {
         host_finish(&l->host);
+        group_close(l->group);
+    }
     return err;
 }
 
@@ -65,7 +66,7 @@ static void local_close(struct talks *ts) {
         return;
     host_end(&l->host);
     host_finish(&l->host);
-    shard_close(l->shard);
+    group_close(l->group);
     close(l->durable);
     mem_free(l);
 }
@@ -134,7 +135,7 @@ static int run_all(struct talks *ts) {
         if (some < 0)
             return some;
         got |= some;
-    } while (!list_empty(&h->resuming)); // what was shown lets sessions go on
+    } while (h->in_turn || !list_empty(&h->resuming)); // what was shown lets sessions go on
     return got;
 }
 

@@ -147,6 +147,8 @@ struct grant {
     uint32_t attempt;  // from 1
     int64_t left_ms;   // to its deadline; -1: none
     int64_t lease_ms;  // how long the lease lasts without a beat
+    uint32_t size;     // of its entry
+    uint32_t shard;    // whose log these are in:
     uint64_t at;       // the entry whose body is the job's body
     uint64_t state_at; // the entry whose body is the channel's state; 0: none
 };
@@ -155,7 +157,8 @@ struct grant {
 struct outcome {
     uint64_t id;
     enum job_status status;
-    uint64_t at; // the entry whose body is the result (done) or the reasons (dead); 0: none
+    uint32_t shard; // whose log it is in:
+    uint64_t at;    // the entry whose body is the result (done) or the reasons (dead); 0: none
 };
 
 // What the core tells. None may call back into the core.
@@ -250,6 +253,8 @@ struct pushed {
 // MR_EGONE: a call that repeats one whose job is forgotten.
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
+// Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
+int core_check_gap(const struct core *, const struct conn *, mr_bytes source, uint64_t number);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
@@ -273,6 +278,8 @@ struct take {
 
 // Leases up to `count` jobs into `out_grants` (room for as many). MR_EAGAIN: none now.
 int core_take(struct core *, const struct take *, struct grant *out_grants, size_t *out_count);
+// Whether such a take is possible: 0, or MR_EINVAL.
+int core_take_check(struct core *, const struct take *);
 void core_take_leave(struct core *, struct taker *);
 
 struct emit {
@@ -358,7 +365,8 @@ struct epic_seen {
     uint8_t bitmap[128]; // of the last 1,024 up to it, number n: bit n % 1,024
 };
 
-int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out); // MR_EGONE
+int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR_EGONE
+int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
 void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
 uint64_t epic_seen_resume(const struct epic_seen *);
 
@@ -437,6 +445,7 @@ struct job_info {
     int64_t due_ms;          // until it may start; -1: now
     int64_t running_ms;      // since its start; -1: it does not run
     const struct conn *conn; // that has leased it; NULL: none, or none any more
+    uint32_t shard;          // whose log these are in:
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint64_t state_at;       // the entry of its channel's state; 0: none
 };

@@ -7,7 +7,9 @@
 #include <inttypes.h>
 
 struct outcome outcome_of(const struct core *c, const struct job *j) {
-    struct outcome o = { .id = j->id, .status = (enum job_status)j->status };
+    struct outcome o = { .id = j->id,
+                         .status = (enum job_status)j->status,
+                         .shard = c->config.shard };
     if (j->status == JOB_DONE)
         o.at = j->at;
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);

@@ -231,7 +231,7 @@ void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) 
 void job_die(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
-    struct outcome o = { .id = j->id, .status = JOB_DEAD };
+    struct outcome o = { .id = j->id, .status = JOB_DEAD, .shard = c->config.shard };
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
     o.at = reasons ? reasons->value : 0;
     callers_tell(c, j, &o);

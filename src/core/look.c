@@ -213,6 +213,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .due_ms = due > c->now_ms ? (int64_t)(due - c->now_ms) : -1,
         .running_ms = lease ? (int64_t)(c->now_ms - lease->began_ms) : -1,
         .conn = lease ? lease->conn : NULL,
+        .shard = c->config.shard,
         .at = j->at,
         .reasons_at = reasons ? reasons->value : 0,
         .state_at = state_at(c, j),

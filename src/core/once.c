@@ -2,23 +2,7 @@
 // end. While the job is known the name hangs on it; after that it stands alone, as spent.
 #include "core/state.h"
 
-#include "base/codec.h"
 #include "base/errors.h"
-
-// A name is scoped to its stage and key; 128 bits of hash stand for all three.
-struct hash128 once_name(struct core *c, uint32_t stage, mr_bytes key, mr_bytes once,
-                         int *out_err) {
-    struct buffer *text = &c->scratch;
-    buffer_clear(text);
-    *out_err = buffer_reserve(text, key.size + once.size + 32);
-    if (*out_err < 0)
-        return (struct hash128){ 0 };
-    struct writer w = { .data = text->data, .capacity = text->capacity };
-    put_number(&w, stage);
-    put_bytes(&w, key);
-    put_raw(&w, once);
-    return bytes_hash128(bytes_of(w.data, w.size), 0);
-}
 
 static struct hash128 name_at(const struct core *c, uint32_t value) {
     if (value & ONCE_SPENT)

@@ -100,22 +100,19 @@ static int birth_look_at_source(struct core *c, struct birth *b) {
     return 0;
 }
 
-static int birth_look_at_once(struct core *c, struct birth *b) {
-    int err = 0;
+static void birth_look_at_once(struct core *c, struct birth *b) {
+    const struct push *p = b->push;
     b->has_once = true;
-    b->once = once_name(c, b->stage, b->push->key, b->push->once, &err);
-    if (err < 0)
-        return err;
+    b->once = once_name(p->stage, p->key, p->once);
     b->repeat_id = once_find(c, c->stages[b->stage], b->once, &b->repeat_job);
     b->is_repeat = b->repeat_id != 0;
-    return 0;
 }
 
 APART static int birth_look_at_dress(struct core *c, struct birth *b) {
     int err = b->push->source.size ? birth_look_at_source(c, b) : 0;
-    if (err < 0 || b->is_repeat || !b->push->once.size)
-        return err;
-    return birth_look_at_once(c, b);
+    if (err == 0 && !b->is_repeat && b->push->once.size)
+        birth_look_at_once(c, b);
+    return err;
 }
 
 // Finds out what a push is about, and whether it is a repeat. Makes no job.

@@ -90,7 +90,8 @@ RECORD_INLINE uint8_t *write_number(uint8_t *p, uint64_t v) {
 
 RECORD_INLINE uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
     p = write_number(p, b.size);
-    memcpy(p, b.data, b.size);
+    if (b.size) // what is empty may have no data
+        memcpy(p, b.data, b.size);
     return p + b.size;
 }
 

@@ -188,10 +188,23 @@ static bool is_alone(const struct core *c) {
     return c->config.shards == 1;
 }
 
+static int check_refused(const struct conn *conn, const struct source *s, uint64_t number) {
+    const struct gap *g = conn ? gap_below(conn, s, number) : NULL;
+    if (!g)
+        return 0;
+    return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
+}
+
+int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes source,
+                   uint64_t number) {
+    uint32_t index = source_find(c, source);
+    return index ? check_refused(conn, source_at(c, index), number) : 0;
+}
+
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
-    const struct gap *g = p->conn ? gap_below(p->conn, s, p->number) : NULL;
-    if (g)
-        return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
+    int err = check_refused(p->conn, s, p->number);
+    if (err < 0)
+        return err;
     uint64_t resume = source_resume(s);
     if (is_alone(c) && p->number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
@@ -318,14 +331,21 @@ int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
 
 _Static_assert(sizeof((struct epic_seen *)0)->bitmap == SOURCE_BITMAP, "a whole window");
 
-int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
-    uint32_t index = epic_find(c, name);
+static int seen_by(const struct core *c, uint32_t index, struct epic_seen *out) {
     if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return error_set(MR_EGONE, "nothing of that name is known");
     const struct record_source *seen = &source_at(c, index)->seen;
     out->highest = seen->highest;
     memcpy(out->bitmap, seen->bitmap, sizeof out->bitmap);
     return 0;
+}
+
+int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
+    return seen_by(c, epic_find(c, name), out);
+}
+
+int core_source_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
+    return seen_by(c, source_find(c, name), out);
 }
 
 static uint64_t window_begin(uint64_t highest) {

@@ -427,7 +427,6 @@ static inline void stage_mark_less(struct core *c, struct stage *s) {
 
 // ---- once.c, source.c -------------------------------------------------------------------------
 
-struct hash128 once_name(struct core *, uint32_t stage, mr_bytes key, mr_bytes once, int *out_err);
 // The id remembered for it, and the job while that is known; 0: not remembered.
 uint64_t once_find(struct core *, struct stage *, struct hash128, uint32_t *out_job);
 void once_displace(struct core *, struct hash128); // replay: a later push took the name

@@ -36,6 +36,8 @@ static void grant_fill(const struct core *c, const struct stage *s, const struct
         .attempt = j->attempt + 1u,
         .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
         .lease_ms = l->lease_ms,
+        .size = j->size,
+        .shard = c->config.shard,
         .at = j->at,
     };
     if (job_is_keyed(j)) {
@@ -358,6 +360,12 @@ static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
 }
 
 enum { MOST_STAGES = 64 };
+
+int core_take_check(struct core *c, const struct take *t) {
+    uint32_t stages[MOST_STAGES];
+    int err = take_check(c, t);
+    return err < 0 ? err : take_stages(c, t, stages);
+}
 
 HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
                   size_t *out_count) {

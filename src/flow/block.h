@@ -2,6 +2,7 @@
 //
 //     P  key size, key, value size, value, key size …      sizes are varints
 //     F                                                     nothing more comes: flush
+//     E                                                     forget the partition's state
 #ifndef FLOW_BLOCK_H
 #define FLOW_BLOCK_H
 
@@ -9,7 +10,7 @@
 #include "base/codec.h"
 #include "millrace.h"
 
-enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', SIZES_MOST = 20 };
+enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E', SIZES_MOST = 20 };
 
 static inline uint8_t *put_size(uint8_t *to, size_t size) {
     for (; size >= 0x80; size >>= 7)

@@ -96,7 +96,7 @@ static int check_halted(const struct op *op) {
 
 // ---- Empty ------------------------------------------------------------------------------------
 
-static int wait_empty(const struct op *op, uint64_t until_ms) {
+int head_empty(const struct op *op, uint64_t until_ms) {
     for (;;) {
         int64_t slice = slice_ms(until_ms);
         int err = mr_wait_empty(op->flow->engine, op->stage, slice);
@@ -142,7 +142,7 @@ static int group_empty(const struct group *g, uint64_t until_ms) {
     do {
         err = activity(g, &before);
         for (uint32_t i = 0; i < g->count && err >= 0; i++)
-            err = wait_empty(g->heads[i], until_ms);
+            err = head_empty(g->heads[i], until_ms);
         if (err >= 0)
             err = activity(g, &after);
     } while (err >= 0 && is_loop(g) && before != after);
@@ -241,12 +241,24 @@ static int wait_read(struct op *op, uint64_t until_ms) {
     return err < 0 ? err : not_yet(op);
 }
 
-static int all_read(struct mr_flow *f, uint64_t until_ms) {
+static int wait_all_read(struct mr_flow *f, uint64_t until_ms) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         if (f->heads[i]->kind == OPERATOR_SOURCE || f->heads[i]->kind == OPERATOR_TAKE)
             err = wait_read(f->heads[i], until_ms);
     return err;
+}
+
+// A head that halts holds up those before it, and so the readers.
+static int all_read(struct mr_flow *f, uint64_t until_ms) {
+    for (;;) {
+        int64_t slice = slice_ms(until_ms);
+        int err = wait_all_read(f, flow_until_ms(slice)), halted = 0;
+        for (uint32_t i = 0; i < f->head_count && halted >= 0; i++)
+            halted = check_halted(f->heads[i]);
+        if (halted < 0 || err != MR_EAGAIN || slice == 0)
+            return halted < 0 ? halted : err;
+    }
 }
 
 int flow_end(struct mr_flow *f, uint64_t until_ms) {

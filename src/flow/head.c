@@ -55,16 +55,26 @@ static int run_pairs(struct mr_flow_out *out, struct reader *r) {
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
-// The last attempt: pairs that fail now are set apart, and the others go on.
+// Pairs that fail now are set apart, and the others go on: in the last attempt all that do, else
+// those that will never do.
+static bool goes_apart(const struct mr_flow_out *out, int answer) {
+    if (answer == MR_EBUSY)
+        return false;
+    return answer == MR_EDEAD || mr_job_attempt(out->job) >= out->head->options.attempts;
+}
+
 static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     struct marks marks = { 0 };
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
         err = out_mark(out, &marks);
-        if (err < 0 || operate(out, out->head, pair) >= 0)
+        int answer = err < 0 ? err : operate(out, out->head, pair);
+        if (err < 0 || answer >= 0)
             continue;
-        out_return(out, &marks);
-        err = out_set_aside(out, pair);
+        bool apart = goes_apart(out, answer);
+        if (apart)
+            out_return(out, &marks);
+        err = apart ? out_set_aside(out, pair) : answer;
     }
     mem_free(marks.marks);
     return err >= 0 && r->bad ? damaged(out) : err;
@@ -74,8 +84,9 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
 static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
     const struct op *op = out->head;
     mr_pair pair;
-    return mr_job_attempt(out->job) >= op->options.attempts && op->kind != OPERATOR_PUSH &&
-           strcmp(op->on_dead, "halt") != 0 && block_next(&r, &pair) && block_next(&r, &pair);
+    bool last = mr_job_attempt(out->job) >= op->options.attempts;
+    return (last || out->apart) && op->kind != OPERATOR_PUSH && strcmp(op->on_dead, "halt") != 0 &&
+           block_next(&r, &pair) && block_next(&r, &pair);
 }
 
 static int run_block(struct mr_flow_out *out) {
@@ -99,10 +110,18 @@ static int crash(struct mr_flow_out *out) {
     double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
     if (op->kind != OPERATOR_CRASH || chance >= op->p)
         return 0;
-    return out_fail(out, MR_EDEAD, "it crashed, as it should with probability %g", op->p);
+    return out_fail(out, MR_EAGAIN, "it crashed, as it should with probability %g", op->p);
+}
+
+static bool is_erase(const struct mr_flow_out *out) {
+    mr_bytes body = mr_job_body(out->job);
+    return out->head->kind != OPERATOR_TAKE && body.size == 1 &&
+           *(const uint8_t *)body.data == BLOCK_ERASE;
 }
 
 static int run(struct mr_flow_out *out) {
+    if (is_erase(out))
+        return mr_set_state(out->job, (mr_bytes){ 0 });
     int err = state_begin(out);
     if (err >= 0)
         err = run_block(out);
@@ -115,19 +134,50 @@ static int run(struct mr_flow_out *out) {
     return err < 0 ? err : crash(out);
 }
 
+// Once, and again if pairs of it will never do: the others need not wait for that.
+static int run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
+    int err = run(*out);
+    if (err != MR_EDEAD)
+        return err;
+    out_give(*out);
+    *out = out_take(op, job);
+    if (!*out)
+        return MR_ENOMEM;
+    (*out)->apart = true;
+    return run(*out);
+}
+
+// What trying again would not change.
+static bool is_for_good(int err) {
+    return err == MR_EDEAD || err == MR_ETOOBIG || err == MR_EFULL || err == MR_ECORRUPT;
+}
+
+static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
+    const struct op *failed = out && out->failed ? out->failed : op;
+    char reason[512];
+    if (err == MR_EBUSY) {
+        (void)mr_release(job); // if that fails its lease ends, too
+        return MR_LATER;
+    }
+    snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
+             mr_job_id(job), out ? out->reason : error_text());
+    (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
+    return MR_LATER;
+}
+
 int head_handle(mr_job *job, void *arg) {
     struct op *op = arg;
     struct mr_flow_out *out = out_take(op, job);
-    if (!out)
-        return MR_ENOMEM;
-    int err = run(out);
-    if (err < 0) {
-        const struct op *failed = out->failed ? out->failed : op;
-        char reason[512];
-        snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
-                 mr_job_id(job), out->reason);
-        (void)mr_set_reason(job, reason); // it fails in any case
-    }
-    out_give(out);
+    int err = out ? run_job(op, job, &out) : MR_ENOMEM;
+    if (err < 0)
+        err = fail(op, job, out, err);
+    if (out)
+        out_give(out);
     return err;
+}
+
+void head_on_stop(mr_job *job, void *arg) {
+    const struct op *op = arg;
+    if (op->flow->options.on_stop)
+        op->flow->options.on_stop(job, op->flow->options.arg);
 }

@@ -100,7 +100,7 @@ static int next_block(struct lines *l, mr_flow_out *out, bool skip) {
     return bytes ? 0 : MR_FLOW_END;
 }
 
-int lines_read(uint64_t number, mr_flow_out *out, void *arg) {
+int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
     struct lines *l = arg;
     if (number < l->next)
         return out_fail(out, MR_EINVAL, "%s can not be read backwards", l->path);

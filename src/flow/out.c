@@ -60,7 +60,7 @@ void out_give(struct mr_flow_out *out) {
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         clear(buffers[i]);
     out->frame = NULL;
-    out->has_set = out->flushed = false;
+    out->has_set = out->flushed = out->apart = false;
     out->state = (mr_bytes){ 0 };
     out->received = 0;
     out->err = 0;
@@ -122,6 +122,10 @@ int frame_end(struct mr_flow_out *out, int answer) {
     }
     out->frame = out->frame->below;
     return out->err;
+}
+
+const mr_job *mr_flow_job(const mr_flow_out *out) {
+    return out ? out->job : NULL;
 }
 
 int mr_flow_set_reason(mr_flow_out *out, const char *reason) {

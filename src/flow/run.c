@@ -46,7 +46,7 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
 
 static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
     mr_bytes before = mr_job_state(job);
-    if (before.size == 0)
+    if (before.size == 0 || now.size == 0)
         return mr_set_state(job, now);
     bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
     return same ? 0 : refuse_change(f, before, now);
@@ -54,7 +54,7 @@ static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
 // other.
-static int look_at_state(struct mr_flow *f, mr_bytes now) {
+int flow_keep(struct mr_flow *f, mr_bytes now) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
     mr_job *job = NULL;
@@ -77,7 +77,7 @@ static int remember(struct mr_flow *f) {
     struct buffer now = { 0 };
     int err = flow_describe(f, &now);
     if (err >= 0)
-        err = look_at_state(f, buffer_bytes(&now));
+        err = flow_keep(f, buffer_bytes(&now));
     buffer_finish(&now);
     return err;
 }
@@ -118,7 +118,8 @@ static int open_file(struct op *op) {
 
 static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
-                          .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1 };
+                          .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
+                          .on_stop = head_on_stop };
     int err = set_policies(op);
     if (err >= 0 && op->kind == OPERATOR_FILE)
         err = open_file(op);
@@ -168,6 +169,13 @@ static int64_t left_ms(uint64_t until_ms) {
     return until_ms > now ? (int64_t)(until_ms - now) : 0;
 }
 
+static int stop_worker(struct op *op, int64_t wait_ms) {
+    int err = mr_worker_stop(op->worker, wait_ms);
+    if (err >= 0)
+        op->worker = NULL;
+    return err;
+}
+
 int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     int err = check_flow(f);
     if (err < 0)
@@ -177,13 +185,12 @@ int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     atomic_store(&f->stopping, true);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+    for (uint32_t i = 0; i < f->head_count; i++)
+        (void)stop_worker(f->heads[i], 0); // all take no more before anybody is waited for
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         err = source_stop(f->heads[i], until_ms);
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
-        err = mr_worker_stop(f->heads[i]->worker, left_ms(until_ms));
-        if (err >= 0)
-            f->heads[i]->worker = NULL;
-    }
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = stop_worker(f->heads[i], left_ms(until_ms));
     return err;
 }
 

@@ -177,6 +177,7 @@ struct mr_flow_out {
     struct buffer windows, text, saved;
     uint64_t received; // of a sink: pairs so far
     bool flushed;      // something was
+    bool apart;        // pairs that will never do are set apart
 
     int err; // the first failure; what follows is not done
     struct op *failed;
@@ -237,11 +238,12 @@ int sink_end(struct mr_flow_out *, struct op *);
 // ---- head.c: a job ----------------------------------------------------------------------------
 
 int head_handle(mr_job *, void *op);
+void head_on_stop(mr_job *, void *op);
 
 // ---- lines.c: a source of lines ---------------------------------------------------------------
 
 int lines_open(const char *path, struct lines **out);
-int lines_read(uint64_t number, mr_flow_out *, void *lines);
+int lines_block(uint64_t number, mr_flow_out *, void *lines);
 void lines_close(struct lines *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
@@ -250,10 +252,18 @@ int source_start(struct op *);
 // Waits until it has heard that the flow stops. MR_EBUSY: not in time.
 int source_stop(struct op *, uint64_t until_ms);
 
+// ---- run.c: starting and stopping -------------------------------------------------------------
+
+// What the flow must keep, a state of its own: `now` if there is none yet, else it is compared with
+// it; empty: it is forgotten.
+int flow_keep(struct mr_flow *, mr_bytes now);
+
 // ---- end.c: the end travels -------------------------------------------------------------------
 
 // Waits until then; what mr_flow_wait answers.
 int flow_end(struct mr_flow *, uint64_t until_ms);
+// Until nothing of the head is left. MR_EAGAIN: not in time; MR_EDEAD: it halts.
+int head_empty(const struct op *, uint64_t until_ms);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);

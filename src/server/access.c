@@ -2,6 +2,7 @@
 #include "server/access.h"
 
 #include "base/errors.h"
+#include "server/shards.h"
 #include "wire/code.h"
 #include "wire/number.h"
 
@@ -48,7 +49,7 @@ bool access_sees(const struct session *s, mr_bytes stage) {
 
 bool access_sees_job(const struct session *s, uint64_t id) {
     struct job_info job;
-    return !s->who || s->who->all || core_look_job(s->host->core, id, &job) < 0 ||
+    return !s->who || s->who->all || shards_look_job(s->host, id, &job) < 0 ||
            auth_sees(s->who, job.stage);
 }
 

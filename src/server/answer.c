@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "core/record.h"
+#include "server/shards.h"
 #include "wire/code.h"
 
 #include <endian.h>
@@ -90,9 +91,8 @@ int token_read(mr_bytes given, struct token *out) {
 enum { BODY_GUESS = 64 };
 
 // Reads an entry's body from the log into the reply.
-static int answer_entry(struct session *s, uint64_t at, bool wait) {
+static int answer_entry(struct session *s, struct shard *shard, uint64_t at, bool wait) {
     size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
-    struct shard *shard = s->host->shard;
     int err = s->reply.err;
     if (err == 0)
         err = wait ? shard_read(shard, at, &s->out) : shard_read_now(shard, at, &s->out);
@@ -103,6 +103,7 @@ static int answer_entry(struct session *s, uint64_t at, bool wait) {
 
 static int answer_grant(struct session *s, const struct grant *g, bool wait) {
     struct reply *r = &s->reply;
+    struct shard *shard = shard_at(s->host, g->shard);
     char token[ANSWER_TOKEN];
     token_write(&g->token, token);
     reply_array(r, 9);
@@ -110,22 +111,22 @@ static int answer_grant(struct session *s, const struct grant *g, bool wait) {
     reply_bulk(r, (mr_bytes){ token, sizeof token });
     reply_bulk(r, g->stage);
     reply_bulk(r, g->key);
-    int err = answer_entry(s, g->at, wait);
+    int err = answer_entry(s, shard, g->at, wait);
     if (err < 0)
         return err;
     reply_integer(r, g->attempt);
     reply_integer(r, g->left_ms);
     if (!g->state_at)
         reply_null(r);
-    else if ((err = answer_entry(s, g->state_at, wait)) < 0)
+    else if ((err = answer_entry(s, shard, g->state_at, wait)) < 0)
         return err;
     reply_integer(r, g->lease_ms);
     return 0;
 }
 
-void answer_body(struct session *s, uint64_t at) {
+void answer_body(struct session *s, uint32_t shard, uint64_t at) {
     size_t before = s->out.size;
-    if (answer_entry(s, at, true) == 0)
+    if (answer_entry(s, shard_at(s->host, shard), at, true) == 0)
         return;
     s->out.size = before;
     reply_null(&s->reply);
@@ -191,12 +192,12 @@ bool answer_grants(struct session *s, const struct grant *grants, size_t count, 
 // ---- Ends -------------------------------------------------------------------------------------
 
 // The reasons of a dead job: its last one is told.
-static void answer_dead(struct session *s, uint64_t at) {
+static void answer_dead(struct session *s, const struct outcome *o) {
     struct buffer *b = &s->host->scratch;
     buffer_clear(b);
     struct reason last = { .text = mr_str("") };
     size_t next = 0;
-    if (at && shard_read(s->host->shard, at, b) == 0)
+    if (o->at && shard_read(shard_at(s->host, o->shard), o->at, b) == 0)
         while (reasons_next(buffer_bytes(b), &next, &last))
             continue;
     reply_error(&s->reply, code_name(CODE_DEAD), last.text);
@@ -210,9 +211,9 @@ static void say_ended(struct session *s, enum code code, uint64_t id, const char
 
 // Whoever leaves so much unread that the result has no room is cut off, and can ask again: that it
 // could not be read would not be true.
-static void answer_result(struct session *s, uint64_t at) {
+static void answer_result(struct session *s, const struct outcome *o) {
     size_t before = s->out.size;
-    int err = answer_entry(s, at, true);
+    int err = answer_entry(s, shard_at(s->host, o->shard), o->at, true);
     if (err == MR_ETOOBIG)
         s->reply.err = err;
     if (err == 0 || err == MR_ETOOBIG)
@@ -225,10 +226,10 @@ void answer_outcome(struct session *s, const struct outcome *o) {
     session_reply(s);
     switch (o->status) {
     case JOB_DONE:
-        answer_result(s, o->at);
+        answer_result(s, o);
         break;
     case JOB_DEAD:
-        answer_dead(s, o->at);
+        answer_dead(s, o);
         break;
     case JOB_EXPIRED:
         say_ended(s, CODE_EXPIRED, o->id, "was not done by its deadline");

@@ -16,8 +16,8 @@ void answer_ok(struct session *, int err);
 // False: some are on the disk only, which was not to be waited for; nothing was said.
 bool answer_grants(struct session *, const struct grant *, size_t count, bool wait);
 
-// An entry's body as a bulk string; nil if it cannot be read.
-void answer_body(struct session *, uint64_t at);
+// The body of an entry of a shard's log as a bulk string; nil if it cannot be read.
+void answer_body(struct session *, uint32_t shard, uint64_t at);
 
 // A field of a map: its name and its value.
 void answer_number(struct session *, const char *name, int64_t);

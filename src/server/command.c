@@ -75,7 +75,7 @@ static bool is_permitted(struct session *s, const struct command *c) {
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
     const struct host *h = s->host;
     bool at_once = c->role == ROLE_ANYBODY || c->role == ROLE_STRANGER;
-    if (!h->shard && !at_once) {
+    if (!h->shards && !at_once) {
         reply_error(&s->reply, code_name(CODE_LOADING),
                     mr_str("the store is being read; try again soon"));
         return false;

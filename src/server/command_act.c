@@ -5,6 +5,7 @@
 // alone.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "core/record.h"
@@ -28,7 +29,7 @@ static void act_on_ids(struct session *s, struct arguments *a, act *act) {
     char text[256] = "";
     for (uint32_t i = 1; i < a->count; i++) {
         (void)number_parse(a->words[i], &id); // it was read before
-        int err = access_sees_job(s, id) ? act(s->host->core, id) : access_no_job(id);
+        int err = access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
         count += err == 0;
         if (err < 0 && !first_err) {
             first_err = err;
@@ -72,7 +73,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
     struct buffer *kept = &s->host->scratch;
     struct reason last = { .text = mr_str("") };
     buffer_clear(kept);
-    if (!i->reasons_at || shard_read(s->host->shard, i->reasons_at, kept) < 0)
+    if (!i->reasons_at || shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
         return false;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &last);)
         continue;
@@ -99,14 +100,14 @@ static int act_on_piece(struct session *s, struct job_walk *w, const struct bulk
                         act *act) {
     struct piece p = { .session = s, .options = o, .left = o->max - s->bulk.count };
     w->from = s->bulk.from;
-    int more = core_walk(s->host->core, w, piece_add, &p);
+    int more = shards_walk(s->host, w, piece_add, &p);
     if (more == MR_EGONE && s->bulk.from) { // somebody else took it away: from the first again
         s->bulk.from = 0;
         s->bulk.count = o->dry ? 0 : s->bulk.count; // nothing was done: all is counted anew
         return 1;
     }
     for (uint32_t i = 0; more >= 0 && i < p.count; i++) {
-        int err = o->dry ? 0 : act(s->host->core, p.ids[i]);
+        int err = o->dry ? 0 : act(core_of_job(s->host, p.ids[i]), p.ids[i]);
         if (err < 0)
             return err;
         s->bulk.count++;
@@ -160,15 +161,15 @@ void run_drop(struct session *s, struct arguments *a) {
 // ---- Stages -----------------------------------------------------------------------------------
 
 void run_pause(struct session *s, struct arguments *a) {
-    answer_ok(s, core_pause(s->host->core, a->words[1]));
+    answer_ok(s, shards_act(s->host, core_pause, a->words[1]));
 }
 
 void run_resume(struct session *s, struct arguments *a) {
-    answer_ok(s, core_resume(s->host->core, a->words[1]));
+    answer_ok(s, shards_act(s->host, core_resume, a->words[1]));
 }
 
 void run_drain(struct session *s, struct arguments *a) {
-    answer_ok(s, core_drain(s->host->core, a->words[1]));
+    answer_ok(s, shards_act(s->host, core_drain, a->words[1]));
 }
 
 static void say_policy(struct session *s, const struct policy *policy) {
@@ -183,22 +184,22 @@ static void say_policy(struct session *s, const struct policy *policy) {
 }
 
 // All are tried on a copy first, so that one that is refused changes nothing.
-static int set_policies(struct core *core, const struct arguments *a, struct policy policy) {
+static int set_policies(struct host *h, const struct arguments *a, struct policy policy) {
     int err = stage_name_check(a->words[1]);
     for (uint32_t i = 2; err >= 0 && i < a->count; i += 2)
         err = policy_set(&policy, a->words[i], a->words[i + 1]);
     for (uint32_t i = 2; err >= 0 && i < a->count; i += 2)
-        err = core_set(core, a->words[1], a->words[i], a->words[i + 1]);
+        err = shards_set(h, a->words[1], a->words[i], a->words[i + 1]);
     return err;
 }
 
 void run_stage(struct session *s, struct arguments *a) {
     struct stage_info info;
-    int err = core_look_stage(s->host->core, a->words[1], &info);
+    int err = shards_look_stage(s->host, a->words[1], &info);
     if (a->count % 2)
         session_usage(s, "STAGE needs a value behind each name of a policy");
     else if (a->count > 2)
-        answer_ok(s, set_policies(s->host->core, a, err < 0 ? policy_default() : *info.policy));
+        answer_ok(s, set_policies(s->host, a, err < 0 ? policy_default() : *info.policy));
     else if (err < 0)
         session_fail(s, err);
     else

@@ -1,5 +1,6 @@
 // What clients say at connect and to look around: AUTH, HELLO, PING, INFO, COMMAND, CLIENT …
 #include "server/access.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "millrace.h"
@@ -151,12 +152,11 @@ struct sums {
 
 // Of those it may see.
 static struct sums sum_stages(const struct session *s) {
-    const struct host *h = s->host;
+    struct host *h = s->host;
     struct sums sum = { 0 };
-    for (size_t i = 0; h->core && i < core_stage_count(h->core); i++) {
+    for (size_t i = 0; i < shards_stage_places(h); i++) {
         struct stage_info info;
-        core_stage_at(h->core, i, &info);
-        if (!access_sees(s, info.name))
+        if (!shards_stage_at(h, i, &info) || !access_sees(s, info.name))
             continue;
         sum.waiting += info.waiting;
         sum.running += info.running;
@@ -179,24 +179,22 @@ static bool wants(const struct arguments *a, const char *section) {
 
 static size_t info_server(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
-    uint64_t up_ms = h->core ? core_now(h->core) - h->started_ms : 0;
+    uint64_t up_ms = host_now_ms(h) - h->started_ms;
     return (size_t)snprintf(to, room,
                             "# Server\r\nredis_version:" REDIS_VERSION
                             "\r\nredis_mode:standalone\r\nmillrace_version:%s\r\n"
-                            "uptime_in_seconds:%" PRIu64 "\r\nstore:%s\r\n",
-                            mr_version(), up_ms / 1000, h->store);
+                            "uptime_in_seconds:%" PRIu64 "\r\nstore:%s\r\nshards:%u\r\n",
+                            mr_version(), up_ms / 1000, h->store, h->shards);
 }
 
 static size_t info_persistence(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
-    struct log_state log = { 0 };
-    if (h->shard)
-        shard_look(h->shard, &log);
+    struct log_state log;
+    host_look(h, &log);
     return (size_t)snprintf(to, room,
                             "# Persistence\r\nloading:%d\r\nlog_bytes:%" PRIu64
                             "\r\nlive_bytes:%" PRIu64 "\r\nlog_full:%d\r\nlog_stopped:%s\r\n",
-                            !h->shard, log.bytes, h->core ? core_live_bytes(h->core) : 0, log.full,
-                            log.stopped);
+                            !h->shards, log.bytes, shards_live_bytes(h), log.full, log.stopped);
 }
 
 static size_t info_memory(const struct session *s, char *to, size_t room) {
@@ -205,7 +203,7 @@ static size_t info_memory(const struct session *s, char *to, size_t room) {
         to, room,
         "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64 "\r\nindex_bytes:%" PRIu64
         "\r\nbuffer_bytes:%" PRIu64 "\r\nrefused_full:%" PRIu64 "\r\n",
-        host_memory(h), h->max_bytes, h->core ? core_memory(h->core) : 0, h->buffered, h->refused);
+        host_memory(h), h->max_bytes, shards_memory(h), h->buffered, h->refused);
 }
 
 static size_t info_stats(const struct session *s, char *to, size_t room) {

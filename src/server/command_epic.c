@@ -1,6 +1,7 @@
 // Epics: EPIC shows how far one has come, ends it, skips a number, drops it; EPICS lists all.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -24,7 +25,7 @@ enum { EPIC_FIELDS = 11 };
 static void say_stage(struct session *s, const struct epic_info *e) {
     struct stage_info stage = { 0 };
     bool sees = e->stage.size && access_sees(s, e->stage);
-    if (sees && e->waiting && core_look_stage(s->host->core, e->stage, &stage) == 0)
+    if (sees && e->waiting && shards_look_stage(s->host, e->stage, &stage) == 0)
         access_hide_downstream(s, &stage);
     answer_text(s, "stage", sees ? e->stage : (mr_bytes){ 0 });
     answer_text(s, "held-by", mr_str(stage.held_by));
@@ -46,7 +47,7 @@ static void say_fields(struct session *s, const struct epic_info *e) {
 static void say_epic(struct session *s, mr_bytes name, int err) {
     struct epic_info e;
     if (err >= 0)
-        err = core_epic(s->host->core, name, &e);
+        err = shards_epic(s->host, name, &e);
     if (err < 0) {
         session_fail(s, err);
         return;
@@ -57,15 +58,14 @@ static void say_epic(struct session *s, mr_bytes name, int err) {
 
 // Looks; with WAIT, again and again until it has come so far, or the wait is over.
 static void epic_look(struct session *s, mr_bytes name, const struct epic_options *o) {
-    struct core *core = s->host->core;
     struct epic_info e;
     int64_t left = o->left > INT64_MAX ? EPIC_OVER : (int64_t)o->left;
     bool waited = s->again && s->wait_until_ms == 0;
-    int err = core_epic(core, name, &e);
+    int err = shards_epic(s->host, name, &e);
     bool waits = err == 0 && o->wait_ms && !waited && !epic_has_come_to(&e, left);
     if (waits && s->host->stopped)
         err = error_set(MR_ESTOPPED, "%s", s->host->why_stopped);
-    if (waits && err == 0 && (err = core_epic_watch(core, name, left, &s->watcher)) == 0)
+    if (waits && err == 0 && (err = shards_epic_watch(s, name, left)) == 0)
         session_block(s, BLOCKED_EPIC, o->wait_ms);
     else
         say_epic(s, name, err);
@@ -73,9 +73,9 @@ static void epic_look(struct session *s, mr_bytes name, const struct epic_option
 
 static void epic_drop(struct session *s, mr_bytes name) {
     struct epic_info e;
-    int err = core_epic(s->host->core, name, &e);
+    int err = shards_epic(s->host, name, &e);
     if (err == 0)
-        err = core_epic_drop(s->host->core, name);
+        err = shards_epic_drop(s->host, name);
     if (err < 0) {
         session_fail(s, err);
         return;
@@ -85,7 +85,6 @@ static void epic_drop(struct session *s, mr_bytes name) {
 }
 
 void run_epic(struct session *s, struct arguments *a) {
-    struct core *core = s->host->core;
     struct epic_options o = { .left = UINT64_MAX };
     mr_bytes name = a->words[1], what = a->count > 2 ? a->words[2] : (mr_bytes){ 0 };
     uint64_t number;
@@ -95,10 +94,10 @@ void run_epic(struct session *s, struct arguments *a) {
         epic_drop(s, name);
     } else if (a->count == 4 && word_is(what, "END")) {
         if (read_number(s, a->words[3], "a number of pushes", &number))
-            say_epic(s, name, core_epic_end(core, name, number));
+            say_epic(s, name, shards_epic_end(s->host, name, number));
     } else if (a->count == 4 && word_is(what, "SKIP")) {
         if (read_number(s, a->words[3], "the number of a push", &number))
-            say_epic(s, name, core_epic_skip(core, name, number));
+            say_epic(s, name, shards_epic_skip(s->host, name, number));
     } else {
         a->at = 2;
         if (options_read(s, a, epic_options, &o))
@@ -145,7 +144,7 @@ void run_epics(struct session *s, struct arguments *a) {
         return;
     struct rows r = { .session = s, .most = listed(o.count) };
     r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
-    int err = r.rows ? core_each_epic(s->host->core, o.from, row_add, &r)
+    int err = r.rows ? shards_each_epic(s->host, o.from, row_add, &r)
                      : error_set(MR_ENOMEM, "no memory for a list of epics");
     if (err < 0) {
         session_fail(s, err);

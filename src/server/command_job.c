@@ -2,6 +2,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/fetch.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -20,7 +21,7 @@ static mr_bytes key_of(struct session *s, const struct job_info *i) {
     if (i->status < JOB_DONE || i->status == JOB_DEAD)
         return i->key;
     buffer_clear(head);
-    if (shard_read_head(s->host->shard, i->at, head) < 0 ||
+    if (shard_read_head(shard_at(s->host, i->shard), i->at, head) < 0 ||
         record_decode(buffer_bytes(head), NULL, &record) < 0)
         return i->key;
     return record.key;
@@ -34,11 +35,11 @@ static void say_reason(struct session *s, const struct reason *r) {
 }
 
 // All reasons that are kept, oldest first, or the last one only.
-static void say_reasons(struct session *s, uint64_t at, bool all) {
+static void say_reasons(struct session *s, const struct job_info *i, bool all) {
     struct buffer *kept = &s->host->scratch;
     struct reason r;
     buffer_clear(kept);
-    if (at && shard_read(s->host->shard, at, kept) < 0)
+    if (i->reasons_at && shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
         buffer_clear(kept);
     uint64_t count = 0, skip;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &r);)
@@ -67,13 +68,13 @@ static void say_job(struct session *s, const struct job_info *i, bool whole, boo
     answer_number(s, "left-ms", i->left_ms);
     answer_number(s, "due-ms", i->due_ms);
     answer_number(s, "running-ms", i->running_ms);
-    answer_count(s, "worker", i->conn ? list_entry(i->conn, struct session, conn)->id : 0);
-    say_reasons(s, i->reasons_at, whole);
+    answer_count(s, "worker", i->conn ? session_of(i->conn)->id : 0);
+    say_reasons(s, i, whole);
     if (!body)
         return;
     reply_bulk(&s->reply, mr_str(i->status == JOB_DONE ? "result" : "body"));
     if (has_body)
-        answer_body(s, i->at);
+        answer_body(s, i->shard, i->at);
     else
         reply_null(&s->reply);
 }
@@ -94,8 +95,8 @@ void run_job(struct session *s, struct arguments *a) {
     a->at = 2;
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, job_options, &o))
         return;
-    int err = core_look_job(s->host->core, id, &info);
-    if (err == 0 && o.body && info.at && fetch_first(s, info.at))
+    int err = shards_look_job(s->host, id, &info);
+    if (err == 0 && o.body && info.at && fetch_first(s, &info))
         return;
     if (err < 0)
         session_fail(s, err);
@@ -196,10 +197,10 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     if (o->parked) {
         w.status = JOB_WAITING;
         w.parked = true;
-        return core_walk(s->host->core, &w, row_add, r);
+        return shards_walk(s->host, &w, row_add, r);
     }
     if (w.from && !o->status.data) { // it says itself where it stands
-        if ((err = core_look_job(s->host->core, w.from, &from)) < 0)
+        if ((err = shards_look_job(s->host, w.from, &from)) < 0)
             return err;
         while (first < behind && order[first] != from.status)
             first++;
@@ -207,7 +208,7 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     for (; err == 0 && first < behind; first++) {
         w.status = order[first];
         w.most = o->key.size ? LIMIT_LOOKED : r->most - r->count;
-        err = core_walk(s->host->core, &w, row_add, r);
+        err = shards_walk(s->host, &w, row_add, r);
         w.from = 0;
     }
     return err;
@@ -236,20 +237,21 @@ static const struct option dead_options[] = {
 
 // Of all stages, or behind a job of one of them.
 static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
-    struct core *core = s->host->core;
+    struct host *h = s->host;
     struct job_walk w = { .status = JOB_DEAD, .from = from };
     struct job_info info;
-    size_t index = 0;
+    size_t place = 0;
     if (from && !access_sees_job(s, from))
         return access_no_job(from);
-    int err = from ? core_look_job(core, from, &info) : 0;
+    int err = from ? shards_look_job(h, from, &info) : 0;
     if (from && !err)
-        err = core_stage_index(core, info.stage, &index);
-    for (; !err && index < core_stage_count(core); index++) {
+        err = shards_stage_place(h, info.stage, &place);
+    for (; !err && place < shards_stage_places(h); place++) {
         struct stage_info stage;
-        core_stage_at(core, index, &stage);
+        if (!shards_stage_at(h, place, &stage))
+            continue;
         w.stage = stage.name;
-        err = access_sees(s, stage.name) ? core_walk(core, &w, row_add, r) : 0;
+        err = access_sees(s, stage.name) ? shards_walk(h, &w, row_add, r) : 0;
         w.from = 0;
     }
     return err;
@@ -267,7 +269,7 @@ void run_dead(struct session *s, struct arguments *a) {
     if (!err && one) {
         w.stage = a->words[1];
         w.from = o.from;
-        err = core_walk(s->host->core, &w, row_add, &r);
+        err = shards_walk(s->host, &w, row_add, &r);
     } else if (!err) {
         err = walk_all_dead(s, o.from, &r);
     }

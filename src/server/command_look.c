@@ -2,6 +2,7 @@
 // not fit is asked for with FROM, which goes on behind the row it names.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -38,17 +39,17 @@ struct crew {
     uint64_t level; // of those that have told theirs
 };
 
-// Who works for each stage, by its index.
+// Who works for each stage, by its place.
 static void count_workers(const struct host *h, struct crew *out) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         const struct session *s = list_entry(l, struct session, of_host);
         const char *names = s->stages;
-        size_t index;
+        size_t place;
         for (mr_bytes name = next_name(&names); name.size; name = next_name(&names)) {
-            if (core_stage_index(h->core, name, &index) < 0)
+            if (shards_stage_place(h, name, &place) < 0)
                 continue;
-            out[index].workers++;
-            out[index].level += s->level;
+            out[place].workers++;
+            out[place].level += s->level;
         }
     }
 }
@@ -93,24 +94,23 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     answer_number(s, "draining", i->draining);
 }
 
-static bool sees_stage_at(const struct session *s, size_t index) {
+static bool sees_stage_at(const struct session *s, size_t place) {
     struct stage_info info;
-    if (!s->who || s->who->all)
+    if (s->host->shards == 1 && (!s->who || s->who->all))
         return true;
-    core_stage_at(s->host->core, index, &info);
-    return access_sees(s, info.name);
+    return shards_stage_at(s->host, place, &info) && access_sees(s, info.name);
 }
 
 void run_stages(struct session *s, struct arguments *a) {
     struct page_options o = { .count = LIMIT_LISTED };
-    struct core *core = s->host->core;
+    struct host *h = s->host;
     if (!options_read(s, a, stages_options, &o))
         return;
-    size_t count = core_stage_count(core), first = 0, shown = 0;
+    size_t count = shards_stage_places(h), first = 0, shown = 0;
     mr_bytes named = o.name.data ? o.name : o.from_name;
     if (named.data && !access_name(s, "stage", named))
         return;
-    int err = named.data ? core_stage_index(core, named, &first) : 0;
+    int err = named.data ? shards_stage_place(h, named, &first) : 0;
     struct crew *crews = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *crews);
     if (!err && !crews)
         err = error_set(MR_ENOMEM, "no memory for a list of stages");
@@ -122,13 +122,13 @@ void run_stages(struct session *s, struct arguments *a) {
     uint32_t most = o.name.data ? 1 : listed(o.count);
     for (size_t i = first; i < count && shown < most; i++)
         shown += sees_stage_at(s, i);
-    count_workers(s->host, crews);
+    count_workers(h, crews);
     reply_array(&s->reply, shown);
     for (size_t i = first; shown; i++) {
         struct stage_info info;
         if (!sees_stage_at(s, i))
             continue;
-        core_stage_at(core, i, &info);
+        (void)shards_stage_at(h, i, &info); // it is there
         say_stage(s, &info, &crews[i]);
         shown--;
     }
@@ -168,14 +168,14 @@ void run_channels(struct session *s, struct arguments *a) {
     if (!options_read(s, a, channels_options, &o))
         return;
     struct channel_info *top = NULL;
-    int err = core_look_stage(s->host->core, a->words[1], &stage);
-    if (!err && !(top = mem_alloc((listed(o.top) + 1) * sizeof *top)))
+    int err = shards_look_stage(s->host, a->words[1], &stage);
+    if (!err && !(top = mem_alloc((2 * listed(o.top) + 1) * sizeof *top)))
         err = error_set(MR_ENOMEM, "no memory for a list of channels");
     if (err < 0) {
         session_fail(s, err);
         return;
     }
-    size_t count = core_top_channels(s->host->core, a->words[1], top, listed(o.top));
+    size_t count = shards_top_channels(s->host, a->words[1], top, listed(o.top));
     reply_array(&s->reply, count);
     for (size_t i = 0; i < count; i++)
         say_channel(s, &top[i]);
@@ -211,7 +211,7 @@ static void say_worker(struct session *s, const struct session *w, const char *s
     answer_text(s, "address", mr_str(w->address));
     answer_text(s, "stages", mr_str(stages));
     answer_number(s, "waits", w->blocked == BLOCKED_TAKE);
-    answer_count(s, "leases", core_leases(&w->conn));
+    answer_count(s, "leases", session_leases(w));
     answer_count(s, "taken", w->taken);
     answer_count(s, "ended", w->ended);
     answer_count(s, "age-ms", host_now_ms(s->host) - w->since_ms);

@@ -1,6 +1,7 @@
 // Handing in and waiting for ends: PUSH, PUSHMANY, CALL, AWAIT, CANCEL.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -46,8 +47,7 @@ static bool push_read(struct session *s, struct arguments *a, const struct optio
            (!o->epic.name.data || access_name(s, "epic", o->epic.name));
 }
 
-static struct push push_of(struct session *s, mr_bytes stage, mr_bytes body,
-                           const struct push_options *o) {
+static struct push push_of(mr_bytes stage, mr_bytes body, const struct push_options *o) {
     const struct numbered *n = o->epic.name.data ? &o->epic : &o->source;
     return (struct push){ .stage = stage,
                           .body = body,
@@ -58,17 +58,13 @@ static struct push push_of(struct session *s, mr_bytes stage, mr_bytes body,
                           .attempts = o->attempts,
                           .source = n->name,
                           .number = n->number,
-                          .epic = o->epic.name.data != NULL,
-                          .conn = &s->conn };
+                          .epic = o->epic.name.data != NULL };
 }
 
 // May this push wait for room? Not when its wait has ended already.
 static struct pusher *pusher_of(struct session *s, int64_t room_ms) {
     bool over = s->again && s->wait_until_ms == 0;
-    if (!room_ms || over)
-        return NULL;
-    s->pusher.conn = &s->conn;
-    return &s->pusher;
+    return room_ms && !over ? &s->pusher : NULL;
 }
 
 // It waits no longer than the job could be of use.
@@ -79,7 +75,7 @@ static void wait_for_room(struct session *s, const struct push_options *o) {
 
 // Refused for good: no room is kept for it any more.
 static void push_fail(struct session *s, int err) {
-    core_push_leave(s->host->core, &s->pusher);
+    shards_push_leave(s);
     session_fail(s, err);
 }
 
@@ -109,10 +105,10 @@ static int push_one(struct session *s, struct arguments *a, struct push_options 
     int err = push_due(s, o);
     if (err < 0)
         return err;
-    struct push p = push_of(s, a->words[1], a->words[2], o);
+    struct push p = push_of(a->words[1], a->words[2], o);
     p.caller = caller;
     p.pusher = pusher_of(s, o->room_ms);
-    return core_push(s->host->core, &p, out);
+    return shards_push(s, &p, out);
 }
 
 void run_push(struct session *s, struct arguments *a) {
@@ -173,11 +169,11 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
     int err = push_due(s, o);
     for (; err >= 0 && s->pushed < count; s->pushed++) {
         const mr_bytes *item = a->words + a->at + 2 * s->pushed;
-        struct push p = push_of(s, a->words[1], item[1], o);
+        struct push p = push_of(a->words[1], item[1], o);
         struct pushed pushed;
         p.key = item[0];
         p.pusher = pusher_of(s, o->room_ms);
-        err = core_push(s->host->core, &p, &pushed);
+        err = shards_push(s, &p, &pushed);
         if (err < 0)
             break;
         s->ids[s->pushed] = pushed.id;
@@ -205,7 +201,7 @@ void run_pushmany(struct session *s, struct arguments *a) {
     if (err < 0 && !s->pushed) {
         push_fail(s, err);
     } else {
-        core_push_leave(s->host->core, &s->pusher);
+        shards_push_leave(s);
         say_many(s);
     }
     many_forget(s);
@@ -248,7 +244,7 @@ void run_call(struct session *s, struct arguments *a) {
         call_later(s, a, &o);
         return;
     }
-    s->caller = (struct caller){ .conn = &s->conn };
+    s->caller = (struct caller){ 0 };
     struct pushed pushed;
     int err = push_one(s, a, &o, &s->caller, &pushed);
     if (err == MR_EAGAIN)
@@ -276,13 +272,12 @@ void run_await(struct session *s, struct arguments *a) {
     a->at = 2;
     if (!read_id(s, a->words[1], &id) || !options_read(s, a, await_options, &o))
         return;
-    s->caller = (struct caller){ .conn = &s->conn };
     struct outcome outcome;
-    int err = core_await(s->host->core, id, &s->caller, &outcome);
+    int err = shards_await(s, id, &outcome);
     if (err == MR_EAGAIN && o.wait_ms && !s->host->stopped) {
         session_block(s, BLOCKED_END, o.wait_ms);
     } else if (err == MR_EAGAIN) {
-        (void)core_await_leave(s->host->core, &s->caller); // an end not written is made up for
+        shards_await_leave(s);
         if (o.wait_ms)
             session_fail(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
         else
@@ -298,7 +293,7 @@ void run_cancel(struct session *s, struct arguments *a) {
     bool changed;
     if (!read_id(s, a->words[1], &id))
         return;
-    int err = core_cancel(s->host->core, id, &changed);
+    int err = core_cancel(core_of_job(s->host, id), id, &changed);
     if (err < 0)
         session_fail(s, err);
     else

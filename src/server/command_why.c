@@ -1,6 +1,7 @@
 // WHY: one sentence on what a stage or a job is waiting for, and the command that would change it.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "wire/number.h"
@@ -107,7 +108,8 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     struct channel_info channel;
     struct job_walk w = { .stage = i->stage, .key = i->key, .status = JOB_RUNNING };
     uint64_t first = 0;
-    if (!i->key.size || core_look_channel(s->host->core, i->stage, i->key, &channel) < 0)
+    struct core *core = core_of_channel(s->host, i->stage, i->key);
+    if (!i->key.size || core_look_channel(core, i->stage, i->key, &channel) < 0)
         return false;
     int shown = i->key.size < KEY_SHOWN ? (int)i->key.size : KEY_SHOWN;
     const char *key = i->key.data;
@@ -118,10 +120,10 @@ static bool why_channel(struct session *s, const struct job_info *i) {
             i->id, shown, key, (int)i->stage.size, (const char *)i->stage.data);
         return true;
     }
-    if (core_walk(s->host->core, &w, first_id, &first) < 0)
+    if (core_walk(core, &w, first_id, &first) < 0)
         return false;
     w.status = JOB_WAITING;
-    if (!first && core_walk(s->host->core, &w, first_id, &first) < 0)
+    if (!first && core_walk(core, &w, first_id, &first) < 0)
         return false;
     if (!first || first == i->id)
         return false;
@@ -141,7 +143,7 @@ static void why_waiting(struct session *s, const struct job_info *i) {
             "Job %" PRIu64 " has failed %u of %u times and is tried again in %" PRId64 " ms: "
             "JOB %" PRIu64 " tells why; CANCEL %" PRIu64 " ends it.",
             i->id, i->attempt, i->attempts, i->due_ms, i->id, i->id);
-    else if (core_look_stage(s->host->core, i->stage, &stage) == 0)
+    else if (shards_look_stage(s->host, i->stage, &stage) == 0)
         why_stage(s, &stage);
 }
 
@@ -187,11 +189,11 @@ void run_why(struct session *s, struct arguments *a) {
             "Nothing is accepted or started because the log has failed (%s): mend what it names, "
             "then restart the server; what was answered before is kept.",
             s->host->why_stopped);
-    else if (digits && core_look_job(s->host->core, id, &job) == 0 && access_sees(s, job.stage))
+    else if (digits && shards_look_job(s->host, id, &job) == 0 && access_sees(s, job.stage))
         why_job(s, &job);
     else if (!digits && !access_name(s, "stage", word))
         return;
-    else if (access_sees(s, word) && core_look_stage(s->host->core, word, &stage) == 0)
+    else if (access_sees(s, word) && shards_look_stage(s->host, word, &stage) == 0)
         why_stage(s, &stage);
     else
         session_fail(s, error_set(MR_EGONE, "no %s '%.*s' is known (any more)",

@@ -2,6 +2,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/fetch.h"
+#include "server/shards.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -78,15 +79,14 @@ void run_take(struct session *s, struct arguments *a) {
                       .count = o.count,
                       .batch = o.batch,
                       .lease_ms = o.lease_ms,
-                      .detached = o.detached,
-                      .conn = &s->conn,
-                      .taker = o.wait_ms && !h->stopping ? &s->taker : NULL };
-    int err = h->stopping ? MR_EAGAIN : core_take(h->core, &t, h->grants, &count);
-    if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || t.taker))
+                      .detached = o.detached };
+    bool waits = o.wait_ms && !h->stopping;
+    int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
+    if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
         note_stages(s, t.stages, stages);
     if (o.level)
         s->level = o.level;
-    if (err == MR_EAGAIN && t.taker)
+    if (err == MR_EAGAIN && waits)
         session_block(s, BLOCKED_TAKE, o.wait_ms);
     else if (err == MR_EAGAIN)
         reply_array(&s->reply, 0);
@@ -182,7 +182,7 @@ static void done_with(struct session *s, struct arguments *a, struct done *d, st
     d->state = o.state;
     d->emits = emits;
     d->emit_count = (size_t)count;
-    answer_end(s, core_done(s->host->core, d));
+    answer_end(s, core_done(core_of_job(s->host, d->id), d));
 }
 
 void run_done(struct session *s, struct arguments *a) {
@@ -191,7 +191,7 @@ void run_done(struct session *s, struct arguments *a) {
         return;
     a->at = 3;
     if (a->at == a->count) {
-        answer_end(s, core_done(s->host->core, &d));
+        answer_end(s, core_done(core_of_job(s->host, d.id), &d));
         return;
     }
     uint32_t most = count_emits(a);
@@ -230,14 +230,14 @@ void run_fail(struct session *s, struct arguments *a) {
         return;
     }
     int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
-    answer_end(s, core_fail(s->host->core, id, &token, a->words[3], retry_ms));
+    answer_end(s, core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms));
 }
 
 void run_release(struct session *s, struct arguments *a) {
     uint64_t id;
     struct token token;
     if (read_lease(s, a->words + 1, &id, &token))
-        answer_end(s, core_release(s->host->core, id, &token));
+        answer_end(s, core_release(core_of_job(s->host, id), id, &token));
 }
 
 // Those that may not go on are told; an id that cannot be read refuses all.
@@ -256,7 +256,7 @@ void run_beat(struct session *s, struct arguments *a) {
     for (uint32_t i = 1; i < a->count; i += 2) {
         (void)read_id(s, a->words[i], &id); // it was read before
         bool lives = token_read(a->words[i + 1], &token) == 0 && access_sees_job(s, id) &&
-                     core_beat(h->core, id, &token) == 0;
+                     core_beat(core_of_job(h, id), id, &token) == 0;
         if (!lives)
             h->arguments[stops++] = a->words[i]; // in place: it was read already
     }

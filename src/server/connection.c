@@ -107,7 +107,7 @@ static void note_life(struct connection *c) {
 
 static bool is_at_rest(const struct connection *c) {
     const struct session *s = c->session;
-    return !s->blocked && !c->writing && list_empty(&s->lates) && list_empty(&s->conn.leases);
+    return !s->blocked && !c->writing && list_empty(&s->lates) && session_leases(s) == 0;
 }
 
 // Whoever waits or works is not silent.

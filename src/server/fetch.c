@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/shards.h"
 
 #include <string.h>
 
@@ -36,24 +37,25 @@ bool fetch_grants(struct session *s, const struct grant *grants, size_t count) {
     return answer_grants(s, grants, count, true);
 }
 
-bool fetch_first(struct session *s, uint64_t at) {
+bool fetch_first(struct session *s, const struct job_info *job) {
     struct host *h = s->host;
     if (!h->fetch || s->again)
         return false;
     buffer_clear(&h->scratch);
-    if (shard_read_now(h->shard, at, &h->scratch) != MR_EAGAIN)
+    if (shard_read_now(shard_at(h, job->shard), job->at, &h->scratch) != MR_EAGAIN)
         return false;
-    return fetch_begin(s, &(struct grant){ .at = at }, 1, BLOCKED_BODY);
+    return fetch_begin(s, &(struct grant){ .at = job->at, .shard = job->shard }, 1, BLOCKED_BODY);
 }
 
 // What cannot be read now is found out by who tells it.
 void fetch_read(const struct fetch *f) {
     struct buffer body = { 0 };
     for (size_t i = 0; i < f->count; i++) {
+        const struct grant *g = &f->grants[i];
         buffer_clear(&body);
-        (void)shard_read(f->host->shard, f->grants[i].at, &body);
-        if (f->grants[i].state_at)
-            (void)shard_read(f->host->shard, f->grants[i].state_at, &body);
+        (void)shard_read(shard_at(f->host, g->shard), g->at, &body);
+        if (g->state_at)
+            (void)shard_read(shard_at(f->host, g->shard), g->state_at, &body);
     }
     buffer_finish(&body);
 }
@@ -84,7 +86,7 @@ static void state_pass_on(struct fetch *f, size_t i) {
 static void tell_grants(struct session *s, struct fetch *f) {
     size_t count = 0;
     for (size_t i = 0; i < f->count; i++) {
-        if (grant_renew(s->host->core, &f->grants[i]))
+        if (grant_renew(s->host->parts[f->grants[i].shard].core, &f->grants[i]))
             f->grants[count++] = f->grants[i];
         else
             state_pass_on(f, i);

@@ -25,9 +25,9 @@ struct fetch {
 // Answers a TAKE. False: its session is blocked until that can be done.
 bool fetch_grants(struct session *, const struct grant *, size_t count);
 
-// Whether the request has to be run again, since the entry at `at` is on the disk only: its session
-// is blocked until then. Run again, it does not have to.
-bool fetch_first(struct session *, uint64_t at);
+// Whether the request has to be run again, since the job's body or result is on the disk only: its
+// session is blocked until then. Run again, it does not have to.
+bool fetch_first(struct session *, const struct job_info *);
 
 // Reads all of it. Any thread.
 void fetch_read(const struct fetch *);

@@ -18,14 +18,13 @@ static void look_full(struct health *e, const struct log_state *log) {
 }
 
 const char *health_word(const struct host *h, const char **out_why) {
-    struct log_state log = { 0 };
-    if (h->shard)
-        shard_look(h->shard, &log);
-    *out_why = !h->shard    ? "the store is being read"
+    struct log_state log;
+    host_look(h, &log);
+    *out_why = !h->shards   ? "the store is being read"
                : h->stopped ? h->why_stopped
                : log.full   ? "there is no room on the disk: pushes are refused until there is"
                             : "";
-    return !h->shard ? "loading" : h->stopped ? "stopped" : log.full ? "full" : "ok";
+    return !h->shards ? "loading" : h->stopped ? "stopped" : log.full ? "full" : "ok";
 }
 
 void health_look(struct health *e, const struct host *h) {
@@ -35,10 +34,10 @@ void health_look(struct health *e, const struct host *h) {
                h->why_stopped);
         systemd_tell("STATUS=The log has failed: %s", h->why_stopped);
     }
-    if (!h->shard || h->stopped || (!e->full && h->refused == e->refused))
+    if (!h->shards || h->stopped || (!e->full && h->refused == e->refused))
         return;
     e->refused = h->refused;
     struct log_state log;
-    shard_look(h->shard, &log);
+    host_look(h, &log);
     look_full(e, &log);
 }

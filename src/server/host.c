@@ -1,12 +1,14 @@
-// A turn: time moves on, commands run, those that may go on do, the log is flushed; then whatever
-// was said is marked with the position it has to wait for.
+// A turn: time moves on, commands run, those that may go on do, the logs are flushed; then whatever
+// was said is marked with the turn, which has to become durable.
 #include "server/host.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
 #include "server/fetch.h"
+#include "server/links.h"
 #include "server/session.h"
+#include "server/shards.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -38,15 +40,30 @@ int host_init(struct host *h, const char *store) {
     return error_set(MR_ENOMEM, "no memory for a server");
 }
 
-void host_load(struct host *h, struct shard *shard) {
-    h->shard = shard;
-    h->core = shard_core(shard);
-    h->started_ms = core_now(h->core);
+int host_load(struct host *h, struct group *group) {
+    uint32_t shards = group_count(group);
+    if (shards > 1) {
+        h->sums = mem_alloc(sizeof *h->sums);
+        h->links = links_create(shards);
+        if (!h->sums || !h->links)
+            return error_set(MR_ENOMEM, "no memory for %u shards", shards);
+    }
+    for (uint32_t i = 0; i < shards; i++) {
+        h->parts[i].shard = group_shard(group, i);
+        h->parts[i].core = shard_core(h->parts[i].shard);
+    }
+    h->group = group;
+    h->shards = shards;
+    h->started_ms = host_now_ms(h);
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         struct session *s = list_entry(l, struct session, of_host);
-        core_join(h->core, &s->conn);
         s->since_ms = h->started_ms;
+        if (session_join(s) == 0)
+            continue;
+        s->broken = true;
+        session_touch(s);
     }
+    return 0;
 }
 
 void host_set_auth(struct host *h, struct auth *auth) {
@@ -74,22 +91,39 @@ void host_finish(struct host *h) {
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
+    mem_free(h->parts);
+    mem_free(h->sums);
+    links_destroy(h->links);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
 }
 
+// All shards have one time, and begin every turn.
 uint64_t host_now_ms(const struct host *h) {
-    return h->core ? core_now(h->core) : 0;
+    return h->shards ? core_now(h->parts[0].core) : 0;
+}
+
+void host_look(const struct host *h, struct log_state *out) {
+    *out = (struct log_state){ 0 };
+    for (uint32_t i = 0; i < h->shards; i++) {
+        struct log_state log;
+        shard_look(h->parts[i].shard, &log);
+        out->bytes += log.bytes;
+        out->memory += log.memory;
+        out->full = out->full || log.full;
+        if (!out->stopped[0])
+            memcpy(out->stopped, log.stopped, sizeof out->stopped);
+    }
 }
 
 static uint64_t outside_memory(const struct host *h) {
     struct log_state log;
-    shard_look(h->shard, &log);
+    host_look(h, &log);
     return log.memory + h->buffered;
 }
 
 uint64_t host_memory(const struct host *h) {
-    return h->shard ? core_memory(h->core) + outside_memory(h) : h->buffered;
+    return shards_memory(h) + outside_memory(h);
 }
 
 bool host_may_receive(const struct host *h, size_t more) {
@@ -118,13 +152,15 @@ void host_note_unreadable(struct host *h, const struct grant *g) {
     if (h->unreadable_count == HOST_UNREADABLE)
         return;
     h->unreadable[h->unreadable_count].id = g->id;
+    h->unreadable[h->unreadable_count].shard = g->shard;
     h->unreadable[h->unreadable_count++].token = g->token;
 }
 
 static void fail_unreadable(struct host *h) {
     while (h->unreadable_count) {
         h->unreadable_count--;
-        (void)core_fail(h->core, h->unreadable[h->unreadable_count].id,
+        (void)core_fail(h->parts[h->unreadable[h->unreadable_count].shard].core,
+                        h->unreadable[h->unreadable_count].id,
                         &h->unreadable[h->unreadable_count].token,
                         mr_str("its body could not be read from the store"), MR_BACKOFF);
     }
@@ -181,98 +217,169 @@ static void stop_all(struct host *h) {
     }
 }
 
+// False: a log has failed, and why is noted.
+static bool begin_parts(struct host *h) {
+    bool runs = true;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        if (shard_begin(h->parts[i].shard) != MR_ESTOPPED || !runs)
+            continue; // after another failure the core tries again by itself
+        snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
+        runs = false;
+    }
+    return runs;
+}
+
 void host_begin(struct host *h) {
-    if (h->in_turn || !h->shard)
+    if (h->in_turn || !h->shards)
         return;
     h->in_turn = true;
-    bool stopped = shard_begin(h->shard) == MR_ESTOPPED; // else the core tries again by itself
-    if (stopped && !h->stopped) {
-        snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
+    if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
     }
     if (h->watch)
         h->watch(h->watcher);
     if (h->max_bytes && !h->stopped)
-        core_tell_memory(h->core, outside_memory(h));
+        shards_tell_memory(h, outside_memory(h));
+    if (h->links && !h->stopped)
+        links_pump(h);
     end_waits(h);
     while (!list_empty(&h->pieces))
         session_run_again(list_entry(h->pieces.next, struct session, of_again));
 }
 
+// What one frees lets others go on, in other shards as well.
 static void resume_all(struct host *h) {
-    while (!list_empty(&h->resuming)) {
+    while (!list_empty(&h->resuming) || h->freed_count) {
+        shards_wake(h);
+        if (list_empty(&h->resuming))
+            continue;
         struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
         list_remove(&s->of_resuming);
         session_run(s);
     }
 }
 
-static void mark_all(struct host *h, uint64_t at) {
-    bool durable = h->stopped || shard_is_durable(h->shard, at); // stopped: nothing was written
+// ---- What is durable --------------------------------------------------------------------------
+
+static void note_written(struct part *p, uint64_t turn, uint64_t at) {
+    if (at == p->last_at)
+        return;
+    p->last_at = at;
+    if (p->written_count < PART_TURNS)
+        p->written_count++;
+    uint32_t last = (p->first_written + p->written_count - 1) % PART_TURNS;
+    p->written[last].turn = turn;
+    p->written[last].at = at;
+}
+
+// The first turn that is not durable in this shard; UINT64_MAX: all are.
+static uint64_t first_held_turn(struct part *p) {
+    if (!p->written_count)
+        return UINT64_MAX;
+    struct log_state log;
+    shard_look(p->shard, &log);
+    while (p->written_count && p->written[p->first_written].at < log.durable) {
+        p->first_written = (p->first_written + 1) % PART_TURNS;
+        p->written_count--;
+    }
+    return p->written_count ? p->written[p->first_written].turn : UINT64_MAX;
+}
+
+uint64_t host_durable_turn(struct host *h) {
+    uint64_t durable = h->turn;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        uint64_t held = first_held_turn(&h->parts[i]);
+        durable = held <= durable ? held - 1 : durable;
+    }
+    return durable;
+}
+
+static void end_parts(struct host *h) {
+    bool more;
+    h->turn++;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        struct part *p = &h->parts[i];
+        if (!h->stopped)
+            (void)shard_clean(p->shard, &more); // it is tried again when host_next_ms says
+        note_written(p, h->turn, shard_end(p->shard));
+    }
+}
+
+static void mark_all(struct host *h) {
+    if (list_empty(&h->touched))
+        return;
+    bool durable = h->stopped || host_durable_turn(h) == h->turn; // stopped: nothing was written
     while (!list_empty(&h->touched)) {
         struct session *s = list_entry(h->touched.next, struct session, of_touched);
         list_remove(&s->of_touched);
-        session_mark(s, at, durable);
+        session_mark(s, h->turn, durable);
     }
 }
 
 void host_end(struct host *h) {
-    if (!h->shard) { // nothing waits for a log: what was said can be shown
-        resume_all(h);
-        while (!list_empty(&h->touched)) {
-            struct session *s = list_entry(h->touched.next, struct session, of_touched);
-            list_remove(&s->of_touched);
-            session_mark(s, 0, true);
-        }
-        return;
-    }
     host_begin(h);
     do {
         resume_all(h);
         fail_unreadable(h); // which somebody may have waited for
-    } while (!list_empty(&h->resuming));
-    bool more;
-    if (!h->stopped)
-        (void)shard_clean(h->shard, &more); // it is tried again when host_next_ms says
-    uint64_t at = shard_end(h->shard);
+    } while (!list_empty(&h->resuming) || h->freed_count);
+    end_parts(h);
     h->in_turn = false;
-    mark_all(h, at);
+    mark_all(h);
+}
+
+static bool has_stopped(const struct host *h) {
+    bool stopped = false;
+    for (uint32_t i = 0; i < h->shards; i++)
+        stopped = stopped || shard_has_stopped(h->parts[i].shard);
+    return stopped;
 }
 
 static void show_held(struct host *h) {
-    struct log_state log;
-    shard_look(h->shard, &log);
+    struct log_state log = { 0 };
+    if (has_stopped(h))
+        host_look(h, &log);
+    uint64_t durable = host_durable_turn(h);
     for (struct list *l = h->held.next; l != &h->held;) {
         struct session *s = list_entry(l, struct session, of_held);
         l = l->next;
         if (log.stopped[0])
             session_show_stopped(s, log.stopped);
         else
-            session_show(s, log.durable);
+            session_show(s, durable);
     }
 }
 
 void host_durable(struct host *h) {
-    if (!h->shard)
-        return;
     if (!list_empty(&h->held))
         show_held(h);
-    if (!h->stopped && shard_has_stopped(h->shard))
+    if (h->stopped)
+        return;
+    if (has_stopped(h) || (h->links && links_can_move(h)))
         host_begin(h); // others wait in vain, too; and it is to be told although nobody asks
 }
 
+void host_wait(struct host *h) {
+    for (uint32_t i = 0; i < h->shards; i++) {
+        struct shard *shard = h->parts[i].shard;
+        (void)shard_wait(shard, shard_end(shard)); // a failure is noticed in the next turn
+    }
+}
+
+static int64_t sooner(int64_t a_ms, int64_t b_ms) {
+    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
 int64_t host_next_ms(struct host *h) {
-    if (!h->shard || h->stopped)
+    if (!h->shards || h->stopped)
         return -1;
     if (!list_empty(&h->pieces))
         return 0;
-    int64_t shard_ms = shard_next_ms(h->shard);
     uint64_t now = host_now_ms(h), next = heap_next(&h->waits);
-    int64_t wait_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
-    if (shard_ms < 0 || wait_ms < 0)
-        return shard_ms < 0 ? wait_ms : shard_ms;
-    return shard_ms < wait_ms ? shard_ms : wait_ms;
+    int64_t ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+    for (uint32_t i = 0; i < h->shards; i++)
+        ms = sooner(ms, shard_next_ms(h->parts[i].shard));
+    return h->links ? sooner(ms, links_next_ms(h)) : ms;
 }
 
 void host_stop(struct host *h) {
@@ -291,29 +398,30 @@ void host_close(struct host *h) {
 
 uint64_t host_leases(const struct host *h) {
     uint64_t held = 0;
-    for (const struct list *l = h->sessions.next; h->core && l != &h->sessions; l = l->next)
-        held += core_leases(&list_entry(l, struct session, of_host)->conn);
+    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        held += session_leases(list_entry(l, struct session, of_host));
     return held;
 }
 
-// ---- What the core tells ----------------------------------------------------------------------
+// ---- What the cores tell ----------------------------------------------------------------------
 
 static bool on_claim(void *owner, struct taker *taker) {
-    const struct host *h = owner;
+    const struct host *h = ((const struct part *)owner)->host;
     (void)taker;
     return !h->stopping && !h->stopped;
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
     (void)owner;
-    struct session *s = list_entry(taker, struct session, taker);
+    struct session *s = session_of(taker->conn);
+    shards_take_leave(s, taker);
     if (fetch_grants(s, grants, count))
         session_answered(s);
 }
 
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
     (void)owner;
-    struct session *s = list_entry(caller->conn, struct session, conn);
+    struct session *s = session_of(caller->conn);
     if (caller != &s->caller) {
         late_tell(list_entry(caller, struct late, caller), outcome);
         return;
@@ -329,13 +437,15 @@ static void on_room(void *owner, struct pusher *pusher) {
 
 static void on_epic(void *owner, struct watcher *watcher) {
     (void)owner;
-    session_run_again(list_entry(watcher, struct session, watcher));
+    struct session *s = list_entry(watcher, struct presence, watcher)->session;
+    shards_epic_unwatch(s);
+    session_run_again(s);
 }
 
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
                     int why) {
     (void)owner, (void)token, (void)why;
-    struct session *s = list_entry(conn, struct session, conn);
+    struct session *s = session_of(conn);
     if (!s->cancels)
         return; // it hears with its next beat
     reply_push(session_reply(s), 2);
@@ -344,11 +454,29 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_touch(s);
 }
 
-struct core_events host_events(void) {
-    return (struct core_events){ .claim = on_claim,
-                                 .granted = on_granted,
-                                 .ended = on_ended,
-                                 .room = on_room,
-                                 .epic = on_epic,
-                                 .stop = on_stop };
+static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
+    shards_note_freed(((struct part *)owner)->host, stage, shards);
+}
+
+// Each shard's owner is its part; all are made when the first is asked for.
+static void *part_of(void *host, uint32_t shard, uint32_t shards) {
+    struct host *h = host;
+    if (!shard)
+        h->parts = mem_alloc(shards * sizeof *h->parts);
+    if (!h->parts)
+        return NULL;
+    h->parts[shard].host = h;
+    return &h->parts[shard];
+}
+
+void host_group_options(struct host *h, struct group_options *out) {
+    out->events = (struct core_events){ .claim = on_claim,
+                                        .granted = on_granted,
+                                        .ended = on_ended,
+                                        .room = on_room,
+                                        .epic = on_epic,
+                                        .stop = on_stop,
+                                        .freed = on_freed };
+    out->owner = part_of;
+    out->arg = h;
 }

@@ -1,13 +1,15 @@
-// Host: what the sessions of a server share: the shard, the turn they take part in, and who waits
+// Host: what the sessions of a server share: the shards, the turn they take part in, and who waits
 // for what. Like the sessions it knows no socket and reads no clock of its own, so that tests and
 // fuzzers drive it directly.
 //
 //     host_begin ─► session_receive, session_destroy … ─► host_end ─► session_ready, session_sent
 //         │                  │                               │
-//     time moves on    commands run, replies gather    the log's writer is woken
+//     time moves on    commands run, replies gather    the logs' writers are woken
 //
-// A reply is shown when everything written before it is durable: at the end of a turn every session
-// with new replies notes how far they reach and the position to wait for; host_durable releases.
+// A reply is shown when everything written before it is durable, in every shard: turns are counted,
+// at the end of one every session with new replies notes how far they reach in which turn, and
+// host_durable releases those of turns that are durable. What commands do with several shards is in
+// shards.h.
 //
 // One thread.
 #ifndef SERVER_HOST_H
@@ -17,7 +19,7 @@
 #include "base/slab.h"
 #include "server/auth.h"
 #include "server/limits.h"
-#include "shard/shard.h"
+#include "shard/group.h"
 #include "wire/request.h"
 
 struct fetch;
@@ -28,13 +30,54 @@ struct seat {
     struct session *session;
 };
 
-enum { HOST_SPARE = 16, HOST_UNREADABLE = 16 };
+enum {
+    HOST_SPARE = 16,
+    HOST_UNREADABLE = 16,
+    HOST_FREED = 32,
+    HOST_SOURCES = 256,
+    PART_TURNS = 512
+};
+
+// A stage of which shards are to be woken: what they were held by has become less.
+struct freed {
+    uint64_t shards; // bit n: shard n
+    char stage[STAGE_NAME_MOST + 1];
+};
+
+// What all shards together have counted of a stage.
+struct stage_sums {
+    struct histogram waits, runs;
+};
+
+// A shard as the host drives it.
+struct part {
+    struct host *host;
+    struct shard *shard;
+    struct core *core;
+    uint64_t last_at; // the entry appended last
+    // Turns in which it was written to that were not durable when it was looked at last, a ring. If
+    // there are too many the latest ones are one.
+    struct {
+        uint64_t turn, at;
+    } written[PART_TURNS];
+    uint32_t first_written, written_count;
+};
 
 struct host {
-    struct shard *shard; // NULL: still loading
-    struct core *core;
-    const char *store; // its URL, for INFO
-    struct auth *auth; // whom it knows; NULL: nobody is asked
+    struct group *group;           // NULL: still loading
+    struct part *parts;            // its shards …
+    uint32_t shards;               // … and how many they are; 0: still loading
+    uint64_t turn;                 // how many have ended
+    uint32_t next_push, next_take; // of those who do not care: which shard is asked first
+    struct links *links;           // see links.h; NULL: there is one shard
+    struct stage_sums *sums;       // of the stage looked at last; NULL: there is one shard
+    struct freed freed[HOST_FREED];
+    uint32_t freed_count;
+    struct {
+        uint64_t name, resume; // the hash of a source's name; the first number it missed then
+    } sources[HOST_SOURCES];   // of several shards: looked at last
+    const char *store;         // its URL, for INFO
+    struct auth *auth;         // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
@@ -53,6 +96,7 @@ struct host {
     struct {
         uint64_t id;
         struct token token;
+        uint32_t shard;
     } unreadable[HOST_UNREADABLE]; // jobs to be failed at the end of the turn
     uint32_t unreadable_count;
     // Has it read by another thread, and ended (see fetch.h). Negative: it cannot. NULL: the disk
@@ -75,26 +119,38 @@ struct host {
     char why_stopped[256];
 };
 
-// Borrows `store` and, once loaded, the shard. MR_ENOMEM.
+// Borrows `store` and, once loaded, the group. MR_ENOMEM.
 int host_init(struct host *, const char *store);
 
-// The shard, opened with host_events and the host as its owner, is there: commands are answered.
-void host_load(struct host *, struct shard *);
-struct core_events host_events(void);
+// How the group is to be opened: who owns its shards, and what these tell. Any thread may open it,
+// while the host does not know of it.
+void host_group_options(struct host *, struct group_options *out);
+
+// The group, opened so, is there: commands are answered. MR_ENOMEM.
+int host_load(struct host *, struct group *);
 
 // From now on these may do what their entries say, and become the host's. Whoever has said who he
 // is goes on if the list still says the same of him, and is sent away if not. Within a turn.
 void host_set_auth(struct host *, struct auth *);
 
-// Ends all sessions; the shard is the owner's to close.
+// Ends all sessions; then the group is the owner's to close.
 void host_finish(struct host *);
 
 void host_begin(struct host *);
 void host_end(struct host *);
 
-// Shows what has become durable. The loop calls it after host_end and when the log has synced. If
-// the log has failed, a turn may have begun.
+// Shows what has become durable. The loop calls it after host_end and when a log has synced. If one
+// has failed, or emits can now travel to another shard, a turn may have begun.
 void host_durable(struct host *);
+
+// Waits until everything is durable, or a log has failed. Between turns.
+void host_wait(struct host *);
+
+// All logs as one: bytes are added; it is full, or has stopped, if one is or has.
+void host_look(const struct host *, struct log_state *out);
+
+// The last turn of which everything is durable.
+uint64_t host_durable_turn(struct host *);
 
 // Milliseconds until a turn is due although nobody calls; -1: none.
 int64_t host_next_ms(struct host *);

@@ -127,7 +127,7 @@ void finish(struct server *v) {
         return;
     v->finished = true;
     host_finish(&v->host);
-    shard_close(v->shard);
+    group_close(v->group);
     uv_walk(&v->loop, close_handle, v);
 }
 
@@ -147,9 +147,9 @@ static void close_all(struct server *v) {
     if (v->closing || v->loading_now)
         return;
     v->closing = true;
-    if (v->shard) {
+    if (v->group) {
         host_end(&v->host);
-        (void)shard_wait(v->shard, shard_end(v->shard)); // a failure was noticed when it happened
+        host_wait(&v->host);
     }
     host_close(&v->host);
     flush(v);
@@ -214,16 +214,16 @@ static void server_reload(void *server) {
 static void load(uv_work_t *work) {
     struct server *v = work->data;
     const struct server_options *o = &v->options;
-    struct shard_options shard = { .dir = o->dir,
+    struct group_options group = { .dir = o->dir,
+                                   .shards = o->shards,
                                    .log = { .sync = o->sync,
                                             .interval_ms = o->interval_ms,
                                             .on_durable = log_is_durable,
                                             .arg = v },
                                    .limits = { .max_body = o->max_body,
-                                               .max_memory = o->max_bytes },
-                                   .events = host_events(),
-                                   .owner = &v->host };
-    v->load_err = shard_open(&shard, &v->shard);
+                                               .max_memory = o->max_bytes } };
+    host_group_options(&v->host, &group);
+    v->load_err = group_open(&group, &v->group);
     if (v->load_err < 0)
         snprintf(v->load_text, sizeof v->load_text, "%s", error_text());
 }
@@ -232,6 +232,8 @@ static void on_loaded(uv_work_t *work, int status) {
     struct server *v = work->data;
     (void)status;
     v->loading_now = false;
+    if (v->load_err == 0 && (v->load_err = host_load(&v->host, v->group)) < 0)
+        snprintf(v->load_text, sizeof v->load_text, "%s", error_text());
     if (v->load_err < 0) {
         v->exit = v->load_err;
         close_all(v);
@@ -239,14 +241,15 @@ static void on_loaded(uv_work_t *work, int status) {
     }
     v->host.fetch = fetch;
     v->host.fetcher = v;
-    host_load(&v->host, v->shard);
     if (v->options.on_ready)
         v->options.on_ready(v->options.arg, v->options.host, v->options.port, true);
     systemd_tell("READY=1\nSTATUS=Ready");
-    if (v->stopping)
+    if (v->stopping) {
         close_all(v);
-    else
-        turn_end(v);
+        return;
+    }
+    host_begin(&v->host); // emits may be on their way
+    turn_end(v);
 }
 
 static int bind_to(struct listener *l, const char *host, uint16_t port) {

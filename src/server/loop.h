@@ -26,7 +26,7 @@ struct listener {
 struct server {
     struct server_options options;
     struct host host;
-    struct shard *shard;
+    struct group *group;
     struct credentials credentials;
     struct door door;
     struct crowd crowd;

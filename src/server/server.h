@@ -15,6 +15,7 @@ struct front_impl;
 struct server_options {
     const char *store; // its URL, for people
     const char *dir;   // of the file store; NULL: in memory
+    uint32_t shards;   // 0: as many as the store has, 1 if it is new
     enum log_sync sync;
     uint32_t interval_ms;
     uint64_t max_bytes; // of memory, see host_memory; 0: none

@@ -1,5 +1,5 @@
-// See session.h. Replies gather in `out`; marks say up to where, and for which position of the log
-// to be durable, they wait.
+// See session.h. Replies gather in `out`; marks say up to where, and for which turn to be durable,
+// they wait.
 #include "server/session.h"
 
 #include "base/errors.h"
@@ -7,6 +7,7 @@
 #include "server/answer.h"
 #include "server/command.h"
 #include "server/fetch.h"
+#include "server/shards.h"
 #include "wire/code.h"
 
 #include <assert.h>
@@ -16,17 +17,47 @@
 
 // ---- Life -------------------------------------------------------------------------------------
 
+int session_join(struct session *s) {
+    struct host *h = s->host;
+    s->presences = mem_alloc(h->shards * sizeof *s->presences);
+    if (!s->presences)
+        return error_set(MR_ENOMEM, "no memory for a session");
+    for (uint32_t i = 0; i < h->shards; i++) {
+        s->presences[i].session = s;
+        core_join(h->parts[i].core, &s->presences[i].conn);
+    }
+    return 0;
+}
+
+static void session_part(struct session *s) {
+    for (uint32_t i = 0; s->presences && i < s->host->shards; i++) {
+        // What could not be written is made up for by the core.
+        (void)core_leave(s->host->parts[i].core, &s->presences[i].conn);
+        core_epic_unwatch(&s->presences[i].watcher);
+    }
+    mem_free(s->presences);
+}
+
+uint64_t session_leases(const struct session *s) {
+    uint64_t held = 0;
+    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
+        held += core_leases(&s->presences[i].conn);
+    return held;
+}
+
 int session_create(struct host *h, struct session **out) {
     struct session *s = mem_alloc(sizeof *s);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a session");
+    s->host = h;
     uint32_t seat = host_reserve_wait(h) < 0 ? 0 : slab_take(&h->seats);
-    if (!seat) {
+    if (!seat || (h->shards && session_join(s) < 0)) {
+        if (seat)
+            slab_give(&h->seats, seat);
         mem_free(s);
         return error_set(MR_ENOMEM, "no memory for a session");
     }
     SLAB_AT(&h->seats, struct seat, seat)->session = s;
-    s->host = h;
     s->id = ++h->next_session;
     s->seat = seat;
     s->address = "";
@@ -37,8 +68,6 @@ int session_create(struct host *h, struct session **out) {
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
-    if (h->core)
-        core_join(h->core, &s->conn);
     h->connections++;
     *out = s;
     return 0;
@@ -48,9 +77,7 @@ void session_destroy(struct session *s) {
     if (!s)
         return;
     struct host *h = s->host;
-    if (h->core)
-        (void)core_leave(h->core, &s->conn); // what could not be written is made up for by the core
-    core_epic_unwatch(&s->watcher);
+    session_part(s);
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
                              &s->of_resuming, &s->of_ready,   &s->of_again };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
@@ -78,7 +105,7 @@ int late_create(struct session *s, struct late **out) {
     struct late *l = mem_alloc(sizeof *l);
     if (!l)
         return error_set(MR_ENOMEM, "no memory for a call");
-    l->caller.conn = &s->conn;
+    l->session = s;
     list_append(&s->lates, &l->of_session);
     s->late_count++;
     s->host->buffered += sizeof *l;
@@ -88,7 +115,7 @@ int late_create(struct session *s, struct late **out) {
 }
 
 void late_destroy(struct late *l) {
-    struct session *s = list_entry(l->caller.conn, struct session, conn);
+    struct session *s = l->session;
     s->late_count--;
     s->host->buffered -= sizeof *l;
     list_remove(&l->of_session);
@@ -96,7 +123,7 @@ void late_destroy(struct late *l) {
 }
 
 void late_tell(struct late *l, const struct outcome *outcome) {
-    struct session *s = list_entry(l->caller.conn, struct session, conn);
+    struct session *s = l->session;
     struct reply *r = session_reply(s);
     reply_push(r, 3);
     reply_bulk(r, mr_str("ended"));
@@ -295,15 +322,14 @@ void session_run_again(struct session *s) {
 }
 
 static void leave(struct session *s) {
-    struct core *core = s->host->core;
     if (s->blocked == BLOCKED_TAKE)
-        core_take_leave(core, &s->taker);
+        shards_take_leave(s, NULL);
     else if (s->blocked == BLOCKED_END)
-        (void)core_await_leave(core, &s->caller); // an end not written now is made up for
+        shards_await_leave(s);
     else if (s->blocked == BLOCKED_ROOM)
-        core_push_leave(core, &s->pusher);
+        shards_push_leave(s);
     else if (s->blocked == BLOCKED_EPIC)
-        core_epic_unwatch(&s->watcher);
+        shards_epic_unwatch(s);
 }
 
 static void refuse_secret(struct session *s) {
@@ -411,9 +437,8 @@ void session_close(struct session *s) {
     offer(s);
 }
 
-// What was said in this turn waits for `at`. Where marks run out the last one waits a little
-// longer.
-void session_mark(struct session *s, uint64_t at, bool durable) {
+// What was said in this turn waits for it. Where marks run out the last one waits a little longer.
+void session_mark(struct session *s, uint64_t turn, bool durable) {
     count_buffers(s);
     uint64_t upto = s->sent + session_unsent(s);
     if (durable && !s->mark_count) {
@@ -425,7 +450,7 @@ void session_mark(struct session *s, uint64_t at, bool durable) {
     if (s->mark_count < SESSION_MARKS)
         s->mark_count++;
     s->marks[s->mark_count - 1].upto = upto;
-    s->marks[s->mark_count - 1].at = at;
+    s->marks[s->mark_count - 1].turn = turn;
     s->marks[s->mark_count - 1].replies = s->replies;
     if (list_empty(&s->of_held))
         list_append(&s->host->held, &s->of_held);
@@ -435,7 +460,7 @@ void session_mark(struct session *s, uint64_t at, bool durable) {
 
 void session_show(struct session *s, uint64_t durable) {
     uint32_t shown = 0;
-    for (; shown < s->mark_count && s->marks[shown].at < durable; shown++) {
+    for (; shown < s->mark_count && s->marks[shown].turn <= durable; shown++) {
         s->shown = s->marks[shown].upto;
         s->shown_replies = s->marks[shown].replies;
     }

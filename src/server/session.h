@@ -30,8 +30,21 @@ enum blocked {
 
 enum { SESSION_MARKS = 8, SESSION_STAGES = 256 };
 
+// What a session is to one shard: a connection, which may wait for work there.
+struct presence {
+    struct session *session;
+    struct conn conn;
+    struct taker taker;
+    struct watcher watcher; // of an epic
+};
+
+static inline struct session *session_of(const struct conn *conn) {
+    return list_entry(conn, struct presence, conn)->session;
+}
+
 // A call that its session does not wait for: the end is told by a push message.
 struct late {
+    struct session *session;
     struct caller caller;
     struct list of_session;
 };
@@ -41,8 +54,8 @@ struct front;
 struct session {
     struct host *host;
     uint64_t id;
-    uint32_t seat; // among the host's sessions
-    struct conn conn;
+    uint32_t seat;              // among the host's sessions
+    struct presence *presences; // one for each shard; NULL: the store is not there yet
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_again;
     void *owner;         // the loop's
     struct front *front; // its connection's; NULL: RESP is spoken there
@@ -57,7 +70,7 @@ struct session {
     uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
     uint64_t replies, shown_replies; // how many are complete; may be sent
     struct {
-        uint64_t upto, at, replies; // bytes up to here may be shown when this position is durable
+        uint64_t upto, turn, replies; // bytes up to here may be shown when this turn is durable
     } marks[SESSION_MARKS];
     uint32_t mark_count;
     bool closing; // when everything was sent; nothing more is run
@@ -70,13 +83,11 @@ struct session {
     uint64_t received_ms;    // when a push was run first
     uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
     struct fetch *fetch;     // what it waits for; NULL: nothing is read for it
-    struct taker taker;
     struct caller caller;
     struct list lates; // calls that this session does not wait for
     uint32_t late_count;
     bool called_later; // it has had some
     struct pusher pusher;
-    struct watcher watcher;
     size_t pushed; // PUSHMANY: how many so far …
     uint64_t *ids; // … and their ids
     struct {
@@ -95,6 +106,9 @@ struct session {
 
 // MR_ENOMEM.
 int session_create(struct host *, struct session **out);
+
+// The store is there. MR_ENOMEM.
+int session_join(struct session *);
 
 // The client is gone: its waiting and its leases end. Within a turn. Takes NULL.
 void session_destroy(struct session *);
@@ -115,6 +129,7 @@ void session_sent(struct session *, size_t size);
 size_t session_unsent(const struct session *); // bytes of replies, also of those not ready yet
 void session_close(struct session *);          // nothing more is run; it is over when all was sent
 bool session_is_over(const struct session *);  // close it
+uint64_t session_leases(const struct session *);
 
 // ---- For commands -----------------------------------------------------------------------------
 
@@ -142,8 +157,8 @@ void late_tell(struct late *, const struct outcome *);
 
 struct reply *session_reply(struct session *); // where to write what it says
 void session_touch(struct session *);          // it has something new to say
-void session_mark(struct session *, uint64_t at, bool durable);
-void session_show(struct session *, uint64_t durable);
+void session_mark(struct session *, uint64_t turn, bool durable);
+void session_show(struct session *, uint64_t durable);        // what was said up to that turn
 void session_show_stopped(struct session *, const char *why); // it never will be durable
 void session_run(struct session *);                           // what was received
 void session_wait_over(struct session *);

@@ -5,6 +5,7 @@
 #include "base/histogram.h"
 #include "base/mem.h"
 #include "server/session.h"
+#include "server/shards.h"
 #include "web/json.h"
 
 #include <stddef.h>
@@ -119,11 +120,12 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint6
 }
 
 static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
-    size_t count = core_stage_count(h->core);
+    size_t places = shards_stage_places(h);
     note_levels(p, h);
-    for (size_t i = 0; i < count && i < WEB_STAGES; i++) {
+    for (size_t i = 0; i < places; i++) {
         struct stage_info info;
-        core_stage_at(h->core, i, &info);
+        if (!shards_stage_at(h, i, &info))
+            continue;
         struct past_stage *s = stage_named(p, info.name, (uint32_t)i);
         if (!s)
             s = stage_add(p, &info);

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct world {
     struct host host;
-    struct shard *shard;
+    struct group *group;
     struct session *session; // NULL: it has ended
     struct web *web;
     uv_loop_t loop;
@@ -80,16 +80,16 @@ static void begin(void) {
     w.now_ms = 1000;
     w.heard = 0;
     past_finish(&w.web->past);
-    struct shard_options options = { .log = { .inline_writer = true },
+    struct group_options options = { .log = { .inline_writer = true },
                                      .limits = { .max_room_bytes = 4096, .max_jobs = 200 },
-                                     .events = host_events(),
-                                     .owner = &w.host,
                                      .world = { now, now, chance, NULL } };
     int err = host_init(&w.host, "mem:");
     assert(err == 0);
-    err = shard_open(&options, &w.shard);
+    host_group_options(&w.host, &options);
+    err = group_open(&options, &w.group);
     assert(err == 0);
-    host_load(&w.host, w.shard);
+    err = host_load(&w.host, w.group);
+    assert(err == 0);
     w.host.watch = web_front()->turn;
     w.host.watcher = w.web;
     err = session_create(&w.host, &w.session);
@@ -150,12 +150,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     leave();
     turn(NULL);
     assert(!w.web->stream_count && list_empty(&w.web->streams));
-    int err = core_check(shard_core(w.shard));
+    int err = core_check(shard_core(group_shard(w.group, 0)));
     if (err < 0)
         fprintf(stderr, "%s\n", error_text());
     assert(err == 0);
     assert(w.host.buffered == 0);
     host_finish(&w.host);
-    shard_close(w.shard);
+    group_close(w.group);
     return 0;
 }

@@ -37,7 +37,7 @@ struct client {
 
 static struct world {
     struct host host;
-    struct shard *shard;
+    struct group *group;
     struct client clients[CLIENTS];
     uint64_t now_ms;
     char id[32], token[64]; // of the job taken last
@@ -55,18 +55,19 @@ static uint64_t chance(void *arg) {
     return 4;
 }
 
-static void begin(void) {
+static void begin(uint32_t shards) {
     w = (struct world){ .now_ms = 1000 };
-    struct shard_options options = { .log = { .inline_writer = true },
+    struct group_options options = { .shards = shards,
+                                     .log = { .inline_writer = true },
                                      .limits = { .max_room_bytes = 4096, .max_jobs = 200 },
-                                     .events = host_events(),
-                                     .owner = &w.host,
                                      .world = { now, now, chance, NULL } };
     int err = host_init(&w.host, "mem:");
     assert(err == 0);
-    err = shard_open(&options, &w.shard);
+    host_group_options(&w.host, &options);
+    err = group_open(&options, &w.group);
     assert(err == 0);
-    host_load(&w.host, w.shard);
+    err = host_load(&w.host, w.group);
+    assert(err == 0);
 }
 
 // ---- Hearing ------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ static size_t act(uint8_t what, const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    begin();
+    begin(size % 2 ? 1 : 3);
     for (size_t at = 0; at < size;) {
         uint8_t what = data[at++];
         at += act(what, data + at, size - at);
@@ -207,11 +208,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = 0; i < CLIENTS; i++)
         leave(&w.clients[i]);
     turn();
-    int err = core_check(shard_core(w.shard));
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < group_count(w.group); i++)
+        err = core_check(shard_core(group_shard(w.group, i)));
     if (err < 0)
         fprintf(stderr, "%s\n", error_text());
     assert(err == 0);
     host_finish(&w.host);
-    shard_close(w.shard);
+    group_close(w.group);
     return 0;
 }

@@ -1,0 +1,546 @@
+// A server over several shards: it answers as one over one shard does, whichever shard knows.
+#include "dialogue.h"
+
+#include "base/errors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARDS = 3, TEXT = 1 << 16 };
+
+static int setup(void **state) {
+    dialogue_shards = SHARDS;
+    return dialogue_setup(state);
+}
+
+#define SHARDED(test)                                                                              \
+    { #test, test, setup, dialogue_teardown, NULL }
+
+// A key of the stage that belongs to that shard; until the next call.
+static const char *key_in(const char *stage, uint32_t shard) {
+    static char key[16];
+    for (int i = 0;; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        if (route_of(SHARDS, mr_str(stage), mr_str(key), (mr_bytes){ 0 }) == shard)
+            return key;
+    }
+}
+
+static void push_to(struct dialogue *d, uint32_t shard, const char *words) {
+    sayf(d, 1, "PUSH s %s KEY %s", words, key_in("s", shard));
+    hear(d, 1, "\"*\"");
+}
+
+static void push_to_all(struct dialogue *d, const char *words) {
+    for (uint32_t i = 0; i < SHARDS; i++)
+        push_to(d, i, words);
+}
+
+static uint32_t shard_of(const struct job *job) {
+    return route_of_id(SHARDS, strtoull(job->id, NULL, 10));
+}
+
+static void end_job(struct dialogue *d, const char *how, struct job job, const char *words) {
+    sayf(d, 0, "%s %s %s %s", how, job.id, job.token, words);
+    hear(d, 0, "+OK");
+}
+
+// ---- The same as one ----------------------------------------------------------------------------
+
+// What has happened in both: three stages, many keys, deaths, waits, an epic, a pause.
+static void tell(struct dialogue *d) {
+    for (int i = 0; i < 30; i++) {
+        sayf(d, 1, "PUSH s %d KEY k%d ATTEMPTS 1", i, i % (1 + i % 7));
+        hear(d, 1, "\"*\"");
+        sayf(d, 1, "PUSH t %d EPIC e %d", i, i + 1);
+        hear(d, 1, "\"*\"");
+    }
+    push(d, "u later DELAY 1000");
+    pass_ms(d, 40);
+    for (int i = 0; i < 10; i++)
+        end_job(d, "FAIL", take(d, 0, "t"), i % 2 ? "no NEVER" : "no RETRY 0");
+    for (int i = 0; i < 30; i++) {
+        struct job job = take(d, 0, "s");
+        bool fails = strcmp(job.key, "k1") == 0;
+        end_job(d, fails ? "FAIL" : "DONE", job, fails ? "broken NEVER" : "RESULT r");
+    }
+    ask(d, 1, "EPIC e SKIP 31", "[*]");
+    ask(d, 1, "PAUSE u", "+OK");
+    pass_ms(d, 7);
+}
+
+// Rows of a reply, sorted; ids and rates are left out: they are each engine's own.
+static int compare_rows(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void cut_value(char *row, const char *name) {
+    for (char *at = row; (at = strstr(at, name));) {
+        at += strlen(name);
+        size_t size = strcspn(at, " ");
+        memmove(at, at + size, strlen(at + size) + 1);
+    }
+}
+
+static void sort_rows(const char *reply, char *out) {
+    static char text[TEXT];
+    char *rows[256], *row = NULL;
+    size_t count = 0, depth = 0, used = 0;
+    snprintf(text, sizeof text, "%s", reply);
+    for (char *at = text; *at; at++) {
+        depth += *at == '[';
+        if (*at == '[' && depth == 2)
+            row = at;
+        if (*at == ']' && depth == 2) {
+            *at = 0;
+            rows[count++] = row;
+        }
+        depth -= *at == ']' || (!*at && depth == 2);
+    }
+    for (size_t i = 0; i < count; i++) {
+        cut_value(rows[i], "\"id\" ");
+        cut_value(rows[i], "-per-s\" ");
+    }
+    qsort(rows, count, sizeof *rows, compare_rows);
+    *out = 0;
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(out + used, TEXT - used, "%s\n", rows[i]);
+    if (!count)
+        snprintf(out, TEXT, "%s", reply);
+}
+
+static void looks_equal(struct dialogue *one, struct dialogue *many, const char *words) {
+    static char a[TEXT], b[TEXT];
+    say(one, 0, words);
+    sort_rows(hear_any(one, 0), a);
+    say(many, 0, words);
+    sort_rows(hear_any(many, 0), b);
+    if (strcmp(a, b) != 0)
+        fail_msg("%s is\n%s\nof one shard, and\n%s\nof %d", words, a, b, SHARDS);
+}
+
+// A10, A3: counts are added, lists put together; whatever is asked, the answer is that of one.
+static void A10_looks_are_those_of_one_shard(void **state) {
+    struct dialogue *many = *state;
+    dialogue_shards = 1;
+    struct dialogue *one = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    tell(one);
+    tell(many);
+    static const char *const asked[] = {
+        "STAGES",
+        "STAGES NAME t",
+        "CHANNELS s TOP 20",
+        "EPIC e",
+        "EPICS",
+        "DEAD s",
+        "DEAD t",
+        "DEAD",
+        "JOBS s",
+        "JOBS u",
+        "JOBS t STATUS waiting",
+        "JOBS s KEY k1",
+        "WHY s",
+        "WHY t",
+        "WHY u",
+        "STAGE s",
+        "WORKERS",
+        "RETRY STAGE s DEAD DRY",
+        "CHANNELS nowhere",
+        "EPIC nobody",
+        "DEAD nowhere",
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        looks_equal(one, many, asked[i]);
+    dialogue_destroy(one);
+}
+
+// The deepest of all come first, from whichever shard.
+static void CHANNELS_TOP_is_of_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (uint32_t i = 0; i < SHARDS; i++)
+        for (uint32_t n = 0; n <= 2 * i; n++)
+            push_to(d, i, "x");
+    say(d, 0, "CHANNELS s TOP 2");
+    const char *heard = hear_any(d, 0);
+    char deepest[64], next[64];
+    snprintf(deepest, sizeof deepest, "[[\"key\" \"%s\"", key_in("s", 2));
+    assert_ptr_equal(strstr(heard, deepest), heard);
+    snprintf(next, sizeof next, "] [\"key\" \"%s\" \"state\" \"ready\" \"depth\" :3",
+             key_in("s", 1));
+    assert_non_null(strstr(heard, next));
+}
+
+// Pages follow one another over all shards: every job is on one of them.
+static void A3_pages_go_through_all_shards(void **state) {
+    struct dialogue *d = *state;
+    static const char *const asked[] = { "JOBS s STATUS waiting", "DEAD s", "DEAD", "JOBS s" };
+    for (int i = 0; i < 10; i++) {
+        sayf(d, 1, "PUSH s x KEY k%d", i);
+        hear(d, 1, "\"*\"");
+        push(d, "s y");
+    }
+    for (int i = 0; i < 7; i++)
+        end_job(d, "FAIL", take(d, 0, "s"), "no NEVER");
+    static const int expected[] = { 13, 7, 7, 20 };
+    for (size_t n = 0; n < sizeof asked / sizeof *asked; n++) {
+        char from[64] = "";
+        uint64_t seen[32];
+        int count = 0;
+        while (true) {
+            sayf(d, 0, "%s COUNT 3%s", asked[n], from);
+            const char *heard = hear_any(d, 0);
+            if (strcmp(heard, "[]") == 0)
+                break;
+            for (const char *at = heard; (at = strstr(at, "\"id\" \"")); at += 6) {
+                uint64_t id = strtoull(at + 6, NULL, 10);
+                for (int i = 0; i < count; i++)
+                    assert_true(seen[i] != id);
+                assert_true(count < 32);
+                seen[count++] = id;
+            }
+            snprintf(from, sizeof from, " FROM %llu", (unsigned long long)seen[count - 1]);
+        }
+        assert_int_equal(count, expected[n]);
+    }
+}
+
+// ---- Working ------------------------------------------------------------------------------------
+
+// D2: a TAKE that waits everywhere is answered once, and waits nowhere after that.
+static void D2_a_take_waits_in_all_shards_with_one_claim(void **state) {
+    struct dialogue *d = *state;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        say(d, 0, "TAKE s WAIT -1");
+        hear_nothing(d, 0);
+        push_to(d, i, "a");
+        struct job job = taken(d, 0);
+        push_to(d, (i + 1) % SHARDS, "b"); // nobody waits for it
+        hear_nothing(d, 0);
+        end_job(d, "DONE", job, "");
+        end_job(d, "DONE", take(d, 0, "s"), "");
+    }
+    say(d, 0, "TAKE s COUNT 9 WAIT -1");
+    ask(d, 1, "PUSHMANY s ITEMS '' a '' b '' c", "[*]");
+    hear(d, 0, "[[* \"a\" *]]");
+    ask(d, 0, "TAKE s COUNT 9 WAIT -1", "[[*] [*]]"); // from more than one
+}
+
+// Rule 17: stages named first are served first, whichever shard has their work.
+static void stages_named_first_are_served_first(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 6; i++) {
+        push(d, "low x");
+        push(d, "high y");
+    }
+    for (int i = 0; i < 12; i++)
+        assert_string_equal(take(d, 0, "high low").body, i < 6 ? "y" : "x");
+    ask(d, 0, "TAKE high high", "-ERR *twice*");
+}
+
+// F11: what a connection holds, it loses in every shard.
+static void F11_a_lost_connection_gives_back_the_work_of_all_shards(void **state) {
+    struct dialogue *d = *state;
+    push_to_all(d, "a");
+    push_to_all(d, "b");
+    say(d, 0, "TAKE s COUNT 9");
+    hear(d, 0, "[[*] [*] [*]]");
+    ask(d, 1, "WORKERS", "[[*\"leases\" :3 *]]");
+    assert_int_equal(host_leases(&d->host), 3);
+    hang_up(d, 0);
+    for (int i = 0; i < 3; i++)
+        ask(d, 1, "TAKE s", "[[* \"a\" :2 *]]");
+    ask(d, 1, "TAKE s", "[]");
+}
+
+// A9: whichever shard it is in, running work hears that it is to stop.
+static void A9_running_work_of_all_shards_is_told_to_stop(void **state) {
+    struct dialogue *d = *state;
+    push_to_all(d, "a");
+    ask(d, 0, "HELLO 3", "{*}");
+    ask(d, 0, "CLIENT CANCELS ON", "+OK");
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        struct job job = take(d, 0, "s");
+        seen |= 1u << shard_of(&job);
+        sayf(d, 1, "CANCEL %s", job.id);
+        hear(d, 1, ":1");
+        char text[64];
+        snprintf(text, sizeof text, ">[\"cancel\" \"%s\"]", job.id);
+        hear(d, 0, text);
+        sayf(d, 0, "DONE %s %s", job.id, job.token);
+        hear(d, 0, "-CANCELLED *");
+    }
+    assert_int_equal(seen, (1u << SHARDS) - 1);
+}
+
+// C7: bodies are fetched from the disk of the shard that has them.
+static void C7_cold_bodies_come_from_every_shard(void **state) {
+    (void)state;
+    dialogue_shards = SHARDS;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        char body[2] = { (char)('a' + i), 0 };
+        push_to(d, i, body);
+    }
+    chill(d);
+    say(d, 0, "TAKE s COUNT 3");
+    hear_nothing(d, 0);
+    fetch_all(d);
+    const char *heard = hear_any(d, 0);
+    assert_true(strstr(heard, "\"a\"") && strstr(heard, "\"b\"") && strstr(heard, "\"c\""));
+    dialogue_destroy(d);
+}
+
+// ---- Handing in ---------------------------------------------------------------------------------
+
+// D4: room is the engine's: what ends in one shard lets a push into another.
+static void D4_room_in_one_shard_is_room_in_another(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 2", "+OK");
+    push_to(d, 0, "a");
+    push_to(d, 1, "b");
+    sayf(d, 0, "PUSH s c KEY %s ROOM -1", key_in("s", 2));
+    hear_nothing(d, 0);
+    struct job job = take(d, 1, "s");
+    sayf(d, 1, "DONE %s %s", job.id, job.token);
+    hear(d, 1, "+OK");
+    hear(d, 0, "\"*\"");
+    ask(d, 0, "PUSHMANY s ITEMS '' x '' y", "-FULL *");
+}
+
+// Rule 14: a slot that is freed in one shard starts work in another.
+static void rule14_concurrency_freed_in_one_shard_starts_work_in_another(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s concurrency 1", "+OK");
+    push_to(d, 0, "a");
+    push_to(d, 1, "b");
+    struct job job = take(d, 0, "s");
+    connect_client(d, 2);
+    say(d, 2, "TAKE s WAIT -1");
+    hear_nothing(d, 2);
+    ask(d, 1, "WHY s", "\"s runs as many*\"");
+    end_job(d, "DONE", job, "");
+    hear(d, 2, "[[*]]");
+}
+
+// E2: numbers that were refused hold their source in all shards.
+static void E2_a_refused_number_holds_its_source_everywhere(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push_to(d, 0, "a");
+    sayf(d, 0, "PUSH s b KEY %s SOURCE me 1", key_in("s", 1));
+    hear(d, 0, "-FULL *");
+    ask(d, 1, "STAGE s max-jobs none", "+OK");
+    sayf(d, 0, "PUSH s c KEY %s SOURCE me 2", key_in("s", 2));
+    hear(d, 0, "-GAP 1 *");
+    sayf(d, 0, "PUSH s b KEY %s SOURCE me 1", key_in("s", 1));
+    hear(d, 0, "\"*\"");
+    for (int i = 0; i < 2; i++) { // and again: it is the same
+        sayf(d, 0, "PUSH s c KEY %s SOURCE me 2", key_in("s", 2));
+        hear(d, 0, "\"3\"");
+    }
+    for (int i = 0; i < 2; i++) {
+        ask(d, 0, "PUSH s d ONCE n", "\"*\"");
+        ask(d, 0, "PUSH s e EPIC e 1", "\"*\"");
+    }
+    ask(d, 0, "STAGES NAME s", "[[*\"pushed\" :5 *]]");
+}
+
+// Rule 12: a producer does not run ahead of what is missing, whichever shard that belongs to.
+static void E2_numbers_too_far_ahead_are_refused(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s x EPIC e 1025", "-GAP 1 *");
+    for (int i = 1; i <= 1500; i++) {
+        if (i == 2)
+            continue;
+        sayf(d, 0, "PUSH s x KEY k%d EPIC e %d", i % 7, i);
+        hear(d, 0, i <= 1025 ? "\"*\"" : "-GAP 2 *");
+    }
+    ask(d, 0, "PUSH s x EPIC e 2", "\"*\"");
+    ask(d, 0, "PUSH s x EPIC e 2049", "\"*\"");
+    ask(d, 0, "PUSH s x EPIC e 2050", "-GAP 1026 *");
+    ask(d, 0, "EPIC e DROP", "[*]");
+    ask(d, 0, "PUSH s x EPIC e 1025", "-GAP 1 *");
+}
+
+// T9, T16: an epic is the union of what the shards have of it.
+static void T9_an_epic_is_one_over_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 1; i <= 20; i++) {
+        if (i == 7)
+            continue;
+        sayf(d, 0, "PUSH s x KEY k%d EPIC e %d", i, i);
+        hear(d, 0, "\"*\"");
+    }
+    ask(d, 0, "EPIC e", "[\"resume\" :7 \"total\" :-1 \"accepted\" :19 \"waiting\" :19 *]");
+    ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
+    ask(d, 0, "EPIC e SKIP 7", "[\"resume\" :21 *]");
+    ask(d, 0, "EPIC e END 20", "[\"resume\" :21 \"total\" :20 *]");
+    say(d, 1, "EPIC e WAIT -1");
+    for (int i = 0; i < 19; i++) {
+        hear_nothing(d, 1);
+        end_job(d, i == 3 ? "FAIL" : "DONE", take(d, 0, "s"), i == 3 ? "no NEVER" : "");
+    }
+    hear(d, 1, "[*\"waiting\" :0 \"running\" :0 \"done\" :18 \"dead\" :1 *]");
+    ask(d, 0, "EPICS", "[[\"name\" \"e\" *]]");
+    ask(d, 0, "EPIC e DROP", "[*\"done\" :18 *]");
+    ask(d, 0, "EPIC e", "-GONE *");
+    ask(d, 0, "EPICS", "[]");
+}
+
+// D4: whoever waits until so few are left is told when they are, over all shards.
+static void D4_an_epic_is_watched_in_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 1; i <= 30; i++) {
+        sayf(d, 0, "PUSH s x KEY k%d EPIC e %d", i % 11, i);
+        hear(d, 0, "\"*\"");
+    }
+    say(d, 1, "EPIC e WAIT -1 LEFT 12");
+    for (int left = 30; left > 12; left--) {
+        hear_nothing(d, 1);
+        end_job(d, "DONE", take(d, 0, "s"), "");
+    }
+    hear(d, 1, "[*\"waiting\" :12 *]");
+    say(d, 1, "EPIC e WAIT -1");
+    ask(d, 0, "EPIC e END 31", "[*]");
+    for (int left = 12; left > 0; left--)
+        end_job(d, "DONE", take(d, 0, "s"), "");
+    hear_nothing(d, 1);
+    ask(d, 0, "EPIC e SKIP 31", "[*]");
+    hear(d, 1, "[*\"done\" :30 *]");
+    say(d, 1, "EPIC e WAIT -1 LEFT 0");
+    hear(d, 1, "[*]");
+}
+
+// ---- Acting -------------------------------------------------------------------------------------
+
+static void F13_RETRY_and_DROP_go_through_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 9; i++) {
+        push_to(d, (uint32_t)i % SHARDS, "x");
+        end_job(d, "FAIL", take(d, 0, "s"), i < 5 ? "luck NEVER" : "memory NEVER");
+    }
+    ask(d, 0, "RETRY STAGE s DEAD DRY", ":9");
+    ask(d, 0, "RETRY STAGE s DEAD REASON luck", ":5");
+    ask(d, 0, "DROP STAGE s DEAD MAX 3", ":3");
+    ask(d, 0, "DROP STAGE s DEAD", ":1");
+    ask(d, 0, "DROP STAGE s WAITING MAX 4", ":4");
+    ask(d, 0, "DROP STAGE s WAITING", ":1");
+    ask(d, 0, "JOBS s", "[]");
+}
+
+// What is set, is set in every shard: also where the stage is not known yet.
+static void F14_policies_hold_in_all_shards(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGE s attempts 1", "+OK");
+    ask(d, 0, "PAUSE s", "+OK");
+    push_to_all(d, "a");
+    ask(d, 0, "TAKE s COUNT 9", "[]");
+    say(d, 0, "TAKE s COUNT 9 WAIT -1");
+    ask(d, 1, "RESUME s", "+OK");
+    hear(d, 0, "[[*]]");
+    for (int i = 1; i < SHARDS; i++)
+        end_job(d, "FAIL", take(d, 0, "s"), "no");
+    ask(d, 0, "DEAD s", "[[*] [*]]");
+    ask(d, 0, "DRAIN s", "+OK");
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        sayf(d, 0, "PUSH s a KEY %s", key_in("s", i));
+        hear(d, 0, "-DRAINING *");
+    }
+}
+
+// ---- Between shards -----------------------------------------------------------------------------
+
+static void emit_to_all(struct dialogue *d, struct job job) {
+    char words[512] = "";
+    for (uint32_t i = 0; i < SHARDS; i++)
+        for (int n = 0; n < 2; n++)
+            snprintf(words + strlen(words), 64, " EMIT t %s %d", key_in("t", i), n);
+    sayf(d, 0, "DONE %s %s%s", job.id, job.token, words);
+}
+
+// E4: emits arrive in their shards, once and in order.
+static void E4_emits_travel_to_their_shards(void **state) {
+    struct dialogue *d = *state;
+    push(d, "s a");
+    emit_to_all(d, take(d, 0, "s"));
+    hear(d, 0, "+OK");
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :6 *]]");
+    for (int n = 0; n < 2; n++)
+        for (uint32_t i = 0; i < SHARDS; i++) {
+            struct job job = take(d, 0, "t");
+            assert_int_equal(job.body[0], '0' + n);
+            end_job(d, "DONE", job, "");
+        }
+    ask(d, 0, "TAKE t", "[]");
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :0 *\"pushed\" :6 \"done\" :6 *]]");
+    assert_int_equal(host_next_ms(&d->host) == 0, 0); // nothing is left to do
+}
+
+// T18: what is not durable where it was emitted does not travel; and a TAKE that waits for it is
+// answered when it has arrived, durably.
+static void T18_an_emit_travels_when_it_is_durable(void **state) {
+    (void)state;
+    dialogue_shards = SHARDS;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    push(d, "s a");
+    struct job job = take(d, 0, "s");
+    say(d, 1, "TAKE t COUNT 9 WAIT -1");
+    hold_syncs(d, true);
+    emit_to_all(d, job);
+    hear_nothing(d, 0);
+    hear_nothing(d, 1);
+    hold_syncs(d, false);
+    for (int i = 0; i < 3; i++)
+        turn(d);
+    hear(d, 0, "+OK");
+    hear(d, 1, "[[*]]");
+    for (uint32_t i = 1; i < SHARDS; i++)
+        take(d, 0, "t");
+    dialogue_destroy(d);
+}
+
+// F24: where one log has failed, nothing is accepted any more, in no shard.
+static void F24_one_log_that_fails_stops_all(void **state) {
+    (void)state;
+    dialogue_shards = SHARDS;
+    struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+    push_to_all(d, "a");
+    sim_disk_break(d->disk, SIM_SYNCS, 5);
+    sayf(d, 0, "PUSH s b KEY %s", key_in("s", 1)); // writes to that one only
+    hear(d, 0, "-STOPPED *");
+    sim_disk_break(d->disk, SIM_SYNCS, 0);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        sayf(d, 0, "PUSH s b KEY %s", key_in("s", i));
+        hear(d, 0, "-STOPPED *");
+    }
+    ask(d, 0, "STAGES", "[[*\"held-by\" \"stopped\" *]]");
+    ask(d, 0, "TAKE s WAIT -1", "-STOPPED *");
+    dialogue_destroy(d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SHARDED(A10_looks_are_those_of_one_shard),
+        SHARDED(CHANNELS_TOP_is_of_all_shards),
+        SHARDED(A3_pages_go_through_all_shards),
+        SHARDED(D2_a_take_waits_in_all_shards_with_one_claim),
+        SHARDED(stages_named_first_are_served_first),
+        SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),
+        SHARDED(A9_running_work_of_all_shards_is_told_to_stop),
+        cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
+        SHARDED(D4_room_in_one_shard_is_room_in_another),
+        SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
+        SHARDED(E2_a_refused_number_holds_its_source_everywhere),
+        SHARDED(E2_numbers_too_far_ahead_are_refused),
+        SHARDED(T9_an_epic_is_one_over_all_shards),
+        SHARDED(D4_an_epic_is_watched_in_all_shards),
+        SHARDED(F13_RETRY_and_DROP_go_through_all_shards),
+        SHARDED(F14_policies_hold_in_all_shards),
+        SHARDED(E4_emits_travel_to_their_shards),
+        cmocka_unit_test(T18_an_emit_travels_when_it_is_durable),
+        cmocka_unit_test(F24_one_log_that_fails_stops_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
