@@ -3,6 +3,7 @@
 #ifndef TEST_SERVING_H
 #define TEST_SERVING_H
 
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,10 +50,27 @@ static inline const char *serving_hear(struct serving *s, const char *text) {
     return NULL;
 }
 
+// A free port that stays free while the server is away: none that the system gives to clients,
+// which could even be connected to themselves.
+static inline uint16_t serving_lasting_port(void) {
+    static unsigned tried;
+    for (;;) {
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001) };
+        uint16_t port = (uint16_t)(20000 + ((unsigned)getpid() * 61 + tried++ * 7) % 12000);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        at.sin_port = htons(port);
+        int err = bind(fd, (struct sockaddr *)&at, sizeof at);
+        close(fd);
+        if (err == 0)
+            return port;
+    }
+}
+
 // Port 0: any free one. Returns when clients can connect; it may still read its store.
 static inline void serving_start(struct serving *s, const char *store, uint16_t port) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
+    port = port ? port : serving_lasting_port();
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
