@@ -48,7 +48,7 @@ static int run_in_slot(mr_job *job, const struct carry_slot *slot) {
 static int run_job(mr_job *job, void *arg) {
     (void)arg;
     struct carry_slot slot;
-    must(carry_begin(carry, job, &slot));
+    must(carry_begin(carry, mr_job_state(job), &slot));
     int answer = run_in_slot(job, &slot);
     carry_end(&slot);
     return answer;

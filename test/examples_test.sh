@@ -20,7 +20,7 @@ try() {
     fi
 }
 
-echo 1..8
+echo 1..10
 try hello "$build/examples/hello"
 try ordered_keys "$build/examples/ordered_keys"
 try counter_counts "$build/examples/counter" "$dir/counter"
@@ -30,4 +30,6 @@ try call_deadline "$build/examples/call_deadline"
 try poll_loop "$build/examples/poll_loop"
 try bulk_push "$build/examples/bulk_push"
 try bulk_push_on_disk "$build/examples/bulk_push" "$dir/bulk"
+try words_are_counted "$build/examples/words" "$dir/words"
+try words_are_counted_once "$build/examples/words" "$dir/words"
 exit $failed

@@ -24,7 +24,7 @@ class Web(Server):
     """A server whose HTTP is on a free port."""
 
     def __init__(self, *options, store="mem:", http="127.0.0.1:0", **more):
-        super().__init__("--store", store, "--http", http, *options, **more)
+        super().__init__("--store", store, *options, http=http, **more)
         said = next(line for line in self.said if "page, metrics" in line)
         self.secure = "https://" in said
         self.http = int(re.search(r"https?://\S*:(\d+)/", said)[1])
@@ -128,6 +128,7 @@ def status_of(heard):
 
 # ---- Looks -------------------------------------------------------------------------------------
 
+# A3: the queue can be looked into: depth, age, order, each job.
 @case
 def every_look_answers():
     web = Web()
@@ -369,6 +370,7 @@ def a_page_from_elsewhere_changes_nothing():
 
 # ---- Tokens ------------------------------------------------------------------------------------
 
+# F45: before a token there is little to be had, and no body is read.
 @case
 def F45_strangers_see_the_page_and_nothing_else():
     token_of("strangers", "someone", "admin")
@@ -382,11 +384,16 @@ def F45_strangers_see_the_page_and_nothing_else():
     large = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n" \
             f"Origin: http://{web.host}\r\nContent-Length: 30000000\r\n\r\n".encode()
     equal(status_of(web.raw(large, whole=False)), 401)  # before any of it has come
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"  # in a body that is not read
+    for secret in b"", b"Authorization: Bearer wrong\r\n":
+        heard = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
+        equal((status_of(heard), heard.count(b"HTTP/1.1 ")), (401, 1), heard)
     for scheme in "Basic abc", "bearer", "Bearer":
         web.refuses(401, "NOAUTH", "Bearer", "GET", "/api/stages", headers={"Authorization": scheme})
     web.stop()
 
 
+# F46: a wrong secret takes its time.
 @case
 def F46_wrong_secrets_are_refused_slowly_and_then_at_once():
     right = token_of("wrong", "someone", "read")
@@ -442,7 +449,7 @@ def roles_and_stages_hold_as_on_the_wire():
 
 @case
 def others_can_reach_it_only_with_tokens():
-    refused = Server("--store", "mem:", "--http", "0.0.0.0:0", ready=False).ends(2)
+    refused = Server("--store", "mem:", http="0.0.0.0:0", ready=False).ends(2)
     check("--auth" in refused and "--http" in refused, refused)
     secret = token_of("others", "someone", "read")
     web = Web("--auth", path("others"), http="0.0.0.0:0")
@@ -474,18 +481,19 @@ def with_a_certificate_it_is_encrypted():
 
 @case
 def it_can_be_off_and_a_place_that_is_taken_is_told():
-    server = Server("--store", "mem:", "--http", "off")
+    server = Server("--store", "mem:", http="off")
     server.stop()
     check("page" not in "".join(server.said), server.said)
     web = Web()
-    said = Server("--store", "mem:", "--http", web.host, ready=False).ends(3)
+    said = Server("--store", "mem:", http=web.host, ready=False).ends(3)
     check(f"cannot listen on {web.host}" in said, said)
-    said = Server("--store", "mem:", "--http", "7412", ready=False).ends(2)
+    said = Server("--store", "mem:", http="7412", ready=False).ends(2)
     check("HOST:PORT" in said, said)
     web.stop()
-    Web(http="[::1]:0", listen="127.0.0.1:0").stop()
-    name = write("http.conf", "store = mem:\nhttp = off\n")
-    Server("--config", name).stop()
+    Web(http="[::1]:0").stop()
+    server = Server("--config", write("http.conf", "store = mem:\nhttp = off\n"), http=None)
+    server.stop()
+    check("page" not in "".join(server.said), server.said)
 
 
 # ---- Events ------------------------------------------------------------------------------------
@@ -529,6 +537,7 @@ def a_restart_is_seen_and_loses_nothing():
     web.ends()
 
 
+# F24: a log that has failed is told wherever somebody looks.
 @case
 def F24_a_stopped_log_is_told():
     orders = write("orders", "")
@@ -550,6 +559,7 @@ def F24_a_stopped_log_is_told():
     web.stop()
 
 
+# F25: so is a full disk.
 @case
 def F25_a_full_disk_is_told():
     orders = write("orders", "")
@@ -568,6 +578,7 @@ def F25_a_full_disk_is_told():
 
 # ---- The past ----------------------------------------------------------------------------------
 
+# B6: queue length, waiting and running time over time, without a clock of their own.
 @case
 def B6_the_past_is_there_before_anybody_looked():
     web = Web()
@@ -592,6 +603,7 @@ def B6_the_past_is_there_before_anybody_looked():
     web.stop()
 
 
+# B6: throughput can be seen against the level of the workers.
 @case
 def B6_workers_tell_their_level():
     web = Web()
@@ -689,6 +701,7 @@ def dashboard_and_alerts_use_what_there_is():
 
 # ---- Clients that mean no good -----------------------------------------------------------------
 
+# F41: whatever is no request ends its connection and nothing else.
 @case
 def F41_malformed_requests_are_refused():
     web = Web()
@@ -724,6 +737,7 @@ def F41_malformed_requests_are_refused():
     web.stop()
 
 
+# F41: split at every byte.
 @case
 def F41_a_request_may_come_in_any_pieces():
     web = Web()
@@ -738,6 +752,7 @@ def F41_a_request_may_come_in_any_pieces():
     web.stop()
 
 
+# F42: one byte a second keeps a connection for ten seconds.
 @case
 def F42_who_sends_slowly_is_not_waited_for():
     web = Web()
@@ -753,6 +768,7 @@ def F42_who_sends_slowly_is_not_waited_for():
     web.stop()
 
 
+# F43: who does not read costs nobody else anything.
 @case
 def F43_a_thousand_listen_and_some_do_not_read():
     web = Web(through=["sh", "-c", 'ulimit -n 4096; exec "$@"', "sh"])
@@ -774,6 +790,7 @@ def F43_a_thousand_listen_and_some_do_not_read():
     web.stop()
 
 
+# F44: connections have a limit.
 @case
 def F44_too_many_connections_are_refused():
     web = Web("--max-clients", "20")
@@ -800,6 +817,7 @@ def switches(server):
         return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read(), re.M)[1])
 
 
+# A3: also when a million jobs wait.
 @case
 def looks_do_not_scan_what_waits():
     web = Web()
@@ -821,6 +839,7 @@ def looks_do_not_scan_what_waits():
     web.stop()
 
 
+# D2: idle costs no CPU; an open page a wake-up or two a second.
 @case
 def D2_nobody_wakes_an_idle_server():
     web = Web()

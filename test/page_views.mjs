@@ -282,7 +282,10 @@ test('epics are shown with their progress', async () => {
     const [[id, token]] = await world.client.ask('TAKE', 'tale');
     await world.client.ask('DONE', id, token);
     const page = await open('#/epics');
-    await row(page, 'june').filter({ hasText: '1 of 8' }).waitFor();
+    await row(page, 'june')
+        .filter({ hasText: '1 of 8' })
+        .filter({ hasText: 'No worker' })
+        .waitFor();
     await page.shot('epics');
     await page.leave();
 });

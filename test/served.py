@@ -24,10 +24,11 @@ def write(name, text):
 
 class Server:
     """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
-    Ended with the test, whatever becomes of that."""
+    Ended with the test, whatever becomes of that. Without HTTP, whose own port may be taken."""
 
-    def __init__(self, *options, listen="127.0.0.1:0", ready=True, through=(), **more):
+    def __init__(self, *options, listen="127.0.0.1:0", http="off", ready=True, through=(), **more):
         where = ["--listen", listen] if listen else []
+        where += ["--http", http] if http else []
         self.process = subprocess.Popen([*through, MILLRACE, "serve", *where, *options],
                                         stderr=subprocess.PIPE, text=True, **more)
         atexit.register(self.process.kill)

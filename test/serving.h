@@ -31,7 +31,7 @@ static inline _Noreturn void serving_exec(const struct serving *s, const char *s
     snprintf(shards, sizeof shards, "%u", s->shards);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDERR_FILENO);
-    execl(MILLRACE, MILLRACE, "serve", "--store", store, "--listen", where,
+    execl(MILLRACE, MILLRACE, "serve", "--http", "off", "--store", store, "--listen", where,
           s->shards ? "--shards" : (char *)NULL, shards, (char *)NULL);
     _exit(127);
 }

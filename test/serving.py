@@ -12,7 +12,7 @@ class Server:
     """millrace serve; its first lines tell the port."""
 
     def __init__(self, millrace, *options, port=0):
-        self.command = [millrace, "serve", *options]
+        self.command = [millrace, "serve", "--http", "off", *options]
         self.start(port)
         atexit.register(self.kill)
 

@@ -88,8 +88,8 @@ def lasting_port():
 
 class Server:
     def __init__(self, build, folder, shards):
-        self.command = [os.path.join(build, "millrace"), "serve", "--store", f"file:{folder}",
-                        "--shards", str(shards)]
+        self.command = [os.path.join(build, "millrace"), "serve", "--http", "off", "--store",
+                        f"file:{folder}", "--shards", str(shards)]
         self.port, self.process = lasting_port(), None
 
     def start(self):

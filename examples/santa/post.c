@@ -28,7 +28,7 @@ static int bring(mr *engine, const struct calendar *c, int batch) {
 int main(int argc, char **argv) {
     static struct calendar calendar;
     mr *engine = NULL;
-    double seconds = argc == 3 ? atof(argv[2]) : 0;
+    double seconds = argc == 3 ? strtod(argv[2], NULL) : 0;
     if (seconds <= 0)
         return fprintf(stderr, "post URL SECONDS\n"), 2;
     double letter_s = calendar_plan(&calendar, seconds, (int)sysconf(_SC_NPROCESSORS_ONLN));

@@ -114,6 +114,7 @@ enum cli_exit auth_add_run(const struct input *);
 enum cli_exit auth_list_run(const struct input *);
 enum cli_exit auth_remove_run(const struct input *);
 enum cli_exit run_run(const struct input *);
+enum cli_exit flow_run(const struct input *);
 enum cli_exit work_run(const struct input *);
 enum cli_exit emit_run(const struct input *);
 enum cli_exit state_run(const struct input *);

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,23 +13,23 @@
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static int open_field(const char *text, struct keys *out) {
+static int open_field(const char *option, const char *text, struct keys *out) {
     char *end;
     errno = 0;
     unsigned long field = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || field == 0 || errno)
-        return error_set(MR_EINVAL, "--key-field '%.50s': fields are numbered 1, 2, 3 …", text);
-    *out = (struct keys){ .from = KEY_FIELD, .option = "--key-field", .field = field };
+        return error_set(MR_EINVAL, "%s '%.50s': fields are numbered 1, 2, 3 …", option, text);
+    *out = (struct keys){ .from = KEY_FIELD, .option = option, .field = field };
     return 0;
 }
 
-static int open_regex(const char *text, struct keys *out) {
-    struct keys k = { .from = KEY_REGEX, .option = "--key-regex" };
+static int open_regex(const char *option, const char *text, struct keys *out) {
+    struct keys k = { .from = KEY_REGEX, .option = option };
     char why[128];
     int failed = regcomp(&k.regex, text, REG_EXTENDED);
     if (failed) {
         regerror(failed, &k.regex, why, sizeof why);
-        return error_set(MR_EINVAL, "--key-regex '%.200s': %s", text, why);
+        return error_set(MR_EINVAL, "%s '%.200s': %s", option, text, why);
     }
     *out = k;
     return 0;
@@ -39,12 +40,27 @@ int keys_open(const char *field, const char *regex, const char *member, struct k
         return error_set(MR_EINVAL, "a line has one key: give one of --key-field, --key-regex and "
                                     "--key-json");
     if (field)
-        return open_field(field, out);
+        return open_field("--key-field", field, out);
     if (regex)
-        return open_regex(regex, out);
+        return open_regex("--key-regex", regex, out);
     *out = (struct keys){ .from = member ? KEY_JSON : KEY_NONE,
                           .option = "--key-json",
                           .member = member };
+    return 0;
+}
+
+int keys_read(const char *text, struct keys *out) {
+    const char *rest = strchr(text, ' ');
+    size_t size = rest ? (size_t)(rest - text) : 0;
+    while (rest && *rest == ' ')
+        rest++;
+    if (size == 5 && memcmp(text, "field", size) == 0)
+        return open_field("field", rest, out);
+    if (size == 5 && memcmp(text, "regex", size) == 0)
+        return open_regex("regex", rest, out);
+    if (size != 4 || memcmp(text, "json", size) != 0 || !*rest)
+        return error_set(MR_EINVAL, "'%.50s' is none of: field N, regex RE, json NAME", text);
+    *out = (struct keys){ .from = KEY_JSON, .option = "json", .member = rest };
     return 0;
 }
 
@@ -60,8 +76,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
-// Fields stand between blanks, as for awk.
-static mr_bytes find_field(unsigned long field, mr_bytes line) {
+mr_bytes field_find(unsigned long field, mr_bytes line) {
     const char *p = line.size ? line.data : "", *end = p + line.size;
     while (p < end) {
         while (p < end && is_blank(*p))
@@ -75,16 +90,31 @@ static mr_bytes find_field(unsigned long field, mr_bytes line) {
     return (mr_bytes){ 0 };
 }
 
+// Sanitizers look for a 0 behind the text, whatever REG_STARTEND says, so it is copied: next to
+// what regexec does that is little.
+bool regex_find(const regex_t *regex, mr_bytes line, regmatch_t match[2]) {
+    char room[512], *text = line.size < sizeof room ? room : mem_alloc(line.size + 1);
+    if (!text)
+        return false;
+    if (line.size)
+        memcpy(text, line.data, line.size);
+    text[line.size] = 0;
+    match[0] = (regmatch_t){ .rm_so = 0, .rm_eo = (regoff_t)line.size };
+    bool found = regexec(regex, text, 2, match, REG_STARTEND) == 0;
+    if (text != room)
+        mem_free(text);
+    return found;
+}
+
 // The first group if there is one, else all that matched.
 static mr_bytes find_regex(const regex_t *regex, mr_bytes line) {
-    regmatch_t match[2] = { { .rm_so = 0, .rm_eo = (regoff_t)line.size } };
-    const char *text = line.size ? line.data : "";
-    if (regexec(regex, text, 2, match, REG_STARTEND) != 0)
+    regmatch_t match[2];
+    if (!regex_find(regex, line, match))
         return (mr_bytes){ 0 };
     const regmatch_t *m = &match[regex->re_nsub > 0];
     if (m->rm_so < 0)
         return (mr_bytes){ 0 };
-    return (mr_bytes){ text + m->rm_so, (size_t)(m->rm_eo - m->rm_so) };
+    return (mr_bytes){ (const char *)line.data + m->rm_so, (size_t)(m->rm_eo - m->rm_so) };
 }
 
 // Numbers and truth values as they are written in JSON; what is no single value is no key.
@@ -110,22 +140,34 @@ static int find_member(const char *member, mr_bytes line, struct buffer *out) {
     return err;
 }
 
-int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
-    mr_bytes found = { 0 };
-    buffer_clear(out);
+int keys_look(const struct keys *k, mr_bytes line, struct buffer *room, mr_bytes *out) {
+    int err = 0;
+    buffer_clear(room);
     switch (k->from) {
     case KEY_NONE:
-        return 0;
+        *out = (mr_bytes){ 0 };
+        break;
     case KEY_FIELD:
-        found = find_field(k->field, line);
+        *out = field_find(k->field, line);
         break;
     case KEY_REGEX:
-        found = find_regex(&k->regex, line);
+        *out = find_regex(&k->regex, line);
         break;
     case KEY_JSON:
-        return find_member(k->member, line, out);
+        err = find_member(k->member, line, room);
+        if (err >= 0)
+            *out = buffer_bytes(room);
+        break;
     }
-    return found.size ? buffer_append(out, found.data, found.size) : 0;
+    return err;
+}
+
+int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
+    mr_bytes found;
+    int err = keys_look(k, line, out, &found);
+    if (err < 0 || !found.size || k->from == KEY_JSON)
+        return err;
+    return buffer_append(out, found.data, found.size);
 }
 
 const char *keys_missing(const struct keys *k, uint64_t number, char out[KEYS_MISSING]) {

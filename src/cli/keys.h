@@ -21,8 +21,22 @@ struct keys {
 // At most one of the three may be given (not NULL). MR_EINVAL: more were, or it is not possible.
 int keys_open(const char *field, const char *regex, const char *member, struct keys *out);
 
-// Puts the line's key into `out`, which is empty if it has none. Any thread. MR_ENOMEM.
+// The same from words: "field 2", "regex ^([a-z]+)", "json user". Borrows `text`. MR_EINVAL with
+// what is possible.
+int keys_read(const char *text, struct keys *out);
+
+// The line's key, empty if it has none: a part of the line, or made in `room`. Any thread.
+// MR_ENOMEM.
+int keys_look(const struct keys *, mr_bytes line, struct buffer *room, mr_bytes *out);
+
+// Puts it into `out`. As above.
 int keys_find(const struct keys *, mr_bytes line, struct buffer *out);
+
+// The Nth field of the line, from 1: fields stand between blanks, as for awk. Empty: there is none.
+mr_bytes field_find(unsigned long field, mr_bytes line);
+
+// Whether the expression finds something in the line: all of it, and its first group.
+bool regex_find(const regex_t *, mr_bytes line, regmatch_t out_match[2]);
 
 // Of a line, the first of its kind, in which no key was found: what is to be said of it.
 enum { KEYS_MISSING = 128 };

@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 typedef mr_bytes part_of(const struct parts *);
 
@@ -154,4 +156,27 @@ int template_fill(const struct template *t, const struct parts *p, struct filled
 void filled_finish(struct filled *f) {
     buffer_finish(&f->text);
     buffer_finish(&f->argv);
+}
+
+// ---- The command ------------------------------------------------------------------------------
+
+static bool is_program(const char *path, size_t size, const char *name) {
+    char whole[4096];
+    int used = snprintf(whole, sizeof whole, "%.*s%s%s", (int)size, path, size ? "/" : "", name);
+    return used < (int)sizeof whole && access(whole, X_OK) == 0;
+}
+
+bool command_is_there(const char *name) {
+    if (strchr(name, '/'))
+        return is_program("", 0, name);
+    const char *path = getenv("PATH");
+    for (const char *p = path ? path : "/bin:/usr/bin"; *name; p++) {
+        size_t size = strcspn(p, ":");
+        if (is_program(p, size, name))
+            return true;
+        p += size;
+        if (!*p)
+            break;
+    }
+    return false;
 }

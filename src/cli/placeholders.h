@@ -34,4 +34,8 @@ int template_fill(const struct template *, const struct parts *, struct filled *
 
 void filled_finish(struct filled *);
 
+// Whether there is such a command, in PATH unless it has a slash. What only the start can tell is
+// told then.
+bool command_is_there(const char *name);
+
 #endif

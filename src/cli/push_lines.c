@@ -203,7 +203,7 @@ static enum cli_exit skip_line(struct pushing *p, const struct line *line) {
         complain("push: whether the first %" PRIu64 " lines are those that were pushed cannot be "
                  "told here: taken on trust",
                  line->number);
-        sums_keep(&p->sums, line->number);
+        sums_keep(&p->sums, line->number, line->number);
         break;
     case SUMS_SAME:
         break;
@@ -238,7 +238,7 @@ static int follow_workers(struct pushing *p) {
 static enum cli_exit push_line(struct pushing *p, const struct line *line) {
     struct words *w = &p->words;
     bool half = p->half >= HALF || p->half_bytes >= HALF_BYTES;
-    sums_keep(&p->sums, line->number);
+    sums_keep(&p->sums, line->number, line->number);
     if (p->total >= 0) {
         complain("push: epic %s has ended with line %" PRId64 "; there are more", p->epic,
                  p->total);

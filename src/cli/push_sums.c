@@ -69,14 +69,19 @@ void sums_add(struct sums *s, uint64_t number, uint64_t hash) {
     s->sum = bytes_hash((mr_bytes){ parts, sizeof parts }, 0);
 }
 
-void sums_keep(struct sums *s, uint64_t number) {
+void sums_keep(struct sums *s, uint64_t number, uint64_t lines) {
     if (s->kept)
-        s->kept[number % SUMS_KEPT] = (struct sum){ number, s->sum };
+        s->kept[number % SUMS_KEPT] = (struct sum){ number, s->sum, lines };
+}
+
+const struct sum *sums_find(const struct sums *s, uint64_t number) {
+    const struct sum *kept = s->kept ? &s->kept[number % SUMS_KEPT] : NULL;
+    return kept && kept->number == number ? kept : NULL;
 }
 
 enum sums_found sums_check(const struct sums *s, uint64_t number) {
-    const struct sum *kept = s->kept ? &s->kept[number % SUMS_KEPT] : NULL;
-    if (!kept || kept->number != number)
+    const struct sum *kept = sums_find(s, number);
+    if (!kept)
         return SUMS_UNKNOWN;
     return kept->sum == s->sum ? SUMS_SAME : SUMS_OTHER;
 }

@@ -5,7 +5,8 @@
 // lines up to each of the last SUMS_KEPT, more than can be under way: for whichever line the engine
 // names as the first one missing, the sum of those before it is there. A sum is written before its
 // line is sent, and survives this process, though not a power cut. Where it is missing, because the
-// epic was begun elsewhere, the lines are taken on trust, and that is said.
+// epic was begun elsewhere, the lines are taken on trust, and that is said. Where one number stands
+// for several lines, it is also kept how many there were up to it.
 #ifndef CLI_PUSH_SUMS_H
 #define CLI_PUSH_SUMS_H
 
@@ -16,7 +17,8 @@ enum { SUMS_KEPT = 2048 };
 
 struct sums {
     struct sum {
-        uint64_t number, sum; // of line `number` and all before it
+        uint64_t number, sum; // of `number` and all before it
+        uint64_t lines;       // in them
     } * kept;                 // mapped; NULL: they cannot be kept
     uint64_t sum;             // so far
 };
@@ -28,7 +30,10 @@ void sums_open(struct sums *, const char *engine, const char *epic);
 
 // The next line is `number`, and its hash `hash`.
 void sums_add(struct sums *, uint64_t number, uint64_t hash);
-void sums_keep(struct sums *, uint64_t number);
+void sums_keep(struct sums *, uint64_t number, uint64_t lines);
+
+// What was kept of `number`; NULL: nothing was, or not for so long.
+const struct sum *sums_find(const struct sums *, uint64_t number);
 
 // Whether the lines added so far, of which `number` is the last, are those that were kept.
 enum sums_found sums_check(const struct sums *, uint64_t number);

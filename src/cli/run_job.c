@@ -82,7 +82,7 @@ static int run_command(struct run *r, mr_job *job, const struct task *task, cons
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
     struct carry_slot slot;
-    int err = carry_begin(r->carry, job, &slot);
+    int err = carry_begin(r->carry, mr_job_state(job), &slot);
     if (err < 0)
         return err;
     const char *const variables[] = { slot.variable, NULL };

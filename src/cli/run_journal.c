@@ -149,12 +149,30 @@ static int remove_rest(const struct journal *j) {
     return err;
 }
 
-int journal_remove(const struct journal *j) {
+int journal_retire(const struct journal *j) {
     char finished[PATH_MAX];
     path_of(finished, j, "finished");
-    if (rename(j->store, finished) < 0)
-        return failed(finished, "make");
-    return remove_rest(j);
+    return rename(j->store, finished) < 0 ? failed(finished, "make") : 0;
+}
+
+int journal_remove(const struct journal *j) {
+    int err = journal_retire(j);
+    return err < 0 ? err : remove_rest(j);
+}
+
+int journal_forget(const char *dir) {
+    struct journal j = { .dir = dir };
+    char ours[PATH_MAX], store[PATH_MAX], finished[PATH_MAX];
+    struct stat st;
+    path_of(ours, &j, "journal");
+    path_of(store, &j, "store");
+    path_of(finished, &j, "finished");
+    if (stat(ours, &st) < 0)
+        return 0;
+    int err = remove_dir(finished);
+    if (err >= 0 && rename(store, finished) < 0 && errno != ENOENT)
+        err = failed(finished, "make");
+    return err < 0 ? err : remove_rest(&j);
 }
 
 // What it holds that is not ours; "" nothing.

@@ -1,4 +1,4 @@
-// Journal: a directory in which a run of the same input goes on where it stopped.
+// Journal: a directory in which a run of the same input, or a flow, goes on where it stopped.
 //
 //     DIR/journal   what the run is: its command, how lines and keys are found
 //     DIR/lines     8 bytes a line that was read: its hash
@@ -50,6 +50,13 @@ int journal_note(struct journal *, uint64_t number, const uint64_t *hashes, size
 
 // Everything has ended, the engine is closed: removes it all, so that the next run begins anew.
 int journal_remove(const struct journal *);
+
+// The same, but the store stays as DIR/finished, for people to look at, until that.
+int journal_retire(const struct journal *);
+
+// Removes the journal in `dir` whatever its state, if there is one. Nobody may have it open.
+// MR_EIO.
+int journal_forget(const char *dir);
 
 void journal_close(struct journal *);
 

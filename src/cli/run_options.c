@@ -5,7 +5,6 @@
 #include "cli/values.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,29 +50,6 @@ bool run_options_read(const struct input *in, struct run_options *o) {
 }
 
 // ---- The command ------------------------------------------------------------------------------
-
-// Whether there is such a program, before anything is read. What only the start can tell is told
-// then.
-static bool is_program(const char *path, size_t size, const char *name) {
-    char whole[4096];
-    int used = snprintf(whole, sizeof whole, "%.*s%s%s", (int)size, path, size ? "/" : "", name);
-    return used < (int)sizeof whole && access(whole, X_OK) == 0;
-}
-
-static bool command_is_there(const char *name) {
-    if (strchr(name, '/'))
-        return is_program("", 0, name);
-    const char *path = getenv("PATH");
-    for (const char *p = path ? path : "/bin:/usr/bin"; *name; p++) {
-        size_t size = strcspn(p, ":");
-        if (is_program(p, size, name))
-            return true;
-        p += size;
-        if (!*p)
-            break;
-    }
-    return false;
-}
 
 bool command_check(const struct run_options *o) {
     const char *name = o->template.words[0];

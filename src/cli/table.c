@@ -121,6 +121,55 @@ static const struct command work_commands[] = {
         .run = run_run,
     },
     {
+        .name = "flow",
+        .arguments = "FILE",
+        .least = 1,
+        .most = 1,
+        .doc = "run a pipeline of steps that a file describes",
+        .help = "FILE is YAML: where lines come from, the steps they go through, where they end.\n"
+                "docs/flows.md has all that can stand in it; this counts words:\n"
+                "\n"
+                "    flow: words\n"
+                "    source: { lines: text.txt }\n"
+                "    steps:\n"
+                "      - { name: split, flat_map: words }\n"
+                "      - { name: count, aggregate: count, key: field 1 }\n"
+                "    sink: { file: counts.tsv }\n"
+                "\n"
+                "A step is a command ([./command], one process a line, or with mode: filter one\n"
+                "that stays and answers line after line) or one of the built-in ones. Each finds\n"
+                "its own number of jobs at once; nothing is read faster than it is worked off.\n"
+                "Names in FILE are relative to its directory, and commands run there.\n"
+                "\n"
+                "Every line counts exactly once, in sums and in files, whatever crashes: a step,\n"
+                "this command, the machine. Ctrl-C reads no more and lets finish what runs; a\n"
+                "second one ends that, too. Run it again and it goes on where it was: the\n"
+                "directory NAME.journal beside FILE remembers. A flow that has finished starts\n"
+                "afresh.\n"
+                "\n"
+                "A line that fails is tried again, as its step says, and set aside when it has\n"
+                "used up its attempts (on-dead: skip); on-dead: halt stops the flow there, and\n"
+                "running it again tries that line again.\n"
+                "\n"
+                "Exits 0 if every line went through, 1 if any died, 2 if FILE makes no sense, 3\n"
+                "if the engine cannot be reached or opened, 130 if interrupted.\n",
+        .examples = "millrace flow --check words.yaml\n"
+                    "    tells every mistake by line and column, and runs nothing\n"
+                    "millrace flow --graph words.yaml\n"
+                    "millrace flow words.yaml\n"
+                    "millrace flow --at millrace://db1:7411 campaign.yaml\n"
+                    "    its jobs and what it remembers are on a server, for others to see\n",
+        .options = { { "--check", NULL, "only tell what is wrong with FILE" },
+                     { "--graph", NULL, "only draw it" },
+                     { "--journal", "DIR", "remember there how far it has come" },
+                     { "--at", "URL", "run it on this engine; that remembers then" },
+                     TLS,
+                     { "--fresh", NULL, "forget what was begun, and begin anew" },
+                     { "--progress", NULL, "show how far each step is, and a summary" },
+                     { "--json", NULL, "the last line of stderr is a summary in JSON" } },
+        .run = flow_run,
+    },
+    {
         .name = "work",
         .arguments = "STAGE... -- COMMAND...",
         .least = 1,

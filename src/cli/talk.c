@@ -70,6 +70,18 @@ int talk_address(const struct input *in, struct address *out) {
     return err;
 }
 
+int talk_engine(const struct input *in, const char *name, mr **out) {
+    struct address a = { 0 };
+    int err = talk_address(in, &a);
+    mr_options options = { .user = a.user[0] ? a.user : NULL,
+                           .secret = a.secret[0] ? a.secret : NULL,
+                           .tls_ca = a.tls.ca,
+                           .tls_cert = a.tls.cert,
+                           .tls_key = a.tls.key,
+                           .name = name };
+    return err < 0 ? err : mr_open(talk_url(in), &options, out);
+}
+
 bool talk_is_alone(const struct input *in) {
     struct address address;
     return talk_address(in, &address) == 0 && address.local;

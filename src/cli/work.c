@@ -86,7 +86,7 @@ static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot
 static int run_command(struct working *w, mr_job *job, const char *const *argv) {
     struct carry_slot slot;
     struct exec_result x;
-    int err = carry_begin(w->carry, job, &slot);
+    int err = carry_begin(w->carry, mr_job_state(job), &slot);
     if (err < 0)
         return err;
     const char *const variables[] = { slot.variable, NULL };
@@ -190,17 +190,6 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
 
 static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options *o) {
     const char *more[STAGES_MOST] = { NULL };
-    struct address a;
-    if (talk_address(in, &a) < 0) {
-        complain("work: %s", mr_error());
-        return CLI_USAGE;
-    }
-    mr_options options = { .user = a.user[0] ? a.user : NULL,
-                           .secret = a.secret[0] ? a.secret : NULL,
-                           .tls_ca = a.tls.ca,
-                           .tls_cert = a.tls.cert,
-                           .tls_key = a.tls.key,
-                           .name = "millrace-work" };
     for (int i = 1; i < in->count; i++)
         more[i - 1] = in->list[i];
     o->more_stages = more;
@@ -210,7 +199,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     if (err >= 0)
         err = carry_create(&w->carry);
     if (err >= 0)
-        err = mr_open(talk_url(in), &options, &w->engine);
+        err = talk_engine(in, "millrace-work", &w->engine);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)

@@ -61,7 +61,8 @@ static size_t write_head(const struct http_response *r, bool keeps, char *to, si
 
 void respond(struct visit *v, const struct http_response *r) {
     char head[HEAD];
-    v->keeps = v->keeps && !r->endless && !v->session->closing;
+    v->lingers = v->lingers || v->in.size < v->whole; // the rest of it is not to be read
+    v->keeps = v->keeps && !v->lingers && !r->endless && !v->session->closing;
     size_t size = write_head(r, v->keeps, head, sizeof head);
     int err = buffer_append(&v->out, head, size);
     if (err == 0 && !v->head_only && r->body.size)

@@ -124,7 +124,6 @@ static void ask(struct visit *v, const struct http_request *r, mr_bytes body) {
 // What comes behind it cannot be made sense of, or is not to be read. The connection stays until
 // the client has seen why: to close it under what he still sends would take that from him.
 static void refuse(struct visit *v, enum http_status status) {
-    v->keeps = false;
     v->lingers = true;
     respond_wrong(v, status);
 }
@@ -133,8 +132,6 @@ static void refuse_method(struct visit *v, uint32_t methods) {
     bool gets = methods & 1u << HTTP_GET, posts = methods & 1u << HTTP_POST;
     const char *allow = gets && posts ? "GET, HEAD, POST" : gets ? "GET, HEAD" : "POST";
     static const char text[] = "{\"error\":\"ERR\",\"message\":\"that path has other methods\"}\n";
-    v->keeps = false;
-    v->lingers = true;
     respond(v, &(struct http_response){
                    .status = HTTP_METHOD, .allow = allow, .body = { text, sizeof text - 1 } });
 }
@@ -144,8 +141,6 @@ static bool find_route(struct visit *v, const struct http_request *r) {
     uint32_t methods;
     v->route = route_find(r->method, r->path, &methods);
     if (is_stranger(v) && !(v->route && v->route->open)) {
-        v->keeps = v->keeps && !r->body_size;
-        v->lingers = r->body_size > 0;
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
                         mr_str("this server asks for a token: Authorization: Bearer SECRET"));
     } else if (v->route) {
@@ -155,7 +150,7 @@ static bool find_route(struct visit *v, const struct http_request *r) {
     } else {
         error_set(MR_EGONE, "there is no %.*s", (int)(r->path.size < 100 ? r->path.size : 100),
                   (const char *)r->path.data);
-        refuse(v, HTTP_GONE);
+        respond_wrong(v, HTTP_GONE);
     }
     return false;
 }
@@ -208,7 +203,7 @@ static bool step(struct visit *v) {
     if (head < 0) {
         v->whole = v->in.size;
         v->head_only = false;
-        refuse(v, (enum http_status) - head);
+        refuse(v, (enum http_status)(0 - head));
         return true;
     }
     if (begins) {

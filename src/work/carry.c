@@ -146,11 +146,11 @@ static int write_state(const char *path, mr_bytes state) {
     return err;
 }
 
-int carry_begin(struct carry *c, const mr_job *job, struct carry_slot *out) {
-    struct carry_slot slot = { .has_state = job->state.size > 0 };
+int carry_begin(struct carry *c, mr_bytes state, struct carry_slot *out) {
+    struct carry_slot slot = { .has_state = state.size > 0 };
     snprintf(slot.variable, sizeof slot.variable, CARRY_VARIABLE "=%s/%" PRIu64, c->dir,
              atomic_fetch_add(&c->next, 1));
-    int err = slot.has_state ? write_state(slot_path(&slot), buffer_bytes(&job->state)) : 0;
+    int err = slot.has_state ? write_state(slot_path(&slot), state) : 0;
     if (err >= 0)
         *out = slot;
     return err;
@@ -254,30 +254,29 @@ int carry_read_state(const char *path, struct buffer *out) {
     return err;
 }
 
-static int put_on_job(mr_job *job, mr_bytes content) {
+static int give_one(const struct carry_taker *taker, mr_bytes content) {
     struct reader r = reader_of(content);
     uint8_t kind = get_u8(&r);
     mr_bytes stage = get_bytes(&r), key = get_bytes(&r), body = get_bytes(&r);
     if (!reader_done(&r) || stage.size > HAND_STAGE)
         return MR_ECORRUPT;
     if (kind == KIND_STATE)
-        return mr_set_state(job, body);
+        return taker->state(body, taker->arg);
     if (kind != KIND_EMIT)
         return MR_ECORRUPT;
     char name[HAND_STAGE + 1] = "";
     memcpy(name, stage.data, stage.size);
-    mr_push_options o = { .key = key };
-    return mr_emit(job, name, body, &o);
+    return taker->emit(name, key, body, taker->arg);
 }
 
-static int put_all_on_job(mr_job *job, mr_bytes all) {
+static int give_all(const struct carry_taker *taker, mr_bytes all) {
     struct reader r = reader_of(all);
     while (r.at < r.size) {
         uint32_t magic = get_u32(&r), size = get_u32(&r);
         uint64_t sum = get_u64(&r);
         mr_bytes content = get_raw(&r, size);
         bool whole = !r.bad && magic == MAGIC && bytes_hash(content, SEED) == sum;
-        int err = whole ? put_on_job(job, content) : MR_ECORRUPT;
+        int err = whole ? give_one(taker, content) : MR_ECORRUPT;
         if (err == MR_ECORRUPT)
             return error_set(err, "what the command left for its commit is not whole: something "
                                   "else wrote there, or not all of it was written");
@@ -287,11 +286,25 @@ static int put_all_on_job(mr_job *job, mr_bytes all) {
     return 0;
 }
 
-int carry_collect(const struct carry_slot *slot, mr_job *job) {
+int carry_give(const struct carry_slot *slot, const struct carry_taker *taker) {
     struct buffer all = { 0 };
     int err = read_file(slot_path(slot), ".carry", &all);
     if (err >= 0)
-        err = put_all_on_job(job, buffer_bytes(&all));
+        err = give_all(taker, buffer_bytes(&all));
     buffer_finish(&all);
     return err;
+}
+
+static int emit_on_job(const char *stage, mr_bytes key, mr_bytes body, void *job) {
+    mr_push_options o = { .key = key };
+    return mr_emit(job, stage, body, &o);
+}
+
+static int state_on_job(mr_bytes state, void *job) {
+    return mr_set_state(job, state);
+}
+
+int carry_collect(const struct carry_slot *slot, mr_job *job) {
+    struct carry_taker taker = { emit_on_job, state_on_job, job };
+    return carry_give(slot, &taker);
 }

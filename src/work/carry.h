@@ -38,13 +38,23 @@ struct carry_slot {
     bool has_state;
 };
 
-// Prepares for a command of the job. MR_EIO: its state cannot be written. Any thread; so are those
-// below, one at a time for one slot.
-int carry_begin(struct carry *, const mr_job *, struct carry_slot *out);
+// Prepares for a command that finds this state. MR_EIO: it cannot be written. Any thread; so are
+// those below, one at a time for one slot.
+int carry_begin(struct carry *, mr_bytes state, struct carry_slot *out);
 
 // Puts what the command left on the job, with mr_emit and mr_set_state. On failure the attempt must
 // fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_emit and mr_set_state.
 int carry_collect(const struct carry_slot *, mr_job *);
+
+// Where it goes instead: called in the order in which the command said it, until one is negative.
+struct carry_taker {
+    int (*emit)(const char *stage, mr_bytes key, mr_bytes body, void *arg);
+    int (*state)(mr_bytes state, void *arg);
+    void *arg;
+};
+
+// MR_ECORRUPT: as above; and what the taker answers.
+int carry_give(const struct carry_slot *, const struct carry_taker *);
 
 void carry_end(const struct carry_slot *);
 

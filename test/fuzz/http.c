@@ -1,9 +1,10 @@
 // Anything said over HTTP on one connection, in any pieces, to a server in memory: what is heard
 // begins like a response, nothing is left over, and every invariant holds.
 //
-// The first byte says how large the pieces are. A byte of 1 lets the clock go on to the next timer
-// that could ring, which is also the second of an event.
+// The first byte says how large the pieces are. A byte of 1 lets a second pass, which is also that
+// of an event; one of 2 has an allocation fail, the nth from then on, as the byte behind it says.
 #include "base/errors.h"
+#include "base/mem.h"
 #include "web/state.h"
 #include "web/web.h"
 
@@ -121,18 +122,31 @@ static void pass_time(void) {
         on_event(&w.web->event_timer);
 }
 
+static bool is_order(uint8_t byte) {
+    return byte == 1 || byte == 2;
+}
+
+// One piece, or what an order says. Returns how much of the data it took.
+static size_t act(const uint8_t *data, size_t size, size_t most) {
+    size_t some = 0;
+    if (data[0] == 1)
+        pass_time();
+    else if (data[0] == 2)
+        mem_fail_after(size > 1 ? data[1] : 0);
+    if (is_order(data[0]))
+        return data[0] == 2 && size > 1 ? 2 : 1;
+    while (some < size && some < most && !is_order(data[some]))
+        some++;
+    say(data, some);
+    return some;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t most = size ? data[0] + 1u : 1;
     begin();
-    for (size_t at = 1; at < size;) {
-        const uint8_t *clock = memchr(data + at, 1, size - at);
-        size_t upto = clock ? (size_t)(clock - data) : size;
-        for (; at < upto; at += most < upto - at ? most : upto - at)
-            say(data + at, most < upto - at ? most : upto - at);
-        if (clock)
-            pass_time();
-        at = upto + 1;
-    }
+    for (size_t at = 1; at < size;)
+        at += act(data + at, size - at, most);
+    mem_fail_after(-1);
     leave();
     turn(NULL);
     assert(!w.web->stream_count && list_empty(&w.web->streams));

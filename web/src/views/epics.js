@@ -3,8 +3,10 @@ import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, fragment, panel, setText } from '../dom.js';
 import { count } from '../format.js';
+import { whyCell } from '../parts.js';
 import { poller } from '../poll.js';
-import { liveTable } from '../table.js';
+import { linkColumn, liveTable } from '../table.js';
+import { stagePath } from '../why.js';
 
 const ended = (e) => e.done + e.dead + e.cancelled + e.expired;
 
@@ -28,6 +30,12 @@ function progress() {
   };
 }
 
+// As of the stage that it is pushed into.
+function whyOfStage(get) {
+  const cell = whyCell(() => ({ name: get().stage }));
+  return { node: cell.node, set: (e) => cell.set({ ...e, name: e.stage, delayed: 0 }) };
+}
+
 export function epicsView() {
   const table = liveTable({
     label: 'Epics',
@@ -38,7 +46,12 @@ export function epicsView() {
     ],
     columns: [
       { head: 'Epic', text: (e) => e.name },
-      { head: 'Ended', wide: true, make: progress },
+      linkColumn(
+        'Stage',
+        (e) => e.stage || '–',
+        (e) => (e.stage ? stagePath(e.stage) : '#/'),
+      ),
+      { head: 'Ended', make: progress },
       {
         head: 'Goes on with',
         number: true,
@@ -51,6 +64,7 @@ export function epicsView() {
       { head: 'Dead', number: true, text: (e) => count(e.dead) },
       { head: 'Cancelled', number: true, text: (e) => count(e.cancelled) },
       { head: 'Expired', number: true, text: (e) => count(e.expired) },
+      { head: 'What it waits for', wide: true, make: whyOfStage },
     ],
   });
   const said = el('p.error');

@@ -1,0 +1,245 @@
+// Steps that are commands: a line in on stdin (or where {} stands), lines out on stdout.
+//
+//     mode job:     a process a line; exit 0: what it wrote counts; millrace emit and state work
+//     mode filter:  it stays; a line in, one line out (map), or lines and an empty one (flat_map)
+//
+// What a command makes is of one commit with the end of its line: nothing counts if it fails.
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "cli/flow.h"
+
+#include <errno.h>
+
+enum { OUTPUT_MOST = 8 << 20 };
+
+// ---- Opening ----------------------------------------------------------------------------------
+
+int program_open(struct actor *a) {
+    const struct flow_node *n = a->node;
+    bool one = n->verb == VERB_MAP;
+    a->template = template_of(n->words, true);
+    for (size_t i = 0; i < n->word_count; i++)
+        a->in_argument = a->in_argument || strstr(n->words[i], "{}");
+    if (n->mode != MODE_FILTER)
+        return 0;
+    struct filters_options options = { .argv = n->words, .mode = one ? FILTER_LINE : FILTER_LINES };
+    return filters_create(&options, &a->filters);
+}
+
+void program_close(struct actor *a) {
+    filters_destroy(a->filters);
+    a->filters = NULL;
+}
+
+// ---- What it wrote ----------------------------------------------------------------------------
+
+static int send(struct actor *a, mr_flow_out *out, const char *output, mr_bytes key,
+                mr_bytes line) {
+    struct buffer named = { 0 };
+    a->out++;
+    if (!a->has_outputs)
+        return mr_flow_emit(out, key, line);
+    int err = buffer_append(&named, output, strlen(output) + 1);
+    if (err >= 0)
+        err = buffer_append(&named, line.data, line.size);
+    if (err >= 0)
+        err = mr_flow_emit(out, key, buffer_bytes(&named));
+    buffer_finish(&named);
+    return err;
+}
+
+// A map answers with one line.
+static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes text) {
+    if (a->node->verb != VERB_MAP)
+        return 0;
+    if (!text.size && a->node->mode == MODE_JOB)
+        return step_fail(a, out, MR_EINVAL,
+                         "%s: it wrote nothing; a map answers with one line, a flat_map "
+                         "with any number",
+                         a->node->name);
+    if (text.size > 1 && memchr(text.data, '\n', text.size - 1))
+        return step_fail(a, out, MR_EINVAL, "%s: it wrote more than one line; a flat_map may",
+                         a->node->name);
+    return 0;
+}
+
+static int send_lines(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes text) {
+    int err = check_map(a, out, text);
+    if (err < 0 || !text.size)
+        return err < 0 || a->node->verb != VERB_MAP ? err : send(a, out, "", key, text);
+    const char *p = text.data, *end = p + text.size;
+    while (err >= 0 && p < end) {
+        const char *line_end = memchr(p, '\n', (size_t)(end - p));
+        size_t size = (size_t)((line_end ? line_end : end) - p);
+        err = send(a, out, "", key, (mr_bytes){ p, size });
+        p += size + 1;
+    }
+    return err;
+}
+
+// ---- What it emitted, and its state -----------------------------------------------------------
+
+struct collecting {
+    struct actor *actor;
+    mr_flow_out *out;
+    mr_bytes key;
+};
+
+static bool output_is_taken(const struct actor *a, const char *output) {
+    const struct plan *p = a->flow->plan;
+    size_t self = (size_t)(a->node - p->nodes);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct flow_node *n = &p->nodes[i];
+        for (size_t k = 0; k < n->from_count + n->loop_count; k++) {
+            const struct flow_input *in = node_input(n, k);
+            if (in->node == self && in->output && strcmp(in->output, output) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
+    struct collecting *c = arg;
+    if (!output_is_taken(c->actor, output))
+        return step_fail(c->actor, c->out, MR_EINVAL,
+                         "%s: it emits to '%.60s', and nothing is from %s:%.60s",
+                         c->actor->node->name, output, c->actor->node->name, output);
+    if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
+        body.size--;
+    return send(c->actor, c->out, output, key.size ? key : c->key, body);
+}
+
+static int collect_state(mr_bytes state, void *arg) {
+    struct collecting *c = arg;
+    if (!c->key.size)
+        return step_fail(c->actor, c->out, MR_EINVAL,
+                         "%s: state is kept for a key, and this line has none: "
+                         "key: field 1",
+                         c->actor->node->name);
+    return mr_flow_set(c->out, state);
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static bool is_missing(const struct exec_result *x) {
+    return x->end == EXEC_UNSTARTED &&
+           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
+}
+
+static int refuse(struct actor *a, mr_flow_out *out, const struct exec_result *x) {
+    if (x->end == EXEC_STOPPED)
+        return MR_EBUSY;
+    if (is_missing(x) && !a->template.varies)
+        return actor_give_up(a, x->reason);
+    return step_fail(a, out, MR_EINVAL, "%s: %s", a->node->name, x->reason);
+}
+
+// 0: `out_result` has how it ended.
+static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const char *variable,
+                       struct exec_result *out_result) {
+    const mr_job *job = mr_flow_job(out);
+    struct filled filled = { 0 };
+    struct parts parts = { .line = pair.value, .key = pair.key, .number = mr_job_id(job) };
+    struct buffer input = { 0 };
+    const char *const variables[] = { variable, NULL };
+    const char *const *argv;
+    int err = template_fill(&a->template, &parts, &filled, &argv);
+    if (err >= 0 && !a->in_argument && pair.value.size)
+        err = buffer_append(&input, pair.value.data, pair.value.size);
+    if (err >= 0 && !a->in_argument)
+        err = buffer_append(&input, "\n", 1);
+    struct exec_order order = { .argv = argv,
+                                .job = job,
+                                .variables = variables,
+                                .input = buffer_bytes(&input),
+                                .timeout_ms = a->node->timeout_ms,
+                                .max_output = OUTPUT_MOST,
+                                .pass_errors = false };
+    if (err >= 0)
+        err = exec_run(a->flow->execs, &order, out_result);
+    filled_finish(&filled);
+    buffer_finish(&input);
+    return err;
+}
+
+static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
+                       const struct carry_slot *slot, struct exec_result *x) {
+    struct collecting c = { a, out, pair.key };
+    struct carry_taker taker = { collect_emit, collect_state, &c };
+    mr_bytes text;
+    int err = spool_bytes(&x->output, &text);
+    if (err >= 0)
+        err = send_lines(a, out, pair.key, text);
+    if (err >= 0)
+        err = carry_give(slot, &taker);
+    return err;
+}
+
+static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
+    struct carry_slot slot;
+    struct exec_result x;
+    int err = carry_begin(a->flow->carry, mr_flow_state(out), &slot);
+    if (err < 0)
+        return err;
+    err = run_process(a, pair, out, slot.variable, &x);
+    if (err >= 0) {
+        bool well = x.end == EXEC_EXITED && x.code == 0;
+        err = well ? take_output(a, pair, out, &slot, &x) : refuse(a, out, &x);
+        exec_result_finish(&x);
+    }
+    carry_end(&slot);
+    return err;
+}
+
+static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
+    struct exec_order order = { .job = mr_flow_job(out),
+                                .input = pair.value,
+                                .timeout_ms = a->node->timeout_ms,
+                                .max_output = OUTPUT_MOST };
+    struct exec_result x;
+    mr_bytes text;
+    int err = filter_run(a->filters, &order, &x);
+    if (err == MR_ESTOPPED)
+        return actor_give_up(a, error_text());
+    if (err < 0)
+        return err;
+    bool well = x.end == EXEC_EXITED && x.code == 0 && !x.reason[0];
+    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, &x);
+    if (well && err >= 0)
+        err = send_lines(a, out, pair.key, text);
+    exec_result_finish(&x);
+    return err;
+}
+
+int program_run(mr_pair pair, mr_flow_out *out, void *arg) {
+    struct actor *a = arg;
+    a->in++;
+    int err = a->filters ? ask_filter(a, pair, out) : run_job(a, pair, out);
+    if (err < 0)
+        a->in--;
+    return err;
+}
+
+int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
+    struct actor *a = arg;
+    struct exec_result x;
+    a->in++;
+    int err = run_process(a, pair, out, NULL, &x);
+    if (err < 0)
+        return err;
+    bool decided = x.end == EXEC_EXITED && (x.code == 0 || x.code == 1);
+    int keeps = decided ? x.code == 0 : refuse(a, out, &x);
+    a->out += keeps > 0;
+    exec_result_finish(&x);
+    return keeps;
+}
+
+// A line behind the name of its output and a 0 byte.
+int program_route(mr_pair pair, mr_flow_out *out, void *arg) {
+    const char *output = pair.value.data;
+    size_t size = strlen(output) + 1;
+    mr_bytes line = { output + size, pair.value.size - size };
+    (void)arg;
+    return mr_flow_emit_to(out, *output ? output : PROGRAM_MAIN, pair.key, line);
+}

@@ -1,0 +1,331 @@
+// A plan at work: opens the engine, starts the flow and waits until it is over, somebody has sent a
+// signal, or it cannot go on.
+//
+//     engine: a journal, or the one that --at names ─► flow_build ─► mr_flow_start ─► watch ─►
+//     finish
+//
+// A journal is a directory with a store in it (run_journal.h). It goes when the flow has finished,
+// so that the next run begins anew; what died stays in it until then.
+#include "cli/flow.h"
+
+#include "base/errors.h"
+#include "cli/output.h"
+#include "cli/talk_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 50, DEAD_TOLD = 10 };
+
+uint64_t flow_now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static enum cli_exit exit_of(int err) {
+    switch (err) {
+    case MR_EINVAL:
+        return CLI_USAGE;
+    case MR_EAUTH:
+    case MR_EPERM:
+        return CLI_REFUSED;
+    case MR_EFULL:
+        return CLI_FULL;
+    case MR_ENET:
+    case MR_EBUSY:
+    case MR_ECORRUPT:
+        return CLI_UNOPENED;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+static enum cli_exit refuse(int err) {
+    complain("flow: %s", mr_error());
+    return exit_of(err);
+}
+
+// ---- The engine -------------------------------------------------------------------------------
+
+// What makes it the same flow: its name and what it reads. The steps may be mended meanwhile, as
+// far as the library allows.
+static int identity_of(const struct plan *p, struct buffer *out) {
+    int err = journal_say(out, "millrace-flow", "1");
+    if (err >= 0)
+        err = journal_say(out, "flow", p->name);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct flow_node *n = &p->nodes[i];
+        for (size_t k = 0; err >= 0 && n->verb == VERB_LINES && k < n->word_count; k++)
+            err = journal_say(out, n->name, n->words[k]);
+    }
+    return err;
+}
+
+static int journal_begin(struct flow *f) {
+    struct buffer identity = { 0 };
+    int err = identity_of(f->plan, &identity);
+    if (err >= 0 && f->options.fresh)
+        err = journal_forget(f->options.journal);
+    if (err >= 0)
+        err = journal_open(&f->journal, f->options.journal, buffer_bytes(&identity));
+    buffer_finish(&identity);
+    if (err >= 0)
+        snprintf(f->where, sizeof f->where, "file:%s", f->journal.store);
+    return err < 0 ? err : mr_open(f->where, NULL, &f->engine);
+}
+
+static int engine_open(struct flow *f, const struct input *in) {
+    struct address address;
+    if (!input_option(in, "--at"))
+        return journal_begin(f);
+    int err = talk_address(in, &address);
+    if (err >= 0)
+        snprintf(f->where, sizeof f->where, "%s", address.where);
+    return err < 0 ? err : talk_engine(in, "millrace-flow", &f->engine);
+}
+
+static int flow_open(struct flow *f, const struct input *in) {
+    signal(SIGPIPE, SIG_IGN); // a write says it
+    f->signals = interrupts_open();
+    if (f->signals < 0)
+        return f->signals;
+    f->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->halt < 0)
+        return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
+    int err = execs_create(NULL, &f->execs);
+    if (err >= 0)
+        err = carry_create(&f->carry);
+    if (err >= 0)
+        err = engine_open(f, in);
+    return err < 0 ? err : flow_build(f);
+}
+
+static void flow_free(struct flow *f) {
+    if (f->flow && mr_flow_close(f->flow) < 0)
+        complain("flow: %s", mr_error());
+    for (size_t i = 0; i < f->plan->count; i++) {
+        reading_close(f->actors[i].reading);
+        f->actors[i].reading = NULL;
+        program_close(&f->actors[i]);
+    }
+    if (f->engine && mr_close(f->engine) < 0)
+        complain("flow: %s", mr_error());
+    execs_destroy(f->execs);
+    carry_destroy(f->carry);
+    f->flow = NULL;
+    f->engine = NULL;
+    f->execs = NULL;
+    f->carry = NULL;
+}
+
+// ---- Dead jobs --------------------------------------------------------------------------------
+
+struct dead_look {
+    struct flow *flow;
+    const char *stage;
+    uint64_t count;
+    bool retries;
+};
+
+static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    struct dead_look *look = arg;
+    (void)key;
+    if (look->retries)
+        return mr_retry(look->flow->engine, id) < 0;
+    if (++look->count <= DEAD_TOLD)
+        complain("flow: %s, job %" PRIu64 " died: %s", look->stage, id, reason);
+    return 0;
+}
+
+// Of all stages; those that there are not have none.
+static uint64_t each_dead(struct flow *f, bool retries) {
+    struct dead_look look = { .flow = f, .retries = retries };
+    for (size_t i = 0; i < f->plan->count; i++) {
+        char stage[2 * FLOW_NAME + 2];
+        if (retries && f->plan->nodes[i].on_dead != ON_DEAD_HALT)
+            continue;
+        actor_stage(&f->actors[i], stage, sizeof stage);
+        look.stage = stage;
+        (void)mr_dead(f->engine, stage, see_dead, &look);
+    }
+    if (look.count > DEAD_TOLD)
+        complain("flow: and %" PRIu64 " more", look.count - DEAD_TOLD);
+    return look.count;
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+static bool hears(struct flow *f) {
+    struct pollfd p = { .fd = f->signals, .events = POLLIN };
+    return poll(&p, 1, 0) > 0 && interrupt_heard(&f->interrupts, f->signals);
+}
+
+static void end_all(struct flow *f) {
+    atomic_store(&f->ending, true);
+    execs_stop_any(f->execs);
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->actors[i].filters)
+            filters_stop_any(f->actors[i].filters);
+}
+
+// Has sources read no more and steps take no more. MR_EBUSY: something runs still.
+static int halt(struct flow *f) {
+    uint64_t one = 1;
+    if (write(f->halt, &one, sizeof one) < 0)
+        complain("flow: %s", strerror(errno));
+    return mr_flow_stop(f->flow, 0);
+}
+
+// Waits for what runs; a signal ends that.
+static void drain(struct flow *f, struct screen *screen) {
+    int err = halt(f);
+    for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
+        if (hears(f) && !atomic_load(&f->ending)) {
+            screen_clear(screen);
+            complain("flow: ending what runs");
+            end_all(f);
+        }
+        screen_draw(screen, f);
+    }
+    if (err < 0)
+        complain("flow: %s", mr_error());
+    screen_clear(screen);
+}
+
+static enum cli_exit interrupted(struct flow *f, struct screen *screen) {
+    screen_clear(screen);
+    if (halt(f) == MR_EBUSY)
+        complain("flow: reading no more; what runs may finish (again to end it)");
+    drain(f, screen);
+    return CLI_INTERRUPTED;
+}
+
+static enum cli_exit given_up(struct flow *f, struct screen *screen) {
+    screen_clear(screen);
+    end_all(f);
+    drain(f, screen);
+    if (f->why[0])
+        complain("flow: %s", f->why);
+    return f->why[0] ? CLI_FAILED : CLI_INTERRUPTED;
+}
+
+// Something died for which the flow has to halt, or which it went around.
+static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
+    screen_clear(screen);
+    if (!over) {
+        drain(f, screen);
+        complain("flow: halted, as on-dead: halt says");
+    }
+    each_dead(f, false);
+    return CLI_FAILED;
+}
+
+static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
+    for (;;) {
+        mr_flow_info info = { 0 };
+        int err = mr_flow_wait(f->flow, LOOK_MS);
+        if (atomic_load(&f->hopeless))
+            return given_up(f, screen);
+        if (err == MR_EDEAD && mr_flow_look(f->flow, &info) == 0) {
+            *out_over = info.over;
+            return died(f, screen, info.over);
+        }
+        if (err != MR_EAGAIN) {
+            screen_clear(screen);
+            *out_over = err == 0;
+            return err == 0 ? CLI_DONE : refuse(err);
+        }
+        if (hears(f))
+            return interrupted(f, screen);
+        screen_draw(screen, f);
+    }
+}
+
+// A flow that has finished leaves nothing behind but what died.
+static void finish(struct flow *f, enum cli_exit code) {
+    for (size_t i = 0; i < f->plan->count; i++)
+        if (f->actors[i].reading)
+            reading_forget(f, &f->actors[i]);
+    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
+        complain("flow: %s", mr_error());
+    flow_free(f);
+    if (!f->journal.dir)
+        return;
+    int err = code == CLI_DONE ? journal_remove(&f->journal) : journal_retire(&f->journal);
+    if (err >= 0 && code == CLI_DONE && !f->options.journal_given)
+        (void)rmdir(f->journal.dir); // it was made by us, and may have become somebody's
+    if (err < 0)
+        complain("flow: %s", error_text());
+    else if (code != CLI_DONE)
+        complain("flow: finished but for these; millrace dead --at file:%s/finished lists them; "
+                 "the next run begins anew",
+                 f->journal.dir);
+}
+
+// Whether nothing of it was read before.
+static bool begins(const struct flow *f) {
+    char epic[2 * FLOW_NAME + 2];
+    mr_epic_info info;
+    for (size_t i = 0; i < f->plan->count; i++) {
+        actor_stage(&f->actors[i], epic, sizeof epic);
+        if (f->plan->nodes[i].verb == VERB_LINES &&
+            mr_epic_look(f->engine, epic, &info) != MR_EGONE)
+            return false;
+    }
+    return true;
+}
+
+// Also a flow that comes to nothing has a result. What is there of a flow that goes on is needed.
+static int files_begin(const struct flow *f) {
+    for (size_t i = 0; i < f->plan->count; i++) {
+        const struct flow_node *n = &f->plan->nodes[i];
+        int fd = n->verb == VERB_FILE ? open(n->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : 0;
+        bool failed = fd < 0 || (fd > 0 && begins(f) && ftruncate(fd, 0) < 0);
+        if (fd > 0)
+            close(fd);
+        if (failed)
+            return error_set(MR_EIO, "%s: %s", n->text, strerror(errno));
+    }
+    return 0;
+}
+
+static enum cli_exit flow_go(struct flow *f) {
+    struct screen screen = { .wanted = screen_is_wanted(f) };
+    bool over = false;
+    each_dead(f, true);
+    f->begun_us = flow_now_us();
+    int err = files_begin(f);
+    if (err >= 0)
+        err = mr_flow_start(f->flow);
+    if (err < 0) {
+        refuse(err);
+        if (err == MR_EINVAL && f->journal.dir)
+            complain("flow: or begin anew: --fresh");
+        return exit_of(err);
+    }
+    enum cli_exit code = watch(f, &screen, &over);
+    flow_summary(f, code, over);
+    if (over)
+        finish(f, code);
+    else if (f->journal.dir || strcmp(f->where, "mem:") != 0)
+        complain("flow: the same command goes on from here (%s)",
+                 f->journal.dir ? f->journal.dir : f->where);
+    return code;
+}
+
+enum cli_exit flow_start(struct flow *f, const struct input *in) {
+    int err = flow_open(f, in);
+    enum cli_exit code = err < 0 ? refuse(err) : flow_go(f);
+    if (err == MR_EIO)
+        code = CLI_UNOPENED;
+    flow_free(f);
+    journal_close(&f->journal);
+    return code;
+}

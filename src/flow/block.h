@@ -1,0 +1,60 @@
+// Block: the body of a job of a flow: what it is, then pairs one after another.
+//
+//     P  key size, key, value size, value, key size …      sizes are varints
+//     F                                                     nothing more comes: flush
+//     E                                                     forget the partition's state
+#ifndef FLOW_BLOCK_H
+#define FLOW_BLOCK_H
+
+#include "base/buffer.h"
+#include "base/codec.h"
+#include "millrace.h"
+
+enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E', SIZES_MOST = 20 };
+
+static inline uint8_t *put_size(uint8_t *to, size_t size) {
+    for (; size >= 0x80; size >>= 7)
+        *to++ = (uint8_t)(size | 0x80);
+    *to++ = (uint8_t)size;
+    return to;
+}
+
+static inline uint8_t *put_sized(uint8_t *to, mr_bytes bytes) {
+    to = put_size(to, bytes.size);
+    if (bytes.size)
+        memcpy(to, bytes.data, bytes.size);
+    return to + bytes.size;
+}
+
+// Appends a pair; an empty buffer becomes a block. MR_ENOMEM.
+static inline int block_add(struct buffer *block, mr_pair pair) {
+    int err = buffer_reserve(block, 1 + SIZES_MOST + pair.key.size + pair.value.size);
+    if (err < 0)
+        return err;
+    if (block->size == 0)
+        block->data[block->size++] = BLOCK_PAIRS;
+    uint8_t *end = put_sized(block->data + block->size, pair.key);
+    block->size = (size_t)(put_sized(end, pair.value) - block->data);
+    return 0;
+}
+
+static inline mr_bytes block_bytes(struct reader *r) {
+    size_t left = r->size - r->at;
+    if (left && r->data[r->at] < 0x80 && r->data[r->at] < left) { // nearly always
+        mr_bytes bytes = { r->data + r->at + 1, r->data[r->at] };
+        r->at += 1 + bytes.size;
+        return bytes;
+    }
+    return get_bytes(r);
+}
+
+// The next pair, borrowed from the block. False: there is none, or (`bad`) it is not well formed.
+static inline bool block_next(struct reader *r, mr_pair *out) {
+    if (r->at == r->size || r->bad)
+        return false;
+    out->key = block_bytes(r);
+    out->value = block_bytes(r);
+    return !r->bad;
+}
+
+#endif

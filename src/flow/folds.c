@@ -1,0 +1,128 @@
+// Folds that come with the library: numbers in decimal. Whole numbers stay exact; where a point or
+// an exponent comes in, all becomes a double, told with as many digits as it needs.
+#include "base/errors.h"
+#include "flow/state.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NUMBER = 40 }; // bytes of a number
+
+struct number {
+    bool whole;
+    int64_t exact;
+    double rough;
+};
+
+static bool read_whole(mr_bytes text, int64_t *out) {
+    const char *at = text.data, *end = at + text.size;
+    bool minus = at < end && *at == '-';
+    if (at < end && (*at == '-' || *at == '+'))
+        at++;
+    int64_t n = 0;
+    if (at == end)
+        return false;
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9')
+            return false;
+        int digit = minus ? '0' - *at : *at - '0';
+        if (__builtin_mul_overflow(n, (int64_t)10, &n) || __builtin_add_overflow(n, digit, &n))
+            return false;
+    }
+    *out = n;
+    return true;
+}
+
+static bool read_rough(mr_bytes text, double *out) {
+    char copy[NUMBER], *end;
+    if (text.size == 0 || text.size >= sizeof copy)
+        return false;
+    memcpy(copy, text.data, text.size);
+    copy[text.size] = 0;
+    if (strspn(copy, "+-.0123456789eE") != text.size || !strpbrk(copy, ".eE"))
+        return false;
+    *out = strtod(copy, &end);
+    return *end == 0 && isfinite(*out);
+}
+
+static int read_number(mr_bytes text, mr_flow_out *out, struct number *n) {
+    n->whole = read_whole(text, &n->exact);
+    n->rough = n->whole ? (double)n->exact : 0;
+    if (n->whole || read_rough(text, &n->rough))
+        return 0;
+    int shown = text.size < NUMBER ? (int)text.size : NUMBER;
+    return out_fail(out, MR_EINVAL, "'%.*s' is not a number of 64 bits", shown,
+                    text.size ? (const char *)text.data : "");
+}
+
+static int set_number(mr_flow_out *out, const struct number *n) {
+    char text[NUMBER];
+    int size = 0;
+    if (n->whole) {
+        uint64_t rest = n->exact < 0 ? -(uint64_t)n->exact : (uint64_t)n->exact;
+        char *at = text + sizeof text;
+        do
+            *--at = (char)('0' + rest % 10);
+        while (rest /= 10);
+        if (n->exact < 0)
+            *--at = '-';
+        return mr_flow_set(out, (mr_bytes){ at, (size_t)(text + sizeof text - at) });
+    }
+    for (int digits = 15; digits <= 17; digits++) { // the fewest that are read as the same number
+        size = snprintf(text, sizeof text, "%.*g", digits, n->rough);
+        if (strtod(text, NULL) == n->rough)
+            break;
+    }
+    if (!memchr(text, '.', (size_t)size) && !memchr(text, 'e', (size_t)size))
+        size += snprintf(text + size, sizeof text - (size_t)size, ".0");
+    return mr_flow_set(out, (mr_bytes){ text, (size_t)size });
+}
+
+static int read_both(mr_bytes so_far, mr_bytes value, mr_flow_out *out, struct number *a,
+                     struct number *b) {
+    int err = read_number(value, out, b);
+    *a = *b;
+    return err < 0 || !so_far.size ? err : read_number(so_far, out, a);
+}
+
+int mr_flow_sum(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
+    struct number a, b;
+    (void)key, (void)arg;
+    int err = read_both(so_far, value, out, &a, &b);
+    if (err < 0 || !so_far.size)
+        return err < 0 ? err : set_number(out, &b);
+    bool whole = a.whole && b.whole;
+    if (whole && __builtin_add_overflow(a.exact, b.exact, &a.exact))
+        return out_fail(out, MR_EINVAL, "the sum does not fit into 64 bits");
+    a.whole = whole;
+    a.rough += b.rough;
+    return set_number(out, &a);
+}
+
+static int pick(mr_bytes so_far, mr_bytes value, mr_flow_out *out, int sign) {
+    struct number a, b;
+    int err = read_both(so_far, value, out, &a, &b);
+    if (err < 0)
+        return err;
+    bool whole = a.whole && b.whole;
+    int order = whole ? (b.exact > a.exact) - (b.exact < a.exact)
+                      : (b.rough > a.rough) - (b.rough < a.rough);
+    return set_number(out, order * sign > 0 ? &b : &a);
+}
+
+int mr_flow_min(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
+    (void)key, (void)arg;
+    return pick(so_far, value, out, -1);
+}
+
+int mr_flow_max(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
+    (void)key, (void)arg;
+    return pick(so_far, value, out, 1);
+}
+
+int mr_flow_count(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
+    (void)value;
+    return mr_flow_sum(key, so_far, mr_str("1"), out, arg);
+}

@@ -1,0 +1,183 @@
+// A job of a flow, at the head that it was sent to: its pairs run through the head and all that is
+// fused behind it; what comes of that, the partition's state and the end of the job are one commit.
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/mem.h"
+#include "flow/block.h"
+#include "flow/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+// ---- State ------------------------------------------------------------------------------------
+
+static bool is_sink(const struct op *op) {
+    return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
+}
+
+static int state_begin(struct mr_flow_out *out) {
+    struct op *op = out->head;
+    if (is_sink(op))
+        return sink_begin(out, op);
+    int err = op->keyed_state ? keyed_load(&out->keyed, mr_job_state(out->job)) : 0;
+    return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
+}
+
+static int state_end(struct mr_flow_out *out) {
+    struct op *op = out->head;
+    if (is_sink(op))
+        return sink_end(out, op);
+    if (!op->keyed_state)
+        return 0;
+    buffer_clear(&out->saved);
+    int err = keyed_save(&out->keyed, &out->saved);
+    if (err >= 0)
+        err = mr_set_state(out->job, buffer_bytes(&out->saved));
+    if (err == MR_ETOOBIG)
+        return out_fail(out, err,
+                        "the states of partition %.*s have %zu bytes, 1 MiB is the "
+                        "limit: give it more partitions",
+                        (int)mr_job_key(out->job).size, (const char *)mr_job_key(out->job).data,
+                        out->saved.size);
+    return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
+}
+
+// ---- Pairs ------------------------------------------------------------------------------------
+
+static int damaged(struct mr_flow_out *out) {
+    return out_fail(out, MR_ECORRUPT, "the body is not a block of pairs");
+}
+
+static int run_pairs(struct mr_flow_out *out, struct reader *r) {
+    int err = 0;
+    for (mr_pair pair; err >= 0 && block_next(r, &pair);)
+        err = operate(out, out->head, pair);
+    return err >= 0 && r->bad ? damaged(out) : err;
+}
+
+// Pairs that fail now are set apart, and the others go on: in the last attempt all that do, else
+// those that will never do.
+static bool goes_apart(const struct mr_flow_out *out, int answer) {
+    if (answer == MR_EBUSY)
+        return false;
+    return answer == MR_EDEAD || mr_job_attempt(out->job) >= out->head->options.attempts;
+}
+
+static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
+    struct marks marks = { 0 };
+    int err = 0;
+    for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
+        err = out_mark(out, &marks);
+        int answer = err < 0 ? err : operate(out, out->head, pair);
+        if (err < 0 || answer >= 0)
+            continue;
+        bool apart = goes_apart(out, answer);
+        if (apart)
+            out_return(out, &marks);
+        err = apart ? out_set_aside(out, pair) : answer;
+    }
+    mem_free(marks.marks);
+    return err >= 0 && r->bad ? damaged(out) : err;
+}
+
+// Pushing on can not be taken back within a job, and a block of one pair dies as it is.
+static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
+    const struct op *op = out->head;
+    mr_pair pair;
+    bool last = mr_job_attempt(out->job) >= op->options.attempts;
+    return (last || out->apart) && op->kind != OPERATOR_PUSH && strcmp(op->on_dead, "halt") != 0 &&
+           block_next(&r, &pair) && block_next(&r, &pair);
+}
+
+static int run_block(struct mr_flow_out *out) {
+    mr_bytes body = mr_job_body(out->job);
+    struct reader r = reader_of(body);
+    if (out->head->kind == OPERATOR_TAKE)
+        return operate(out, out->head, (mr_pair){ mr_job_key(out->job), body });
+    uint8_t what = body.size ? get_u8(&r) : 0;
+    if (what == BLOCK_FLUSH && out->head->kind == OPERATOR_AGGREGATE)
+        return window_flush(out, out->head);
+    if (what != BLOCK_PAIRS)
+        return damaged(out);
+    return sets_apart(out, r) ? run_pairs_apart(out, &r) : run_pairs(out, &r);
+}
+
+// ---- The job ----------------------------------------------------------------------------------
+
+static int crash(struct mr_flow_out *out) {
+    const struct op *op = out->head;
+    uint64_t of[3] = { op->seed, mr_job_id(out->job), mr_job_attempt(out->job) };
+    double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
+    if (op->kind != OPERATOR_CRASH || chance >= op->p)
+        return 0;
+    return out_fail(out, MR_EAGAIN, "it crashed, as it should with probability %g", op->p);
+}
+
+static bool is_erase(const struct mr_flow_out *out) {
+    mr_bytes body = mr_job_body(out->job);
+    return out->head->kind != OPERATOR_TAKE && body.size == 1 &&
+           *(const uint8_t *)body.data == BLOCK_ERASE;
+}
+
+static int run(struct mr_flow_out *out) {
+    if (is_erase(out))
+        return mr_set_state(out->job, (mr_bytes){ 0 });
+    int err = state_begin(out);
+    if (err >= 0)
+        err = run_block(out);
+    if (err >= 0)
+        err = state_end(out);
+    if (err >= 0)
+        err = out_emit(out);
+    if (err >= 0 && out->flushed)
+        err = mr_set_result(out->job, mr_str("flushed"));
+    return err < 0 ? err : crash(out);
+}
+
+// Once, and again if pairs of it will never do: the others need not wait for that.
+static int run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
+    int err = run(*out);
+    if (err != MR_EDEAD)
+        return err;
+    out_give(*out);
+    *out = out_take(op, job);
+    if (!*out)
+        return MR_ENOMEM;
+    (*out)->apart = true;
+    return run(*out);
+}
+
+// What trying again would not change.
+static bool is_for_good(int err) {
+    return err == MR_EDEAD || err == MR_ETOOBIG || err == MR_EFULL || err == MR_ECORRUPT;
+}
+
+static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
+    const struct op *failed = out && out->failed ? out->failed : op;
+    char reason[512];
+    if (err == MR_EBUSY) {
+        (void)mr_release(job); // if that fails its lease ends, too
+        return MR_LATER;
+    }
+    snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
+             mr_job_id(job), out ? out->reason : error_text());
+    (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
+    return MR_LATER;
+}
+
+int head_handle(mr_job *job, void *arg) {
+    struct op *op = arg;
+    struct mr_flow_out *out = out_take(op, job);
+    int err = out ? run_job(op, job, &out) : MR_ENOMEM;
+    if (err < 0)
+        err = fail(op, job, out, err);
+    if (out)
+        out_give(out);
+    return err;
+}
+
+void head_on_stop(mr_job *job, void *arg) {
+    const struct op *op = arg;
+    if (op->flow->options.on_stop)
+        op->flow->options.on_stop(job, op->flow->options.arg);
+}

@@ -1,0 +1,115 @@
+// A source of the lines of a file. A block is as many whole lines as it takes to have 128 KiB, so
+// that block and place in the file belong together: to go on at a block, those before it are
+// passed over without being looked at closely.
+#include "base/errors.h"
+#include "base/mem.h"
+#include "flow/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { LINES_BYTES = 256 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
+
+struct lines {
+    char *path;
+    int fd;
+    uint64_t next; // the block that is read next
+    bool over;
+    struct buffer text; // read, used up to `at`
+    size_t at;
+};
+
+int lines_open(const char *path, struct lines **out) {
+    struct lines *l = mem_alloc(sizeof *l + strlen(path) + 1);
+    if (!l)
+        return error_set(MR_ENOMEM, "no memory to read %s", path);
+    *l = (struct lines){ .path = (char *)(l + 1), .next = 1 };
+    memcpy(l->path, path, strlen(path) + 1);
+    l->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (l->fd < 0) {
+        mem_free(l);
+        return error_set(MR_EIO, "cannot open %s: %s", path, strerror(errno));
+    }
+    *out = l;
+    return 0;
+}
+
+void lines_close(struct lines *l) {
+    if (!l)
+        return;
+    close(l->fd);
+    buffer_finish(&l->text);
+    mem_free(l);
+}
+
+static int fill(struct lines *l, mr_flow_out *out) {
+    int err = buffer_reserve(&l->text, READ_BYTES);
+    if (err < 0)
+        return out_fail(out, err, "%s", error_text());
+    l->text.size -= l->at;
+    memmove(l->text.data, l->text.data + l->at, l->text.size);
+    l->at = 0;
+    ssize_t n;
+    do
+        n = read(l->fd, l->text.data + l->text.size, READ_BYTES);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return out_fail(out, MR_EIO, "cannot read %s: %s", l->path, strerror(errno));
+    l->text.size += (size_t)n;
+    l->over = n == 0;
+    return 0;
+}
+
+// The next line, without its end. MR_FLOW_END: there is none.
+static int next_line(struct lines *l, mr_flow_out *out, mr_bytes *line) {
+    for (size_t seen = 0;;) {
+        size_t left = l->text.size - l->at;
+        const char *from = left ? (const char *)l->text.data + l->at : "";
+        const char *end = left > seen ? memchr(from + seen, '\n', left - seen) : NULL;
+        if (end || (l->over && left)) {
+            *line = (mr_bytes){ from, end ? (size_t)(end - from) : left };
+            l->at += line->size + (end != NULL);
+            return 0;
+        }
+        if (l->over)
+            return MR_FLOW_END;
+        seen = left;
+        if (seen > LINE_MOST)
+            return out_fail(out, MR_ETOOBIG, "%s has a line of more than 15 MiB", l->path);
+        int err = fill(l, out);
+        if (err < 0)
+            return err;
+    }
+}
+
+static int next_block(struct lines *l, mr_flow_out *out, bool skip) {
+    size_t bytes = 0;
+    int err = 0;
+    while (bytes < LINES_BYTES && err == 0) {
+        mr_bytes line;
+        err = next_line(l, out, &line);
+        if (err != 0)
+            break;
+        bytes += line.size + 1;
+        err = skip ? 0 : mr_flow_emit(out, (mr_bytes){ 0 }, line);
+    }
+    if (err < 0)
+        return err;
+    l->next++;
+    return bytes ? 0 : MR_FLOW_END;
+}
+
+int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
+    struct lines *l = arg;
+    if (number < l->next)
+        return out_fail(out, MR_EINVAL, "%s can not be read backwards", l->path);
+    while (l->next < number) {
+        int err = next_block(l, out, true);
+        if (err == MR_FLOW_END)
+            return out_fail(out, MR_EINVAL, "%s is shorter than what was read of it", l->path);
+        if (err != 0)
+            return err;
+    }
+    return next_block(l, out, false);
+}

@@ -1,0 +1,407 @@
+// What functions make: pairs travel through fused operators at once, by calls, and gather in blocks
+// for the partitions of the heads that they come to. Nothing leaves before the job's commit.
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "base/mem.h"
+#include "flow/block.h"
+#include "flow/state.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { KEPT_BYTES = 1 << 18 }; // a spare one keeps buffers up to this size
+
+// ---- Spare ones -------------------------------------------------------------------------------
+
+struct mr_flow_out *out_take(struct op *head, mr_job *job) {
+    struct mr_flow *f = head->flow;
+    pthread_mutex_lock(&f->lock);
+    struct mr_flow_out *out = f->spare;
+    if (out)
+        f->spare = out->next;
+    pthread_mutex_unlock(&f->lock);
+    if (!out)
+        out = mem_alloc(sizeof *out);
+    if (!out) {
+        error_set(MR_ENOMEM, "no memory to run operator %s", head->name);
+        return NULL;
+    }
+    out->flow = f;
+    out->head = head;
+    out->job = job;
+    return out;
+}
+
+static void clear(struct buffer *b) {
+    buffer_clear(b);
+    if (b->capacity > KEPT_BYTES)
+        buffer_finish(b);
+}
+
+static void route_clear(struct route *r) {
+    for (uint32_t i = 0; i < r->part_count; i++) {
+        clear(&r->parts[i].pairs);
+        r->parts[i].count = 0;
+    }
+}
+
+static void routes_clear(struct mr_flow_out *out) {
+    for (uint32_t i = 0; i < out->flow->head_count; i++)
+        route_clear(&out->routes[i]);
+    route_clear(&out->aside);
+    out->bytes = 0;
+}
+
+void out_give(struct mr_flow_out *out) {
+    struct mr_flow *f = out->flow;
+    routes_clear(out);
+    struct buffer *buffers[] = { &out->block, &out->set, &out->windows, &out->text, &out->saved };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        clear(buffers[i]);
+    out->frame = NULL;
+    out->has_set = out->flushed = out->apart = false;
+    out->state = (mr_bytes){ 0 };
+    out->received = 0;
+    out->err = 0;
+    out->failed = NULL;
+    out->reason[0] = 0;
+    pthread_mutex_lock(&f->lock);
+    out->next = f->spare;
+    f->spare = out;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void route_finish(struct route *r) {
+    for (uint32_t i = 0; i < r->part_count; i++)
+        buffer_finish(&r->parts[i].pairs);
+    mem_free(r->parts);
+}
+
+void out_destroy(struct mr_flow_out *out) {
+    for (uint32_t i = 0; i < FLOW_STAGES; i++)
+        route_finish(&out->routes[i]);
+    route_finish(&out->aside);
+    keyed_finish(&out->keyed);
+    buffer_finish(&out->block);
+    buffer_finish(&out->set);
+    buffer_finish(&out->windows);
+    buffer_finish(&out->text);
+    buffer_finish(&out->saved);
+    mem_free(out);
+}
+
+// ---- Functions at work ------------------------------------------------------------------------
+
+int out_fail(struct mr_flow_out *out, int code, const char *format, ...) {
+    if (out->err < 0)
+        return out->err;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(out->reason, sizeof out->reason, format, arguments);
+    va_end(arguments);
+    out->err = code;
+    out->failed = out->frame ? out->frame->op : out->head;
+    return code;
+}
+
+void frame_begin(struct mr_flow_out *out, struct frame *frame, struct op *op, enum may may) {
+    *frame = (struct frame){ .op = op, .may = may, .below = out->frame };
+    out->frame = frame;
+    if (out->err >= 0)
+        out->reason[0] = 0;
+}
+
+// An emit that was refused counts also if its function did not care.
+int frame_end(struct mr_flow_out *out, int answer) {
+    if (answer < 0 && out->err >= 0 && !out->reason[0])
+        out_fail(out, answer, "its function answered %d and gave no reason", answer);
+    if (answer < 0 && out->err >= 0) {
+        out->err = answer;
+        out->failed = out->frame->op;
+    }
+    out->frame = out->frame->below;
+    return out->err;
+}
+
+const mr_job *mr_flow_job(const mr_flow_out *out) {
+    return out ? out->job : NULL;
+}
+
+int mr_flow_set_reason(mr_flow_out *out, const char *reason) {
+    if (!out || !reason || !out->frame)
+        return error_set(MR_EINVAL, "a reason is set by a function of an operator");
+    if (out->err >= 0)
+        snprintf(out->reason, sizeof out->reason, "%s", reason);
+    return 0;
+}
+
+mr_bytes mr_flow_state(const mr_flow_out *out) {
+    return out ? out->state : (mr_bytes){ 0 };
+}
+
+static int check_bytes_of(struct mr_flow_out *out, const char *what, mr_bytes bytes) {
+    if (bytes.data || bytes.size == 0)
+        return 0;
+    return error_set(out_fail(out, MR_EINVAL, "its %s has %zu bytes at NULL", what, bytes.size),
+                     "the %s has %zu bytes at NULL: {NULL, 0} is empty", what, bytes.size);
+}
+
+int mr_flow_set(mr_flow_out *out, mr_bytes value) {
+    static const char sentence[] = "only a fold and the function of a stage set something";
+    if (!out || !out->frame)
+        return error_set(MR_EINVAL, sentence);
+    if (out->frame->may != MAY_SET && out->frame->may != MAY_EMIT_AND_SET)
+        return error_set(out_fail(out, MR_EINVAL, sentence), sentence);
+    int err = check_bytes_of(out, "state", value);
+    if (err < 0)
+        return err;
+    buffer_clear(&out->set);
+    err = buffer_append(&out->set, value.data, value.size);
+    if (err < 0)
+        return out_fail(out, err, "%s", error_text());
+    out->has_set = true;
+    return 0;
+}
+
+// ---- Routes -----------------------------------------------------------------------------------
+
+static bool has_order(const struct op *to, mr_bytes key) {
+    return key.size || to->keyed_state || to->options.partitions == 1;
+}
+
+// Where a pair goes: a partition, or behind them all if it may go anywhere. A sink has partitions
+// only, whose pairs are numbered.
+static uint32_t part_of(const struct mr_flow_out *out, const struct op *to, mr_bytes key) {
+    uint32_t partitions = to->options.partitions;
+    if (has_order(to, key))
+        return partitions == 1 ? 0 : (uint32_t)(bytes_hash(key, 0) % partitions);
+    bool numbered = to->kind == OPERATOR_SINK || to->kind == OPERATOR_FILE;
+    return numbered ? (uint32_t)(mr_job_id(out->job) % partitions) : partitions;
+}
+
+static int route_make(struct mr_flow_out *out, struct route *r, uint32_t parts) {
+    r->parts = mem_alloc(parts * sizeof *r->parts);
+    if (!r->parts)
+        return out_fail(out, MR_ENOMEM, "no memory for %u partitions", parts);
+    r->part_count = parts;
+    return 0;
+}
+
+static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
+    size_t before = part->pairs.size;
+    int err = block_add(&part->pairs, pair);
+    if (err < 0)
+        return out_fail(out, err, "%s", error_text());
+    part->count++;
+    out->bytes += part->pairs.size - before;
+    return 0;
+}
+
+static int route_add(struct mr_flow_out *out, struct op *to, mr_pair pair) {
+    struct route *r = &out->routes[to->head_number];
+    int err = r->parts ? 0 : route_make(out, r, to->options.partitions + 1);
+    if (err < 0)
+        return err;
+    if (out->bytes + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
+        return out_fail(out, MR_ETOOBIG, "more than 16 MiB were made of one block");
+    return part_add(out, &r->parts[part_of(out, to, pair.key)], pair);
+}
+
+int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair pair) {
+    int err = out->err;
+    for (uint32_t i = 0; i < from->edge_count && err >= 0; i++) {
+        struct op *to = from->edges[i].to;
+        if (from->edges[i].output != output)
+            continue;
+        err = to->head ? route_add(out, to, pair) : operate(out, to, pair);
+    }
+    return err;
+}
+
+// ---- Emitting ---------------------------------------------------------------------------------
+
+static int read_add(struct mr_flow_out *out, mr_pair pair) {
+    if (out->block.size + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
+        return out_fail(out, MR_ETOOBIG, "a block of more than 16 MiB");
+    int err = block_add(&out->block, pair);
+    return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
+}
+
+static int emit(struct mr_flow_out *out, uint32_t output, mr_bytes key, mr_bytes value) {
+    int err = check_bytes_of(out, "key", key);
+    if (err >= 0)
+        err = check_bytes_of(out, "value", value);
+    if (err < 0)
+        return err;
+    mr_pair pair = { key, value };
+    struct frame *frame = out->frame;
+    frame->emitted++;
+    err = out->job ? out_send(out, frame->op, output, pair) : read_add(out, pair);
+    return err < 0 ? error_set(err, "%s", out->reason) : 0;
+}
+
+static int check_emits(mr_flow_out *out) {
+    if (!out || !out->frame)
+        return error_set(MR_EINVAL, "pairs are emitted by functions of operators, while they run");
+    if (out->frame->may == MAY_EMIT || out->frame->may == MAY_EMIT_AND_SET)
+        return 0;
+    return error_set(
+        out_fail(out, MR_EINVAL, "a %s emits nothing by itself", kind_name(out->frame->op->kind)),
+        "operator %s emits nothing by itself", out->frame->op->name);
+}
+
+int mr_flow_emit(mr_flow_out *out, mr_bytes key, mr_bytes value) {
+    int err = check_emits(out);
+    return err < 0 ? err : emit(out, 0, key, value);
+}
+
+int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes value) {
+    int err = check_emits(out);
+    if (err < 0)
+        return err;
+    uint32_t number = 0;
+    if (!output || !op_output(out->frame->op, output, &number)) {
+        out_fail(out, MR_EINVAL, "there is no output '%s'", output ? output : "");
+        return error_set(MR_EINVAL, "operator %s has no output '%s'", out->frame->op->name,
+                         output ? output : "");
+    }
+    return emit(out, number, key, value);
+}
+
+// ---- Into the commit --------------------------------------------------------------------------
+
+static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part, mr_bytes body,
+                    uint32_t attempts) {
+    char key[12];
+    int size = snprintf(key, sizeof key, "%" PRIu32, part);
+    mr_push_options o = { .attempts = attempts };
+    if (part < to->options.partitions)
+        o.key = (mr_bytes){ key, (size_t)size };
+    int err = mr_emit(out->job, to->stage, body, &o);
+    return err < 0 ? out_fail(out, err, "for operator %s: %s", to->name, mr_error()) : 0;
+}
+
+// `block` pairs a job. The pieces are cut in place: each gets its first byte where the last one's
+// last was, which has been copied by then.
+static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t number,
+                     struct part *part, uint32_t block, uint32_t attempts) {
+    if (block == 0 || part->count <= block)
+        return emit_job(out, to, number, buffer_bytes(&part->pairs), attempts);
+    struct reader r = reader_of(buffer_bytes(&part->pairs));
+    size_t from = 0;
+    uint32_t in_piece = 0;
+    int err = 0;
+    r.at = 1;
+    for (mr_pair pair; err >= 0 && block_next(&r, &pair);) {
+        if (++in_piece < block && r.at < r.size)
+            continue;
+        part->pairs.data[from] = BLOCK_PAIRS;
+        err = emit_job(out, to, number, (mr_bytes){ r.data + from, r.at - from }, attempts);
+        from = r.at - 1;
+        in_piece = 0;
+    }
+    return err;
+}
+
+static uint64_t pieces(const struct route *r, uint32_t block) {
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < r->part_count; i++)
+        count += block ? (r->parts[i].count + block - 1) / block : r->parts[i].count != 0;
+    return count;
+}
+
+// As many pairs a job as are needed to stay within the jobs of a commit.
+static uint32_t fitting_block(const struct route *r, uint32_t block, uint32_t room) {
+    while (block && pieces(r, block) > room)
+        block = block > UINT32_MAX / 2 ? 0 : 2 * block;
+    return block;
+}
+
+static int route_emit(struct mr_flow_out *out, const struct op *to, struct route *r, uint32_t block,
+                      uint32_t attempts) {
+    int err = 0;
+    for (uint32_t i = 0; i < r->part_count && err >= 0; i++)
+        if (r->parts[i].count)
+            err = emit_part(out, to, i, &r->parts[i], block, attempts);
+    return err;
+}
+
+// Pairs set apart go back to their own head, where they have one attempt more.
+int out_emit(struct mr_flow_out *out) {
+    uint32_t used = 1, count = out->flow->head_count;
+    for (uint32_t i = 0; i < count; i++)
+        used += pieces(&out->routes[i], 0) != 0;
+    uint32_t room = FLOW_EMITS / used;
+    int err = out->err;
+    for (uint32_t i = 0; i < count && err >= 0; i++) {
+        const struct op *to = out->flow->heads[i];
+        struct route *r = &out->routes[i];
+        err = route_emit(out, to, r, fitting_block(r, to->options.block, room), 0);
+    }
+    if (err < 0)
+        return err;
+    return route_emit(out, out->head, &out->aside, fitting_block(&out->aside, 1, room), 1);
+}
+
+uint32_t job_partition(const mr_job *job) {
+    mr_bytes key = mr_job_key(job);
+    uint32_t number = 0;
+    for (size_t i = 0; i < key.size; i++)
+        number = number * 10 + (uint32_t)(((const char *)key.data)[i] - '0');
+    return number;
+}
+
+// Behind the partitions stand pairs that came without one.
+int out_set_aside(struct mr_flow_out *out, mr_pair pair) {
+    uint32_t partitions = out->head->options.partitions;
+    uint32_t number = mr_job_key(out->job).size ? job_partition(out->job) : partitions;
+    int err = out->aside.parts ? 0 : route_make(out, &out->aside, FLOW_PARTITIONS + 1);
+    if (err < 0)
+        return err;
+    return part_add(out, &out->aside.parts[number < partitions ? number : partitions], pair);
+}
+
+// ---- The last attempt -------------------------------------------------------------------------
+
+// Calls `each` for every part that any function could reach, in the same order every time.
+static void each_part(struct mr_flow_out *out, struct marks *marks,
+                      void (*each)(struct part *, struct mark *)) {
+    struct mark *mark = marks->marks;
+    for (uint32_t i = 0; i < out->flow->head_count; i++) {
+        uint32_t parts = out->flow->heads[i]->options.partitions + 1;
+        for (uint32_t j = 0; j < parts && out->routes[i].parts; j++)
+            each(&out->routes[i].parts[j], &mark[j]);
+        mark += parts;
+    }
+}
+
+static void mark_part(struct part *part, struct mark *mark) {
+    *mark = (struct mark){ part->pairs.size, part->count };
+}
+
+static void return_part(struct part *part, struct mark *mark) {
+    part->pairs.size = mark->size;
+    part->count = mark->count;
+}
+
+int out_mark(struct mr_flow_out *out, struct marks *marks) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < out->flow->head_count; i++)
+        count += out->flow->heads[i]->options.partitions + 1;
+    if (!marks->marks)
+        marks->marks = mem_alloc(count * sizeof *marks->marks);
+    if (!marks->marks)
+        return out_fail(out, MR_ENOMEM, "no memory for %zu partitions", count);
+    marks->bytes = out->bytes;
+    each_part(out, marks, mark_part);
+    return 0;
+}
+
+void out_return(struct mr_flow_out *out, struct marks *marks) {
+    out->bytes = marks->bytes;
+    each_part(out, marks, return_part);
+    out->err = 0;
+    out->failed = NULL;
+    out->reason[0] = 0;
+}

@@ -1,0 +1,227 @@
+// Starting and stopping. What a flow must keep while the engine has jobs and states of it is itself
+// a state, of a stage named as the flow: so a flow that was changed is noticed before it runs.
+#include "base/errors.h"
+#include "flow/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TAKE_MS = 1000 };
+
+static int check_flow(const struct mr_flow *f) {
+    return f ? 0 : error_set(MR_EINVAL, "the flow is NULL: mr_flow_open gives one");
+}
+
+int mr_flow_check(mr_flow *f) {
+    int err = check_flow(f);
+    if (err < 0 || f->checked)
+        return err;
+    err = flow_graph(f);
+    if (err >= 0)
+        f->checked = true;
+    return err;
+}
+
+// ---- The same flow as before ------------------------------------------------------------------
+
+static int line_size(const char *text, size_t left) {
+    const char *end = memchr(text, '\n', left);
+    return (int)(end ? (size_t)(end - text) : left);
+}
+
+static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now) {
+    const char *was = before.data, *is = now.data;
+    size_t at = 0;
+    for (size_t i = 0; i < before.size && i < now.size && was[i] == is[i]; i++)
+        if (is[i] == '\n')
+            at = i + 1;
+    return error_set(MR_EINVAL,
+                     "flow %s was begun with '%.*s', now it has '%.*s': give it another "
+                     "name, or the same operators",
+                     f->name, line_size(was + at, before.size - at), was + at,
+                     line_size(is + at, now.size - at), is + at);
+}
+
+static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
+    mr_bytes before = mr_job_state(job);
+    if (before.size == 0 || now.size == 0)
+        return mr_set_state(job, now);
+    bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
+    return same ? 0 : refuse_change(f, before, now);
+}
+
+// Another process that starts the same flow may take our job, and we its: one is as good as the
+// other.
+int flow_keep(struct mr_flow *f, mr_bytes now) {
+    mr_push_options o = { .key = mr_str("flow") };
+    mr_take_options t = { .wait_ms = TAKE_MS };
+    mr_job *job = NULL;
+    int err = MR_EAGAIN;
+    while (err == MR_EAGAIN) {
+        err = mr_push(f->engine, f->name, (mr_bytes){ 0 }, &o, NULL);
+        if (err >= 0)
+            err = mr_take(f->engine, f->name, &t, &job);
+    }
+    if (err < 0)
+        return err;
+    int verdict = compare(f, job, now);
+    char why[512];
+    snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
+    err = mr_done(job);
+    return verdict < 0 ? error_set(verdict, "%s", why) : err;
+}
+
+static int remember(struct mr_flow *f) {
+    struct buffer now = { 0 };
+    int err = flow_describe(f, &now);
+    if (err >= 0)
+        err = flow_keep(f, buffer_bytes(&now));
+    buffer_finish(&now);
+    return err;
+}
+
+// ---- Stages -----------------------------------------------------------------------------------
+
+// A few jobs for each partition may wait: enough for the workers, little to keep.
+static uint32_t high_mark(const struct op *op) {
+    uint32_t mark = 4 * op->options.partitions;
+    return mark < 64 ? 64 : mark;
+}
+
+// Who pushes into a stage of its own sets its policies.
+static int set_policies(struct op *op) {
+    char attempts[12], mark[12];
+    bool sink = op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
+    snprintf(attempts, sizeof attempts, "%u", op->options.attempts);
+    snprintf(mark, sizeof mark, "%u", high_mark(op));
+    const char *const policies[][2] = {
+        { "attempts", attempts },   { "backoff", op->backoff },
+        { "on-dead", op->on_dead }, { "retention", "1m,1000" },
+        { "high-mark", mark },      { "overlap", sink ? "never" : "brief" }
+    };
+    int err = 0;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies && err >= 0; i++)
+        if (op->kind != OPERATOR_TAKE)
+            err = mr_set(op->flow->engine, op->stage, policies[i][0], policies[i][1]);
+    return err;
+}
+
+static int open_file(struct op *op) {
+    op->fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (op->fd < 0)
+        return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
+                         strerror(errno));
+    return 0;
+}
+
+static int start_head(struct op *op) {
+    mr_work_options o = { .jobs = op->options.jobs,
+                          .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
+                          .on_stop = head_on_stop };
+    int err = set_policies(op);
+    if (err >= 0 && op->kind == OPERATOR_FILE)
+        err = open_file(op);
+    if (err >= 0)
+        err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
+    return err;
+}
+
+// From the last to the first, so that nothing is made before somebody waits for it.
+static int start_all(struct mr_flow *f) {
+    int err = 0;
+    for (uint32_t i = f->head_count; i-- > 0 && err >= 0;)
+        err = start_head(f->heads[i]);
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        if (f->heads[i]->kind == OPERATOR_SOURCE)
+            err = source_start(f->heads[i]);
+    return err;
+}
+
+int mr_flow_start(mr_flow *f) {
+    int err = check_flow(f);
+    if (err >= 0 && f->started)
+        err = error_set(MR_EINVAL, "flow %s has been started before: make another", f->name);
+    if (err >= 0)
+        err = mr_flow_check(f);
+    if (err >= 0)
+        err = remember(f);
+    if (err < 0)
+        return err;
+    f->started = true;
+    err = start_all(f);
+    if (err < 0) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", mr_error());
+        (void)mr_flow_stop(f, MR_FOREVER); // waits as long as it takes
+        return error_set(err, "%s", why);
+    }
+    return 0;
+}
+
+// ---- Stopping ---------------------------------------------------------------------------------
+
+static int64_t left_ms(uint64_t until_ms) {
+    uint64_t now = flow_now_ms();
+    if (until_ms == UINT64_MAX)
+        return MR_FOREVER;
+    return until_ms > now ? (int64_t)(until_ms - now) : 0;
+}
+
+static int stop_worker(struct op *op, int64_t wait_ms) {
+    int err = mr_worker_stop(op->worker, wait_ms);
+    if (err >= 0)
+        op->worker = NULL;
+    return err;
+}
+
+int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
+    int err = check_flow(f);
+    if (err < 0)
+        return err;
+    uint64_t until_ms = flow_until_ms(wait_ms);
+    pthread_mutex_lock(&f->lock);
+    atomic_store(&f->stopping, true);
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    for (uint32_t i = 0; i < f->head_count; i++)
+        (void)stop_worker(f->heads[i], 0); // all take no more before anybody is waited for
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = source_stop(f->heads[i], until_ms);
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = stop_worker(f->heads[i], left_ms(until_ms));
+    return err;
+}
+
+// ---- Waiting and looking ----------------------------------------------------------------------
+
+int mr_flow_wait(mr_flow *f, int64_t wait_ms) {
+    int err = check_flow(f);
+    if (err >= 0 && !f->started)
+        err = error_set(MR_EINVAL, "flow %s has not been started", f->name);
+    if (err >= 0 && wait_ms < MR_FOREVER)
+        err = error_set(MR_EINVAL, "wait_ms is negative and not MR_FOREVER");
+    return err < 0 ? err : flow_end(f, flow_until_ms(wait_ms));
+}
+
+int mr_flow_look(mr_flow *f, mr_flow_info *out) {
+    int err = check_flow(f);
+    if (err >= 0 && !out)
+        err = error_set(MR_EINVAL, "the place for the answer is NULL");
+    mr_flow_info info = { .over = f ? f->over : 0 };
+    for (uint32_t i = 0; err >= 0 && i < f->head_count; i++) {
+        mr_stage_info s;
+        err = mr_stage(f->engine, f->heads[i]->stage, &s);
+        if (err == MR_EGONE)
+            err = 0, s = (mr_stage_info){ 0 };
+        info.read += atomic_load(&f->heads[i]->blocks_read);
+        info.waiting += s.waiting + s.delayed;
+        info.running += s.running;
+        info.dead += s.dead;
+        info.failed += s.failed;
+    }
+    if (err >= 0)
+        *out = info;
+    return err;
+}

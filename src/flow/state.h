@@ -1,0 +1,273 @@
+// What a flow remembers; shared by the files of this folder only. Everything here is built on the
+// public API: an engine of any kind runs a flow.
+//
+//     reader ──epic──► FLOW/source ──emits──► FLOW/count ──emits──► FLOW/out
+//                       │ head + what is fused      │ head, state        │ head
+//                       └ split ─ filter ──────────►┘ by partition
+//
+// An operator is a head, which has a stage of its own, or fused: it runs inside the heads before
+// it. A job carries a block of pairs; its key is the number of a partition of the head that it goes
+// to.
+#ifndef FLOW_STATE_H
+#define FLOW_STATE_H
+
+#include "base/buffer.h"
+#include "flow/keyed.h"
+#include "millrace.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    FLOW_NAME = 60,        // bytes of the name of a flow or an operator
+    FLOW_OPERATORS = 256,  // of a flow
+    FLOW_STAGES = 64,      // of them, those that have a stage
+    FLOW_OUTPUTS = 64,     // of a split
+    FLOW_PARTITIONS = 256, // of an operator, at most …
+    FLOW_SPREAD = 64,      // … and if it does not say
+    FLOW_AHEAD = 32,       // blocks that are read ahead
+    FLOW_EMITS = 1000,     // jobs that one commit hands in
+    FLOW_BYTES = 16 << 20, // that one commit hands in
+    FLOW_BATCH = 8,        // jobs of a partition that an aggregate takes at once
+    FLOW_SLICE_MS = 200,   // how often a wait looks whether the flow was stopped
+};
+
+enum operator_kind {
+    OPERATOR_SOURCE,
+    OPERATOR_TAKE,
+    OPERATOR_MAP,
+    OPERATOR_FLAT_MAP,
+    OPERATOR_FILTER,
+    OPERATOR_SPLIT,
+    OPERATOR_MERGE,
+    OPERATOR_AGGREGATE,
+    OPERATOR_STAGE,
+    OPERATOR_CRASH,
+    OPERATOR_SINK,
+    OPERATOR_FILE,
+    OPERATOR_PUSH,
+};
+
+struct op;
+struct lines;
+
+struct edge {
+    struct op *to;
+    uint32_t output; // of the operator that it leaves
+};
+
+// A source's reader: a thread that follows the demand of the workers.
+struct reader_thread {
+    pthread_t thread;
+    bool started, finished; // under the flow's lock
+    int err;
+    char error[512];
+};
+
+struct op {
+    struct mr_flow *flow;
+    enum operator_kind kind;
+    uint32_t number; // in order of making
+    char name[FLOW_NAME + 1];
+    char *from, *loops; // as given: what it takes from; by mr_flow_loop, too
+    char *outputs;      // of a split: names, each with its 0
+    uint32_t output_count;
+    void *arg;
+    union {
+        mr_flow_read *read;
+        mr_flow_function *function;
+        mr_flow_fold *fold;
+        mr_flow_receive *receive;
+    };
+    mr_window window;
+    double p; // of a crash
+    uint64_t seed;
+    char *path; // of lines or a file; the stage of take and push
+    struct lines *lines;
+    int fd; // of a file
+    mr_operator_options options;
+    char on_dead[8], backoff[32];
+
+    // Found by flow_graph.
+    struct edge *edges;
+    uint32_t edge_count;
+    bool head, keyed_state;
+    char stage[2 * FLOW_NAME + 2 + 200]; // of a head
+    uint32_t head_number, group;         // heads of a group can reach each other
+
+    // While it runs.
+    mr_worker *worker;
+    struct reader_thread reader;
+    _Atomic uint64_t blocks_read;
+    mr_id *flushes; // jobs of the last flush; those from `flushes_heard` on may run still
+    uint32_t flush_count, flushes_heard;
+    uint64_t flushed_at; // jobs done when the last flush is and nothing else, + 1; 0: never
+};
+
+struct mr_flow {
+    mr *engine;
+    char name[FLOW_NAME + 1];
+    char epic[200 + 1];
+    mr_flow_options options;
+    char on_dead[8], backoff[32];
+    bool syncs_files;
+    struct op *operators[FLOW_OPERATORS];
+    uint32_t count;
+    struct op *heads[FLOW_STAGES]; // in the order in which they end
+    uint32_t head_count;
+    bool checked, started;
+    atomic_bool over;
+    atomic_bool stopping;
+
+    pthread_mutex_t lock; // guards what follows, and the readers' ends
+    pthread_cond_t changed;
+    struct mr_flow_out *spare; // between jobs
+};
+
+// ---- graph.c: from names to edges -------------------------------------------------------------
+
+// Finds edges, heads and groups. MR_EINVAL names the operator that can not be.
+int flow_graph(struct mr_flow *);
+
+// One line for each head: what a flow must keep while it has jobs and states in an engine.
+int flow_describe(const struct mr_flow *, struct buffer *out);
+
+// The number of an output, from 1; 0 is the one without a name. False: there is none.
+bool op_output(const struct op *, const char *name, uint32_t *out);
+
+const char *kind_name(enum operator_kind);
+
+// ---- out.c: what functions make ---------------------------------------------------------------
+
+// Pairs on their way to one head: a block for each of its partitions, and one behind them for pairs
+// that may go anywhere.
+struct route {
+    struct part {
+        struct buffer pairs; // begins as the job's body does
+        uint32_t count;
+    } * parts;
+    uint32_t part_count;
+};
+
+// What the function that runs now may do.
+enum may { MAY_NOTHING, MAY_EMIT, MAY_SET, MAY_EMIT_AND_SET };
+
+struct frame {
+    struct op *op;
+    enum may may;
+    uint32_t emitted;
+    struct frame *below; // who emitted what it runs on
+};
+
+struct mr_flow_out {
+    struct mr_flow *flow;
+    struct op *head;
+    mr_job *job;         // NULL: a reader's
+    struct frame *frame; // of the function that runs now
+    struct route routes[FLOW_STAGES];
+    size_t bytes;        // on all routes
+    struct buffer block; // a reader's
+    struct route aside;  // pairs of the job that failed in its last attempt
+    struct keyed keyed;  // states of the partition
+    struct buffer set;   // by mr_flow_set
+    bool has_set;
+    mr_bytes state; // of the pair's key
+    struct buffer windows, text, saved;
+    uint64_t received; // of a sink: pairs so far
+    bool flushed;      // something was
+    bool apart;        // pairs that will never do are set apart
+
+    int err; // the first failure; what follows is not done
+    struct op *failed;
+    char reason[400];
+    struct mr_flow_out *next;
+};
+
+// A spare one, or a new one; NULL with MR_ENOMEM noted.
+struct mr_flow_out *out_take(struct op *head, mr_job *);
+void out_give(struct mr_flow_out *);
+void out_destroy(struct mr_flow_out *);
+
+// Notes the first failure, and whose it was. Returns `code`.
+int out_fail(struct mr_flow_out *, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Around every call of a function: what it may do, and whether it failed.
+void frame_begin(struct mr_flow_out *, struct frame *, struct op *, enum may);
+int frame_end(struct mr_flow_out *, int answer);
+
+// Sends a pair along the edges of an output.
+int out_send(struct mr_flow_out *, struct op *from, uint32_t output, mr_pair);
+
+// Hands all that was made to the job's commit.
+int out_emit(struct mr_flow_out *);
+
+// In a last attempt: what was made of a pair that failed is taken back, and the pair set apart.
+struct marks {
+    struct mark {
+        size_t size;
+        uint32_t count;
+    } * marks; // of every part; mem_free
+    size_t bytes;
+};
+int out_mark(struct mr_flow_out *, struct marks *);
+void out_return(struct mr_flow_out *, struct marks *);
+int out_set_aside(struct mr_flow_out *, mr_pair);
+
+// The partition that a job belongs to, which its key is.
+uint32_t job_partition(const mr_job *);
+
+// ---- operate.c: what each kind does -----------------------------------------------------------
+
+int operate(struct mr_flow_out *, struct op *, mr_pair);
+
+// ---- window.c: aggregates ---------------------------------------------------------------------
+
+int window_add(struct mr_flow_out *, struct op *, mr_pair);
+// Emits what was begun and forgets it.
+int window_flush(struct mr_flow_out *, struct op *);
+
+// ---- sink.c: where pairs leave ----------------------------------------------------------------
+
+int sink_begin(struct mr_flow_out *, struct op *);
+int sink_add(struct mr_flow_out *, struct op *, mr_pair);
+int sink_end(struct mr_flow_out *, struct op *);
+
+// ---- head.c: a job ----------------------------------------------------------------------------
+
+int head_handle(mr_job *, void *op);
+void head_on_stop(mr_job *, void *op);
+
+// ---- lines.c: a source of lines ---------------------------------------------------------------
+
+int lines_open(const char *path, struct lines **out);
+int lines_block(uint64_t number, mr_flow_out *, void *lines);
+void lines_close(struct lines *);
+
+// ---- source.c: readers ------------------------------------------------------------------------
+
+int source_start(struct op *);
+// Waits until it has heard that the flow stops. MR_EBUSY: not in time.
+int source_stop(struct op *, uint64_t until_ms);
+
+// ---- run.c: starting and stopping -------------------------------------------------------------
+
+// What the flow must keep, a state of its own: `now` if there is none yet, else it is compared with
+// it; empty: it is forgotten.
+int flow_keep(struct mr_flow *, mr_bytes now);
+
+// ---- end.c: the end travels -------------------------------------------------------------------
+
+// Waits until then; what mr_flow_wait answers.
+int flow_end(struct mr_flow *, uint64_t until_ms);
+// Until nothing of the head is left. MR_EAGAIN: not in time; MR_EDEAD: it halts.
+int head_empty(const struct op *, uint64_t until_ms);
+uint64_t flow_now_ms(void);
+// When a wait from now on is over.
+uint64_t flow_until_ms(int64_t wait_ms);
+// With the lock: sleeps until something has changed, or until then.
+void flow_sleep(struct mr_flow *, uint64_t until_ms);
+
+#endif

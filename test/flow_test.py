@@ -1,0 +1,963 @@
+#!/usr/bin/env python3
+"""flow_test.py BUILD: millrace flow: what its file may say and how mistakes in it are told, the stories
+of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
+killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
+MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
+import collections
+import contextlib
+import json
+import os
+import pty
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from serving import Server
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "examples", "flows")
+LONG = bool(os.environ.get("MILLRACE_LONG"))
+SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
+MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
+
+os.environ["NO_COLOR"] = "1"
+os.environ["XDG_STATE_HOME"] = os.path.join(top, "state")
+os.environ["PATH"] = BUILD + ":" + os.environ["PATH"]
+os.environ.pop("TMPDIR", None)
+os.environ.pop("MILLRACE_URL", None)
+
+
+def sanitized():
+    with open(os.path.join(BUILD, "meson-info", "intro-buildoptions.json")) as file:
+        options = {o["name"]: o["value"] for o in json.load(file)}
+    return options["b_sanitize"] not in ("none", [])
+
+
+class Ended:
+    def __init__(self, code, out, err, memory_kb=0):
+        self.code, self.out, self.err, self.memory_kb = code, out, err, memory_kb
+
+    def __str__(self):
+        return f"exit {self.code}\nstdout {self.out[-2000:]}\nstderr {self.err[-3000:]}"
+
+
+class Running:
+    """millrace flow in the background."""
+
+    def __init__(self, *arguments, stdin=subprocess.DEVNULL, **more):
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [MILLRACE, "flow", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
+            stderr=more.pop("stderr", self.err), start_new_session=True, **more)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        memory_kb = 0
+        if self.process.returncode is None:
+            watchdog = threading.Timer(PATIENCE, self.process.kill)
+            watchdog.daemon = True
+            watchdog.start()
+            _, status, usage = os.wait4(self.process.pid, 0)
+            watchdog.cancel()
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            memory_kb = usage.ru_maxrss
+        texts = []
+        for file in self.out, self.err:
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+            file.close()
+        return Ended(self.process.returncode, *texts, memory_kb)
+
+
+def flow(*arguments, data=None, **more):
+    if data is None:
+        return Running(*arguments, **more).end()
+    with tempfile.TemporaryFile() as file:
+        file.write(data.encode())
+        file.seek(0)
+        return Running(*arguments, stdin=file, **more).end()
+
+
+def write(path, text, executable=False):
+    with open(path, "w") as file:
+        file.write(text)
+    if executable:
+        os.chmod(path, 0o755)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def lines_of(path):
+    return read(path).splitlines()
+
+
+def shell(script):
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        check(time.monotonic() < end, f"in vain: {what}")
+        select.select([], [], [], 0.005)
+
+
+def size_of(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def plan(text, name="plan.yaml"):
+    write(name, text)
+    return name
+
+
+def simple(steps, source="{ lines: in.txt }", sink="{ file: out.txt }", name="simple"):
+    """A flow of some steps, one a line."""
+    listed = "".join(f"  - {{ {s} }}\n" for s in steps)
+    return plan(f"flow: {name}\nsource: {source}\nsteps:\n{listed}sink: {sink}\n")
+
+
+def numbers_file(path, count):
+    write(path, "".join(f"{n}\n" for n in range(1, count + 1)))
+
+
+def example(name):
+    for file in os.listdir(EXAMPLES):
+        if os.path.isfile(os.path.join(EXAMPLES, file)):
+            shutil.copy(os.path.join(EXAMPLES, file), ".")
+    return name + ".yaml"
+
+
+# ---- What its file may say ---------------------------------------------------------------------
+
+CONTRACT = """flow: words
+source: { lines: text.txt }
+steps:
+  - { name: split, flat_map: [./split], mode: filter }     # mode: job | filter
+  - { name: count, aggregate: sum, key: field 1, window: { size: 100, slide: 100 } }
+sink: { file: out.tsv }
+"""
+
+
+@case("E1: the flow of the manual counts words, by a filter and a sum")
+def _():
+    plan(CONTRACT)
+    write("text.txt", "a b a\nb\n\nc a\n" * 100)
+    write("split", '#!/bin/sh\nwhile read -r line; do\n    for word in $line; do echo "$word 1"; done\n'
+                   "    echo\ndone\n", True)
+    r = flow("--check", "plan.yaml")
+    equal((r.code, r.out), (0, "plan.yaml: flow words is good: 1 source, 2 steps, 1 sink\n"), r)
+    check(not os.path.exists("out.tsv"), "a check runs nothing")
+    r = flow("plan.yaml")
+    equal((r.code, r.out, r.err), (0, "", ""), r)
+    equal(sorted(lines_of("out.tsv")), ["a\t100"] * 3 + ["b\t100"] * 2 + ["c\t100"], r)
+    check(not os.path.exists("words.journal"), "a flow that has finished leaves no journal")
+
+
+HEAD = "flow: f\nsource: { lines: in.txt }\n"
+TAIL = "sink: { file: out.txt }\n"
+
+
+def with_step(step):
+    return HEAD + "steps:\n  - " + step + "\n" + TAIL
+
+
+# A file, and what is said of it: every mistake has its line and column.
+MISTAKES = [
+    ("", "plan.yaml: there is nothing in it"),
+    ("a: [1\n", "plan.yaml:2:1: this is no YAML"),
+    ("flow: f\n\tx: 1\n", "plan.yaml:2:1: this is no YAML: found a tab"),
+    ("flow: f\n---\nflow: g\n", "plan.yaml:3:1: a file describes one flow"),
+    ("- a\n", "plan.yaml:1:1: a flow is a mapping"),
+    (HEAD + TAIL + "stpes: []\n", "4:1: a flow has no 'stpes'; did you mean steps?"),
+    (HEAD + TAIL + "xyzzy: 1\n", "4:1: a flow has no 'xyzzy'; it has: flow, source, steps, sink"),
+    ("source: stdin\nsink: stdout\n", "1:1: the flow has no name"),
+    (HEAD + "sink: { file: x, key: field 1 }\n", "3:23: a key is of use in a stage, not in file"),
+    (with_step("{ name: a--b, map: fields 1 }"), "4:13: a name 'a--b'"),
+    (with_step("{ name: a, map: [cat], loop: 'a:x y' }"), "4:34: an output 'x y'"),
+    ("flow: a/b\nsource: stdin\nsink: stdout\n", "1:7: the name of a flow 'a/b': up to 40 letters"),
+    ("flow: f\n" + TAIL, "1:1: there is no source"),
+    (HEAD, "1:1: there is no sink"),
+    (HEAD + HEAD + TAIL, "3:1: 'flow' stands here twice"),
+    ("flow: f\nsource: { line: a }\n" + TAIL, "2:11: a source has no 'line'; did you mean lines?"),
+    ("flow: f\nsource: file\n" + TAIL, "2:9: a source is a mapping"),
+    ("flow: f\nsource: { name: a }\n" + TAIL, "2:9: a source is one of { lines: FILE }"),
+    ("flow: f\nsource: { lines: [] }\n" + TAIL, "2:18: this list is empty"),
+    ("flow: f\nsource: { stage: 'a b' }\n" + TAIL, "2:18: stage: "),
+    (HEAD + "sink: { fiel: x }\n", "3:9: a sink has no 'fiel'; did you mean file?"),
+    (HEAD + "sink: { file: '' }\n", "3:15: file is empty"),
+    (HEAD + "sink: { file: \"a\\0b\" }\n", "3:15: file has a 0 byte"),
+    (HEAD + "sink: { file: x, stdout: }\n", "3:18: it is a file already"),
+    (HEAD + "steps: { a: b }\n" + TAIL, "3:8: steps is a list"),
+    (with_step("{ name: a, flat_mp: words }"), "4:16: a step has no 'flat_mp'; did you mean flat_map?"),
+    (with_step("{ name: a }"), "4:5: this step has no operator"),
+    (with_step("{ map: fields 1 }"), "4:5: this step has no name"),
+    (with_step("{ name: a b, map: fields 1 }"), "4:13: a name 'a b'"),
+    (with_step("{ name: source, map: fields 1 }"), "4:5: there is a source called 'source' already"),
+    (with_step("{ name: a, map: fields 1, filter: regex x }"), "4:31: it is a map already"),
+    (with_step("{ name: a, map: upper }"), "4:21: map: 'upper' is neither fields N"),
+    (with_step("{ name: a, map: fields x }"), "4:21: 'fields x': up to 16 numbers from 1"),
+    (with_step("{ name: a, map: fields 0 }"), "4:21: 'fields 0'"),
+    (with_step("{ name: a, map: [] }"), "4:21: this list is empty: the command is missing"),
+    (with_step("{ name: a, map: [[x]] }"), "4:22: the command is one word or text, not a list"),
+    (with_step("{ name: a, flat_map: wrods }"), "4:26: flat_map: there is no 'wrods'; did you mean words?"),
+    (with_step("{ name: a, filter: grep x }"), "4:24: filter: 'grep x' is none of: regex RE"),
+    (with_step("{ name: a, filter: 'regex (x' }"), "4:24: filter: 'regex (x': Unmatched"),
+    (with_step("{ name: a, crash: 1 }"), "4:23: crash: '1' is no probability"),
+    (with_step("{ name: a, crash: -0.1 }"), "4:23: crash: '-0.1' is no probability"),
+    (with_step("{ name: a, aggregate: summ, key: all }"), "4:27: aggregate: there is no 'summ'; did you mean sum?"),
+    (with_step("{ name: a, aggregate: [x], key: all }"), "4:27: aggregate: count, sum, min, max or mean"),
+    (with_step("{ name: a, aggregate: sum }"), "4:16: an aggregate is per key, and its lines have none"),
+    (with_step("{ name: a, aggregate: sum, key: feild 1 }"), "4:37: key: 'feild 1' is none of: field N, regex RE, json NAME"),
+    (with_step("{ name: a, aggregate: sum, key: field 0 }"), "4:37: key: field '0': fields are numbered 1, 2, 3"),
+    (with_step("{ name: a, aggregate: sum, key: 'regex [' }"), "4:37: key: regex '[': "),
+    (with_step("{ name: a, aggregate: count, key: all, value: field 1 }"), "4:51: count counts lines"),
+    (with_step("{ name: a, aggregate: sum, key: all, window: 3 }"), "4:50: a window is a mapping"),
+    (with_step("{ name: a, aggregate: sum, key: all, window: { slide: 3 } }"), "4:50: a window has a size"),
+    (with_step("{ name: a, aggregate: sum, key: all, window: { size: 0 } }"), "4:58: size: '0' is not a number from 1"),
+    (with_step("{ name: a, aggregate: sum, key: all, window: { size: 9999, slide: 1 } }"), "4:50: windows of 9999 that slide by 1 are too many"),
+    (with_step("{ name: a, aggregate: sum, key: all, window: { sise: 3 } }"), "4:52: a window has no 'sise'; did you mean size?"),
+    (with_step("{ name: a, map: [cat], window: { size: 3 } }"), "4:36: a window belongs to an aggregate"),
+    (with_step("{ name: a, map: fields 1, value: field 1 }"), "4:38: a value belongs to an aggregate"),
+    (with_step("{ name: a, map: fields 1, mode: job }"), "4:37: a mode belongs to a command"),
+    (with_step("{ name: a, map: [cat], mode: filtr }"), "4:34: mode: there is no 'filtr'; did you mean filter?"),
+    (with_step("{ name: a, filter: [cat], mode: filter }"), "4:37: a filter's command says by its exit code"),
+    (with_step("{ name: a, map: [cat], timeout: 5 }"), "4:37: timeout: '5' has no unit"),
+    (with_step("{ name: a, map: [cat], attempts: 0 }"), "4:38: attempts: '0' is not a number from 1"),
+    (with_step("{ name: a, map: [cat], backoff: 1s }"), "4:37: backoff: '1s' is not FIRST..MOST"),
+    (with_step("{ name: a, map: [cat], on-dead: perish }"), "4:37: on-dead: 'perish' is none of: skip, halt"),
+    (with_step("{ name: a, map: [cat], jobs: many }"), "4:34: jobs: 'many' is not a number"),
+    (with_step("{ name: a, map: [cat], from: b }"), "4:34: there is no step 'b'"),
+    (with_step("{ name: abc, map: [cat], from: [sourcee] }"), "4:37: there is no step 'sourcee'; did you mean source?"),
+    (with_step("{ name: a, map: [cat], from: [source, source] }"), "4:43: 'source' is named twice"),
+    (with_step("{ name: a, map: [cat], from: a }"), "4:34: 'a' feeds itself; if that is meant: loop: a"),
+    (with_step("{ name: a, map: [cat], from: sink }"), "4:34: 'sink' is a sink"),
+    (with_step("{ name: a, map: [cat], loop: source }"), "4:34: a loop comes from a step, and 'source' is a source"),
+    (with_step("{ name: a, map: [cat], from: source:x }"), "4:34: 'source' has no outputs with names"),
+    (with_step("{ name: a, aggregate: sum, key: all, loop: a }"), "4:16: in a loop there is no end"),
+    (HEAD + "steps:\n  - { name: a, map: fields 1, from: b }\n  - { name: b, map: fields 1, from: source }\n" + TAIL,
+     "4:37: 'b' comes after 'a', so this is a cycle; if that is meant: loop: b"),
+    (HEAD + "steps:\n  - { name: a, map: fields 1 }\n  - { name: b, map: fields 1, from: source }\n" + TAIL,
+     "4:5: nobody takes the lines of 'a'"),
+    (HEAD + "sink: [stdout, { file: x }]\n", "3:8: one of several sinks needs a name"),
+    (HEAD + "sink: [{ name: a, file: x }, { name: b, file: x }]\n", "3:41: 'a' and 'b' write to the same place"),
+    # The world.
+    ("flow: f\nsource: { lines: [in.txt, gone.txt] }\n" + TAIL, "2:27: gone.txt: No such file"),
+    ("flow: f\nsource: { lines: . }\n" + TAIL, "2:18: . is a directory"),
+    (HEAD + "sink: { file: none/out }\n", "3:15: none/out: cannot write into none"),
+    (HEAD + "sink: { file: ./in.txt }\n", "3:15: ./in.txt is read by the flow, too"),
+    (HEAD + "sink: { file: /dev/null }\n", "3:15: /dev/null is no file that can be written exactly once"),
+    (with_step("{ name: a, map: [no-such-command] }"), "4:22: there is no command 'no-such-command'"),
+    (with_step("{ name: a, map: [./in.txt] }"), "4:22: './in.txt' is not executable"),
+]
+
+
+@case("every mistake in the file is told by line and column, and nothing runs")
+def _():
+    numbers_file("in.txt", 3)
+    for text, said in MISTAKES:
+        plan(text)
+        for arguments in ["--check", "plan.yaml"], ["plan.yaml"]:
+            r = flow(*arguments)
+            equal(r.code, 2, said, text, r)
+            check(said in r.err, said, text, r)
+    equal(sorted(os.listdir(".")), ["in.txt", "plan.yaml"])
+
+
+@case("all mistakes are told at once, twenty at most")
+def _():
+    numbers_file("in.txt", 3)
+    simple(['name: "x y", map: nonsense', "name: b, crash: 2", "name: c, flat_map: 3"])
+    equal(len(flow("--check", "plan.yaml").err.splitlines()), 4)
+    simple(["crash: 2"] * 60)
+    equal(len(flow("--check", "plan.yaml").err.splitlines()), 20)
+
+
+@case("a file that is not there, a directory, binary, and bad options")
+def _():
+    write("plan.yaml", "\x00\x01")
+    for arguments, said in [(["gone.yaml"], "gone.yaml: No such file"), (["."], "this is a directory"),
+                            (["plan.yaml"], "plan.yaml"), ([], "an argument is missing"),
+                            (["--at", "mem:", "--journal", "x", "plan.yaml"], "give one of them")]:
+        r = flow(*arguments)
+        equal(r.code, 2, r)
+        check(said in r.err, said, r)
+    numbers_file("in.txt", 3)
+    simple(["name: a, map: fields 1"])
+    r = flow("--at", "millrace://127.0.0.1:1", "plan.yaml")
+    equal(r.code, 3, r)
+    simple(["name: a, map: fields 1"], source="{ stage: orders }")
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("plan.yaml:2:11: a stage is shared with others: --at URL" in r.err, r)
+
+
+@case("files with bytes changed, cut and doubled are understood or refused, never a crash")
+def _():
+    example("words")
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    texts = [read(f).encode() for f in ("words.yaml", "campaign.yaml", "readings.yaml")]
+    end, count = time.monotonic() + SECONDS, 0
+    while count < 100 or (LONG and time.monotonic() < end):
+        count += 1
+        text = bytearray(chance.choice(texts))
+        for _ in range(chance.randint(1, 8)):
+            at, size = chance.randrange(len(text)), chance.randint(1, 12)
+            piece = chance.choice([b"", text[at:at + size] * 2, bytes([chance.randrange(256)]), b"&a ", b"*a",
+                                   b"{", b"]", b"\n- ", b": ", b"!!int ", b"|\n", b"<<: ", b"99999999999999999999"])
+            text[at:at + chance.choice([0, size])] = piece
+        with open("plan.yaml", "wb") as file:
+            file.write(text)
+        for option in "--check", "--graph":
+            r = flow(option, "plan.yaml")
+            check(r.code in (0, 2), f"seed {seed}", bytes(text), r)
+            check(r.code == 0 or r.err.startswith("plan.yaml:"), f"seed {seed}", bytes(text), r)
+
+
+# ---- Drawings ----------------------------------------------------------------------------------
+
+
+@case("--graph draws chains, splits, merges and loops")
+def _():
+    equal(flow("--graph", os.path.join(EXAMPLES, "words.yaml")).out, """\
+○ source   lines text.txt
+│
+● split    flat_map words
+│
+● stumble  crash 0.5
+│
+● count    aggregate count, key field 1
+│
+■ sink     file words.tsv
+""")
+    plan("""flow: web
+source:
+  - { name: web, lines: [a.log, b.log] }
+  - { name: api, stdin: }
+steps:
+  - { name: all, filter: 'not regex ^#', from: [web, api] }
+  - { name: hits, aggregate: count, key: field 7 }
+  - { name: errors, filter: regex 50., from: all }
+  - { name: slow, filter: [./slow, "{}"], from: all }
+  - { name: again, map: [./again], from: [errors, slow], loop: again:more }
+  - { name: top, map: fields 2 1, from: hits }
+sink:
+  - { name: report, file: report.tsv, from: top }
+  - { name: alarms, stdout: , from: [again, errors] }
+""")
+    r = flow("--graph", "plan.yaml")
+    equal(r.out, """\
+○ web           lines a.log b.log
+│
+│ ○ api         lines stdin
+├─╯
+● all           filter not regex ^#
+├─┬─╮
+● │ │ hits      aggregate count, key field 7
+│ │ │
+│ ● │ errors    filter regex 50.
+│ ├─│─╮
+│ │ ● │ slow    filter ./slow {}
+│ ├─╯ │
+│ ●   │ again   map ./again  ↺ from again:more
+│ ╰───┤
+●     │ top     map fields 2 1
+│     │
+■     │ report  file report.tsv
+      │
+      ■ alarms  stdout
+""", r)
+    nodes = json.loads(flow("--graph", "--json", "plan.yaml").out)["nodes"]
+    equal([n["name"] for n in nodes], "web api all hits errors slow again top report alarms".split())
+    equal((nodes[6]["from"], nodes[6]["loop"], nodes[6]["line"]), (["errors", "slow"], ["again:more"], 10))
+
+
+# ---- Stories -----------------------------------------------------------------------------------
+
+
+def words_by_others(path):
+    return shell(f"tr -cs 'A-Za-z0-9' '\\n' <{path} | grep . | LC_ALL=C sort | uniq -c |"
+                 " awk '{ print $2 \"\\t\" $1 }'").splitlines()
+
+
+@case("E6: words are counted as uniq counts them, whatever crashes")
+def _():
+    r = flow(example("words"))
+    equal((r.code, r.err), (0, ""), r)
+    equal(sorted(lines_of("words.tsv")), sorted(words_by_others("text.txt")))
+
+
+@case("D7: the email campaign: slow sending, nothing overflows, nothing twice")
+def _():
+    r = flow("--json", example("campaign"))
+    equal(r.code, 0, r)
+    addresses = shell("awk '{ print $2 }' contexts.tsv").split()
+    bad = [a for a in addresses if a.endswith("nowhere.example")]
+    equal(sorted(lines_of("failed.tsv")), sorted(f"failed\t{a}\tthere is no such host" for a in bad))
+    equal(sorted(lines_of("sent.tsv")), sorted(f"sent\t{a}" for a in set(addresses) - set(bad)))
+    told = json.loads(r.err.splitlines()[-1])
+    equal((told["flow"], told["complete"], told["exit"], told["read"], told["dead"]),
+          ("campaign", True, 0, 60, 0), r)
+    equal([n["name"] for n in told["nodes"]][:4], ["source", "create", "stumble", "send"], r)
+
+
+# Windows as the manual has them: one begins every `slide` values, what was begun is told at the end.
+WINDOWS = r"""
+awk -v size=%d -v slide=%d '!/^#|broken/ {
+    at = count[$1]++
+    if (at %% slide == 0) begun[$1, windows[$1]++] = at
+    value[$1, at] = $2
+}
+END {
+    for (key in count)
+        for (w = 0; w < windows[key]; w++) {
+            from = begun[key, w]; to = from + size; if (to > count[key]) to = count[key]
+            sum = 0; max = value[key, from]
+            for (i = from; i < to; i++) { sum += value[key, i]; if (value[key, i] > max) max = value[key, i] }
+            print key "\t" (%s)
+        }
+}' readings.txt
+"""
+
+
+@case("E6: windows per key are those of awk, whatever crashes")
+def _():
+    r = flow(example("readings"))
+    equal((r.code, r.err), (0, ""), r)
+    means = shell(WINDOWS % (10, 10, "sprintf(\"%.15g\", sum / (to - from))")).splitlines()
+    equal(sorted(lines_of("means.tsv")), sorted(means))
+    equal(sorted(lines_of("peaks.tsv")), sorted(shell(WINDOWS % (10, 5, "max")).splitlines()))
+    for key in "boiler", "roof":  # of one key in order
+        own = [line for line in lines_of("means.tsv") if line.startswith(key)]
+        equal(own, [line for line in means if line.startswith(key)])
+
+
+# ---- Steps -------------------------------------------------------------------------------------
+
+
+@case("every aggregate, over all lines and per key; whole numbers stay exact")
+def _():
+    values = [(n * 7919 % 1000) - 300 for n in range(2000)]
+    write("in.txt", "".join(f"k{i % 7} x {v}\n" for i, v in enumerate(values)))
+    for how, whole in [("count", len(values)), ("sum", sum(values)), ("min", min(values)),
+                       ("max", max(values)), ("mean", sum(values) / len(values))]:
+        simple([f"name: a, aggregate: {how}, key: all"])
+        r = flow("plan.yaml")
+        equal(r.code, 0, r)
+        equal(float(read("out.txt")), float(whole), how)
+    simple(["name: a, aggregate: sum, key: 'regex ^k[0-9]', value: field 3"])
+    equal(flow("plan.yaml").code, 0)
+    sums = collections.Counter()
+    for i, v in enumerate(values):
+        sums[f"k{i % 7}"] += v
+    equal(dict(line.split("\t") for line in lines_of("out.txt")), {k: str(v) for k, v in sums.items()})
+    write("in.txt", "9007199254740993\n1\n")
+    simple(["name: a, aggregate: sum, key: all"])
+    equal(flow("plan.yaml").code, 0)
+    equal(read("out.txt"), "9007199254740994\n")
+
+
+@case("fields, words and lines; filters; keys and values of JSON; several files and stdin")
+def _():
+    write("a", "one two\tthree\n\n#x\n")
+    write("b", "four, five\n")
+    simple(["name: s, flat_map: fields", "name: f, filter: 'not regex ^#'"], source="{ lines: [a, b] }")
+    equal(flow("plan.yaml").code, 0)
+    equal(sorted(lines_of("out.txt")), sorted(["one", "two", "three", "four,", "five"]))
+    simple(["name: w, flat_map: words"], source="{ lines: [a, b] }")
+    equal(flow("plan.yaml").code, 0)
+    equal(sorted(lines_of("out.txt")), sorted(["one", "two", "three", "x", "four", "five"]))
+    simple(["name: m, map: fields 3 1"], source="{ lines: [a] }")
+    equal(flow("plan.yaml").code, 0)
+    equal(sorted(lines_of("out.txt")), sorted(["three\tone", "\t", "\t#x"]))
+    simple(["name: s, aggregate: sum, key: json user, value: json n"], source="stdin", sink="stdout")
+    data = "".join(json.dumps({"user": u, "n": n}) + "\n" for u, n in [("a", 1), ("b", 2), ("a", 5)])
+    r = flow("plan.yaml", data=data)
+    equal((r.code, sorted(r.out.splitlines())), (0, ["a\t6", "b\t2"]), r)
+
+
+@case("no lines, no final newline, and a result of nothing empties the file")
+def _():
+    write("in.txt", "")
+    simple(["name: a, map: fields 1"])
+    write("out.txt", "old\n")
+    equal(flow("plan.yaml").code, 0)
+    equal(read("out.txt"), "")
+    write("in.txt", "x")
+    equal(flow("plan.yaml").code, 0)
+    equal(read("out.txt"), "x\n")
+
+
+@case("commands: stdin or {}, {key}, one line or many, long-lived or not; filters by exit code")
+def _():
+    numbers_file("in.txt", 20)
+    simple(["name: a, map: [sed, s/$/x/]", "name: b, filter: [grep, -q, 1]",
+            'name: c, map: [echo, "{}", "{key}"], key: field 1',
+            "name: d, flat_map: [sh, -c, 'cat; echo more'], jobs: 2"])
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    with_one = [n for n in range(1, 21) if "1" in str(n)]
+    equal(sorted(lines_of("out.txt")), sorted([f"{n}x {n}x" for n in with_one] + ["more"] * len(with_one)))
+    simple(["name: a, map: [sed, -u, s/$/y/], mode: filter"])
+    equal(flow("plan.yaml").code, 0)
+    equal(sorted(lines_of("out.txt")), sorted(f"{n}y" for n in range(1, 21)))
+
+
+@case("lines of one key keep their order through commands, and state is the key's own")
+def _():
+    write("in.txt", "".join(f"k{n % 3} {n}\n" for n in range(60)))
+    write("number", "#!/bin/sh\nread -r line\nn=$(millrace state)\nn=$((${n:-0} + 1))\n"
+                    "echo $n | millrace state --set -\necho \"$line $n\"\n", True)
+    simple(["name: a, map: [./number], key: field 1", "name: b, crash: 0.3"])
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    for key in range(3):
+        own = [line.split() for line in lines_of("out.txt") if line.startswith(f"k{key}")]
+        equal([int(n) for _, n, _ in own], list(range(key, 60, 3)))
+        equal([int(count) for _, _, count in own], list(range(1, 21)))
+
+
+@case("a command emits to outputs with names, in the commit of its line")
+def _():
+    numbers_file("in.txt", 12)
+    write("sort-out", "#!/bin/sh\nread -r n\nmillrace emit even --key k \"half $((n / 2))\"\n"
+                      "[ $((n % 2)) = 0 ] || exit 3\necho $n\n", True)
+    plan("flow: outputs\nsource: { lines: in.txt }\nsteps:\n"
+         "  - { name: a, flat_map: [./sort-out], attempts: 1 }\n"
+         "sink:\n  - { name: all, file: all.txt, from: a }\n"
+         "  - { name: halves, file: halves.txt, from: a:even }\n")
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)  # the odd ones fail, with what they emitted
+    equal(sorted(map(int, lines_of("all.txt"))), [2, 4, 6, 8, 10, 12])
+    equal(sorted(lines_of("halves.txt")), sorted(f"half {n}" for n in range(1, 7)))
+
+
+@case("a loop goes round until nothing is left")
+def _():
+    numbers_file("in.txt", 9)
+    write("count-down", "#!/bin/sh\nread -r n\necho $n\n[ $n -le 1 ] || millrace emit less $((n - 1))\n", True)
+    simple(["name: a, map: [./count-down], loop: a:less"])
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    equal(sorted(map(int, lines_of("out.txt"))), sorted(m for n in range(1, 10) for m in range(1, n + 1)))
+
+
+@case("split and merge: a line goes to all who take it, and comes back from each")
+def _():
+    numbers_file("in.txt", 500)
+    simple(["name: a, filter: 'regex [02468]$'", "name: b, filter: 'regex [13579]$', from: source",
+            "name: both, map: fields 1, from: [a, b, source]",
+            "name: sum, aggregate: sum, key: all"])
+    equal(flow("plan.yaml").code, 0)
+    equal(read("out.txt"), f"{2 * sum(range(501))}\n")
+
+
+# ---- Steps that misbehave ----------------------------------------------------------------------
+
+
+@case("a line that dies is named with file, line, stage and job; the others go through")
+def _():
+    numbers_file("in.txt", 10)
+    for step, said in [
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || exit 5; echo $n']", "exit code 5"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || { echo no such host >&2; exit 1; }; echo $n']", "no such host"),
+            ("map: [sh, -c, 'read n; [ $n = 7 ] || echo $n']", "it wrote nothing; a map answers with one line"),
+            ("map: [sh, -c, 'read n; echo $n; [ $n != 7 ] || echo $n']", "it wrote more than one line"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || kill -9 $$; echo $n']", "killed by signal 9"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || sleep 100; echo $n'], timeout: 100ms", "timed out after 100 ms"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || millrace emit nowhere x; echo $n']", "it emits to 'nowhere', and nothing is from a:nowhere"),
+            ("map: [sh, -c, 'read n; [ $n != 7 ] || echo x | millrace state --set - || exit 6; echo $n']", "a job without a key has no channel to keep state"),
+            ("key: field 1, map: [sh, -c, 'read n; [ $n != 7 ] || head -c 1100000 /dev/zero | millrace state --set - || exit 6; echo $n']", "the limit is 1048576"),
+            ("filter: [sh, -c, 'read n; [ $n != 7 ] || exit 2']", "exit code 2")]:
+        simple([f"name: a, {step}, attempts: 2, backoff: 1ms..1ms"])
+        r = flow("plan.yaml")
+        equal(r.code, 1, step, r)
+        equal(sorted(map(int, lines_of("out.txt"))), [1, 2, 3, 4, 5, 6, 8, 9, 10], step, r)
+        check(re.search(r"simple/a, job \d+ died: .*plan\.yaml:4: .*" + re.escape(said), r.err), said, r)
+        check("millrace dead --at file:" in r.err, r)
+        check(os.path.exists("simple.journal/finished"), "what died is kept")
+    listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
+                            capture_output=True, text=True)
+    check("simple/a" in listed.stdout and "exit code 2" in listed.stdout, listed)
+
+
+@case("what is no number, or has no key, dies alone; sums are of the rest")
+def _():
+    write("in.txt", "".join(f"a {n}\n" for n in range(100)) + "a x\n\n" + "b 1e2\nb 0.5\n")
+    simple(["name: s, aggregate: sum, key: field 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    equal(sorted(lines_of("out.txt")), [f"a\t{sum(range(100))}", "b\t100.5"], r)
+    check("plan.yaml:4: s: 'x' (the last field) is no number" in r.err, r)
+    check("plan.yaml:4: s: no key (field 1) in ''" in r.err, r)
+
+
+@case("on-dead: halt stops the flow; mended, it goes on, and nothing is lost or doubled")
+def _():
+    numbers_file("in.txt", 400)
+    write("step", "#!/bin/sh\nread n; [ $n != 77 ] || exit 9; echo $n\n", True)
+    simple(["name: a, map: [./step], attempts: 1, on-dead: halt", "name: s, aggregate: sum, key: all"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    check("halted, as on-dead: halt says" in r.err and "exit code 9" in r.err, r)
+    check("the same command goes on from here" in r.err, r)
+    equal(size_of("out.txt"), 0)
+    write("step", "#!/bin/sh\ncat\n", True)
+    r = flow("plan.yaml")
+    equal((r.code, read("out.txt")), (0, f"{sum(range(401))}\n"), r)
+
+
+@case("E5: a filter that ends again and again is given up, and its lines stay")
+def _():
+    numbers_file("in.txt", 50)
+    write("bad", "#!/bin/sh\nexit 4\n", True)
+    simple(["name: a, map: [./bad], mode: filter, attempts: 1000, backoff: 1ms..1ms", "name: s, aggregate: sum, key: all"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    check(re.search(r"plan\.yaml:4: a: more than 10 restarts in 10000 ms: .*exit code 4", r.err), r)
+    write("bad", "#!/bin/sh\nexec cat\n", True)
+    r = flow("plan.yaml")
+    equal((r.code, read("out.txt")), (0, f"{sum(range(51))}\n"), r)
+
+
+# ---- Interrupted, killed, gone on with ---------------------------------------------------------
+
+
+def meeting_step(name):
+    """A step whose lines wait for the file `go`, after they have said that they run."""
+    write(name, "#!/bin/sh\nread -r n\n: >started.$n\nuntil [ -e go ]; do sleep 0.01; done\necho $n\n", True)
+
+
+def started():
+    return [f for f in os.listdir(".") if f.startswith("started.")]
+
+
+@case("Ctrl-C lets what runs finish, reads no more, and the same command goes on")
+def _():
+    numbers_file("in.txt", 600)
+    meeting_step("step")
+    simple(["name: a, map: [./step], jobs: 2", "name: s, aggregate: sum, key: all"])
+    r = Running("plan.yaml")
+    wait_until(lambda: len(started()) == 2, "two lines run")
+    r.signal(signal.SIGINT)
+    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    write("go", "")
+    r = r.end()
+    equal(r.code, 130, r)
+    check("the same command goes on from here" in r.err and "is not finished" in r.err, r)
+    equal(len(started()), 2)
+    write("step", "#!/bin/sh\ncat\n", True)
+    r = flow("plan.yaml")
+    equal((r.code, read("out.txt")), (0, f"{sum(range(601))}\n"), r)
+
+
+@case("Ctrl-C twice ends what runs, which counts no attempt")
+def _():
+    numbers_file("in.txt", 20)
+    meeting_step("step")
+    simple(["name: a, map: [./step], jobs: 2, attempts: 1", "name: s, aggregate: sum, key: all"])
+    r = Running("plan.yaml")
+    wait_until(lambda: len(started()) == 2, "two lines run")
+    r.signal(signal.SIGINT)
+    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    while r.process.poll() is None:  # signals that come too soon count once
+        r.signal(signal.SIGINT)
+        select.select([], [], [], 0.05)
+        if b"ending what runs" in os.pread(r.err.fileno(), 1 << 16, 0):
+            break
+    r = r.end()
+    equal(r.code, 130, r)
+    write("go", "")
+    r = flow("plan.yaml")
+    equal((r.code, read("out.txt")), (0, f"{sum(range(21))}\n"), r)
+
+
+@case("input that has changed is refused; --fresh begins anew; so does a flow that has finished")
+def _():
+    numbers_file("in.txt", 500)
+    write("step", "#!/bin/sh\nexit 1\n", True)
+    simple(["name: a, map: [./step], jobs: 2, attempts: 1, on-dead: halt", "name: s, aggregate: sum, key: all"])
+    equal(flow("plan.yaml").code, 1)
+    write("step", "#!/bin/sh\ncat\n", True)
+    write("in.txt", "".join(f"{n}\n" for n in range(2, 502)))
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("plan.yaml:2: these lines are not those that the flow has begun with; --fresh" in r.err, r)
+    simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all, window: { size: 3 }"])
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("was begun with" in r.err and "begin anew: --fresh" in r.err, r)
+    simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"])
+    r = flow("--fresh", "plan.yaml")
+    equal((r.code, read("out.txt")), (0, f"{sum(range(2, 502))}\n"), r)
+    write("in.txt", "5\n")
+    r = flow("plan.yaml")
+    equal((r.code, read("out.txt")), (0, "5\n"), r)
+
+
+@case("stdin that comes slowly is worked on at once, and gone on with")
+def _():
+    simple(["name: a, map: [sed, s/^/x/]"], source="stdin")
+    r = Running("plan.yaml", stdin=subprocess.PIPE)
+    for n in range(3):
+        r.process.stdin.write(b"%d\n" % n)
+        r.process.stdin.flush()
+        wait_until(lambda: size_of("out.txt") == 3 * (n + 1), "a line goes through")
+    r.process.kill()
+    r.process.stdin.close()
+    equal(r.end().code, -9)
+    r = flow("plan.yaml", data="".join(f"{n}\n" for n in range(6)))
+    equal((r.code, sorted(lines_of("out.txt"))), (0, [f"x{n}" for n in range(6)]), r)
+
+
+@case("names in the file are relative to it, those on the command line are not")
+def _():
+    os.makedirs("there")
+    write("there/in.txt", "a\n")
+    write("there/step", "#!/bin/sh\nsed s/a/b/\n", True)
+    write("there/plan.yaml", "flow: f\nsource: { lines: in.txt }\nsteps: [{ name: s, map: [./step] }]\n"
+                             "sink: { file: out.txt }\n")
+    r = flow("--journal", "here", "there/plan.yaml")
+    equal((r.code, read("there/out.txt")), (0, "b\n"), r)
+    equal(sorted(os.listdir(".")), ["here", "there"])
+
+
+@case("another journal, one that is none, and one in use are refused")
+def _():
+    numbers_file("in.txt", 20)
+    meeting_step("step")
+    simple(["name: a, map: [./step]"])
+    os.makedirs("foreign")
+    write("foreign/letter", "x")
+    r = flow("--journal", "foreign", "plan.yaml")
+    check(r.code in (2, 3) and "foreign is no journal" in r.err, r)
+    first = Running("plan.yaml")
+    wait_until(started, "a line runs")
+    r = flow("plan.yaml")
+    equal(r.code, 3, r)
+    write("go", "")
+    equal(first.end().code, 0)
+    equal(sorted(map(int, lines_of("out.txt"))), list(range(1, 21)))
+
+
+# ---- Killed at any instant ---------------------------------------------------------------------
+
+CHAOS = """flow: chaos
+source: { lines: in.txt, key: field 1 }
+steps:
+  - { name: words, flat_map: [./double], mode: filter }
+  - { name: stumble, crash: 0.3 }
+  - { name: sums, aggregate: sum, key: field 1, value: field 2 }
+  - { name: windows, aggregate: count, window: { size: 10, slide: 5 }, from: stumble }
+sink:
+  - { name: totals, file: totals.tsv, from: sums }
+  - { name: counts, file: counts.tsv, from: windows }
+  - { name: copies, file: copies.tsv, from: stumble }
+"""
+
+
+def chaos_files(count):
+    plan(CHAOS)
+    write("double", "#!/bin/sh\nexec sed -u 'p;s/.*/&\\n/'\n", True)
+    write("in.txt", "".join(f"k{n % 11} {n}\n" for n in range(count)))
+
+
+def chaos_check(count, about):
+    sums, lines = collections.Counter(), collections.Counter()
+    for n in range(count):
+        sums[f"k{n % 11}"] += 2 * n
+        lines[f"k{n % 11} {n}"] += 2
+    equal(dict(line.split("\t") for line in lines_of("totals.tsv")), {k: str(v) for k, v in sums.items()}, about)
+    equal(collections.Counter(lines_of("copies.tsv")), lines, about)
+    windows = collections.Counter()
+    for key in range(11):
+        values = 2 * len(range(key, count, 11))
+        for begin in range(0, values, 5):
+            windows[f"k{key}\t{min(10, values - begin)}"] += 1
+    equal(collections.Counter(lines_of("counts.tsv")), windows, about)
+
+
+@case("E4: kill -9 at any instant: sums, windows and files are those without a fault")
+def _():
+    seed = random.randrange(1 << 32)
+    random.seed(seed)
+    count = 20000 if LONG else 4000
+    chaos_files(count)
+    end = time.monotonic() + (SECONDS if LONG else 3)
+    kills = 0
+    while True:
+        r = Running("plan.yaml")
+        killed = time.monotonic() < end
+        if killed:
+            select.select([], [], [], random.uniform(0.02, 0.5))
+            r.process.kill()
+            kills += 1
+        ended = r.end()
+        if ended.code != -9:
+            break
+    equal(ended.code, 0, f"seed {seed}, {kills} kills", ended)
+    chaos_check(count, f"seed {seed}, {kills} kills")
+    print(f"# {kills} kills, seed {seed}")
+
+
+# ---- On a server -------------------------------------------------------------------------------
+
+
+@case("a flow on a server: others see its stages; finished, it begins anew")
+def _():
+    server = Server(MILLRACE, "--store", "file:store")
+    url = f"millrace://127.0.0.1:{server.port}"
+    for count in 300, 200:
+        numbers_file("in.txt", count)
+        simple(["name: a, map: [cat], mode: filter", "name: s, aggregate: sum, key: all"])
+        r = flow("--at", url, "plan.yaml")
+        equal((r.code, read("out.txt")), (0, f"{sum(range(count + 1))}\n"), r)
+    stages = subprocess.run([MILLRACE, "stages", "--at", url], capture_output=True, text=True).stdout
+    check("simple/a" in stages and "simple/s" in stages, stages)
+    server.stop()
+
+
+@case("stages as source and sink: what others push goes through to who takes it")
+def _():
+    server = Server(MILLRACE, "--store", "mem:")
+    url = f"millrace://127.0.0.1:{server.port}"
+    simple(["name: a, map: [sed, -u, s/^/got /], mode: filter"], source="{ stage: orders }",
+           sink="{ stage: done }")
+    r = Running("--at", url, "plan.yaml")
+    pushed = subprocess.run([MILLRACE, "push", "orders", "--lines", "--at", url, "--key-field", "1"],
+                            input="x 1\nx 2\ny 3\n", text=True, capture_output=True)
+    equal(pushed.returncode, 0, pushed)
+
+    worker = subprocess.Popen([MILLRACE, "work", "done", "--at", url, "--jobs", "1", "--", "tee", "-a", "got"],
+                              stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: size_of("got") == 3 * len("got x 1"), "all have gone through")
+    worker.send_signal(signal.SIGINT)
+    equal(worker.wait(), 130)
+    equal(sorted(re.findall(r"got \w \d", read("got"))), ["got x 1", "got x 2", "got y 3"])
+    check(read("got").index("x 1") < read("got").index("x 2"), "of one key in order")
+    r.signal(signal.SIGINT)
+    equal(r.end().code, 130)
+    server.stop()
+
+
+@case("F2, F4: flow and server killed at random: nothing lost, nothing twice")
+def _():
+    seed = random.randrange(1 << 32)
+    random.seed(seed)
+    count = 20000 if LONG else 3000
+    chaos_files(count)
+    server = Server(MILLRACE, "--store", "file:store")
+    port = server.port
+    url = f"millrace://127.0.0.1:{port}"
+    end = time.monotonic() + (SECONDS if LONG else 3)
+    r, kills = Running("--at", url, "plan.yaml"), 0
+    while time.monotonic() < end and r.process.poll() is None:
+        select.select([], [], [], random.uniform(0.05, 0.5))
+        kills += 1
+        if random.random() < 0.5:
+            server.kill()
+            server.start(port)
+        else:
+            r.process.kill()
+            r.end()
+            r = Running("--at", url, "plan.yaml")
+    ended = r.end()
+    equal(ended.code, 0, f"seed {seed}, {kills} kills", ended)
+    chaos_check(count, f"seed {seed}, {kills} kills")
+    print(f"# {kills} kills, seed {seed}")
+    server.stop()
+
+
+# ---- Much --------------------------------------------------------------------------------------
+
+
+@case("whoever stops reading stdout ends the flow, which goes on later")
+def _():
+    numbers_file("in.txt", 30000)  # more than a pipe holds
+    simple(["name: a, filter: 'regex .'"], sink="stdout")
+    first, last = os.pipe()
+    r = Running("plan.yaml", stdout=last)
+    os.close(last)
+    got = os.read(first, 1)
+    os.close(first)
+    r = r.end()
+    equal((got, r.code), (b"1", 130), r)
+    r = flow("plan.yaml")
+    equal((r.code, max(map(int, r.out.split()))), (0, 30000), r)
+
+
+@case("a million lines are counted in 64 MB" if LONG else "many lines are counted in 64 MB")
+def _():
+    count = 1000000 if LONG else 60000
+    vocabulary = [f"w{n * 7919 % 5003}" for n in range(5003)]
+    with open("in.txt", "w") as file:
+        for n in range(count):
+            file.write(f"{vocabulary[n % 5003]} {vocabulary[n * n % 5003]}\n")
+    simple(["name: split, flat_map: words", "name: c, aggregate: count, key: field 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    counted = collections.Counter()
+    for n in range(count):
+        counted[vocabulary[n % 5003]] += 1
+        counted[vocabulary[n * n % 5003]] += 1
+    equal(dict(line.split("\t") for line in lines_of("out.txt")), {k: str(v) for k, v in counted.items()})
+    if not sanitized():
+        check(r.memory_kb < MEMORY_KB, f"{r.memory_kb} KiB")
+
+
+# ---- What people see ---------------------------------------------------------------------------
+
+
+@case("on a terminal each step says how far it is")
+def _():
+    numbers_file("in.txt", 200)
+    meeting_step("step")
+    simple(["name: first, filter: 'regex .'", "name: second, map: [./step], jobs: 1"])
+    main, side = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    r = Running("plan.yaml", stderr=side, env={**environment, "TERM": "xterm"})
+    os.close(side)
+    seen = b""
+    while b"waiting  1 running" not in seen:
+        ready, _, _ = select.select([main], [], [], PATIENCE)
+        check(ready, "nothing more is drawn", seen)
+        seen += os.read(main, 4096)
+    check(re.search(rb"\[#*\.*\] \d+ %  \d+ lines/s", seen), seen)
+    check(re.search(rb"first +\d+ in +\d+ out", seen), seen)
+    write("go", "")
+    while True:
+        try:
+            piece = os.read(main, 4096)
+        except OSError:
+            break
+        seen += piece
+        if not piece:
+            break
+    equal(r.end().code, 0)
+    check(b"flow simple has finished: 200 lines read, 200 written" in seen, seen)
+    os.close(main)
+
+
+@contextlib.contextmanager
+def folder():
+    """Each case is in an empty one."""
+    here = tempfile.mkdtemp(dir=top)
+    os.chdir(here)
+    yield
+    os.chdir(top)
+    shutil.rmtree(here, ignore_errors=True)
+
+
+main(folder)
