@@ -103,9 +103,9 @@ static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
         tests[i].teardown_func = story_ends;
     }
     failed += _cmocka_run_group_tests("with a server", tests, count, NULL, NULL);
-    story_server.shards = story_shards = 3;
+    serving_shards = story_shards = 3;
     failed += _cmocka_run_group_tests("with a server of three shards", tests, count, NULL, NULL);
-    story_server.shards = 0;
+    serving_shards = 0;
     story_shards = 1;
     return failed;
 }
