@@ -3,6 +3,7 @@
 of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
 killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
 MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
+import atexit
 import collections
 import contextlib
 import json
@@ -55,6 +56,12 @@ class Running:
         self.process = subprocess.Popen(
             [MILLRACE, "flow", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
             stderr=more.pop("stderr", self.err), start_new_session=True, **more)
+        atexit.register(self.kill)  # a case that fails leaves nothing behind
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def signal(self, number):
         self.process.send_signal(number)
