@@ -21,20 +21,21 @@
 struct serving {
     pid_t pid; // 0: it does not run
     uint16_t port;
-    uint16_t shards; // of a new store; 0: one
     char url[64];
     FILE *notices;
 };
 
-static inline _Noreturn void serving_exec(const struct serving *s, const char *store, uint16_t port,
-                                          int to) {
+// Of the stores that servers make from now on; 0: one shard.
+static uint32_t serving_shards;
+
+static inline _Noreturn void serving_exec(const char *store, uint16_t port, int to) {
     char where[32], shards[16];
     snprintf(where, sizeof where, "127.0.0.1:%u", port);
-    snprintf(shards, sizeof shards, "%u", s->shards);
+    snprintf(shards, sizeof shards, "%u", serving_shards);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDERR_FILENO);
     execl(MILLRACE, MILLRACE, "serve", "--http", "off", "--store", store, "--listen", where,
-          s->shards ? "--shards" : (char *)NULL, shards, (char *)NULL);
+          serving_shards ? "--shards" : (char *)NULL, shards, (char *)NULL);
     _exit(127);
 }
 
@@ -74,7 +75,7 @@ static inline void serving_start(struct serving *s, const char *store, uint16_t 
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
-        serving_exec(s, store, port, ends[1]);
+        serving_exec(store, port, ends[1]);
     close(ends[1]);
     s->notices = fdopen(ends[0], "r");
     const char *said = serving_hear(s, "listens on 127.0.0.1:");
