@@ -365,6 +365,7 @@ static void visit_sent(struct front *f, size_t size) {
     buffer_finish(&v->out);
     v->out_sent = 0;
     count_buffers(v);
+    wait_on(v); // after a large response it is his turn only now
 }
 
 const struct front_impl *web_front(void) {
