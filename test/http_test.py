@@ -710,6 +710,7 @@ def F41_malformed_requests_are_refused():
     for data, status in (
             (b"GARBAGE\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"GET\r\n\r\n", 400), (b"GET / \r\n\r\n", 400),
             (b"GET  / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET / HTTP/2.0\r\n" + good + b"\r\n", 505),
+            (b"GET / HTTP/1.x\r\n" + good + b"\r\n", 505),
             (b"GET / HTTP/0.9\r\n" + good + b"\r\n", 505), (b"GET / FTP/1.1\r\n" + good + b"\r\n", 400),
             (b"GET http://x/ HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET * HTTP/1.1\r\n" + good + b"\r\n", 400),
             (b"G\xffT / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET /\xff HTTP/1.1\r\n" + good + b"\r\n", 400),
