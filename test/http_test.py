@@ -238,6 +238,9 @@ def every_act_acts():
     equal(web.post("/api/jobs", {"stage": "mail", "body": "nul \0 byte \u00e9"}), {"id": "5"})
     equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to":["ann",7]}')
     equal(web.get("/api/jobs/5?body=1")["job"]["body"], "nul \0 byte \u00e9")
+    for body in None, False, True, [], 7:
+        job = web.post("/api/jobs", {"stage": "json", "body": body})["id"]
+        equal(web.get(f"/api/jobs/{job}?body=1")["job"]["body"], json.dumps(body))
     equal(web.get("/api/jobs/3")["job"]["attempts"], 3)
     equal(web.post("/api/jobs/5/cancel"), {"changed": 1})
     equal(web.post("/api/jobs/5/cancel"), {"changed": 0})
@@ -321,9 +324,14 @@ def what_is_wrong_is_told():
                        ('{"stage":"s","body-base64":"a"}', "base64"), ('{"stage":"s","body-base64":7}', "base64"),
                        ('{"stage":"s","body":"x","body-base64":"eA=="}', "twice"),
                        ('{"stage":"s","body":"x","delay":true}', "delay"), (b'{"stage":"\xff"}', "no JSON"),
-                       ('{"stage":"s","body":"x","delay":-5}', "DELAY"), ('{"stage":"s s","body":"x"}', "stage")):
+                       ('{"stage":"s","body":"x","delay":-5}', "DELAY"),
+                       ('{"stage":"s","body":"x","key":[]}', "'key' is an empty list"),
+                       ('{"stage":"s","body":"x","what":[]}', "'what'"), ('{"stage":"s","body":"x","key":{}}', "'key'"),
+                       ('{"stage":"s s","body":"x"}', "stage")):
         web.refuses(400, "ERR", text, "POST", "/api/jobs", body)
-    web.refuses(400, "ERR", "'ids' is missing", "POST", "/api/jobs/retry", {"ids": []})
+    for ids, text in ({}, "'ids' is missing"), ({"ids": []}, "empty list"), ({"ids": True}, "number"), \
+            ({"ids": ["STAGE", "s", "DEAD"]}, "number"), ({"ids": ["1", {}]}, "number"):
+        web.refuses(400, "ERR", text, "POST", "/api/jobs/retry", ids)
     web.refuses(400, "ERR", "at most", "POST", "/api/jobs/retry", {"ids": ["1"] * 2000})
     equal(web.refuses(405, "ERR", "", "DELETE", "/api/jobs/1").getheader("Allow"), "GET, HEAD")
     equal(web.refuses(405, "ERR", "", "OPTIONS", "/api/jobs").getheader("Allow"), "GET, HEAD, POST")
