@@ -485,13 +485,15 @@ static void random_flows_agree_with_the_naive_evaluator(void **state) {
     double begun = seconds_now(), wanted = seconds ? strtod(seconds, NULL) : 4;
     uint64_t seed = only ? strtoull(only, NULL, 10) : 1, flows = 0, pairs = 0, stops = 0;
     (void)state;
-    mr *m = NULL;
-    must(mr_open("mem:", NULL, &m));
+    mr *m[2] = { NULL }; // of one shard, and of three
+    must(mr_open("mem:", NULL, &m[0]));
+    must(mr_open("mem:", &(mr_options){ .shards = 3 }, &m[1]));
     do {
-        pairs += one_graph(m, seed++, &stops);
-        flows++;
+        pairs += one_graph(m[seed % 2], seed, &stops);
+        flows++, seed++;
     } while (!only && seconds_now() - begun < wanted);
-    must(mr_close(m));
+    must(mr_close(m[0]));
+    must(mr_close(m[1]));
     print_message("%" PRIu64 " flows, stopped %" PRIu64 " times, %" PRIu64
                   " pairs at their ends, %.0f flows a second\n",
                   flows, stops, pairs, (double)flows / (seconds_now() - begun));
