@@ -859,6 +859,24 @@ def _():
     server.stop()
 
 
+@case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
+def _():
+    server = Server(MILLRACE, "--store", "mem:")
+    url = f"millrace://127.0.0.1:{server.port}"
+    write("out.txt", "of another time\n")
+    simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
+    expected = ""
+    for name in "one", "two", "three":
+        r = Running("--at", url, "plan.yaml")
+        subprocess.run([MILLRACE, "push", "orders", name, "--at", url], check=True, capture_output=True)
+        expected += name + "\n"
+        wait_until(lambda: read("out.txt") == expected, f"{name} is in the file")
+        r.signal(signal.SIGINT)
+        r = r.end()
+        equal((r.code, read("out.txt")), (130, expected), r)
+    server.stop()
+
+
 @case("F2, F4: flow and server killed at random: nothing lost, nothing twice")
 def _():
     seed = random.randrange(1 << 32)

@@ -13,7 +13,6 @@
 #include "cli/talk_state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -269,41 +268,12 @@ static void finish(struct flow *f, enum cli_exit code) {
                  f->journal.dir);
 }
 
-// Whether nothing of it was read before.
-static bool begins(const struct flow *f) {
-    char epic[2 * FLOW_NAME + 2];
-    mr_epic_info info;
-    for (size_t i = 0; i < f->plan->count; i++) {
-        actor_stage(&f->actors[i], epic, sizeof epic);
-        if (f->plan->nodes[i].verb == VERB_LINES &&
-            mr_epic_look(f->engine, epic, &info) != MR_EGONE)
-            return false;
-    }
-    return true;
-}
-
-// Also a flow that comes to nothing has a result. What is there of a flow that goes on is needed.
-static int files_begin(const struct flow *f) {
-    for (size_t i = 0; i < f->plan->count; i++) {
-        const struct flow_node *n = &f->plan->nodes[i];
-        int fd = n->verb == VERB_FILE ? open(n->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : 0;
-        bool failed = fd < 0 || (fd > 0 && begins(f) && ftruncate(fd, 0) < 0);
-        if (fd > 0)
-            close(fd);
-        if (failed)
-            return error_set(MR_EIO, "%s: %s", n->text, strerror(errno));
-    }
-    return 0;
-}
-
 static enum cli_exit flow_go(struct flow *f) {
     struct screen screen = { .wanted = screen_is_wanted(f) };
     bool over = false;
     each_dead(f, true);
     f->begun_us = flow_now_us();
-    int err = files_begin(f);
-    if (err >= 0)
-        err = mr_flow_start(f->flow);
+    int err = mr_flow_start(f->flow);
     if (err < 0) {
         refuse(err);
         if (err == MR_EINVAL && f->journal.dir)

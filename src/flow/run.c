@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TAKE_MS = 1000 };
 
@@ -44,8 +45,35 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
                      line_size(is + at, now.size - at), is + at);
 }
 
+static int file_open(const struct op *op, int flags, int *out_fd) {
+    int fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd < 0)
+        return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
+                         strerror(errno));
+    *out_fd = fd;
+    return 0;
+}
+
+// Also a flow that comes to nothing has a result.
+static int empty_files(const struct mr_flow *f) {
+    int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
+        int fd = -1;
+        if (f->heads[i]->kind == OPERATOR_FILE)
+            err = file_open(f->heads[i], O_TRUNC, &fd);
+        if (fd >= 0)
+            close(fd);
+    }
+    return err;
+}
+
+// Files are emptied before it counts that the flow has begun: whoever is killed in between does it
+// again, and of a flow that goes on nothing is lost.
 static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
     mr_bytes before = mr_job_state(job);
+    int err = before.size == 0 && now.size ? empty_files(f) : 0;
+    if (err < 0)
+        return err;
     if (before.size == 0 || now.size == 0)
         return mr_set_state(job, now);
     bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
@@ -108,21 +136,13 @@ static int set_policies(struct op *op) {
     return err;
 }
 
-static int open_file(struct op *op) {
-    op->fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (op->fd < 0)
-        return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
-                         strerror(errno));
-    return 0;
-}
-
 static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };
     int err = set_policies(op);
     if (err >= 0 && op->kind == OPERATOR_FILE)
-        err = open_file(op);
+        err = file_open(op, 0, &op->fd);
     if (err >= 0)
         err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
     return err;
