@@ -474,6 +474,21 @@ def _():
     simple(["name: a, aggregate: sum, key: all"])
     equal(flow("plan.yaml").code, 0)
     equal(read("out.txt"), "9007199254740994\n")
+    write("in.txt", "99999999999999999999\n1\n")
+    simple(["name: a, aggregate: mean, key: all"])
+    equal(flow("plan.yaml").code, 0)
+    equal(float(read("out.txt")), 5e19)
+
+
+@case("a number or a sum of more than 64 bits dies at once, and is named with its step")
+def _():
+    write("in.txt", f"a 1\na {10**20}\na 2\nb {2**63 - 1}\nb 5\n")
+    simple(["name: s, aggregate: sum, key: field 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    equal(sorted(lines_of("out.txt")), ["a\t3", f"b\t{2**63 - 1}"], r)
+    check(re.search(rf"plan\.yaml:4: simple/s, job \d+ died: .*'{10**20}' is not a number of 64 bits", r.err), r)
+    check("the sum does not fit into 64 bits" in r.err, r)
 
 
 @case("fields, words and lines; filters; keys and values of JSON; several files and stdin")

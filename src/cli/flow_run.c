@@ -128,6 +128,7 @@ static void flow_free(struct flow *f) {
 
 struct dead_look {
     struct flow *flow;
+    const struct flow_node *node;
     const char *stage;
     uint64_t count;
     bool retries;
@@ -138,8 +139,14 @@ static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine, id) < 0;
-    if (++look->count <= DEAD_TOLD)
+    const char *path = look->flow->plan->path;
+    if (++look->count > DEAD_TOLD)
+        return 0;
+    if (strstr(reason, path)) // by step_fail: the step may be one that runs inside this one
         complain("flow: %s, job %" PRIu64 " died: %s", look->stage, id, reason);
+    else
+        complain("flow: %s:%d: %s, job %" PRIu64 " died: %s", path, look->node->at.line,
+                 look->stage, id, reason);
     return 0;
 }
 
@@ -151,6 +158,7 @@ static uint64_t each_dead(struct flow *f, bool retries) {
         if (retries && f->plan->nodes[i].on_dead != ON_DEAD_HALT)
             continue;
         actor_stage(&f->actors[i], stage, sizeof stage);
+        look.node = &f->plan->nodes[i];
         look.stage = stage;
         (void)mr_dead(f->engine, stage, see_dead, &look);
     }
