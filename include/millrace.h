@@ -650,8 +650,8 @@ int mr_flow_loop(mr_flow *, const char *from, const char *to);
 int mr_flow_check(mr_flow *);
 
 // Checks it, and begins to read and to work, in threads of its own. MR_EINVAL also: this flow was
-// begun with other operators, windows or partitions (the sentence says which), or it was started
-// before.
+// begun with other operators, windows, folds, partitions or files (the sentence says which), or it
+// was started before.
 int mr_flow_start(mr_flow *);
 
 // Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited

@@ -685,6 +685,11 @@ static void a_flow_that_was_changed_is_refused(void **state) {
     assert_non_null(strstr(mr_error(), "was begun with 'count aggregate partitions 64"));
     assert_non_null(strstr(mr_error(), "now it has 'count aggregate partitions 7"));
     must(mr_flow_close(f));
+    f = with_words(m, "bad", &t);
+    must(mr_flow_aggregate(f, "count", "text", mr_flow_max, NULL, NULL, NULL));
+    refused(MR_EINVAL, mr_flow_start(f));
+    assert_non_null(strstr(mr_error(), "slide 0 fold max'"));
+    must(mr_flow_close(f));
     must(mr_close(m));
 }
 

@@ -259,6 +259,7 @@ MISTAKES = [
      "4:5: nobody takes the lines of 'a'"),
     (HEAD + "sink: [stdout, { file: x }]\n", "3:8: one of several sinks needs a name"),
     (HEAD + "sink: [{ name: a, file: x }, { name: b, file: x }]\n", "3:41: 'a' and 'b' write to the same place"),
+    (HEAD + "sink: [{ name: a, file: x }, { name: b, file: ./x }]\n", "3:41: 'a' and 'b' write to the same place"),
     # The world.
     ("flow: f\nsource: { lines: [in.txt, gone.txt] }\n" + TAIL, "2:27: gone.txt: No such file"),
     ("flow: f\nsource: { lines: . }\n" + TAIL, "2:18: . is a directory"),
@@ -721,6 +722,10 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 2, r)
     check("was begun with" in r.err and "begin anew: --fresh" in r.err, r)
+    simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"], sink="{ file: other.txt }")
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("now it has 'sink file partitions 1 other.txt'" in r.err, r)
     simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"])
     r = flow("--fresh", "plan.yaml")
     equal((r.code, read("out.txt")), (0, f"{sum(range(2, 502))}\n"), r)

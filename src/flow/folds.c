@@ -127,3 +127,17 @@ int mr_flow_count(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *ou
     (void)value;
     return mr_flow_sum(key, so_far, mr_str("1"), out, arg);
 }
+
+const char *fold_name(mr_flow_fold *fold) {
+    static const struct {
+        mr_flow_fold *fold;
+        const char *name;
+    } names[] = { { mr_flow_sum, "sum" },
+                  { mr_flow_min, "min" },
+                  { mr_flow_max, "max" },
+                  { mr_flow_count, "count" } };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].fold == fold)
+            return names[i].name;
+    return "a function";
+}

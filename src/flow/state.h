@@ -139,6 +139,11 @@ bool op_output(const struct op *, const char *name, uint32_t *out);
 
 const char *kind_name(enum operator_kind);
 
+// ---- folds.c: folds that come with the library ------------------------------------------------
+
+// What a fold is called; those of others are "a function".
+const char *fold_name(mr_flow_fold *);
+
 // ---- out.c: what functions make ---------------------------------------------------------------
 
 // Pairs on their way to one head: a block for each of its partitions, and one behind them for pairs
