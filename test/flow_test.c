@@ -756,6 +756,21 @@ static void a_source_that_fails_is_told(void **state) {
     must(mr_close(m));
 }
 
+// Nor does it wait for another one that has no end.
+static void a_source_that_fails_beside_an_endless_one_is_told(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = flow_open(m, "fires");
+    must(mr_flow_take(f, "endless", "elsewhere", NULL));
+    must(mr_flow_source(f, "disk", read_fails, NULL, NULL));
+    must(mr_flow_take(f, "another", "nowhere", NULL));
+    must(mr_flow_start(f));
+    refused(MR_EINVAL, mr_flow_wait(f, MR_FOREVER));
+    assert_string_equal(mr_error(), "source disk, block 3: the disk is on fire");
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
 // D4: an empty source ends at once.
 static void D4_an_empty_flow_is_over_at_once(void **state) {
     static const char *const blocks[] = { NULL };
@@ -1039,6 +1054,7 @@ int main(void) {
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
         cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
         cmocka_unit_test(a_source_that_fails_is_told),
+        cmocka_unit_test(a_source_that_fails_beside_an_endless_one_is_told),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),
         cmocka_unit_test(flows_take_from_stages_and_push_into_them),
         cmocka_unit_test(a_loop_turns_until_it_is_empty),

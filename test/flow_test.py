@@ -63,6 +63,10 @@ class Running:
             self.process.kill()
             self.process.wait()
 
+    def said(self):
+        """Its stderr so far."""
+        return os.pread(self.err.fileno(), 1 << 20, 0).decode(errors="replace")
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -926,6 +930,25 @@ def _():
 
 
 # ---- Much --------------------------------------------------------------------------------------
+
+
+@case("a source that fails is told while a command still runs, and Ctrl-C ends that")
+def _():
+    os.mkfifo("in")
+    write("step", "#!/bin/sh\necho >started.x; exec sleep 1000\n", True)
+    simple(["name: a, map: [./step]"], source="{ lines: [in, more] }")
+    write("more", "x\n")
+    r = Running("plan.yaml")
+    with open("in", "w") as pipe:
+        pipe.write("x\n")
+        pipe.flush()
+        wait_until(started, "the command runs")
+        os.remove("more")
+    wait_until(lambda: "more: No such file" in r.said(), "it is told")
+    r.signal(signal.SIGINT)
+    r = r.end()
+    equal(r.code, 1, r)
+    check("ending what runs" in r.err and "the same command goes on" in r.err, r)
 
 
 @case("whoever stops reading stdout ends the flow, which goes on later")

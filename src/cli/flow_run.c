@@ -234,6 +234,14 @@ static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
     return CLI_FAILED;
 }
 
+// It cannot go on: what a source reads from has failed, or the engine.
+static enum cli_exit failed(struct flow *f, struct screen *screen, int err) {
+    screen_clear(screen);
+    enum cli_exit code = refuse(err);
+    drain(f, screen);
+    return code;
+}
+
 static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
@@ -244,10 +252,12 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
             *out_over = info.over;
             return died(f, screen, info.over);
         }
-        if (err != MR_EAGAIN) {
+        if (err < 0 && err != MR_EAGAIN)
+            return failed(f, screen, err);
+        if (err == 0) {
             screen_clear(screen);
-            *out_over = err == 0;
-            return err == 0 ? CLI_DONE : refuse(err);
+            *out_over = true;
+            return CLI_DONE;
         }
         if (hears(f))
             return interrupted(f, screen);
