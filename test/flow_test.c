@@ -744,6 +744,36 @@ static void T16_a_flow_that_was_forgotten_begins_anew(void **state) {
     must(mr_close(m));
 }
 
+static void set_state(mr *m, const char *stage, const char *key, const char *text) {
+    mr_push_options o = { .key = mr_str(key) };
+    mr_job *job = NULL;
+    must(mr_push(m, stage, (mr_bytes){ 0 }, &o, NULL));
+    must(mr_take(m, stage, NULL, &job));
+    must(mr_set_state(job, mr_str(text)));
+    must(mr_done(job));
+}
+
+// T16: also if forgetting was interrupted when one of two inputs was gone: all of it, or nothing.
+static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
+    static const char *const left[] = { "a b a", NULL }, *const right[] = { "a c", NULL };
+    (void)state;
+    mr *m = open_mem();
+    for (int i = 0; i < 3; i++) {
+        struct text texts[] = { { .blocks = left }, { .blocks = right } };
+        struct heard h = HEARD;
+        mr_flow *f = flow_open(m, "half");
+        must(mr_flow_source(f, "left", read_words, &texts[0], NULL));
+        must(mr_flow_source(f, "right", read_words, &texts[1], NULL));
+        must(mr_flow_aggregate(f, "count", "left right", mr_flow_sum, NULL, NULL, NULL));
+        must(mr_flow_sink(f, "out", "count", hear, &h, NULL));
+        run(f);
+        assert_string_equal(sorted(&h), "a=3 b=1 c=1");
+        set_state(m, "half", "flow", "forgotten but for its input");
+        must(mr_epic_drop(m, i == 1 ? "half/left" : "half/right"));
+    }
+    must(mr_close(m));
+}
+
 static void a_source_that_fails_is_told(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -1053,6 +1083,7 @@ int main(void) {
         cmocka_unit_test(a_flow_that_was_changed_is_refused),
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
         cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
+        cmocka_unit_test(T16_a_flow_that_was_half_forgotten_begins_anew),
         cmocka_unit_test(a_source_that_fails_is_told),
         cmocka_unit_test(a_source_that_fails_beside_an_endless_one_is_told),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),

@@ -267,11 +267,11 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
 
 // A flow that has finished leaves nothing behind but what died.
 static void finish(struct flow *f, enum cli_exit code) {
+    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
+        complain("flow: %s", mr_error());
     for (size_t i = 0; i < f->plan->count; i++)
         if (f->actors[i].reading)
             reading_forget(f, &f->actors[i]);
-    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
-        complain("flow: %s", mr_error());
     flow_free(f);
     if (!f->journal.dir)
         return;

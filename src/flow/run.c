@@ -1,5 +1,6 @@
 // Starting and stopping. What a flow must keep while the engine has jobs and states of it is itself
 // a state, of a stage named as the flow: so a flow that was changed is noticed before it runs.
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "flow/state.h"
 
@@ -69,43 +70,58 @@ static int empty_files(const struct mr_flow *f) {
 
 // Files are emptied before it counts that the flow has begun: whoever is killed in between does it
 // again, and of a flow that goes on nothing is lost.
+static int begin(const struct mr_flow *f, mr_job *job, mr_bytes now) {
+    int err = empty_files(f);
+    return err < 0 ? err : mr_set_state(job, now);
+}
+
 static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
     mr_bytes before = mr_job_state(job);
-    int err = before.size == 0 && now.size ? empty_files(f) : 0;
-    if (err < 0)
-        return err;
-    if (before.size == 0 || now.size == 0)
-        return mr_set_state(job, now);
-    bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
-    return same ? 0 : refuse_change(f, before, now);
+    if (before.size == 0)
+        return begin(f, job, now);
+    if (bytes_equal(before, mr_str(FLOW_FORGOTTEN))) {
+        int err = flow_drop_inputs(f);
+        return err < 0 ? err : begin(f, job, now);
+    }
+    return bytes_equal(before, now) ? 0 : refuse_change(f, before, now);
 }
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
 // other.
-int flow_keep(struct mr_flow *f, mr_bytes now) {
+static int take_kept(struct mr_flow *f, mr_job **out) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
-    mr_job *job = NULL;
     int err = MR_EAGAIN;
     while (err == MR_EAGAIN) {
         err = mr_push(f->engine, f->name, (mr_bytes){ 0 }, &o, NULL);
         if (err >= 0)
-            err = mr_take(f->engine, f->name, &t, &job);
+            err = mr_take(f->engine, f->name, &t, out);
     }
-    if (err < 0)
-        return err;
-    int verdict = compare(f, job, now);
+    return err;
+}
+
+// Ends it, whatever came of it, which is told.
+static int give_kept(mr_job *job, int verdict) {
     char why[512];
     snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
-    err = mr_done(job);
+    int err = mr_done(job);
     return verdict < 0 ? error_set(verdict, "%s", why) : err;
+}
+
+int flow_keep(struct mr_flow *f, mr_bytes now) {
+    mr_job *job = NULL;
+    int err = take_kept(f, &job);
+    return err < 0 ? err : give_kept(job, mr_set_state(job, now));
 }
 
 static int remember(struct mr_flow *f) {
     struct buffer now = { 0 };
+    mr_job *job = NULL;
     int err = flow_describe(f, &now);
     if (err >= 0)
-        err = flow_keep(f, buffer_bytes(&now));
+        err = take_kept(f, &job);
+    if (err >= 0)
+        err = give_kept(job, compare(f, job, buffer_bytes(&now)));
     buffer_finish(&now);
     return err;
 }
