@@ -597,8 +597,9 @@ typedef struct mr_window {
 typedef int mr_flow_fold(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *, void *arg);
 int mr_flow_set(mr_flow_out *, mr_bytes);
 
-// Folds of decimal numbers. Whole ones are exact within 64 bits, and MR_EINVAL beyond; with a point
-// or an exponent they are doubles. `arg` is not used.
+// Folds of decimal numbers. Whole ones are exact within 64 bits, with a point or an exponent they
+// are doubles. What is no number, or makes a whole sum leave 64 bits, is set apart at once
+// (MR_EDEAD). `arg` is not used.
 mr_flow_fold mr_flow_sum, mr_flow_min, mr_flow_max;
 mr_flow_fold mr_flow_count; // of values, whatever they are
 
@@ -649,8 +650,8 @@ int mr_flow_loop(mr_flow *, const char *from, const char *to);
 int mr_flow_check(mr_flow *);
 
 // Checks it, and begins to read and to work, in threads of its own. MR_EINVAL also: this flow was
-// begun with other operators, windows or partitions (the sentence says which), or it was started
-// before.
+// begun with other operators, windows, folds, partitions or files (the sentence says which), or it
+// was started before.
 int mr_flow_start(mr_flow *);
 
 // Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited

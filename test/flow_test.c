@@ -685,6 +685,11 @@ static void a_flow_that_was_changed_is_refused(void **state) {
     assert_non_null(strstr(mr_error(), "was begun with 'count aggregate partitions 64"));
     assert_non_null(strstr(mr_error(), "now it has 'count aggregate partitions 7"));
     must(mr_flow_close(f));
+    f = with_words(m, "bad", &t);
+    must(mr_flow_aggregate(f, "count", "text", mr_flow_max, NULL, NULL, NULL));
+    refused(MR_EINVAL, mr_flow_start(f));
+    assert_non_null(strstr(mr_error(), "slide 0 fold max'"));
+    must(mr_flow_close(f));
     must(mr_close(m));
 }
 
@@ -739,11 +744,56 @@ static void T16_a_flow_that_was_forgotten_begins_anew(void **state) {
     must(mr_close(m));
 }
 
+static void set_state(mr *m, const char *stage, const char *key, const char *text) {
+    mr_push_options o = { .key = mr_str(key) };
+    mr_job *job = NULL;
+    must(mr_push(m, stage, (mr_bytes){ 0 }, &o, NULL));
+    must(mr_take(m, stage, NULL, &job));
+    must(mr_set_state(job, mr_str(text)));
+    must(mr_done(job));
+}
+
+// T16: also if forgetting was interrupted when one of two inputs was gone: all of it, or nothing.
+static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
+    static const char *const left[] = { "a b a", NULL }, *const right[] = { "a c", NULL };
+    (void)state;
+    mr *m = open_mem();
+    for (int i = 0; i < 3; i++) {
+        struct text texts[] = { { .blocks = left }, { .blocks = right } };
+        struct heard h = HEARD;
+        mr_flow *f = flow_open(m, "half");
+        must(mr_flow_source(f, "left", read_words, &texts[0], NULL));
+        must(mr_flow_source(f, "right", read_words, &texts[1], NULL));
+        must(mr_flow_aggregate(f, "count", "left right", mr_flow_sum, NULL, NULL, NULL));
+        must(mr_flow_sink(f, "out", "count", hear, &h, NULL));
+        run(f);
+        assert_string_equal(sorted(&h), "a=3 b=1 c=1");
+        set_state(m, "half", "flow", "forgotten but for its input");
+        must(mr_epic_drop(m, i == 1 ? "half/left" : "half/right"));
+    }
+    must(mr_close(m));
+}
+
 static void a_source_that_fails_is_told(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_flow *f = flow_open(m, "fire");
     must(mr_flow_source(f, "disk", read_fails, NULL, NULL));
+    must(mr_flow_start(f));
+    refused(MR_EINVAL, mr_flow_wait(f, MR_FOREVER));
+    assert_string_equal(mr_error(), "source disk, block 3: the disk is on fire");
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
+// Nor does it wait for another one that has no end.
+static void a_source_that_fails_beside_an_endless_one_is_told(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = flow_open(m, "fires");
+    must(mr_flow_take(f, "endless", "elsewhere", NULL));
+    must(mr_flow_source(f, "disk", read_fails, NULL, NULL));
+    must(mr_flow_take(f, "another", "nowhere", NULL));
     must(mr_flow_start(f));
     refused(MR_EINVAL, mr_flow_wait(f, MR_FOREVER));
     assert_string_equal(mr_error(), "source disk, block 3: the disk is on fire");
@@ -1033,7 +1083,9 @@ int main(void) {
         cmocka_unit_test(a_flow_that_was_changed_is_refused),
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
         cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
+        cmocka_unit_test(T16_a_flow_that_was_half_forgotten_begins_anew),
         cmocka_unit_test(a_source_that_fails_is_told),
+        cmocka_unit_test(a_source_that_fails_beside_an_endless_one_is_told),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),
         cmocka_unit_test(flows_take_from_stages_and_push_into_them),
         cmocka_unit_test(a_loop_turns_until_it_is_empty),

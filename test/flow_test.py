@@ -63,6 +63,10 @@ class Running:
             self.process.kill()
             self.process.wait()
 
+    def said(self):
+        """Its stderr so far."""
+        return os.pread(self.err.fileno(), 1 << 20, 0).decode(errors="replace")
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -259,6 +263,7 @@ MISTAKES = [
      "4:5: nobody takes the lines of 'a'"),
     (HEAD + "sink: [stdout, { file: x }]\n", "3:8: one of several sinks needs a name"),
     (HEAD + "sink: [{ name: a, file: x }, { name: b, file: x }]\n", "3:41: 'a' and 'b' write to the same place"),
+    (HEAD + "sink: [{ name: a, file: x }, { name: b, file: ./x }]\n", "3:41: 'a' and 'b' write to the same place"),
     # The world.
     ("flow: f\nsource: { lines: [in.txt, gone.txt] }\n" + TAIL, "2:27: gone.txt: No such file"),
     ("flow: f\nsource: { lines: . }\n" + TAIL, "2:18: . is a directory"),
@@ -474,6 +479,21 @@ def _():
     simple(["name: a, aggregate: sum, key: all"])
     equal(flow("plan.yaml").code, 0)
     equal(read("out.txt"), "9007199254740994\n")
+    write("in.txt", "99999999999999999999\n1\n")
+    simple(["name: a, aggregate: mean, key: all"])
+    equal(flow("plan.yaml").code, 0)
+    equal(float(read("out.txt")), 5e19)
+
+
+@case("a number or a sum of more than 64 bits dies at once, and is named with its step")
+def _():
+    write("in.txt", f"a 1\na {10**20}\na 2\nb {2**63 - 1}\nb 5\n")
+    simple(["name: s, aggregate: sum, key: field 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    equal(sorted(lines_of("out.txt")), ["a\t3", f"b\t{2**63 - 1}"], r)
+    check(re.search(rf"plan\.yaml:4: simple/s, job \d+ died: .*'{10**20}' is not a number of 64 bits", r.err), r)
+    check("the sum does not fit into 64 bits" in r.err, r)
 
 
 @case("fields, words and lines; filters; keys and values of JSON; several files and stdin")
@@ -706,6 +726,10 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 2, r)
     check("was begun with" in r.err and "begin anew: --fresh" in r.err, r)
+    simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"], sink="{ file: other.txt }")
+    r = flow("plan.yaml")
+    equal(r.code, 2, r)
+    check("now it has 'sink file partitions 1 other.txt'" in r.err, r)
     simple(["name: a, map: [./step]", "name: s, aggregate: sum, key: all"])
     r = flow("--fresh", "plan.yaml")
     equal((r.code, read("out.txt")), (0, f"{sum(range(2, 502))}\n"), r)
@@ -859,6 +883,24 @@ def _():
     server.stop()
 
 
+@case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
+def _():
+    server = Server(MILLRACE, "--store", "mem:")
+    url = f"millrace://127.0.0.1:{server.port}"
+    write("out.txt", "of another time\n")
+    simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
+    expected = ""
+    for name in "one", "two", "three":
+        r = Running("--at", url, "plan.yaml")
+        subprocess.run([MILLRACE, "push", "orders", name, "--at", url], check=True, capture_output=True)
+        expected += name + "\n"
+        wait_until(lambda: read("out.txt") == expected, f"{name} is in the file")
+        r.signal(signal.SIGINT)
+        r = r.end()
+        equal((r.code, read("out.txt")), (130, expected), r)
+    server.stop()
+
+
 @case("F2, F4: flow and server killed at random: nothing lost, nothing twice")
 def _():
     seed = random.randrange(1 << 32)
@@ -888,6 +930,25 @@ def _():
 
 
 # ---- Much --------------------------------------------------------------------------------------
+
+
+@case("a source that fails is told while a command still runs, and Ctrl-C ends that")
+def _():
+    os.mkfifo("in")
+    write("step", "#!/bin/sh\necho >started.x; exec sleep 1000\n", True)
+    simple(["name: a, map: [./step]"], source="{ lines: [in, more] }")
+    write("more", "x\n")
+    r = Running("plan.yaml")
+    with open("in", "w") as pipe:
+        pipe.write("x\n")
+        pipe.flush()
+        wait_until(started, "the command runs")
+        os.remove("more")
+    wait_until(lambda: "more: No such file" in r.said(), "it is told")
+    r.signal(signal.SIGINT)
+    r = r.end()
+    equal(r.code, 1, r)
+    check("ending what runs" in r.err and "the same command goes on" in r.err, r)
 
 
 @case("whoever stops reading stdout ends the flow, which goes on later")

@@ -225,16 +225,20 @@ static bool same_place(const struct flow_node *a, const struct flow_node *b) {
     return a->verb == VERB_STDOUT || (a->verb == VERB_FILE && strcmp(a->text, b->text) == 0);
 }
 
+static void refuse_shared(struct plan *p, const struct flow_node *a, const struct flow_node *b) {
+    plan_refuse(p, b->verb_at,
+                "'%s' and '%s' write to the same place: one sink can take from both: "
+                "from: [a, b]",
+                a->name, b->name);
+}
+
 static void check_sink(struct plan *p, size_t index) {
     const struct flow_node *n = &p->nodes[index];
     if (n->key.text && n->verb != VERB_PUSH)
         plan_refuse(p, n->key_at, "a key is of use in a stage, not in %s", verb_word(n->verb));
     for (size_t i = 0; i < index; i++)
         if (same_place(n, &p->nodes[i]))
-            plan_refuse(p, n->verb_at,
-                        "'%s' and '%s' write to the same place: one sink can take from both: "
-                        "from: [a, b]",
-                        p->nodes[i].name, n->name);
+            refuse_shared(p, &p->nodes[i], n);
 }
 
 void plan_connect(struct plan *p) {
@@ -277,6 +281,28 @@ static bool is_read(const struct plan *p, const struct stat *file) {
     return false;
 }
 
+// The folder as the system knows it, and what the file is called there.
+static bool full_path(const char *path, char out[PATH_MAX]) {
+    char folder[PATH_MAX], name[PATH_MAX];
+    if (realpath(path, out))
+        return true;
+    snprintf(folder, sizeof folder, "%s", path);
+    snprintf(name, sizeof name, "%s", path);
+    if (!realpath(dirname(folder), out))
+        return false;
+    size_t used = strlen(out);
+    return snprintf(out + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
+}
+
+// By whatever name; equal ones were found when the plan was read.
+static void check_shared(struct plan *p, const struct flow_node *n) {
+    char path[PATH_MAX], other[PATH_MAX];
+    for (const struct flow_node *o = p->nodes; o < n; o++)
+        if (o->verb == VERB_FILE && full_path(n->text, path) && full_path(o->text, other) &&
+            strcmp(path, other) == 0)
+            refuse_shared(p, o, n);
+}
+
 static void check_output(struct plan *p, const struct flow_node *n) {
     char copy[PATH_MAX];
     struct stat about;
@@ -314,8 +340,10 @@ bool plan_check_world(struct plan *p) {
             if (strcmp(n->words[k], "-") == 0 && dashes++)
                 plan_refuse(p, n->words_at[k], "stdin can be read once");
         }
-        if (n->verb == VERB_FILE)
+        if (n->verb == VERB_FILE) {
             check_output(p, n);
+            check_shared(p, n);
+        }
         if (node_is_command(n))
             check_program(p, n);
     }

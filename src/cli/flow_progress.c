@@ -62,28 +62,39 @@ bool screen_is_wanted(const struct flow *f) {
     return f->options.progress || !prints || !isatty(STDOUT_FILENO);
 }
 
-static int columns(void) {
+static struct winsize terminal(void) {
     struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
-        return 80;
-    return size.ws_col < ROW ? size.ws_col : ROW;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0 || size.ws_row == 0)
+        size = (struct winsize){ .ws_col = 80, .ws_row = 24 };
+    return size;
 }
 
+// Rows that have scrolled away could not be drawn again.
 static void row_print(struct screen *s, const char *row) {
-    fprintf(stderr, "\r\033[K%.*s\n", columns() - 1, row);
+    struct winsize size = terminal();
+    if (s->rows + 1 >= size.ws_row)
+        return;
+    fprintf(stderr, "\r\033[K%.*s\n", size.ws_col < ROW ? size.ws_col - 1 : ROW - 1, row);
     s->rows++;
 }
 
-// How much of all is done: what was read of what there is, less what of that still waits.
+// How much of all is done: through a node has gone what went through those before it, less what
+// waits there; the furthest behind says it.
 static double share_done(const struct flow *f, const struct read_so_far *r) {
-    double done = 1, left = 0;
+    double read = r->bytes < r->total ? (double)r->bytes / (double)r->total : 1, least = read;
+    double through[FLOW_NODES];
     for (size_t i = 0; i < f->plan->count; i++) {
+        const struct flow_node *n = &f->plan->nodes[i];
         mr_stage_info info = jobs_of(&f->actors[i]);
-        done += (double)info.done;
-        left += (double)(info.waiting + info.running);
+        double done = (double)info.done + 1, left = (double)(info.waiting + info.running);
+        through[i] = read;
+        for (size_t k = 0; k < n->from_count; k++)
+            if (through[n->from[k].node] < through[i])
+                through[i] = through[n->from[k].node];
+        through[i] *= done / (done + left);
+        least = through[i] < least ? through[i] : least;
     }
-    double read = r->bytes < r->total ? (double)r->bytes / (double)r->total : 1;
-    return read * done / (done + left);
+    return least;
 }
 
 static void draw_head(struct screen *s, const struct flow *f) {
@@ -121,7 +132,7 @@ static void draw_actor(struct screen *s, const struct actor *a, int name_width) 
 
 void screen_clear(struct screen *s) {
     if (s->rows)
-        fprintf(stderr, "\033[%dA\033[J", s->rows);
+        fprintf(stderr, "\r\033[%dA\033[J", s->rows); // the ^C of a terminal stands there
     s->rows = 0;
 }
 

@@ -13,7 +13,6 @@
 #include "cli/talk_state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -129,6 +128,7 @@ static void flow_free(struct flow *f) {
 
 struct dead_look {
     struct flow *flow;
+    const struct flow_node *node;
     const char *stage;
     uint64_t count;
     bool retries;
@@ -139,8 +139,14 @@ static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine, id) < 0;
-    if (++look->count <= DEAD_TOLD)
+    const char *path = look->flow->plan->path;
+    if (++look->count > DEAD_TOLD)
+        return 0;
+    if (strstr(reason, path)) // by step_fail: the step may be one that runs inside this one
         complain("flow: %s, job %" PRIu64 " died: %s", look->stage, id, reason);
+    else
+        complain("flow: %s:%d: %s, job %" PRIu64 " died: %s", path, look->node->at.line,
+                 look->stage, id, reason);
     return 0;
 }
 
@@ -152,6 +158,7 @@ static uint64_t each_dead(struct flow *f, bool retries) {
         if (retries && f->plan->nodes[i].on_dead != ON_DEAD_HALT)
             continue;
         actor_stage(&f->actors[i], stage, sizeof stage);
+        look.node = &f->plan->nodes[i];
         look.stage = stage;
         (void)mr_dead(f->engine, stage, see_dead, &look);
     }
@@ -227,6 +234,14 @@ static enum cli_exit died(struct flow *f, struct screen *screen, bool over) {
     return CLI_FAILED;
 }
 
+// It cannot go on: what a source reads from has failed, or the engine.
+static enum cli_exit failed(struct flow *f, struct screen *screen, int err) {
+    screen_clear(screen);
+    enum cli_exit code = refuse(err);
+    drain(f, screen);
+    return code;
+}
+
 static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
@@ -237,10 +252,12 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
             *out_over = info.over;
             return died(f, screen, info.over);
         }
-        if (err != MR_EAGAIN) {
+        if (err < 0 && err != MR_EAGAIN)
+            return failed(f, screen, err);
+        if (err == 0) {
             screen_clear(screen);
-            *out_over = err == 0;
-            return err == 0 ? CLI_DONE : refuse(err);
+            *out_over = true;
+            return CLI_DONE;
         }
         if (hears(f))
             return interrupted(f, screen);
@@ -250,11 +267,11 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
 
 // A flow that has finished leaves nothing behind but what died.
 static void finish(struct flow *f, enum cli_exit code) {
+    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
+        complain("flow: %s", mr_error());
     for (size_t i = 0; i < f->plan->count; i++)
         if (f->actors[i].reading)
             reading_forget(f, &f->actors[i]);
-    if (!f->journal.dir && mr_flow_forget(f->flow, MR_FOREVER) < 0)
-        complain("flow: %s", mr_error());
     flow_free(f);
     if (!f->journal.dir)
         return;
@@ -269,41 +286,12 @@ static void finish(struct flow *f, enum cli_exit code) {
                  f->journal.dir);
 }
 
-// Whether nothing of it was read before.
-static bool begins(const struct flow *f) {
-    char epic[2 * FLOW_NAME + 2];
-    mr_epic_info info;
-    for (size_t i = 0; i < f->plan->count; i++) {
-        actor_stage(&f->actors[i], epic, sizeof epic);
-        if (f->plan->nodes[i].verb == VERB_LINES &&
-            mr_epic_look(f->engine, epic, &info) != MR_EGONE)
-            return false;
-    }
-    return true;
-}
-
-// Also a flow that comes to nothing has a result. What is there of a flow that goes on is needed.
-static int files_begin(const struct flow *f) {
-    for (size_t i = 0; i < f->plan->count; i++) {
-        const struct flow_node *n = &f->plan->nodes[i];
-        int fd = n->verb == VERB_FILE ? open(n->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : 0;
-        bool failed = fd < 0 || (fd > 0 && begins(f) && ftruncate(fd, 0) < 0);
-        if (fd > 0)
-            close(fd);
-        if (failed)
-            return error_set(MR_EIO, "%s: %s", n->text, strerror(errno));
-    }
-    return 0;
-}
-
 static enum cli_exit flow_go(struct flow *f) {
     struct screen screen = { .wanted = screen_is_wanted(f) };
     bool over = false;
     each_dead(f, true);
     f->begun_us = flow_now_us();
-    int err = files_begin(f);
-    if (err >= 0)
-        err = mr_flow_start(f->flow);
+    int err = mr_flow_start(f->flow);
     if (err < 0) {
         refuse(err);
         if (err == MR_EINVAL && f->journal.dir)

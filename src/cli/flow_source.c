@@ -214,8 +214,9 @@ static int give_block(struct reading *r, mr_flow_out *out) {
 // ---- Going on ---------------------------------------------------------------------------------
 
 static int refuse_going_on(const struct reading *r, const char *why) {
-    return error_set(MR_EINVAL, "%s:%d: %s; --fresh begins anew", r->flow->plan->path,
-                     r->actor->node->at.line, why);
+    return error_set(MR_EINVAL, "%s:%d: %s; %s begins anew", r->flow->plan->path,
+                     r->actor->node->at.line, why,
+                     r->flow->journal.dir ? "--fresh" : "another name of the flow");
 }
 
 static int pass_lines(struct reading *r, const struct sum *kept) {

@@ -183,39 +183,42 @@ static bool is_number(mr_bytes text) {
     return copy[strspn(copy, "0123456789+-.eE")] == 0 && isfinite(strtod(copy, &end)) && !*end;
 }
 
-static int measure(struct actor *a, mr_pair pair, mr_flow_out *out, struct buffer *room) {
+static int send_measured(struct actor *a, mr_flow_out *out, mr_bytes line, mr_pair found) {
     const struct flow_node *n = a->node;
-    struct buffer value_room = { 0 };
-    mr_bytes key, value = last_field(pair.value);
-    int err = key_of(a, pair, room, &key);
-    if (err >= 0 && n->value.text)
-        err = keys_look(&n->value.keys, pair.value, &value_room, &value);
-    if (err < 0)
-        return err;
-    if (!key.size)
-        err = step_fail(a, out, MR_EDEAD, "%s: no key (%s) in '%.*s'", n->name,
-                        n->key.text ? n->key.text : "of an earlier step",
-                        (int)(pair.value.size < 100 ? pair.value.size : 100),
-                        (const char *)pair.value.data);
-    else if (n->how == HOW_COUNT)
-        err = mr_flow_emit(out, key, (mr_bytes){ 0 });
-    else if (!is_number(value))
-        err = step_fail(a, out, MR_EDEAD, "%s: '%.*s' (%s) is no number", n->name,
-                        (int)(value.size < 60 ? value.size : 60), (const char *)value.data,
-                        n->value.text ? n->value.text : "the last field");
-    else
-        err = mr_flow_emit(out, key, value);
-    buffer_finish(&value_room);
-    return err;
+    mr_bytes value = found.value;
+    if (!found.key.size)
+        return step_fail(a, out, MR_EDEAD, "%s: no key (%s) in '%.*s'", n->name,
+                         n->key.text ? n->key.text : "of an earlier step",
+                         (int)(line.size < 100 ? line.size : 100), (const char *)line.data);
+    if (n->how == HOW_COUNT)
+        return mr_flow_emit(out, found.key, (mr_bytes){ 0 });
+    if (!is_number(value))
+        return step_fail(a, out, MR_EDEAD, "%s: '%.*s' (%s) is no number", n->name,
+                         (int)(value.size < 60 ? value.size : 60), (const char *)value.data,
+                         n->value.text ? n->value.text : "the last field");
+    return mr_flow_emit(out, found.key, value);
 }
 
 int step_measure(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
-    struct buffer room = { 0 };
+    struct buffer key_room = { 0 }, value_room = { 0 };
+    mr_pair found = { .value = last_field(pair.value) };
     a->in++;
-    int err = measure(a, pair, out, &room);
-    buffer_finish(&room);
+    int err = key_of(a, pair, &key_room, &found.key);
+    if (err >= 0 && a->node->value.text)
+        err = keys_look(&a->node->value.keys, pair.value, &value_room, &found.value);
+    if (err >= 0)
+        err = send_measured(a, out, pair.value, found);
+    buffer_finish(&key_room);
+    buffer_finish(&value_room);
     return err;
+}
+
+static bool read_whole(const char *text, int64_t *out) {
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && *end == 0;
 }
 
 // So far is "COUNT SUM": the sum exact while it is whole, then a double.
@@ -231,9 +234,9 @@ int fold_mean(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, v
     text[value.size] = 0;
     uint64_t count = strtoull(before, &end, 10);
     const char *sum = *end ? end + 1 : end;
-    char *sum_end, *value_end;
-    int64_t whole_sum = strtoll(sum, &sum_end, 10), whole = strtoll(text, &value_end, 10), total;
-    if (!*sum_end && !*value_end && !__builtin_add_overflow(whole_sum, whole, &total))
+    int64_t whole_sum, whole, total;
+    if (read_whole(sum, &whole_sum) && read_whole(text, &whole) &&
+        !__builtin_add_overflow(whole_sum, whole, &total))
         snprintf(now, sizeof now, "%" PRIu64 " %" PRId64, count + 1, total);
     else
         snprintf(now, sizeof now, "%" PRIu64 " %.17g", count + 1,

@@ -241,12 +241,16 @@ static int wait_read(struct op *op, uint64_t until_ms) {
     return err < 0 ? err : not_yet(op);
 }
 
+// One that still reads does not hide the failure of another.
 static int wait_all_read(struct mr_flow *f, uint64_t until_ms) {
-    int err = 0;
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
-        if (f->heads[i]->kind == OPERATOR_SOURCE || f->heads[i]->kind == OPERATOR_TAKE)
-            err = wait_read(f->heads[i], until_ms);
-    return err;
+    int all = 0;
+    for (uint32_t i = 0; i < f->head_count && (all >= 0 || all == MR_EAGAIN); i++) {
+        if (f->heads[i]->kind != OPERATOR_SOURCE && f->heads[i]->kind != OPERATOR_TAKE)
+            continue;
+        int err = wait_read(f->heads[i], until_ms);
+        all = err < 0 ? err : all;
+    }
+    return all;
 }
 
 // A head that halts holds up those before it, and so the readers.

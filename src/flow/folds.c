@@ -1,5 +1,6 @@
 // Folds that come with the library: numbers in decimal. Whole numbers stay exact; where a point or
-// an exponent comes in, all becomes a double, told with as many digits as it needs.
+// an exponent comes in, all becomes a double, told with as many digits as it needs. A value that can
+// not be folded never can: it dies at once.
 #include "base/errors.h"
 #include "flow/state.h"
 
@@ -53,7 +54,7 @@ static int read_number(mr_bytes text, mr_flow_out *out, struct number *n) {
     if (n->whole || read_rough(text, &n->rough))
         return 0;
     int shown = text.size < NUMBER ? (int)text.size : NUMBER;
-    return out_fail(out, MR_EINVAL, "'%.*s' is not a number of 64 bits", shown,
+    return out_fail(out, MR_EDEAD, "'%.*s' is not a number of 64 bits", shown,
                     text.size ? (const char *)text.data : "");
 }
 
@@ -95,7 +96,7 @@ int mr_flow_sum(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out,
         return err < 0 ? err : set_number(out, &b);
     bool whole = a.whole && b.whole;
     if (whole && __builtin_add_overflow(a.exact, b.exact, &a.exact))
-        return out_fail(out, MR_EINVAL, "the sum does not fit into 64 bits");
+        return out_fail(out, MR_EDEAD, "the sum does not fit into 64 bits");
     a.whole = whole;
     a.rough += b.rough;
     return set_number(out, &a);
@@ -125,4 +126,18 @@ int mr_flow_max(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out,
 int mr_flow_count(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
     (void)value;
     return mr_flow_sum(key, so_far, mr_str("1"), out, arg);
+}
+
+const char *fold_name(mr_flow_fold *fold) {
+    static const struct {
+        mr_flow_fold *fold;
+        const char *name;
+    } names[] = { { mr_flow_sum, "sum" },
+                  { mr_flow_min, "min" },
+                  { mr_flow_max, "max" },
+                  { mr_flow_count, "count" } };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].fold == fold)
+            return names[i].name;
+    return "a function";
 }

@@ -1,5 +1,6 @@
-// Forgetting a flow that is over: its states first, its input last. Whoever is interrupted in
-// between finds a flow that is over, and forgets it again.
+// Forgetting a flow that is over: its states first, its input last, which may be several epics.
+// Whoever is interrupted among the states finds a flow that is over, and forgets it again; among
+// the epics, one that says so, whose next run forgets the rest before it begins anew.
 #include "base/errors.h"
 #include "flow/block.h"
 #include "flow/state.h"
@@ -29,6 +30,14 @@ static int drop_input(const struct op *op) {
     return err == MR_EGONE ? 0 : err;
 }
 
+int flow_drop_inputs(const struct mr_flow *f) {
+    int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        if (f->heads[i]->kind == OPERATOR_SOURCE)
+            err = drop_input(f->heads[i]);
+    return err;
+}
+
 int mr_flow_forget(mr_flow *f, int64_t wait_ms) {
     uint64_t until_ms = flow_until_ms(wait_ms);
     if (!f || !f->over || atomic_load(&f->stopping))
@@ -38,9 +47,8 @@ int mr_flow_forget(mr_flow *f, int64_t wait_ms) {
         if (keeps_state(f->heads[i]))
             err = erase(f->heads[i], until_ms);
     if (err >= 0)
-        err = flow_keep(f, (mr_bytes){ 0 });
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
-        if (f->heads[i]->kind == OPERATOR_SOURCE)
-            err = drop_input(f->heads[i]);
-    return err;
+        err = flow_keep(f, mr_str(FLOW_FORGOTTEN));
+    if (err >= 0)
+        err = flow_drop_inputs(f);
+    return err < 0 ? err : flow_keep(f, (mr_bytes){ 0 });
 }

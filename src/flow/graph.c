@@ -310,20 +310,25 @@ int flow_graph(struct mr_flow *f) {
     return err;
 }
 
+static int describe_head(const struct op *op, struct buffer *out) {
+    char line[512];
+    int size = snprintf(line, sizeof line, "%s %s partitions %u", op->name, kind_name(op->kind),
+                        op->options.partitions);
+    if (op->kind == OPERATOR_AGGREGATE)
+        size += snprintf(line + size, sizeof line - (size_t)size,
+                         " window %" PRIu64 " slide %" PRIu64 " fold %s", op->window.size,
+                         op->window.slide, fold_name(op->fold));
+    int err = buffer_append(out, line, (size_t)size);
+    if (err >= 0 && op->kind == OPERATOR_FILE)
+        err = buffer_append(out, " ", 1);
+    if (err >= 0 && op->kind == OPERATOR_FILE)
+        err = buffer_append(out, op->path, strlen(op->path));
+    return err < 0 ? err : buffer_append(out, "\n", 1);
+}
+
 int flow_describe(const struct mr_flow *f, struct buffer *out) {
     int err = 0;
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
-        const struct op *op = f->heads[i];
-        char line[512];
-        int size = snprintf(line, sizeof line, "%s %s partitions %u", op->name, kind_name(op->kind),
-                            op->options.partitions);
-        if (op->kind == OPERATOR_AGGREGATE)
-            size +=
-                snprintf(line + size, sizeof line - (size_t)size,
-                         " window %" PRIu64 " slide %" PRIu64, op->window.size, op->window.slide);
-        err = buffer_append(out, line, (size_t)size);
-        if (err >= 0)
-            err = buffer_append(out, "\n", 1);
-    }
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = describe_head(f->heads[i], out);
     return err;
 }

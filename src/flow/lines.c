@@ -1,4 +1,4 @@
-// A source of the lines of a file. A block is as many whole lines as it takes to have 128 KiB, so
+// A source of the lines of a file. A block is as many whole lines as it takes to have 256 KiB, so
 // that block and place in the file belong together: to go on at a block, those before it are
 // passed over without being looked at closely.
 #include "base/errors.h"

@@ -1,5 +1,6 @@
 // Starting and stopping. What a flow must keep while the engine has jobs and states of it is itself
 // a state, of a stage named as the flow: so a flow that was changed is noticed before it runs.
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "flow/state.h"
 
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TAKE_MS = 1000 };
 
@@ -44,40 +46,82 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
                      line_size(is + at, now.size - at), is + at);
 }
 
+static int file_open(const struct op *op, int flags, int *out_fd) {
+    int fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd < 0)
+        return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
+                         strerror(errno));
+    *out_fd = fd;
+    return 0;
+}
+
+// Also a flow that comes to nothing has a result.
+static int empty_files(const struct mr_flow *f) {
+    int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
+        int fd = -1;
+        if (f->heads[i]->kind == OPERATOR_FILE)
+            err = file_open(f->heads[i], O_TRUNC, &fd);
+        if (fd >= 0)
+            close(fd);
+    }
+    return err;
+}
+
+// Files are emptied before it counts that the flow has begun: whoever is killed in between does it
+// again, and of a flow that goes on nothing is lost.
+static int begin(const struct mr_flow *f, mr_job *job, mr_bytes now) {
+    int err = empty_files(f);
+    return err < 0 ? err : mr_set_state(job, now);
+}
+
 static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
     mr_bytes before = mr_job_state(job);
-    if (before.size == 0 || now.size == 0)
-        return mr_set_state(job, now);
-    bool same = before.size == now.size && memcmp(before.data, now.data, now.size) == 0;
-    return same ? 0 : refuse_change(f, before, now);
+    if (before.size == 0)
+        return begin(f, job, now);
+    if (bytes_equal(before, mr_str(FLOW_FORGOTTEN))) {
+        int err = flow_drop_inputs(f);
+        return err < 0 ? err : begin(f, job, now);
+    }
+    return bytes_equal(before, now) ? 0 : refuse_change(f, before, now);
 }
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
 // other.
-int flow_keep(struct mr_flow *f, mr_bytes now) {
+static int take_kept(struct mr_flow *f, mr_job **out) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
-    mr_job *job = NULL;
     int err = MR_EAGAIN;
     while (err == MR_EAGAIN) {
         err = mr_push(f->engine, f->name, (mr_bytes){ 0 }, &o, NULL);
         if (err >= 0)
-            err = mr_take(f->engine, f->name, &t, &job);
+            err = mr_take(f->engine, f->name, &t, out);
     }
-    if (err < 0)
-        return err;
-    int verdict = compare(f, job, now);
+    return err;
+}
+
+// Ends it, whatever came of it, which is told.
+static int give_kept(mr_job *job, int verdict) {
     char why[512];
     snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
-    err = mr_done(job);
+    int err = mr_done(job);
     return verdict < 0 ? error_set(verdict, "%s", why) : err;
+}
+
+int flow_keep(struct mr_flow *f, mr_bytes now) {
+    mr_job *job = NULL;
+    int err = take_kept(f, &job);
+    return err < 0 ? err : give_kept(job, mr_set_state(job, now));
 }
 
 static int remember(struct mr_flow *f) {
     struct buffer now = { 0 };
+    mr_job *job = NULL;
     int err = flow_describe(f, &now);
     if (err >= 0)
-        err = flow_keep(f, buffer_bytes(&now));
+        err = take_kept(f, &job);
+    if (err >= 0)
+        err = give_kept(job, compare(f, job, buffer_bytes(&now)));
     buffer_finish(&now);
     return err;
 }
@@ -108,21 +152,13 @@ static int set_policies(struct op *op) {
     return err;
 }
 
-static int open_file(struct op *op) {
-    op->fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (op->fd < 0)
-        return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
-                         strerror(errno));
-    return 0;
-}
-
 static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };
     int err = set_policies(op);
     if (err >= 0 && op->kind == OPERATOR_FILE)
-        err = open_file(op);
+        err = file_open(op, 0, &op->fd);
     if (err >= 0)
         err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
     return err;

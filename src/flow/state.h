@@ -139,6 +139,11 @@ bool op_output(const struct op *, const char *name, uint32_t *out);
 
 const char *kind_name(enum operator_kind);
 
+// ---- folds.c: folds that come with the library ------------------------------------------------
+
+// What a fold is called; those of others are "a function".
+const char *fold_name(mr_flow_fold *);
+
 // ---- out.c: what functions make ---------------------------------------------------------------
 
 // Pairs on their way to one head: a block for each of its partitions, and one behind them for pairs
@@ -254,9 +259,14 @@ int source_stop(struct op *, uint64_t until_ms);
 
 // ---- run.c: starting and stopping -------------------------------------------------------------
 
-// What the flow must keep, a state of its own: `now` if there is none yet, else it is compared with
-// it; empty: it is forgotten.
+// Replaces what the flow must keep, which is a state of its own.
 int flow_keep(struct mr_flow *, mr_bytes now);
+#define FLOW_FORGOTTEN "forgotten but for its input" // in place of it
+
+// ---- forget.c ---------------------------------------------------------------------------------
+
+// Has the engine forget what was read.
+int flow_drop_inputs(const struct mr_flow *);
 
 // ---- end.c: the end travels -------------------------------------------------------------------
 
