@@ -103,9 +103,11 @@ static inline int run_here_and_there(struct CMUnitTest *tests, size_t count) {
         tests[i].teardown_func = story_ends;
     }
     failed += _cmocka_run_group_tests("with a server", tests, count, NULL, NULL);
-    story_server.shards = story_shards = 3;
-    return failed +
-           _cmocka_run_group_tests("with a server of three shards", tests, count, NULL, NULL);
+    serving_shards = story_shards = 3;
+    failed += _cmocka_run_group_tests("with a server of three shards", tests, count, NULL, NULL);
+    serving_shards = 0;
+    story_shards = 1;
+    return failed;
 }
 
 static inline mr_id push(mr *m, const char *stage, const char *key, const char *body) {

@@ -110,7 +110,7 @@ static void X_promised_times_hold_though_the_server_is_silent(void **state) {
 
 static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     struct engine *e = open_impatient(server.url);
     serving_end(&server, SIGKILL);
@@ -222,7 +222,7 @@ static void F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost(void
 
 static void F2_a_drop_of_an_epic_that_is_not_known_is_told(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     refused(MR_EGONE, mr_epic_drop(m, "june"));
@@ -256,7 +256,7 @@ static void X_a_server_that_reads_its_store_is_waited_for(void **state) {
 
 static void X_a_server_that_lost_its_memory_is_given_new_numbers(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     enum { MANY = 3000 }; // more than a window of numbers
@@ -308,7 +308,7 @@ static void note_stop(mr_job *job, void *arg) {
 static void F1_D5_a_lost_connection_stops_what_runs_and_it_runs_again(void **state) {
     (void)state;
     struct store store = store_make();
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, store.url, 0);
     mr *m = open_at(server.url);
     struct told told = TOLD;
@@ -331,7 +331,7 @@ static void F1_D5_a_lost_connection_stops_what_runs_and_it_runs_again(void **sta
 
 static void F3_a_server_that_hangs_stops_work_before_its_lease_ends(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     struct told told = TOLD;
@@ -378,7 +378,7 @@ static void take_and_die(const char *url) {
 
 static void F11_D1_a_dead_workers_job_returns_at_once_not_after_the_lease(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     push(m, "s", "k", "x");
@@ -400,7 +400,7 @@ static void *take_one(void *arg) {
 
 static void F8_work_that_was_long_in_coming_is_beaten_for_before_it_begins(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     pthread_t thread;
@@ -427,7 +427,7 @@ static int count_run(mr_job *job, void *arg) {
 
 static void D1_workers_come_and_go_and_no_attempt_is_lost_by_it(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
     struct gate ran = GATE;
@@ -510,7 +510,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     (void)state;
     enum { MANY = 12000, LOST = 997 };
     static struct mr_job *jobs[MANY];
-    struct taking t;
+    struct taking t = { 0 };
     taking_start(&t);
     struct client *c = (struct client *)t.engine;
     push_much(t.engine, MANY);
@@ -548,7 +548,7 @@ static void D1_lanes_that_nobody_needs_are_closed(void **state) {
     enum { MANY = 20, KEPT = 8 };
     pthread_t threads[MANY];
     void *jobs[MANY];
-    struct taking t;
+    struct taking t = { 0 };
     taking_start(&t);
     struct client *c = (struct client *)t.engine;
     for (int i = 0; i < MANY; i++)
@@ -594,7 +594,7 @@ static int bury(mr_id id, mr_bytes key, const char *reason, void *arg) {
 static void F13_dead_jobs_are_told_page_by_page(void **state) {
     (void)state;
     enum { MANY = 1300 };
-    struct taking t;
+    struct taking t = { 0 };
     taking_start(&t);
     must(t.engine->impl->set(t.engine, mr_str("s"), mr_str("attempts"), mr_str("1")));
     push_much(t.engine, MANY);
@@ -767,7 +767,7 @@ static void no_more_trouble(struct storm *s, int accepted, void *arg) {
 
 static void T20_nor_do_connections_that_break_off_in_both_directions(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     struct proxy proxy;
     serving_start(&server, "mem:", 0);
     proxy_start(&proxy, server.port, 0);

@@ -558,7 +558,7 @@ static void be_patient(mr *m) {
 static void T16_T18_a_killed_server_and_a_restarted_producer_lose_and_double_nothing(void **state) {
     (void)state;
     struct store store = store_make();
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, store.url, 0);
     struct restless r = { .url = server.url, .accepted = GATE };
     mr *m = NULL;
@@ -587,7 +587,7 @@ static void T16_T18_a_killed_server_and_a_restarted_producer_lose_and_double_not
 
 static void T20_connections_that_break_off_lose_and_double_nothing(void **state) {
     (void)state;
-    struct serving server;
+    struct serving server = { 0 };
     struct proxy proxy;
     serving_start(&server, "mem:", 0);
     proxy_start(&proxy, server.port, 0);
@@ -631,7 +631,7 @@ static void end_worker(pid_t pid) {
 static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state) {
     (void)state;
     enum { LENGTH = 120 };
-    struct serving server;
+    struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = NULL;
     must(mr_open(server.url, NULL, &m));

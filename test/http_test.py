@@ -238,6 +238,9 @@ def every_act_acts():
     equal(web.post("/api/jobs", {"stage": "mail", "body": "nul \0 byte \u00e9"}), {"id": "5"})
     equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to":["ann",7]}')
     equal(web.get("/api/jobs/5?body=1")["job"]["body"], "nul \0 byte \u00e9")
+    for body in None, False, True, [], 7:
+        job = web.post("/api/jobs", {"stage": "json", "body": body})["id"]
+        equal(web.get(f"/api/jobs/{job}?body=1")["job"]["body"], json.dumps(body))
     equal(web.get("/api/jobs/3")["job"]["attempts"], 3)
     equal(web.post("/api/jobs/5/cancel"), {"changed": 1})
     equal(web.post("/api/jobs/5/cancel"), {"changed": 0})
@@ -321,9 +324,14 @@ def what_is_wrong_is_told():
                        ('{"stage":"s","body-base64":"a"}', "base64"), ('{"stage":"s","body-base64":7}', "base64"),
                        ('{"stage":"s","body":"x","body-base64":"eA=="}', "twice"),
                        ('{"stage":"s","body":"x","delay":true}', "delay"), (b'{"stage":"\xff"}', "no JSON"),
-                       ('{"stage":"s","body":"x","delay":-5}', "DELAY"), ('{"stage":"s s","body":"x"}', "stage")):
+                       ('{"stage":"s","body":"x","delay":-5}', "DELAY"),
+                       ('{"stage":"s","body":"x","key":[]}', "'key' is an empty list"),
+                       ('{"stage":"s","body":"x","what":[]}', "'what'"), ('{"stage":"s","body":"x","key":{}}', "'key'"),
+                       ('{"stage":"s s","body":"x"}', "stage")):
         web.refuses(400, "ERR", text, "POST", "/api/jobs", body)
-    web.refuses(400, "ERR", "'ids' is missing", "POST", "/api/jobs/retry", {"ids": []})
+    for ids, text in ({}, "'ids' is missing"), ({"ids": []}, "empty list"), ({"ids": True}, "number"), \
+            ({"ids": ["STAGE", "s", "DEAD"]}, "number"), ({"ids": ["1", {}]}, "number"):
+        web.refuses(400, "ERR", text, "POST", "/api/jobs/retry", ids)
     web.refuses(400, "ERR", "at most", "POST", "/api/jobs/retry", {"ids": ["1"] * 2000})
     equal(web.refuses(405, "ERR", "", "DELETE", "/api/jobs/1").getheader("Allow"), "GET, HEAD")
     equal(web.refuses(405, "ERR", "", "OPTIONS", "/api/jobs").getheader("Allow"), "GET, HEAD, POST")
@@ -384,6 +392,7 @@ def F45_strangers_see_the_page_and_nothing_else():
     large = f"POST /api/jobs HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n" \
             f"Origin: http://{web.host}\r\nContent-Length: 30000000\r\n\r\n".encode()
     equal(status_of(web.raw(large, whole=False)), 401)  # before any of it has come
+    equal(status_of(web.raw(large.replace(b"POST /api/jobs", b"GET /healthz"), whole=False)), 401)
     hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"  # in a body that is not read
     for secret in b"", b"Authorization: Bearer wrong\r\n":
         heard = web.raw(large.replace(b"Content-Length", secret + b"Content-Length") + hidden, whole=False)
@@ -709,6 +718,7 @@ def F41_malformed_requests_are_refused():
     for data, status in (
             (b"GARBAGE\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"GET\r\n\r\n", 400), (b"GET / \r\n\r\n", 400),
             (b"GET  / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET / HTTP/2.0\r\n" + good + b"\r\n", 505),
+            (b"GET / HTTP/1.x\r\n" + good + b"\r\n", 505),
             (b"GET / HTTP/0.9\r\n" + good + b"\r\n", 505), (b"GET / FTP/1.1\r\n" + good + b"\r\n", 400),
             (b"GET http://x/ HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET * HTTP/1.1\r\n" + good + b"\r\n", 400),
             (b"G\xffT / HTTP/1.1\r\n" + good + b"\r\n", 400), (b"GET /\xff HTTP/1.1\r\n" + good + b"\r\n", 400),

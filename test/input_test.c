@@ -78,7 +78,7 @@ static void X_urls_and_options_that_are_none_are_named(void **state) {
                             "interval:99999999999999999999" };
     for (size_t i = 0; i < sizeof syncs / sizeof *syncs; i++)
         refused(MR_EINVAL, mr_open("mem:", &(mr_options){ .sync = syncs[i] }, &m));
-    refused(MR_EINVAL, mr_open("mem:", &(mr_options){ .shards = 2 }, &m));
+    refused(MR_EINVAL, mr_open("mem:", &(mr_options){ .shards = 65 }, &m));
     refused(MR_EINVAL, mr_open("mem:", &(mr_options){ .reserved = { [7] = 1 } }, &m));
     refused(MR_EIO, mr_open("file:/proc/nowhere/store", NULL, &m));
     assert_null(m);

@@ -3,6 +3,7 @@
 #ifndef TEST_SERVING_H
 #define TEST_SERVING_H
 
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,20 +21,21 @@
 struct serving {
     pid_t pid; // 0: it does not run
     uint16_t port;
-    uint16_t shards; // of a new store; 0: one
     char url[64];
     FILE *notices;
 };
 
-static inline _Noreturn void serving_exec(const struct serving *s, const char *store, uint16_t port,
-                                          int to) {
+// Of the stores that servers make from now on; 0: one shard.
+static uint32_t serving_shards;
+
+static inline _Noreturn void serving_exec(const char *store, uint16_t port, int to) {
     char where[32], shards[16];
     snprintf(where, sizeof where, "127.0.0.1:%u", port);
-    snprintf(shards, sizeof shards, "%u", s->shards);
+    snprintf(shards, sizeof shards, "%u", serving_shards);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDERR_FILENO);
     execl(MILLRACE, MILLRACE, "serve", "--http", "off", "--store", store, "--listen", where,
-          s->shards ? "--shards" : (char *)NULL, shards, (char *)NULL);
+          serving_shards ? "--shards" : (char *)NULL, shards, (char *)NULL);
     _exit(127);
 }
 
@@ -48,14 +51,31 @@ static inline const char *serving_hear(struct serving *s, const char *text) {
     return NULL;
 }
 
+// A free port that stays free while the server is away: none that the system gives to clients,
+// which could even be connected to themselves.
+static inline uint16_t serving_lasting_port(void) {
+    static unsigned tried;
+    for (;;) {
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001) };
+        uint16_t port = (uint16_t)(20000 + ((unsigned)getpid() * 61 + tried++ * 7) % 12000);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        at.sin_port = htons(port);
+        int err = bind(fd, (struct sockaddr *)&at, sizeof at);
+        close(fd);
+        if (err == 0)
+            return port;
+    }
+}
+
 // Port 0: any free one. Returns when clients can connect; it may still read its store.
 static inline void serving_start(struct serving *s, const char *store, uint16_t port) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
+    port = port ? port : serving_lasting_port();
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
-        serving_exec(s, store, port, ends[1]);
+        serving_exec(store, port, ends[1]);
     close(ends[1]);
     s->notices = fdopen(ends[0], "r");
     const char *said = serving_hear(s, "listens on 127.0.0.1:");

@@ -817,6 +817,37 @@ static void T18_nothing_is_shown_before_it_is_durable(void **state) {
     dialogue_destroy(d);
 }
 
+// T18: also when more turns have been written than the host tells apart.
+static void T18_however_many_turns_wait_for_the_disk(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    push(d, "s first KEY k"); // ids are reserved
+    uint32_t shard = route_of(dialogue_shards, mr_str("s"), mr_str("k"), (mr_bytes){ 0 });
+    const struct part *p = &d->host.parts[shard];
+    hold_syncs(d, true);
+    say(d, 0, "PUSH s x KEY k");
+    sim_disk_await_sync(d->disk); // the others are for the next one
+    for (int i = 1; i < PART_TURNS; i++)
+        say(d, 0, "PUSH s x KEY k");
+    uint64_t last_at = p->last_at;
+    sim_disk_let_sync(d->disk);
+    sim_disk_await_sync(d->disk);
+    turn(d);
+    hear(d, 0, "\"*\"");
+    for (int i = 0; i < 3; i++) // the last ones are one
+        say(d, 1, "PUSH s y KEY k");
+    sim_disk_let_sync(d->disk);
+    assert_int_equal(shard_wait(p->shard, last_at), 0);
+    turn(d);
+    for (int i = 1; i < PART_TURNS; i++)
+        hear(d, 0, "\"*\"");
+    hear_nothing(d, 1); // none of these is durable
+    hold_syncs(d, false);
+    for (int i = 0; i < 3; i++)
+        hear(d, 1, "\"*\"");
+    dialogue_destroy(d);
+}
+
 // F24: when the log fails, every reply that was held back says so, and only those.
 static void F24_held_replies_become_errors_when_the_log_fails(void **state) {
     (void)state;
@@ -1084,6 +1115,7 @@ int main(void) {
         cmocka_unit_test(F51_a_cold_body_is_told_without_memory_to_fetch_it),
         cmocka_unit_test(T17_while_the_store_is_read_clients_hear_so),
         cmocka_unit_test(T18_nothing_is_shown_before_it_is_durable),
+        cmocka_unit_test(T18_however_many_turns_wait_for_the_disk),
         cmocka_unit_test(F24_held_replies_become_errors_when_the_log_fails),
         cmocka_unit_test(F24_a_reply_that_came_late_becomes_an_error_too),
         cmocka_unit_test(F51_any_allocation_may_fail),

@@ -17,14 +17,18 @@ static int setup(void **state) {
 #define SHARDED(test)                                                                              \
     { #test, test, setup, dialogue_teardown, NULL }
 
-// A key of the stage that belongs to that shard; until the next call.
-static const char *key_in(const char *stage, uint32_t shard) {
+// Keys of the stage that belong to that shard, the first being 0; until the next call.
+static const char *nth_key_in(const char *stage, uint32_t shard, int nth) {
     static char key[16];
     for (int i = 0;; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        if (route_of(SHARDS, mr_str(stage), mr_str(key), (mr_bytes){ 0 }) == shard)
+        if (route_of(SHARDS, mr_str(stage), mr_str(key), (mr_bytes){ 0 }) == shard && !nth--)
             return key;
     }
+}
+
+static const char *key_in(const char *stage, uint32_t shard) {
+    return nth_key_in(stage, shard, 0);
 }
 
 static void push_to(struct dialogue *d, uint32_t shard, const char *words) {
@@ -310,6 +314,26 @@ static void D4_room_in_one_shard_is_room_in_another(void **state) {
 }
 
 // Rule 14: a slot that is freed in one shard starts work in another.
+// D4: what waited for room in one shard goes on in another, where stages have other numbers.
+static void D4_many_that_waited_go_on_in_other_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 40; i++) {
+        char stage[16];
+        snprintf(stage, sizeof stage, "other%d", i);
+        sayf(d, 1, "PUSH %s x KEY %s", stage, key_in(stage, 1));
+        hear(d, 1, "\"*\"");
+    }
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    push_to(d, 1, "first");
+    char there[16];
+    snprintf(there, sizeof there, "%s", key_in("s", 1));
+    sayf(d, 0, "PUSHMANY s ROOM -1 ITEMS %s a %s b", there, key_in("s", 2));
+    hear_nothing(d, 0);
+    ask(d, 1, "STAGE s max-jobs 9", "+OK");
+    hear(d, 0, "[\"*\" \"*\"]");
+    ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :3 *]]");
+}
+
 static void rule14_concurrency_freed_in_one_shard_starts_work_in_another(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s concurrency 1", "+OK");
@@ -501,6 +525,30 @@ static void T18_an_emit_travels_when_it_is_durable(void **state) {
     dialogue_destroy(d);
 }
 
+// E4: where one emit cannot arrive now, those before it have.
+static void E4_what_has_arrived_waits_for_nobody_behind_it(void **state) {
+    (void)state;
+    dialogue_shards = SHARDS;
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ .max_channels = 1 });
+    char there[16], other[16];
+    snprintf(there, sizeof there, "%s", key_in("t", 1));
+    snprintf(other, sizeof other, "%s", nth_key_in("t", 1, 1));
+    sayf(d, 1, "PUSH t x KEY %s", there);
+    hear(d, 1, "\"*\"");
+    push_to(d, 0, "x");
+    struct job job = take(d, 0, "s");
+    sayf(d, 0, "DONE %s %s EMIT t %s a EMIT t %s b", job.id, job.token, there, other);
+    hear(d, 0, "+OK");
+    pass_ms(d, 200);
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :3 *]]"); // there, arrived, on its way
+    end_job(d, "DONE", take(d, 0, "t"), "");
+    end_job(d, "DONE", take(d, 0, "t"), ""); // now there is room
+    pass_ms(d, 200);
+    assert_string_equal(take(d, 0, "t").body, "b");
+    ask(d, 0, "STAGES NAME t", "[[*\"waiting\" :0 *]]");
+    dialogue_destroy(d);
+}
+
 // F24: where one log has failed, nothing is accepted any more, in no shard.
 static void F24_one_log_that_fails_stops_all(void **state) {
     (void)state;
@@ -531,6 +579,7 @@ int main(void) {
         SHARDED(A9_running_work_of_all_shards_is_told_to_stop),
         cmocka_unit_test(C7_cold_bodies_come_from_every_shard),
         SHARDED(D4_room_in_one_shard_is_room_in_another),
+        SHARDED(D4_many_that_waited_go_on_in_other_shards),
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
@@ -540,6 +589,7 @@ int main(void) {
         SHARDED(F14_policies_hold_in_all_shards),
         SHARDED(E4_emits_travel_to_their_shards),
         cmocka_unit_test(T18_an_emit_travels_when_it_is_durable),
+        cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
         cmocka_unit_test(F24_one_log_that_fails_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

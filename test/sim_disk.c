@@ -41,7 +41,9 @@ struct sim_disk {
     uint64_t calls, reads, crash_at, fail_at, space;
     size_t write_most;
     int fail_err, broken[SIM_KINDS];
-    bool crashed, held; // held: syncs wait
+    bool crashed, held; // held: syncs wait …
+    int let_go;         // … but for so many …
+    int waiting;        // … and so many do
     bool cold;          // nothing is in memory
 };
 
@@ -377,8 +379,13 @@ static int sim_truncate(const struct disk *d, int fd, uint64_t size) {
 
 static void wait_while_held(struct sim_disk *s) {
     pthread_mutex_lock(&s->lock);
-    while (s->held)
+    s->waiting++;
+    pthread_cond_broadcast(&s->released);
+    while (s->held && !s->let_go)
         pthread_cond_wait(&s->released, &s->lock);
+    s->waiting--;
+    s->let_go -= s->held;
+    pthread_cond_broadcast(&s->released);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -552,6 +559,22 @@ void sim_disk_hold_syncs(struct sim_disk *s, bool hold) {
     pthread_mutex_lock(&s->lock);
     s->held = hold;
     pthread_cond_broadcast(&s->released);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sim_disk_await_sync(struct sim_disk *s) {
+    pthread_mutex_lock(&s->lock);
+    while (!s->waiting)
+        pthread_cond_wait(&s->released, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sim_disk_let_sync(struct sim_disk *s) {
+    pthread_mutex_lock(&s->lock);
+    s->let_go++;
+    pthread_cond_broadcast(&s->released);
+    while (s->let_go)
+        pthread_cond_wait(&s->released, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -50,6 +50,8 @@ void sim_disk_break(struct sim_disk *, enum sim_kind, int err);
 
 // Syncs of files wait from now on until they are let go.
 void sim_disk_hold_syncs(struct sim_disk *, bool hold);
+void sim_disk_await_sync(struct sim_disk *); // until one waits
+void sim_disk_let_sync(struct sim_disk *);   // one of them; it has gone on when this returns
 
 // Nothing is in memory from now on: every read has to wait for the disk.
 void sim_disk_chill(struct sim_disk *, bool cold);

@@ -350,6 +350,27 @@ static void looks_add_up_and_ids_are_found(void **state) {
     must(mr_close(m));
 }
 
+// E2: a number that was skipped makes no job, whatever its key.
+static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    for (int key = 0; key < KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        mr_epic e = { .name = name };
+        must(mr_epic_begin(m, &e));
+        must(mr_epic_skip(m, &e));
+        mr_epic again = { .name = name };
+        must(mr_epic_begin(m, &again));
+        assert_int_equal(again.next, 2);
+        again.next = 1;
+        must(mr_epic_push(m, &again, "s", mr_str("x"), &(mr_push_options){ .key = mr_str(name) },
+                          NULL));
+    }
+    nothing_to_take(m, "s");
+    must(mr_close(m));
+}
+
 static void X_an_engine_with_waiting_threads_does_not_close(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -380,6 +401,7 @@ int main(void) {
         cmocka_unit_test(a_stage_is_empty_only_when_nothing_is_on_its_way),
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
         cmocka_unit_test(looks_add_up_and_ids_are_found),
+        cmocka_unit_test(E2_a_skipped_number_is_skipped_for_every_key),
         cmocka_unit_test(X_an_engine_with_waiting_threads_does_not_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

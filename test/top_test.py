@@ -152,6 +152,44 @@ def _():
     empty.stop()
 
 
+@case("names that would move the cursor are shown as they are spelled, long ones are cut between letters")
+def _():
+    keys = "\033[2J\033]0;mine\a", "ü" * 40, "水" * 40
+    for key in keys:
+        push("odd", 2, "KEY", key)
+    with Terminal() as terminal:
+        terminal.shows("odd")
+        terminal.press("Down", "Enter")
+        lines = terminal.shows(r"\x1b[2J\x1b]0;mine\x07", "ü" * 32 + " ", "q quit")
+        check(lines[0].startswith("odd ") and not any("\ufffd" in line for line in lines), *lines)
+        check("水" * 32 in "".join(lines), *lines)
+        terminal.tmux("resize-window", "-t", "top", "-x", "50", "-y", "30")
+        lines = terminal.shows("水" * 25, "q quit")
+        check(lines[0].startswith("odd ") and len(lines) == 30, *lines)
+    client.work_off("odd")
+
+
+@case("it fits a terminal that becomes larger and smaller")
+def _():
+    with Terminal() as terminal:
+        terminal.shows("STAGE", "mail", "q quit")
+        for columns, rows in (120, 40), (30, 8), (80, 24):
+            terminal.tmux("resize-window", "-t", "top", "-x", str(columns), "-y", str(rows))
+            end = time.monotonic() + PATIENCE
+            while not ((lines := terminal.lines())[-1:] and "↑↓ choose" in lines[-1] and len(lines) == rows
+                       and sum("↑↓" in line for line in lines) == 1 and lines[0].startswith("millrace top")):
+                check(time.monotonic() < end, columns, rows, *lines)
+                time.sleep(0.02)  # between two looks
+
+
+@case("Ctrl-Z leaves no shell in a terminal that shows nothing of what is typed")
+def _():
+    with Terminal() as terminal:
+        terminal.shows("sms")
+        terminal.press("C-z")
+        terminal.shows("that key does nothing here", "sms")
+
+
 @case("q ends it with 0, Ctrl-C with 130, the loss of the server with 3; the terminal is as before")
 def _():
     for keys, code in (["q"], 0), (["C-c"], 130):

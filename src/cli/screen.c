@@ -13,8 +13,8 @@
 
 enum { PUT_MOST = 1024, ROWS = 24, COLUMNS = 80 };
 
-#define ENTER "\033[?1049h\033[?25l" // the other screen, without a cursor
-#define LEAVE "\033[?25h\033[?1049l"
+#define ENTER "\033[?1049h\033[?25l\033[?7l" // the other screen, without a cursor …
+#define LEAVE "\033[?7h\033[?25h\033[?1049l" // … on which a line of wide letters is cut, not bent
 #define HOME "\033[H"
 #define LINE_END "\033[K" // nothing of an older picture is left behind it
 #define PICTURE_END "\033[J"
@@ -37,7 +37,8 @@ int screen_begin(struct screen *s) {
     struct termios raw = s->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); // signals stay what they are
     raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
-    raw.c_cc[VMIN] = 0; // reading never waits
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; // a shell would get the terminal as it is now
+    raw.c_cc[VMIN] = 0;                // reading never waits
     raw.c_cc[VTIME] = 0;
     if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) < 0)
         return error_set(MR_EIO, "the terminal cannot be set up: %s", strerror(errno));
@@ -101,6 +102,18 @@ void screen_put(struct screen *s, enum style style, const char *format, ...) {
     add_columns(s, text);
     if (styled && style != STYLE_PLAIN)
         add(s, "\033[0m", 4);
+}
+
+void screen_cell(struct screen *s, enum style style, const char *text, int width) {
+    int letters = 0;
+    size_t size = 0;
+    for (; text[size]; size++) {
+        bool begins = ((uint8_t)text[size] & 0xc0) != 0x80;
+        if (begins && letters == width)
+            break;
+        letters += begins;
+    }
+    screen_put(s, style, "%.*s%*s", (int)size, text, width - letters, "");
 }
 
 void screen_next(struct screen *s) {

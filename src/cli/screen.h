@@ -45,6 +45,8 @@ void screen_end(struct screen *);
 void screen_start(struct screen *);
 void screen_put(struct screen *, enum style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+// As much of the text as has so many letters, and blanks behind it up to there.
+void screen_cell(struct screen *, enum style, const char *text, int width);
 void screen_next(struct screen *); // the next line begins
 int screen_show(struct screen *);  // MR_EIO, MR_ENOMEM
 

@@ -5,9 +5,11 @@
 #include "cli/output.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 enum { LINES_AROUND = 6, NAME_LEAST = 12, NAME_MOST = 40, SPARK = 8, SPARK_MOST = 60 };
+enum { KEY = 32 }; // columns of one
 
 static const char *const order_names[] = { [BY_NAME] = "name",
                                            [BY_WAITING] = "waiting",
@@ -26,7 +28,7 @@ static void put_spark(struct screen *s, const double *values, uint32_t count, ui
         most = values[i] > most ? values[i] : most;
     screen_put(s, STYLE_PLAIN, "%*s", (int)(width - shown), "");
     for (uint32_t i = count - shown; i < count; i++) {
-        int step = most > 0 ? (int)(values[i] / most * 7 + 0.5) : 0;
+        int step = values[i] > 0 && most < INFINITY ? (int)(values[i] / most * 7 + 0.5) : 0;
         screen_put(s, values[i] > 0 ? STYLE_GOOD : STYLE_DIM, "%s", steps[step]);
     }
 }
@@ -176,12 +178,13 @@ static void draw_figures(const struct top_stage *st, struct screen *s) {
 
 static void draw_channels(const struct top *t, struct screen *s) {
     char age[AGE_WORDS], parked[AGE_WORDS];
-    screen_put(s, STYLE_BOLD, "%-32s %8s %8s  %-11s %8s", "KEY", "DEPTH", "OLDEST", "STATE",
+    screen_put(s, STYLE_BOLD, "%-*s %8s %8s  %-11s %8s", KEY, "KEY", "DEPTH", "OLDEST", "STATE",
                "PARKED");
     screen_next(s);
     for (uint32_t i = 0; i < t->channel_count; i++) {
         const struct top_channel *c = &t->channels[i];
-        screen_put(s, STYLE_PLAIN, "%-32.32s %8" PRId64 " %8s  %-11s %8s", c->key, c->depth,
+        screen_cell(s, STYLE_PLAIN, c->key, KEY);
+        screen_put(s, STYLE_PLAIN, " %8" PRId64 " %8s  %-11s %8s", c->depth,
                    oldest_words(age, c->oldest_ms), c->state, oldest_words(parked, c->parked_ms));
         screen_next(s);
     }

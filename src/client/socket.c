@@ -62,12 +62,22 @@ int socket_connect(const struct address *a) {
     return failed;
 }
 
+// Who asks again and again for a port of this machine that nobody has may be given that very port,
+// and is then connected with itself, in the way of the server that comes back.
+static bool is_own(int fd) {
+    struct sockaddr_storage here = { 0 }, there = { 0 };
+    socklen_t here_size = sizeof here, there_size = sizeof there;
+    return getsockname(fd, (struct sockaddr *)&here, &here_size) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_size) == 0 &&
+           here_size == there_size && memcmp(&here, &there, here_size) == 0;
+}
+
 int socket_error(int fd) {
     int failed = 0;
     socklen_t size = sizeof failed;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) < 0)
         return -errno;
-    return -failed;
+    return failed ? -failed : is_own(fd) ? -ECONNREFUSED : 0;
 }
 
 const struct address *address_next(const struct client *c) {

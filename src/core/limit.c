@@ -108,19 +108,21 @@ static bool claim_start(struct core *c, struct stage *s) {
     return s->claimed;
 }
 
-// Pause comes to every shard, and a rate has its timer: only what others free has to be told.
+// Pause comes to every shard, and a rate has its timer: only what others free has to be told. What
+// holds it may have changed between two looks: each is noted, and looked at again after that.
 APART bool stage_claim(struct core *c, struct stage *s) {
-    for (int look = 0; look < 2 && !s->claimed; look++) {
-        uint32_t downstream = s->number;
-        enum hold hold = stage_hold(c, s, &downstream);
+    for (uint32_t noted = 0, holder = s->number; !s->claimed; noted = holder, holder = s->number) {
+        enum hold hold = stage_hold(c, s, &holder);
         if (hold == HOLD_PAUSED || hold == HOLD_RATE)
             return false;
         if (hold == HOLD_NONE && claim_start(c, s))
             return true;
-        if (c->stages[downstream]->ledger)
-            ledger_hold(c->stages[downstream]->ledger, c->config.shard);
+        if (holder == noted)
+            return false;
+        if (c->stages[holder]->ledger)
+            ledger_hold(c->stages[holder]->ledger, c->config.shard);
     }
-    return s->claimed;
+    return true;
 }
 
 APART void stage_unclaim(struct core *c, struct stage *s) {

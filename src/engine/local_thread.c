@@ -112,14 +112,10 @@ void *local_thread(void *engine) {
     struct local *e = engine;
     pthread_mutex_lock(&e->lock);
     while (!e->closing) {
-        if (has_to_tell(e)) {
+        if (has_to_tell(e))
             tell_all(e);
-            continue;
-        }
-        if (e->spread && spread_has_duty(e)) {
+        if (e->spread && spread_has_duty(e))
             spread_do_duty(e);
-            continue;
-        }
         int64_t sleep_ms = drive(e);
         if (sleep_ms != 0 && !e->closing && !has_to_tell(e) && !(e->spread && spread_has_duty(e)))
             local_sleep(e, &e->due, local_until(sleep_ms));

@@ -195,10 +195,15 @@ int spread_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
     return err;
 }
 
+// In all of them: a push of that number may belong to any, by its key.
 int spread_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
     struct spread *s = (struct spread *)base;
-    uint32_t shard = route_of_number(s->count, name, number);
-    return local_epic_skip(&s->locals[shard]->base, name, number);
+    int err = 0;
+    pthread_mutex_lock(&s->acting);
+    for (uint32_t i = 0; err >= 0 && i < s->count; i++)
+        err = local_epic_skip(&s->locals[i]->base, name, number);
+    pthread_mutex_unlock(&s->acting);
+    return err;
 }
 
 // At once, so that nobody finds half of it.

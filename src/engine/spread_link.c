@@ -122,21 +122,20 @@ static int carry(struct local *e, uint32_t to, struct load *load) {
     return err == MR_EGONE || err >= 0 ? 1 : err;
 }
 
-// One load for each shard in turn, until nothing is left. What failed is tried again a while later.
+// One load for each shard, then the thread has other things to do. What failed is tried again a
+// while later; the other links go on meanwhile.
 void spread_pump(struct local *e) {
-    struct load load = { 0 };
-    int left = 1;
-    while (left > 0 && !e->closing && !e->stopped) {
-        e->links_due = false;
-        left = 0;
-        for (uint32_t to = 0; left >= 0 && to < e->spread->count; to++) {
-            int more = to == e->index ? 0 : carry(e, to, &load);
-            left = more < 0 ? more : left | more;
-        }
+    struct load load; // large: gather fills in what counts
+    load.text = (struct buffer){ 0 };
+    bool more = false, failed = false;
+    e->links_due = false;
+    for (uint32_t to = 0; to < e->spread->count && !e->closing && !e->stopped; to++) {
+        int left = to == e->index ? 0 : carry(e, to, &load);
+        more = more || left > 0;
+        failed = failed || left < 0;
     }
     buffer_finish(&load.text);
-    if (left < 0 && !e->stopped && !e->closing) {
-        e->links_due = true;
+    e->links_due = e->links_due || more || failed;
+    if (failed && !more && !e->stopped && !e->closing)
         local_sleep(e, &e->due, local_until(REST_MS));
-    }
 }

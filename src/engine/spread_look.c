@@ -59,6 +59,7 @@ int spread_look_stage(struct spread *s, mr_bytes stage, struct stage_info *out) 
     }
     if (!known)
         return MR_EGONE;
+    sum.waiting += sum.linked; // where they wait is nobody's business
     *out = sum;
     return 0;
 }

@@ -123,9 +123,8 @@ static int wait_at_all(struct spread_puller *p, const struct pull *pull, uint64_
 
 // Once somebody has claimed the ask, its answer is handed out when it may be shown: the loop is
 // rung until then.
-static int take_claimed(struct spread_puller *p, mr_job **out) {
-    uint32_t shard = atomic_load(&p->ask.claim) - ASK_OF;
-    int err = local_collect(p->pullers[shard], out);
+static int take_claimed(struct spread_puller *p, uint32_t claim, mr_job **out) {
+    int err = local_collect(p->pullers[claim - ASK_OF], out);
     if (err == MR_EAGAIN)
         return err;
     leave_all(&p->ask);
@@ -141,10 +140,10 @@ static int take_in_loop(struct spread_puller *p, const struct pull *pull, mr_job
     if (claim == ASK_OPEN || atomic_load(&p->interrupted))
         return MR_EAGAIN;
     if (claim >= ASK_OF)
-        return take_claimed(p, out);
+        return take_claimed(p, claim, out); // it may be given back meanwhile: see local_ask_again
     leave_all(&p->ask);
     int err = ask_all(&p->ask, s->count, pull);
-    return err == 0 ? take_claimed(p, out) : err;
+    return err == 0 ? take_claimed(p, atomic_load(&p->ask.claim), out) : err;
 }
 
 // ---- The take ---------------------------------------------------------------------------------

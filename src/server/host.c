@@ -266,11 +266,12 @@ static void note_written(struct part *p, uint64_t turn, uint64_t at) {
     if (at == p->last_at)
         return;
     p->last_at = at;
-    if (p->written_count < PART_TURNS)
-        p->written_count++;
+    bool room = p->written_count < PART_TURNS;
+    p->written_count += room;
     uint32_t last = (p->first_written + p->written_count - 1) % PART_TURNS;
-    p->written[last].turn = turn;
     p->written[last].at = at;
+    if (room)
+        p->written[last].turn = turn;
 }
 
 // The first turn that is not durable in this shard; UINT64_MAX: all are.

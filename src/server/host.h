@@ -56,7 +56,7 @@ struct part {
     struct core *core;
     uint64_t last_at; // the entry appended last
     // Turns in which it was written to that were not durable when it was looked at last, a ring. If
-    // there are too many the latest ones are one.
+    // there are too many the latest ones are one: the first of them, durable when all are.
     struct {
         uint64_t turn, at;
     } written[PART_TURNS];

@@ -7,8 +7,9 @@
 enum { AHEAD = 1024, REST_MS = 100 };
 
 struct link {
-    uint64_t sent;  // the last number that was accepted
-    uint32_t ahead; // how many of them are not acknowledged
+    uint64_t sent;      // the last number that was accepted …
+    uint64_t sent_turn; // … and when
+    uint32_t ahead;     // how many of them are not acknowledged
     struct {
         uint64_t turn; // 0: none is under way
         uint64_t upto;
@@ -75,19 +76,31 @@ static int send(struct host *h, uint32_t from, uint32_t to, uint64_t durable_at,
     while (l->ahead < AHEAD && core_link_next(h->parts[from].core, to, l->sent, &e) &&
            e.at < durable_at) {
         err = send_one(h, from, to, &e);
-        if (err == MR_EGAP)
-            begin_again(l);
         if (err < 0)
-            return err;
+            break;
         l->sent = e.number;
+        l->sent_turn = h->turn + 1; // this one
         l->ahead++;
     }
-    if (l->ack.turn || !l->ahead)
-        return 0;
-    l->ack.turn = h->turn + 1; // this one
+    if (err == MR_EGAP)
+        begin_again(l);
+    return err;
+}
+
+// What was accepted before an earlier acknowledgement may be durable by now as well: nobody would
+// come back for it.
+static int carry(struct host *h, uint32_t from, uint32_t to, uint64_t durable_at) {
+    struct link *l = &h->links->link[from * h->shards + to];
+    int err = acknowledge(h, from, to, l);
+    if (err == 0)
+        err = send(h, from, to, durable_at, l);
+    if (!l->ahead || l->ack.turn)
+        return err;
+    l->ack.turn = l->sent_turn;
     l->ack.upto = l->sent;
     l->ack.count = l->ahead;
-    return 0;
+    int acked = acknowledge(h, from, to, l);
+    return err < 0 ? err : acked;
 }
 
 static int pump_from(struct host *h, uint32_t from) {
@@ -95,10 +108,7 @@ static int pump_from(struct host *h, uint32_t from) {
     shard_look(h->parts[from].shard, &log);
     int first_err = 0;
     for (uint32_t to = 0; to < h->shards; to++) {
-        struct link *l = &h->links->link[from * h->shards + to];
-        int err = to == from ? 0 : acknowledge(h, from, to, l);
-        if (err == 0 && to != from)
-            err = send(h, from, to, log.durable, l);
+        int err = to == from ? 0 : carry(h, from, to, log.durable);
         first_err = first_err ? first_err : err;
     }
     return first_err;

@@ -41,7 +41,10 @@ static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
 // another one.
 int shards_route(struct session *, const struct push *, uint32_t *out);
 
-// As core_push; sets the push's connection, and those of its caller and pusher.
+void shards_push_leave(struct session *); // its pusher waits no longer, if it did
+
+// As core_push; sets the push's connection, and those of its caller and pusher. The pusher has left
+// the shard where it waited for an earlier push.
 static inline int shards_push(struct session *s, struct push *p, struct pushed *out) {
     uint32_t to = 0;
     int err = s->host->shards == 1 ? 0 : shards_route(s, p, &to);
@@ -50,12 +53,12 @@ static inline int shards_push(struct session *s, struct push *p, struct pushed *
     p->conn = &s->presences[to].conn;
     if (p->caller)
         p->caller->conn = p->conn;
-    if (p->pusher)
+    if (p->pusher && p->pusher->conn != p->conn) {
+        shards_push_leave(s);
         p->pusher->conn = p->conn;
+    }
     return core_push(s->host->parts[to].core, p, out);
 }
-
-void shards_push_leave(struct session *); // its pusher waits no longer, if it did
 
 // As core_await, for the session's caller.
 int shards_await(struct session *, uint64_t id, struct outcome *out);

@@ -45,8 +45,8 @@ struct shard *group_shard(const struct group *, uint32_t index);
 
 // ---- merge.c ----------------------------------------------------------------------------------
 
-// Adds what another shard says about the same stage; `waits` and `policy` stay the first one's. A
-// taker waits at every shard, and counts once.
+// Adds what another shard says about the same stage; `waits`, `runs` and `policy` stay the first
+// one's, and are the caller's to merge. A taker waits at every shard, and counts once.
 void stage_info_add(struct stage_info *sum, const struct stage_info *more);
 
 #endif

@@ -181,11 +181,15 @@ static int add_value(struct form *f, const json_t *value) {
 static enum form_kind kind_of(const json_t *value) {
     return json_is_true(value)                           ? FORM_FLAG
            : json_is_false(value) || json_is_null(value) ? FORM_OFF
+           : json_is_object(value)                       ? FORM_ITEM
                                                          : FORM_TEXT;
 }
 
 static int add_items(struct form *f, size_t name, size_t name_size, const json_t *list) {
     int err = 0;
+    if (!json_array_size(list))
+        return error_set(MR_EINVAL, "'%.*s' is an empty list",
+                         (int)(name_size < 64 ? name_size : 64), (const char *)f->text.data + name);
     for (size_t i = 0; err == 0 && i < json_array_size(list); i++) {
         err = field_begin(f, FORM_ITEM, name, name_size);
         if (err == 0)
@@ -194,7 +198,7 @@ static int add_items(struct form *f, size_t name, size_t name_size, const json_t
     return err;
 }
 
-// A body may be anything; elsewhere a list is one of texts.
+// A body may be anything; elsewhere a list is one of texts, and an object is nothing.
 static int add_member(struct form *f, const char *name, size_t size, const json_t *value) {
     size_t at = f->text.size;
     bool packed = is_base64(name, size);
@@ -202,9 +206,10 @@ static int add_member(struct form *f, const char *name, size_t size, const json_
     size -= packed ? sizeof base64 - 1 : 0;
     if (err < 0)
         return no_memory();
-    if (json_is_array(value) && !(size == 4 && memcmp(name, "body", 4) == 0))
+    bool body = size == 4 && memcmp(name, "body", 4) == 0;
+    if (json_is_array(value) && !body)
         return add_items(f, at, size, value);
-    err = field_begin(f, kind_of(value), at, size);
+    err = field_begin(f, body ? FORM_TEXT : kind_of(value), at, size);
     if (err < 0)
         return err;
     err = field_end(f, packed ? add_base64(f, value) : add_value(f, value));

@@ -14,7 +14,7 @@ enum form_kind {
     FORM_TEXT,
     FORM_FLAG, // true
     FORM_OFF,  // false or null: as if it were not there
-    FORM_ITEM, // of a list
+    FORM_ITEM, // of a list, or an object
 };
 
 struct form_field {

@@ -123,9 +123,10 @@ static enum http_method method_of(mr_bytes word) {
 static int read_version(mr_bytes version, struct http_request *out) {
     if (version.size != 8 || memcmp(version.data, "HTTP/", 5) != 0)
         return refuse(HTTP_BAD, "that is not HTTP");
-    if (memcmp(version.data, "HTTP/1.", 7) != 0)
+    char minor = ((const char *)version.data)[7];
+    if (memcmp(version.data, "HTTP/1.", 7) != 0 || minor < '0' || minor > '9')
         return refuse(HTTP_VERSION, "HTTP/1.1 is spoken here");
-    out->keep = ((const char *)version.data)[7] != '0';
+    out->keep = minor != '0';
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "web/limits.h"
 #include "web/respond.h"
+#include "wire/number.h"
 
 #include <string.h>
 
@@ -107,8 +108,12 @@ static int add_field(struct words *w, mr_bytes name, bool required) {
 
 static int add_list(struct words *w, mr_bytes name) {
     uint32_t before = w->count;
-    for (const struct form_field *x; (x = form_next(w->form, &name)) != NULL;)
+    uint64_t id;
+    for (const struct form_field *x; (x = form_next(w->form, &name)) != NULL;) {
+        if (number_parse(form_value(w->form, x), &id) < 0)
+            return refuse("each of '%.*s' is a number", name); // a word would be an option
         add(w, form_value(w->form, x));
+    }
     return w->count > before ? 0 : refuse("'%.*s' is missing: a list of at least one", name);
 }
 

@@ -7,7 +7,7 @@
 //
 //     *         what the * of the path stands for
 //     $name     the field of that name, which has to be there; ?name: if it is there
-//     @name     the items of the list of that name, at least one
+//     @name     the numbers in the list of that name, at least one
 //     %         every other field: its name and its value
 //     ;         another command follows
 //

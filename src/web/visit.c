@@ -140,7 +140,7 @@ static void refuse_method(struct visit *v, uint32_t methods) {
 static bool find_route(struct visit *v, const struct http_request *r) {
     uint32_t methods;
     v->route = route_find(r->method, r->path, &methods);
-    if (is_stranger(v) && !(v->route && v->route->open)) {
+    if (is_stranger(v) && !(v->route && v->route->open && !r->body_size)) {
         respond_refusal(v, HTTP_UNKNOWN, code_name(CODE_NOAUTH),
                         mr_str("this server asks for a token: Authorization: Bearer SECRET"));
     } else if (v->route) {
@@ -365,6 +365,7 @@ static void visit_sent(struct front *f, size_t size) {
     buffer_finish(&v->out);
     v->out_sent = 0;
     count_buffers(v);
+    wait_on(v); // after a large response it is his turn only now
 }
 
 const struct front_impl *web_front(void) {
