@@ -562,7 +562,9 @@ enum { MR_FLOW_END = 1 };
 int mr_flow_source(mr_flow *, const char *name, mr_flow_read *, void *arg,
                    const mr_operator_options *);
 
-// A source of the lines of a file, without key and line end, read lazily.
+// A source of the lines of a file, without key and line end, read lazily. A line has at most 15
+// MiB. Until the flow is over what was read must stay as it is: it is passed over, not compared,
+// when the flow goes on, which stops with MR_EINVAL if the file has become shorter.
 int mr_flow_lines(mr_flow *, const char *name, const char *path, const mr_operator_options *);
 
 // A source of jobs that others push into `stage` (its whole name): their keys and bodies. It has no

@@ -44,10 +44,6 @@ struct reading {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static void epic_of(const struct flow *f, const struct actor *a, char *out, size_t size) {
-    snprintf(out, size, "%s/%s", f->plan->name, a->node->name);
-}
-
 // How much there will be, if it is all in files.
 static uint64_t total_size(const struct flow_node *n) {
     uint64_t total = 0;
@@ -69,14 +65,14 @@ static size_t block_lines(const struct plan *p) {
 }
 
 int reading_open(struct flow *f, struct actor *a, struct reading **out) {
-    char epic[3 * FLOW_NAME];
+    char epic[2 * FLOW_NAME + 2];
     struct reading *r = mem_alloc(sizeof *r);
     if (!r)
         return error_set(MR_ENOMEM, "no memory to read lines");
     *r = (struct reading){ .flow = f, .actor = a, .fd = -1, .lines.delimiter = '\n' };
     r->total = total_size(a->node);
     r->block_lines = block_lines(f->plan);
-    epic_of(f, a, epic, sizeof epic);
+    actor_stage(a, epic, sizeof epic);
     sums_open(&r->sums, f->where, epic);
     *out = r;
     return 0;
@@ -99,8 +95,8 @@ void reading_close(struct reading *r) {
 }
 
 void reading_forget(const struct flow *f, const struct actor *a) {
-    char epic[3 * FLOW_NAME];
-    epic_of(f, a, epic, sizeof epic);
+    char epic[2 * FLOW_NAME + 2];
+    actor_stage(a, epic, sizeof epic);
     sums_forget(f->where, epic);
 }
 

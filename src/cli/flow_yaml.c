@@ -191,9 +191,9 @@ static void refuse_syntax(struct plan *p, const yaml_parser_t *parser) {
         plan_refuse(p, (struct place){ 0 }, "byte %zu is no text: %s", parser->problem_offset,
                     parser->problem);
     else
-        plan_refuse(p, at, "this is no YAML: %s%s%s (a text with one of []{},:# in it wants quotes)",
-                    parser->problem, parser->context ? ", " : "",
-                    parser->context ? parser->context : "");
+        plan_refuse(
+            p, at, "this is no YAML: %s%s%s (a text with one of []{},:# in it wants quotes)",
+            parser->problem, parser->context ? ", " : "", parser->context ? parser->context : "");
 }
 
 // The one document of the stream.

@@ -245,7 +245,7 @@ static int wait_read(struct op *op, uint64_t until_ms) {
 static int wait_all_read(struct mr_flow *f, uint64_t until_ms) {
     int all = 0;
     for (uint32_t i = 0; i < f->head_count && (all >= 0 || all == MR_EAGAIN); i++) {
-        if (f->heads[i]->kind != OPERATOR_SOURCE && f->heads[i]->kind != OPERATOR_TAKE)
+        if (!is_source(f->heads[i]))
             continue;
         int err = wait_read(f->heads[i], until_ms);
         all = err < 0 ? err : all;

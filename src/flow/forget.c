@@ -24,8 +24,8 @@ static int erase(const struct op *op, uint64_t until_ms) {
 }
 
 static int drop_input(const struct op *op) {
-    char name[sizeof op->flow->epic + FLOW_NAME + 2];
-    snprintf(name, sizeof name, "%s/%s", op->flow->epic, op->name);
+    char name[EPIC_NAME];
+    source_epic(op, name);
     int err = mr_epic_drop(op->flow->engine, name);
     return err == MR_EGONE ? 0 : err;
 }

@@ -41,11 +41,15 @@ const char *kind_name(enum operator_kind kind) {
     return "";
 }
 
-// ---- Edges ------------------------------------------------------------------------------------
+bool is_source(const struct op *op) {
+    return op->kind == OPERATOR_SOURCE || op->kind == OPERATOR_TAKE;
+}
 
-static bool ends_here(const struct op *op) {
+bool is_sink(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
+
+// ---- Edges ------------------------------------------------------------------------------------
 
 bool op_output(const struct op *op, const char *name, uint32_t *out) {
     const char *at = op->outputs;
@@ -82,7 +86,7 @@ static int connect_one(struct mr_flow *f, char *name, struct op *to) {
     if (!from)
         return error_set(MR_EINVAL, "operator %s takes from '%s', but there is no such operator",
                          to->name, name);
-    if (ends_here(from))
+    if (is_sink(from))
         return error_set(MR_EINVAL, "operator %s takes from %s, which is a %s and emits nothing",
                          to->name, from->name, kind_name(from->kind));
     uint32_t number = 0;
@@ -155,10 +159,6 @@ static int refuse_cycles(const struct mr_flow *f, const struct reach *r) {
         }
     }
     return 0;
-}
-
-static bool is_source(const struct op *op) {
-    return op->kind == OPERATOR_SOURCE || op->kind == OPERATOR_TAKE;
 }
 
 static int refuse_unreached(const struct mr_flow *f, const struct reach *r) {

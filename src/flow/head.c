@@ -11,10 +11,6 @@
 
 // ---- State ------------------------------------------------------------------------------------
 
-static bool is_sink(const struct op *op) {
-    return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
-}
-
 static int state_begin(struct mr_flow_out *out) {
     struct op *op = out->head;
     if (is_sink(op))

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,16 +57,35 @@ static int file_open(const struct op *op, int flags, int *out_fd) {
     return 0;
 }
 
+// That there is a file stands in its folder, which no sync of the file has to write.
+static int sync_folder(const struct op *op) {
+    char path[PATH_MAX];
+    if (strlen(op->path) >= sizeof path)
+        return error_set(MR_EINVAL, "operator %s has a path of %zu bytes", op->name,
+                         strlen(op->path));
+    snprintf(path, sizeof path, "%s", op->path);
+    const char *folder = dirname(path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 ? -1 : fsync(fd);
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return failed ? error_set(MR_EIO, "cannot sync %s: %s", folder, strerror(why)) : 0;
+}
+
+static int empty_file(const struct op *op) {
+    int fd = -1, err = file_open(op, O_TRUNC, &fd);
+    if (err < 0)
+        return err;
+    close(fd);
+    return op->flow->syncs_files ? sync_folder(op) : 0;
+}
+
 // Also a flow that comes to nothing has a result.
 static int empty_files(const struct mr_flow *f) {
     int err = 0;
-    for (uint32_t i = 0; i < f->head_count && err >= 0; i++) {
-        int fd = -1;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         if (f->heads[i]->kind == OPERATOR_FILE)
-            err = file_open(f->heads[i], O_TRUNC, &fd);
-        if (fd >= 0)
-            close(fd);
-    }
+            err = empty_file(f->heads[i]);
     return err;
 }
 

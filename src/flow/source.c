@@ -11,6 +11,10 @@ static bool is_stopping(const struct op *op) {
     return atomic_load(&op->flow->stopping);
 }
 
+void source_epic(const struct op *op, char out[EPIC_NAME]) {
+    snprintf(out, EPIC_NAME, "%s/%s", op->flow->epic, op->name);
+}
+
 static int push_block(struct op *op, mr_epic *epic, mr_bytes block) {
     char key[24];
     snprintf(key, sizeof key, "%" PRIu64, (epic->next - 1) % op->options.partitions);
@@ -34,8 +38,8 @@ static int read_block(struct op *op, uint64_t number, struct mr_flow_out *out) {
 
 static int read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
-    char name[sizeof op->flow->epic + FLOW_NAME + 2];
-    snprintf(name, sizeof name, "%s/%s", op->flow->epic, op->name);
+    char name[EPIC_NAME];
+    source_epic(op, name);
     mr_epic epic = { .name = name, .ahead = op->flow->options.ahead };
     int err = mr_epic_begin(m, &epic);
     while (err == 0 && !is_stopping(op)) {

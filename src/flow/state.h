@@ -138,6 +138,8 @@ int flow_describe(const struct mr_flow *, struct buffer *out);
 bool op_output(const struct op *, const char *name, uint32_t *out);
 
 const char *kind_name(enum operator_kind);
+bool is_source(const struct op *);
+bool is_sink(const struct op *);
 
 // ---- folds.c: folds that come with the library ------------------------------------------------
 
@@ -253,6 +255,10 @@ void lines_close(struct lines *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
 
+enum { EPIC_NAME = 200 + FLOW_NAME + 2 };
+
+// What the engine calls the input of a source.
+void source_epic(const struct op *, char out[EPIC_NAME]);
 int source_start(struct op *);
 // Waits until it has heard that the flow stops. MR_EBUSY: not in time.
 int source_stop(struct op *, uint64_t until_ms);
