@@ -16,7 +16,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { KEYS = 5, SHARDS = 3, PUSHED_MOST = 20000 };
+// No more than "out" may hold before "work" is held for its sake.
+enum { KEYS = 5, SHARDS = 3, PUSHED_MOST = 8000 };
 
 struct shared {
     _Atomic uint64_t pushed; // numbers up to here were acknowledged
