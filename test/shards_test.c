@@ -502,6 +502,25 @@ static void E4_emits_travel_to_their_shards(void **state) {
     assert_int_equal(host_next_ms(&d->host) == 0, 0); // nothing is left to do
 }
 
+// Rule 13: edges of a cycle do not hold starts, also when each was seen by another shard.
+static void X_a_cycle_is_seen_over_all_shards(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 4; i++) {
+        push_to(d, 0, "x");
+        sayf(d, 1, "PUSH t y KEY %s", key_in("t", 1));
+        hear(d, 1, "\"*\"");
+    }
+    struct job one = take(d, 0, "s"), other = take(d, 0, "t");
+    ask(d, 1, "STAGE s high-mark 2", "+OK");
+    ask(d, 1, "STAGE t high-mark 2", "+OK");
+    sayf(d, 0, "DONE %s %s EMIT t %s y", one.id, one.token, key_in("t", 1));
+    hear(d, 0, "+OK");
+    sayf(d, 0, "DONE %s %s EMIT s %s x", other.id, other.token, key_in("s", 0));
+    hear(d, 0, "+OK");
+    take(d, 0, "s");
+    take(d, 0, "t");
+}
+
 // T18: what is not durable where it was emitted does not travel; and a TAKE that waits for it is
 // answered when it has arrived, durably.
 static void T18_an_emit_travels_when_it_is_durable(void **state) {
@@ -588,6 +607,7 @@ int main(void) {
         SHARDED(F13_RETRY_and_DROP_go_through_all_shards),
         SHARDED(F14_policies_hold_in_all_shards),
         SHARDED(E4_emits_travel_to_their_shards),
+        SHARDED(X_a_cycle_is_seen_over_all_shards),
         cmocka_unit_test(T18_an_emit_travels_when_it_is_durable),
         cmocka_unit_test(E4_what_has_arrived_waits_for_nobody_behind_it),
         cmocka_unit_test(F24_one_log_that_fails_stops_all),

@@ -236,7 +236,11 @@ int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
         s->edge_count--;
         return err;
     }
-    c->stages[to]->edges_here++;
+    struct stage *d = c->stages[to];
+    d->edges_here++;
+    if (c->config.events.edge)
+        c->config.events.edge(c->config.owner, bytes_of(s->name, s->name_size),
+                              bytes_of(d->name, d->name_size));
     return in_cycle ? find_cycles(c) : 0;
 }
 

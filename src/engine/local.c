@@ -102,7 +102,8 @@ static struct group_options group_options_of(struct opening *opening,
                     .room = event_room,
                     .epic = event_epic,
                     .stop = event_stop,
-                    .freed = event_freed },
+                    .freed = event_freed,
+                    .edge = event_edge },
         .owner = opening_add,
         .arg = opening,
     };
@@ -141,6 +142,7 @@ void local_free(struct local *e) {
     mem_free(e->hands.slots);
     mem_free(e->grants);
     buffer_finish(&e->freed);
+    buffer_finish(&e->edges);
     pthread_cond_destroy(&e->due);
     pthread_cond_destroy(&e->calls_told);
     pthread_mutex_destroy(&e->lock);

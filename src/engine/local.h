@@ -75,6 +75,13 @@ struct local {
     bool stop_told;              // the others know that this one has stopped
     struct buffer freed;         // what other shards were held by: struct freed
     bool freed_lost;             // no memory to note it
+    struct buffer edges;         // that this shard has seen and others may not: struct edge_seen
+};
+
+// A stage that emits to another.
+struct edge_seen {
+    uint32_t stage_size, downstream_size;
+    char stage[HAND_STAGE], downstream[HAND_STAGE];
 };
 
 // Other shards may go on at a stage.
@@ -263,6 +270,7 @@ bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
 void event_freed(void *owner, mr_bytes stage, uint64_t shards);
+void event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
 
 // ---- local_look.c -----------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ static bool thread_is_wanted(struct local *e) {
         return false;
     bool callbacks = !e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices));
     return core_next(e->core) < e->thread_wakes_ms || callbacks || !list_empty(&e->ringing) ||
-           e->links_due || e->freed.size || e->freed_lost || log_wants_cleaning(e);
+           e->links_due || e->freed.size || e->freed_lost || e->edges.size || log_wants_cleaning(e);
 }
 
 void local_end_keep(struct local *e) {
@@ -128,6 +128,17 @@ void event_freed(void *owner, mr_bytes stage, uint64_t shards) {
     memcpy(more.name, stage.data, stage.size);
     if (buffer_append(&e->freed, &more, sizeof more) < 0)
         e->freed_lost = true;
+}
+
+// Without memory it is not noted: what is emitted then waits a little longer for a cycle to be
+// seen.
+void event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    struct local *e = owner;
+    struct edge_seen seen = { .stage_size = (uint32_t)stage.size,
+                              .downstream_size = (uint32_t)downstream.size };
+    memcpy(seen.stage, stage.data, stage.size);
+    memcpy(seen.downstream, downstream.data, downstream.size);
+    (void)buffer_append(&e->edges, &seen, sizeof seen);
 }
 
 int local_show(struct local *e, uint64_t at, int err) {

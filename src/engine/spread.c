@@ -160,8 +160,30 @@ static void tell_freed(struct local *e) {
     pthread_mutex_lock(&e->lock);
 }
 
+static void share_edge(struct spread *s, const struct edge_seen *seen) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct local *e = s->locals[i];
+        if (local_enter(e) >= 0)
+            (void)core_link(e->core, (mr_bytes){ seen->stage, seen->stage_size },
+                            (mr_bytes){ seen->downstream, seen->downstream_size });
+        local_end(e);
+    }
+}
+
+// A shard that has not seen an edge tells of it in turn; those that have do not.
+static void share_edges(struct local *e) {
+    struct buffer edges = e->edges;
+    e->edges = (struct buffer){ 0 };
+    pthread_mutex_unlock(&e->lock);
+    for (size_t at = 0; at < edges.size; at += sizeof(struct edge_seen))
+        share_edge(e->spread, (const struct edge_seen *)(const void *)(edges.data + at));
+    buffer_finish(&edges);
+    pthread_mutex_lock(&e->lock);
+}
+
 bool spread_has_duty(const struct local *e) {
-    return e->freed.size || e->freed_lost || (e->stopped ? !e->stop_told : e->links_due);
+    return e->freed.size || e->freed_lost || e->edges.size ||
+           (e->stopped ? !e->stop_told : e->links_due);
 }
 
 void spread_do_duty(struct local *e) {
@@ -171,6 +193,8 @@ void spread_do_duty(struct local *e) {
         stop_others(e);
         pthread_mutex_lock(&e->lock);
     }
+    if (e->edges.size)
+        share_edges(e);
     if (e->freed.size || e->freed_lost)
         tell_freed(e);
     if (e->links_due && !e->stopped)

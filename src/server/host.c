@@ -86,6 +86,7 @@ void host_finish(struct host *h) {
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
+    buffer_finish(&h->edges);
     while (h->spare_count)
         buffer_finish(&h->spare[--h->spare_count]);
     mem_free(h->inbox);
@@ -250,7 +251,7 @@ void host_begin(struct host *h) {
 
 // What one frees lets others go on, in other shards as well.
 static void resume_all(struct host *h) {
-    while (!list_empty(&h->resuming) || h->freed_count) {
+    while (!list_empty(&h->resuming) || shards_want_waking(h)) {
         shards_wake(h);
         if (list_empty(&h->resuming))
             continue;
@@ -323,7 +324,7 @@ void host_end(struct host *h) {
     do {
         resume_all(h);
         fail_unreadable(h); // which somebody may have waited for
-    } while (!list_empty(&h->resuming) || h->freed_count);
+    } while (!list_empty(&h->resuming) || shards_want_waking(h));
     end_parts(h);
     h->in_turn = false;
     mark_all(h);
@@ -459,6 +460,10 @@ static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
     shards_note_freed(((struct part *)owner)->host, stage, shards);
 }
 
+static void on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    shards_note_edge(((struct part *)owner)->host, stage, downstream);
+}
+
 // Each shard's owner is its part; all are made when the first is asked for.
 static void *part_of(void *host, uint32_t shard, uint32_t shards) {
     struct host *h = host;
@@ -477,7 +482,8 @@ void host_group_options(struct host *h, struct group_options *out) {
                                         .room = on_room,
                                         .epic = on_epic,
                                         .stop = on_stop,
-                                        .freed = on_freed };
+                                        .freed = on_freed,
+                                        .edge = on_edge };
     out->owner = part_of;
     out->arg = h;
 }

@@ -44,6 +44,11 @@ struct freed {
     char stage[STAGE_NAME_MOST + 1];
 };
 
+// A stage that emits to another.
+struct edge_seen {
+    char stage[STAGE_NAME_MOST + 1], downstream[STAGE_NAME_MOST + 1];
+};
+
 // What all shards together have counted of a stage.
 struct stage_sums {
     struct histogram waits, runs;
@@ -73,6 +78,7 @@ struct host {
     struct stage_sums *sums;       // of the stage looked at last; NULL: there is one shard
     struct freed freed[HOST_FREED];
     uint32_t freed_count;
+    struct buffer edges; // that a shard has seen, and others have not: struct edge_seen
     struct {
         uint64_t name, resume; // the hash of a source's name; the first number it missed then
     } sources[HOST_SOURCES];   // of several shards: looked at last

@@ -201,6 +201,27 @@ void shards_note_freed(struct host *h, mr_bytes stage, uint64_t shards) {
     h->freed[i].shards |= shards;
 }
 
+// Without memory it is not noted: what is emitted then waits a little longer for a cycle to be
+// seen.
+void shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
+    struct edge_seen e;
+    snprintf(e.stage, sizeof e.stage, "%.*s", (int)stage.size, (const char *)stage.data);
+    snprintf(e.downstream, sizeof e.downstream, "%.*s", (int)downstream.size,
+             (const char *)downstream.data);
+    (void)buffer_append(&h->edges, &e, sizeof e);
+}
+
+// A shard that has not seen an edge tells of it in turn; those that have do not.
+static void share_edges(struct host *h) {
+    while (h->edges.size) {
+        struct edge_seen e;
+        h->edges.size -= sizeof e;
+        memcpy(&e, h->edges.data + h->edges.size, sizeof e);
+        for (uint32_t i = 0; i < h->shards; i++)
+            (void)core_link(h->parts[i].core, mr_str(e.stage), mr_str(e.downstream));
+    }
+}
+
 static void wake_all(struct core *core) {
     for (size_t i = 0; i < core_stage_count(core); i++) {
         struct stage_info info;
@@ -212,6 +233,7 @@ static void wake_all(struct core *core) {
 // What wakes may free something in turn, and is noted anew.
 void shards_wake(struct host *h) {
     struct freed freed;
+    share_edges(h);
     while (h->freed_count) {
         freed = h->freed[--h->freed_count];
         for (uint32_t i = 0; i < h->shards; i++) {

@@ -131,6 +131,11 @@ static void tell_freed(void *owner, mr_bytes stage, uint64_t shards) {
     s->events.freed(s->owner, stage, shards);
 }
 
+static void tell_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    struct shard *s = owner;
+    s->events.edge(s->owner, stage, downstream);
+}
+
 static struct ledger_stage *ask_ledger(void *owner, mr_bytes stage) {
     struct shard *s = owner;
     return s->ledger(s->ledger_owner, stage);
@@ -151,7 +156,8 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                     .epic = e->epic ? tell_epic : NULL,
                     .stop = e->stop ? tell_stop : NULL,
                     .running = s->running || e->running ? note_running : NULL,
-                    .freed = e->freed ? tell_freed : NULL },
+                    .freed = e->freed ? tell_freed : NULL,
+                    .edge = e->edge && o->shards > 1 ? tell_edge : NULL },
         .owner = s,
         .shard = o->shard,
         .shards = o->shards,
