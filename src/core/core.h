@@ -179,8 +179,8 @@ struct core_events {
     void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
-    // It was seen that this stage emits to that one: the other shards need a turn with core_link, so
-    // that each sees the cycles. The names are borrowed until the event returns.
+    // It was seen that this stage emits to that one: the other shards need a turn with core_link,
+    // so that each sees the cycles. The names are borrowed until the event returns.
     void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
