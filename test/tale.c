@@ -212,7 +212,13 @@ void tale_open(struct tale *t) {
         .limits = t->limits,
         .shards = t->shards,
         .sink = { sink_append, tale_sink_read },
-        .events = { on_claim, on_granted, on_ended, on_room, on_stop, on_running, NULL, on_epic },
+        .events = { .claim = on_claim,
+                    .granted = on_granted,
+                    .ended = on_ended,
+                    .room = on_room,
+                    .stop = on_stop,
+                    .running = on_running,
+                    .epic = on_epic },
         .owner = t,
     };
     assert_int_equal(core_create(&config, &t->core), 0);
