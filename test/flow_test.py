@@ -20,11 +20,9 @@ import threading
 import time
 
 from serving import Server
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "examples", "flows")
-LONG = bool(os.environ.get("MILLRACE_LONG"))
-SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
 
 os.environ["NO_COLOR"] = "1"
@@ -32,12 +30,6 @@ os.environ["XDG_STATE_HOME"] = os.path.join(top, "state")
 os.environ["PATH"] = BUILD + ":" + os.environ["PATH"]
 os.environ.pop("TMPDIR", None)
 os.environ.pop("MILLRACE_URL", None)
-
-
-def sanitized():
-    with open(os.path.join(BUILD, "meson-info", "intro-buildoptions.json")) as file:
-        options = {o["name"]: o["value"] for o in json.load(file)}
-    return options["b_sanitize"] not in ("none", [])
 
 
 class Ended:

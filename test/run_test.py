@@ -17,22 +17,14 @@ import tempfile
 import threading
 import time
 
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
 INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
-LONG = bool(os.environ.get("MILLRACE_LONG"))
-SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through
 MEMORY_GROWS_KB = 4 << 10  # at most, once all that is needed is there
 
 os.environ["NO_COLOR"] = "1"
 os.environ.pop("TMPDIR", None)
-
-
-def sanitized():
-    with open(os.path.join(BUILD, "meson-info", "intro-buildoptions.json")) as file:
-        options = {o["name"]: o["value"] for o in json.load(file)}
-    return options["b_sanitize"] not in ("none", [])
 
 
 class Ended:

@@ -2,6 +2,7 @@
 TAP. Nothing waits for time to pass; PATIENCE ends what hangs."""
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -10,6 +11,8 @@ import tempfile
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
 PATIENCE = 240  # seconds until something that hangs is a failure
+LONG = bool(os.environ.get("MILLRACE_LONG"))  # proofs by chance last SECONDS
+SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 
 top = tempfile.mkdtemp(prefix="millrace-test-")
 atexit.register(shutil.rmtree, top, ignore_errors=True)
@@ -26,6 +29,12 @@ def case(name):
         cases.append((name, function))
         return function
     return add
+
+
+def sanitized():
+    with open(os.path.join(BUILD, "meson-info", "intro-buildoptions.json")) as file:
+        options = {o["name"]: o["value"] for o in json.load(file)}
+    return options["b_sanitize"] not in ("none", [])
 
 
 def check(condition, *about):

@@ -130,8 +130,8 @@ void event_freed(void *owner, mr_bytes stage, uint64_t shards) {
         e->freed_lost = true;
 }
 
-// Without memory it is not noted: what is emitted then waits a little longer for a cycle to be
-// seen.
+// Without memory it is not noted: a cycle through it is then not seen by another shard before that
+// emits along it, too.
 void event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     struct local *e = owner;
     struct edge_seen seen = { .stage_size = (uint32_t)stage.size,

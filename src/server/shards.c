@@ -201,8 +201,8 @@ void shards_note_freed(struct host *h, mr_bytes stage, uint64_t shards) {
     h->freed[i].shards |= shards;
 }
 
-// Without memory it is not noted: what is emitted then waits a little longer for a cycle to be
-// seen.
+// Without memory it is not noted: a cycle through it is then not seen by another shard before that
+// emits along it, too.
 void shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
     struct edge_seen e;
     snprintf(e.stage, sizeof e.stage, "%.*s", (int)stage.size, (const char *)stage.data);
