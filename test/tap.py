@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -17,6 +18,7 @@ SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 top = tempfile.mkdtemp(prefix="millrace-test-")
 atexit.register(shutil.rmtree, top, ignore_errors=True)
 cases = []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts this in the background has it ignored
 
 
 def case(name):
