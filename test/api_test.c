@@ -564,6 +564,28 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     must(mr_close(m));
 }
 
+// Pushes behind a refused one are refused, too, or a remote engine would use its numbers twice.
+static void E2_what_is_refused_for_its_size_uses_up_no_number(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    static char long_key[2000];
+    memset(long_key, 'k', sizeof long_key);
+    mr_item items[3] = { { .key = mr_str("k"), .body = mr_str("a") },
+                         { .key = { long_key, sizeof long_key }, .body = mr_str("b") },
+                         { .key = mr_str("k"), .body = mr_str("c") } };
+    size_t n = 99;
+    must(mr_push_many(m, "s", items, 3, NULL, NULL, &n));
+    assert_int_equal(n, 1);
+    refused(MR_ETOOBIG, mr_push_many(m, "s", items + 1, 2, NULL, NULL, &n));
+    push(m, "s", "k", "d");
+    push(m, "s", "k", "e");
+    const char *there[] = { "a", "d", "e" };
+    for (int i = 0; i < 3; i++)
+        must(mr_done(take_next(m, "s", there[i])));
+    nothing_to_take(m, "s");
+    must(mr_close(m));
+}
+
 static void R15_a_paused_stage_accepts_and_does_not_start(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -622,6 +644,7 @@ int main(void) {
         cmocka_unit_test(F8_a_delay_longer_than_the_lease_is_just_a_delay),
         cmocka_unit_test(R13_a_push_over_the_limit_waits_for_room_or_is_refused),
         cmocka_unit_test(R13_push_many_stops_at_the_first_that_does_not_fit),
+        cmocka_unit_test(E2_what_is_refused_for_its_size_uses_up_no_number),
         cmocka_unit_test(R15_a_paused_stage_accepts_and_does_not_start),
         cmocka_unit_test(X_an_engine_in_use_does_not_close),
     };

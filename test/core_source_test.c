@@ -142,6 +142,27 @@ static void S9_a_refused_number_holds_the_higher_ones(void **state) {
     expect_take(t, "4");
 }
 
+// Whatever it is refused for: the producer counts none behind it as accepted.
+static void S9_a_number_refused_for_its_size_holds_the_higher_ones(void **state) {
+    struct tale *t = *state;
+    struct pushed pushed;
+    static char long_key[2000];
+    struct push p = { .source = mr_str("e"), .number = 1, .epic = true, .body = mr_str("1") };
+    p.key = (mr_bytes){ long_key, sizeof long_key };
+    refused(MR_ETOOBIG, try_push(t, p, &pushed));
+    refused(MR_EGAP, push_number(t, "e", 2, "2"));
+    p.key = (mr_bytes){ 0 };
+    p.stage = mr_str("no stage");
+    refused(MR_EINVAL, try_push(t, p, &pushed));
+    refused(MR_EGAP, push_number(t, "e", 2, "2"));
+    must(push_number(t, "e", 1, "1"));
+    must(push_number(t, "e", 2, "2"));
+    p.number = 0;
+    refused(MR_EINVAL, try_push(t, p, &pushed)); // no number: it holds nothing
+    must(push_number(t, "e", 3, "3"));
+    expect_order(t, "e", "1 2 3");
+}
+
 // The hold belongs to the connection: who comes back starts again from the resume point.
 static void S9_the_hold_ends_with_the_connection(void **state) {
     struct tale *t = *state;
@@ -560,6 +581,7 @@ int main(void) {
         TALE(S5_E3_numbers_are_remembered_for_ever),
         TALE(rule12_numbers_may_come_in_any_order_within_the_window),
         TALE(S9_a_refused_number_holds_the_higher_ones),
+        TALE(S9_a_number_refused_for_its_size_holds_the_higher_ones),
         TALE(S9_the_hold_ends_with_the_connection),
         TALE(T9_an_epic_without_workers_is_kept_and_said_so),
         TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),

@@ -424,19 +424,24 @@ static bool room_use(struct core *c, struct pusher *p) {
     return true;
 }
 
-static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
+static int push_looked(struct core *c, const struct push *p, bool first, struct pushed *out) {
+    struct birth b;
     int err = push_check(c, p);
     if (err < 0)
         return err;
-    struct birth b;
     if ((err = birth_look(c, p, &b)) < 0)
         return err;
     b.first = first;
     err = b.is_repeat ? push_repeat(c, &b, out) : push_new(c, &b, out);
-    if (b.source && err < 0)
-        source_refused(c, p, source_at(c, b.source));
     if (b.source && err == 0)
         source_accepted(c, p, source_at(c, b.source));
+    return err;
+}
+
+static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
+    int err = push_looked(c, p, first, out);
+    if (err < 0 && err != MR_EGAP && p->source.size && p->number)
+        source_refused(c, p);
     return err;
 }
 
