@@ -416,15 +416,50 @@ static void rule13_memory_is_bounded(void **state) {
     refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
     for (int i = 0; i < held / 2; i++)
         expect_take(t, "more");
-    refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
-    t->unlike = true;             // a restart knows again what was forgotten early
-    core_tell_memory(t->core, 0); // forgets those that have ended
+    t->unlike = true; // a restart knows again what was forgotten early
     must(try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
     core_tell_memory(t->core, 4000); // somebody else needs it
     assert_int_equal(push_patiently(t, 0, "later"), MR_EAGAIN);
     core_tell_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
+    tale_destroy(t);
+}
+
+static void end_with(struct tale *t, mr_bytes result) {
+    struct taken a = take(t);
+    must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
+}
+
+// Results that are only kept to be asked for go early, oldest first, and never cause FULL: neither
+// to a push that comes nor to one that waits.
+static void rule13_what_is_retained_makes_room(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 8000 });
+    static char large[9000];
+    uint64_t ids[3];
+    struct pushed pushed;
+    struct job_info info;
+    (void)state;
+    t->unlike = true; // a restart knows again what was forgotten early
+    for (int i = 0; i < 3; i++) {
+        ids[i] = push(t, "k", "a");
+        end_with(t, bytes_of(large, 2000));
+    }
+    struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
+    refused(MR_EFULL, try_push(t, p, &pushed)); // in vain: nothing is forgotten for it
+    must(core_look_job(t->core, ids[0], &info));
+    p.body = bytes_of(large, 2000);
+    must(try_push(t, p, &pushed));
+    refused(MR_EGONE, core_look_job(t->core, ids[0], &info));
+    must(core_look_job(t->core, ids[2], &info));
+    while (try_push(t, p, &pushed) == 0)
+        continue;
+    assert_int_equal(push_patiently(t, 0, "later"), 0);
+    while (push_patiently(t, 1, "later") == 0)
+        continue;
+    end_with(t, bytes_of(large, 2500)); // more bytes than the job had
+    expect_said(t, "room 1\n");
+    must(push_patiently(t, 1, "later"));
     tale_destroy(t);
 }
 
@@ -595,6 +630,7 @@ int main(void) {
         TALE(rule13_more_room_is_told_at_once),
         TALE(rule13_bytes_are_bounded),
         TALE(rule13_memory_is_bounded),
+        TALE(rule13_what_is_retained_makes_room),
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),
         TALE(rule13_a_refused_push_leaves_nothing),

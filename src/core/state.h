@@ -392,10 +392,10 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
-uint32_t stage_find(struct core *, mr_bytes name);                         // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
-int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
-uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
+uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
+int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+bool stage_forget_early(struct core *, struct stage *); // the job that ended first; false: none
 void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
