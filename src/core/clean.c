@@ -93,13 +93,13 @@ static int clean_fail(struct core *c, uint64_t at, mr_bytes body, struct record 
 
 static int clean_stage(struct core *c, uint64_t at, uint32_t number) {
     struct stage *s = number <= c->stage_count ? c->stages[number] : NULL;
-    return s && s->recorded && s->at == at ? stage_record(c, s) : 0;
+    return s && s->recorded && s->at == at ? stage_record(c, s, ROOM_CLEAN) : 0;
 }
 
 static int clean_source(struct core *c, uint64_t at, uint64_t number) {
     uint32_t index = source_find_number(c, number);
     struct source *s = index ? source_at(c, index) : NULL;
-    return s && s->size && s->at == at ? source_record(c, s) : 0;
+    return s && s->size && s->at == at ? source_record(c, s, ROOM_CLEAN) : 0;
 }
 
 static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
@@ -133,7 +133,7 @@ static int clean_outbox(struct core *c, uint64_t at, mr_bytes body, struct recor
 
 static int clean_link(struct core *c, uint64_t at, uint32_t shard) {
     bool is_home = shard < c->link_count && c->links[shard].size && c->links[shard].at == at;
-    return is_home ? link_record(c, shard) : 0;
+    return is_home ? link_record(c, shard, ROOM_CLEAN) : 0;
 }
 
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {

@@ -195,7 +195,7 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
         s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
-    if ((err = stage_record(c, s)) < 0) {
+    if ((err = stage_record(c, s, ROOM_COMMIT)) < 0) {
         s->policy = policy;
         s->paused = paused;
         s->draining = draining;

@@ -408,7 +408,7 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
     s->seen.epic = true;
-    if ((err = source_record(c, s)) < 0)
+    if ((err = source_record(c, s, ROOM_COMMIT)) < 0)
         s->seen = before;
     else
         watchers_tell_all(c, s);
@@ -463,14 +463,14 @@ void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t siz
     s->size = size;
 }
 
-int source_record(struct core *c, struct source *s) {
+int source_record(struct core *c, struct source *s, enum room room) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
     struct record_about about;
     struct record r = record_of_source(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     source_set_home(c, s, c->out.at[0], out_size(c, 0));
     return 0;

@@ -328,7 +328,7 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
     sweep_at(c, s, at > c->now_ms ? at : c->now_ms + 1000); // some cannot be forgotten just now
 }
 
-int stage_record(struct core *c, struct stage *s) {
+int stage_record(struct core *c, struct stage *s, enum room room) {
     int err = stage_join_ledger(c, s);
     if (err < 0)
         return err;
@@ -337,7 +337,7 @@ int stage_record(struct core *c, struct stage *s) {
     struct record_about about;
     struct record r = record_of_stage(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     stage_set_home(c, s, c->out.at[0], out_size(c, 0));
     return 0;

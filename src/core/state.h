@@ -403,7 +403,7 @@ void stage_mark_turn(struct core *, struct stage *);
 void stage_sweep(struct core *, struct stage *);
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
-int stage_record(struct core *, struct stage *); // writes its record
+int stage_record(struct core *, struct stage *, enum room); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
 // Something may have turned startable or roomy.
@@ -453,7 +453,7 @@ void source_refused(struct core *, const struct push *); // whatever for: it hol
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);
-int source_record(struct core *, struct source *);
+int source_record(struct core *, struct source *, enum room);
 void source_set_home(struct core *, struct source *, uint64_t at, uint32_t size);
 void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
@@ -531,6 +531,7 @@ void birth_pin(struct core *, struct birth *);
 void birth_unpin(struct core *, struct birth *); // if it is
 uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
+int ids_reserve_block(struct core *, enum room); // of ids, and of the epoch's records
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
@@ -557,7 +558,8 @@ void lease_end(struct core *, uint32_t lease, enum place);     // gives back wha
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.
-int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead);
+int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead,
+                 enum room);
 void job_die(struct core *, uint32_t job);
 void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 
