@@ -510,6 +510,37 @@ static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
     expect_take(t, "a");
 }
 
+// A deadline holds also when the end could not be written down as it passed: what has not begun
+// does not begin, and what runs is refused.
+static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
+    struct tale *t = *state;
+    t->telling = TOLD_PLAINLY;
+    push_with(t, (struct push){ .key = mr_str("r"), .body = mr_str("runs"), .deadline_ms = 10 });
+    struct taken running = take(t);
+    push_with(t, (struct push){ .body = mr_str("waits"), .deadline_ms = 10 });
+    push(t, "k", "first");
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .deadline_ms = 10 });
+    push(t, "k", "last");
+    t->full = t->unlike = true; // a restart would end them
+    refused(MR_EFULL, core_advance(t->core, t->now_ms += 10));
+    struct grant grant;
+    size_t count;
+    mr_bytes stage = mr_str("s");
+    struct take none = { .stages = &stage, .stage_count = 1, .conn = &t->conns[0] };
+    refused(MR_EFULL, core_take(t->core, &none, &grant, &count));
+    struct done d = { .id = running.id, .token = running.token };
+    refused(MR_EFULL, core_done(t->core, &d));
+    t->full = false;
+    refused(MR_EEXPIRED, try_done(t, d));
+    struct taken block[3];
+    assert_int_equal(take_block(t, 3, block), 1);
+    assert_string_equal(block[0].body, "first");
+    done(t, block[0]);
+    expect_take(t, "last");
+    expect_no_work(t);
+    assert_int_equal(look_stage(t, "s").expired, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(rule7_not_started_by_its_deadline_a_job_never_is),
@@ -544,6 +575,7 @@ int main(void) {
         TALE(rule16_and_up_to_a_count_oldest_first),
         TALE(rule16_without_memory_forgetting_waits_a_little),
         TALE(rule16_the_dead_are_not_ended_in_this_sense),
+        TALE(rule7_a_deadline_that_could_not_be_recorded_holds),
     };
     return TALES(tests);
 }

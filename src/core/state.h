@@ -357,9 +357,9 @@ bool job_once(const struct core *, const struct job *, struct hash128 *out_name)
 struct attr *job_add_attr(struct core *, struct job *, enum attr_kind); // after job_reserve
 void job_drop_attr(struct core *, struct job *, enum attr_kind);
 void job_set_deadline(struct core *, uint32_t number, uint64_t at_ms); // after job_reserve
-void job_move_deadline(struct core *, struct job *, uint64_t at_ms);   // if any; plans no timer
-uint64_t job_deadline(const struct core *, const struct job *);        // 0: none
-uint64_t job_due(const struct core *, const struct job *);             // 0: none
+bool job_is_past_deadline(const struct core *, const struct job *);
+uint64_t job_deadline(const struct core *, const struct job *); // 0: none
+uint64_t job_due(const struct core *, const struct job *);      // 0: none
 uint32_t job_attempts(const struct core *, const struct job *);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
 int reasons_of(struct core *, const struct job *, struct buffer *out);
@@ -558,8 +558,7 @@ void lease_end(struct core *, uint32_t lease, enum place);     // gives back wha
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.
-int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead,
-                 enum room);
+int attempt_fail(struct core *, uint32_t job, mr_bytes why, uint64_t due_ms, bool dead, enum room);
 void job_die(struct core *, uint32_t job);
 void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 
