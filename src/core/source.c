@@ -426,7 +426,7 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint32_t index = source_find(c, name);
     uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
-    if (index && is_alone(c) && number >= resume + SOURCE_WINDOW)
+    if (is_alone(c) && number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          resume, number);
     return epic_change(c, name, 0, number);
