@@ -195,6 +195,12 @@ APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_byt
     return 1;
 }
 
+// The record still names the epic that it was pushed by, which was dropped since.
+static bool names_what_is_gone(const struct core *c, const struct job *j) {
+    const struct attr *source = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
+    return source && source_at(c, source->small)->dropped;
+}
+
 // Most records are dead, and most that live are of jobs that ended, which change no more: these two
 // need no decoding. 1: done with it.
 static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
@@ -207,7 +213,8 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
     bool is_home = number && job_at(c, number)->at == at;
     if (!is_home)
         return once ? 0 : 1;
-    return kind == RECORD_END && !once ? copy_end(c, number, head, body) : 0;
+    bool changed = once || names_what_is_gone(c, job_at(c, number));
+    return kind == RECORD_END && !changed ? copy_end(c, number, head, body) : 0;
 }
 
 APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
