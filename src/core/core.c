@@ -181,7 +181,7 @@ struct stage_change {
 };
 
 // Changes a stage and writes it down; on failure it is as it was.
-static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+static int stage_try(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;
     int err = stage_get(c, name, &number);
     if (err < 0)
@@ -208,6 +208,13 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     stage_wake(c, s);
     settle(c);
     return 0;
+}
+
+static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+    int err = stage_try(c, name, change);
+    if (err < 0)
+        stage_forget_unused(c, name);
+    return err;
 }
 
 int core_set(struct core *c, mr_bytes stage, mr_bytes name, mr_bytes value) {
@@ -249,7 +256,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
+static int link_stages(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
@@ -263,4 +270,13 @@ int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
     stage_wake(c, c->stages[from]);
     settle(c);
     return 0;
+}
+
+int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
+    int err = link_stages(c, stage, downstream);
+    if (err < 0) {
+        stage_forget_unused(c, stage);
+        stage_forget_unused(c, downstream);
+    }
+    return err;
 }

@@ -47,6 +47,8 @@ APART static void commit_undo(struct core *c, struct commit *m) {
         if (m->births[i].linked)
             outbox_undo(c, m->births[i].channel);
     }
+    for (size_t i = 0; i < m->done->emit_count && i <= m->prepared; i++)
+        stage_forget_unused(c, m->done->emits[i].stage);
     mem_free(m->pushes);
     mem_free(m->births);
 }
