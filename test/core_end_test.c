@@ -443,6 +443,34 @@ static void rule11_a_state_in_use_outlives_its_time(void **state) {
     assert_int_equal(look_stage(t, "s").states, 0);
 }
 
+static void rule11_a_state_whose_time_is_over_does_not_come_back(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    pass_ms(t, 1000);
+    set(t, "state-ttl", "none");
+    crash(t);
+    push(t, "k", "b");
+    assert_string_equal(take(t).state, "");
+}
+
+static void rule11_a_state_in_use_holds_up_no_other(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    push(t, "l", "b");
+    done_with(t, take(t), "", "two");
+    push(t, "k", "c");
+    struct taken c = take(t);
+    t->unlike = true; // a restart would end the lease, and the state with it
+    pass_ms(t, 1000);
+    expect_unknown(t, "l");
+    assert_int_equal(look_stage(t, "s").states, 1);
+    done(t, c);
+}
+
 // ---- Rule 16: results ---------------------------------------------------------------------------
 
 static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
@@ -571,6 +599,8 @@ int main(void) {
         TALE(rule11_states_are_bounded_in_number_and_need_a_key),
         TALE(rule11_states_may_have_a_time_to_live),
         TALE(rule11_a_state_in_use_outlives_its_time),
+        TALE(rule11_a_state_whose_time_is_over_does_not_come_back),
+        TALE(rule11_a_state_in_use_holds_up_no_other),
         TALE(rule16_ended_jobs_are_kept_for_a_time),
         TALE(rule16_and_up_to_a_count_oldest_first),
         TALE(rule16_without_memory_forgetting_waits_a_little),

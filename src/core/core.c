@@ -203,6 +203,7 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
     }
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
     stage_sweep(c, s);
+    stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
     stage_mark_turn(c, s); // what counts may have changed with the policy
     stage_wake(c, s);

@@ -159,6 +159,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         line_sort(c, &s->ended, by_position);
         states_sort(c, s);
         stage_sweep(c, s);
+        stage_sweep_states(c, s);
         stage_plan_sweep(c, s);
         stage_mark_turn(c, s);
     }

@@ -401,6 +401,7 @@ int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);
 void stage_sweep(struct core *, struct stage *);
+void stage_sweep_states(struct core *, struct stage *); // writes: not while a group is being used
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
 int stage_record(struct core *, struct stage *, enum room); // writes its record
@@ -466,12 +467,12 @@ void gaps_drop(struct core *, struct conn *);
 int state_reserve(struct core *, chan, bool sets);
 void state_set(struct core *, chan, uint64_t at, uint32_t size, uint64_t time_ms);
 void state_drop(struct core *, chan);
+int state_expire(struct core *, chan); // writes down that it is dropped
 void states_sort(struct core *, struct stage *);
 
 // ---- record_out.c: groups of records on their way out -----------------------------------------
 
-// What a head needs beyond names and keys; a SOURCE record is the longest.
-enum { HEAD_ROOM = 400 };
+enum { HEAD_ROOM = 400 }; // of a head beyond names and keys; a SOURCE record is the longest
 
 int out_grow(struct core *, size_t records, size_t bytes);
 
@@ -503,8 +504,7 @@ struct record record_of_source(const struct core *, const struct source *, struc
 struct record record_of_job(const struct core *, const struct job *);
 void record_add_source(const struct core *, const struct job *, struct record *);
 
-// While replaying: moves a job among those of another status.
-void replay_move(struct core *, uint32_t job, enum job_status);
+void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
 
 // ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
 

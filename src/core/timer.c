@@ -103,6 +103,7 @@ void timer_retry(struct core *c, enum timer kind, uint32_t number) {
 static int sweep_rings(struct core *c, struct stage *s) {
     s->sweep_at_ms = 0;
     stage_sweep(c, s);
+    stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
     return 0;
 }
