@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/secret.h"
 #include "cli/talk_state.h"
@@ -12,11 +13,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 static const struct response_limits limits = {
@@ -24,17 +23,6 @@ static const struct response_limits limits = {
 };
 
 // ---- Opening ----------------------------------------------------------------------------------
-
-// They stay blocked to the end: what came meanwhile has been seen, or comes too late.
-static int signals_open(void) {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigprocmask(SIG_BLOCK, &ours, NULL);
-    int fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
-    return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
-}
 
 static const char *option_or(const struct input *in, const char *option, const char *variable) {
     const char *value = input_option(in, option);
@@ -70,8 +58,9 @@ int talk_address(const struct input *in, struct address *out) {
     return err;
 }
 
-int talk_engine(const struct input *in, const char *name, mr **out) {
+int talk_engine(const struct input *in, const char *name, int signals, mr **out) {
     struct address a = { 0 };
+    struct listener listener;
     int err = talk_address(in, &a);
     mr_options options = { .user = a.user[0] ? a.user : NULL,
                            .secret = a.secret[0] ? a.secret : NULL,
@@ -79,7 +68,13 @@ int talk_engine(const struct input *in, const char *name, mr **out) {
                            .tls_cert = a.tls.cert,
                            .tls_key = a.tls.key,
                            .name = name };
-    return err < 0 ? err : mr_open(talk_url(in), &options, out);
+    if (err >= 0)
+        err = listener_begin(&listener, signals);
+    if (err < 0)
+        return err;
+    err = mr_open(talk_url(in), &options, out);
+    listener_end(&listener);
+    return err;
 }
 
 bool talk_is_alone(const struct input *in) {
@@ -91,12 +86,18 @@ static int talks_start(struct talks *ts) {
     ts->values = mem_alloc(limits.values * sizeof *ts->values);
     if (!ts->values)
         return error_set(MR_ENOMEM, "no memory for replies");
-    int signals = signals_open();
+    struct listener listener;
+    int signals = interrupts_open();
     if (signals < 0)
         return signals;
     ts->signals = signals;
     ts->impl = ts->address.local ? &local_talk : &socket_talk;
-    return ts->impl->open(ts);
+    int err = listener_begin(&listener, signals);
+    if (err < 0)
+        return err;
+    err = ts->impl->open(ts); // a large store takes its time
+    listener_end(&listener);
+    return err;
 }
 
 enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {

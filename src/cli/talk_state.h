@@ -59,8 +59,9 @@ int address_read(const char *url, struct address *out);
 const char *talk_url(const struct input *); // of --at, MILLRACE_URL, or the usual
 int talk_address(const struct input *, struct address *out);
 
-// Opens it by the public API, as a client called `name`; for commands that work. Errors of mr_open.
-int talk_engine(const struct input *, const char *name, mr **out);
+// Opens it by the public API, as a client called `name`; for commands that work. A signal ends the
+// process meanwhile; `signals` is of interrupts_open. Errors of mr_open; MR_EIO.
+int talk_engine(const struct input *, const char *name, int signals, mr **out);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.
