@@ -127,14 +127,8 @@ enum cli_exit talks_open(const struct input *in, enum talk_store store, struct t
 void talks_close(struct talks *ts) {
     if (!ts)
         return;
-    while (ts->first) {
-        struct talk *t = ts->first;
-        ts->first = t->next;
-        ts->impl->leave(t);
-        buffer_finish(&t->out);
-        buffer_finish(&t->in);
-        mem_free(t);
-    }
+    while (ts->first)
+        talk_leave(ts->first);
     if (ts->impl)
         ts->impl->close(ts);
     if (ts->signals >= 0)
@@ -143,19 +137,46 @@ void talks_close(struct talks *ts) {
     mem_free(ts);
 }
 
-// The first words on a connection: who this is, and which protocol. A server of another kind says
-// so in its answer.
+int talk_join(struct talks *ts, struct talk **out) {
+    struct talk *t = mem_alloc(sizeof *t);
+    int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
+    if (err < 0) {
+        mem_free(t);
+        return err;
+    }
+    t->talks = ts;
+    t->next = ts->first;
+    ts->first = t;
+    *out = t;
+    return 0;
+}
+
+void talk_leave(struct talk *t) {
+    struct talk **at = &t->talks->first;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    t->talks->impl->leave(t);
+    buffer_finish(&t->out);
+    buffer_finish(&t->in);
+    mem_free(t);
+}
+
+// A server of another kind says so in its answer.
+void words_greet(struct words *w, const struct address *a) {
+    words_text(w, "HELLO");
+    words_text(w, "3");
+    if (a->local || !a->secret[0])
+        return;
+    words_text(w, "AUTH");
+    words_text(w, a->user[0] ? a->user : "default");
+    words_text(w, a->secret);
+}
+
 static enum cli_exit greet(struct talk *t) {
-    const struct address *a = &t->talks->address;
     struct words w = { 0 };
     const struct response_value *answer;
-    words_text(&w, "HELLO");
-    words_text(&w, "3");
-    if (a->secret[0] && !a->local) {
-        words_text(&w, "AUTH");
-        words_text(&w, a->user[0] ? a->user : "default");
-        words_text(&w, a->secret);
-    }
+    words_greet(&w, &t->talks->address);
     int err = talk_ask(t, &w, &answer);
     words_finish(&w);
     if (err < 0)
@@ -163,21 +184,17 @@ static enum cli_exit greet(struct talk *t) {
     if (answer->type != RESPONSE_ERROR)
         return CLI_DONE;
     enum cli_exit code = talk_refused(t, answer);
-    return a->secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
+    return t->talks->address.secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
 }
 
 enum cli_exit talk_open(struct talks *ts, struct talk **out) {
-    struct talk *t = mem_alloc(sizeof *t);
-    int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
+    struct talk *t;
+    int err = talk_join(ts, &t);
     if (err < 0) {
         if (err != MR_ECANCELLED)
             complain("%s: %s", ts->command, error_text());
-        mem_free(t);
         return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
     }
-    t->talks = ts;
-    t->next = ts->first;
-    ts->first = t;
     *out = t;
     return greet(t);
 }

@@ -30,7 +30,7 @@ static int connect_wait(const struct talks *ts, int fd) {
     struct pollfd fds[3] = { [2] = { .fd = fd, .events = POLLOUT } };
     int why = 0;
     socklen_t size = sizeof why;
-    if (talks_wait(ts, fds, 3, -1, CONNECT_MS) < 0)
+    if (talks_wait(ts, fds, 3, -1, ts->connect_ms ? ts->connect_ms : CONNECT_MS) < 0)
         return EINTR;
     if (!fds[2].revents)
         return ETIMEDOUT;

@@ -50,9 +50,18 @@ struct talks {
     struct talk *first;
     struct response_value *values; // of the reply being looked at
     int signals;                   // readable: somebody wants this to end
+    int connect_ms;                // connecting may take so long; 0: the usual
     void *engine;                  // in this process
     struct tls_context *tls;       // NULL: connections are not encrypted
 };
+
+// One more connection, on which nothing is said yet. MR_ENET, MR_ENOMEM; MR_ECANCELLED:
+// interrupted.
+int talk_join(struct talks *, struct talk **out);
+void talk_leave(struct talk *); // ends it
+
+// The first words on a connection: who this is, and which protocol.
+void words_greet(struct words *, const struct address *);
 
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
