@@ -145,9 +145,9 @@ def _():
 def _():
     show = ["printf", "<%s>"]
     line = b"dir/sub/photo.png\n"
-    parts = ["{}", "{.}", "{/}", "{//}", "{key}", "{#}", "a{/}b{#}"]
+    parts = ["{}", "{.}", "{/}", "{/.}", "{//}", "{key}", "{#}", "a{/}b{#}"]
     r = run("--key-regex", "^[a-z]+", "--", *show, *parts, data=line)
-    equal(r.out, b"<dir/sub/photo.png><dir/sub/photo><photo.png><dir/sub><dir><1><aphoto.pngb1>", r)
+    equal(r.out, b"<dir/sub/photo.png><dir/sub/photo><photo.png><photo><dir/sub><dir><1><aphoto.pngb1>", r)
     equal(run("--", *show, "x", data=b"a b\n").out, b"<x><a b>")
     equal(run("--", *show, "{#}", data=b"a b\n").out, b"<1>")
     equal(run("--", "{}", data=b"true\n").code, 0)
@@ -316,7 +316,7 @@ def _():
 @case("--keep-order holds large output in files")
 def _():
     script = '[ $1 = 1 ] && wait_file far; head -c 600000 /dev/zero; [ $1 = 60 ] && touch far; :'
-    r = run("--jobs", "2", "--keep-order", *sh(WAIT + script + "; echo $1"),
+    r = run("--jobs", "2", "-k", *sh(WAIT + script + "; echo $1"),
             data=range_lines(1, 60))
     equal(r.code, 0, r)
     equal(numbers(r.out.replace(b"\0", b"")), range_lines(1, 60))
@@ -427,7 +427,8 @@ def _():
     with open("plain", "w") as file:
         file.write("#!/bin/sh\n")
     for command, said in (("nosuch", b"no command 'nosuch'"), ("./nosuch", b"no command"),
-                          ("./plain", b"not executable"), ("", b"no command ''")):
+                          ("./plain", b"not executable"), ("", b"no command ''"),
+                          ("echo {} >out", b"millrace run -- sh -c 'SCRIPT' sh")):
         ended = Running("--", command).end(close=False)
         equal((ended.code, ended.out, ended.err.count(b"\n")), (2, b"", 1), ended)
         check(said in ended.err, ended)
