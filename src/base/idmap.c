@@ -19,9 +19,9 @@ struct place {
 };
 
 static inline struct place place_of(const struct idmap *i, uint64_t id) {
-    uint64_t turn = id, lane = 0;
-    if (i->step > 1)
-        turn = id / i->step, lane = id % i->step;
+    if (i->step == 1)
+        return (struct place){ id >> IDMAP_SHIFT, id % IDMAP_PAGE };
+    uint64_t turn = id / i->step, lane = id % i->step;
     return (struct place){ (turn >> IDMAP_SHIFT) * i->step + lane, turn % IDMAP_PAGE };
 }
 
