@@ -18,7 +18,8 @@ SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 top = tempfile.mkdtemp(prefix="millrace-test-")
 atexit.register(shutil.rmtree, top, ignore_errors=True)
 cases = []
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts this in the background has it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts this in the background has it ignored,
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who does so with nohup this; commands would inherit that
 
 
 def case(name):
