@@ -128,7 +128,7 @@ def _(kind, resp):
     own.stop()
     if client.needs_ready:
         client.hear_event("gone")
-    own.start(own.port)
+    own.start()
     if client.needs_ready:
         client.hear_event("ready")
     elif not client.again:
