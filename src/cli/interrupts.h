@@ -16,8 +16,8 @@ struct interrupts {
     uint64_t last_us; // when the last one that counted came
 };
 
-// Adds a signal that is to be caught; but one that is ignored since before we were started (by nohup,
-// or for what a script runs in the background) stays so.
+// Adds a signal that is to be caught; but one that is ignored since before we were started (by
+// nohup, or for what a script runs in the background) stays so.
 void interrupt_add(sigset_t *, int number);
 
 // A descriptor that is readable when a signal has come; to be made before there are threads, which
