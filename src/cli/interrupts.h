@@ -4,6 +4,7 @@
 #ifndef CLI_INTERRUPTS_H
 #define CLI_INTERRUPTS_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +15,10 @@ struct interrupts {
     unsigned count;
     uint64_t last_us; // when the last one that counted came
 };
+
+// Adds a signal that is to be caught; but one that is ignored since before we were started (by
+// nohup, or for what a script runs in the background) stays so.
+void interrupt_add(sigset_t *, int number);
 
 // A descriptor that is readable when a signal has come; to be made before there are threads, which
 // then do not get them either. MR_EIO.

@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "cli/interrupts.h"
 #include "cli/output.h"
 #include "cli/secret.h"
 #include "cli/talk_state.h"
@@ -29,8 +30,8 @@ static const struct response_limits limits = {
 static int signals_open(void) {
     sigset_t ours;
     sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
+    interrupt_add(&ours, SIGINT);
+    interrupt_add(&ours, SIGTERM);
     sigprocmask(SIG_BLOCK, &ours, NULL);
     int fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
     return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
