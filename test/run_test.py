@@ -1011,7 +1011,7 @@ def _():
 @case("bad usage is said, with the way out, and exits 2")
 def _():
     for arguments, said in (
-            (["echo"], b"behind --"), (["--"], b"usage: millrace run"), ([], b"usage"),
+            (["--"], b"usage: millrace run"), ([], b"usage"),
             (["--timeout", "5", "--", "true"], b"5s"),
             (["--timeout", "soon", "--", "true"], b"no duration"),
             (["--deadline", "0s", "--", "true"], b"not possible"),
@@ -1027,6 +1027,21 @@ def _():
             (["--keeporder", "--", "true"], b"did you mean --keep-order")):
         r = run(*arguments, data=[1])
         check(r.code == 2 and said in r.err and r.err.startswith(b"millrace: run: "), arguments, r)
+
+
+@case("a forgotten -- is said with the command line to paste")
+def _():
+    for before, command, quoted in (
+            ([], ["echo"], "echo"),
+            (["-j4", "--timeout", "5s"], ["echo", "-n", "{.}.jpg"], "echo -n {.}.jpg"),
+            (["-0"], ["sh", "-c", "echo it's {} {1..3}", "", "*"], r"sh -c 'echo it'\''s {} {1..3}' '' '*'"),
+            ([], ["grep", "--", "x"], "grep -- x")):
+        r = run(*before, *command, data=[1])
+        first, pasted = r.err.decode().splitlines()
+        check(r.code == 2 and "-- is missing before the command" in first, r)
+        equal(pasted, "    " + " ".join(["millrace run", *before, "--", quoted]))
+        equal(subprocess.check_output(["bash", "-c", f"printf '%s\\n' {pasted}"], text=True).splitlines(),
+              ["millrace", "run", *before, "--", *command])
 
 
 @case("--jobs auto, and what belongs to the command is not ours")
