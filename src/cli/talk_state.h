@@ -56,7 +56,6 @@ struct talks {
 
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
-const char *talk_url(const struct input *); // of --at, MILLRACE_URL, or the usual
 int talk_address(const struct input *, struct address *out);
 
 // Opens it by the public API, as a client called `name`; for commands that work. Errors of mr_open.
