@@ -447,24 +447,6 @@ static void what_a_map_reserved_needs_no_memory(void **state) {
     free(t);
 }
 
-static void a_map_replaces_in_place(void **state) {
-    (void)state;
-    struct map m = { 0 };
-    struct twin *t = calloc(1, sizeof *t);
-    t->hash_bits = 32;
-    for (uint32_t v = 1; v < 5000; v++) {
-        twin_put(&m, t, v, v);
-        uint32_t some = 1 + (uint32_t)chance(v), other = some + 10000;
-        uint32_t from = t->keys[some] ? some : other, to = t->keys[some] ? other : some;
-        map_replace(&m, twin_hash(t, t->keys[from]), from, to);
-        t->keys[to] = t->keys[from];
-        t->keys[from] = 0;
-    }
-    twin_compare(&m, t);
-    map_finish(&m);
-    free(t);
-}
-
 // ── heap ──
 
 static void a_heap_yields_in_time_and_in_order(void **state) {
@@ -918,7 +900,6 @@ int main(void) {
         cmocka_unit_test_setup(a_map_is_whole_at_every_point_of_growth, setup),
         cmocka_unit_test_setup(a_map_costs_twelve_bytes_an_entry_at_most, setup),
         cmocka_unit_test_setup(what_a_map_reserved_needs_no_memory, setup),
-        cmocka_unit_test_setup(a_map_replaces_in_place, setup),
         cmocka_unit_test_setup(a_heap_yields_in_time_and_in_order, setup),
         cmocka_unit_test_setup(a_filtered_heap_keeps_its_order, setup),
         cmocka_unit_test_setup(what_is_written_is_read, setup),

@@ -249,7 +249,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
+int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
