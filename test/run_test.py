@@ -102,6 +102,14 @@ def wait_in(file, text):
     wait_until(lambda: text in os.pread(file.fileno(), 1 << 20, 0), text)
 
 
+def read_until(terminal, pattern, seen=b""):
+    """What is shown there until it has this."""
+    while not re.search(pattern, seen):
+        check(select.select([terminal], [], [], PATIENCE)[0], f"never shown: {pattern}", seen)
+        seen += os.read(terminal, 4096)
+    return seen
+
+
 def numbers(out):
     return [int(n) for n in out.split()]
 
@@ -477,9 +485,9 @@ def _():
     r = run(*sh("sleep 1000 & echo $!"), data=[1])
     equal(r.code, 0, r)
     wait_until(lambda: is_gone(int(r.out)), "its child is gone")
-    r = run(*sh("setsid sleep 1000 & echo $!"), data=[1])
+    r = run(*sh(WAIT + "setsid sh -c 'touch away; exec sleep 1000' & wait_file away; echo $!"), data=[1])
     equal(r.code, 0, r)
-    os.kill(int(r.out), signal.SIGKILL) # it has a group of its own
+    os.kill(int(r.out), signal.SIGKILL)  # it has a group of its own
 
 
 def is_gone(pid):
@@ -591,6 +599,20 @@ def _():
         equal((ended.code, ended.out), (130, b"end 1\n"), ended)
 
 
+@case("a signal that was ignored when it was started (nohup) stays ignored")
+def _():
+    for number in signal.SIGHUP, signal.SIGINT:
+        before = signal.signal(number, signal.SIG_IGN)  # as its children inherit it
+        r = Running("--jobs", "1", "--", "echo")
+        signal.signal(number, before)
+        r.feed(b"1\n")
+        wait_in(r.out, b"1\n")
+        r.signal(number)
+        r.feed(b"2\n")
+        ended = r.end()
+        equal((ended.code, ended.out, ended.err), (0, b"1\n2\n", b""), ended)
+
+
 def interrupt_twice(r):
     """Signals that follow one another closely are one: so they are sent until the second counts."""
     def ends():
@@ -698,9 +720,7 @@ def _():
     r = Running("--jobs", "1", *sh(script), stderr=theirs, env=environment)
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
-    seen = b""
-    while b" at once" not in seen:
-        seen += os.read(ours, 4096)
+    seen = read_until(ours, rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K")
     with open("go", "w"):
         pass
     r.process.stdin.close()
@@ -711,7 +731,6 @@ def _():
         pass  # the other side is closed
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K", seen), seen)
     check(re.search(rb"\r\x1b\[Kword 2", seen), seen)
     check(seen.endswith(b"\n") or seen.endswith(b"\r\x1b[K"), seen)
 
@@ -726,16 +745,15 @@ def _():
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
     seen = b""
-    for number, until in ((1, b" at once"), (2, b"part"), (3, b"whole"), (0, b"3 done")):
-        while until not in seen:
-            seen += os.read(ours, 4096)
+    for number, until in ((1, b" at once"), (2, b"part"), (3, rb"whole\r\n\r\d done, 3 read"), (0, b"3 done")):
+        seen = read_until(ours, until, seen)
         with open(f"go.{number}", "w"):
             pass
         if number == 3:
             r.process.stdin.close()
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"partwhole\r\n\r\d done, 3 read", seen), seen)
+    check(b"partwhole\r\n" in seen, seen)
 
 
 # ---- Journals ----------------------------------------------------------------------------------

@@ -13,12 +13,20 @@
 #include <time.h>
 #include <unistd.h>
 
+// One that is ignored since before we were started (by nohup, or for what a script runs in the
+// background) stays so.
+static void interrupt_add(sigset_t *ours, int number) {
+    struct sigaction now;
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+        sigaddset(ours, number);
+}
+
 int interrupts_open(void) {
     sigset_t ours;
     sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
+    interrupt_add(&ours, SIGINT);
+    interrupt_add(&ours, SIGTERM);
+    interrupt_add(&ours, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &ours, NULL);
     int fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
     return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;

@@ -31,7 +31,8 @@ static const char *option_or(const struct input *in, const char *option, const c
     return value && *value ? value : NULL;
 }
 
-const char *talk_url(const struct input *in) {
+// Of --at, MILLRACE_URL, or the usual.
+static const char *talk_url(const struct input *in) {
     const char *url = option_or(in, "--at", "MILLRACE_URL");
     return url ? url : CLI_URL;
 }

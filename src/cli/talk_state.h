@@ -65,7 +65,6 @@ void words_greet(struct words *, const struct address *);
 
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
-const char *talk_url(const struct input *); // of --at, MILLRACE_URL, or the usual
 int talk_address(const struct input *, struct address *out);
 
 // Opens it by the public API, as a client called `name`; for commands that work. A signal ends the

@@ -36,7 +36,7 @@ static struct mr_job **bucket(struct client *c, mr_id id) {
     return &c->hands[id % CLIENT_BUCKETS];
 }
 
-struct mr_job *held_find(struct client *c, const struct lease *lease) {
+static struct mr_job *held_find(struct client *c, const struct lease *lease) {
     struct mr_job *job = *bucket(c, lease->id);
     while (job && (job->id != lease->id || memcmp(job->token, lease->token, CLIENT_TOKEN) != 0))
         job = job->chain;
@@ -63,7 +63,7 @@ void held_unpin(struct client *c, struct mr_job *job) {
         spare_put(c, job);
 }
 
-void held_drop(struct client *c, struct mr_job *job, unsigned how) {
+static void held_drop(struct client *c, struct mr_job *job, unsigned how) {
     struct mr_job **at = bucket(c, job->id);
     while (*at != job)
         at = &(*at)->chain;

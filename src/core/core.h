@@ -179,8 +179,9 @@ struct core_events {
     void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
-    // It was seen that this stage emits to that one: the other shards need a turn with core_link,
-    // so that each sees the cycles. The names are borrowed until the event returns.
+    // It was seen that this stage emits to that one: the other shards need a turn with
+    // core_learn_edge, so that each sees the cycles. The names are borrowed until the event
+    // returns.
     void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
@@ -321,7 +322,8 @@ int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
-int core_link(struct core *, mr_bytes stage, mr_bytes downstream); // declares an edge
+// This stage emits to that one, as if a commit here had shown it.
+int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 
 // Takes on what another shard says about a stage: policy, pause and drain. Written down if it
 // differs; a stage that is not known here is made only if there is something to say.
@@ -378,9 +380,9 @@ uint64_t epic_seen_resume(const struct epic_seen *);
 // An emit whose channel belongs to another shard waits in an outbox, which is written down with the
 // commit, until that shard has it:
 //
-//     core_done ──► OUTBOX ── durable ──► core_link_accept ──► ARRIVAL ── durable ──►
-//     core_link_acked
-//          here                                there                                  here
+//     here    core_done ──► OUTBOX ── durable ──┐
+//     there                                     └──► core_link_accept ──► ARRIVAL ── durable ──┐
+//     here                                                              core_link_acked ◄──────┘
 //
 // The owner carries entries and acknowledgements. It may lose, repeat and reorder what it carries,
 // and begin again at the oldest: the receiver takes each entry once and in order.
@@ -404,7 +406,8 @@ uint64_t core_links(const struct core *); // entries to all shards that were not
 // before is durable. MR_EGAP: the one before it is missing: begin again at the oldest. Other
 // errors leave it to be repeated later.
 int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr_bytes body);
-uint64_t core_link_mark(const struct core *, uint32_t from); // the highest accepted; 0: none
+// For tests: the highest number accepted from there; 0: none.
+uint64_t core_link_mark(const struct core *, uint32_t from);
 
 // That shard has everything up to this number, durably: the entries are dropped. Written down only
 // now and then; after a crash some are sent again.
@@ -464,7 +467,7 @@ int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
 // Walks dead jobs, longest dead first. `each` returns nonzero to stop. Must not change anything.
 int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg);
-// Walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
+// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg);
 

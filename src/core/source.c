@@ -13,7 +13,7 @@ static bool source_has_name(const void *owner, uint32_t number, const void *name
     return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
 }
 
-uint32_t source_find(const struct core *c, mr_bytes name) {
+static uint32_t source_find(const struct core *c, mr_bytes name) {
     return map_find(&c->source_by_name, (uint32_t)bytes_hash(name, 0), source_has_name, c, &name);
 }
 

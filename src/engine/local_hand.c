@@ -170,7 +170,8 @@ void hands_unpin(struct local *e, struct mr_job *job) {
     e->spare = job;
 }
 
-void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
+// Out of hand.
+static void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
     table_remove(&e->hands, job);
     list_remove(&job->of_puller);
     list_remove(&job->of_notices);

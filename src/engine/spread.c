@@ -164,8 +164,8 @@ static void share_edge(struct spread *s, const struct edge_seen *seen) {
     for (uint32_t i = 0; i < s->count; i++) {
         struct local *e = s->locals[i];
         if (local_enter(e) >= 0)
-            (void)core_link(e->core, (mr_bytes){ seen->stage, seen->stage_size },
-                            (mr_bytes){ seen->downstream, seen->downstream_size });
+            (void)core_learn_edge(e->core, (mr_bytes){ seen->stage, seen->stage_size },
+                                  (mr_bytes){ seen->downstream, seen->downstream_size });
         local_end(e);
     }
 }

@@ -147,9 +147,6 @@ void writer_tell(struct file_log *);
 // Stops the log for good; the reason is this thread's last error.
 void writer_stop(struct file_log *);
 
-// Moves `durable` on. While a sync was asked for whatever the policy, nothing counts before it.
-void durable_advance(struct file_log *);
-
 // The writer's thread.
 void *writer_main(void *log);
 

@@ -218,7 +218,7 @@ static void share_edges(struct host *h) {
         h->edges.size -= sizeof e;
         memcpy(&e, h->edges.data + h->edges.size, sizeof e);
         for (uint32_t i = 0; i < h->shards; i++)
-            (void)core_link(h->parts[i].core, mr_str(e.stage), mr_str(e.downstream));
+            (void)core_learn_edge(h->parts[i].core, mr_str(e.stage), mr_str(e.downstream));
     }
 }
 
