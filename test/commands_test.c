@@ -498,6 +498,25 @@ static void F13_DEAD_lists_dead_jobs(void **state) {
 }
 
 static void A10_STAGES_tell_how_they_are(void **state) {
+// Stages that are called like options.
+static void DEAD_knows_stages_from_options(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 2; i++) {
+        sayf(d, 0, "PUSH %s a", i ? "from" : "count");
+        hear(d, 0, "\"*\"");
+        struct job job = take(d, 0, i ? "from" : "count");
+        sayf(d, 0, "FAIL %s %s why NEVER", job.id, job.token);
+        hear(d, 0, "+OK");
+    }
+    ask(d, 0, "DEAD count", "[[\"id\" \"1\" \"stage\" \"count\" *]]");
+    ask(d, 0, "DEAD from", "[[\"id\" \"2\" \"stage\" \"from\" *]]");
+    ask(d, 0, "DEAD count COUNT 0", "[]");
+    ask(d, 0, "DEAD from count 5 from 2", "[]");
+    ask(d, 0, "DEAD COUNT 1 FROM 1", "[[\"id\" \"2\" *]]");
+    ask(d, 0, "DEAD from from 1", "-GONE *");
+    ask(d, 0, "DEAD other COUNT", "-ERR COUNT *");
+}
+
     struct dialogue *d = *state;
     ask(d, 0, "STAGES", "[]");
     push(d, "s a");
@@ -975,3 +994,6 @@ int main(void) {
     };
     return DIALOGUES(any, alone);
 }
+        DIALOGUE(DEAD_knows_stages_from_options),
+        DIALOGUE(E1_STAGES_tell_where_their_jobs_go_next),
+        DIALOGUE(D4_who_pushes_an_epic_says_how_many_there_will_be),

@@ -273,6 +273,36 @@ def every_act_acts():
 
 
 @case
+def bodies_that_are_no_strings_stay_as_they_were_sent():
+    web = Web()
+    for body in ("0.1", "-0.0", "1e2", "123456789012345678901234567890", "9007199254740993", "1.10", "true", "null",
+                 '{"b" : [1.50,{ }], "a":"\\u00e9 \\"}],:{", "a ":12345678901234567890}', '[ ]', '[[],[{"":[]}]]',
+                 '{"a":\t[1 ,\r\n2]}'):
+        for around in ('{"stage":"s","body":%s}', ' { "key" : "k" , "body" :\n %s , "stage": "s" } '):
+            job = web.post("/api/jobs", around % body)["id"]
+            equal(web.get(f"/api/jobs/{job}?body=1")["job"]["body"], body)
+    equal(web.post("/api/jobs", '{"b\\u006fdy":0.10,"stage":"s","attempts":3}'), {"id": str(int(job) + 1)})
+    equal(web.get(f"/api/jobs/{int(job) + 1}?body=1")["job"]["body"], "0.10")
+    equal(web.post("/api/jobs/drop", '{"ids":[ 1 ,"2",3 ]}'), {"count": 3})
+    web.refuses(400, "ERR", "JSON", "POST", "/api/jobs", '{"stage":"s","body":01}')
+    web.refuses(400, "ERR", "ATTEMPTS", "POST", "/api/jobs", '{"stage":"s","body":"","attempts":3.5}')
+    web.stop()
+
+
+@case
+def stages_may_be_called_like_parameters():
+    web = Web()
+    client = Client(web)
+    for stage in "count", "from":
+        client.ask("PUSH", stage, "x")
+        fail(client, client.ask("TAKE", stage)[0])
+        equal([j["stage"] for j in web.get(f"/api/dead?stage={stage}")["dead"]], [stage])
+        equal([j["stage"] for j in web.get(f"/api/dead?stage={stage}&count=1")["dead"]], [stage])
+        equal(web.get(f"/api/jobs?stage={stage}")["jobs"][0]["status"], "dead")
+    web.stop()
+
+
+@case
 def a_push_waits_for_room():
     web = Web()
     client = Client(web)
