@@ -187,6 +187,16 @@ test('a job shows its attempts and its body, as JSON, text and digits', async ()
     await page.leave();
 });
 
+test('JSON is shown value by value, and every one as it was sent', async () => {
+    const page = await open('#/job/' + (await push('exact', '{"n":0.10,"big":12345678901234567890,"e":[],"o":{"x":{}, "y":"}],:{"}}')));
+    await page.sees('"n": 0.10,', 'pre');
+    equal(
+        await page.locator('pre').textContent(),
+        '{\n  "n": 0.10,\n  "big": 12345678901234567890,\n  "e": [],\n  "o": {\n    "x": {},\n    "y": "}],:{"\n  }\n}',
+    );
+    await page.leave();
+});
+
 test('a done job shows its result, and bytes that are no text are digits', async () => {
     const id = await push('results', Buffer.from([0, 255, 1]));
     const page = await open(`#/job/${id}`);
