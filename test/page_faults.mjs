@@ -193,6 +193,34 @@ test('text from the server stays text: names, keys, bodies, reasons', async () =
 
 test('a million waiting jobs are looked at as quickly as a few', async () => {
     const items = Array.from({ length: 1000 }, (_, i) => [`key ${i % 500}`, 'x']).flat();
+test('what turns the direction of writing is shown, not obeyed', async () => {
+    const turned = 'safe\u202egpj.exe\u2066\u200f\u061c';
+    const id = await push('turned', turned, 'KEY', turned);
+    const page = await open('#/stage/turned/jobs/waiting');
+    await row(page, 'safe\\u202egpj.exe\\u2066\\u200f\\u061c').waitFor();
+    await page.go(`#/job/${id}`);
+    await page.sees('safe\\u202egpj.exe\\u2066\\u200f\\u061c', 'pre');
+    await page.leave();
+});
+
+test('a token for some stages sees how these are, and not how large the rest is', async () => {
+    const file = path.join(top, 'auth.few');
+    const few = token(file, 'few', 'read,push', 'mail.*');
+    const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
+    const asker = new Client(guarded);
+    await asker.ask('AUTH', few);
+    await asker.ask('PUSH', 'mail.in', 'x');
+    const page = await openPage(guarded.address, '#/');
+    await page.getByLabel('Token').fill(few);
+    await page.press('Continue');
+    await row(page, 'mail.in').waitFor();
+    await page.sees('works', '.facts');
+    equal(await page.locator('.facts > div:visible dt').allTextContents(), ['Log', 'Disk']);
+    await page.leave();
+    asker.close();
+    await guarded.stop();
+});
+
     const replies = [];
     for (let i = 0; i < 1000; i++)
         replies.push(world.client.ask('PUSHMANY', 'million', 'ITEMS', ...items));

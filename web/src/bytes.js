@@ -1,6 +1,6 @@
 // Bodies and results: bytes, shown as text, as JSON with indentation, or as hexadecimal digits; never
 // more of them than a page can bear.
-import { button, el } from './dom.js';
+import { button, el, setText } from './dom.js';
 import { bytes as size } from './format.js';
 
 const SHOWN = 64 * 1024;
@@ -90,7 +90,7 @@ export function bytesView(label, data, fileName) {
   const tabs = choices.map((form) => button(form.name, () => show(form), 'tab'));
 
   function show(form) {
-    pre.textContent = form.text;
+    setText(pre, form.text);
     note.textContent =
       form.shown < data.length
         ? `the first ${size(form.shown)} of ${size(data.length)}`
