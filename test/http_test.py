@@ -835,6 +835,27 @@ def F43_a_thousand_listen_and_some_do_not_read():
 def F44_too_many_connections_are_refused():
     web = Web("--max-clients", "20")
     held = [socket.create_connection(("127.0.0.1", web.http), PATIENCE) for _ in range(20)]
+# F43: what is kept for one who does not read counts, and is gone with him.
+@case
+def F43_what_slow_listeners_hold_counts_as_memory():
+    web = Web()
+    client = Client(web)
+    for i in range(1000):
+        client.say("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i:04}", "x")
+    for _ in range(1000):
+        client.hear()
+    idle = int(client.info()["buffer_bytes"])
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", web.http))
+        slow.sendall(f"GET /api/events HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode())
+        while int(client.info()["buffer_bytes"]) < idle + 300_000:
+            pass
+    while int(client.info()["buffer_bytes"]) > idle + 100_000:
+        pass
+    web.stop()
+
+
     heard = web.raw(b"", whole=False)
     equal(status_of(heard), 503)
     check(b'"FULL"' in heard and b"max-clients" in heard, heard)
