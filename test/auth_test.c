@@ -398,7 +398,11 @@ static const struct {
     { "DRAIN other", "-NOPERM *" },
     { "STAGE other", "-NOPERM *" },
     { "STAGE other max-jobs 1", "-NOPERM *" },
-    { "INFO stats", "*\\x0Awaiting:0\\x0D\\x0Arunning:1*dead:0*pushed:2*" },
+    { "INFO stats", "\"# Stats\\x0D\\x0Awaiting:0\\x0D\\x0Arunning:1*dead:0*pushed:2*" },
+    { "INFO memory", "\"\"" },
+    { "INFO clients", "\"\"" },
+    { "INFO persistence", "\"# Persistence\\x0D\\x0Aloading:0\\x0D\\x0Alog_full:0\\x0D*" },
+    { "INFO server", "\"# Server*uptime_in_seconds:*\\x0D\\x0Ashards:1*" },
     { "CLIENT UNBLOCK 5", ":0" },
 };
 

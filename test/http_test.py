@@ -474,6 +474,11 @@ def roles_and_stages_hold_as_on_the_wire():
     web.refuses(403, "NOPERM", "sms.a", "POST", "/api/jobs", {"stage": "sms.a", "body": "x"}, token=few)
     check(b"sms.a" not in web.get("/metrics", token=few))
     check(b"sms.a" in web.get("/metrics", token=names["read"]))
+    hidden = {"store", "log_bytes", "used_memory", "buffer_bytes", "connected_clients", "total_commands_processed"}
+    equal(hidden & set(web.get("/api/info", token=few)["info"]), set())
+    equal(hidden - set(web.get("/api/info", token=names["read"])["info"]), set())
+    check(b"millrace_memory_used_bytes" not in web.get("/metrics", token=few))
+    check(b"millrace_log_full 0" in web.get("/metrics", token=few))
     streams = web.stream(few), web.stream(names["read"]), web.stream(names["admin"])
     for _ in range(2):
         equal([[s["name"] for s in stream.event()["stages"]] for stream in streams],

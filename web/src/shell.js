@@ -166,7 +166,11 @@ function makeFooter() {
       const { millrace_version: version, store: where, uptime_in_seconds: up } = store.info;
       setText(
         node,
-        version ? `Millrace ${version} · ${where} · up ${duration(Math.max(up, 1) * 1000)}` : '',
+        version
+          ? [`Millrace ${version}`, where, `up ${duration(Math.max(up, 1) * 1000)}`]
+              .filter(Boolean)
+              .join(' · ')
+          : '',
       );
     },
   };
