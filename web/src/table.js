@@ -2,6 +2,8 @@
 // and checked boxes stay where they are while numbers change. On a narrow screen each row becomes a
 // card (style.css), for which every cell carries the name of its column.
 import { el, setShown, setText } from './dom.js';
+import { keyText, short } from './format.js';
+import { stagePath } from './why.js';
 
 // A column has `head`, perhaps `title` and `number`, and either text(row) or make(get, cell), which
 // returns { node, set(row) }; get() gives the row as it was told last.
@@ -88,3 +90,20 @@ export const linkColumn = (head, text, href, more = {}) => ({
   },
   ...more,
 });
+
+// Columns of rows that are jobs.
+export const jobColumn = (head = 'Job') =>
+  linkColumn(
+    head,
+    (j) => j.id,
+    (j) => `#/job/${j.id}`,
+  );
+
+export const stageColumn = () =>
+  linkColumn(
+    'Stage',
+    (j) => j.stage,
+    (j) => stagePath(j.stage),
+  );
+
+export const keyColumn = () => ({ head: 'Key', text: (row) => short(keyText(row.key), 60) });

@@ -4,11 +4,10 @@ import { chosenAct, jobAct, matchingAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, field, fragment, panel, select, setShown, setText } from '../dom.js';
-import { count, counted, duration, keyText, short } from '../format.js';
+import { count, counted, duration, short } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
-import { linkColumn, liveTable } from '../table.js';
-import { stagePath } from '../why.js';
+import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 
 const ROWS = 100; // shown
 const PAGE = 1000,
@@ -55,17 +54,9 @@ function deadTable(chosen, changed, refresh) {
     empty: 'No dead letter matches. Jobs come here when their last attempt has failed.',
     columns: [
       { head: '', make: checkbox(chosen, changed) },
-      linkColumn(
-        'Job',
-        (j) => j.id,
-        (j) => `#/job/${j.id}`,
-      ),
-      linkColumn(
-        'Stage',
-        (j) => j.stage,
-        (j) => stagePath(j.stage),
-      ),
-      { head: 'Key', text: (j) => short(keyText(j.key), 60) },
+      jobColumn(),
+      stageColumn(),
+      keyColumn(),
       { head: 'Attempts', number: true, text: (j) => count(j.attempt) },
       { head: 'Dead for', number: true, text: (j) => duration(j['age-ms']) },
       { head: 'Last reason', wide: true, text: (j) => short(lastReason(j)) },
