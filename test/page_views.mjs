@@ -247,6 +247,28 @@ test('dead letters are found by stage, key and reason', async () => {
     await page.leave();
 });
 
+test('the first 5,000 dead letters are looked through, that is said, and one can go on', async () => {
+    const ask = (...words) => world.client.ask(...words);
+    const items = (from) => Array.from({ length: 1000 }, (_, i) => [`k${from + i}`, 'x']).flat();
+    for (let from = 0; from < 5500; from += 1000) await ask('PUSHMANY', 'many.dead', 'ITEMS', ...items(from));
+    for (let jobs; (jobs = await ask('TAKE', 'many.dead', 'COUNT', 1000)).length; )
+        await Promise.all(
+            jobs.map(([id, token, , key]) => ask('FAIL', id, token, key === 'k5400' ? 'out of luck' : 'no', 'NEVER')),
+        );
+    const page = await open('#/dead?stage=many.dead');
+    await page.sees('The first 100 are shown');
+    await page.getByLabel('Reason').fill('luck');
+    await page.sees('None of the first 5,000 of 6,000 dead letters match');
+    await page.press('Look further');
+    await row(page, 'out of luck').filter({ hasText: 'k5400' }).waitFor();
+    await page.sheds('of the first');
+    equal(await page.getByRole('button', { name: 'Look further' }).isVisible(), false);
+    await page.press('Drop all that match');
+    await page.agree('Drop 1 dead job');
+    await page.sees('1 job is dropped', '.notices');
+    await page.leave();
+});
+
 test('one, some and all dead letters are retried or dropped, and counted first', async () => {
     const [first, second, third] = await bury('yard', 6, 'lost');
     const page = await open('#/dead?stage=yard');
