@@ -462,7 +462,8 @@ static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
     hear(d, 1, "+OK");
     ask(d, 1, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream:other*\" *]]");
     come_as(d, 0, "mail");
-    ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *]]");
+    ask(d, 1, "STAGES NAME mail.a", "[[*\"feeds\" [\"other\"]]]");
+    ask(d, 0, "STAGES NAME mail.a", "[[*\"held-by\" \"downstream\" *\"feeds\" []]]");
     ask(d, 0, "WHY mail.a", "\"mail.a does not start because a stage *may not see.\"");
 }
 

@@ -835,11 +835,6 @@ def F43_a_thousand_listen_and_some_do_not_read():
     web.stop()
 
 
-# F44: connections have a limit.
-@case
-def F44_too_many_connections_are_refused():
-    web = Web("--max-clients", "20")
-    held = [socket.create_connection(("127.0.0.1", web.http), PATIENCE) for _ in range(20)]
 # F43: what is kept for one who does not read counts, and is gone with him.
 @case
 def F43_what_slow_listeners_hold_counts_as_memory():
@@ -861,6 +856,11 @@ def F43_what_slow_listeners_hold_counts_as_memory():
     web.stop()
 
 
+# F44: connections have a limit.
+@case
+def F44_too_many_connections_are_refused():
+    web = Web("--max-clients", "20")
+    held = [socket.create_connection(("127.0.0.1", web.http), PATIENCE) for _ in range(20)]
     heard = web.raw(b"", whole=False)
     equal(status_of(heard), 503)
     check(b'"FULL"' in heard and b"max-clients" in heard, heard)

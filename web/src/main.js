@@ -7,6 +7,7 @@ import { makeShell } from './shell.js';
 import { breakHistories, change, remember, store, subscribe } from './store.js';
 import { deadView } from './views/dead.js';
 import { epicsView } from './views/epics.js';
+import { flowsView } from './views/flows.js';
 import { jobView } from './views/job.js';
 import { lockView, nowhereView } from './views/lock.js';
 import { overview } from './views/overview.js';
@@ -21,6 +22,7 @@ const ROUTES = [
   [/^\/job\/(\d+)$/, jobView],
   [/^\/dead$/, deadView],
   [/^\/workers$/, workersView],
+  [/^\/flows$/, flowsView],
   [/^\/epics$/, epicsView],
   [/^\/push$/, pushView],
 ];

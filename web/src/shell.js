@@ -10,6 +10,7 @@ const PLACES = [
   ['#/', 'Overview'],
   ['#/dead', 'Dead letters'],
   ['#/workers', 'Workers'],
+  ['#/flows', 'Flows'],
   ['#/epics', 'Epics'],
   ['#/push', 'Push'],
 ];
