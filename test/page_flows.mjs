@@ -4,10 +4,31 @@ import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import { findFlows, flowState } from '../web/src/flows.js';
-import { Client, MILLRACE, Server, check, equal, open, openPage, push, row, test, top, world } from './page_support.mjs';
+import {
+    Client,
+    MILLRACE,
+    Server,
+    check,
+    equal,
+    open,
+    openPage,
+    push,
+    row,
+    test,
+    top,
+    world,
+} from './page_support.mjs';
 
 const stage = (name, feeds = [], more = {}) => ({
-    name, feeds, states: 0, waiting: 0, running: 0, delayed: 0, done: 0, dead: 0, ...more,
+    name,
+    feeds,
+    states: 0,
+    waiting: 0,
+    running: 0,
+    delayed: 0,
+    done: 0,
+    dead: 0,
+    ...more,
 });
 
 const shapes = (stages) => findFlows(stages).map((f) => [f.name, f.operators.map((s) => s.name)]);
@@ -24,7 +45,9 @@ test('E1: stages joined by emits are a flow, in the order in which jobs pass the
     equal(shapes([stage('x', ['y']), stage('y', ['x'])]), [['x', ['x', 'y']]]);
     equal(shapes([stage('self', ['self']), stage('z', ['hidden'])]), []);
     // Before any job has passed it a flow is known by its plan; names with slashes alone are none.
-    equal(shapes([stage('f/a'), stage('f/b'), stage('f', [], { states: 1 })]), [['f', ['f/a', 'f/b']]]);
+    equal(shapes([stage('f/a'), stage('f/b'), stage('f', [], { states: 1 })]), [
+        ['f', ['f/a', 'f/b']],
+    ]);
     equal(shapes([stage('g/a'), stage('g/b'), stage('g')]), []);
 });
 
@@ -62,8 +85,11 @@ async function runFlow(server, folder) {
     let said = '';
     child.stderr.setEncoding('utf8').on('data', (text) => (said += text));
     process.on('exit', () => child.kill('SIGKILL'));
-    return { go: () => fs.writeFileSync(path.join(folder, 'go'), ''), said: () => said,
-        ended: new Promise((resolve) => child.on('exit', resolve)) };
+    return {
+        go: () => fs.writeFileSync(path.join(folder, 'go'), ''),
+        said: () => said,
+        ended: new Promise((resolve) => child.on('exit', resolve)),
+    };
 }
 
 test('E1: a flow that runs is shown operator by operator, with how far its source is', async () => {
@@ -73,7 +99,12 @@ test('E1: a flow that runs is shown operator by operator, with how far its sourc
     await page.getByRole('heading', { level: 2, name: 'words running' }).waitFor();
     const operators = page.locator('[aria-label="Operators of words"] tbody tr');
     await operators.nth(3).waitFor();
-    equal(await operators.locator('td:first-child').allTextContents(), ['source', 'hold', 'count', 'sink']);
+    equal(await operators.locator('td:first-child').allTextContents(), [
+        'source',
+        'hold',
+        'count',
+        'sink',
+    ]);
     await row(page, 'all 6 ended').waitFor();
     await operators.nth(0).filter({ hasText: 'hold' }).waitFor();
     await page.shot('flow');

@@ -38,6 +38,7 @@ test('an empty server says what to do next', async () => {
     for (const [hash, text] of [
         ['#/dead', 'No dead letter'],
         ['#/workers', 'millrace work'],
+        ['#/flows', 'millrace flow'],
         ['#/epics', '--epic'],
         ['#/nowhere', 'There is no such view'],
         ['#/stage/nobody', 'No stage is called nobody'],
@@ -188,7 +189,13 @@ test('a job shows its attempts and its body, as JSON, text and digits', async ()
 });
 
 test('JSON is shown value by value, and every one as it was sent', async () => {
-    const page = await open('#/job/' + (await push('exact', '{"n":0.10,"big":12345678901234567890,"e":[],"o":{"x":{}, "y":"}],:{"}}')));
+    const page = await open(
+        '#/job/' +
+            (await push(
+                'exact',
+                '{"n":0.10,"big":12345678901234567890,"e":[],"o":{"x":{}, "y":"}],:{"}}',
+            )),
+    );
     await page.sees('"n": 0.10,', 'pre');
     equal(
         await page.locator('pre').textContent(),
@@ -250,10 +257,13 @@ test('dead letters are found by stage, key and reason', async () => {
 test('the first 5,000 dead letters are looked through, that is said, and one can go on', async () => {
     const ask = (...words) => world.client.ask(...words);
     const items = (from) => Array.from({ length: 1000 }, (_, i) => [`k${from + i}`, 'x']).flat();
-    for (let from = 0; from < 5500; from += 1000) await ask('PUSHMANY', 'many.dead', 'ITEMS', ...items(from));
-    for (let jobs; (jobs = await ask('TAKE', 'many.dead', 'COUNT', 1000)).length; )
+    for (let from = 0; from < 5500; from += 1000)
+        await ask('PUSHMANY', 'many.dead', 'ITEMS', ...items(from));
+    for (let jobs; (jobs = await ask('TAKE', 'many.dead', 'COUNT', 1000)).length;)
         await Promise.all(
-            jobs.map(([id, token, , key]) => ask('FAIL', id, token, key === 'k5400' ? 'out of luck' : 'no', 'NEVER')),
+            jobs.map(([id, token, , key]) =>
+                ask('FAIL', id, token, key === 'k5400' ? 'out of luck' : 'no', 'NEVER'),
+            ),
         );
     const page = await open('#/dead?stage=many.dead');
     await page.sees('The first 100 are shown');
@@ -315,7 +325,7 @@ test('epics are shown with their progress', async () => {
     await world.client.ask('DONE', id, token);
     const page = await open('#/epics');
     await row(page, 'june')
-        .filter({ hasText: '1 of 8' })
+        .filter({ hasText: '4 read, 1 ended of 8' })
         .filter({ hasText: 'No worker' })
         .waitFor();
     await page.shot('epics');

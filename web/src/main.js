@@ -18,7 +18,7 @@ import { workersView } from './views/workers.js';
 // A view is { title, node, update(), end() }; it is made from what the pattern found and the query.
 const ROUTES = [
   [/^\/$/, overview],
-  [/^\/stage\/([^/]+)(?:\/(policy|jobs)(?:\/(\w+))?)?$/, stageView],
+  [/^\/stage\/([^/]+)(?:\/(policy|parked|jobs)(?:\/(\w+))?)?$/, stageView],
   [/^\/job\/(\d+)$/, jobView],
   [/^\/dead$/, deadView],
   [/^\/workers$/, workersView],

@@ -133,7 +133,16 @@ function makeState(forget) {
 
 function makeNavigation() {
   const dead = el('span.count');
-  const links = PLACES.map(([href, text]) => el('a', { href }, text, href === '#/dead' && dead));
+  const links = PLACES.map(([href, text]) => {
+    const [word, ...more] = text.split(' '); // on a phone a word has to do
+    return el(
+      'a',
+      { href },
+      word,
+      el('span.roomy', ...more.map((m) => ` ${m}`)),
+      href === '#/dead' && dead,
+    );
+  });
   return {
     node: el(
       'nav',

@@ -68,9 +68,12 @@ function makeRow(columns, first) {
   };
 }
 
-// What is nothing is told more quietly.
+const MAY_BE_CUT = 30; // letters of a cell
+
+// What is nothing is told more quietly; what may not fit can be pointed at.
 function setNumber(cell, node, text) {
   setText(node, text);
+  if (text.length > MAY_BE_CUT) cell.title = text;
   cell.classList.toggle('zero', text === '0' || text === '–');
 }
 

@@ -84,15 +84,14 @@ function flowPanel(first) {
 }
 
 const NONE = [
-  'No flow is known: stages are one once jobs of one have emitted jobs of another. ',
-  'A file describes one: ',
+  'No flow yet. Stages become one when jobs of one emit jobs of another, or by a file that describes it: ',
   el('code', 'millrace flow words.yaml --at millrace://HOST:7411'),
 ];
 
 export function flowsView() {
   const panels = new Map();
   const list = el('div.stack'),
-    none = el('p.panel.empty', NONE),
+    none = el('section.panel', el('p.empty', NONE)),
     said = el('p.error', { role: 'alert' }),
     left = el('p.soft');
   const filter = el('input', { type: 'search', placeholder: 'part of a name', oninput: update });

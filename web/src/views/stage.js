@@ -91,7 +91,15 @@ export function stageView([name, part, status]) {
     channels = stageChannels(name),
     jobs = stageJobs(name, status);
   const policy = stagePolicy(name, () => loading.now());
-  const parts = [numbers.node, why.node, next.node, plots.node, channels.node, jobs.node, policy.node];
+  const parts = [
+    numbers.node,
+    why.node,
+    next.node,
+    plots.node,
+    channels.node,
+    jobs.node,
+    policy.node,
+  ];
 
   const loading = poller(
     async (signal) => {
@@ -127,6 +135,7 @@ export function stageView([name, part, status]) {
     node: fragment(head.node, said, missing, ...parts),
     arrive() {
       if (part === 'policy') policy.node.scrollIntoView();
+      if (part === 'parked') channels.parked.scrollIntoView();
       if (part === 'jobs') jobs.node.scrollIntoView();
     },
     update,

@@ -84,8 +84,10 @@ export function stageChannels(name) {
   );
   const deepest = panel('Channels', top.node, said);
   deepest.prepend(el('div.head', deepest.firstElementChild, order));
+  const waiting = panel('Parked channels', parked.node);
   return {
-    node: el('div.stack', deepest, panel('Parked channels', parked.node)),
+    node: el('div.stack', deepest, waiting),
+    parked: waiting,
     update: loading.tick,
     end: loading.end,
   };
