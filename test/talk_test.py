@@ -494,6 +494,16 @@ def _():
     check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
 
 
+@case("what turns the direction of writing is shown, not obeyed")
+def _():
+    turning = [*range(0x202a, 0x202f), *range(0x2066, 0x206a), 0x200e, 0x200f, 0x061c]
+    key = "".join(chr(c) for c in turning)
+    for _ in range(2):
+        ok("push", "turned", "b", "--key", f"a{key}b\u05d0\u20ac")
+    check("a" + "".join(f"\\u{c:04x}" for c in turning) + "b\u05d0\u20ac" in ok("channels", "turned"),
+          ok("channels", "turned"))
+
+
 @case("why names the commands that people type")
 def _():
     ok("push", "asked", "b")

@@ -227,7 +227,7 @@ static int find_cycles(struct core *c) {
 
 int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     struct stage *s = c->stages[from];
-    if (has_edge(s, to) || s->edge_count == EDGES)
+    if (has_edge(s, to) || s->edge_count == CORE_EDGES)
         return 0;
     s->edges[s->edge_count++] = (struct edge){ .to = to };
     bool in_cycle;

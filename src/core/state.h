@@ -130,7 +130,6 @@ struct state {
     struct link link; // in the stage's line of states, least recently set first
 };
 
-enum { EDGES = 64 };
 struct edge {
     uint32_t to;
     bool in_cycle;
@@ -159,7 +158,7 @@ struct stage {
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
-    struct edge edges[EDGES];
+    struct edge edges[CORE_EDGES];
     uint32_t edge_count, edges_here; // how many go out, and how many of others lead here
     chan deep[DEPTHS];               // their first
     uint64_t deep_bits[DEPTHS / 64];
@@ -194,8 +193,9 @@ struct source {
     char name[200];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
-    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
-    uint64_t jobs; // that count in it
+    uint64_t *ids;     // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs;     // that count in it
+    uint64_t expected; // of an epic: pushes in all, as far as its reader can tell
     struct watches watches;
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };

@@ -311,7 +311,8 @@ struct epic_waiter {
 
 mr_epic_info local_show_epic(const struct epic_info *, const char *held_by); // this thread's
 int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int local_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int local_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                    int64_t wait_ms, mr_epic_info *);
 int local_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int local_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int local_epic_drop(struct engine *, mr_bytes name);

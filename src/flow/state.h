@@ -175,7 +175,8 @@ struct mr_flow_out {
     struct frame *frame; // of the function that runs now
     struct route routes[FLOW_STAGES];
     size_t bytes;        // on all routes
-    struct buffer block; // a reader's
+    struct buffer block; // a reader's …
+    uint64_t expected;   // … and how many there will be; 0: it does not say
     struct route aside;  // pairs of the job that failed in its last attempt
     struct keyed keyed;  // states of the partition
     struct buffer set;   // by mr_flow_set

@@ -261,7 +261,9 @@ void run_dead(struct session *s, struct arguments *a) {
     struct jobs_options o = { .count = LIMIT_LISTED };
     struct job_walk w = { .status = JOB_DEAD };
     struct rows r;
-    bool one = a->count > 1 && !word_is(a->words[1], "FROM") && !word_is(a->words[1], "COUNT");
+    // Options are pairs, so with a word left over the first is a stage, whatever it is called.
+    bool option = a->count > 1 && (word_is(a->words[1], "FROM") || word_is(a->words[1], "COUNT"));
+    bool one = a->count > 1 && (!option || a->count % 2 == 0);
     a->at += one;
     if (!options_read(s, a, dead_options, &o) || (one && !access_name(s, "stage", a->words[1])))
         return;

@@ -164,9 +164,9 @@ static void why_job(struct session *s, const struct job_info *i) {
         break;
     case JOB_DEAD:
         say(s,
-            "Job %" PRIu64 " is dead after %u attempts: JOB %" PRIu64 " tells why, RETRY %" PRIu64
+            "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64 " tells why, RETRY %" PRIu64
             " lets it live again.",
-            i->id, i->attempt, i->id, i->id);
+            i->id, i->attempt, i->attempt == 1 ? "" : "s", i->id, i->id);
         break;
     case JOB_DONE:
     case JOB_EXPIRED:
