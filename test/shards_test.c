@@ -313,7 +313,6 @@ static void D4_room_in_one_shard_is_room_in_another(void **state) {
     ask(d, 0, "PUSHMANY s ITEMS '' x '' y", "-FULL *");
 }
 
-// Rule 14: a slot that is freed in one shard starts work in another.
 // D4: what waited for room in one shard goes on in another, where stages have other numbers.
 static void D4_many_that_waited_go_on_in_other_shards(void **state) {
     struct dialogue *d = *state;
@@ -334,6 +333,7 @@ static void D4_many_that_waited_go_on_in_other_shards(void **state) {
     ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :3 *]]");
 }
 
+// Rule 14: a slot that is freed in one shard starts work in another.
 static void rule14_concurrency_freed_in_one_shard_starts_work_in_another(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "STAGE s concurrency 1", "+OK");
@@ -346,6 +346,31 @@ static void rule14_concurrency_freed_in_one_shard_starts_work_in_another(void **
     ask(d, 1, "WHY s", "\"s runs as many*\"");
     end_job(d, "DONE", job, "");
     hear(d, 2, "[[*]]");
+}
+
+// Two workers, of which one may work: whichever has ended a job, the next is another shard's.
+static void rule14_shards_take_turns_at_a_limit(void **state) {
+    struct dialogue *d = *state;
+    uint32_t last = UINT32_MAX, before_last = UINT32_MAX;
+    ask(d, 1, "STAGE s concurrency 1", "+OK");
+    for (uint32_t i = 0; i < SHARDS; i++)
+        for (int n = 0; n < 20; n++)
+            push_to(d, i, "x");
+    connect_client(d, 2);
+    say(d, 0, "TAKE s WAIT -1");
+    say(d, 2, "TAKE s WAIT -1");
+    for (int i = 0; i < 30; i++) {
+        int worker = i % 2 * 2;
+        struct job job = taken(d, worker);
+        uint32_t shard = shard_of(&job);
+        assert_true(shard != last && shard != before_last);
+        before_last = last;
+        last = shard;
+        sayf(d, worker, "DONE %s %s", job.id, job.token);
+        hear(d, worker, "+OK");
+        say(d, worker, "TAKE s WAIT -1");
+    }
+    (void)taken(d, 0);
 }
 
 // E2: numbers that were refused hold their source in all shards.
@@ -600,6 +625,7 @@ int main(void) {
         SHARDED(D4_room_in_one_shard_is_room_in_another),
         SHARDED(D4_many_that_waited_go_on_in_other_shards),
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
+        SHARDED(rule14_shards_take_turns_at_a_limit),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),

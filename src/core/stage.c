@@ -152,7 +152,7 @@ void stage_forget_unused(struct core *c, mr_bytes name) {
     if (!number || stage_is_needed(c->stages[number]))
         return;
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
-    stage_leave_ledger(c->stages[number]);
+    stage_leave_ledger(c->stages[number], c->config.shard);
     c->stages[number]->name_size = 0;
     c->nameless_stages++;
     c->least_nameless = number < c->least_nameless ? number : c->least_nameless;
