@@ -175,40 +175,6 @@ static void CHANNELS_TOP_is_of_all_shards(void **state) {
     assert_non_null(strstr(heard, next));
 }
 
-// Pages follow one another over all shards: every job is on one of them.
-static void A3_pages_go_through_all_shards(void **state) {
-    struct dialogue *d = *state;
-    static const char *const asked[] = { "JOBS s STATUS waiting", "DEAD s", "DEAD", "JOBS s" };
-    for (int i = 0; i < 10; i++) {
-        sayf(d, 1, "PUSH s x KEY k%d", i);
-        hear(d, 1, "\"*\"");
-        push(d, "s y");
-    }
-    for (int i = 0; i < 7; i++)
-        end_job(d, "FAIL", take(d, 0, "s"), "no NEVER");
-    static const int expected[] = { 13, 7, 7, 20 };
-    for (size_t n = 0; n < sizeof asked / sizeof *asked; n++) {
-        char from[64] = "";
-        uint64_t seen[32];
-        int count = 0;
-        while (true) {
-            sayf(d, 0, "%s COUNT 3%s", asked[n], from);
-            const char *heard = hear_any(d, 0);
-            if (strcmp(heard, "[]") == 0)
-                break;
-            for (const char *at = heard; (at = strstr(at, "\"id\" \"")); at += 6) {
-                uint64_t id = strtoull(at + 6, NULL, 10);
-                for (int i = 0; i < count; i++)
-                    assert_true(seen[i] != id);
-                assert_true(count < 32);
-                seen[count++] = id;
-            }
-            snprintf(from, sizeof from, " FROM %llu", (unsigned long long)seen[count - 1]);
-        }
-        assert_int_equal(count, expected[n]);
-    }
-}
-
 // ---- Working ------------------------------------------------------------------------------------
 
 // D2: a TAKE that waits everywhere is answered once, and waits nowhere after that.
@@ -616,7 +582,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SHARDED(A10_looks_are_those_of_one_shard),
         SHARDED(CHANNELS_TOP_is_of_all_shards),
-        SHARDED(A3_pages_go_through_all_shards),
         SHARDED(D2_a_take_waits_in_all_shards_with_one_claim),
         SHARDED(stages_named_first_are_served_first),
         SHARDED(F11_a_lost_connection_gives_back_the_work_of_all_shards),

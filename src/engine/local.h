@@ -291,7 +291,7 @@ int local_resume(struct engine *, mr_bytes stage);
 // The same of one shard, for a spread: as the core sees it; appends a struct dead_one for each dead
 // job; shows one (1: that was enough; MR_EGONE: it is not dead any more).
 struct dead_one {
-    int64_t age_ms;
+    uint64_t died_ms; // engine time, which is the same in all shards
     mr_id id;
     uint32_t shard;
 };
