@@ -180,8 +180,9 @@ struct core_events {
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
     // It was seen that this stage emits to that one: the other shards need a turn with core_link,
-    // so that each sees the cycles. The names are borrowed until the event returns.
-    void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    // so that each sees the cycles. The names are borrowed until the event returns. Negative: it
+    // can not be noted now; then it is seen anew with the next emit.
+    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
 struct core_config {

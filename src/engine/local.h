@@ -270,7 +270,7 @@ bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
 void event_freed(void *owner, mr_bytes stage, uint64_t shards);
-void event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
+int event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
 
 // ---- local_look.c -----------------------------------------------------------------------------
 

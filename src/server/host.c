@@ -236,6 +236,7 @@ void host_begin(struct host *h) {
     if (h->in_turn || !h->shards)
         return;
     h->in_turn = true;
+    h->edges_rest = false;
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
@@ -462,8 +463,8 @@ static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
     shards_note_freed(((struct part *)owner)->host, stage, shards);
 }
 
-static void on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    shards_note_edge(((struct part *)owner)->host, stage, downstream);
+static int on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    return shards_note_edge(((struct part *)owner)->host, stage, downstream);
 }
 
 // Each shard's owner is its part; all are made when the first is asked for.

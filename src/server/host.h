@@ -88,6 +88,7 @@ struct host {
     struct freed freed[HOST_FREED];
     uint32_t freed_count;
     struct buffer edges; // that a shard has seen, and others have not: struct edge_seen
+    bool edges_rest;     // there was no memory for them in this turn
     struct {
         uint64_t name, resume; // the hash of a source's name; the first number it missed then
     } sources[HOST_SOURCES];   // of several shards: looked at last

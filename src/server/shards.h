@@ -87,9 +87,9 @@ size_t shards_top_channels(struct host *, mr_bytes stage, struct channel_info *o
 
 // What was noted by an event is done in other shards: within the turn, outside of any core.
 void shards_note_freed(struct host *, mr_bytes stage, uint64_t shards);
-void shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
+int shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
 static inline bool shards_want_waking(const struct host *h) {
-    return h->freed_count || h->edges.size;
+    return h->freed_count || (h->edges.size && !h->edges_rest);
 }
 void shards_wake(struct host *);
 
