@@ -181,8 +181,8 @@ struct core_events {
     void (*epic)(void *owner, struct watcher *);
     // It was seen that this stage emits to that one: the other shards need a turn with
     // core_learn_edge, so that each sees the cycles. The names are borrowed until the event
-    // returns.
-    void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    // returns. Negative: it can not be noted now; then it is seen anew with the next emit.
+    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
 struct core_config {

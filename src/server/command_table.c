@@ -77,9 +77,9 @@ const struct command command_table[] = {
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only, and of several shards one's behind the other's; PARKED "
-      "lists the first of each channel that may not start yet, or the dead one that halts it; FROM "
-      "goes on behind that job" },
+      "cancelled, or of one status only, and those of several shards oldest first; PARKED lists "
+      "the first of each channel that may not start yet, or the dead one that halts it; FROM goes "
+      "on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
