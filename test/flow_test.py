@@ -3,7 +3,6 @@
 of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
 killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
 MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
-import atexit
 import collections
 import contextlib
 import json
@@ -16,9 +15,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 
+from running import Running, lines_of, wait_until
 from serving import Server
 from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
@@ -32,61 +31,18 @@ os.environ.pop("TMPDIR", None)
 os.environ.pop("MILLRACE_URL", None)
 
 
-class Ended:
-    def __init__(self, code, out, err, memory_kb=0):
-        self.code, self.out, self.err, self.memory_kb = code, out, err, memory_kb
-
-    def __str__(self):
-        return f"exit {self.code}\nstdout {self.out[-2000:]}\nstderr {self.err[-3000:]}"
-
-
-class Running:
-    """millrace flow in the background."""
-
+class Flow(Running):
     def __init__(self, *arguments, stdin=subprocess.DEVNULL, **more):
-        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [MILLRACE, "flow", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
-            stderr=more.pop("stderr", self.err), start_new_session=True, **more)
-        atexit.register(self.kill)  # a case that fails leaves nothing behind
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def said(self):
-        """Its stderr so far."""
-        return os.pread(self.err.fileno(), 1 << 20, 0).decode(errors="replace")
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def end(self):
-        memory_kb = 0
-        if self.process.returncode is None:
-            watchdog = threading.Timer(PATIENCE, self.process.kill)
-            watchdog.daemon = True
-            watchdog.start()
-            _, status, usage = os.wait4(self.process.pid, 0)
-            watchdog.cancel()
-            self.process.returncode = os.waitstatus_to_exitcode(status)
-            memory_kb = usage.ru_maxrss
-        texts = []
-        for file in self.out, self.err:
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-            file.close()
-        return Ended(self.process.returncode, *texts, memory_kb)
+        super().__init__(MILLRACE, "flow", *arguments, stdin=stdin, text=True, **more)
 
 
 def flow(*arguments, data=None, **more):
     if data is None:
-        return Running(*arguments, **more).end()
+        return Flow(*arguments, **more).end()
     with tempfile.TemporaryFile() as file:
         file.write(data.encode())
         file.seek(0)
-        return Running(*arguments, stdin=file, **more).end()
+        return Flow(*arguments, stdin=file, **more).end()
 
 
 def write(path, text, executable=False):
@@ -101,19 +57,8 @@ def read(path):
         return file.read()
 
 
-def lines_of(path):
-    return read(path).splitlines()
-
-
 def shell(script):
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        check(time.monotonic() < end, f"in vain: {what}")
-        select.select([], [], [], 0.005)
 
 
 def size_of(path):
@@ -668,10 +613,10 @@ def _():
     numbers_file("in.txt", 600)
     meeting_step("step")
     simple(["name: a, map: [./step], jobs: 2", "name: s, aggregate: sum, key: all"])
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     wait_until(lambda: len(started()) == 2, "two lines run")
     r.signal(signal.SIGINT)
-    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    wait_until(lambda: "what runs may finish" in r.said(), "it hears")
     write("go", "")
     r = r.end()
     equal(r.code, 130, r)
@@ -687,14 +632,14 @@ def _():
     numbers_file("in.txt", 20)
     meeting_step("step")
     simple(["name: a, map: [./step], jobs: 2, attempts: 1", "name: s, aggregate: sum, key: all"])
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     wait_until(lambda: len(started()) == 2, "two lines run")
     r.signal(signal.SIGINT)
-    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    wait_until(lambda: "what runs may finish" in r.said(), "it hears")
     while r.process.poll() is None:  # signals that come too soon count once
         r.signal(signal.SIGINT)
         select.select([], [], [], 0.05)
-        if b"ending what runs" in os.pread(r.err.fileno(), 1 << 16, 0):
+        if "ending what runs" in r.said():
             break
     r = r.end()
     equal(r.code, 130, r)
@@ -733,7 +678,7 @@ def _():
 @case("stdin that comes slowly is worked on at once, and gone on with")
 def _():
     simple(["name: a, map: [sed, s/^/x/]"], source="stdin")
-    r = Running("plan.yaml", stdin=subprocess.PIPE)
+    r = Flow("plan.yaml", stdin=subprocess.PIPE)
     for n in range(3):
         r.process.stdin.write(b"%d\n" % n)
         r.process.stdin.flush()
@@ -766,7 +711,7 @@ def _():
     write("foreign/letter", "x")
     r = flow("--journal", "foreign", "plan.yaml")
     check(r.code in (2, 3) and "foreign is no journal" in r.err, r)
-    first = Running("plan.yaml")
+    first = Flow("plan.yaml")
     wait_until(started, "a line runs")
     r = flow("plan.yaml")
     equal(r.code, 3, r)
@@ -821,7 +766,7 @@ def _():
     end = time.monotonic() + (SECONDS if LONG else 3)
     kills = 0
     while True:
-        r = Running("plan.yaml")
+        r = Flow("plan.yaml")
         killed = time.monotonic() < end
         if killed:
             select.select([], [], [], random.uniform(0.02, 0.5))
@@ -858,7 +803,7 @@ def _():
     url = f"millrace://127.0.0.1:{server.port}"
     simple(["name: a, map: [sed, -u, s/^/got /], mode: filter"], source="{ stage: orders }",
            sink="{ stage: done }")
-    r = Running("--at", url, "plan.yaml")
+    r = Flow("--at", url, "plan.yaml")
     pushed = subprocess.run([MILLRACE, "push", "orders", "--lines", "--at", url, "--key-field", "1"],
                             input="x 1\nx 2\ny 3\n", text=True, capture_output=True)
     equal(pushed.returncode, 0, pushed)
@@ -883,7 +828,7 @@ def _():
     simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
     expected = ""
     for name in "one", "two", "three":
-        r = Running("--at", url, "plan.yaml")
+        r = Flow("--at", url, "plan.yaml")
         subprocess.run([MILLRACE, "push", "orders", name, "--at", url], check=True, capture_output=True)
         expected += name + "\n"
         wait_until(lambda: read("out.txt") == expected, f"{name} is in the file")
@@ -903,7 +848,7 @@ def _():
     port = server.port
     url = f"millrace://127.0.0.1:{port}"
     end = time.monotonic() + (SECONDS if LONG else 3)
-    r, kills = Running("--at", url, "plan.yaml"), 0
+    r, kills = Flow("--at", url, "plan.yaml"), 0
     while time.monotonic() < end and r.process.poll() is None:
         select.select([], [], [], random.uniform(0.05, 0.5))
         kills += 1
@@ -913,7 +858,7 @@ def _():
         else:
             r.process.kill()
             r.end()
-            r = Running("--at", url, "plan.yaml")
+            r = Flow("--at", url, "plan.yaml")
     ended = r.end()
     equal(ended.code, 0, f"seed {seed}, {kills} kills", ended)
     chaos_check(count, f"seed {seed}, {kills} kills")
@@ -930,7 +875,7 @@ def _():
     write("step", "#!/bin/sh\necho >started.x; exec sleep 1000\n", True)
     simple(["name: a, map: [./step]"], source="{ lines: [in, more] }")
     write("more", "x\n")
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     with open("in", "w") as pipe:
         pipe.write("x\n")
         pipe.flush()
@@ -948,7 +893,7 @@ def _():
     numbers_file("in.txt", 30000)  # more than a pipe holds
     simple(["name: a, filter: 'regex .'"], sink="stdout")
     first, last = os.pipe()
-    r = Running("plan.yaml", stdout=last)
+    r = Flow("plan.yaml", stdout=last)
     os.close(last)
     got = os.read(first, 1)
     os.close(first)
@@ -987,7 +932,7 @@ def _():
     simple(["name: first, filter: 'regex .'", "name: second, map: [./step], jobs: 1"])
     main, side = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-    r = Running("plan.yaml", stderr=side, env={**environment, "TERM": "xterm"})
+    r = Flow("plan.yaml", stderr=side, env={**environment, "TERM": "xterm"})
     os.close(side)
     seen = b""
     while b"waiting  1 running" not in seen:
