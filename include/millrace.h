@@ -458,7 +458,7 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // input, what it keeps, and the end of that input are one commit. A flow that was interrupted goes
 // on where it was when it is run again, with the same operators and functions.
 //
-// Operators. Each has a name, 1 to 60 of A-Za-z0-9_-, and names in `from` where its pairs come
+// Operators. Each has a name, 1 to MR_FLOW_NAME of A-Za-z0-9_-, and names in `from` where its pairs come
 // from: operators, separated by blanks, also ones that are made later. "NAME" is what NAME emits,
 // "NAME:OUTPUT" what it emits to that output.
 //
@@ -494,6 +494,7 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // 64 of them stages; 256 partitions; 1,000 jobs and 16 MiB made of one block; 1 MiB of state in a
 // partition.
 
+enum { MR_FLOW_NAME = 60 }; // bytes of a name, at most: of a flow, an operator, an output
 typedef struct mr_flow mr_flow;
 typedef struct mr_flow_out mr_flow_out; // what a function of an operator makes
 
@@ -525,7 +526,7 @@ typedef struct mr_operator_options {
 } mr_operator_options;
 
 // Makes an empty flow. The engine stays the caller's and must not be closed before the flow. The
-// name has 1 to 60 of A-Za-z0-9._-
+// name has 1 to MR_FLOW_NAME of A-Za-z0-9._-
 int mr_flow_open(mr *, const char *name, const mr_flow_options *, mr_flow **out);
 
 // Stops it if it runs, and frees it. What was not finished stays in the engine. NULL is fine. No
@@ -555,7 +556,7 @@ const mr_job *mr_flow_job(const mr_flow_out *);
 // which an interrupted flow goes on, and one number must always mean the same pairs. A block is a
 // job, so many small pairs a call are quicker; it has at most 16 MiB. Blocks run one after another,
 // in order, unless the source has more partitions. Negative: the flow stops with it. To the engine
-// a source is the epic EPIC/SOURCE, which can be looked at and dropped as any other.
+// a source is the epic EPIC/SOURCE/RUN, which can be looked at as any other.
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
 
@@ -651,9 +652,11 @@ int mr_flow_loop(mr_flow *, const char *from, const char *to);
 // source, operators that nothing reaches, too many stages or partitions.
 int mr_flow_check(mr_flow *);
 
-// Checks it, and begins to read and to work, in threads of its own. MR_EINVAL also: this flow was
-// begun with other operators, windows, folds, partitions or files (the sentence says which), or it
-// was started before.
+// Checks it, and begins to read and to work, in threads of its own. A flow that others run at this
+// moment is joined: they share the work, and each hears of the end. Else, unless an earlier run has
+// to go on, another run begins; jobs that have died in the one before are dropped. MR_EINVAL also:
+// this flow was begun with other operators, windows, folds, partitions or files (the sentence says
+// which), or it was started before.
 int mr_flow_start(mr_flow *);
 
 // Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited
@@ -667,9 +670,10 @@ int mr_flow_wait(mr_flow *, int64_t wait_ms);
 // run. MR_EBUSY: not in time; call again.
 int mr_flow_stop(mr_flow *, int64_t wait_ms);
 
-// Of a flow that is over and not stopped: has the engine forget its input and its states, so that
-// it begins anew when it is run again. Dead jobs stay. MR_EINVAL: it is not over; MR_EAGAIN: it was
-// not done in time, and can be done again.
+// Of a flow that is over and not stopped: has the engine forget its states, so that it begins anew
+// when it is run again. Dead jobs stay until then. Several may do so, at any time: what belongs to a
+// later run is left alone. MR_EINVAL: it is not over; MR_EAGAIN: it was not done in time, and can be
+// done again.
 int mr_flow_forget(mr_flow *, int64_t wait_ms);
 
 typedef struct mr_flow_info {
@@ -677,7 +681,8 @@ typedef struct mr_flow_info {
     uint64_t waiting, running; // jobs of its stages
     uint64_t dead, failed;     // jobs; attempts
     int over;                  // 1: it is over
-    uint64_t reserved[8];
+    uint64_t run;              // its number: 1, 2, 3 …
+    uint64_t reserved[7];
 } mr_flow_info;
 
 int mr_flow_look(mr_flow *, mr_flow_info *out);

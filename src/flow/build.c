@@ -59,8 +59,8 @@ static int check_options(const mr_flow_options *o) {
     int err = check_on_dead(o->on_dead);
     if (err >= 0 && o->sync && strcmp(o->sync, "always") != 0 && strcmp(o->sync, "none") != 0)
         err = error_set(MR_EINVAL, "sync is '%s': there are always and none", o->sync);
-    if (err >= 0 && o->epic && (!*o->epic || strlen(o->epic) > 200 - FLOW_NAME - 1))
-        err = error_set(MR_EINVAL, "the epic's name has 1 to %d bytes", 200 - FLOW_NAME - 1);
+    if (err >= 0 && o->epic && (!*o->epic || strlen(o->epic) > FLOW_EPIC))
+        err = error_set(MR_EINVAL, "the epic's name has 1 to %d bytes", FLOW_EPIC);
     if (err >= 0 && o->attempts > 65535)
         err = error_set(MR_EINVAL, "%u attempts: 65535 at most", o->attempts);
     return err < 0 ? err : check_zero(o->reserved, sizeof o->reserved / sizeof *o->reserved);

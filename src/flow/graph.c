@@ -49,6 +49,10 @@ bool is_sink(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
+bool keeps_state(const struct op *op) {
+    return op->keyed_state || op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
+}
+
 // ---- Edges ------------------------------------------------------------------------------------
 
 bool op_output(const struct op *op, const char *name, uint32_t *out) {
