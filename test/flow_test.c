@@ -402,7 +402,7 @@ static void a_pair_that_fails_dies_alone(void **state) {
     mr_flow *f = poisoned(m, "skip", &text, &k, &h);
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
     assert_non_null(strstr(mr_error(), "3 dead in operator text"));
-    assert_non_null(strstr(mr_error(), "operator taste, job "));
+    assert_non_null(strstr(mr_error(), "operator taste: it is poison"));
     assert_non_null(strstr(mr_error(), "it is poison"));
     assert_string_equal(sorted(&h), "a=2 b=1");
     assert_int_equal(look(m, "mail/text").dead, 3);
@@ -424,7 +424,7 @@ static void a_flow_halts_where_it_is_told_to(void **state) {
     mr *m = open_mem();
     mr_flow *f = poisoned(m, "halt", &text, &k, &h);
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
-    assert_non_null(strstr(mr_error(), "operator taste, job "));
+    assert_non_null(strstr(mr_error(), "operator taste: it is poison"));
     assert_string_equal(h.text, "");
     atomic_store(&k.cured, true);
     must(mr_dead(m, "mail/text", retry_each, m));
@@ -466,8 +466,8 @@ static int sets_nothing(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_o
 static void dies_of(mr_flow *f, mr *m, const char *why) {
     must(mr_flow_start(f));
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
-    if (!strstr(mr_error(), "operator bad, job ") || !strstr(mr_error(), why))
-        fail_msg("'%s' does not say: operator bad, job N: %s", mr_error(), why);
+    if (!strstr(mr_error(), "operator bad: ") || !strstr(mr_error(), why))
+        fail_msg("'%s' does not say: operator bad: %s", mr_error(), why);
     must(mr_flow_close(f));
     must(mr_close(m));
 }
@@ -480,6 +480,51 @@ static mr_flow *with_words(mr *m, const char *name, struct text *text) {
     *text = (struct text){ .blocks = blocks };
     must(mr_flow_source(f, "text", read_words, text, NULL));
     return f;
+}
+
+// Makes so many MiB of what its key is in `arg`.
+static int makes_much(mr_pair p, mr_flow_out *out, void *arg) {
+    static char mib[1 << 20];
+    const char *much = strchr(arg, *(const char *)p.key.data);
+    int err = 0;
+    for (long i = much ? strtol(much + 1, NULL, 10) : 0; i > 0 && err >= 0; i--)
+        err = mr_flow_emit(out, p.key, (mr_bytes){ mib, sizeof mib });
+    return err;
+}
+
+static int count_pair(mr_pair p, uint64_t number, void *arg) {
+    (void)p, (void)number;
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+
+static void much_of(char *much, const char *why, int comes_out) {
+    struct text t;
+    atomic_int count = 0;
+    const char *name = fresh("much");
+    char stage[40];
+    snprintf(stage, sizeof stage, "%s/text", name);
+    mr *m = open_mem();
+    mr_flow *f = with_words(m, name, &t);
+    must(mr_flow_flat_map(f, "bad", "text", makes_much, much, NULL));
+    must(mr_flow_sink(f, "out", "bad", count_pair, &count, NULL));
+    must(mr_flow_start(f));
+    refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
+    if (!strstr(mr_error(), why))
+        fail_msg("'%s' does not say: %s", mr_error(), why);
+    assert_int_equal(count, comes_out);
+    assert_int_equal(look(m, stage).failed, 1);
+    assert_int_equal(look(m, stage).dead, 1);
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
+// A pair that makes too much dies alone, a block whose pairs do so together as a whole; neither is
+// tried again.
+static void what_makes_too_much_dies_at_once(void **state) {
+    (void)state;
+    much_of("a17 b2", "operator bad: more than 16 MiB were made of one pair", 2);
+    much_of("a9 b9", "operator bad: more than 16 MiB were made of one block", 0);
 }
 
 static void mistakes_of_functions_are_named(void **state) {
@@ -1166,6 +1211,7 @@ int main(void) {
         cmocka_unit_test(a_flow_halts_where_it_is_told_to),
         cmocka_unit_test(what_will_never_do_dies_at_once),
         cmocka_unit_test(who_is_busy_counts_no_attempt),
+        cmocka_unit_test(what_makes_too_much_dies_at_once),
         cmocka_unit_test(mistakes_of_functions_are_named),
         cmocka_unit_test(graphs_that_can_not_be_are_refused),
         cmocka_unit_test(operators_that_can_not_be_are_refused),

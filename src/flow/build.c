@@ -105,6 +105,7 @@ int mr_flow_open(mr *m, const char *name, const mr_flow_options *o, mr_flow **ou
 static void operator_destroy(struct op *op) {
     if (op->fd >= 0)
         close(op->fd);
+    mem_free(op->title);
     mem_free(op->from);
     mem_free(op->loops);
     mem_free(op->outputs);
@@ -211,6 +212,8 @@ static int add(struct mr_flow *f, const char *name, const char *from, enum opera
     snprintf(op->name, sizeof op->name, "%s", name);
     fill_options(op, o);
     err = from ? text_copy(from, &op->from) : 0;
+    if (err >= 0 && o->title)
+        err = text_copy(o->title, &op->title);
     if (err < 0) {
         operator_destroy(op);
         return err;

@@ -240,7 +240,9 @@ static int refuse_spread(const struct mr_flow *f) {
         bool seen[FLOW_OPERATORS] = { false };
         int jobs = count_jobs(f, f->heads[i], seen);
         if (jobs >= FLOW_EMITS)
-            return error_set(MR_EINVAL, "what operator %s emits goes to %d partitions: %d at most",
+            return error_set(MR_EINVAL,
+                             "what operator %s emits goes to %d partitions, %d at most: give those "
+                             "that take it fewer",
                              f->heads[i]->name, jobs, FLOW_EMITS - 1);
     }
     return 0;

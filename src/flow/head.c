@@ -33,11 +33,11 @@ static int state_begin(struct mr_flow_out *out) {
 }
 
 static int refuse_large(struct mr_flow_out *out) {
-    uint32_t partitions = out->head->options.partitions;
-    return out_fail(out, MR_ETOOBIG,
-                    "what its keys keep has %zu bytes in one of its partitions, 1 MiB is the limit; "
-                    "it has %u partitions, and may have %d",
-                    out->saved.size, partitions, FLOW_PARTITIONS);
+    return out_fail(
+        out, MR_ETOOBIG,
+        "what its keys keep in one of its partitions has %zu bytes, 1 MiB is the limit; "
+        "with more partitions each keeps less: it has %u, %d at most",
+        out->saved.size, out->head->options.partitions, FLOW_PARTITIONS);
 }
 
 static int state_end(struct mr_flow_out *out) {
@@ -66,10 +66,15 @@ static int damaged(struct mr_flow_out *out) {
     return out_fail(out, MR_ECORRUPT, "the body is not a block of pairs");
 }
 
+static int run_pair(struct mr_flow_out *out, mr_pair pair) {
+    out->bytes_before = out->bytes;
+    return operate(out, out->head, pair);
+}
+
 static int run_pairs(struct mr_flow_out *out, struct reader *r) {
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);)
-        err = operate(out, out->head, pair);
+        err = run_pair(out, pair);
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
@@ -86,7 +91,7 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
         err = out_mark(out, &marks);
-        int answer = err < 0 ? err : operate(out, out->head, pair);
+        int answer = err < 0 ? err : run_pair(out, pair);
         if (err < 0 || answer >= 0)
             continue;
         bool apart = goes_apart(out, answer);
@@ -126,7 +131,7 @@ static int block_open(struct mr_flow_out *out, struct block *b) {
 static int run_block(struct mr_flow_out *out, struct block *b) {
     struct op *op = out->head;
     if (op->kind == OPERATOR_TAKE)
-        return operate(out, op, (mr_pair){ mr_job_key(out->job), mr_job_body(out->job) });
+        return run_pair(out, (mr_pair){ mr_job_key(out->job), mr_job_body(out->job) });
     if (b->what == BLOCK_FLUSH)
         return op->kind == OPERATOR_AGGREGATE ? window_flush(out, op) : damaged(out);
     return sets_apart(out, b->pairs) ? run_pairs_apart(out, &b->pairs) : run_pairs(out, &b->pairs);
@@ -213,8 +218,11 @@ static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int e
         (void)mr_release(job); // if that fails its lease ends, too
         return MR_LATER;
     }
-    snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
-             mr_job_id(job), out ? out->reason : error_text());
+    const char *why = out ? out->reason : error_text();
+    if (failed->title)
+        snprintf(reason, sizeof reason, "%s: %s", failed->title, why);
+    else
+        snprintf(reason, sizeof reason, "operator %s: %s", failed->name, why);
     (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
     return MR_LATER;
 }

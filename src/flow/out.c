@@ -199,13 +199,22 @@ static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
     return 0;
 }
 
+// What one pair makes too much of will never do; else it is for whoever made the block so large.
+static int refuse_much(struct mr_flow_out *out, size_t more) {
+    if (out->bytes - out->bytes_before + more > FLOW_MADE)
+        return out_fail(out, MR_EDEAD, "more than 16 MiB were made of one pair");
+    return out_fail(out, MR_ETOOBIG,
+                    "more than 16 MiB were made of one block: its source, or the operator before "
+                    "it, has to make smaller blocks");
+}
+
 static int route_add(struct mr_flow_out *out, struct op *to, mr_pair pair) {
     struct route *r = &out->routes[to->head_number];
     int err = r->parts ? 0 : route_make(out, r, to->options.partitions + 1);
     if (err < 0)
         return err;
-    if (out->bytes + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
-        return out_fail(out, MR_ETOOBIG, "more than 16 MiB were made of one block");
+    if (out->bytes + pair.key.size + pair.value.size > FLOW_MADE)
+        return refuse_much(out, pair.key.size + pair.value.size);
     return part_add(out, &r->parts[part_of(out, to, pair.key)], pair);
 }
 
@@ -223,8 +232,9 @@ int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair 
 // ---- Emitting ---------------------------------------------------------------------------------
 
 static int read_add(struct mr_flow_out *out, mr_pair pair) {
-    if (out->block.size + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
-        return out_fail(out, MR_ETOOBIG, "a block of more than 16 MiB");
+    if (out->block.size + pair.key.size + pair.value.size > FLOW_MADE)
+        return out_fail(out, MR_ETOOBIG,
+                        "it has more than 16 MiB: a source gives fewer pairs at a time");
     int err = block_add(&out->block, out->run, pair);
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }

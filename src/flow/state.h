@@ -22,18 +22,18 @@
 
 enum {
     FLOW_NAME = MR_FLOW_NAME,
-    EPIC_NAME = 200 + 1,   // with its 0: EPIC/SOURCE/RUN, of which …
+    EPIC_NAME = 200 + 1,              // with its 0: EPIC/SOURCE/RUN, of which …
     FLOW_EPIC = 200 - FLOW_NAME - 22, // … the first has so many bytes at most
-    FLOW_OPERATORS = 256,  // of a flow
-    FLOW_STAGES = 64,      // of them, those that have a stage
-    FLOW_OUTPUTS = 64,     // of a split
-    FLOW_PARTITIONS = 256, // of an operator, at most …
-    FLOW_SPREAD = 64,      // … and if it does not say
-    FLOW_AHEAD = 32,       // blocks that are read ahead
-    FLOW_EMITS = 1000,     // jobs that one commit hands in
-    FLOW_BYTES = 16 << 20, // that one commit hands in
-    FLOW_BATCH = 8,        // jobs of a partition that an aggregate takes at once
-    FLOW_SLICE_MS = 200,   // how often a wait looks whether the flow was stopped
+    FLOW_OPERATORS = 256,             // of a flow
+    FLOW_STAGES = 64,                 // of them, those that have a stage
+    FLOW_OUTPUTS = 64,                // of a split
+    FLOW_PARTITIONS = MR_FLOW_PARTITIONS,
+    FLOW_SPREAD = 64,                   // partitions of an operator that does not say
+    FLOW_AHEAD = 32,                    // blocks that are read ahead
+    FLOW_EMITS = 1000,                  // jobs that one commit hands in
+    FLOW_MADE = (16 << 20) - (1 << 16), // bytes of pairs of one commit; the engine's own come to it
+    FLOW_BATCH = 8,                     // jobs of a partition that an aggregate takes at once
+    FLOW_SLICE_MS = 200,                // how often a wait looks whether the flow was stopped
 };
 
 enum operator_kind {
@@ -73,6 +73,7 @@ struct op {
     enum operator_kind kind;
     uint32_t number; // in order of making
     char name[FLOW_NAME + 1];
+    char *title;        // of reasons
     char *from, *loops; // as given: what it takes from; by mr_flow_loop, too
     char *outputs;      // of a split: names, each with its 0
     uint32_t output_count;
@@ -181,6 +182,7 @@ struct mr_flow_out {
     struct frame *frame; // of the function that runs now
     struct route routes[FLOW_STAGES];
     size_t bytes;        // on all routes
+    size_t bytes_before; // the pair that runs now
     struct buffer block; // a reader's
     struct route aside;  // pairs of the job that failed in its last attempt
     mr_bytes kept;       // by the partition, in this run
