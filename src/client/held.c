@@ -278,6 +278,8 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     if (!failed)
         return; // its lease will run out
     exchange_bytes(failed, buffer_bytes(&x->answer));
+    if (x->err == MR_ETOOBIG)
+        exchange_word(failed, "NEVER"); // it would be as large again
     if (end_send(p, failed) < 0)
         exchange_free(failed);
 }
