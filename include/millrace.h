@@ -107,7 +107,8 @@ typedef struct mr_options {
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
     const char *name;   // of this program, for people: letters without blanks
     uint32_t shards;    // up to 64; 0: as many as the store has, 1 if it is new; see below
-    uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
+    uint64_t max_bytes; // of live jobs, results and states; beyond it results are forgotten before
+                        // their time, then pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
 

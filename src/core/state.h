@@ -392,10 +392,10 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
-uint32_t stage_find(struct core *, mr_bytes name);                         // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
-int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
-uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
+uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
+int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+bool stage_forget_early(struct core *, struct stage *); // the job that ended first; false: none
 void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
@@ -448,7 +448,7 @@ uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
-void source_refused(struct core *, const struct push *, const struct source *);
+void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);

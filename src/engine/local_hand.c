@@ -260,8 +260,7 @@ int commit_in_turn(struct local *e, struct mr_job *job, const struct commit *c, 
                    unsigned how) {
     if (err >= 0)
         err = core_done(e->core, &c->done);
-    if (err >= 0)
-        hand_carry_state(job);
+    hand_carry_state(job, err >= 0);
     if (e->spread && c->done.emit_count)
         e->links_due = core_links(e->core) > 0;
     err = settle_failure(e, job, err);
