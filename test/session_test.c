@@ -917,10 +917,14 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     turn(d);
     hear(d, 0, "[]");
     push(d, "s b");
-    ask(d, 0, "TAKE s WAIT -1", "[]");
+    ask(d, 0, "TAKE s", "[]");
+    say(d, 0, "TAKE s WAIT 10"); // who asks again and again does not keep it busy
+    hear_nothing(d, 0);
     sayf(d, 1, "DONE %s %s", job.id, job.token);
     hear(d, 1, "+OK");
     assert_int_equal(host_leases(&d->host), 0);
+    pass_ms(d, 10);
+    hear(d, 0, "[]");
 }
 
 // A lease that outlives its connection is nobody's to end: no stop waits for it.
