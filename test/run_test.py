@@ -551,7 +551,7 @@ def _():
 def _():
     for number in signal.SIGHUP, signal.SIGINT:
         before = signal.signal(number, signal.SIG_IGN)  # as its children inherit it
-        r = Running("--jobs", "1", "--", "echo")
+        r = Run("--jobs", "1", "--", "echo")
         signal.signal(number, before)
         r.feed(b"1\n")
         wait_in(r.out, b"1\n")

@@ -26,10 +26,6 @@ static inline struct core *core_of_job(const struct host *h, uint64_t id) {
     return h->parts[shard_of_job(h, id)].core;
 }
 
-static inline struct core *core_of_channel(const struct host *h, mr_bytes stage, mr_bytes key) {
-    return h->parts[route_of(h->shards, stage, key, (mr_bytes){ 0 })].core;
-}
-
 // Whose log an entry is in: grants, outcomes and jobs say it beside its position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
     return h->parts[shard].shard;
