@@ -232,6 +232,8 @@ def _():
     r = Running("--", "echo", stdin=directory).end()
     os.close(directory)
     check(r.code == 1 and b"cannot be read" in r.err, r)
+    r = subprocess.run([f"exec {MILLRACE} run -- echo <&-"], shell=True, capture_output=True)
+    check(r.returncode == 1 and b"cannot be read" in r.stderr, r)
 
 
 # ---- Order and number --------------------------------------------------------------------------
