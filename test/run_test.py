@@ -180,6 +180,8 @@ def _():
     r = Run("--", "echo", stdin=directory).end()
     os.close(directory)
     check(r.code == 1 and b"cannot be read" in r.err, r)
+    r = subprocess.run([f"exec {MILLRACE} run -- echo <&-"], shell=True, capture_output=True)
+    check(r.returncode == 1 and b"cannot be read" in r.stderr, r)
 
 
 # ---- Order and number --------------------------------------------------------------------------
@@ -282,12 +284,13 @@ def _():
 
 @case("D4: input is read as it is worked off: endless lines, flat memory")
 def _():
+    lines = 1000 if sanitized() else 5000  # with a sanitizer a process takes long to start
     if LONG:
         more = ["--deadline", f"{SECONDS}s"]
         script, code = ["--", "true"], 124
     else:
         more = ["--halt", "soon"]
-        script, code = ["--", "test", "{#}", "-lt", "5000"], 1
+        script, code = ["--", "test", "{#}", "-lt", str(lines)], 1
     endless = subprocess.Popen(["yes", "x" * 1000], stdout=subprocess.PIPE)
     r = Run("--jobs", "2", "--json", *more, *script, stdin=endless.stdout)
     endless.stdout.close()
@@ -295,7 +298,7 @@ def _():
     endless.wait()
     equal(ended.code, code, ended)
     summary = json.loads(ended.err.splitlines()[-1])
-    check(LONG or summary["done"] >= 4999, summary)
+    check(LONG or summary["done"] >= lines - 1, summary)
     check(summary["read"] - summary["done"] < 20000, summary)
     check(sanitized() or ended.memory_kb < MEMORY_KB, ended.memory_kb)
 
@@ -876,8 +879,8 @@ def _():
 
 
 def kill_and_resume(rng, data, total, arguments):
-    """Runs of one journal, each killed after some output, until one completes. Returns the output
-    of each."""
+    """Runs of one journal, each killed after some output, until one completes, be it that it was killed when
+    nothing was left to do but to end. Returns the output of each."""
     outputs = []
     while True:
         r = Run(*arguments, stdout=subprocess.PIPE)
@@ -898,7 +901,7 @@ def kill_and_resume(rng, data, total, arguments):
         writer.join()
         ended = r.end()
         outputs.append(seen)
-        if ended.code >= 0:
+        if ended.code != -signal.SIGKILL or not os.path.exists("journal/store"):
             return outputs, ended
 
 
@@ -917,8 +920,8 @@ def check_killed(seed, order):
     arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *order,
                  *sh('echo $1'), "{#}"]
     outputs, ended = kill_and_resume(rng, data, total, arguments)
-    equal(ended.code, 0, seed, ended)
-    equal(os.listdir("journal"), [], seed)
+    check(ended.code in (0, -signal.SIGKILL), seed, ended)
+    equal(os.listdir("journal") if ended.code == 0 else [], [], seed)
     whole = [numbers(o) for o in outputs]
     equal(sorted(set(sum(whole, []))), range_lines(1, total), seed)
     return whole
@@ -947,7 +950,7 @@ def _():
     arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *sh(COUNT), "{key}"]
     for seed in range(4):
         outputs, ended = kill_and_resume(random.Random(seed), data, total, arguments)
-        equal(ended.code, 0, seed, ended)
+        check(ended.code in (0, -signal.SIGKILL), seed, ended)
         counted = set(b"".join(outputs).splitlines())
         expected = {b"key%d %d" % (k, n) for k in range(keys)
                     for n in range_lines(1, total // keys)}
