@@ -66,9 +66,7 @@ static int segment_keep(struct repair *r, uint64_t number, int fd) {
         return to;
     int err = file_copy(d, fd, to);
     d->close(d, to);
-    if (err == 0)
-        err = d->rename(d, temporary, path);
-    return err < 0 ? err : d->sync_dir(d, r->log->dir);
+    return err < 0 ? err : disk_rename(d, r->log->dir, temporary, path);
 }
 
 // --- one segment ---
@@ -234,9 +232,7 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
         err = d->sync(d, fd);
     d->close(d, fd);
     if (err == 0)
-        err = d->rename(d, temporary, path);
-    if (err == 0)
-        err = d->sync_dir(d, r->log->dir);
+        err = disk_rename(d, r->log->dir, temporary, path);
     r->out.missing++;
     return err < 0 ? disk_failed(path, "put an empty segment in place", err) : 0;
 }
