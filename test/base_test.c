@@ -831,14 +831,13 @@ static void an_allocation_failing_anywhere_loses_nothing(void **state) {
 }
 
 // Ids come and go in any order; a page is given back with its last.
-static void an_id_finds_its_number(void **state) {
-    (void)state;
+static void ids_find_their_numbers(uint64_t id_step) {
     enum { IDS = 5000, STEPS = 100000 };
-    static bool there[IDS];
+    bool there[IDS] = { false };
     struct idmap m;
     size_t count = 0;
     uint64_t seed = 7;
-    idmap_init(&m);
+    idmap_init(&m, id_step);
     for (int step = 0; step < STEPS; step++) {
         seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         uint64_t id = (seed >> 33) % IDS;
@@ -858,6 +857,25 @@ static void an_id_finds_its_number(void **state) {
             idmap_remove(&m, id);
     assert_int_equal(m.slab.used, 0);
     assert_int_equal(map_count(&m.pages), 0);
+    idmap_finish(&m);
+}
+
+static void an_id_finds_its_number(void **state) {
+    (void)state;
+    ids_find_their_numbers(1);
+    ids_find_their_numbers(3);
+    ids_find_their_numbers(64);
+}
+
+static void ids_in_step_lie_together(void **state) {
+    (void)state;
+    enum { IDS = 160, STEP = 3 };
+    struct idmap m;
+    idmap_init(&m, STEP);
+    assert_int_equal(idmap_reserve(&m, IDS), 0);
+    for (uint64_t i = 0; i < IDS; i++)
+        idmap_put(&m, 2 + i * STEP, (uint32_t)i + 1);
+    assert_int_equal(m.slab.used, IDS / IDMAP_PAGE);
     idmap_finish(&m);
 }
 
@@ -892,6 +910,7 @@ int main(void) {
         cmocka_unit_test_setup(a_percentile_is_within_one_percent, setup),
         cmocka_unit_test_setup(a_histogram_bears_extremes, setup),
         cmocka_unit_test_setup(an_id_finds_its_number, setup),
+        cmocka_unit_test_setup(ids_in_step_lie_together, setup),
         cmocka_unit_test_setup(a_quantile_rounds_up_to_a_value, setup),
         cmocka_unit_test_setup(a_full_bucket_keeps_the_shares, setup),
         cmocka_unit_test_setup(every_error_has_a_name_and_a_meaning, setup),

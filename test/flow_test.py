@@ -900,8 +900,7 @@ def _():
     count = 20000 if LONG else 3000
     chaos_files(count)
     server = Server(MILLRACE, "--store", "file:store")
-    port = server.port
-    url = f"millrace://127.0.0.1:{port}"
+    url = f"millrace://127.0.0.1:{server.port}"
     end = time.monotonic() + (SECONDS if LONG else 3)
     r, kills = Running("--at", url, "plan.yaml"), 0
     while time.monotonic() < end and r.process.poll() is None:
@@ -909,7 +908,7 @@ def _():
         kills += 1
         if random.random() < 0.5:
             server.kill()
-            server.start(port)
+            server.start()
         else:
             r.process.kill()
             r.end()

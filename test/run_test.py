@@ -102,6 +102,14 @@ def wait_in(file, text):
     wait_until(lambda: text in os.pread(file.fileno(), 1 << 20, 0), text)
 
 
+def read_until(terminal, pattern, seen=b""):
+    """What is shown there until it has this."""
+    while not re.search(pattern, seen):
+        check(select.select([terminal], [], [], PATIENCE)[0], f"never shown: {pattern}", seen)
+        seen += os.read(terminal, 4096)
+    return seen
+
+
 def numbers(out):
     return [int(n) for n in out.split()]
 
@@ -476,9 +484,9 @@ def _():
     r = run(*sh("sleep 1000 & echo $!"), data=[1])
     equal(r.code, 0, r)
     wait_until(lambda: is_gone(int(r.out)), "its child is gone")
-    r = run(*sh("setsid sleep 1000 & echo $!"), data=[1])
+    r = run(*sh(WAIT + "setsid sh -c 'touch away; exec sleep 1000' & wait_file away; echo $!"), data=[1])
     equal(r.code, 0, r)
-    os.kill(int(r.out), signal.SIGKILL) # it has a group of its own
+    os.kill(int(r.out), signal.SIGKILL)  # it has a group of its own
 
 
 def is_gone(pid):
@@ -590,6 +598,20 @@ def _():
         equal((ended.code, ended.out), (130, b"end 1\n"), ended)
 
 
+@case("a signal that was ignored when it was started (nohup) stays ignored")
+def _():
+    for number in signal.SIGHUP, signal.SIGINT:
+        before = signal.signal(number, signal.SIG_IGN)  # as its children inherit it
+        r = Running("--jobs", "1", "--", "echo")
+        signal.signal(number, before)
+        r.feed(b"1\n")
+        wait_in(r.out, b"1\n")
+        r.signal(number)
+        r.feed(b"2\n")
+        ended = r.end()
+        equal((ended.code, ended.out, ended.err), (0, b"1\n2\n", b""), ended)
+
+
 def interrupt_twice(r):
     """Signals that follow one another closely are one: so they are sent until the second counts."""
     def ends():
@@ -697,9 +719,7 @@ def _():
     r = Running("--jobs", "1", *sh(script), stderr=theirs, env=environment)
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
-    seen = b""
-    while b" at once" not in seen:
-        seen += os.read(ours, 4096)
+    seen = read_until(ours, rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K")
     with open("go", "w"):
         pass
     r.process.stdin.close()
@@ -710,7 +730,6 @@ def _():
         pass  # the other side is closed
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K", seen), seen)
     check(re.search(rb"\r\x1b\[Kword 2", seen), seen)
     check(seen.endswith(b"\n") or seen.endswith(b"\r\x1b[K"), seen)
 
@@ -725,16 +744,15 @@ def _():
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
     seen = b""
-    for number, until in ((1, b" at once"), (2, b"part"), (3, b"whole"), (0, b"3 done")):
-        while until not in seen:
-            seen += os.read(ours, 4096)
+    for number, until in ((1, b" at once"), (2, b"part"), (3, rb"whole\r\n\r\d done, 3 read"), (0, b"3 done")):
+        seen = read_until(ours, until, seen)
         with open(f"go.{number}", "w"):
             pass
         if number == 3:
             r.process.stdin.close()
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"partwhole\r\n\r\d done, 3 read", seen), seen)
+    check(b"partwhole\r\n" in seen, seen)
 
 
 # ---- Journals ----------------------------------------------------------------------------------
@@ -993,7 +1011,7 @@ def _():
 @case("bad usage is said, with the way out, and exits 2")
 def _():
     for arguments, said in (
-            (["echo"], b"behind --"), (["--"], b"usage: millrace run"), ([], b"usage"),
+            (["--"], b"usage: millrace run"), ([], b"usage"),
             (["--timeout", "5", "--", "true"], b"5s"),
             (["--timeout", "soon", "--", "true"], b"no duration"),
             (["--deadline", "0s", "--", "true"], b"not possible"),
@@ -1009,6 +1027,21 @@ def _():
             (["--keeporder", "--", "true"], b"did you mean --keep-order")):
         r = run(*arguments, data=[1])
         check(r.code == 2 and said in r.err and r.err.startswith(b"millrace: run: "), arguments, r)
+
+
+@case("a forgotten -- is said with the command line to paste")
+def _():
+    for before, command, quoted in (
+            ([], ["echo"], "echo"),
+            (["-j4", "--timeout", "5s"], ["echo", "-n", "{.}.jpg"], "echo -n {.}.jpg"),
+            (["-0"], ["sh", "-c", "echo it's {} {1..3}", "", "*"], r"sh -c 'echo it'\''s {} {1..3}' '' '*'"),
+            ([], ["grep", "--", "x"], "grep -- x")):
+        r = run(*before, *command, data=[1])
+        first, pasted = r.err.decode().splitlines()
+        check(r.code == 2 and "-- is missing before the command" in first, r)
+        equal(pasted, "    " + " ".join(["millrace run", *before, "--", quoted]))
+        equal(subprocess.check_output(["bash", "-c", f"printf '%s\\n' {pasted}"], text=True).splitlines(),
+              ["millrace", "run", *before, "--", *command])
 
 
 @case("--jobs auto, and what belongs to the command is not ours")

@@ -10,7 +10,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 static int os_open(const struct disk *d, const char *path, int flags, int mode) {
@@ -145,21 +144,9 @@ static int os_list(const struct disk *d, const char *path, int (*each)(void *arg
     return err;
 }
 
-enum { LOCK_TRIES = 20, LOCK_PAUSE_NS = 10000000 };
-
-// A process that was killed while it started another leaves the lock to that one, until it has
-// become another program: a moment later.
 static int os_lock(const struct disk *d, int fd) {
     (void)d;
-    struct timespec pause = { .tv_nsec = LOCK_PAUSE_NS };
-    int err = 0;
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        err = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
-        if (err != -EWOULDBLOCK)
-            return err;
-        nanosleep(&pause, NULL);
-    }
-    return err;
+    return flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 }
 
 const struct disk disk_os = {
