@@ -168,7 +168,7 @@ struct core_events {
     bool (*claim)(void *owner, struct taker *);
     void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
     void (*ended)(void *owner, struct caller *, const struct outcome *);
-    // There is room: push again (MR_EFULL can not come first to anybody else meanwhile).
+    // There is room: push again (MR_EFULL cannot come first to anybody else meanwhile).
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);

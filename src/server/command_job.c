@@ -99,7 +99,7 @@ void run_job(struct session *s, struct arguments *a) {
     if (err == 0 && o.body && info.at && fetch_first(s, &info))
         return;
     if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         say_job(s, &info, true, o.body);
 }
@@ -129,7 +129,7 @@ static int rows_init(struct rows *r, uint32_t most, mr_bytes key) {
 
 static void say_rows(struct session *s, struct rows *r, int err) {
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
     } else {
         reply_array(&s->reply, r->count);
         for (uint32_t i = 0; i < r->count; i++)

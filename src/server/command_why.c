@@ -196,7 +196,7 @@ void run_why(struct session *s, struct arguments *a) {
     else if (access_sees(s, word) && shards_look_stage(s->host, word, &stage) == 0)
         why_stage(s, &stage);
     else
-        session_fail(s, error_set(MR_EGONE, "no %s '%.*s' is known (any more)",
+        answer_error(s, error_set(MR_EGONE, "no %s '%.*s' is known (any more)",
                                   digits ? "job or stage" : "stage",
                                   (int)(word.size < KEY_SHOWN ? word.size : KEY_SHOWN),
                                   (const char *)word.data));
