@@ -331,8 +331,8 @@ def _():
         return "no networks of one's own here"
     with Server("--insecure", "--max-per-address", "1", listen="198.51.100.1:0",
                 through=APART) as server:
-        there = ["nsenter", "--target", str(server.process.pid), "--user", "--net",
-                 "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
+        there = ["nsenter", "--target", str(server.process.pid), "--user", "--preserve-credentials",
+                 "--net", "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
         first = subprocess.Popen(there, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         first.stdin.write(b"PING\n")
         first.stdin.flush()

@@ -42,7 +42,7 @@ struct column {
 // Any reply, with the names of the wire.
 void show_json_value(struct json *, const char *name, const struct response_value *);
 
-// ---- Replies, as --json or its absence wants them. All return CLI_DONE. ------------------------
+// ---- Replies, as --json or its absence wants them. All return CLI_DONE. -----------------------
 
 // A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
 enum cli_exit show_map(const struct input *, const struct response_value *map);

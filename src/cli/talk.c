@@ -195,6 +195,8 @@ static enum cli_exit greet(struct talk *t) {
     if (answer->type != RESPONSE_ERROR)
         return CLI_DONE;
     enum cli_exit code = talk_refused(t, answer);
+    if (code == CLI_FULL)
+        return code; // too many are connected, whoever this is
     return t->talks->address.secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
 }
 

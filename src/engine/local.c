@@ -210,7 +210,7 @@ static int check_unused(const struct local *e) {
     if (!list_empty(&e->started))
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), e->spread ? spread_teller(e->spread) : e->thread))
-        return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
+        return error_set(MR_EBUSY, "an engine cannot be closed by its own callback: close it from "
                                    "another thread");
     if (!list_empty(&e->waiters))
         return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");

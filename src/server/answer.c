@@ -219,7 +219,7 @@ static void answer_result(struct session *s, const struct outcome *o) {
     if (err == 0 || err == MR_ETOOBIG)
         return;
     s->out.size = before;
-    session_fail(s, MR_EIO);
+    answer_error(s, MR_EIO);
 }
 
 void answer_outcome(struct session *s, const struct outcome *o) {
