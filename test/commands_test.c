@@ -86,6 +86,9 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "PUSH s a ATTEMPTS 65536", "-ERR *");
     ask(d, 0, "PUSH s a ROOM -2", "-ERR *or -1 for ever*");
     ask(d, 0, "PUSH s a EPIC e 0", "-ERR *");
+    ask(d, 0, "PUSH s a EPIC '' 1", "-ERR EPIC needs a name*");
+    ask(d, 0, "CALL s a SOURCE '' 1", "-ERR SOURCE needs a name*");
+    ask(d, 0, "PUSH s a EPIC e 1 SOURCE c 1", "-ERR * not by both");
     ask(d, 0, "PUSH s a EPIC e x", "-ERR *");
     ask(d, 0, "TAKE s COUNT 1001", "-ERR *");
     ask(d, 0, "TAKE s BATCH 1001 COUNT 1", "*");

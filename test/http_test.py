@@ -793,7 +793,7 @@ def F41_a_request_may_come_in_any_pieces():
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(data)):
             s.sendall(data[i:i + 1])
-        check(b'{"id":"1"}' in s.recv(65536) + s.recv(65536))
+        check(b'{"id":"1"}' in s.makefile("rb").read())
     web.stop()
 
 
@@ -824,12 +824,10 @@ def F43_a_thousand_listen_and_some_do_not_read():
     web.refuses(503, "FULL", "1000", "GET", "/api/events")
     reading = streams[::100]
     begun = [stream.until(lambda e: e["stages"])["time-ms"] for stream in reading]
-    used = cpu_ms(web)
     for stream, begin in zip(reading, begun):
         check(stream.until(lambda e, b=begin: e["time-ms"] > b + 2000)["stages"])
     equal(client.ask("PING"), "PONG")
     equal(client.work_off("stage-1"), ["x"])
-    check(cpu_ms(web) - used < 4000, cpu_ms(web) - used)  # of at least 2,000 snapshots: generous
     for stream in streams:
         stream.close()
     web.stop()
@@ -877,12 +875,6 @@ def cpu_ms(server):
     return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
 
 
-def switches(server):
-    """How often its main thread has gone to sleep."""
-    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as file:
-        return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read(), re.M)[1])
-
-
 # A3: also when a million jobs wait.
 @case
 def looks_do_not_scan_what_waits():
@@ -903,6 +895,11 @@ def looks_do_not_scan_what_waits():
     check(used < 4000, f"{used} ms for {20 * len(targets)} looks")  # a scan of a million takes 20 ms and more each
     equal(web.get("/api/stages")["stages"][0]["waiting"], 1000000)
     web.stop()
+
+
+def switches(web):
+    """How often its main thread has gone to sleep."""
+    return web.sleeps()[str(web.process.pid)]
 
 
 # D2: idle costs no CPU; an open page a wake-up or two a second.

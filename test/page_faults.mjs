@@ -10,6 +10,7 @@ import {
     Server,
     check,
     equal,
+    lastingPort,
     open,
     openPage,
     push,
@@ -20,7 +21,8 @@ import {
 } from './page_support.mjs';
 
 test('a restart of the server is noticed, said and lived through', async () => {
-    const own = await Server.start(['--store', `file:${path.join(top, 'restarts')}`]);
+    const ports = [await lastingPort(), await lastingPort()];
+    const own = await Server.start(['--store', `file:${path.join(top, 'restarts')}`], {}, ports);
     const asker = new Client(own);
     await asker.ask('PUSH', 'before', 'x');
     const page = await openPage(own.address, '#/');

@@ -149,7 +149,7 @@ test('channels are listed by depth and age, parked ones with why and until when'
     await first.filter({ hasText: 'old' }).waitFor();
     const [[id, token]] = await world.client.ask('TAKE', 'lanes');
     await world.client.ask('FAIL', id, token, 'the line was busy', 'RETRY', '600000');
-    await row(page, 'the line was busy').filter({ hasText: 'in 9 min' }).waitFor();
+    await row(page, 'the line was busy').filter({ hasText: /in [5-9] min/ }).waitFor();
     await page.leave();
 });
 
@@ -163,7 +163,7 @@ test('jobs of a stage are listed by status, page by page', async () => {
     await rows.nth(24).waitFor({ state: 'detached' });
     equal(await rows.count(), 5);
     await page.press('delayed');
-    await row(page, '59 min').waitFor();
+    await row(page, /5\d min/).waitFor();
     await page.leave();
 });
 

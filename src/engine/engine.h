@@ -1,8 +1,8 @@
 // Engine: what every engine can do, wherever it is. The local one stands beside this file.
 //
-//     api ──┐   push call await …   ┌──────────┐
-//           ├──────────────────────►│  engine  │◄── mem:, file:DIR: a shard in this process
-//     work ─┘   puller: take beat   └──────────┘
+//     api ──┐   push call await …   ┌──────────┐◄── mem:, file:DIR: shards in this process
+//           ├──────────────────────►│  engine  │
+//     work ─┘   puller: take beat   └──────────┘◄── millrace://: a server (src/client)
 //
 // Any thread may call anything; calls that take a wait block for at most that long. Errors are
 // those of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments

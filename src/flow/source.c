@@ -11,8 +11,8 @@ static bool is_stopping(const struct op *op) {
     return atomic_load(&op->flow->stopping);
 }
 
-void source_epic(const struct op *op, char out[EPIC_NAME]) {
-    snprintf(out, EPIC_NAME, "%s/%s", op->flow->epic, op->name);
+void source_epic(const struct op *op, uint64_t run, char out[EPIC_NAME]) {
+    snprintf(out, EPIC_NAME, "%s/%s/%" PRIu64, op->flow->epic, op->name, run);
 }
 
 static int push_block(struct op *op, mr_epic *epic, mr_bytes block) {
@@ -39,7 +39,7 @@ static int read_block(struct op *op, uint64_t number, struct mr_flow_out *out) {
 static int read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
     char name[EPIC_NAME];
-    source_epic(op, name);
+    source_epic(op, op->flow->run, name);
     mr_epic epic = { .name = name, .ahead = op->flow->options.ahead };
     out->expected = 0;
     int err = mr_epic_begin(m, &epic);

@@ -52,7 +52,7 @@ static void say_epic(struct session *s, mr_bytes name, int err) {
     if (err >= 0)
         err = shards_epic(s->host, name, &e);
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
         return;
     }
     reply_map(&s->reply, EPIC_FIELDS);
@@ -82,7 +82,7 @@ static void epic_drop(struct session *s, mr_bytes name) {
     if (err == 0)
         err = shards_epic_drop(s->host, name);
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
         return;
     }
     reply_map(&s->reply, EPIC_FIELDS);
@@ -152,7 +152,7 @@ void run_epics(struct session *s, struct arguments *a) {
     int err = r.rows ? shards_each_epic(s->host, o.from, row_add, &r)
                      : error_set(MR_ENOMEM, "no memory for a list of epics");
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
     } else {
         reply_array(&s->reply, r.count);
         for (uint32_t i = 0; i < r.count; i++) {

@@ -129,7 +129,7 @@ void run_stages(struct session *s, struct arguments *a) {
     if (!err && !crews)
         err = error_set(MR_ENOMEM, "no memory for a list of stages");
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
         return;
     }
     first += named.data && !o.name.data;
@@ -186,7 +186,7 @@ void run_channels(struct session *s, struct arguments *a) {
     if (!err && !(top = mem_alloc((2 * listed(o.top) + 1) * sizeof *top)))
         err = error_set(MR_ENOMEM, "no memory for a list of channels");
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
         return;
     }
     size_t count = shards_top_channels(s->host, a->words[1], top, listed(o.top));

@@ -128,8 +128,9 @@ int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {
 int shards_walk(const struct host *h, const struct job_walk *walk,
                 int (*each)(void *, const struct job_info *), void *arg) {
     struct job_walk w = *walk;
-    if (h->shards == 1 || w.key.size)
-        return core_walk(core_of_channel(h, w.stage, w.key), &w, each, arg);
+    uint32_t only = route_of(h->shards, w.stage, w.key, (mr_bytes){ 0 });
+    if (only != ROUTE_ANY)
+        return core_walk(h->parts[only].core, &w, each, arg);
     bool known = false;
     int err = 0;
     for (uint32_t i = w.from ? shard_of_job(h, w.from) : 0; i < h->shards; i++) {
