@@ -102,7 +102,7 @@ ok "the man page is well formed"
 man_fits() {
     command -v groff >/dev/null || return 0
     groff -man -Tascii -rLL=80n -P-cbou "$build/millrace.1" >out && [ "$(wc -L <out)" -le 80 ] &&
-        says '^ *{#}  its number  *{key}  its key$' && says '^ *rate  *starts: 100/s, 30/m or none$'
+        says '^ *{//}  *the directory before it  *{#}  *its number$' && says '^ *rate  *starts: 100/s, 30/m or none$'
 }
 man_fits
 ok "the man page fits in 80 columns, and its tables are tables"
@@ -161,7 +161,7 @@ takes_any='^\(work\|retry\|drop\|stage\)$'
 takes_none='^\(help\|serve\|state\|bench\|stages\|workers\|epics\|auth list\|dead\)$'
 is() { echo "$1" | grep -q "$2"; }
 refuses_more() {
-    is "$1" "$takes_any" || { exits 2 $1 a b c && complains "nothing to do with\|stands behind --"; }
+    is "$1" "$takes_any" || { exits 2 $1 a b c && complains "nothing to do with\|is missing before"; }
 }
 each_command refuses_more
 ok "every command refuses too many arguments"

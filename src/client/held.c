@@ -36,7 +36,7 @@ static struct mr_job **bucket(struct client *c, mr_id id) {
     return &c->hands[id % CLIENT_BUCKETS];
 }
 
-struct mr_job *held_find(struct client *c, const struct lease *lease) {
+static struct mr_job *held_find(struct client *c, const struct lease *lease) {
     struct mr_job *job = *bucket(c, lease->id);
     while (job && (job->id != lease->id || memcmp(job->token, lease->token, CLIENT_TOKEN) != 0))
         job = job->chain;
@@ -63,7 +63,7 @@ void held_unpin(struct client *c, struct mr_job *job) {
         spare_put(c, job);
 }
 
-void held_drop(struct client *c, struct mr_job *job, unsigned how) {
+static void held_drop(struct client *c, struct mr_job *job, unsigned how) {
     struct mr_job **at = bucket(c, job->id);
     while (*at != job)
         at = &(*at)->chain;
@@ -278,6 +278,8 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     if (!failed)
         return; // its lease will run out
     exchange_bytes(failed, buffer_bytes(&x->answer));
+    if (x->err == MR_ETOOBIG)
+        exchange_word(failed, "NEVER"); // it would be as large again
     if (end_send(p, failed) < 0)
         exchange_free(failed);
 }
