@@ -16,6 +16,7 @@ enum { SHARDS = 3, STAGES = 3, KEYS = 5, WORKERS = 4, FIRST_WORKER = 2, WAITER =
 enum { MOST = 4000, STEPS = 600, NO_KEY = -1, NO_ORIGIN = -1 };
 
 enum fate { ALIVE, DONE, GONE };
+enum { ENDS_WELL = 100 }; // and emits nothing
 
 struct piece {
     enum fate fate;
@@ -151,6 +152,10 @@ static void finish(struct world *w, int worker, uint64_t how) {
     if (!w->has[worker])
         return;
     w->has[worker] = false;
+    if (how == ENDS_WELL) {
+        commit(w, worker, 0);
+        return;
+    }
     if (how >= 4) {
         commit(w, worker, (int)roll(w, w->pieces[atoi(w->held[worker].body)].stage < 2 ? 4 : 2));
         return;
@@ -299,17 +304,24 @@ static int alive(const struct world *w) {
     return count;
 }
 
-// Limits stay, and nobody asks twice: whoever is passed over keeps its job from the end.
+// Nobody asks again before all who wait were given something: so each must be told of its job.
+static void ask_in_rounds(struct world *w) {
+    for (int i = 0; i < WORKERS; i++)
+        if (w->asks[i] || w->has[i])
+            return;
+    for (int i = 0; i < WORKERS; i++)
+        ask_for_work(w, i);
+}
+
+// Limits stay: whoever is passed over keeps its job from the end.
 static void drain(struct world *w) {
     relax(w);
     for (int idle = 0; idle < 300 && alive(w); idle++) {
+        ask_in_rounds(w);
+        hear_workers(w);
         for (int i = 0; i < WORKERS; i++) {
-            if (w->has[i]) {
-                w->has[i] = false;
-                commit(w, i, 0);
-                idle = 0;
-            }
-            ask_for_work(w, i);
+            idle = w->has[i] ? 0 : idle;
+            finish(w, i, ENDS_WELL);
             hear_workers(w);
         }
         pass_ms(w->dialogue, 5);
