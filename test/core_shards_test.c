@@ -332,7 +332,7 @@ static void rule13_a_high_mark_is_of_all_shards(void **state) {
     struct fleet *f = fleet_create(2, 1);
     fleet_set(f, "down", "high-mark", "4");
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(core_link(f->shard[i].core, mr_str("up"), mr_str("down")), 0);
+        assert_int_equal(core_learn_edge(f->shard[i].core, mr_str("up"), mr_str("down")), 0);
     push(f, 0, "up", "held");
     for (int i = 0; i < 4; i++)
         push(f, i % 2, "down", "job");

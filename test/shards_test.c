@@ -466,6 +466,21 @@ static void F14_policies_hold_in_all_shards(void **state) {
     }
 }
 
+// T1: jobs without a key belong to no shard by their names; WHY tells of them nevertheless.
+static void T1_WHY_knows_jobs_without_a_key_in_every_shard(void **state) {
+    struct dialogue *d = *state;
+    for (uint32_t i = 1; i <= SHARDS; i++)
+        push(d, "s a");
+    for (uint32_t i = 1; i <= SHARDS; i++) {
+        sayf(d, 0, "WHY %u", i);
+        hear(d, 0, "\"s has no worker, and 3 jobs waiting*\"");
+    }
+    struct job job = take(d, 0, "s");
+    end_job(d, "FAIL", job, "no RETRY 500");
+    sayf(d, 0, "WHY %s", job.id);
+    hear(d, 0, "\"Job * has failed 1 of 10 times*\"");
+}
+
 // ---- Between shards -----------------------------------------------------------------------------
 
 static void emit_to_all(struct dialogue *d, struct job job) {
@@ -633,6 +648,7 @@ int main(void) {
         SHARDED(D4_an_epic_is_watched_in_all_shards),
         SHARDED(F13_RETRY_and_DROP_go_through_all_shards),
         SHARDED(F14_policies_hold_in_all_shards),
+        SHARDED(T1_WHY_knows_jobs_without_a_key_in_every_shard),
         SHARDED(E4_emits_travel_to_their_shards),
         SHARDED(X_a_cycle_is_seen_over_all_shards),
         cmocka_unit_test(F51_a_cycle_is_seen_although_memory_was_short),

@@ -33,7 +33,13 @@ uint64_t stage_jobs(const struct stage *); // that count in max-jobs, of all sha
 bool stage_is_over(const struct stage *);  // beyond its high mark
 bool stage_in_cycle(const struct stage *);
 bool stage_is_choked(struct core *, struct stage *); // over, and in one
-bool memory_is_short(const struct core *);           // max_bytes or max_memory is reached
+
+// Whether so many more bytes may live: 0, or MR_EFULL. What is only retained is forgotten for them.
+int memory_make_room(struct core *, uint64_t bytes);
+
+static inline int memory_check(struct core *c, uint64_t bytes) {
+    return c->limits.max_bytes || c->limits.max_memory ? memory_make_room(c, bytes) : 0;
+}
 
 // Something it was held by has become less: serves it, and those that lead to it.
 void stage_wake_around(struct core *, struct stage *);

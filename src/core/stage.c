@@ -227,7 +227,7 @@ static int find_cycles(struct core *c) {
 
 int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     struct stage *s = c->stages[from];
-    if (has_edge(s, to) || s->edge_count == EDGES)
+    if (has_edge(s, to) || s->edge_count == CORE_EDGES)
         return 0;
     s->edges[s->edge_count++] = (struct edge){ .to = to };
     bool in_cycle;
@@ -282,13 +282,11 @@ static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_SWEEP, s->number));
 }
 
-uint32_t stage_forget_early(struct core *c, struct stage *s, uint32_t most) {
-    uint32_t count = 0;
-    while (count < most && s->ended.head && once_spend(c, s, job_at(c, s->ended.head)) == 0) {
-        job_forget(c, s->ended.head);
-        count++;
-    }
-    return count;
+bool stage_forget_early(struct core *c, struct stage *s) {
+    if (!s->ended.head || once_spend(c, s, job_at(c, s->ended.head)) < 0)
+        return false;
+    job_forget(c, s->ended.head);
+    return true;
 }
 
 void stage_sweep(struct core *c, struct stage *s) {

@@ -147,7 +147,6 @@ struct local_pusher {
 // ---- local.c ----------------------------------------------------------------------------------
 
 // The steps of opening and closing. local_start: MR_ENOMEM; local_check_unused: MR_EBUSY.
-struct local *local_create(void); // NULL: no memory
 void local_attach(struct local *, struct shard *);
 int local_start(struct local *); // its thread
 int local_check_unused(struct local *);
@@ -223,10 +222,8 @@ void spares_put(struct local *, struct mr_job *chain);
 // Fills jobs of the chain with grants and puts them into hand; returns the first of them.
 struct mr_job *hands_fill(struct local *, struct local_puller *, struct mr_job **spare,
                           const struct grant *, size_t count);
-// Takes a job out of hand; it is used again when nobody pins it.
-void hands_drop(struct local *, struct mr_job *, unsigned how);
-void hands_unpin(struct local *, struct mr_job *);
-int hands_load(struct local *, struct mr_job *); // reads its body and state, without the lock
+void hands_unpin(struct local *, struct mr_job *); // it is used again when nobody pins it
+int hands_load(struct local *, struct mr_job *);   // reads its body and state, without the lock
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
 // failed before). The caller frees `emits` after both.
@@ -314,7 +311,8 @@ struct epic_waiter {
 
 mr_epic_info local_show_epic(const struct epic_info *, const char *held_by); // this thread's
 int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int local_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int local_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                    int64_t wait_ms, mr_epic_info *);
 int local_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int local_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int local_epic_drop(struct engine *, mr_bytes name);

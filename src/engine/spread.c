@@ -169,8 +169,8 @@ static int share_edge(struct spread *s, const struct edge_seen *seen) {
         struct local *e = s->locals[i];
         int one = local_enter(e);
         if (one >= 0)
-            one = core_link(e->core, (mr_bytes){ seen->stage, seen->stage_size },
-                            (mr_bytes){ seen->downstream, seen->downstream_size });
+            one = core_learn_edge(e->core, (mr_bytes){ seen->stage, seen->stage_size },
+                                  (mr_bytes){ seen->downstream, seen->downstream_size });
         local_end(e);
         err = one == MR_ENOMEM ? one : err;
     }

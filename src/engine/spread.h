@@ -118,7 +118,8 @@ int spread_dead(struct engine *, mr_bytes stage,
 int spread_check_ahead(struct spread *, mr_bytes source, uint64_t number);
 
 int spread_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *);
 int spread_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int spread_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int spread_epic_drop(struct engine *, mr_bytes name);

@@ -41,6 +41,7 @@ static void sight_add(struct sight *s, const struct epic_info *more) {
     sum->expired += more->expired;
     sum->ended = sum->ended || more->ended;
     sum->total = more->ended ? more->total : sum->total;
+    sum->expected = more->expected > sum->expected ? more->expected : sum->expected;
 }
 
 // All shards at one instant: who drops an epic drops all of it.
@@ -165,11 +166,21 @@ static int wait_for_change(struct spread *s, mr_bytes name, int64_t left, uint64
     return err == MR_EGONE ? 0 : err; // it was dropped meanwhile: the next look says so
 }
 
-int spread_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
-                     mr_epic_info *out) {
+static void expect(struct spread *s, mr_bytes name, uint64_t total) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        local_enter(s->locals[i]);
+        core_epic_expect(s->locals[i]->core, name, total);
+        local_end(s->locals[i]);
+    }
+}
+
+int spread_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *out) {
     struct spread *s = (struct spread *)base;
     uint64_t until_ms = wait_ms ? local_until(wait_ms) : 0;
     struct sight sight;
+    if (expected)
+        expect(s, name, expected);
     int err = look(s, name, &sight);
     while (err >= 0 && !epic_has_come_to(&sight.sum, left)) {
         err = wait_for_change(s, name, left, until_ms, &sight);

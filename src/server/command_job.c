@@ -99,7 +99,7 @@ void run_job(struct session *s, struct arguments *a) {
     if (err == 0 && o.body && info.at && fetch_first(s, &info))
         return;
     if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         say_job(s, &info, true, o.body);
 }
@@ -129,7 +129,7 @@ static int rows_init(struct rows *r, uint32_t most, mr_bytes key) {
 
 static void say_rows(struct session *s, struct rows *r, int err) {
     if (err < 0) {
-        session_fail(s, err);
+        answer_error(s, err);
     } else {
         reply_array(&s->reply, r->count);
         for (uint32_t i = 0; i < r->count; i++)
@@ -262,7 +262,9 @@ void run_dead(struct session *s, struct arguments *a) {
     struct jobs_options o = { .count = LIMIT_LISTED };
     struct job_walk w = { .status = JOB_DEAD };
     struct rows r;
-    bool one = a->count > 1 && !word_is(a->words[1], "FROM") && !word_is(a->words[1], "COUNT");
+    // Options are pairs, so with a word left over the first is a stage, whatever it is called.
+    bool option = a->count > 1 && (word_is(a->words[1], "FROM") || word_is(a->words[1], "COUNT"));
+    bool one = a->count > 1 && (!option || a->count % 2 == 0);
     a->at += one;
     if (!options_read(s, a, dead_options, &o) || (one && !access_name(s, "stage", a->words[1])))
         return;

@@ -145,8 +145,8 @@ void host_group_options(struct host *, struct group_options *out);
 // The group, opened so, is there: commands are answered. MR_ENOMEM.
 int host_load(struct host *, struct group *);
 
-// From now on these may do what their entries say, and become the host's. Whoever has said who he
-// is goes on if the list still says the same of him, and is sent away if not. Within a turn.
+// From now on these may do what their entries say, and become the host's. A session whose
+// entry the list still has goes on, any other that was let in is closed. Within a turn.
 void host_set_auth(struct host *, struct auth *);
 
 // Ends all sessions; then the group is the owner's to close.

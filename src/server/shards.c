@@ -216,8 +216,8 @@ static void share_edges(struct host *h) {
         struct edge_seen e;
         memcpy(&e, h->edges.data, sizeof e);
         for (uint32_t i = 0; i < h->shards; i++)
-            h->edges_rest |=
-                core_link(h->parts[i].core, mr_str(e.stage), mr_str(e.downstream)) == MR_ENOMEM;
+            h->edges_rest |= core_learn_edge(h->parts[i].core, mr_str(e.stage),
+                                             mr_str(e.downstream)) == MR_ENOMEM;
         if (!h->edges_rest)
             buffer_consume(&h->edges, sizeof e);
     }

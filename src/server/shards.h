@@ -26,10 +26,6 @@ static inline struct core *core_of_job(const struct host *h, uint64_t id) {
     return h->parts[shard_of_job(h, id)].core;
 }
 
-static inline struct core *core_of_channel(const struct host *h, mr_bytes stage, mr_bytes key) {
-    return h->parts[route_of(h->shards, stage, key, (mr_bytes){ 0 })].core;
-}
-
 // Whose log an entry is in: grants, outcomes and jobs say it beside its position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
     return h->parts[shard].shard;
@@ -83,6 +79,7 @@ int shards_stage_place(const struct host *, mr_bytes stage, size_t *out);  // MR
 bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
+size_t shards_stage_feeds(const struct host *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 size_t shards_top_channels(struct host *, mr_bytes stage, struct channel_info *out, size_t max);
 
 // What was noted by an event is done in other shards: within the turn, outside of any core.
@@ -113,6 +110,7 @@ int shards_epic(const struct host *, mr_bytes name, struct epic_info *out);
 int shards_epic_end(const struct host *, mr_bytes name, uint64_t total);
 int shards_epic_skip(const struct host *, mr_bytes name, uint64_t number);
 int shards_epic_drop(struct host *, mr_bytes name);
+void shards_epic_expect(const struct host *, mr_bytes name, uint64_t total);
 
 // As core_epic_watch, for the session: it is told when the epic may have come so far in all shards
 // together.
