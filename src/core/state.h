@@ -151,7 +151,7 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, granted_rooms, linked; // linked: emits to it in outboxes
+    uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
     bool in_line;                // this shard waits for a start
