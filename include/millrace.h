@@ -107,7 +107,8 @@ typedef struct mr_options {
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
     const char *name;   // of this program, for people: letters without blanks
     uint32_t shards;    // up to 64; 0: as many as the store has, 1 if it is new; see below
-    uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
+    uint64_t max_bytes; // of live jobs, results and states; beyond it results are forgotten before
+                        // their time, then pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
 
@@ -249,7 +250,8 @@ typedef struct mr_epic {
     // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
     uint32_t ahead;
     uint64_t ahead_bytes;
-    uint64_t own[8]; // the library's
+    uint64_t expected; // how many there will be, if you can tell: for whoever looks; 0: you can not
+    uint64_t own[7];   // the library's
 } mr_epic;
 
 // Looks up how far the epic is: `next` becomes the first number that the engine has not accepted, 1
@@ -284,10 +286,12 @@ typedef struct mr_epic_info {
     uint64_t accepted;         // jobs, and what has become of them:
     uint64_t waiting, running; // not ended
     uint64_t done, dead, cancelled, expired;
-    int over;             // 1: all numbers were accepted, and all jobs have ended; else 0
-    const char *stage;    // the stage that was pushed into last, "" when that is not known …
-    const char *held_by;  // … and why none of its jobs starts: see mr_stage_info. Both are valid
-    uint64_t reserved[8]; // until this thread's next look at an epic
+    int over;            // 1: all numbers were accepted, and all jobs have ended; else 0
+    const char *stage;   // the stage that was pushed into last, "" when that is not known …
+    const char *held_by; // … and why none of its jobs starts: see mr_stage_info. Both are valid
+                         // until this thread's next look at an epic
+    int64_t expected;    // how many there will be, as whoever pushes it believes; -1: not known
+    uint64_t reserved[7];
 } mr_epic_info;
 
 int mr_epic_look(mr *, const char *name, mr_epic_info *out); // MR_EGONE: there is none
@@ -564,6 +568,10 @@ const mr_job *mr_flow_job(const mr_flow_out *);
 // a source is the epic EPIC/SOURCE/RUN, which can be looked at as any other.
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
+
+// In a source: how many blocks there will be, as far as can be told, for whoever looks how far the
+// flow is. MR_EINVAL: this is no source.
+int mr_flow_expect(mr_flow_out *, uint64_t blocks);
 
 int mr_flow_source(mr_flow *, const char *name, mr_flow_read *, void *arg,
                    const mr_operator_options *);

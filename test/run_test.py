@@ -55,6 +55,14 @@ def wait_in(file, text):
     wait_until(lambda: text in os.pread(file.fileno(), 1 << 20, 0), text)
 
 
+def read_until(terminal, pattern, seen=b""):
+    """What is shown there until it has this."""
+    while not re.search(pattern, seen):
+        check(select.select([terminal], [], [], PATIENCE)[0], f"never shown: {pattern}", seen)
+        seen += os.read(terminal, 4096)
+    return seen
+
+
 def numbers(out):
     return [int(n) for n in out.split()]
 
@@ -93,9 +101,9 @@ def _():
 def _():
     show = ["printf", "<%s>"]
     line = b"dir/sub/photo.png\n"
-    parts = ["{}", "{.}", "{/}", "{//}", "{key}", "{#}", "a{/}b{#}"]
+    parts = ["{}", "{.}", "{/}", "{/.}", "{//}", "{key}", "{#}", "a{/}b{#}"]
     r = run("--key-regex", "^[a-z]+", "--", *show, *parts, data=line)
-    equal(r.out, b"<dir/sub/photo.png><dir/sub/photo><photo.png><dir/sub><dir><1><aphoto.pngb1>", r)
+    equal(r.out, b"<dir/sub/photo.png><dir/sub/photo><photo.png><photo><dir/sub><dir><1><aphoto.pngb1>", r)
     equal(run("--", *show, "x", data=b"a b\n").out, b"<x><a b>")
     equal(run("--", *show, "{#}", data=b"a b\n").out, b"<1>")
     equal(run("--", "{}", data=b"true\n").code, 0)
@@ -172,6 +180,8 @@ def _():
     r = Run("--", "echo", stdin=directory).end()
     os.close(directory)
     check(r.code == 1 and b"cannot be read" in r.err, r)
+    r = subprocess.run([f"exec {MILLRACE} run -- echo <&-"], shell=True, capture_output=True)
+    check(r.returncode == 1 and b"cannot be read" in r.stderr, r)
 
 
 # ---- Order and number --------------------------------------------------------------------------
@@ -264,7 +274,7 @@ def _():
 @case("--keep-order holds large output in files")
 def _():
     script = '[ $1 = 1 ] && wait_file far; head -c 600000 /dev/zero; [ $1 = 60 ] && touch far; :'
-    r = run("--jobs", "2", "--keep-order", *sh(WAIT + script + "; echo $1"),
+    r = run("--jobs", "2", "-k", *sh(WAIT + script + "; echo $1"),
             data=range_lines(1, 60))
     equal(r.code, 0, r)
     equal(numbers(r.out.replace(b"\0", b"")), range_lines(1, 60))
@@ -274,12 +284,13 @@ def _():
 
 @case("D4: input is read as it is worked off: endless lines, flat memory")
 def _():
+    lines = 1000 if sanitized() else 5000  # with a sanitizer a process takes long to start
     if LONG:
         more = ["--deadline", f"{SECONDS}s"]
         script, code = ["--", "true"], 124
     else:
         more = ["--halt", "soon"]
-        script, code = ["--", "test", "{#}", "-lt", "5000"], 1
+        script, code = ["--", "test", "{#}", "-lt", str(lines)], 1
     endless = subprocess.Popen(["yes", "x" * 1000], stdout=subprocess.PIPE)
     r = Run("--jobs", "2", "--json", *more, *script, stdin=endless.stdout)
     endless.stdout.close()
@@ -287,7 +298,7 @@ def _():
     endless.wait()
     equal(ended.code, code, ended)
     summary = json.loads(ended.err.splitlines()[-1])
-    check(LONG or summary["done"] >= 4999, summary)
+    check(LONG or summary["done"] >= lines - 1, summary)
     check(summary["read"] - summary["done"] < 20000, summary)
     check(sanitized() or ended.memory_kb < MEMORY_KB, ended.memory_kb)
 
@@ -375,7 +386,8 @@ def _():
     with open("plain", "w") as file:
         file.write("#!/bin/sh\n")
     for command, said in (("nosuch", b"no command 'nosuch'"), ("./nosuch", b"no command"),
-                          ("./plain", b"not executable"), ("", b"no command ''")):
+                          ("./plain", b"not executable"), ("", b"no command ''"),
+                          ("echo {} >out", b"millrace run -- sh -c 'SCRIPT' sh")):
         ended = Run("--", command).end(close=False)
         equal((ended.code, ended.out, ended.err.count(b"\n")), (2, b"", 1), ended)
         check(said in ended.err, ended)
@@ -424,9 +436,9 @@ def _():
     r = run(*sh("sleep 1000 & echo $!"), data=[1])
     equal(r.code, 0, r)
     wait_until(lambda: is_gone(int(r.out)), "its child is gone")
-    r = run(*sh("setsid sleep 1000 & echo $!"), data=[1])
+    r = run(*sh(WAIT + "setsid sh -c 'touch away; exec sleep 1000' & wait_file away; echo $!"), data=[1])
     equal(r.code, 0, r)
-    os.kill(int(r.out), signal.SIGKILL) # it has a group of its own
+    os.kill(int(r.out), signal.SIGKILL)  # it has a group of its own
 
 
 def is_gone(pid):
@@ -538,6 +550,20 @@ def _():
         equal((ended.code, ended.out), (130, b"end 1\n"), ended)
 
 
+@case("a signal that was ignored when it was started (nohup) stays ignored")
+def _():
+    for number in signal.SIGHUP, signal.SIGINT:
+        before = signal.signal(number, signal.SIG_IGN)  # as its children inherit it
+        r = Run("--jobs", "1", "--", "echo")
+        signal.signal(number, before)
+        r.feed(b"1\n")
+        wait_in(r.out, b"1\n")
+        r.signal(number)
+        r.feed(b"2\n")
+        ended = r.end()
+        equal((ended.code, ended.out, ended.err), (0, b"1\n2\n", b""), ended)
+
+
 def interrupt_twice(r):
     """Signals that follow one another closely are one: so they are sent until the second counts."""
     def ends():
@@ -645,9 +671,7 @@ def _():
     r = Run("--jobs", "1", *sh(script), stderr=theirs, env=environment)
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
-    seen = b""
-    while b" at once" not in seen:
-        seen += os.read(ours, 4096)
+    seen = read_until(ours, rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K")
     with open("go", "w"):
         pass
     r.process.stdin.close()
@@ -658,7 +682,6 @@ def _():
         pass  # the other side is closed
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"\r1 done, 3 read  [\d.]+/s  1 at once\x1b\[K", seen), seen)
     check(re.search(rb"\r\x1b\[Kword 2", seen), seen)
     check(seen.endswith(b"\n") or seen.endswith(b"\r\x1b[K"), seen)
 
@@ -673,16 +696,15 @@ def _():
     os.close(theirs)
     r.feed(b"1\n2\n3\n")
     seen = b""
-    for number, until in ((1, b" at once"), (2, b"part"), (3, b"whole"), (0, b"3 done")):
-        while until not in seen:
-            seen += os.read(ours, 4096)
+    for number, until in ((1, b" at once"), (2, b"part"), (3, rb"whole\r\n\r\d done, 3 read"), (0, b"3 done")):
+        seen = read_until(ours, until, seen)
         with open(f"go.{number}", "w"):
             pass
         if number == 3:
             r.process.stdin.close()
     equal(r.end().code, 0, seen)
     os.close(ours)
-    check(re.search(rb"partwhole\r\n\r\d done, 3 read", seen), seen)
+    check(b"partwhole\r\n" in seen, seen)
 
 
 # ---- Journals ----------------------------------------------------------------------------------
@@ -857,8 +879,8 @@ def _():
 
 
 def kill_and_resume(rng, data, total, arguments):
-    """Runs of one journal, each killed after some output, until one completes. Returns the output
-    of each."""
+    """Runs of one journal, each killed after some output, until one completes, be it that it was killed when
+    nothing was left to do but to end. Returns the output of each."""
     outputs = []
     while True:
         r = Run(*arguments, stdout=subprocess.PIPE)
@@ -879,7 +901,7 @@ def kill_and_resume(rng, data, total, arguments):
         writer.join()
         ended = r.end()
         outputs.append(seen)
-        if ended.code >= 0:
+        if ended.code != -signal.SIGKILL or not os.path.exists("journal/store"):
             return outputs, ended
 
 
@@ -898,8 +920,8 @@ def check_killed(seed, order):
     arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *order,
                  *sh('echo $1'), "{#}"]
     outputs, ended = kill_and_resume(rng, data, total, arguments)
-    equal(ended.code, 0, seed, ended)
-    equal(os.listdir("journal"), [], seed)
+    check(ended.code in (0, -signal.SIGKILL), seed, ended)
+    equal(os.listdir("journal") if ended.code == 0 else [], [], seed)
     whole = [numbers(o) for o in outputs]
     equal(sorted(set(sum(whole, []))), range_lines(1, total), seed)
     return whole
@@ -928,7 +950,7 @@ def _():
     arguments = ["--jobs", "3", "--journal", "journal", "--key-field", "2", *sh(COUNT), "{key}"]
     for seed in range(4):
         outputs, ended = kill_and_resume(random.Random(seed), data, total, arguments)
-        equal(ended.code, 0, seed, ended)
+        check(ended.code in (0, -signal.SIGKILL), seed, ended)
         counted = set(b"".join(outputs).splitlines())
         expected = {b"key%d %d" % (k, n) for k in range(keys)
                     for n in range_lines(1, total // keys)}
@@ -941,7 +963,7 @@ def _():
 @case("bad usage is said, with the way out, and exits 2")
 def _():
     for arguments, said in (
-            (["echo"], b"behind --"), (["--"], b"usage: millrace run"), ([], b"usage"),
+            (["--"], b"usage: millrace run"), ([], b"usage"),
             (["--timeout", "5", "--", "true"], b"5s"),
             (["--timeout", "soon", "--", "true"], b"no duration"),
             (["--deadline", "0s", "--", "true"], b"not possible"),
@@ -957,6 +979,21 @@ def _():
             (["--keeporder", "--", "true"], b"did you mean --keep-order")):
         r = run(*arguments, data=[1])
         check(r.code == 2 and said in r.err and r.err.startswith(b"millrace: run: "), arguments, r)
+
+
+@case("a forgotten -- is said with the command line to paste")
+def _():
+    for before, command, quoted in (
+            ([], ["echo"], "echo"),
+            (["-j4", "--timeout", "5s"], ["echo", "-n", "{.}.jpg"], "echo -n {.}.jpg"),
+            (["-0"], ["sh", "-c", "echo it's {} {1..3}", "", "*"], r"sh -c 'echo it'\''s {} {1..3}' '' '*'"),
+            ([], ["grep", "--", "x"], "grep -- x")):
+        r = run(*before, *command, data=[1])
+        first, pasted = r.err.decode().splitlines()
+        check(r.code == 2 and "-- is missing before the command" in first, r)
+        equal(pasted, "    " + " ".join(["millrace run", *before, "--", quoted]))
+        equal(subprocess.check_output(["bash", "-c", f"printf '%s\\n' {pasted}"], text=True).splitlines(),
+              ["millrace", "run", *before, "--", *command])
 
 
 @case("--jobs auto, and what belongs to the command is not ours")

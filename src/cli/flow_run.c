@@ -88,7 +88,7 @@ static int engine_open(struct flow *f, const struct input *in) {
     int err = talk_address(in, &address);
     if (err >= 0)
         snprintf(f->where, sizeof f->where, "%s", address.where);
-    return err < 0 ? err : talk_engine(in, "millrace-flow", &f->engine);
+    return err < 0 ? err : talk_engine(in, "millrace-flow", f->signals, &f->engine);
 }
 
 // The threads of the workers hold blocks and states of some 100 KiB, each for a moment. Memory of
@@ -110,11 +110,11 @@ static int flow_open(struct flow *f, const struct input *in) {
     f->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (f->halt < 0)
         return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
-    int err = execs_create(NULL, &f->execs);
+    int err = engine_open(f, in);
+    if (err >= 0)
+        err = execs_create(NULL, &f->execs);
     if (err >= 0)
         err = carry_create(&f->carry);
-    if (err >= 0)
-        err = engine_open(f, in);
     return err < 0 ? err : flow_build(f);
 }
 

@@ -262,6 +262,12 @@ static int go_on(struct reading *r, uint64_t number) {
     return err;
 }
 
+// As many as there will be if all are as large as those so far.
+static uint64_t blocks_expected(const struct reading *r) {
+    double all = (double)r->total / (double)r->bytes * (double)r->number;
+    return all > (double)r->number ? (uint64_t)(all + 0.999) : r->number;
+}
+
 int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     struct reading *r = a->reading;
@@ -270,6 +276,8 @@ int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
         err = go_on(r, number);
     if (err >= 0)
         err = give_block(r, out);
+    if (err > 0 && r->total)
+        (void)mr_flow_expect(out, blocks_expected(r)); // it is a source
     if (err < 0)
         mr_flow_set_reason(out, error_text());
     return err < 0 ? err : err > 0 ? 0 : MR_FLOW_END;

@@ -170,7 +170,8 @@ void hands_unpin(struct local *e, struct mr_job *job) {
     e->spare = job;
 }
 
-void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
+// Out of hand.
+static void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
     table_remove(&e->hands, job);
     list_remove(&job->of_puller);
     list_remove(&job->of_notices);
@@ -259,8 +260,7 @@ int commit_in_turn(struct local *e, struct mr_job *job, const struct commit *c, 
                    unsigned how) {
     if (err >= 0)
         err = core_done(e->core, &c->done);
-    if (err >= 0)
-        hand_carry_state(job);
+    hand_carry_state(job, err >= 0);
     if (e->spread && c->done.emit_count)
         e->links_due = core_links(e->core) > 0;
     err = settle_failure(e, job, err);

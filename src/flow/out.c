@@ -137,6 +137,13 @@ int mr_flow_set_reason(mr_flow_out *out, const char *reason) {
     return 0;
 }
 
+int mr_flow_expect(mr_flow_out *out, uint64_t blocks) {
+    if (!out || !out->frame || out->frame->op->kind != OPERATOR_SOURCE)
+        return error_set(MR_EINVAL, "how many blocks there will be is a source's to say");
+    out->expected = blocks;
+    return 0;
+}
+
 mr_bytes mr_flow_state(const mr_flow_out *out) {
     return out ? out->state : (mr_bytes){ 0 };
 }

@@ -251,17 +251,18 @@ static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };
-    int err = set_policies(op);
-    if (err >= 0 && op->kind == OPERATOR_FILE)
-        err = file_open(op, 0, &op->fd);
+    int err = op->kind == OPERATOR_FILE ? file_open(op, 0, &op->fd) : 0;
     if (err >= 0)
         err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
     return err;
 }
 
-// From the last to the first, so that nothing is made before somebody waits for it.
+// Stages appear from the first to the last, as people think of them; workers come from the last to
+// the first, so that nothing is made before somebody waits for it.
 static int start_all(struct mr_flow *f) {
     int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = set_policies(f->heads[i]);
     for (uint32_t i = f->head_count; i-- > 0 && err >= 0;)
         err = start_head(f->heads[i]);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)

@@ -41,10 +41,12 @@ static int read_all(struct op *op, struct mr_flow_out *out) {
     char name[EPIC_NAME];
     source_epic(op, op->flow->run, name);
     mr_epic epic = { .name = name, .ahead = op->flow->options.ahead };
+    out->expected = 0;
     int err = mr_epic_begin(m, &epic);
     while (err == 0 && !is_stopping(op)) {
         atomic_store(&op->blocks_read, epic.next - 1);
         err = read_block(op, epic.next, out);
+        epic.expected = out->expected;
         if (err == 0 && out->block.size)
             err = push_block(op, &epic, buffer_bytes(&out->block));
         else if (err == 0)

@@ -183,7 +183,8 @@ struct mr_flow_out {
     struct route routes[FLOW_STAGES];
     size_t bytes;        // on all routes
     size_t bytes_before; // the pair that runs now
-    struct buffer block; // a reader's
+    struct buffer block; // a reader's …
+    uint64_t expected;   // … and how many there will be; 0: it does not say
     struct route aside;  // pairs of the job that failed in its last attempt
     mr_bytes kept;       // by the partition, in this run
     struct keyed keyed;  // the same, if it has keys
