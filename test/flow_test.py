@@ -901,9 +901,8 @@ def killed_for_a_while(victims):
 
 def killer_of(server):
     def kill():
-        port = server.port
         server.kill()
-        server.start(port)
+        server.start()
         return 1
     return kill
 
