@@ -43,13 +43,13 @@ static struct record record_of_link(const struct core *c, uint32_t shard, uint64
                             .upto = c->links[shard].acked };
 }
 
-int link_record(struct core *c, uint32_t shard) {
+int link_record(struct core *c, uint32_t shard, enum room room) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
     struct record r = record_of_link(c, shard, c->links[shard].accepted);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     link_set_home(c, &c->links[shard], c->out.at[0], out_size(c, 0));
     return 0;
@@ -258,7 +258,7 @@ int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
         stage_mark_turn(c, outbox_forget(c, entry));
     }
     if (l->unwritten >= ACKS_UNWRITTEN)
-        (void)link_record(c, to); // if not now, with the next one
+        (void)link_record(c, to, ROOM_COMMIT); // if not now, with the next one
     settle(c);
     return 0;
 }

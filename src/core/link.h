@@ -39,7 +39,7 @@ void outbox_undo(struct core *, uint32_t entry);
 
 uint32_t outbox_find(const struct core *, uint64_t number); // 0: not there
 void outbox_set_home(struct core *, uint32_t entry, uint64_t at, uint32_t size);
-int link_record(struct core *, uint32_t shard); // writes what is known of that end
+int link_record(struct core *, uint32_t shard, enum room); // writes what is known of that end
 
 // Replaying: in any order of numbers; links_open puts them right.
 int outbox_restore(struct core *, const struct record *, uint64_t at, uint32_t size);
