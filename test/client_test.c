@@ -174,6 +174,46 @@ static void F2_a_push_whose_reply_is_lost_is_said_again_with_its_number(void **s
     }
 }
 
+// F47: what a server would not take is not said to it again and again, and harms nobody else.
+static void F47_what_is_too_large_for_a_server_is_refused_here(void **state) {
+    (void)state;
+    struct serving server;
+    serving_start(&server, "mem:", 0);
+    mr *m = open_at(server.url);
+    mr_bytes large = { calloc(1, ARGUMENT_MOST + 1), BODY_MOST + 1 };
+    refused(MR_ETOOBIG, mr_push(m, "s", large, NULL, NULL));
+    refused(MR_ETOOBIG, mr_call(m, "s", large, NULL, NULL));
+    large.size = ARGUMENT_MOST + 1;
+    refused(MR_ETOOBIG, mr_push(m, "s", large, NULL, NULL));
+    refused(MR_ETOOBIG, mr_call(m, "s", mr_str(""), &(mr_push_options){ .key = large }, NULL));
+    large.size = REQUEST_MOST / 2;
+    refused(MR_ETOOBIG, mr_push(m, "s", large, &(mr_push_options){ .once = large }, NULL));
+    must(mr_push(m, "s", mr_str("small"), NULL, NULL));
+    must(mr_close(m));
+    free((void *)(uintptr_t)large.data);
+    serving_end(&server, SIGKILL);
+}
+
+// Refuses before it has read what is said, and goes.
+static void refuse_unread(int fd, int number, void *arg) {
+    (void)number, (void)arg;
+    char some[64];
+    if (fake_greet(fd) && recv(fd, some, sizeof some, 0) > 0)
+        fake_say(fd, "-FULL too much is being received\r\n");
+}
+
+static void X_who_is_refused_while_he_speaks_hears_why(void **state) {
+    (void)state;
+    struct fake f;
+    fake_start(&f, refuse_unread, NULL);
+    mr *m = open_at(f.url);
+    mr_bytes large = { calloc(1, BODY_MOST), BODY_MOST };
+    refused(MR_EFULL, mr_push(m, "s", large, NULL, NULL));
+    must(mr_close(m));
+    fake_stop(&f);
+    free((void *)(uintptr_t)large.data);
+}
+
 static void F2_a_call_whose_reply_is_lost_is_said_again_with_its_once(void **state) {
     (void)state;
     struct forgetful forgetful = { .instead = "$1\r\n7\r\n", // the id, but never the end
@@ -793,6 +833,8 @@ int main(void) {
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
+        cmocka_unit_test(F47_what_is_too_large_for_a_server_is_refused_here),
+        cmocka_unit_test(X_who_is_refused_while_he_speaks_hears_why),
         cmocka_unit_test(F2_a_call_whose_reply_is_lost_is_said_again_with_its_once),
         cmocka_unit_test(F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost),
         cmocka_unit_test(F2_a_drop_of_an_epic_that_is_not_known_is_told),

@@ -206,6 +206,17 @@ static const char *why_lost(int failed) {
     return failed == EPROTO ? error_text() : strerror(failed);
 }
 
+static bool link_read(struct link *);
+
+// A server that ends the connection has said why, perhaps, and that is still to be read.
+static void lose_unwritten(struct link *l, int failed) {
+    while (l->fd >= 0 && link_read(l))
+        continue;
+    if (l->fd >= 0)
+        link_lose(l, MR_ENET, "the connection to %s is lost: %s", l->client->where,
+                  why_lost(failed));
+}
+
 static void link_write(struct link *l) {
     struct client *c = l->client;
     while (has_unsent(l)) {
@@ -220,7 +231,7 @@ static void link_write(struct link *l) {
         if (failed == EINTR)
             continue;
         if (failed != EAGAIN && failed != EWOULDBLOCK) {
-            link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, why_lost(failed));
+            lose_unwritten(l, failed);
             return;
         }
         l->out_at = buffer_compact(&l->out, l->out_at);
