@@ -4,8 +4,10 @@
 #include "cli/secret.h"
 #include "millrace.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool is_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
@@ -34,7 +36,17 @@ static enum cli_exit run(int argc, char **argv) {
     return input_read(c, argc - words, argv + words, &in) ? c->run(&in) : CLI_USAGE;
 }
 
+// Whoever has closed a standard descriptor gets no other file in its place: what is printed would
+// be written into a store. Reading from and writing to these fails, as it did.
+static void hold_standard_descriptors(void) {
+    static const int modes[] = { O_WRONLY, O_RDONLY, O_RDONLY };
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", modes[fd]); // the lowest that is free
+}
+
 int main(int argc, char **argv) {
+    hold_standard_descriptors();
     if (argc < 2) {
         complain("a command is missing; millrace help lists them");
         return CLI_USAGE;
