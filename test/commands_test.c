@@ -167,6 +167,7 @@ static void what_clients_say_at_connect_is_answered(void **state) {
     ask(d, 0, "HELLO 3 AUTH default secret", "-ERR *");
     ask(d, 0, "INFO", "*redis_version:7.0.0*redis_mode:standalone*loading:0*role:master*");
     ask(d, 0, "INFO server", "\"# Server*");
+    ask(d, 0, "INFO server clients", "\"# Server*# Clients*");
     ask(d, 0, "INFO nonsense", "\"\"");
     static const char *const others[] = { "MULTI",       "EXEC",    "LPUSH a b", "BLPOP a 0",
                                           "SUBSCRIBE c", "SET a b", "GET a",     "DEL a",
