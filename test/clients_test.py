@@ -17,7 +17,8 @@ from clients import (BUILD, NODE, ROOT, SPOKEN, Hiredis, Ioredis5, Ioredis6, Nod
 from serving import Proxy, Server
 
 MILLRACE = os.path.join(BUILD, "millrace")
-PATIENCE = 120  # seconds until something that hangs is a failure
+PATIENCE = 240  # seconds until something that hangs is a failure
+TIMEOUT_MS = 2000  # of clients: what else they ask is answered by then, also where much runs
 
 
 def check(condition, *about):
@@ -128,7 +129,7 @@ def _(kind, resp):
     own.stop()
     if client.needs_ready:
         client.hear_event("gone")
-    own.start(own.port)
+    own.start()
     if client.needs_ready:
         client.hear_event("ready")
     elif not client.again:
@@ -195,7 +196,7 @@ def own_case(name, *kinds):
 
 @own_case("hiredis: a timeout shorter than the wait ends the connection", Hiredis)
 def _():
-    client = Hiredis(server.port, 2, timeout_ms=300)
+    client = Hiredis(server.port, 2, timeout_ms=TIMEOUT_MS)
     equal(client.refused("Resource temporarily unavailable", "TAKE", "quiet", "WAIT", -1), "context")
     equal(client.ask("PING"), "PONG")
 
@@ -206,9 +207,9 @@ def _():
     for kind in NodeRedis5, NodeRedis6:
         if why_missing(kind):
             continue
-        client = kind(server.port, 3, commandOptions={"timeout": 500})
-        equal(client.ask("TAKE", "quiet", "WAIT", 700), [])
-        client = kind(server.port, 3, socket={"port": server.port, "socketTimeout": 500,
+        client = kind(server.port, 3, commandOptions={"timeout": TIMEOUT_MS})
+        equal(client.ask("TAKE", "quiet", "WAIT", TIMEOUT_MS + 200), [])
+        client = kind(server.port, 3, socket={"port": server.port, "socketTimeout": TIMEOUT_MS,
                                               "reconnectStrategy": 1})
         equal(client.refused("Socket timeout", "TAKE", "quiet", "WAIT", -1), "SocketTimeoutError")
         client.hear_event("gone")
@@ -220,7 +221,7 @@ def _():
     for kind in Ioredis5, Ioredis6:
         if why_missing(kind):
             continue
-        client, other = kind(server.port, 2, commandTimeout=300), kind(server.port, 2)
+        client, other = kind(server.port, 2, commandTimeout=TIMEOUT_MS), kind(server.port, 2)
         stage = own_stage("quiet", kind, 2)
         equal(client.refused("Command timed out", "TAKE", stage, "WAIT", -1), "Error")
         job = other.ask("PUSH", stage, "b")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """demo_test.py BUILD ROOT: make demo, in short: what it says of itself is so, its page is there, and nothing
 is left behind, also when it is interrupted."""
+import atexit
 import os
 import re
 import signal
@@ -15,8 +16,16 @@ os.environ.update(TMPDIR=top, NO_COLOR="1", PYTHONUNBUFFERED="1")
 
 
 def start(seconds):
-    return subprocess.Popen([DEMO, BUILD], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    demo = subprocess.Popen([DEMO, BUILD], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env={**os.environ, "DEMO_SECONDS": str(seconds)})
+    atexit.register(end, demo)
+    return demo
+
+
+def end(demo):
+    if demo.poll() is None:
+        demo.terminate()
+        demo.wait(PATIENCE)
 
 
 def read_to(demo, text):
@@ -60,22 +69,24 @@ def _():
     check_nothing_left()
 
 
-@case("its page answers while it runs; interrupted it ends with 130 and leaves nothing behind")
-def _():
-    demo = start(60)
-    read_to(demo, "--- unbounded")
-    demo.send_signal(signal.SIGINT)
+def interrupt(demo, number):
+    demo.send_signal(number)
     demo.communicate(timeout=PATIENCE)
-    equal(demo.returncode, 130)
+    equal(demo.returncode, 128 + number)
     check_nothing_left()
+
+
+@case("its page answers while it runs; interrupted it ends with 128 + signal and leaves nothing behind")
+def _():
+    for number in signal.SIGTERM, signal.SIGINT:
+        demo = start(60)
+        read_to(demo, "--- unbounded")
+        interrupt(demo, number)
     demo = start(6)
     page = re.search(r"http://\S+", read_to(demo, "The page:"))[0]
     with urllib.request.urlopen(page + "healthz") as reply:
         equal(reply.status, 200)
-    demo.send_signal(signal.SIGINT)
-    demo.communicate(timeout=PATIENCE)
-    equal(demo.returncode, 130)
-    check_nothing_left()
+    interrupt(demo, signal.SIGHUP)
 
 
 main()

@@ -204,7 +204,7 @@ def _():
     write("ci.token", secret + "\n")
     with Server("--auth", "c.auth") as server:
         url = f"millrace://127.0.0.1:{server.port}"
-        fails(4, "asks for a secret", "push", "mail", "a", "--at", url)
+        fails(4, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url)
         fails(4, "nobody here has that secret", "push", "mail", "a", "--at", url,
               MILLRACE_TOKEN="nonsense")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")
@@ -289,16 +289,22 @@ def _():
         server.reload("there are no tokens and no certificates")
 
 
+def come(server, count, *words):
+    """So many connections that have said this: at once, because strangers are not waited for long."""
+    wires = [Wire(server.port) for _ in range(count)]
+    for wire in wires:
+        wire.say(*words)
+    return wires
+
+
 @case("F45: strangers of one address are few, and do not keep out who has come in")
 def _():
     secret = token("s.auth", "a", "push")
     with Server("--auth", "s.auth") as server:
-        known = [Wire(server.port) for _ in range(100)]
-        for wire in known:
-            equal(wire.ask("AUTH", secret), b"+OK")
-        strangers = [Wire(server.port) for _ in range(128)]
-        for wire in strangers:
-            equal(wire.ask("PING")[:7], b"-NOAUTH")
+        known = come(server, 100, "AUTH", secret)
+        equal([wire.hear() for wire in known], [b"+OK"] * 100)
+        strangers = come(server, 128, "PING")
+        equal([wire.hear()[:7] for wire in strangers], [b"-NOAUTH"] * 128)
         said = Wire(server.port).file.read()  # one too many: told so, and closed at once
         check(said.startswith(b"-FULL too many have not said yet who they are"), said)
         check("is refused: too many" in server.hear("a connection of 127.0.0.1:"))
@@ -325,8 +331,8 @@ def _():
         return "no networks of one's own here"
     with Server("--insecure", "--max-per-address", "1", listen="198.51.100.1:0",
                 through=APART) as server:
-        there = ["nsenter", "--target", str(server.process.pid), "--user", "--net",
-                 "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
+        there = ["nsenter", "--target", str(server.process.pid), "--user", "--preserve-credentials",
+                 "--net", "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
         first = subprocess.Popen(there, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         first.stdin.write(b"PING\n")
         first.stdin.flush()
@@ -440,6 +446,8 @@ def _():
         equal(ok("push", "s", "a", "--at", url, SSL_CERT_FILE="ca.pem"), "1")
         fails(3, "no-such.pem", "push", "s", "a", "--at", url, "--tls-ca", "no-such.pem")
         fails(2, "no use without TLS", "push", "s", "a", "--at", url.replace("s:", ":"), *ca)
+        fails(3, f"encrypts is at {url}", "push", "s", "a", "--at", url.replace("s:", ":"))
+        equal(server.url, f"millraces://127.0.0.1:{server.port}")
     with Server() as server:
         refused("TLS has failed", f"millraces://localhost:{server.port}", *ca)
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -503,6 +504,47 @@ static void F31_two_processes_on_one_directory(void **state) {
     remove_tree(path);
 }
 
+static void a_store_is_never_stdin(void **state) {
+    (void)state;
+    char path[] = "/tmp/millrace-stdin-XXXXXX";
+    struct log *l;
+    int before = dup(STDIN_FILENO);
+    assert_non_null(mkdtemp(path));
+    close(STDIN_FILENO);
+    assert_int_equal(log_file_open(path, &(struct log_options){ .segment_size = SEGMENT }, &l), 0);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+    log_close(l);
+    if (before >= 0)
+        assert_int_equal(dup2(before, STDIN_FILENO), STDIN_FILENO);
+    close(before);
+    remove_tree(path);
+}
+
+static int refusals; // so often the lock is somebody's, who has not signed it
+
+static int lock_refused(const struct disk *d, int fd) {
+    return refusals-- > 0 ? -EWOULDBLOCK : disk_os.lock(d, fd);
+}
+
+// What a killed process had begun to start has its lock until it runs. A busy machine takes its
+// time.
+static void F31_a_lock_left_by_the_dead_is_waited_for(void **state) {
+    (void)state;
+    char path[] = "/tmp/millrace-lock-XXXXXX";
+    struct disk disk = disk_os;
+    struct log_options options = { .segment_size = SEGMENT, .disk = &disk };
+    struct log *l;
+    disk.lock = lock_refused;
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(child_opens(path), 2); // and is dead
+    refusals = 50;
+    assert_int_equal(log_file_open(path, &options, &l), 0);
+    log_close(l);
+    refusals = INT_MAX;
+    assert_int_equal(log_file_open(path, &options, &l), MR_EBUSY); // this process lives
+    remove_tree(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ROW(a_store_is_read_again),
@@ -532,6 +574,8 @@ int main(void) {
         ROW(F27_read_only_filesystem),
         ROW(F31_two_owners_of_one_directory),
         ROW(F31_two_processes_on_one_directory),
+        ROW(F31_a_lock_left_by_the_dead_is_waited_for),
+        ROW(a_store_is_never_stdin),
     };
     return cmocka_run_group_tests_name("log_file", tests, NULL, NULL);
 }

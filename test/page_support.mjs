@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 
 export const [ROOT, BUILD] = process.argv.slice(2).map((p) => fs.realpathSync(p));
-export const PATIENCE = 120_000;
+export const PATIENCE = 240_000;
 export const MILLRACE = path.join(BUILD, 'millrace');
 export const top = fs.mkdtempSync(path.join(os.tmpdir(), 'millrace-page-'));
 const SHOTS = process.env.MILLRACE_SHOTS; // a folder: pictures of the views are kept there
@@ -67,6 +67,7 @@ export async function startBrowser() {
         browser: await chromium.launch({
             executablePath,
             args: [...args, '--disable-dev-shm-usage'],
+            timeout: PATIENCE,
         }),
     };
 }
@@ -79,13 +80,26 @@ process.on('exit', () => {
     fs.rmSync(top, { recursive: true, force: true });
 });
 
+// A port for a server that comes and goes: none of those that the system gives to clients meanwhile.
+export async function lastingPort() {
+    for (;;) {
+        const port = 20_000 + Math.floor(Math.random() * 12_000);
+        const probe = net.createServer();
+        const free = await new Promise((resolve) => {
+            probe.once('error', () => resolve(false));
+            probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
+        });
+        if (free) return port;
+    }
+}
+
 export class Server {
-    // `options` follow `millrace serve`; `environment` is added to ours.
-    static async start(options, environment = {}) {
+    // `options` follow `millrace serve`; `environment` is added to ours. Any ports will do, or they are given.
+    static async start(options, environment = {}, [port, http] = [0, 0]) {
         const server = new Server();
         server.options = options;
         server.environment = environment;
-        await server.begin(0, 0);
+        await server.begin(port, http);
         return server;
     }
 

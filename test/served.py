@@ -5,6 +5,7 @@ import atexit
 import os
 import queue
 import re
+import select
 import socket
 import subprocess
 import threading
@@ -58,6 +59,23 @@ class Server:
 
     def signal(self, number):
         self.process.send_signal(number)
+
+    def sleeps(self):
+        """Waits until all of its threads do; how often each has gone to sleep by then."""
+        while True:
+            found = self.threads()
+            if all(state == "S" for state, _ in found.values()):
+                return {task: count for task, (_, count) in found.items()}
+            select.select([], [], [], 0.005)
+
+    def threads(self):
+        tasks, found = f"/proc/{self.process.pid}/task", {}
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/status", encoding="utf-8") as file:
+                text = file.read()
+            found[task] = (re.search(r"^State:\s*(\w)", text, re.M)[1],
+                           int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", text, re.M)[1]))
+        return found
 
     def ends(self, code=0):
         """Waits for its end; everything it has said."""

@@ -15,10 +15,12 @@ PATIENCE = 240  # seconds until something that hangs is a failure
 LONG = bool(os.environ.get("MILLRACE_LONG"))  # proofs by chance last SECONDS
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 
-top = tempfile.mkdtemp(prefix="millrace-test-")
+# Sockets are made in there, whose names have at most 107 bytes.
+top = tempfile.mkdtemp(prefix="millrace-test-", dir="/tmp" if len(tempfile.gettempdir()) > 60 else None)
 atexit.register(shutil.rmtree, top, ignore_errors=True)
 cases = []
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts this in the background has it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts this in the background has it ignored,
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who does so with nohup this; commands would inherit that
 
 
 def case(name):

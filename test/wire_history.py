@@ -17,8 +17,12 @@ import tempfile
 import threading
 import time
 
+from serving import lasting_port
+
 SECONDS = float(os.environ.get("MILLRACE_SECONDS", "30")) if os.environ.get("MILLRACE_LONG") else 4.0
+PATIENCE = 240  # seconds until something that hangs is a failure
 KEYS, PRODUCERS, WORKERS, CALLERS = 5, 3, 4, 2
+PUSHED_LEAST = 200  # however slow the machine: a history to be spoilt needs some pairs
 
 
 # ---- Talking ----------------------------------------------------------------------------------
@@ -34,7 +38,7 @@ class Gone(Exception):
 class Client:
     def __init__(self, port):
         try:
-            self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+            self.socket = socket.create_connection(("127.0.0.1", port), timeout=2 * PATIENCE)
         except OSError as error:
             raise Gone(str(error)) from error
         self.file = self.socket.makefile("rb")
@@ -73,19 +77,6 @@ class Client:
         return body[:-2]
 
 
-def lasting_port():
-    """A free port that stays free while the server is away: none that the system gives to clients,
-    which could even be connected to themselves."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-
-
 class Server:
     def __init__(self, build, folder, shards):
         self.command = [os.path.join(build, "millrace"), "serve", "--http", "off", "--store",
@@ -104,7 +95,7 @@ class Server:
 
     def stop(self, number):
         self.process.send_signal(number)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=PATIENCE)
 
 
 # ---- Who talks --------------------------------------------------------------------------------
@@ -237,7 +228,7 @@ def observe(run):
     client = Client(run.server.port)
     results = {}
     for once, _, job in run.pushed:
-        reply = client.ask("AWAIT", job, "WAIT", 30000)
+        reply = client.ask("AWAIT", job, "WAIT", PATIENCE * 1000)
         results[once] = None if reply is None else reply.decode()
     emitted = []
     while waiting(client, "out"):  # some may be on their way from another shard
@@ -264,7 +255,7 @@ def record(build, seed, shards, seconds):
         for thread in threads.values():
             thread.start()
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not run.over.is_set():
+        while (time.monotonic() < end or len(run.pushed) < PUSHED_LEAST) and not run.over.is_set():
             run.over.wait(chance.uniform(0.1, 1.0))
             run.server.stop(signal.SIGKILL)
             run.server.start()

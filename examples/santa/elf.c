@@ -1,8 +1,8 @@
 // An elf: answers letters of a server, as many at once as suits. Several may work beside each
 // other, and come and go.
 //
-//     elf URL     says for each letter: "begin SECONDS LETTER KEY", "end SECONDS LETTER
-//     right|wrong"
+//     elf URL     says "ready", then for each letter: "begin SECONDS LETTER KEY",
+//                 "end SECONDS LETTER right|wrong"
 //
 // SIGTERM: it ends what it has begun.
 #include "clock.h"
@@ -47,6 +47,7 @@ int main(int argc, char **argv) {
     if (mr_open(argv[1], &who, &engine) < 0 ||
         mr_work(engine, "letters", answer, NULL, &options, &worker) < 0)
         return fprintf(stderr, "elf: %s\n", mr_error()), 1;
+    puts("ready"); // SIGTERM is waited for
     sigwait(&end, &signal);
     if (mr_worker_stop(worker, MR_FOREVER) < 0 || mr_close(engine) < 0)
         return fprintf(stderr, "elf: %s\n", mr_error()), 1;

@@ -4,6 +4,7 @@
 #ifndef CLI_INTERRUPTS_H
 #define CLI_INTERRUPTS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,5 +25,17 @@ bool interrupt_counts(struct interrupts *, uint64_t now_us);
 
 // Reads one from the descriptor: whether there was one, and it counts.
 bool interrupt_heard(struct interrupts *, int fd);
+
+// Hears signals in place of a thread that is in a call which does not: opening an engine, finding a
+// host. A signal that comes between the two calls below, or came before, ends the process at once
+// with CLI_INTERRUPTED; so nothing may be left half done there that matters.
+struct listener {
+    pthread_t thread;
+    int signals, over; // what it waits for; `over` is an eventfd
+};
+
+// `signals` is of interrupts_open. MR_EIO: there is no listener, and nothing to end.
+int listener_begin(struct listener *, int signals);
+void listener_end(struct listener *);
 
 #endif

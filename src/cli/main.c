@@ -36,17 +36,16 @@ static enum cli_exit run(int argc, char **argv) {
     return input_read(c, argc - words, argv + words, &in) ? c->run(&in) : CLI_USAGE;
 }
 
-// Whoever has closed a standard descriptor gets no other file in its place: what is printed would
-// be written into a store. Reading from and writing to these fails, as it did.
-static void hold_standard_descriptors(void) {
-    static const int modes[] = { O_WRONLY, O_RDONLY, O_RDONLY };
-    for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0)
-            (void)!open("/dev/null", modes[fd]); // the lowest that is free
+// Where one of the first three descriptors is closed nothing of ours may come in its place, which
+// words would be written to. As before, nothing can be read or written there.
+static void occupy_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0)
+            return; // then there are none for anything else either
 }
 
 int main(int argc, char **argv) {
-    hold_standard_descriptors();
+    occupy_descriptors();
     if (argc < 2) {
         complain("a command is missing; millrace help lists them");
         return CLI_USAGE;

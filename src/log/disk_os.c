@@ -10,8 +10,18 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
+
+// In a process without stdin, stdout or stderr a store does not take their places: somebody could
+// write to it.
+static int above_standard(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+    close(fd);
+    errno = why;
+    return above;
+}
 
 static int os_open(const struct disk *d, const char *path, int flags, int mode) {
     (void)d;
@@ -19,6 +29,7 @@ static int os_open(const struct disk *d, const char *path, int flags, int mode) 
     do
         fd = open(path, flags | O_CLOEXEC, mode);
     while (fd < 0 && errno == EINTR);
+    fd = above_standard(fd);
     return fd < 0 ? -errno : fd;
 }
 
@@ -145,21 +156,9 @@ static int os_list(const struct disk *d, const char *path, int (*each)(void *arg
     return err;
 }
 
-enum { LOCK_TRIES = 20, LOCK_PAUSE_NS = 10000000 };
-
-// A process that was killed while it started another leaves the lock to that one, until it has
-// become another program: a moment later.
 static int os_lock(const struct disk *d, int fd) {
     (void)d;
-    struct timespec pause = { .tv_nsec = LOCK_PAUSE_NS };
-    int err = 0;
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        err = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
-        if (err != -EWOULDBLOCK)
-            return err;
-        nanosleep(&pause, NULL);
-    }
-    return err;
+    return flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 }
 
 const struct disk disk_os = {

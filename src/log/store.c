@@ -8,10 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SLOT = 512, SLOT_SUM = SLOT - 8, SLOTS = 2 };
+enum { SLOT = 512, SLOT_SUM = SLOT - 8, SLOTS = 2, HOLDER = 128 };
+enum { LOCK_PAUSE_MS = 10, LOCK_MOMENT_MS = 200, LOCK_ORPHAN_MS = 10000 };
 
 static const char store_magic[8] = "MILLRACE";
 
@@ -77,9 +81,7 @@ int store_create(const struct disk *d, const char *dir, const struct store *s) {
         err = store_write(d, fd, &copy);
     d->close(d, fd);
     if (err == 0)
-        err = d->rename(d, temporary, path);
-    if (err == 0)
-        err = d->sync_dir(d, dir);
+        err = disk_rename(d, dir, temporary, path);
     return err < 0 ? disk_failed(path, "write", err) : 0;
 }
 
@@ -105,16 +107,44 @@ int store_open(const struct disk *d, const char *dir, bool read_only, struct sto
     return 0;
 }
 
+// What the lock is signed with: a process's number and name.
+static void lock_holder(const struct disk *d, int fd, char out[HOLDER]) {
+    memset(out, 0, HOLDER);
+    int64_t n = disk_read_all(d, fd, out, HOLDER - 1, 0);
+    out[n > 0 ? strcspn(out, "\n") : 0] = 0;
+}
+
+static bool lock_holder_lives(const struct disk *d, int fd) {
+    char holder[HOLDER];
+    lock_holder(d, fd, holder);
+    pid_t pid = (pid_t)strtol(holder, NULL, 10);
+    return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
+}
+
+// A process that was killed while it started another leaves the lock to that one until it has
+// become another program: a moment later, or when a busy machine has let it run. So who is dead is
+// waited for longer than who may be about to be buried.
+static int lock_wait(const struct disk *d, int fd) {
+    struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * 1000000L };
+    int err = d->lock(d, fd);
+    for (int ms = 0; err == -EWOULDBLOCK; ms += LOCK_PAUSE_MS) {
+        if (ms >= (lock_holder_lives(d, fd) ? LOCK_MOMENT_MS : LOCK_ORPHAN_MS))
+            return err;
+        nanosleep(&pause, NULL);
+        err = d->lock(d, fd);
+    }
+    return err;
+}
+
 static int lock_refused(const struct disk *d, int fd, const char *dir) {
-    char holder[128] = { 0 };
-    int64_t n = disk_read_all(d, fd, holder, sizeof holder - 1, 0);
-    holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
+    char holder[HOLDER];
+    lock_holder(d, fd, holder);
     return error_set(MR_EBUSY, "%s is in use by process %s", dir, holder[0] ? holder : "unknown");
 }
 
 // A failure to say who holds the lock is none: the lock itself is held.
 static void lock_sign(const struct disk *d, int fd) {
-    char text[128];
+    char text[HOLDER];
     int size =
         snprintf(text, sizeof text, "%ld (%s)\n", (long)getpid(), program_invocation_short_name);
     if (size >= (int)sizeof text)
@@ -129,7 +159,7 @@ int store_lock(const struct disk *d, const char *dir, int *out_fd) {
     int fd = d->open(d, path, O_RDWR | O_CREAT, 0666);
     if (fd < 0)
         return disk_failed(path, "open", fd);
-    int err = d->lock(d, fd);
+    int err = lock_wait(d, fd);
     if (err == 0) {
         lock_sign(d, fd);
         *out_fd = fd;

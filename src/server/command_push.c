@@ -87,7 +87,7 @@ static void wait_for_room(struct session *s, const struct push_options *o) {
 // Refused for good: no room is kept for it any more.
 static void push_fail(struct session *s, int err) {
     shards_push_leave(s);
-    session_fail(s, err);
+    answer_error(s, err);
 }
 
 // Delay and deadline count from the receipt, also when the push had to wait for room since.
@@ -290,11 +290,11 @@ void run_await(struct session *s, struct arguments *a) {
     } else if (err == MR_EAGAIN) {
         shards_await_leave(s);
         if (o.wait_ms)
-            session_fail(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
+            answer_error(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
         else
             reply_null(&s->reply);
     } else if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         answer_outcome(s, &outcome);
 }
@@ -306,7 +306,7 @@ void run_cancel(struct session *s, struct arguments *a) {
         return;
     int err = core_cancel(core_of_job(s->host, id), id, &changed);
     if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         reply_integer(&s->reply, changed);
 }

@@ -530,10 +530,6 @@ void session_sent(struct session *s, size_t size) {
         list_append(&s->host->resuming, &s->of_resuming);
 }
 
-void session_fail(struct session *s, int err) {
-    answer_error(s, err);
-}
-
 void session_usage(struct session *s, const char *format, ...) {
     char text[512];
     va_list values;

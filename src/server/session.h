@@ -138,8 +138,7 @@ uint64_t session_leases(const struct session *);
 
 // ---- For commands -----------------------------------------------------------------------------
 
-// Answers with the error that a call of the core, or the like, returned.
-void session_fail(struct session *, int err);
+// Answers that the command was not said as it should be.
 void session_usage(struct session *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // The command's answer comes later. `wait_ms` -1: for ever.

@@ -71,6 +71,14 @@ int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
                           : sum_stage(h, stage, out);
 }
 
+// What one shard has seen the others are told: any that knows the stage will do.
+size_t shards_stage_feeds(const struct host *h, mr_bytes stage, mr_bytes out[CORE_EDGES]) {
+    size_t count = 0;
+    for (uint32_t i = 0; !count && i < h->shards; i++)
+        count = core_stage_feeds(h->parts[i].core, stage, out);
+    return count;
+}
+
 bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
     size_t index = place, first = 0;
     uint32_t i = 0;
@@ -147,6 +155,7 @@ static void add_epic(struct epic_info *sum, const struct epic_info *e) {
     sum->expired += e->expired;
     sum->ended = sum->ended || e->ended;
     sum->total = e->total > sum->total ? e->total : sum->total;
+    sum->expected = e->expected > sum->expected ? e->expected : sum->expected;
     sum->stage = e->stage.size ? e->stage : sum->stage;
 }
 
@@ -190,6 +199,11 @@ int shards_epic_skip(const struct host *h, mr_bytes name, uint64_t number) {
     for (uint32_t i = 0; err == 0 && i < h->shards; i++)
         err = core_epic_skip(h->parts[i].core, name, number);
     return err;
+}
+
+void shards_epic_expect(const struct host *h, mr_bytes name, uint64_t total) {
+    for (uint32_t i = 0; i < h->shards; i++)
+        core_epic_expect(h->parts[i].core, name, total);
 }
 
 int shards_epic_drop(struct host *h, mr_bytes name) {

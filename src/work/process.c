@@ -244,10 +244,11 @@ int process_start(const struct process_order *o, struct process *out) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
+// It is looked at afterwards where it is: one that leaves its group at this moment is told twice
+// rather than never.
 void process_signal(const struct process *p, int signal) {
-    bool left_group = getpgid(p->pid) != p->pid;
     kill(-p->pid, signal);
-    if (left_group)
+    if (getpgid(p->pid) != p->pid)
         kill(p->pid, signal);
 }
 
