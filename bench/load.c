@@ -7,9 +7,9 @@
 // WINDOW jobs at once and ends them together with asking for the next. BACKLOG jobs are pushed
 // before the clock starts, and as many are left when it stops. With a RATE the producer pushes a
 // window so often that it comes to so many jobs a second. BODY is the size of one, for Millrace
-// only, and no window is larger than 2 MiB. Tells jobs a second, the server's CPU
-// time and the clients' for each job, and how long it was from push to start: a body begins with
-// the instant it was pushed. The clock is read once for what is sent or arrives together.
+// only, and no window is larger than 2 MiB. Tells jobs a second, the server's CPU time and the
+// clients' for each job, and how long it was from push to start: a body begins with the instant it
+// was pushed. The clock is read once for what is sent or arrives together.
 #include "bench/load.h"
 
 #include <sys/mman.h>

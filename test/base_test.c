@@ -447,24 +447,6 @@ static void what_a_map_reserved_needs_no_memory(void **state) {
     free(t);
 }
 
-static void a_map_replaces_in_place(void **state) {
-    (void)state;
-    struct map m = { 0 };
-    struct twin *t = calloc(1, sizeof *t);
-    t->hash_bits = 32;
-    for (uint32_t v = 1; v < 5000; v++) {
-        twin_put(&m, t, v, v);
-        uint32_t some = 1 + (uint32_t)chance(v), other = some + 10000;
-        uint32_t from = t->keys[some] ? some : other, to = t->keys[some] ? other : some;
-        map_replace(&m, twin_hash(t, t->keys[from]), from, to);
-        t->keys[to] = t->keys[from];
-        t->keys[from] = 0;
-    }
-    twin_compare(&m, t);
-    map_finish(&m);
-    free(t);
-}
-
 // ── heap ──
 
 static void a_heap_yields_in_time_and_in_order(void **state) {
@@ -849,14 +831,13 @@ static void an_allocation_failing_anywhere_loses_nothing(void **state) {
 }
 
 // Ids come and go in any order; a page is given back with its last.
-static void an_id_finds_its_number(void **state) {
-    (void)state;
+static void ids_find_their_numbers(uint64_t id_step) {
     enum { IDS = 5000, STEPS = 100000 };
-    static bool there[IDS];
+    bool there[IDS] = { false };
     struct idmap m;
     size_t count = 0;
     uint64_t seed = 7;
-    idmap_init(&m);
+    idmap_init(&m, id_step);
     for (int step = 0; step < STEPS; step++) {
         seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         uint64_t id = (seed >> 33) % IDS;
@@ -876,6 +857,25 @@ static void an_id_finds_its_number(void **state) {
             idmap_remove(&m, id);
     assert_int_equal(m.slab.used, 0);
     assert_int_equal(map_count(&m.pages), 0);
+    idmap_finish(&m);
+}
+
+static void an_id_finds_its_number(void **state) {
+    (void)state;
+    ids_find_their_numbers(1);
+    ids_find_their_numbers(3);
+    ids_find_their_numbers(64);
+}
+
+static void ids_in_step_lie_together(void **state) {
+    (void)state;
+    enum { IDS = 160, STEP = 3 };
+    struct idmap m;
+    idmap_init(&m, STEP);
+    assert_int_equal(idmap_reserve(&m, IDS), 0);
+    for (uint64_t i = 0; i < IDS; i++)
+        idmap_put(&m, 2 + i * STEP, (uint32_t)i + 1);
+    assert_int_equal(m.slab.used, IDS / IDMAP_PAGE);
     idmap_finish(&m);
 }
 
@@ -900,7 +900,6 @@ int main(void) {
         cmocka_unit_test_setup(a_map_is_whole_at_every_point_of_growth, setup),
         cmocka_unit_test_setup(a_map_costs_twelve_bytes_an_entry_at_most, setup),
         cmocka_unit_test_setup(what_a_map_reserved_needs_no_memory, setup),
-        cmocka_unit_test_setup(a_map_replaces_in_place, setup),
         cmocka_unit_test_setup(a_heap_yields_in_time_and_in_order, setup),
         cmocka_unit_test_setup(a_filtered_heap_keeps_its_order, setup),
         cmocka_unit_test_setup(what_is_written_is_read, setup),
@@ -911,6 +910,7 @@ int main(void) {
         cmocka_unit_test_setup(a_percentile_is_within_one_percent, setup),
         cmocka_unit_test_setup(a_histogram_bears_extremes, setup),
         cmocka_unit_test_setup(an_id_finds_its_number, setup),
+        cmocka_unit_test_setup(ids_in_step_lie_together, setup),
         cmocka_unit_test_setup(a_quantile_rounds_up_to_a_value, setup),
         cmocka_unit_test_setup(a_full_bucket_keeps_the_shares, setup),
         cmocka_unit_test_setup(every_error_has_a_name_and_a_meaning, setup),

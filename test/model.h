@@ -1,4 +1,4 @@
-// Model: the rules of design.md §2 in the plainest way there is: arrays, and scans over all of
+// Model: the rules (spec/rules.md) in the plainest way there is: arrays, and scans over all of
 // them.
 //
 // It is slow and obviously right, or meant to be. It shares nothing with the core but the names in

@@ -368,7 +368,7 @@ void resume_stage(struct tale *t, const char *stage) {
 }
 
 void link_stages(struct tale *t, const char *from, const char *to) {
-    must(core_link(t->core, mr_str(from), mr_str(to)));
+    must(core_learn_edge(t->core, mr_str(from), mr_str(to)));
     say_once(t);
 }
 

@@ -2,6 +2,7 @@
 """top_test.py BUILD: millrace top in a terminal (tmux) of 80 by 24, and without one. What is on the screen
 is looked at until it is what it should be; PATIENCE ends what never is."""
 import os
+import signal
 import subprocess
 import time
 
@@ -169,6 +170,63 @@ def _():
     client.work_off("odd")
 
 
+@case("of a low terminal the keys and the chosen stage are seen, whatever else is not")
+def _():
+    for rows in range(1, 9):
+        with Terminal(80, rows) as terminal:
+            lines = terminal.shows("q quit", *(["mail "] if rows > 3 else []))
+            check("q quit" in lines[-1] and len(lines) <= rows, *lines)
+            if rows > 3:
+                terminal.press("NPage")
+                terminal.shows("sms ", "q quit")
+            terminal.press("Enter")
+            check("q quit" in terminal.shows("Esc back")[-1])
+
+
+@case("a server that goes away is told of and waited for; then it goes on by itself")
+def _():
+    other = Server("--store", "mem:")
+    with Terminal(url=other.url) as terminal:
+        terminal.shows("There are no stages yet")
+        other.process.kill()
+        other.process.wait()
+        terminal.shows("trying again: nobody listens at ", "There are no stages yet")
+        terminal.press("p", "Enter", "s")
+        terminal.shows("trying again: ", "sort: waiting", "q quit")
+        again = Server("--store", "mem:", listen=f"127.0.0.1:{other.port}")
+        terminal.shows("connected again")
+        Client(again).ask("PUSH", "letters", "body")
+        lines = terminal.shows("letters")
+        check(not any("trying again" in line for line in lines), *lines)
+        again.signal(signal.SIGSTOP)
+        terminal.shows("no answer for ", "letters")
+        again.signal(signal.SIGCONT)
+        terminal.press("x")
+        terminal.shows("that key does nothing here")
+        again.signal(signal.SIGSTOP)
+        terminal.shows("no answer for ")
+        terminal.press("q")
+        terminal.shows("ended with 0")
+        again.process.kill()
+    with Terminal(url=other.url) as terminal:
+        terminal.shows("millrace: top: nobody listens at ", "ended with 3")
+
+
+@case("it ends when a server that comes back does not know its token")
+def _():
+    token = subprocess.check_output([MILLRACE, "auth", "add", "ops", "--role", "read,push", "--auth",
+                                     f"{top}/auth"], text=True).strip()
+    other = Server("--store", "mem:", "--auth", f"{top}/auth")
+    with Terminal(url=other.url.replace("://", f"://:{token}@")) as terminal:
+        terminal.shows("There are no stages yet")
+        other.stop()
+        subprocess.run([MILLRACE, "auth", "remove", "ops", "--auth", f"{top}/auth"], check=True,
+                       capture_output=True)
+        again = Server("--store", "mem:", "--auth", f"{top}/auth", listen=f"127.0.0.1:{other.port}")
+        terminal.shows("ended with 4")
+        again.stop()
+
+
 @case("it fits a terminal that becomes larger and smaller")
 def _():
     with Terminal() as terminal:
@@ -190,7 +248,7 @@ def _():
         terminal.shows("that key does nothing here", "sms")
 
 
-@case("q ends it with 0, Ctrl-C with 130, the loss of the server with 3; the terminal is as before")
+@case("q ends it with 0, Ctrl-C with 130; the terminal is as before")
 def _():
     for keys, code in (["q"], 0), (["C-c"], 130):
         with Terminal() as terminal:
@@ -198,11 +256,6 @@ def _():
             terminal.press(*keys)
             lines = terminal.shows(f"ended with {code}")
             check(not any("sms" in line for line in lines), *lines)
-    other = Server("--store", "mem:")
-    with Terminal(url=other.url) as terminal:
-        terminal.shows("There are no stages yet")
-        other.process.kill()
-        terminal.shows("millrace: top: ", "ended with 3")
 
 
 @case("without a terminal it is the table of stages, once")

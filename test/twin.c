@@ -483,8 +483,8 @@ int twin_tell_core(struct twin *t, const struct command *c, struct answer *out) 
     case OP_RESUME:
         return say_on_stage(t, c);
     case OP_LINK:
-        return core_link(t->core, mr_str(stage_names[c->stages[0]]),
-                         mr_str(stage_names[c->stages[1]]));
+        return core_learn_edge(t->core, mr_str(stage_names[c->stages[0]]),
+                               mr_str(stage_names[c->stages[1]]));
     case OP_LEAVE:
         return say_leave(t, c);
     case OP_EPIC_END:

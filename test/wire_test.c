@@ -1,5 +1,5 @@
 // The wire, as peers may send it: whole, in pieces, malformed, too large, and ending at a page that
-// can not be read.
+// cannot be read.
 #include "wire.h"
 
 #include "base/bytes.h"
@@ -220,9 +220,9 @@ static void F41_malformed_requests_are_refused_with_a_reason(void **state) {
           "Protocol error: argument 1 does not end where its length says" },
         { TEXT("*1\r\n$0\r\n\n\r"),
           "Protocol error: argument 1 does not end where its length says" },
-        { TEXT("\x16\x03\x01"), "Protocol error: a request can not begin with 0x16" },
-        { TEXT("\0"), "Protocol error: a request can not begin with 0x00" },
-        { TEXT("\xff"), "Protocol error: a request can not begin with 0xff" },
+        { TEXT("\x16\x03\x01"), "Protocol error: a request cannot begin with 0x16" },
+        { TEXT("\0"), "Protocol error: a request cannot begin with 0x00" },
+        { TEXT("\xff"), "Protocol error: a request cannot begin with 0xff" },
         { TEXT("a \"b\n"), "Protocol error: a quote is not closed" },
         { TEXT("a 'b\n"), "Protocol error: a quote is not closed" },
         { TEXT("a \"b\\\n"), "Protocol error: a quote is not closed" },

@@ -7,10 +7,23 @@
 #include <assert.h>
 
 struct idmap_page {
-    uint64_t index; // id >> IDMAP_SHIFT
+    uint64_t index;
     uint32_t used;
     uint32_t numbers[IDMAP_PAGE];
 };
+
+// Where an id lies: which page, and where in it.
+struct place {
+    uint64_t index;
+    uint32_t slot;
+};
+
+static inline struct place place_of(const struct idmap *i, uint64_t id) {
+    if (i->step == 1)
+        return (struct place){ id >> IDMAP_SHIFT, id % IDMAP_PAGE };
+    uint64_t turn = id / i->step, lane = id % i->step;
+    return (struct place){ (turn >> IDMAP_SHIFT) * i->step + lane, turn % IDMAP_PAGE };
+}
 
 static struct idmap_page *page_at(const struct idmap *i, uint32_t number) {
     return SLAB_AT(&i->slab, struct idmap_page, number);
@@ -25,8 +38,7 @@ static uint32_t page_look_up(const struct idmap *i, uint64_t index) {
 }
 
 // Those who change the map remember where they were.
-static uint32_t page_find(struct idmap *i, uint64_t id) {
-    uint64_t index = id >> IDMAP_SHIFT;
+static uint32_t page_find(struct idmap *i, uint64_t index) {
     uint32_t slot = index % IDMAP_RECENT;
     if (i->recent[slot].page && i->recent[slot].index == index)
         return i->recent[slot].page;
@@ -34,15 +46,16 @@ static uint32_t page_find(struct idmap *i, uint64_t id) {
     return i->recent[slot].page = page_look_up(i, index);
 }
 
-void idmap_init(struct idmap *i) {
-    *i = (struct idmap){ 0 };
+void idmap_init(struct idmap *i, uint64_t step) {
+    assert(step > 0);
+    *i = (struct idmap){ .step = step };
     slab_init(&i->slab, sizeof(struct idmap_page), 0);
 }
 
 void idmap_finish(struct idmap *i) {
     map_finish(&i->pages);
     slab_finish(&i->slab);
-    idmap_init(i);
+    idmap_init(i, i->step);
 }
 
 int idmap_reserve(struct idmap *i, uint32_t more) {
@@ -51,40 +64,40 @@ int idmap_reserve(struct idmap *i, uint32_t more) {
 }
 
 void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
-    uint32_t page = page_find(i, id);
+    struct place at = place_of(i, id);
+    uint32_t page = page_find(i, at.index);
     if (!page) {
         page = slab_take(&i->slab);
         assert(page);
-        uint64_t index = id >> IDMAP_SHIFT;
-        page_at(i, page)->index = index;
-        map_put(&i->pages, number_hash(index), page);
-        i->recent[index % IDMAP_RECENT].page = page;
+        page_at(i, page)->index = at.index;
+        map_put(&i->pages, number_hash(at.index), page);
+        i->recent[at.index % IDMAP_RECENT].page = page;
     }
     struct idmap_page *p = page_at(i, page);
-    p->numbers[id % IDMAP_PAGE] = number;
+    p->numbers[at.slot] = number;
     p->used++;
     i->count++;
 }
 
 uint32_t idmap_find(const struct idmap *i, uint64_t id) {
-    uint64_t index = id >> IDMAP_SHIFT;
-    uint32_t slot = index % IDMAP_RECENT;
-    bool recent = i->recent[slot].page && i->recent[slot].index == index;
-    uint32_t page = recent ? i->recent[slot].page : page_look_up(i, index);
-    return page ? page_at(i, page)->numbers[id % IDMAP_PAGE] : 0;
+    struct place at = place_of(i, id);
+    uint32_t slot = at.index % IDMAP_RECENT;
+    bool recent = i->recent[slot].page && i->recent[slot].index == at.index;
+    uint32_t page = recent ? i->recent[slot].page : page_look_up(i, at.index);
+    return page ? page_at(i, page)->numbers[at.slot] : 0;
 }
 
 void idmap_remove(struct idmap *i, uint64_t id) {
-    uint32_t page = page_find(i, id);
+    struct place at = place_of(i, id);
+    uint32_t page = page_find(i, at.index);
     assert(page);
     struct idmap_page *p = page_at(i, page);
-    assert(p->numbers[id % IDMAP_PAGE]);
-    p->numbers[id % IDMAP_PAGE] = 0;
+    assert(p->numbers[at.slot]);
+    p->numbers[at.slot] = 0;
     i->count--;
     if (--p->used > 0)
         return;
-    uint64_t index = id >> IDMAP_SHIFT;
-    map_remove(&i->pages, number_hash(index), page);
-    i->recent[index % IDMAP_RECENT].page = 0;
+    map_remove(&i->pages, number_hash(at.index), page);
+    i->recent[at.index % IDMAP_RECENT].page = 0;
     slab_give(&i->slab, page);
 }

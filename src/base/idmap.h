@@ -5,7 +5,8 @@
 //
 // A backlog pushed in order costs about six bytes an id, and pushing, taking and forgetting in
 // order touch one cache line for sixteen of them. What is left alone in a page costs the whole
-// page.
+// page. Where ids are given out in steps, as by one of several shards, a page holds sixteen ids
+// that are a step apart; one that does not fall in step has a place all the same.
 #ifndef BASE_IDMAP_H
 #define BASE_IDMAP_H
 
@@ -20,14 +21,15 @@ struct idmap {
     struct map pages;
     struct slab slab; // of struct idmap_page
     size_t count;
+    uint64_t step; // from one id to the next
     struct {
         uint64_t index;
         uint32_t page;      // 0: none
     } recent[IDMAP_RECENT]; // pages found last: pushing, taking and forgetting each stay in one
 };
 
-// Borrows the struct; allocates nothing yet.
-void idmap_init(struct idmap *);
+// Borrows the struct; allocates nothing yet. `step` is at least 1.
+void idmap_init(struct idmap *, uint64_t step);
 void idmap_finish(struct idmap *);
 
 // Makes sure that the next `more` calls of idmap_put succeed. MR_ENOMEM.

@@ -89,14 +89,6 @@ void map_put(struct map *m, uint32_t hash, uint32_t value) {
     table_put(&m->now, hash, value);
 }
 
-void map_replace(struct map *m, uint32_t hash, uint32_t value, uint32_t other) {
-    struct map_slot *slot = table_slot(&m->now, hash, value);
-    if (!slot)
-        slot = table_slot(&m->old, hash, value);
-    assert(slot && other);
-    slot->value = other;
-}
-
 void map_remove(struct map *m, uint32_t hash, uint32_t value) {
     struct map_slot *slot = table_slot(&m->now, hash, value);
     if (slot) {

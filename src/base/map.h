@@ -78,9 +78,6 @@ static inline uint32_t map_find(const struct map *m, uint32_t hash, map_equal *e
     return value || !m->old.slots ? value : map_table_find(&m->old, hash, equal, owner, key);
 }
 
-// Replaces the entry (hash, value), which must be there, by (hash, other).
-void map_replace(struct map *, uint32_t hash, uint32_t value, uint32_t other);
-
 // Removes the entry (hash, value), which must be there.
 void map_remove(struct map *, uint32_t hash, uint32_t value);
 

@@ -1,7 +1,9 @@
 // A command line against its row: options in any order, with their value behind them or behind an
 // equals sign; whatever does not fit is said in one sentence, with what is nearly called so.
+#include "base/buffer.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/secret.h"
 
 #include <assert.h>
 #include <string.h>
@@ -82,6 +84,11 @@ static int option_index(const struct command *c, const char *word, const char **
     return -1;
 }
 
+// Whether the word behind an option, NULL if there is none, can be its value.
+static bool is_value(const char *next) {
+    return next && strcmp(next, "--") != 0;
+}
+
 // `next` is the word behind, or NULL. Returns how many words were used; 0: it was refused.
 static int option_read(struct input *in, const char *word, const char *next) {
     const struct command *c = in->command;
@@ -93,7 +100,7 @@ static int option_read(struct input *in, const char *word, const char *next) {
         in->values[i] = "";
         return value ? refuse(c, "no value belongs to", option_name(&c->options[i])) : 1;
     }
-    in->values[i] = value || !next || strcmp(next, "--") == 0 ? value : next;
+    in->values[i] = value || !is_value(next) ? value : next;
     if (!in->values[i])
         return refuse(c, "a value is missing behind", option_name(&c->options[i]));
     return value ? 1 : 2;
@@ -103,6 +110,68 @@ static bool missing(const struct command *c) {
     complain("%s: an argument is missing; usage: millrace %s %s", c->name, c->name, c->arguments);
     return false;
 }
+
+// ---- A command without its -- -----------------------------------------------------------------
+
+// Where the -- is missing: before the first word that is no argument of the row; -1: nowhere.
+static int divider_place(const struct command *c, int argc, char **argv) {
+    bool divided = false;
+    for (int i = 0; i < argc; i++)
+        divided = divided || strcmp(argv[i], "--") == 0;
+    int count = 0, most = divided ? c->most : c->least;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *value = NULL;
+        bool is_option = argv[i][0] == '-' && argv[i][1];
+        int option = is_option ? option_index(c, argv[i], &value) : 0;
+        if (option < 0)
+            return -1; // first things first
+        if (!is_option && count++ == most)
+            return i;
+        if (is_option && c->options[option].value && !value && is_value(argv[i + 1]))
+            i++;
+    }
+    return -1;
+}
+
+// Whether a shell takes the word as it is; {1..3} it would not.
+static bool is_plain(const char *word) {
+    size_t size = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_@%+=:./{}#-");
+    return *word && !word[size] && *word != '#' && !strstr(word, "..");
+}
+
+static int type_word(struct buffer *out, const char *word) {
+    int err = buffer_append(out, " ", 1);
+    if (is_plain(word))
+        return err < 0 ? err : buffer_append(out, word, strlen(word));
+    if (err >= 0)
+        err = buffer_append(out, "'", 1);
+    for (; err >= 0 && *word; word++)
+        err = *word == '\'' ? buffer_append(out, "'\\''", 4) : buffer_append(out, word, 1);
+    return err < 0 ? err : buffer_append(out, "'", 1);
+}
+
+// Says the command line as it should have been; a secret in it is not repeated.
+static bool refuse_undivided(const struct command *c, int argc, char **argv, int place) {
+    struct buffer line = { 0 };
+    int err = 0;
+    for (int i = 0; i < argc && err >= 0; i++) {
+        bool secret = i < place && secret_is_in(argv[i]);
+        if (i == place)
+            err = buffer_append(&line, " --", 3);
+        if (err >= 0)
+            err = secret ? buffer_append(&line, " ...", 4) : type_word(&line, argv[i]);
+    }
+    if (err < 0)
+        complain("%s: -- is missing before the command", c->name);
+    else
+        complain("%s: -- is missing before the command; did you mean\n    millrace %s%.*s", c->name,
+                 c->name, (int)line.size, (const char *)line.data);
+    buffer_finish(&line);
+    return false;
+}
+
+// ---- The whole line ---------------------------------------------------------------------------
 
 // The command behind --, which has to be there.
 static bool words_read(struct input *in, int argc, char **argv) {
@@ -116,6 +185,9 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
     struct input in = { .command = c };
     int count = 0;
     bool options = true;
+    int divider = c->runs_command ? divider_place(c, argc, argv) : -1;
+    if (divider >= 0)
+        return refuse_undivided(c, argc, argv, divider);
     for (int i = 0; i < argc;) {
         if (options && strcmp(argv[i], "--") == 0) {
             options = false;
@@ -132,8 +204,7 @@ bool input_read(const struct command *c, int argc, char **argv, struct input *ou
             i += used;
         } else {
             if (count == c->most)
-                return c->runs_command ? refuse(c, "a command stands behind --, not so", argv[i])
-                                       : refuse(c, "there is nothing to do with", argv[i]);
+                return refuse(c, "there is nothing to do with", argv[i]);
             if (count < CLI_ARGUMENTS)
                 in.arguments[count] = argv[i];
             argv[count++] = argv[i++]; // they gather at the front

@@ -104,7 +104,7 @@ enum cli_exit command_unknown(const char *first, const char *second) {
 }
 
 void help_overview(void) {
-    printf("Millrace, a job engine: ordered by key, exactly once.\n"
+    printf("Millrace, a work engine: ordered by key, exactly once.\n"
            "\n"
            "  millrace COMMAND …\n");
     for (const struct chapter *chapter = chapters; chapter->title; chapter++) {

@@ -2,15 +2,20 @@
 #include "cli/interrupts.h"
 
 #include "base/errors.h"
+#include "cli/cli.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
-void interrupt_add(sigset_t *ours, int number) {
+// One that is ignored since before we were started (by nohup, or for what a script runs in the
+// background) stays so.
+static void interrupt_add(sigset_t *ours, int number) {
     struct sigaction now;
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
         sigaddset(ours, number);
@@ -42,4 +47,37 @@ bool interrupt_heard(struct interrupts *i, int fd) {
         return false;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return interrupt_counts(i, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}
+
+// ---- Listening for another thread -------------------------------------------------------------
+
+static void *listen_until_over(void *arg) {
+    const struct listener *l = arg;
+    struct pollfd fds[] = { { .fd = l->signals, .events = POLLIN },
+                            { .fd = l->over, .events = POLLIN } };
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (fds[0].revents & POLLIN)
+        _exit(CLI_INTERRUPTED);
+    return NULL;
+}
+
+int listener_begin(struct listener *l, int signals) {
+    l->signals = signals;
+    l->over = eventfd(0, EFD_CLOEXEC);
+    if (l->over < 0)
+        return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
+    int failed = pthread_create(&l->thread, NULL, listen_until_over, l);
+    if (failed == 0)
+        return 0;
+    close(l->over);
+    return error_set(MR_EIO, "no thread to listen for signals: %s", strerror(failed));
+}
+
+void listener_end(struct listener *l) {
+    uint64_t one = 1;
+    while (write(l->over, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    pthread_join(l->thread, NULL);
+    close(l->over);
 }

@@ -4,7 +4,7 @@
 #ifndef CLI_INTERRUPTS_H
 #define CLI_INTERRUPTS_H
 
-#include <signal.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,10 +16,6 @@ struct interrupts {
     uint64_t last_us; // when the last one that counted came
 };
 
-// Adds a signal that is to be caught; but one that is ignored since before we were started (by
-// nohup, or for what a script runs in the background) stays so.
-void interrupt_add(sigset_t *, int number);
-
 // A descriptor that is readable when a signal has come; to be made before there are threads, which
 // then do not get them either. MR_EIO.
 int interrupts_open(void);
@@ -29,5 +25,17 @@ bool interrupt_counts(struct interrupts *, uint64_t now_us);
 
 // Reads one from the descriptor: whether there was one, and it counts.
 bool interrupt_heard(struct interrupts *, int fd);
+
+// Hears signals in place of a thread that is in a call which does not: opening an engine, finding a
+// host. A signal that comes between the two calls below, or came before, ends the process at once
+// with CLI_INTERRUPTED; so nothing may be left half done there that matters.
+struct listener {
+    pthread_t thread;
+    int signals, over; // what it waits for; `over` is an eventfd
+};
+
+// `signals` is of interrupts_open. MR_EIO: there is no listener, and nothing to end.
+int listener_begin(struct listener *, int signals);
+void listener_end(struct listener *);
 
 #endif

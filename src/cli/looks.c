@@ -95,7 +95,7 @@ enum cli_exit epics_run(const struct input *in) {
     return talk_page(in, &w, "COUNT", answer_epics);
 }
 
-// ---- why --------------------------------------------------------------------------------------
+// ---- Why --------------------------------------------------------------------------------------
 
 static enum cli_exit answer_why(const struct input *in, const struct response_value *reply) {
     struct json j = { 0 };

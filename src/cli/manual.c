@@ -88,7 +88,7 @@ static const struct {
 void manual_print(void) {
     printf(".TH MILLRACE 1 \"\" \"Millrace %s\" \"User Commands\"\n"
            ".ad l\n.nh\n"
-           ".SH NAME\nmillrace \\- a job engine: serve, push, work, look\n"
+           ".SH NAME\nmillrace \\- a work engine: serve, push, work, look\n"
            ".SH SYNOPSIS\n.B millrace\n\\fIcommand\\fR [\\fIargument\\fR ...]\n"
            ".SH DESCRIPTION\n"
            "Millrace runs jobs in the order their keys demand and records the effect of each\n"

@@ -61,15 +61,28 @@ static void add(struct screen *s, const char *text, size_t size) {
         s->text.limit = s->text.size; // nothing more is taken; screen_show tells
 }
 
-void screen_start(struct screen *s) {
+void screen_start(struct screen *s, int foot) {
     struct winsize size;
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row && size.ws_col;
-    s->rows = known ? size.ws_row : ROWS;
+    int rows = known ? size.ws_row : ROWS;
+    s->foot = foot < rows ? foot : rows;
+    s->rows = rows - s->foot;
     s->columns = known ? size.ws_col : COLUMNS;
     s->row = s->column = 0;
     s->text.limit = 0;
     buffer_clear(&s->text);
     add(s, HOME, strlen(HOME));
+}
+
+void screen_foot(struct screen *s) {
+    char place[32];
+    while (s->row < s->rows)
+        screen_next(s);
+    int size = snprintf(place, sizeof place, "\033[%d;1H", s->rows + 1);
+    add(s, place, (size_t)size);
+    s->row = s->rows;
+    s->column = 0;
+    s->rows += s->foot;
 }
 
 static const char *const style_codes[] = {
@@ -145,10 +158,19 @@ static const struct {
     { "j", KEY_DOWN },
 };
 
+// Behind what was read before; of more than there is room for, that is forgotten.
 static void read_typed(struct screen *s) {
-    ssize_t n = read(STDIN_FILENO, s->typed, sizeof s->typed);
+    size_t left = s->typed_size - s->typed_used;
+    left = left < sizeof s->typed ? left : 0;
+    memmove(s->typed, s->typed + s->typed_used, left);
+    ssize_t n = read(STDIN_FILENO, s->typed + left, sizeof s->typed - left);
     s->typed_used = 0;
-    s->typed_size = n > 0 ? (size_t)n : 0;
+    s->typed_size = left + (n > 0 ? (size_t)n : 0);
+}
+
+bool screen_is_typed(struct screen *s, int key) {
+    read_typed(s);
+    return memchr(s->typed, key, s->typed_size) != NULL;
 }
 
 // A sequence comes in one piece, from any terminal that is not very far away.

@@ -1,7 +1,8 @@
 // Screen: the whole terminal as a picture that is drawn anew again and again, and the keys that are
 // pressed meanwhile.
 //
-//     screen_begin ─► screen_start ─ put, put, next, put … ─ screen_show ─► screen_key ─► … ─► end
+//     screen_begin ─► screen_start ─ put, put, next, put … ─ foot, put … ─ screen_show ─►
+//     screen_key ─► … ─► end
 //
 // A picture is made in memory and written by one call, over the one before it, so nothing flickers;
 // its lines are cut where the terminal ends. All that is needed of a terminal is what every one of
@@ -27,8 +28,9 @@ enum key {
 };
 
 struct screen {
-    int rows, columns;  // of the terminal, when the picture was begun
+    int rows, columns;  // of the terminal, when the picture was begun; but for its foot
     int row, column;    // where the next text goes
+    int foot;           // lines that are kept for the end of the picture
     bool coloured;      // styles are seen
     struct buffer text; // the picture
     struct termios before;
@@ -42,7 +44,8 @@ int screen_begin(struct screen *);
 // Gives it back as it was.
 void screen_end(struct screen *);
 
-void screen_start(struct screen *);
+void screen_start(struct screen *, int foot);
+void screen_foot(struct screen *); // its lines come next, however many the others were
 void screen_put(struct screen *, enum style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 // As much of the text as has so many letters, and blanks behind it up to there.
@@ -52,5 +55,7 @@ int screen_show(struct screen *);  // MR_EIO, MR_ENOMEM
 
 // The next key that was pressed.
 int screen_key(struct screen *);
+// Whether this one, a letter, is among those that were pressed and not asked for yet.
+bool screen_is_typed(struct screen *, int key);
 
 #endif

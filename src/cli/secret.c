@@ -5,7 +5,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,25 +36,31 @@ int secret_find(char *out, size_t room) {
 }
 
 // Where the part before the @ of an engine's URL stands; NULL: there is none.
-static char *find_secret(char *word, size_t *out_size) {
-    char *scheme = strstr(word, "millrace");
-    char *begin = scheme ? strstr(scheme, "://") : NULL;
-    char *end = begin ? strrchr(begin, '@') : NULL;
+static const char *find_secret(const char *word, size_t *out_size) {
+    const char *scheme = strstr(word, "millrace");
+    const char *begin = scheme ? strstr(scheme, "://") : NULL;
+    const char *end = begin ? strrchr(begin, '@') : NULL;
     if (!end)
         return NULL;
     *out_size = (size_t)(end - begin) - 3;
     return begin + 3;
 }
 
+bool secret_is_in(const char *word) {
+    size_t size;
+    return find_secret(word, &size) != NULL;
+}
+
 void secrets_hide(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t size;
-        char *secret = find_secret(argv[i], &size), *word = argv[i];
+        char *word = argv[i];
+        const char *secret = find_secret(word, &size);
         char *copy = secret ? mem_alloc(strlen(word) + 1) : NULL;
         if (!copy)
             continue;
         memcpy(copy, word, strlen(word) + 1); // kept until the process ends
-        memset(secret, '*', size);
+        memset(word + (secret - word), '*', size);
         argv[i] = copy;
     }
 }

@@ -2,11 +2,14 @@
 #ifndef CLI_SECRET_H
 #define CLI_SECRET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // The secret of MILLRACE_TOKEN, or of the file that MILLRACE_TOKEN_FILE names (its first line); ""
 // if neither is set. MR_EINVAL: it is too long, or the file cannot be read.
 int secret_find(char *out, size_t room);
+
+bool secret_is_in(const char *word); // a URL with one
 
 // Whoever lists processes sees their arguments: secrets in URLs there become asterisks, and `argv`
 // has copies. What stands behind -- is not ours. Without memory they stay.

@@ -197,7 +197,8 @@ static void print_row(const struct table *t, const struct response_value *row) {
     printf("\n");
 }
 
-void show_table(const struct column *columns, const struct response_value *rows, const char *none) {
+static void show_table(const struct column *columns, const struct response_value *rows,
+                       const char *none) {
     struct table t = { .columns = columns };
     if (!rows->count) {
         complain("%s", none);
@@ -246,7 +247,7 @@ static void print_field(const char *name, int width, const struct response_value
     printf("%-*.*s  %s\n", width, (int)strlen(name) - (age ? 3 : 0), name, cell);
 }
 
-void show_fields(const struct response_value *map) {
+static void show_fields(const struct response_value *map) {
     char name[NAME];
     size_t width = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -308,7 +309,7 @@ void show_json_value(struct json *j, const char *name, const struct response_val
     }
 }
 
-void show_json(const struct response_value *v) {
+static void show_json(const struct response_value *v) {
     struct json j = { 0 };
     show_json_value(&j, NULL, v);
     json_end(&j);

@@ -39,19 +39,15 @@ struct column {
     enum shape shape;
 };
 
-// An array of maps. `none` is said, on stderr, if it is empty.
-void show_table(const struct column *, const struct response_value *rows, const char *none);
-
-// A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
-void show_fields(const struct response_value *map);
-
-// Any reply, on one line, with the names of the wire.
-void show_json(const struct response_value *);
+// Any reply, with the names of the wire.
 void show_json_value(struct json *, const char *name, const struct response_value *);
 
-// ---- Replies, as --json or its absence wants them. All return CLI_DONE. ------------------------
+// ---- Replies, as --json or its absence wants them. All return CLI_DONE. -----------------------
 
+// A map, a line each: durations ("-ms") as ages, an array of reasons as a line for each of them.
 enum cli_exit show_map(const struct input *, const struct response_value *map);
+
+// An array of maps. `none` is said, on stderr, if it is empty.
 enum cli_exit show_rows(const struct input *, const struct column *,
                         const struct response_value *rows, const char *none);
 enum cli_exit show_result(const struct input *, const struct response_value *result);

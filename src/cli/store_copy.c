@@ -89,13 +89,7 @@ static int making_name(struct copy *c) {
 static int making_place(const struct copy *c) {
     if (rename(c->making, c->to_dir) < 0)
         return disk_failed(c->to_dir, "give the copy its name", -errno);
-    char parent[LOG_PATH];
-    snprintf(parent, sizeof parent, "%s", c->making);
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = 0;
-    int err = disk_os.sync_dir(&disk_os, slash ? parent : ".");
-    return err < 0 ? disk_failed(c->to_dir, "sync the directory above", err) : 0;
+    return disk_sync_above(&disk_os, c->making); // beside it; to_dir may end in a slash
 }
 
 // How many there are is written before anything else, as layout.h wants it.

@@ -20,7 +20,8 @@ const struct command looks_commands[] = {
             "Stages once a second: what waits, runs and is dead, the age of the oldest, rates and\n"
             "their past, what holds them. Keys: arrows (or j, k) choose a stage, Enter opens it\n"
             "(its keys and workers, and why it waits), Esc goes back, s sorts, p pauses, r\n"
-            "resumes, q quits. Where there is no terminal it is millrace stages.\n",
+            "resumes, q quits. A server that goes away is waited for. Where there is no terminal\n"
+            "it is millrace stages.\n",
         .examples = "millrace top\n"
                     "millrace top --at millrace://jobs.example:7411\n",
         .options = { TOP, AT, JSON },

@@ -13,11 +13,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 static const struct response_limits limits = {
@@ -26,17 +24,6 @@ static const struct response_limits limits = {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-// They stay blocked to the end: what came meanwhile has been seen, or comes too late.
-static int signals_open(void) {
-    sigset_t ours;
-    sigemptyset(&ours);
-    interrupt_add(&ours, SIGINT);
-    interrupt_add(&ours, SIGTERM);
-    sigprocmask(SIG_BLOCK, &ours, NULL);
-    int fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
-    return fd < 0 ? error_set(MR_EIO, "signals cannot be caught: %s", strerror(errno)) : fd;
-}
-
 static const char *option_or(const struct input *in, const char *option, const char *variable) {
     const char *value = input_option(in, option);
     if (!value)
@@ -44,7 +31,8 @@ static const char *option_or(const struct input *in, const char *option, const c
     return value && *value ? value : NULL;
 }
 
-const char *talk_url(const struct input *in) {
+// Of --at, MILLRACE_URL, or the usual.
+static const char *talk_url(const struct input *in) {
     const char *url = option_or(in, "--at", "MILLRACE_URL");
     return url ? url : CLI_URL;
 }
@@ -71,8 +59,9 @@ int talk_address(const struct input *in, struct address *out) {
     return err;
 }
 
-int talk_engine(const struct input *in, const char *name, mr **out) {
+int talk_engine(const struct input *in, const char *name, int signals, mr **out) {
     struct address a = { 0 };
+    struct listener listener;
     int err = talk_address(in, &a);
     mr_options options = { .user = a.user[0] ? a.user : NULL,
                            .secret = a.secret[0] ? a.secret : NULL,
@@ -80,7 +69,13 @@ int talk_engine(const struct input *in, const char *name, mr **out) {
                            .tls_cert = a.tls.cert,
                            .tls_key = a.tls.key,
                            .name = name };
-    return err < 0 ? err : mr_open(talk_url(in), &options, out);
+    if (err >= 0)
+        err = listener_begin(&listener, signals);
+    if (err < 0)
+        return err;
+    err = mr_open(talk_url(in), &options, out);
+    listener_end(&listener);
+    return err;
 }
 
 bool talk_is_alone(const struct input *in) {
@@ -92,12 +87,18 @@ static int talks_start(struct talks *ts) {
     ts->values = mem_alloc(limits.values * sizeof *ts->values);
     if (!ts->values)
         return error_set(MR_ENOMEM, "no memory for replies");
-    int signals = signals_open();
+    struct listener listener;
+    int signals = interrupts_open();
     if (signals < 0)
         return signals;
     ts->signals = signals;
     ts->impl = ts->address.local ? &local_talk : &socket_talk;
-    return ts->impl->open(ts);
+    int err = listener_begin(&listener, signals);
+    if (err < 0)
+        return err;
+    err = ts->impl->open(ts); // a large store takes its time
+    listener_end(&listener);
+    return err;
 }
 
 enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
@@ -127,14 +128,8 @@ enum cli_exit talks_open(const struct input *in, enum talk_store store, struct t
 void talks_close(struct talks *ts) {
     if (!ts)
         return;
-    while (ts->first) {
-        struct talk *t = ts->first;
-        ts->first = t->next;
-        ts->impl->leave(t);
-        buffer_finish(&t->out);
-        buffer_finish(&t->in);
-        mem_free(t);
-    }
+    while (ts->first)
+        talk_leave(ts->first);
     if (ts->impl)
         ts->impl->close(ts);
     if (ts->signals >= 0)
@@ -143,41 +138,76 @@ void talks_close(struct talks *ts) {
     mem_free(ts);
 }
 
-// The first words on a connection: who this is, and which protocol. A server of another kind says
-// so in its answer.
-static enum cli_exit greet(struct talk *t) {
-    const struct address *a = &t->talks->address;
-    struct words w = { 0 };
-    const struct response_value *answer;
-    words_text(&w, "HELLO");
-    words_text(&w, "3");
-    if (a->secret[0] && !a->local) {
-        words_text(&w, "AUTH");
-        words_text(&w, a->user[0] ? a->user : "default");
-        words_text(&w, a->secret);
-    }
-    int err = talk_ask(t, &w, &answer);
-    words_finish(&w);
-    if (err < 0)
-        return talk_failed(t, err);
-    if (answer->type != RESPONSE_ERROR)
-        return CLI_DONE;
-    enum cli_exit code = talk_refused(t, answer);
-    return a->secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
-}
-
-enum cli_exit talk_open(struct talks *ts, struct talk **out) {
+int talk_join(struct talks *ts, struct talk **out) {
     struct talk *t = mem_alloc(sizeof *t);
     int err = t ? ts->impl->join(ts, t) : error_set(MR_ENOMEM, "no memory for a connection");
     if (err < 0) {
-        if (err != MR_ECANCELLED)
-            complain("%s: %s", ts->command, error_text());
         mem_free(t);
-        return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
+        return err;
     }
     t->talks = ts;
     t->next = ts->first;
     ts->first = t;
+    *out = t;
+    return 0;
+}
+
+void talk_leave(struct talk *t) {
+    struct talk **at = &t->talks->first;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    t->talks->impl->leave(t);
+    buffer_finish(&t->out);
+    buffer_finish(&t->in);
+    mem_free(t);
+}
+
+// A server of another kind says so in its answer.
+void words_greet(struct words *w, const struct address *a) {
+    words_text(w, "HELLO");
+    words_text(w, "3");
+    if (a->local || !a->secret[0])
+        return;
+    words_text(w, "AUTH");
+    words_text(w, a->user[0] ? a->user : "default");
+    words_text(w, a->secret);
+}
+
+// Nobody has answered yet: who encrypts does not answer what is not encrypted.
+static enum cli_exit greet_failed(const struct talk *t, int err) {
+    const struct address *a = &t->talks->address;
+    if (err != MR_ENET || a->secure)
+        return talk_failed(t, err);
+    complain("%s: %s; a server that encrypts is at millraces://%s:%s", t->talks->command,
+             error_text(), a->host, a->port);
+    return CLI_UNOPENED;
+}
+
+static enum cli_exit greet(struct talk *t) {
+    struct words w = { 0 };
+    const struct response_value *answer;
+    words_greet(&w, &t->talks->address);
+    int err = talk_ask(t, &w, &answer);
+    words_finish(&w);
+    if (err < 0)
+        return greet_failed(t, err);
+    if (answer->type != RESPONSE_ERROR)
+        return CLI_DONE;
+    enum cli_exit code = talk_refused(t, answer);
+    if (code == CLI_FULL)
+        return code; // too many are connected, whoever this is
+    return t->talks->address.secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
+}
+
+enum cli_exit talk_open(struct talks *ts, struct talk **out) {
+    struct talk *t;
+    int err = talk_join(ts, &t);
+    if (err < 0) {
+        if (err != MR_ECANCELLED)
+            complain("%s: %s", ts->command, error_text());
+        return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
+    }
     *out = t;
     return greet(t);
 }
@@ -380,6 +410,9 @@ enum cli_exit talk_refused(const struct talk *t, const struct response_value *er
     const char *prefix = known && code == CODE_DEAD      ? "the job is dead: "
                          : known && code == CODE_STOPPED ? "the engine has stopped: "
                                                          : "";
+    if (known && code == CODE_NOAUTH)
+        rest = mr_str("this server asks for a token: it comes from MILLRACE_TOKEN, from the file "
+                      "that MILLRACE_TOKEN_FILE names, or from the URL");
     complain("%s: %s%s", t->talks->command, prefix, text_plain(sentence, sizeof sentence, rest));
     return known ? exit_of(code) : CLI_FAILED;
 }

@@ -3,13 +3,12 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "cli/interrupts.h"
 #include "tls/socket.h"
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,7 +29,7 @@ static int connect_wait(const struct talks *ts, int fd) {
     struct pollfd fds[3] = { [2] = { .fd = fd, .events = POLLOUT } };
     int why = 0;
     socklen_t size = sizeof why;
-    if (talks_wait(ts, fds, 3, -1, CONNECT_MS) < 0)
+    if (talks_wait(ts, fds, 3, -1, ts->connect_ms ? ts->connect_ms : CONNECT_MS) < 0)
         return EINTR;
     if (!fds[2].revents)
         return ETIMEDOUT;
@@ -53,16 +52,16 @@ static int connect_one(const struct talks *ts, const struct addrinfo *to) {
     return -1;
 }
 
-// Finding a host may take long, and cannot be waited for otherwise: here a signal ends the process.
-static int find_host(const struct address *a, struct addrinfo **out) {
+// That may take long, and cannot be waited for otherwise.
+static int find_host(const struct talks *ts, struct addrinfo **out) {
+    const struct address *a = &ts->address;
     struct addrinfo want = { .ai_socktype = SOCK_STREAM };
-    sigset_t ending, before;
-    sigemptyset(&ending);
-    sigaddset(&ending, SIGINT);
-    sigaddset(&ending, SIGTERM);
-    sigprocmask(SIG_UNBLOCK, &ending, &before);
+    struct listener listener;
+    int err = listener_begin(&listener, ts->signals);
+    if (err < 0)
+        return err;
     int failed = getaddrinfo(a->host, a->port, &want, out);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    listener_end(&listener);
     if (failed)
         return error_set(MR_ENET, "cannot reach %s: %s", a->where, gai_strerror(failed));
     return 0;
@@ -82,7 +81,7 @@ static int unreachable(const struct address *a, int why) {
 static int socket_join(struct talks *ts, struct talk *t) {
     const struct address *a = &ts->address;
     struct addrinfo *found;
-    int err = find_host(a, &found), fd = -1, why = 0, on = 1;
+    int err = find_host(ts, &found), fd = -1, why = 0;
     if (err < 0)
         return err;
     for (const struct addrinfo *to = found; to && fd < 0 && why != EINTR; to = to->ai_next) {
@@ -92,7 +91,7 @@ static int socket_join(struct talks *ts, struct talk *t) {
     freeaddrinfo(found);
     if (fd < 0)
         return unreachable(a, why);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // only slower without
+    socket_set_up(fd);
     err = ts->tls ? tls_connect(ts->tls, a->host, &t->tls) : 0;
     if (err < 0)
         close(fd);

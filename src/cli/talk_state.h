@@ -50,17 +50,26 @@ struct talks {
     struct talk *first;
     struct response_value *values; // of the reply being looked at
     int signals;                   // readable: somebody wants this to end
+    int connect_ms;                // connecting may take so long; 0: the usual
     void *engine;                  // in this process
     struct tls_context *tls;       // NULL: connections are not encrypted
 };
 
+// One more connection, on which nothing is said yet. MR_ENET, MR_ENOMEM; MR_ECANCELLED:
+// interrupted.
+int talk_join(struct talks *, struct talk **out);
+void talk_leave(struct talk *); // ends it
+
+// The first words on a connection: who this is, and which protocol.
+void words_greet(struct words *, const struct address *);
+
 // MR_EINVAL with the way out.
 int address_read(const char *url, struct address *out);
-const char *talk_url(const struct input *); // of --at, MILLRACE_URL, or the usual
 int talk_address(const struct input *, struct address *out);
 
-// Opens it by the public API, as a client called `name`; for commands that work. Errors of mr_open.
-int talk_engine(const struct input *, const char *name, mr **out);
+// Opens it by the public API, as a client called `name`; for commands that work. A signal ends the
+// process meanwhile; `signals` is of interrupts_open. Errors of mr_open; MR_EIO.
+int talk_engine(const struct input *, const char *name, int signals, mr **out);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.

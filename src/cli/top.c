@@ -1,12 +1,12 @@
-// millrace top: asks once a second, draws, and does what the keys say. Where there is no terminal
-// it is the table of stages, once.
+// millrace top: asks once a second, draws, and does what the keys say. A connection that is lost is
+// made again, for as long as somebody watches. Where there is no terminal it is the table of
+// stages, once.
 #include "cli/top.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/output.h"
 #include "cli/sentence.h"
-#include "cli/show.h"
 #include "cli/talk_state.h"
 
 #include <stdio.h>
@@ -17,141 +17,10 @@
 
 enum { LOOK_MS = 1000, PAGE = 10 };
 
-// ---- What was heard ---------------------------------------------------------------------------
-
-static void copy_text(char *out, size_t room, const struct response_value *map, const char *name) {
-    const struct response_value *v = value_field(map, name);
-    text_plain(out, room, v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 });
-}
-
-static void remember(double past[TOP_PAST], uint32_t count, double value) {
-    if (count == TOP_PAST)
-        memmove(past, past + 1, (TOP_PAST - 1) * sizeof *past);
-    past[count < TOP_PAST ? count : TOP_PAST - 1] = value;
-}
-
-static struct top_stage *stage_named(const struct top *t, const char *name) {
-    for (uint32_t i = 0; i < t->stage_count; i++)
-        if (strcmp(t->stages[i].name, name) == 0)
-            return &t->stages[i];
-    return NULL;
-}
-
-static struct top_stage *stage_add(struct top *t, const char *name) {
-    if (t->stage_count == t->room) {
-        uint32_t room = t->room ? 2 * t->room : 16;
-        struct top_stage *stages = mem_resize(t->stages, room * sizeof *stages);
-        if (!stages)
-            return NULL;
-        t->stages = stages;
-        t->room = room;
-    }
-    struct top_stage *st = &t->stages[t->stage_count++];
-    *st = (struct top_stage){ 0 };
-    snprintf(st->name, sizeof st->name, "%s", name);
-    return st;
-}
-
-static int stage_hear(struct top *t, const struct response_value *row) {
-    char name[TOP_NAME];
-    copy_text(name, sizeof name, row, "name");
-    struct top_stage *st = stage_named(t, name);
-    if (!st)
-        st = stage_add(t, name);
-    if (!st)
-        return error_set(MR_ENOMEM, "no memory for a stage");
-    st->there = true;
-    copy_text(st->held, sizeof st->held, row, "held-by");
-    st->waiting = value_number(row, "waiting");
-    st->running = value_number(row, "running");
-    st->parked = value_number(row, "parked");
-    st->delayed = value_number(row, "delayed");
-    st->dead = value_number(row, "dead");
-    st->oldest_ms = value_number(row, "oldest-ms");
-    st->workers = value_number(row, "workers");
-    st->done = value_number(row, "done");
-    st->failed = value_number(row, "failed");
-    st->wait_p50_ms = value_number(row, "wait-p50-ms");
-    st->wait_p99_ms = value_number(row, "wait-p99-ms");
-    st->in_per_s = value_real(row, "in-per-s");
-    st->out_per_s = value_real(row, "out-per-s");
-    remember(st->rates, st->past, st->out_per_s);
-    remember(st->depths, st->past, (double)st->waiting);
-    st->past += st->past < TOP_PAST;
-    return 0;
-}
-
-static void forget_missing(struct top *t) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < t->stage_count; i++)
-        if (t->stages[i].there)
-            t->stages[kept++] = t->stages[i];
-    t->stage_count = kept;
-}
-
-static int stages_hear(struct top *t, const struct response_value *reply) {
-    double rate = 0, depth = 0;
-    for (uint32_t i = 0; i < t->stage_count; i++)
-        t->stages[i].there = false;
-    const struct response_value *row = reply + 1;
-    for (uint32_t i = 0; i < reply->count; i++, row = value_next(row)) {
-        int err = stage_hear(t, row);
-        if (err < 0)
-            return err;
-        rate += value_real(row, "out-per-s");
-        depth += (double)value_number(row, "waiting");
-    }
-    forget_missing(t);
-    remember(t->rates, t->past, rate);
-    remember(t->depths, t->past, depth);
-    t->past += t->past < TOP_PAST;
-    return 0;
-}
-
-static void channels_hear(struct top *t, const struct response_value *reply) {
-    const struct response_value *row = reply + 1;
-    t->channel_count = 0;
-    for (uint32_t i = 0; i < reply->count && i < TOP_CHANNELS; i++, row = value_next(row)) {
-        struct top_channel *c = &t->channels[t->channel_count++];
-        copy_text(c->key, sizeof c->key, row, "key");
-        copy_text(c->state, sizeof c->state, row, "state");
-        c->depth = value_number(row, "depth");
-        c->oldest_ms = value_number(row, "oldest-ms");
-        c->parked_ms = strcmp(c->state, "parked") == 0 ? value_number(row, "parked-ms") : -1;
-    }
-}
-
-// Whether the name is among names with blanks between them.
-static bool is_among(const char *names, const char *name) {
-    size_t size = strlen(name);
-    for (const char *at = names; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == names || at[-1] == ' ') && (at[size] == ' ' || at[size] == 0))
-            return true;
-    return false;
-}
-
-static void workers_hear(struct top *t, const struct response_value *reply) {
-    char stages[4096];
-    const struct response_value *row = reply + 1;
-    t->worker_count = t->worker_all = 0;
-    for (uint32_t i = 0; i < reply->count; i++, row = value_next(row)) {
-        copy_text(stages, sizeof stages, row, "stages");
-        if (!is_among(stages, t->chosen) || t->worker_all++ >= TOP_WORKERS)
-            continue;
-        struct top_worker *w = &t->workers[t->worker_count++];
-        copy_text(w->name, sizeof w->name, row, "name");
-        copy_text(w->address, sizeof w->address, row, "address");
-        w->leases = value_number(row, "leases");
-        w->taken = value_number(row, "taken");
-        w->ended = value_number(row, "ended");
-        w->age_ms = value_number(row, "age-ms");
-    }
-}
-
 // ---- What is chosen ---------------------------------------------------------------------------
 
 struct top_stage *top_chosen(const struct top *t, uint32_t *out_place) {
-    struct top_stage *st = stage_named(t, t->chosen);
+    struct top_stage *st = top_named(t, t->chosen);
     if (!st && t->stage_count)
         st = t->stages;
     if (st && out_place)
@@ -206,108 +75,16 @@ static void move(struct top *t, int by) {
     snprintf(t->chosen, sizeof t->chosen, "%s", t->stages[to].name);
 }
 
-// ---- Asking -----------------------------------------------------------------------------------
+// ---- The connection ---------------------------------------------------------------------------
 
-static enum cli_exit ask(struct talk *talk, const char *command, const char *stage,
-                         const struct response_value **out) {
-    struct words w = { 0 };
-    words_text(&w, command);
-    if (stage)
-        words_text(&w, stage);
-    enum cli_exit code = CLI_DONE;
-    int err = talk_ask(talk, &w, out);
-    words_finish(&w);
-    if (err == MR_ECANCELLED)
-        code = CLI_INTERRUPTED;
-    else if (err < 0)
-        code = CLI_UNOPENED;
-    return code;
-}
-
-// What cannot be asked for is told in the place of what it would have answered.
-static enum cli_exit look_at_chosen(struct top *t, struct talk *talk) {
-    char why[TOP_TEXT];
-    const struct response_value *reply;
-    enum cli_exit code = ask(talk, "CHANNELS", t->chosen, &reply);
-    if (code == CLI_DONE && reply->type == RESPONSE_ARRAY)
-        channels_hear(t, reply);
-    if (code == CLI_DONE)
-        code = ask(talk, "WORKERS", NULL, &reply);
-    if (code == CLI_DONE && reply->type == RESPONSE_ARRAY)
-        workers_hear(t, reply);
-    if (code == CLI_DONE)
-        code = ask(talk, "WHY", t->chosen, &reply);
-    if (code == CLI_DONE)
-        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes));
-    return code;
-}
-
-static enum cli_exit look(struct top *t, struct talk *talk) {
-    const struct response_value *reply;
-    enum cli_exit code = ask(talk, "STAGES", NULL, &reply);
-    if (code != CLI_DONE)
-        return code;
-    if (reply->type != RESPONSE_ARRAY) {
-        text_plain(t->said, sizeof t->said, reply->bytes);
-        return CLI_DONE;
-    }
-    int err = stages_hear(t, reply);
-    if (err < 0)
-        return CLI_FAILED;
-    sort_stages(t);
-    return t->opened && top_chosen(t, NULL) ? look_at_chosen(t, talk) : CLI_DONE;
-}
-
-static enum cli_exit act(struct top *t, struct talk *talk, const char *command, const char *done) {
-    const struct response_value *reply;
-    if (!top_chosen(t, NULL))
-        return CLI_DONE;
-    enum cli_exit code = ask(talk, command, t->chosen, &reply);
-    if (code != CLI_DONE)
-        return code;
-    if (reply->type == RESPONSE_ERROR)
-        text_plain(t->said, sizeof t->said, reply->bytes);
-    else
-        snprintf(t->said, sizeof t->said, "%s %s", t->chosen, done);
-    return look(t, talk);
-}
-
-// ---- Keys -------------------------------------------------------------------------------------
-
-// CLI_INTERRUPTED: that is enough; `out_end` if it was asked for in peace.
-static enum cli_exit press(struct top *t, struct talk *talk, int key, bool *out_end) {
-    t->said[0] = 0;
-    switch (key) {
-    case 'q':
-        *out_end = true;
-        return CLI_DONE;
-    case KEY_UP:
-    case KEY_DOWN:
-        move(t, key == KEY_UP ? -1 : 1);
-        return t->opened ? look(t, talk) : CLI_DONE;
-    case KEY_PAGE_UP:
-    case KEY_PAGE_DOWN:
-        move(t, key == KEY_PAGE_UP ? -PAGE : PAGE);
-        return t->opened ? look(t, talk) : CLI_DONE;
-    case 's':
-        t->order = (t->order + 1) % TOP_ORDERS;
-        sort_stages(t);
-        return CLI_DONE;
-    case KEY_ENTER:
-        t->opened = top_chosen(t, NULL) != NULL;
-        return look(t, talk);
-    case KEY_ESCAPE:
-        t->opened = false;
-        return CLI_DONE;
-    case 'p':
-        return act(t, talk, "PAUSE", "is paused: it accepts jobs and starts none");
-    case 'r':
-        return act(t, talk, "RESUME", "goes on");
-    default:
-        snprintf(t->said, sizeof t->said, "that key does nothing here");
-        return CLI_DONE;
-    }
-}
+// One who watches. What cannot go on returns an error; MR_EAGAIN if `end` was asked for meanwhile.
+struct watch {
+    struct top top;
+    struct screen screen;
+    struct talks *talks;
+    struct talk *talk; // NULL: it is lost
+    bool end;
+};
 
 static int64_t now_ms(void) {
     struct timespec now;
@@ -315,49 +92,232 @@ static int64_t now_ms(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// Until somebody has had enough, or the engine is gone.
-static enum cli_exit watch(struct top *t, struct talk *talk, struct screen *s) {
-    bool end = false;
-    int64_t looked_ms = now_ms();
-    enum cli_exit code = look(t, talk);
-    while (code == CLI_DONE && !end) {
-        top_draw(t, s);
-        if (screen_show(s) < 0)
-            return CLI_FAILED;
-        int64_t wait_ms = looked_ms + LOOK_MS - now_ms();
-        int err = talks_turn(talk->talks, STDIN_FILENO, wait_ms > 0 ? wait_ms : 0);
+static int draw(struct watch *w) {
+    top_draw(&w->top, &w->screen);
+    return screen_show(&w->screen);
+}
+
+// A server that does not answer is told of, and q is still heard.
+static int hear(struct watch *w, const struct response_value **out) {
+    int64_t since_ms = now_ms();
+    for (;;) {
+        int heard = talk_hear(w->talk, out);
+        if (heard != 0)
+            return heard < 0 ? heard : 0;
+        int typed = talks_turn(w->talks, STDIN_FILENO, LOOK_MS);
+        if (typed < 0)
+            return typed;
+        w->end = typed > 0 && screen_is_typed(&w->screen, 'q');
+        if (w->end)
+            return MR_EAGAIN;
+        if (now_ms() - since_ms < LOOK_MS)
+            continue;
+        snprintf(w->top.trouble, sizeof w->top.trouble, "no answer for %d s from %s",
+                 (int)((now_ms() - since_ms) / 1000), w->top.where);
+        int err = draw(w);
         if (err < 0)
-            return err == MR_ECANCELLED ? CLI_INTERRUPTED : CLI_UNOPENED;
-        for (int key; code == CLI_DONE && !end && (key = screen_key(s)) != KEY_NONE;)
-            code = press(t, talk, key, &end);
-        if (code == CLI_DONE && now_ms() - looked_ms >= LOOK_MS) {
+            return err;
+    }
+}
+
+static int say(struct watch *w, struct words *words, const struct response_value **out) {
+    int err = w->talk ? talk_say(w->talk, words) : error_set(MR_ENET, "there is no connection");
+    words_finish(words);
+    return err < 0 ? err : hear(w, out);
+}
+
+static int ask(struct watch *w, const char *command, const char *stage,
+               const struct response_value **out) {
+    struct words words = { 0 };
+    words_text(&words, command);
+    if (stage)
+        words_text(&words, stage);
+    return say(w, &words, out);
+}
+
+static void lose(struct watch *w) {
+    snprintf(w->top.trouble, sizeof w->top.trouble, "trying again: %.400s", error_text());
+    if (w->talk)
+        talk_leave(w->talk);
+    w->talk = NULL;
+}
+
+// Whether trying again may help.
+static bool is_lost(int err) {
+    return err == MR_ENET || err == MR_EINVAL || err == MR_ETOOBIG;
+}
+
+static int greet(struct watch *w) {
+    struct words words = { 0 };
+    const struct response_value *answer;
+    words_greet(&words, &w->talks->address);
+    int err = say(w, &words, &answer);
+    if (err < 0 || answer->type != RESPONSE_ERROR)
+        return err;
+    char why[TOP_TEXT];
+    bool refused = error_is(answer, CODE_WRONGPASS) || error_is(answer, CODE_NOAUTH);
+    return error_set(refused ? MR_EAUTH : MR_ENET, "%.400s",
+                     text_plain(why, sizeof why, answer->bytes));
+}
+
+static int connect_again(struct watch *w) {
+    w->talks->connect_ms = LOOK_MS; // no key is heard meanwhile
+    int err = talk_join(w->talks, &w->talk);
+    if (err < 0)
+        return err;
+    err = greet(w);
+    if (err >= 0)
+        snprintf(w->top.said, sizeof w->top.said, "connected again");
+    return err;
+}
+
+// ---- Asking -----------------------------------------------------------------------------------
+
+// What cannot be asked for is told in the place of what it would have answered.
+static int look_at_chosen(struct watch *w) {
+    char why[TOP_TEXT];
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    int err = ask(w, "CHANNELS", t->chosen, &reply);
+    if (err >= 0 && reply->type == RESPONSE_ARRAY)
+        channels_hear(t, reply);
+    if (err >= 0)
+        err = ask(w, "WORKERS", NULL, &reply);
+    if (err >= 0 && reply->type == RESPONSE_ARRAY)
+        workers_hear(t, reply);
+    if (err >= 0)
+        err = ask(w, "WHY", t->chosen, &reply);
+    if (err >= 0)
+        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes));
+    return err;
+}
+
+static int look(struct watch *w) {
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    int err = w->talk ? 0 : connect_again(w);
+    if (err >= 0)
+        err = ask(w, "STAGES", NULL, &reply);
+    if (err < 0)
+        return err;
+    t->trouble[0] = 0;
+    if (reply->type != RESPONSE_ARRAY) {
+        text_plain(t->said, sizeof t->said, reply->bytes);
+        return 0;
+    }
+    err = stages_hear(t, reply);
+    if (err < 0)
+        return err;
+    sort_stages(t);
+    return t->opened && top_chosen(t, NULL) ? look_at_chosen(w) : 0;
+}
+
+static int act(struct watch *w, const char *command, const char *done) {
+    struct top *t = &w->top;
+    const struct response_value *reply;
+    if (!top_chosen(t, NULL))
+        return 0;
+    int err = ask(w, command, t->chosen, &reply);
+    if (err < 0)
+        return err;
+    if (reply->type == RESPONSE_ERROR)
+        text_plain(t->said, sizeof t->said, reply->bytes);
+    else
+        snprintf(t->said, sizeof t->said, "%s %s", t->chosen, done);
+    return look(w);
+}
+
+// ---- Keys -------------------------------------------------------------------------------------
+
+static int press(struct watch *w, int key) {
+    struct top *t = &w->top;
+    t->said[0] = 0;
+    switch (key) {
+    case 'q':
+        w->end = true;
+        return 0;
+    case KEY_UP:
+    case KEY_DOWN:
+        move(t, key == KEY_UP ? -1 : 1);
+        return t->opened ? look(w) : 0;
+    case KEY_PAGE_UP:
+    case KEY_PAGE_DOWN:
+        move(t, key == KEY_PAGE_UP ? -PAGE : PAGE);
+        return t->opened ? look(w) : 0;
+    case 's':
+        t->order = (t->order + 1) % TOP_ORDERS;
+        sort_stages(t);
+        return 0;
+    case KEY_ENTER:
+        t->opened = top_chosen(t, NULL) != NULL;
+        return look(w);
+    case KEY_ESCAPE:
+        t->opened = false;
+        return 0;
+    case 'p':
+        return act(w, "PAUSE", "is paused: it accepts jobs and starts none");
+    case 'r':
+        return act(w, "RESUME", "goes on");
+    default:
+        snprintf(t->said, sizeof t->said, "that key does nothing here");
+        return 0;
+    }
+}
+
+// A lost connection is no error: it is told of, and the next look tries again.
+static int bear(struct watch *w, int err) {
+    if (!is_lost(err) || w->talks->address.local)
+        return err;
+    lose(w);
+    return 0;
+}
+
+// Until somebody has had enough, or it cannot go on.
+static int watch(struct watch *w) {
+    int64_t looked_ms = now_ms();
+    int err = bear(w, look(w));
+    while (err >= 0 && !w->end) {
+        err = draw(w);
+        if (err < 0)
+            break;
+        int64_t wait_ms = looked_ms + LOOK_MS - now_ms();
+        err = bear(w, talks_turn(w->talks, STDIN_FILENO, wait_ms > 0 ? wait_ms : 0));
+        for (int key; err >= 0 && !w->end && (key = screen_key(&w->screen)) != KEY_NONE;)
+            err = bear(w, press(w, key));
+        if (err >= 0 && !w->end && now_ms() - looked_ms >= LOOK_MS) {
+            err = bear(w, look(w));
             looked_ms = now_ms();
-            code = look(t, talk);
         }
     }
-    return code;
+    return err;
+}
+
+static enum cli_exit exit_of(const struct watch *w, int err) {
+    if (w->end)
+        return CLI_DONE;
+    if (err == MR_ECANCELLED)
+        return CLI_INTERRUPTED;
+    complain("top: %s", error_text());
+    return err == MR_EAUTH ? CLI_REFUSED : err == MR_ENOMEM ? CLI_FAILED : CLI_UNOPENED;
 }
 
 enum cli_exit top_run(const struct input *in) {
-    struct talks *ts;
-    struct talk *talk;
+    struct watch w = { 0 };
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return stages_run(in);
-    enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &talk);
+    enum cli_exit code = talk_begin(in, TALK_LOOKS, &w.talks, &w.talk);
     if (code != CLI_DONE)
         return code;
-    struct top t = { .where = ts->address.where };
-    struct screen s;
-    if (screen_begin(&s) < 0) {
+    w.top.where = w.talks->address.where;
+    if (screen_begin(&w.screen) < 0) {
         complain("top: %s", error_text());
         code = CLI_FAILED;
     } else {
-        code = watch(&t, talk, &s);
-        screen_end(&s);
-        if (code == CLI_UNOPENED || code == CLI_FAILED)
-            complain("top: %s", error_text());
+        int err = watch(&w);
+        screen_end(&w.screen);
+        code = exit_of(&w, err);
     }
-    mem_free(t.stages);
-    talks_close(ts);
+    mem_free(w.top.stages);
+    talks_close(w.talks);
     return code;
 }

@@ -56,12 +56,21 @@ struct top {
     struct top_channel channels[TOP_CHANNELS];
     struct top_worker workers[TOP_WORKERS];
     uint32_t channel_count, worker_count, worker_all;
-    char said[TOP_TEXT]; // what became of the last key
-    uint32_t first;      // line of the list at its top
+    char said[TOP_TEXT];    // what became of the last key
+    char trouble[TOP_TEXT]; // why what is shown is old; "": it is not
+    uint32_t first;         // line of the list at its top
 };
 
 // The stage that is chosen, or NULL if there is none. Its place in the list is told if asked for.
 struct top_stage *top_chosen(const struct top *, uint32_t *out_place);
+
+struct top_stage *top_named(const struct top *, const char *name); // or NULL
+
+// Takes up a reply that is an array of maps. MR_ENOMEM.
+struct response_value;
+int stages_hear(struct top *, const struct response_value *);
+void channels_hear(struct top *, const struct response_value *); // of the chosen stage, as …
+void workers_hear(struct top *, const struct response_value *);  // … those who work there
 
 void top_draw(struct top *, struct screen *);
 

@@ -1,5 +1,6 @@
 // How it looks: a line about everything, the stages, a line about the keys; or one stage, its past,
-// its channels and its workers. Fits 80 by 24, and uses what is more.
+// its channels and its workers. Fits 80 by 24, and uses what is more; of less, the keys and the
+// stages come first.
 #include "cli/top.h"
 
 #include "cli/output.h"
@@ -8,7 +9,15 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { LINES_AROUND = 6, NAME_LEAST = 12, NAME_MOST = 40, SPARK = 8, SPARK_MOST = 60 };
+enum {
+    FOOT = 2,
+    ROOMY = 6,
+    NARROW = 3,
+    NAME_LEAST = 12,
+    NAME_MOST = 40,
+    SPARK = 8,
+    SPARK_MOST = 60
+};
 enum { KEY = 32 }; // columns of one
 
 static const char *const order_names[] = { [BY_NAME] = "name",
@@ -61,7 +70,7 @@ static void put_number(struct screen *s, enum style style, int width, double n) 
 
 // ---- All stages -------------------------------------------------------------------------------
 
-static void draw_head(const struct top *t, struct screen *s) {
+static void draw_sums(const struct top *t, struct screen *s) {
     double waiting = 0, running = 0, dead = 0, rate = 0;
     char words[16];
     for (uint32_t i = 0; i < t->stage_count; i++) {
@@ -70,9 +79,6 @@ static void draw_head(const struct top *t, struct screen *s) {
         dead += (double)t->stages[i].dead;
         rate += t->stages[i].out_per_s;
     }
-    screen_put(s, STYLE_BOLD, "millrace top");
-    screen_put(s, STYLE_DIM, "  %s", t->where);
-    screen_next(s);
     screen_put(s, STYLE_PLAIN, "%u stage%s  waiting ", t->stage_count,
                t->stage_count == 1 ? "" : "s");
     screen_put(s, STYLE_BOLD, "%s", number_words(words, waiting));
@@ -84,7 +90,19 @@ static void draw_head(const struct top *t, struct screen *s) {
     screen_put(s, STYLE_BOLD, "%s/s ", number_words(words, rate));
     put_spark(s, t->rates, t->past, 2 * SPARK);
     screen_next(s);
-    screen_next(s);
+}
+
+static void draw_head(const struct top *t, struct screen *s) {
+    bool roomy = s->rows >= ROOMY;
+    if (roomy) {
+        screen_put(s, STYLE_BOLD, "millrace top");
+        screen_put(s, STYLE_DIM, "  %s", t->where);
+        screen_next(s);
+    }
+    if (s->rows >= NARROW)
+        draw_sums(t, s);
+    if (roomy)
+        screen_next(s);
 }
 
 static int name_width(const struct screen *s) {
@@ -132,14 +150,15 @@ static void draw_none(struct screen *s) {
 
 // The list moves no further than it takes to show what is chosen.
 static void draw_list(struct top *t, struct screen *s) {
-    uint32_t place = 0, lines = s->rows > LINES_AROUND ? (uint32_t)(s->rows - LINES_AROUND) : 1;
+    uint32_t place = 0;
     int width = name_width(s);
+    draw_titles(s, width);
+    uint32_t lines = s->row < s->rows ? (uint32_t)(s->rows - s->row) : 1;
     (void)top_chosen(t, &place);
     if (place < t->first)
         t->first = place;
     if (place >= t->first + lines)
         t->first = place - lines + 1;
-    draw_titles(s, width);
     for (uint32_t i = t->first; i < t->stage_count && i < t->first + lines; i++)
         draw_stage_line(&t->stages[i], s, width, i == place);
     if (!t->stage_count)
@@ -253,16 +272,18 @@ static void draw_keys(const struct top *t, struct screen *s) {
 
 void top_draw(struct top *t, struct screen *s) {
     const struct top_stage *st = top_chosen(t, NULL);
-    screen_start(s);
+    screen_start(s, FOOT);
     if (t->opened && st) {
         draw_stage(t, st, s);
     } else {
         draw_head(t, s);
         draw_list(t, s);
     }
-    while (s->row < s->rows - 2)
+    screen_foot(s);
+    if (s->foot == FOOT) {
+        screen_put(s, t->trouble[0] ? STYLE_BAD : STYLE_PLAIN, "%s",
+                   t->trouble[0] ? t->trouble : t->said);
         screen_next(s);
-    screen_put(s, STYLE_PLAIN, "%s", t->said);
-    screen_next(s);
+    }
     draw_keys(t, s);
 }

@@ -195,11 +195,12 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     o->more_stages = more;
     o->on_stop = stop_job;
     w->signals = interrupts_open();
-    int err = w->signals < 0 ? w->signals : execs_create(NULL, &w->execs);
+    int err =
+        w->signals < 0 ? w->signals : talk_engine(in, "millrace-work", w->signals, &w->engine);
+    if (err >= 0)
+        err = execs_create(NULL, &w->execs);
     if (err >= 0)
         err = carry_create(&w->carry);
-    if (err >= 0)
-        err = talk_engine(in, "millrace-work", &w->engine);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)

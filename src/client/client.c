@@ -344,7 +344,7 @@ static int check_unused(const struct client *c) {
     if (c->started)
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), c->teller))
-        return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
+        return error_set(MR_EBUSY, "an engine cannot be closed by its own callback: close it from "
                                    "another thread");
     if (c->waiting_threads)
         return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");

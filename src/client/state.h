@@ -321,9 +321,7 @@ void notice_tell(struct client *, struct mr_job *); // teller, with the lock, wh
 // `next`. MR_ENOMEM, MR_ENET (that is no answer to TAKE): nothing is in hand, lose the link.
 int held_read(struct client_puller *, struct link *, uint64_t lease_from_ms,
               const struct response_value *, struct mr_job **out);
-void held_drop(struct client *, struct mr_job *, unsigned how); // out of hand
 void held_unpin(struct client *, struct mr_job *);
-struct mr_job *held_find(struct client *, const struct lease *);
 void held_give_back(struct mr_job *jobs); // a chain that nobody was given
 void held_stop_id(struct link *, mr_id);  // the server says: nobody wants it any more
 void held_stop_link(struct link *);       // its leases are over
@@ -346,7 +344,8 @@ int64_t client_beat_all(struct puller *);
 
 int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 int client_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int client_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int client_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *);
 int client_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int client_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int client_epic_drop(struct engine *, mr_bytes name);

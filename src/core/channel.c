@@ -9,7 +9,7 @@
 
 enum { IDLE_KEPT = 1024 };
 
-uint32_t channel_hash(uint32_t stage, mr_bytes key) {
+static uint32_t channel_hash(uint32_t stage, mr_bytes key) {
     return (uint32_t)bytes_hash(key, stage);
 }
 

@@ -66,7 +66,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->instants, sizeof(struct instant), 0);
     slab_init(&c->onces, sizeof(struct once), 0);
-    idmap_init(&c->by_id);
+    idmap_init(&c->by_id, c->config.id_step);
     slab_init(&c->spents, sizeof(struct spent), 0);
     slab_init(&c->states, sizeof(struct state), 0);
     slab_init(&c->leases, sizeof(struct lease), 0);
@@ -85,7 +85,7 @@ static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]) // a replay that failed may have met a later number only
             continue;
-        stage_leave_ledger(c->stages[i]);
+        stage_leave_ledger(c->stages[i], c->config.shard);
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
@@ -249,7 +249,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-int core_link(struct core *c, mr_bytes stage, mr_bytes downstream) {
+int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)

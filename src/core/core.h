@@ -168,7 +168,7 @@ struct core_events {
     bool (*claim)(void *owner, struct taker *);
     void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
     void (*ended)(void *owner, struct caller *, const struct outcome *);
-    // There is room: push again (MR_EFULL can not come first to anybody else meanwhile).
+    // There is room: push again (MR_EFULL cannot come first to anybody else meanwhile).
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
@@ -179,9 +179,10 @@ struct core_events {
     void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
-    // It was seen that this stage emits to that one: the other shards need a turn with core_link,
-    // so that each sees the cycles. The names are borrowed until the event returns.
-    void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    // It was seen that this stage emits to that one: the other shards need a turn with
+    // core_learn_edge, so that each sees the cycles. The names are borrowed until the event
+    // returns. Negative: it can not be noted now; then it is seen anew with the next emit.
+    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
 struct core_config {
@@ -321,7 +322,8 @@ int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
-int core_link(struct core *, mr_bytes stage, mr_bytes downstream); // declares an edge
+// This stage emits to that one, as if a commit here had shown it.
+int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 
 // Takes on what another shard says about a stage: policy, pause and drain. Written down if it
 // differs; a stage that is not known here is made only if there is something to say.
@@ -335,8 +337,9 @@ struct epic_info {
     uint64_t resume; // the first number missing
     uint64_t total;  // once it has ended
     uint64_t accepted, waiting, running, done, dead, cancelled, expired;
-    bool ended;     // its total is known
-    bool over;      // and every number is there, and the job of each has ended
+    uint64_t expected; // how many there will be, says whoever pushes it; 0: that was not said
+    bool ended;        // its total is known
+    bool over;         // and every number is there, and the job of each has ended
     mr_bytes stage; // that was pushed into last; borrowed until the next command; empty: not known
 };
 
@@ -351,6 +354,9 @@ int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
+// Whoever pushes it believes that there will be so many. Nothing rests on it, nor is it written
+// down; of an epic that is not known nothing is noted.
+void core_epic_expect(struct core *, mr_bytes name, uint64_t total);
 // Who has looked and found that the epic has not come that far is told, once, when that may have
 // changed: by a job's end, END, SKIP or DROP. `left` is as above. The core borrows the watcher
 // until the event or core_epic_unwatch. MR_EGONE.
@@ -378,9 +384,9 @@ uint64_t epic_seen_resume(const struct epic_seen *);
 // An emit whose channel belongs to another shard waits in an outbox, which is written down with the
 // commit, until that shard has it:
 //
-//     core_done ──► OUTBOX ── durable ──► core_link_accept ──► ARRIVAL ── durable ──►
-//     core_link_acked
-//          here                                there                                  here
+//     here    core_done ──► OUTBOX ── durable ──┐
+//     there                                     └──► core_link_accept ──► ARRIVAL ── durable ──┐
+//     here                                                              core_link_acked ◄──────┘
 //
 // The owner carries entries and acknowledgements. It may lose, repeat and reorder what it carries,
 // and begin again at the oldest: the receiver takes each entry once and in order.
@@ -404,7 +410,8 @@ uint64_t core_links(const struct core *); // entries to all shards that were not
 // before is durable. MR_EGAP: the one before it is missing: begin again at the oldest. Other
 // errors leave it to be repeated later.
 int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr_bytes body);
-uint64_t core_link_mark(const struct core *, uint32_t from); // the highest accepted; 0: none
+// For tests: the highest number accepted from there; 0: none.
+uint64_t core_link_mark(const struct core *, uint32_t from);
 
 // That shard has everything up to this number, durably: the entries are dropped. Written down only
 // now and then; after a crash some are sent again.
@@ -457,6 +464,10 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
 int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
+// The stages that it was seen to emit to, or that it was declared to (core_learn_edge), in the order of
+// that; borrowed until the next command. Returns how many: at most CORE_EDGES.
+enum { CORE_EDGES = 64 };
+size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
 // The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
@@ -464,7 +475,7 @@ int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
 // Walks dead jobs, longest dead first. `each` returns nonzero to stop. Must not change anything.
 int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg);
-// Walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
+// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg);
 

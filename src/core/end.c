@@ -46,7 +46,7 @@ int caller_attach(struct core *c, uint32_t number, struct caller *caller) {
     return 0;
 }
 
-void caller_unlink(struct core *c, struct caller *caller) {
+static void caller_unlink(struct core *c, struct caller *caller) {
     struct attr *call = job_attr(c, job_at(c, caller->job), ATTR_CALL);
     assert(call);
     call->small--;
@@ -116,6 +116,12 @@ APART static void shed_attrs(struct core *c, struct job *j) {
         once_release(c, j);
 }
 
+static APART void wake_pushers(struct core *c) {
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        if (!list_empty(&c->stages[i]->pushers))
+            stage_wake(c, c->stages[i]);
+}
+
 void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t at,
                uint32_t size) {
     struct job *j = job_at(c, number);
@@ -138,12 +144,6 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     stage_wake(c, s);
     if (c->room_bytes)
         wake_pushers(c);
-}
-
-APART void wake_pushers(struct core *c) {
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        if (!list_empty(&c->stages[i]->pushers))
-            stage_wake(c, c->stages[i]);
 }
 
 void job_forget(struct core *c, uint32_t number) {
@@ -263,9 +263,8 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
     return out_commit(c, ROOM_COMMIT);
 }
 
-// What RETRY changes, running and replaying alike: the job is out of the dead, not yet in its
-// channel.
-void job_revive(struct core *c, uint32_t number, uint64_t position) {
+// What RETRY changes: the job is out of the dead, not yet in its channel.
+static void job_revive(struct core *c, uint32_t number, uint64_t position) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     line_remove(c, &s->dead, number);
@@ -302,8 +301,8 @@ int core_retry(struct core *c, uint64_t id) {
     return 0;
 }
 
-// What DROP changes, running and replaying alike.
-void job_drop(struct core *c, uint32_t number) {
+// What DROP changes.
+static void job_drop(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     chan ref = chan_of(c, number);
@@ -313,7 +312,7 @@ void job_drop(struct core *c, uint32_t number) {
         line_remove(c, &s->dead, number);
         channel_unhalt(c, number);
         if (ref & CHAN_KEYED) {
-            if (chan_state(c, ref) != CHANNEL_IN_PROGRESS && !c->replaying)
+            if (chan_state(c, ref) != CHANNEL_IN_PROGRESS)
                 channel_resolve(c, ref, AT_TAIL);
             channel_unpin(c, ref);
         }

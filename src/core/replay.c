@@ -100,14 +100,20 @@ static void unplace(struct core *c, uint32_t number) {
         channel_check_idle(c, j->owner);
 }
 
-static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    struct stage *s;
-    int err = stage_get_number(c, r->stage, &s);
+// Makes sure that the record's job can be made; its stage, too, which may be nameless as yet.
+static int reserve_job(struct core *c, const struct record *r, struct stage **out) {
+    int err = stage_get_number(c, r->stage, out);
     if (err < 0)
         return err;
     if ((err = job_reserve(c, 1, true)) < 0)
         return err;
-    if (r->has_once && (err = once_reserve(c, 1)) < 0)
+    return r->has_once ? once_reserve(c, 1) : 0;
+}
+
+static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+    struct stage *s;
+    int err = reserve_job(c, r, &s);
+    if (err < 0)
         return err;
     chan ref = 0;
     if (r->key.size && (err = channel_get(c, r->stage, r->key, &ref)) < 0)
@@ -148,12 +154,8 @@ static int replay_arrival(struct core *c, const struct record *r, uint64_t at, u
 // An END whose PUSH has been trimmed already says all that is left to know.
 static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
     struct stage *s;
-    int err = stage_get_number(c, r->stage, &s);
+    int err = reserve_job(c, r, &s);
     if (err < 0)
-        return err;
-    if ((err = job_reserve(c, 1, true)) < 0)
-        return err;
-    if (r->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     *out = job_create(c, r->id);
     struct job *j = job_at(c, *out);

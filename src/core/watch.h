@@ -21,7 +21,7 @@ struct watches {
 void watchers_tell(struct core *, struct source *); // those that it may have come far enough for
 void watchers_tell_all(struct core *, struct source *); // it was changed, or is gone
 
-// ---- source.c, for watch.c ----------------------------------------------------------------------
+// ---- source.c, for watch.c --------------------------------------------------------------------
 
 uint32_t epic_find(const struct core *, mr_bytes name); // 0: none of that name is known
 uint64_t source_unended(const struct source *);

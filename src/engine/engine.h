@@ -1,8 +1,8 @@
 // Engine: what every engine can do, wherever it is. The local one stands beside this file.
 //
-//     api ──┐   push call await …   ┌──────────┐
-//           ├──────────────────────►│  engine  │◄── mem:, file:DIR: a shard in this process
-//     work ─┘   puller: take beat   └──────────┘
+//     api ──┐   push call await …   ┌──────────┐◄── mem:, file:DIR: shards in this process
+//           ├──────────────────────►│  engine  │
+//     work ─┘   puller: take beat   └──────────┘◄── millrace://: a server (src/client)
 //
 // Any thread may call anything; calls that take a wait block for at most that long. Errors are
 // those of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments
@@ -102,10 +102,10 @@ struct engine_impl {
 
     // Epics. The strings of the info are this thread's. MR_EGONE: there is none of that name.
     int (*epic)(struct engine *, mr_bytes name, mr_epic_info *out);
-    // Waits until at most `left` of its jobs have not ended; -1: until it is over. MR_EAGAIN: not
-    // in time.
-    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms,
-                     mr_epic_info *out);
+    // Waits until at most `left` of its jobs have not ended; -1: until it is over. If it is not 0,
+    // notes how many are `expected` in all. MR_EAGAIN: not in time.
+    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *out);
     int (*epic_end)(struct engine *, mr_bytes name, uint64_t total);
     int (*epic_skip)(struct engine *, mr_bytes name, uint64_t number);
     int (*epic_drop)(struct engine *, mr_bytes name);

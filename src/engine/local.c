@@ -62,6 +62,28 @@ static enum log_sync sync_of(enum engine_sync sync) {
     return LOG_SYNC_ALWAYS;
 }
 
+static void local_init(struct local *e) {
+    struct list *lists[] = { &e->waiters, &e->told,    &e->empties, &e->started,
+                             &e->calls,   &e->notices, &e->ringing, &e->pullers };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        list_init(lists[i]);
+    e->base.impl = &local_impl;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->due, &clock);
+    pthread_cond_init(&e->calls_told, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+static struct local *local_create(void) {
+    struct local *e = mem_alloc_line(sizeof *e);
+    if (e)
+        local_init(e);
+    return e;
+}
+
 // The engines that the shards will belong to.
 struct opening {
     struct local *locals[SHARDS_MOST];
@@ -107,28 +129,6 @@ static struct group_options group_options_of(struct opening *opening,
         .owner = opening_add,
         .arg = opening,
     };
-}
-
-static void local_init(struct local *e) {
-    struct list *lists[] = { &e->waiters, &e->told,    &e->empties, &e->started,
-                             &e->calls,   &e->notices, &e->ringing, &e->pullers };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        list_init(lists[i]);
-    e->base.impl = &local_impl;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->due, &clock);
-    pthread_cond_init(&e->calls_told, &clock);
-    pthread_condattr_destroy(&clock);
-}
-
-struct local *local_create(void) {
-    struct local *e = mem_alloc_line(sizeof *e);
-    if (e)
-        local_init(e);
-    return e;
 }
 
 void local_free(struct local *e) {
@@ -210,7 +210,7 @@ static int check_unused(const struct local *e) {
     if (!list_empty(&e->started))
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), e->spread ? spread_teller(e->spread) : e->thread))
-        return error_set(MR_EBUSY, "an engine can not be closed by its own callback: close it from "
+        return error_set(MR_EBUSY, "an engine cannot be closed by its own callback: close it from "
                                    "another thread");
     if (!list_empty(&e->waiters))
         return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");

@@ -97,7 +97,7 @@ static int take_now(struct local *e, struct local_taker *t, const struct pull *p
 
 // ---- Giving back ------------------------------------------------------------------------------
 
-// What was taken can not be handed out: the one that could not be read has failed, the others go
+// What was taken cannot be handed out: the one that could not be read has failed, the others go
 // back as they were.
 static int give_back(struct mr_job *jobs, struct mr_job *bad, int err) {
     char why[HAND_REASON + 1];

@@ -130,7 +130,7 @@ static inline struct segment *segment_last(const struct file_log *l) {
 // "FILE: offset N: what; repair with …" MR_ECORRUPT.
 int log_damaged(const struct file_log *, uint64_t number, uint64_t offset, const char *what);
 
-// --- file_writer.c; the lock is held ---
+// ---- file_writer.c; the lock is held ----------------------------------------------------------
 
 // Does one piece of the writer's work. False: there is none.
 bool writer_turn(struct file_log *);
@@ -147,15 +147,12 @@ void writer_tell(struct file_log *);
 // Stops the log for good; the reason is this thread's last error.
 void writer_stop(struct file_log *);
 
-// Moves `durable` on. While a sync was asked for whatever the policy, nothing counts before it.
-void durable_advance(struct file_log *);
-
 // The writer's thread.
 void *writer_main(void *log);
 
 uint64_t clock_ms(void);
 
-// --- file_spare.c ---
+// ---- file_spare.c -----------------------------------------------------------------------------
 
 // Finds the spare that an earlier owner left. Only while opening.
 int spare_adopt(struct file_log *);
@@ -172,7 +169,7 @@ void spare_take(struct file_log *, struct segment *s);
 // Writes the header into the spare and gives it the segment's name, durably. Writer only.
 int segment_place(struct file_log *, struct segment *);
 
-// --- log_file.c; the lock is held ---
+// ---- log_file.c; the lock is held -------------------------------------------------------------
 
 // Opens the segment's file if it is not and holds it, so that neither trimming nor anything else
 // closes it. MR_EIO.
@@ -189,7 +186,7 @@ void file_log_destroy(struct file_log *);
 
 extern const struct log_impl file_log_impl;
 
-// --- file_read.c: parts of log_impl ---
+// ---- file_read.c: parts of log_impl -----------------------------------------------------------
 
 int file_replay(struct log *, log_each *, void *arg);
 int file_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
@@ -202,7 +199,7 @@ int64_t segment_read(const struct file_log *, const struct segment *, uint64_t a
 int file_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
               uint64_t *out_next);
 
-// --- file_window.c ---
+// ---- file_window.c ----------------------------------------------------------------------------
 
 // The window of the row that the entry at `at` goes on with, or else one to begin a row with; the
 // caller clears `taken`. NULL: all are taken. The lock is held.
@@ -226,13 +223,13 @@ void windows_finish(struct file_log *);
 struct walk segment_walk(const struct file_log *, const struct segment *, char *path,
                          uint64_t from);
 
-// --- file_open.c ---
+// ---- file_open.c ------------------------------------------------------------------------------
 
 // A log with nothing open yet, for file_log_destroy. NULL: no memory.
 struct file_log *file_log_make(const char *dir, const struct log_options *);
 void file_log_set_size(struct file_log *, uint64_t segment_size);
 
-// --- file_recover.c ---
+// ---- file_recover.c ---------------------------------------------------------------------------
 
 // What stands in a segment that may have been torn.
 struct recovered {

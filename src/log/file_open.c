@@ -35,7 +35,7 @@ static int store_refuse_foreign(const struct file_log *l, const struct store_nam
     return 0;
 }
 
-// --- making a store ---
+// ---- Making a store ---------------------------------------------------------------------------
 
 void file_log_set_size(struct file_log *l, uint64_t segment_size) {
     for (l->shift = 10; UINT64_C(1) << l->shift < segment_size;)
@@ -109,7 +109,7 @@ static int store_make(struct file_log *l, const struct store_names *n) {
     return store_create(l->disk, l->dir, &store);
 }
 
-// --- opening one ---
+// ---- Opening one ------------------------------------------------------------------------------
 
 struct leftovers {
     const struct file_log *log;

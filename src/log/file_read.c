@@ -37,7 +37,7 @@ static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *
     return 0;
 }
 
-// --- entries still in memory; the lock is held ---
+// ---- Entries still in memory; the lock is held ------------------------------------------------
 
 static const uint8_t *batch_at(const struct batch *b, uint64_t at) {
     return at >= b->at && at + ENTRY_FRAME <= b->at + b->size ? b->data + (at - b->at) : NULL;
@@ -60,7 +60,7 @@ static int batch_read(const uint8_t *raw, uint64_t at, struct buffer *out_head,
     return entry_copy(&f, raw, out_head, out_body);
 }
 
-// --- one entry of a file; the segment is held ---
+// ---- One entry of a file; the segment is held -------------------------------------------------
 
 int64_t segment_read(const struct file_log *l, const struct segment *s, uint64_t at, bool wait,
                      void *to, size_t size) {
@@ -195,7 +195,7 @@ int file_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
     return read_one((struct file_log *)base, at, false, NULL, out_body);
 }
 
-// --- scanning ---
+// ---- Scanning ---------------------------------------------------------------------------------
 
 struct scan {
     struct file_log *log;
@@ -297,7 +297,7 @@ int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each,
     return err;
 }
 
-// --- replaying ---
+// ---- Replaying --------------------------------------------------------------------------------
 
 struct replay {
     struct file_log *log;

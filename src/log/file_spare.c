@@ -117,9 +117,7 @@ int segment_place(struct file_log *l, struct segment *s) {
     if (err == 0)
         err = d->sync(d, s->fd);
     if (err == 0)
-        err = d->rename(d, from, to);
-    if (err == 0)
-        err = d->sync_dir(d, l->dir);
+        err = disk_rename(d, l->dir, from, to);
     if (err < 0)
         return disk_failed(to, "put a new segment in place", err);
     s->is_spare = false;

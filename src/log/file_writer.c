@@ -37,7 +37,8 @@ void writer_stop(struct file_log *l) {
     writer_tell(l);
 }
 
-void durable_advance(struct file_log *l) {
+// While a sync was asked for whatever the policy, nothing counts before it.
+static void durable_advance(struct file_log *l) {
     bool promised = l->options.sync == LOG_SYNC_ALWAYS || l->synced < l->sync_to;
     uint64_t durable = promised ? l->synced : l->written;
     if (durable > l->durable)

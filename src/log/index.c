@@ -30,6 +30,16 @@ static void index_path(char *out, const struct index_builder *b, const char *suf
     segment_path(out, b->dir, b->number, suffix);
 }
 
+static void index_abandon(struct index_builder *b) {
+    if (!b->active)
+        return;
+    char path[LOG_PATH];
+    index_path(path, b, "idx.tmp");
+    b->disk->close(b->disk, b->fd);
+    b->disk->unlink(b->disk, path);
+    b->active = false;
+}
+
 void index_begin(struct index_builder *b, const struct disk *disk, const char *dir,
                  uint64_t number) {
     index_abandon(b);
@@ -42,16 +52,6 @@ void index_begin(struct index_builder *b, const struct disk *disk, const char *d
     index_path(path, b, "idx.tmp");
     b->fd = disk->open(disk, path, O_RDWR | O_CREAT | O_TRUNC, 0666);
     b->active = b->fd >= 0;
-}
-
-void index_abandon(struct index_builder *b) {
-    if (!b->active)
-        return;
-    char path[LOG_PATH];
-    index_path(path, b, "idx.tmp");
-    b->disk->close(b->disk, b->fd);
-    b->disk->unlink(b->disk, path);
-    b->active = false;
 }
 
 void index_finish(struct index_builder *b) {

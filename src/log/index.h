@@ -31,7 +31,6 @@ void index_add(struct index_builder *, const struct walk_frame *);
 // Ends the index of a segment whose seal stands at offset `seal` and gives it its name. Returns the
 // bytes of the file; 0: there is no index.
 uint64_t index_end(struct index_builder *, uint64_t seal);
-void index_abandon(struct index_builder *);
 void index_finish(struct index_builder *);
 
 // An index read into memory. Zero is a valid start; may be loaded again and again.

@@ -72,7 +72,7 @@ void segment_release(struct file_log *l, struct segment *s) {
         segment_destroy(l, s);
 }
 
-// --- appending ---
+// ---- Appending --------------------------------------------------------------------------------
 
 static uint64_t group_size(const struct entry *entries, size_t count) {
     uint64_t size = 0;
@@ -317,7 +317,7 @@ static void file_look(struct log *base, struct log_state *out) {
     pthread_mutex_unlock(&l->lock);
 }
 
-// --- closing ---
+// ---- Closing ----------------------------------------------------------------------------------
 
 // A last frame that says: all before me is on the disk. With it, damage to the last entries is told
 // from a torn write also when nothing follows them.

@@ -37,7 +37,7 @@ static int repair_result(const struct repair *r, const char *doing, int err) {
     return err < 0 ? disk_failed(r->log->dir, doing, err) : 0;
 }
 
-// --- copying a segment aside ---
+// ---- Copying a segment aside ------------------------------------------------------------------
 
 static int file_copy(const struct disk *d, int from, int to) {
     uint8_t block[1 << 14];
@@ -66,12 +66,10 @@ static int segment_keep(struct repair *r, uint64_t number, int fd) {
         return to;
     int err = file_copy(d, fd, to);
     d->close(d, to);
-    if (err == 0)
-        err = d->rename(d, temporary, path);
-    return err < 0 ? err : d->sync_dir(d, r->log->dir);
+    return err < 0 ? err : disk_rename(d, r->log->dir, temporary, path);
 }
 
-// --- one segment ---
+// ---- One segment ------------------------------------------------------------------------------
 
 static int frame_write(const struct disk *d, int fd, uint64_t base, uint64_t at, uint32_t flags,
                        uint64_t size) {
@@ -234,14 +232,12 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
         err = d->sync(d, fd);
     d->close(d, fd);
     if (err == 0)
-        err = d->rename(d, temporary, path);
-    if (err == 0)
-        err = d->sync_dir(d, r->log->dir);
+        err = disk_rename(d, r->log->dir, temporary, path);
     r->out.missing++;
     return err < 0 ? disk_failed(path, "put an empty segment in place", err) : 0;
 }
 
-// --- the store ---
+// ---- The store --------------------------------------------------------------------------------
 
 static int size_from_segments(struct repair *r) {
     const struct disk *d = r->log->disk;

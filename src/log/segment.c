@@ -53,6 +53,11 @@ int disk_write_all(const struct disk *d, int fd, const void *data, size_t size, 
     return 0;
 }
 
+int disk_rename(const struct disk *d, const char *dir, const char *from, const char *to) {
+    int err = d->rename(d, from, to);
+    return err < 0 ? err : d->sync_dir(d, dir);
+}
+
 int64_t disk_read_all(const struct disk *d, int fd, void *to, size_t size, uint64_t at) {
     size_t done = 0;
     while (done < size) {

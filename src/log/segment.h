@@ -52,6 +52,9 @@ int disk_write_all(const struct disk *, int fd, const void *, size_t size, uint6
 // Reads as much as there is; the rest of `to` is zeroed. -errno, or the bytes read.
 int64_t disk_read_all(const struct disk *, int fd, void *to, size_t size, uint64_t at);
 
+// Gives a file of the directory another name, durably. 0 or -errno.
+int disk_rename(const struct disk *, const char *dir, const char *from, const char *to);
+
 // Makes the name of a directory durable, which is in the one above it. MR_EIO.
 int disk_sync_above(const struct disk *, const char *dir);
 

@@ -81,9 +81,7 @@ int store_create(const struct disk *d, const char *dir, const struct store *s) {
         err = store_write(d, fd, &copy);
     d->close(d, fd);
     if (err == 0)
-        err = d->rename(d, temporary, path);
-    if (err == 0)
-        err = d->sync_dir(d, dir);
+        err = disk_rename(d, dir, temporary, path);
     return err < 0 ? disk_failed(path, "write", err) : 0;
 }
 

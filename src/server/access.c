@@ -2,6 +2,7 @@
 #include "server/access.h"
 
 #include "base/errors.h"
+#include "server/answer.h"
 #include "server/shards.h"
 #include "wire/code.h"
 #include "wire/number.h"
@@ -78,7 +79,7 @@ bool access_scope(struct session *s, const struct command *c, const struct argum
     case SCOPE_JOB:
         if (number_parse(a->words[1], &id) < 0 || access_sees_job(s, id))
             return true;
-        session_fail(s, access_no_job(id));
+        answer_error(s, access_no_job(id));
     }
     return false;
 }

@@ -40,7 +40,7 @@ static const uint8_t *letter_values(void) {
 }
 
 // Three bytes are four letters; the last two bytes are three.
-void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
+static void token_write(const struct token *t, char out[ANSWER_TOKEN]) {
     uint8_t raw[TOKEN_ROOM] = { 0 };
     uint64_t serial = htole64(t->serial), random = htole64(t->random);
     uint32_t lease = htole32(t->lease);
@@ -219,7 +219,7 @@ static void answer_result(struct session *s, const struct outcome *o) {
     if (err == 0 || err == MR_ETOOBIG)
         return;
     s->out.size = before;
-    session_fail(s, MR_EIO);
+    answer_error(s, MR_EIO);
 }
 
 void answer_outcome(struct session *s, const struct outcome *o) {

@@ -27,8 +27,7 @@ void answer_text(struct session *, const char *name, mr_bytes);
 // How a job ended, to CALL and AWAIT.
 void answer_outcome(struct session *, const struct outcome *);
 
-// A lease's name as clients see it. MR_ESTALE: this cannot be one.
-void token_write(const struct token *, char out[ANSWER_TOKEN]);
+// Reads a lease's name as clients see it. MR_ESTALE: this cannot be one.
 int token_read(mr_bytes text, struct token *out);
 
 #endif

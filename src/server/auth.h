@@ -52,7 +52,7 @@ size_t auth_count(const struct auth *);
 const struct auth_entry *auth_at(const struct auth *, size_t index);
 const struct auth_entry *auth_named(const struct auth *, mr_bytes name); // NULL: nobody
 
-// Whose secret that is; with a user other than "default" (or none), only if it is his. NULL:
+// Whose secret that is; with a user other than "default" (or none), only if it is theirs. NULL:
 // nobody's. Takes equally long whether, and with whom, it nearly fits.
 const struct auth_entry *auth_find(const struct auth *, mr_bytes user, mr_bytes secret);
 

@@ -39,7 +39,7 @@ static void act_on_ids(struct session *s, struct arguments *a, act *act) {
     if (count || !first_err)
         reply_integer(&s->reply, (int64_t)count);
     else
-        session_fail(s, error_set(first_err, "%s", text));
+        answer_error(s, error_set(first_err, "%s", text));
 }
 
 // ---- By stage ---------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ static void act_on_stage(struct session *s, struct arguments *a, act *act) {
     if (more > 0)
         session_block(s, BLOCKED_TURN, -1);
     else if (more < 0 && !s->bulk.count)
-        session_fail(s, more);
+        answer_error(s, more);
     else
         reply_integer(&s->reply, (int64_t)s->bulk.count);
 }
@@ -201,7 +201,7 @@ void run_stage(struct session *s, struct arguments *a) {
     else if (a->count > 2)
         answer_ok(s, set_policies(s->host, a, err < 0 ? policy_default() : *info.policy));
     else if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         say_policy(s, info.policy);
 }

@@ -39,12 +39,23 @@ static const struct option many_options[] = {
     { 0 },
 };
 
+// One without a name would be numbered by nobody, and a repeat of it a second job.
+static bool check_numbered(struct session *s, const struct push_options *o) {
+    bool epic = o->epic.name.data, source = o->source.name.data;
+    if (epic && source)
+        session_usage(s, "a push is numbered by an EPIC or by a SOURCE, not by both");
+    else if ((epic && !o->epic.name.size) || (source && !o->source.name.size))
+        session_usage(s, "%s needs a name before its number", epic ? "EPIC" : "SOURCE");
+    else
+        return !epic || access_name(s, "epic", o->epic.name);
+    return false;
+}
+
 // Reads them and sees to it that the epic may be named. False: refused, and told.
 static bool push_read(struct session *s, struct arguments *a, const struct option *options,
                       struct push_options *o) {
     a->at = 3;
-    return options_read(s, a, options, o) &&
-           (!o->epic.name.data || access_name(s, "epic", o->epic.name));
+    return options_read(s, a, options, o) && check_numbered(s, o);
 }
 
 static struct push push_of(mr_bytes stage, mr_bytes body, const struct push_options *o) {
@@ -76,7 +87,7 @@ static void wait_for_room(struct session *s, const struct push_options *o) {
 // Refused for good: no room is kept for it any more.
 static void push_fail(struct session *s, int err) {
     shards_push_leave(s);
-    session_fail(s, err);
+    answer_error(s, err);
 }
 
 // Delay and deadline count from the receipt, also when the push had to wait for room since.
@@ -279,11 +290,11 @@ void run_await(struct session *s, struct arguments *a) {
     } else if (err == MR_EAGAIN) {
         shards_await_leave(s);
         if (o.wait_ms)
-            session_fail(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
+            answer_error(s, error_set(MR_ESTOPPED, "%s", s->host->why_stopped));
         else
             reply_null(&s->reply);
     } else if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         answer_outcome(s, &outcome);
 }
@@ -295,7 +306,7 @@ void run_cancel(struct session *s, struct arguments *a) {
         return;
     int err = core_cancel(core_of_job(s->host, id), id, &changed);
     if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         reply_integer(&s->reply, changed);
 }

@@ -9,10 +9,9 @@ const struct command command_table[] = {
     { "PUSH", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, run_push, PUSH_SYNTAX,
       "id (the first one's, when it is a repeat)",
       "hands in a job; those of one KEY run one after another, in order; two of a key with the "
-      "same "
-      "ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how often it may fail; "
-      "ROOM waits for room where otherwise there is FULL; EPIC and SOURCE number the pushes of a "
-      "stream from 1, so that one repeated makes no second job" },
+      "same ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how often it may "
+      "fail; ROOM waits for room where otherwise there is FULL; EPIC and SOURCE number the pushes "
+      "of a stream from 1, so that one repeated makes no second job" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
@@ -20,23 +19,26 @@ const struct command command_table[] = {
     { "CALL", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, run_call, PUSH_SYNTAX " [LATER]",
       "the result; EXPIRED, CANCELLED or DEAD with the reason; with LATER the id",
       "hands in a job and waits for its result; the job lives as long as somebody waits; with "
-      "LATER "
-      "(RESP3) the connection goes on, and the end comes as a push message: ended, id, and what "
-      "would have been the reply" },
+      "LATER (RESP3) the connection goes on, and the end comes as a push message: ended, id, and "
+      "what would have been the reply" },
     { "AWAIT", 1, 0, ROLE_PUSH, SCOPE_JOB, false, run_await, "id [WAIT ms]",
       "as CALL; nil when the wait ends first",
-      "tells how a job ended, once it has; never makes it unwanted" },
+      "tells how a job ended, once it has; a call lives as long as somebody waits, here too, and a "
+      "push is not affected" },
     { "CANCEL", 1, 1, ROLE_PUSH, SCOPE_JOB, true, run_cancel, "id",
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
     { "EPIC", 1, 0, ROLE_PUSH, SCOPE_OWN, false, run_epic,
-      "name [WAIT ms [LEFT n]] | name END n | name SKIP n | name DROP",
-      "map: resume total accepted waiting running done dead cancelled expired stage held-by",
+      "name [WAIT ms [LEFT n]] [OF n] | name END n | name SKIP n | name DROP",
+      "map: resume total accepted waiting running done dead cancelled expired stage held-by "
+      "expected",
       "shows how far an epic has come; with WAIT once all of it has ended, with LEFT once no more "
       "than n of its jobs are left to end, so that who pushes it stays no further ahead of the "
       "workers; says that it ends with push n (0: it is empty), that push n will not come, or that "
       "it can be forgotten; total is -1 before its end is known; stage is the one pushed into "
-      "last, held-by why none of its jobs starts" },
+      "last, held-by why none of its jobs starts; with OF whoever pushes it says how many there "
+      "will "
+      "be, as far as he can tell: that is expected, -1 if nobody has said" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
@@ -54,8 +56,7 @@ const struct command command_table[] = {
     { "FAIL", 3, 0, ROLE_WORK, SCOPE_JOB, true, run_fail, "id token reason [RETRY ms | NEVER]",
       "OK",
       "counts a failed attempt; the job is tried again after its stage's backoff or after RETRY, "
-      "or "
-      "with NEVER is dead" },
+      "or with NEVER is dead" },
     { "RELEASE", 2, 2, ROLE_WORK, SCOPE_JOB, true, run_release, "id token", "OK",
       "gives a job back without counting an attempt" },
     { "BEAT", 2, 0, ROLE_WORK, SCOPE_OWN, true, run_beat, "id token [id token …]",
@@ -74,9 +75,9 @@ const struct command command_table[] = {
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only, and of several shards one's behind the other's; PARKED "
-      "lists the first of each channel that may not start yet, or the dead one that halts it; FROM "
-      "goes on behind that job" },
+      "cancelled, or of one status only, and those of several shards oldest first; PARKED lists "
+      "the first of each channel that may not start yet, or the dead one that halts it; FROM goes "
+      "on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
@@ -84,11 +85,11 @@ const struct command command_table[] = {
     { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
-      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining",
+      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining feeds",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
       "NAME shows only one; of what was started and done since the server began, waits and runs "
-      "are "
-      "how many, waited-ms and ran-ms how long together; level is that of its workers" },
+      "are how many, waited-ms and ran-ms how long together; level is that of its workers, feeds "
+      "the stages that its jobs were seen to emit to" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "

@@ -80,7 +80,7 @@ void run_take(struct session *s, struct arguments *a) {
                       .batch = o.batch,
                       .lease_ms = o.lease_ms,
                       .detached = o.detached };
-    bool waits = o.wait_ms && !h->stopping;
+    bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
         note_stages(s, t.stages, stages);
@@ -91,7 +91,7 @@ void run_take(struct session *s, struct arguments *a) {
     else if (err == MR_EAGAIN)
         reply_array(&s->reply, 0);
     else if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     else
         (void)fetch_grants(s, h->grants, count); // now or later
 }
@@ -103,7 +103,7 @@ static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_i
         return false;
     int err = token_read(words[1], out);
     if (err < 0)
-        session_fail(s, err);
+        answer_error(s, err);
     return err == 0;
 }
 
@@ -198,7 +198,7 @@ void run_done(struct session *s, struct arguments *a) {
     struct emit *emits = mem_alloc((most + 1) * sizeof *emits);
     if (!emits) {
         error_set(MR_ENOMEM, "no memory for %u emits", most);
-        session_fail(s, MR_ENOMEM);
+        answer_error(s, MR_ENOMEM);
         return;
     }
     done_with(s, a, &d, emits);

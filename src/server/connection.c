@@ -98,6 +98,9 @@ static void plan_patience(const struct patience *p, uv_timer_t *timer, uv_timer_
         uv_timer_start(timer, rings, next_ms > now_ms ? next_ms - now_ms : 0, 0);
 }
 
+static void on_silent(uv_timer_t *);
+static void on_unread(uv_timer_t *);
+
 // Something came from it, or went to it.
 static void note_life(struct connection *c) {
     struct server *v = c->server;
@@ -111,7 +114,7 @@ static bool is_at_rest(const struct connection *c) {
 }
 
 // Whoever waits or works is not silent.
-void on_silent(uv_timer_t *timer) {
+static void on_silent(uv_timer_t *timer) {
     struct server *v = timer->data;
     uint64_t now_ms = uv_now(&v->loop);
     char name[CLIENT_NAME];
@@ -144,7 +147,7 @@ static void end_unread(struct connection *c) {
 }
 
 // Whoever reads slowly goes on; whoever reads nothing does not.
-void on_unread(uv_timer_t *timer) {
+static void on_unread(uv_timer_t *timer) {
     struct server *v = timer->data;
     char name[CLIENT_NAME];
     for (struct waited *w; (w = patience_over(&v->unread, uv_now(&v->loop))) != NULL;) {
@@ -178,6 +181,16 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
+// What a front was asked is answered, too; it is told as if the server ended.
+static void hear_end(struct connection *c) {
+    c->reading = false;
+    host_begin(&c->server->host);
+    if (c->session->front)
+        session_close(c->session);
+    else
+        session_say_no_more(c->session);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
     (void)buf;
@@ -186,6 +199,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
         c->reading = false;
         if (c->session->broken)
             connection_close(c);
+    } else if (size == UV_EOF) {
+        hear_end(c);
     } else if (size < 0) {
         connection_close(c);
     } else if (size > 0) {
@@ -346,7 +361,8 @@ bool has_come_in(const struct stranger *s) {
     return (!c->tls || tls_is_up(c->tls)) && (!c->server->host.auth || c->session->who);
 }
 
-void on_door(uv_timer_t *timer) {
+// Those whose time is up have to go.
+static void on_door(uv_timer_t *timer) {
     struct server *v = timer->data;
     uint64_t now_ms = uv_now(&v->loop);
     for (struct stranger *s; (s = door_overdue(&v->door, now_ms)) != NULL;)

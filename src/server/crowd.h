@@ -22,7 +22,7 @@ struct crowd {
 // Zero is a valid start.
 struct guest {
     bool counted;
-    uint32_t address; // its number among the crowd's; 0: he counts in all only
+    uint32_t address; // its number among the crowd's; 0: it counts in all only
 };
 
 void crowd_init(struct crowd *, uint32_t most, uint32_t most_of_address);
@@ -30,7 +30,7 @@ void crowd_finish(struct crowd *);
 
 // Counts one more, from an address of CROWD_ADDRESS bytes; NULL: from this machine, where an
 // address does not tell people apart. MR_EFULL: there are too many, and which limit says so;
-// MR_ENOMEM. He is not counted then.
+// MR_ENOMEM. It is not counted then.
 int crowd_enter(struct crowd *, const uint8_t *address, struct guest *out);
 
 void crowd_leave(struct crowd *, struct guest *); // also one who was not counted

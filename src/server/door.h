@@ -2,7 +2,7 @@
 // are few, few of one address, and none stands there for long; whoever has come in is not counted
 // any more. So those who may not come in cannot keep out those who may, nor cost much.
 //
-// That one has come in is noticed when it matters: when there is no room, or his time is up. Time
+// That one has come in is noticed when it matters: when there is no room, or its time is up. Time
 // is an argument. One thread.
 #ifndef SERVER_DOOR_H
 #define SERVER_DOOR_H
@@ -14,15 +14,15 @@
 enum { DOOR_ADDRESS = 16 };
 
 struct stranger {
-    struct list of_door; // in none: he has come in, or is gone
+    struct list of_door; // in none: it has come in, or is gone
     uint64_t until_ms;
-    uint8_t address[DOOR_ADDRESS]; // where he comes from, zeros behind it
+    uint8_t address[DOOR_ADDRESS]; // where it comes from, zeros behind it
 };
 
 struct door {
     struct list strangers; // in the order they came
     uint32_t count;
-    bool (*is_known)(const struct stranger *); // whether he has come in by now
+    bool (*is_known)(const struct stranger *); // whether it has come in by now
 };
 
 // False: there are too many already. Else `address` is to be set before.
@@ -30,7 +30,7 @@ bool door_enter(struct door *, struct stranger *, uint64_t now_ms);
 
 void door_leave(struct door *, struct stranger *); // also one who is not there
 
-// The next whose time is up; NULL: none. The caller sends him away.
+// The next whose time is up; NULL: none. The caller closes it.
 struct stranger *door_overdue(struct door *, uint64_t now_ms);
 
 uint64_t door_next_ms(const struct door *); // the instant to ask again; UINT64_MAX: nobody is there

@@ -80,7 +80,7 @@ static void log_is_durable(void *server) {
     uv_async_send(&v->durable);
 }
 
-// ---- Reading what is on the disk only -----------------------------------------------------------
+// ---- Reading what is on the disk only ---------------------------------------------------------
 
 static void read_fetch(uv_work_t *work) {
     fetch_read(work->data);

@@ -78,9 +78,6 @@ struct connection {
 // ---- connection.c -----------------------------------------------------------------------------
 
 void on_connection(uv_stream_t *listener, int status);
-void on_door(uv_timer_t *);   // strangers have to go …
-void on_unread(uv_timer_t *); // … and those who do not read …
-void on_silent(uv_timer_t *); // … and those who say nothing
 bool has_come_in(const struct stranger *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.

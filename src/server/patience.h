@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct waited {
-    struct list of_patience; // in none: nobody waits for him
+    struct list of_patience; // in none: nobody waits for it
     uint64_t since_ms;
 };
 

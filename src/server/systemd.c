@@ -75,7 +75,7 @@ uint64_t systemd_watchdog_ms(void) {
     return us < 2000 ? 1 : us / 2000;
 }
 
-// ---- A socket that listens already --------------------------------------------------------------
+// ---- A socket that listens already ------------------------------------------------------------
 
 enum { FIRST_FD = 3 };
 

@@ -87,9 +87,7 @@ int layout_write(const struct disk *d, const char *dir, const struct layout *lay
         err = d->sync(d, fd);
     d->close(d, fd);
     if (err == 0)
-        err = d->rename(d, temporary, path);
-    if (err == 0)
-        err = d->sync_dir(d, dir);
+        err = disk_rename(d, dir, temporary, path);
     return err < 0 ? disk_failed(path, "write", err) : 0;
 }
 

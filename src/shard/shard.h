@@ -49,8 +49,8 @@ int shard_open(const struct shard_options *, struct shard **out);
 
 // The same in two steps, for shards that agree on the time: the log is opened and replayed; then,
 // when the latest instant that any of them has recorded is known, it starts with that as the
-// present
-// (`now_ms`, which is `boot_ms` of the world's boot time). Nothing else may be called in between.
+// present (`now_ms`, which is `boot_ms` of the world's boot time). Nothing else may be called in
+// between.
 int shard_load(const struct shard_options *, struct shard **out);
 uint64_t shard_recorded_ms(const struct shard *);
 int shard_start(struct shard *, uint64_t now_ms, uint64_t boot_ms);

@@ -134,7 +134,7 @@ static ptrdiff_t array_read(struct request *r, const struct request_limits *limi
 static ptrdiff_t line_read(struct request *r, const struct request_limits *limits, uint8_t *data,
                            size_t size, mr_bytes *out_arguments, uint32_t *out_count) {
     if (data[0] >= 0x7f || (data[0] < ' ' && !(data[0] >= '\t' && data[0] <= '\r')))
-        return error_set(MR_EINVAL, "Protocol error: a request can not begin with %s",
+        return error_set(MR_EINVAL, "Protocol error: a request cannot begin with %s",
                          shown(data[0]).text);
     size_t most = size < limits->line_size ? size : limits->line_size;
     const uint8_t *end = r->at < most ? memchr(data + r->at, '\n', most - r->at) : NULL;

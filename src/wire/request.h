@@ -37,7 +37,7 @@ struct request {
 //     > 0            the bytes it took; its arguments lie in `data`; `r` is ready for the next one
 //       0            not whole: call again with at least r->need bytes from the same beginning
 //     MR_EINVAL      not a request; MR_ETOOBIG: over a limit. error_text() begins with "Protocol
-//                    error:"; tell the peer and close: what follows can not be made sense of
+//                    error:"; tell the peer and close: what follows cannot be made sense of
 // A request without arguments (an empty line or array) asks for nothing: skip it. `out_arguments`
 // is scratch until a request is whole. Quoted words of a line are unquoted where they stand, so
 // `data` is written to, never beyond the bytes used.

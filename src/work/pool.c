@@ -102,7 +102,7 @@ int pool_call(struct worker *w) {
     return err;
 }
 
-void pool_fill(struct worker *w) {
+static void pool_fill(struct worker *w) {
     if (w->options.own_loop || !wants_another(w))
         return;
     pthread_mutex_lock(&w->lock);

@@ -73,9 +73,7 @@ void worker_on_stop(mr_job *, void *worker);
 
 int pool_start(struct worker *); // MR_ENOMEM
 void pool_join(struct worker *);
-// Calls a thread if there is room for a job and none is taking. pool_call: with the lock.
-void pool_fill(struct worker *);
-int pool_call(struct worker *);
+int pool_call(struct worker *); // calls a thread if there is room for a job; with the lock
 uint32_t pool_in_flight(const struct worker *);
 bool pool_may_go_on(const struct worker *); // the thread that has run a job may take another
 

@@ -138,7 +138,7 @@ static bool worker_drain(struct worker *w, int64_t wait_ms) {
 
 int worker_stop(struct worker *w, int64_t wait_ms) {
     if (worker_is_calling(w))
-        return error_set(MR_EBUSY, "a worker can not be stopped by its own handler: stop it from "
+        return error_set(MR_EBUSY, "a worker cannot be stopped by its own handler: stop it from "
                                    "another thread");
     atomic_store(&w->stopping, true);
     if (w->puller)
