@@ -18,7 +18,7 @@ static mr *open_at(const char *url) {
 // An engine that soon loses patience.
 static struct engine *open_impatient(const char *url) {
     struct engine *e = NULL;
-    must(client_open(url, &(struct client_options){ .patience_ms = 200 }, &e));
+    must(client_open(url, &(struct client_options){ .patience_ms = 1000 }, &e));
     return e;
 }
 
@@ -473,7 +473,7 @@ static void F11_D1_a_dead_workers_job_returns_at_once_not_after_the_lease(void *
 
 static void *take_one(void *arg) {
     mr_job *job = NULL;
-    mr_take_options o = { .wait_ms = MR_FOREVER, .lease_ms = 300 };
+    mr_take_options o = { .wait_ms = MR_FOREVER, .lease_ms = 2000 };
     return mr_take(arg, "s", &o, &job) == 0 ? job : NULL;
 }
 
@@ -484,7 +484,7 @@ static void F8_work_that_was_long_in_coming_is_beaten_for_before_it_begins(void 
     mr *m = open_at(server.url);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, take_one, m), 0);
-    let_pass(m, 400); // longer than the lease
+    let_pass(m, 2100); // longer than the lease
     mr_id id = push(m, "s", NULL, "x");
     void *job = NULL;
     pthread_join(thread, &job);
