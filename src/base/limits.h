@@ -8,6 +8,7 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
+    REASON_MOST = 512, // are kept of one
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
     EPIC_AHEAD = 1024,           // jobs of an epic that may be there and not have ended, …

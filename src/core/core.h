@@ -82,7 +82,7 @@ struct core_limits {
     uint32_t max_state;        // STATE_MOST
     uint32_t max_key;          // KEY_MOST
     uint32_t max_once;         // ONCE_MOST
-    uint32_t max_reason;       // 512 bytes are kept
+    uint32_t max_reason;       // REASON_MOST: so many bytes are kept
     uint32_t max_reasons;      // of a job's latest attempts are kept: 10
     uint32_t max_jobs;         // in all, ended ones included: 500 million
     uint32_t max_channels;     // 100 million
