@@ -107,7 +107,8 @@ typedef struct mr_options {
     const char *user, *secret, *tls_ca, *tls_cert, *tls_key; // of remote engines only
     const char *name;   // of this program, for people: letters without blanks
     uint32_t shards;    // up to 64; 0: as many as the store has, 1 if it is new; see below
-    uint64_t max_bytes; // of live jobs, results and states; beyond it pushes get MR_EFULL; 0: none
+    uint64_t max_bytes; // of live jobs, results and states; beyond it results are forgotten before
+                        // their time, then pushes get MR_EFULL; 0: none
     uint64_t reserved[8];
 } mr_options;
 
@@ -249,7 +250,8 @@ typedef struct mr_epic {
     // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
     uint32_t ahead;
     uint64_t ahead_bytes;
-    uint64_t own[8]; // the library's
+    uint64_t expected; // how many there will be, if you can tell: for whoever looks; 0: you can not
+    uint64_t own[7];   // the library's
 } mr_epic;
 
 // Looks up how far the epic is: `next` becomes the first number that the engine has not accepted, 1
@@ -284,10 +286,12 @@ typedef struct mr_epic_info {
     uint64_t accepted;         // jobs, and what has become of them:
     uint64_t waiting, running; // not ended
     uint64_t done, dead, cancelled, expired;
-    int over;             // 1: all numbers were accepted, and all jobs have ended; else 0
-    const char *stage;    // the stage that was pushed into last, "" when that is not known …
-    const char *held_by;  // … and why none of its jobs starts: see mr_stage_info. Both are valid
-    uint64_t reserved[8]; // until this thread's next look at an epic
+    int over;            // 1: all numbers were accepted, and all jobs have ended; else 0
+    const char *stage;   // the stage that was pushed into last, "" when that is not known …
+    const char *held_by; // … and why none of its jobs starts: see mr_stage_info. Both are valid
+                         // until this thread's next look at an epic
+    int64_t expected;    // how many there will be, as whoever pushes it believes; -1: not known
+    uint64_t reserved[7];
 } mr_epic_info;
 
 int mr_epic_look(mr *, const char *name, mr_epic_info *out); // MR_EGONE: there is none
@@ -371,7 +375,8 @@ int mr_take(mr *, const char *stage, const mr_take_options *, mr_job **out);
 // These end a job in hand and use it up whatever they return: it must not be touched afterwards.
 // MR_ESTALE: the lease was lost, and somebody else may have the job; MR_EEXPIRED: its deadline has
 // passed; MR_ECANCELLED: nobody wants it; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code:
-// what it should record could not be written, and counts as a failed attempt with that reason.
+// what it should record could not be written, and counts as a failed attempt with that reason; as
+// the last one, if it was MR_ETOOBIG.
 int mr_done(mr_job *); // commits result, state and emits, and ends the job
 
 // A failed attempt. `reason` may be NULL; `retry_ms` says when to try again: a time, MR_BACKOFF or
@@ -458,9 +463,9 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // input, what it keeps, and the end of that input are one commit. A flow that was interrupted goes
 // on where it was when it is run again, with the same operators and functions.
 //
-// Operators. Each has a name, 1 to 60 of A-Za-z0-9_-, and names in `from` where its pairs come
-// from: operators, separated by blanks, also ones that are made later. "NAME" is what NAME emits,
-// "NAME:OUTPUT" what it emits to that output.
+// Operators. Each has a name, 1 to MR_FLOW_NAME of A-Za-z0-9_-, and names in `from` where its pairs
+// come from: operators, separated by blanks, also ones that are made later. "NAME" is what NAME
+// emits, "NAME:OUTPUT" what it emits to that output.
 //
 //     source, lines, take    where pairs come from: a function, a file, a stage
 //     map, flat_map, filter  one pair becomes one, any number, itself or none
@@ -484,7 +489,7 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // Failure. When a function fails (answers negative, or emits what can not be) the attempt of the
 // block fails and nothing of it counts. In its last attempt the pairs that fail are set apart, as
 // jobs of their own which die, and the rest of the block goes on; with on_dead "halt" the whole
-// block dies instead, and its partition waits for a person. Reasons name operator and job.
+// block dies instead, and its partition waits for a person. Reasons name the operator.
 //
 // The end. A source ends; when all before an operator is empty, it has had everything: an aggregate
 // then emits the windows that were begun. When all of that is through, the flow is over.
@@ -494,6 +499,10 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 // 64 of them stages; 256 partitions; 1,000 jobs and 16 MiB made of one block; 1 MiB of state in a
 // partition.
 
+enum {
+    MR_FLOW_NAME = 60,        // bytes of a name, at most: of a flow, an operator, an output
+    MR_FLOW_PARTITIONS = 256, // of an operator, at most
+};
 typedef struct mr_flow mr_flow;
 typedef struct mr_flow_out mr_flow_out; // what a function of an operator makes
 
@@ -516,16 +525,17 @@ typedef struct mr_flow_options {
 } mr_flow_options;
 
 typedef struct mr_operator_options {
+    const char *title;             // what reasons call it; NULL: "operator NAME"
     const char *on_dead, *backoff; // NULL: as the flow
     uint32_t attempts, jobs;       // 0: as the flow
-    uint32_t partitions;           // 1 to 256; 0: 64, and 1 for sources and sinks
+    uint32_t partitions;           // 0: 64, and 1 for sources and sinks; MR_FLOW_PARTITIONS
     uint32_t block;                // pairs in a job at most, as far as 1,000 jobs allow; 0: any
     uint32_t apart;                // not 0: a stage of its own in any case
-    uint64_t reserved[8];
+    uint64_t reserved[7];
 } mr_operator_options;
 
 // Makes an empty flow. The engine stays the caller's and must not be closed before the flow. The
-// name has 1 to 60 of A-Za-z0-9._-
+// name has 1 to MR_FLOW_NAME of A-Za-z0-9._-
 int mr_flow_open(mr *, const char *name, const mr_flow_options *, mr_flow **out);
 
 // Stops it if it runs, and frees it. What was not finished stays in the engine. NULL is fine. No
@@ -555,9 +565,13 @@ const mr_job *mr_flow_job(const mr_flow_out *);
 // which an interrupted flow goes on, and one number must always mean the same pairs. A block is a
 // job, so many small pairs a call are quicker; it has at most 16 MiB. Blocks run one after another,
 // in order, unless the source has more partitions. Negative: the flow stops with it. To the engine
-// a source is the epic EPIC/SOURCE, which can be looked at and dropped as any other.
+// a source is the epic EPIC/SOURCE/RUN, which can be looked at as any other.
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
+
+// In a source: how many blocks there will be, as far as can be told, for whoever looks how far the
+// flow is. MR_EINVAL: this is no source.
+int mr_flow_expect(mr_flow_out *, uint64_t blocks);
 
 int mr_flow_source(mr_flow *, const char *name, mr_flow_read *, void *arg,
                    const mr_operator_options *);
@@ -651,9 +665,11 @@ int mr_flow_loop(mr_flow *, const char *from, const char *to);
 // source, operators that nothing reaches, too many stages or partitions.
 int mr_flow_check(mr_flow *);
 
-// Checks it, and begins to read and to work, in threads of its own. MR_EINVAL also: this flow was
-// begun with other operators, windows, folds, partitions or files (the sentence says which), or it
-// was started before.
+// Checks it, and begins to read and to work, in threads of its own. A flow that others run at this
+// moment is joined: they share the work, and each hears of the end. Else, unless an earlier run has
+// to go on, another run begins; jobs that have died in the one before are dropped. MR_EINVAL also:
+// this flow was begun with other operators, windows, folds, partitions or files (the sentence says
+// which), or it was started before.
 int mr_flow_start(mr_flow *);
 
 // Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited
@@ -667,17 +683,19 @@ int mr_flow_wait(mr_flow *, int64_t wait_ms);
 // run. MR_EBUSY: not in time; call again.
 int mr_flow_stop(mr_flow *, int64_t wait_ms);
 
-// Of a flow that is over and not stopped: has the engine forget its input and its states, so that
-// it begins anew when it is run again. Dead jobs stay. MR_EINVAL: it is not over; MR_EAGAIN: it was
-// not done in time, and can be done again.
+// Of a flow that is over and not stopped: has the engine forget its states, so that it begins anew
+// when it is run again. Dead jobs stay until then. Several may do so, at any time: what belongs to
+// a later run is left alone. MR_EINVAL: it is not over; MR_EAGAIN: it was not done in time, and can
+// be done again.
 int mr_flow_forget(mr_flow *, int64_t wait_ms);
 
 typedef struct mr_flow_info {
     uint64_t read;             // blocks of the source
     uint64_t waiting, running; // jobs of its stages
     uint64_t dead, failed;     // jobs; attempts
-    int over;                  // 1: it is over
-    uint64_t reserved[8];
+    int over;                  // 1: mr_flow_wait has seen that it is over
+    uint64_t run;              // its number: 1, 2, 3 …
+    uint64_t reserved[7];
 } mr_flow_info;
 
 int mr_flow_look(mr_flow *, mr_flow_info *out);

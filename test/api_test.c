@@ -303,6 +303,70 @@ static void C9_a_failure_inside_a_block_loses_nothing_behind_it(void **state) {
     must(mr_close(m));
 }
 
+// The state of a block comes with its first job and is carried along: past one that nobody wants,
+// whether it was begun or not, as the last commit left it.
+static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_id ids[4];
+    for (int i = 0; i < 4; i++)
+        ids[i] = push(m, "s", "k", (char[]){ (char)('a' + i), 0 });
+    mr_job *a = take_block(m, 4);
+    must(mr_cancel(m, ids[1]));
+    must(mr_set_state(a, mr_str("of a")));
+    must(mr_done(a));
+    mr_job *c = take_waiting(m, "s");
+    if (*(const char *)mr_job_body(c).data == 'b') { // this process may not have heard of it yet
+        refused(MR_ECANCELLED, mr_done(c));
+        c = take(m, "s", "c");
+    }
+    assert_string_equal(mr_job_state(c).data, "of a");
+    must(mr_set_state(c, mr_str("never recorded")));
+    must(mr_cancel(m, ids[2]));
+    refused(MR_ECANCELLED, mr_done(c));
+    mr_job *d = take(m, "s", "d");
+    assert_string_equal(mr_job_state(d).data, "of a");
+    must(mr_done(d));
+    must(mr_close(m));
+}
+
+struct cancelled_inside {
+    struct gate begun, cancelled, ended;
+    char state_of_c[16];
+};
+
+static int count_in_state(mr_job *job, void *arg) {
+    struct cancelled_inside *s = arg;
+    char body = *(const char *)mr_job_body(job).data;
+    if (body == 'c')
+        snprintf(s->state_of_c, sizeof s->state_of_c, "%s", (const char *)mr_job_state(job).data);
+    if (body == 'b') {
+        gate_pass(&s->begun);
+        gate_wait(&s->cancelled, 1);
+    }
+    must(mr_set_state(job, (mr_bytes){ &body, 1 }));
+    gate_pass(&s->ended);
+    return 0;
+}
+
+static void C9_nor_does_a_worker_go_on_with_a_state_that_was_refused(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    struct cancelled_inside s = { GATE, GATE, GATE, "" };
+    mr_worker *w;
+    push(m, "s", "k", "a");
+    mr_id b = push(m, "s", "k", "b");
+    push(m, "s", "k", "c");
+    must(mr_work(m, "s", count_in_state, &s, &(mr_work_options){ .jobs = 1, .batch = 3 }, &w));
+    gate_wait(&s.begun, 1);
+    must(mr_cancel(m, b));
+    gate_pass(&s.cancelled);
+    gate_wait(&s.ended, 3);
+    must(mr_worker_stop(w, MR_FOREVER));
+    assert_string_equal(s.state_of_c, "a");
+    must(mr_close(m));
+}
+
 static void T6_T7_removing_a_keys_jobs_leaves_the_others(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -500,6 +564,28 @@ static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     must(mr_close(m));
 }
 
+// Pushes behind a refused one are refused, too, or a remote engine would use its numbers twice.
+static void E2_what_is_refused_for_its_size_uses_up_no_number(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    static char long_key[2000];
+    memset(long_key, 'k', sizeof long_key);
+    mr_item items[3] = { { .key = mr_str("k"), .body = mr_str("a") },
+                         { .key = { long_key, sizeof long_key }, .body = mr_str("b") },
+                         { .key = mr_str("k"), .body = mr_str("c") } };
+    size_t n = 99;
+    must(mr_push_many(m, "s", items, 3, NULL, NULL, &n));
+    assert_int_equal(n, 1);
+    refused(MR_ETOOBIG, mr_push_many(m, "s", items + 1, 2, NULL, NULL, &n));
+    push(m, "s", "k", "d");
+    push(m, "s", "k", "e");
+    const char *there[] = { "a", "d", "e" };
+    for (int i = 0; i < 3; i++)
+        must(mr_done(take_next(m, "s", there[i])));
+    nothing_to_take(m, "s");
+    must(mr_close(m));
+}
+
 static void R15_a_paused_stage_accepts_and_does_not_start(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -548,6 +634,8 @@ int main(void) {
         cmocka_unit_test(T2_T3_T4_one_channel_runs_one_after_another_in_order),
         cmocka_unit_test(T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second),
         cmocka_unit_test(C9_a_failure_inside_a_block_loses_nothing_behind_it),
+        cmocka_unit_test(C9_the_state_passes_over_what_is_cancelled_inside_a_block),
+        cmocka_unit_test(C9_nor_does_a_worker_go_on_with_a_state_that_was_refused),
         cmocka_unit_test(T6_T7_removing_a_keys_jobs_leaves_the_others),
         cmocka_unit_test(E_a_commit_carries_result_state_and_emits_together),
         cmocka_unit_test(E2_two_pushes_with_one_once_are_one_job),
@@ -556,6 +644,7 @@ int main(void) {
         cmocka_unit_test(F8_a_delay_longer_than_the_lease_is_just_a_delay),
         cmocka_unit_test(R13_a_push_over_the_limit_waits_for_room_or_is_refused),
         cmocka_unit_test(R13_push_many_stops_at_the_first_that_does_not_fit),
+        cmocka_unit_test(E2_what_is_refused_for_its_size_uses_up_no_number),
         cmocka_unit_test(R15_a_paused_stage_accepts_and_does_not_start),
         cmocka_unit_test(X_an_engine_in_use_does_not_close),
     };

@@ -86,6 +86,9 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "PUSH s a ATTEMPTS 65536", "-ERR *");
     ask(d, 0, "PUSH s a ROOM -2", "-ERR *or -1 for ever*");
     ask(d, 0, "PUSH s a EPIC e 0", "-ERR *");
+    ask(d, 0, "PUSH s a EPIC '' 1", "-ERR EPIC needs a name*");
+    ask(d, 0, "CALL s a SOURCE '' 1", "-ERR SOURCE needs a name*");
+    ask(d, 0, "PUSH s a EPIC e 1 SOURCE c 1", "-ERR * not by both");
     ask(d, 0, "PUSH s a EPIC e x", "-ERR *");
     ask(d, 0, "TAKE s COUNT 1001", "-ERR *");
     ask(d, 0, "TAKE s BATCH 1001 COUNT 1", "*");
@@ -104,6 +107,7 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "EPIC f WAIT -1 LEFT 9223372036854775807", "[*]");
     ask(d, 0, "EPIC f WAIT -1 LEFT 18446744073709551616", "-ERR *");
     ask(d, 0, "EPIC f WAIT -1 LEFT -1", "-ERR *");
+    ask(d, 0, "EPIC f OF x", "-ERR *");
     ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"*\"");
 }
 
@@ -497,6 +501,25 @@ static void F13_DEAD_lists_dead_jobs(void **state) {
     ask(d, 0, "DEAD FROM 99", "-GONE *");
 }
 
+// Stages that are called like options.
+static void DEAD_knows_stages_from_options(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 2; i++) {
+        sayf(d, 0, "PUSH %s a", i ? "from" : "count");
+        hear(d, 0, "\"*\"");
+        struct job job = take(d, 0, i ? "from" : "count");
+        sayf(d, 0, "FAIL %s %s why NEVER", job.id, job.token);
+        hear(d, 0, "+OK");
+    }
+    ask(d, 0, "DEAD count", "[[\"id\" \"1\" \"stage\" \"count\" *]]");
+    ask(d, 0, "DEAD from", "[[\"id\" \"2\" \"stage\" \"from\" *]]");
+    ask(d, 0, "DEAD count COUNT 0", "[]");
+    ask(d, 0, "DEAD from count 5 from 2", "[]");
+    ask(d, 0, "DEAD COUNT 1 FROM 1", "[[\"id\" \"2\" *]]");
+    ask(d, 0, "DEAD from from 1", "-GONE *");
+    ask(d, 0, "DEAD other COUNT", "-ERR COUNT *");
+}
+
 static void A10_STAGES_tell_how_they_are(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "STAGES", "[]");
@@ -508,7 +531,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
         "\"failed\" :0 \"expired\" :0 \"cancelled\" :0 \"in-per-s\" \"*\" \"out-per-s\" \"*\" "
         "\"wait-p50-ms\" :0 \"wait-p99-ms\" :0 \"vain-ms\" :0 \"states\" :0 "
         "\"run-p50-ms\" :0 \"run-p99-ms\" :0 \"waits\" :0 \"waited-ms\" :0 \"runs\" :0 "
-        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0]]");
+        "\"ran-ms\" :0 \"level\" :0 \"paused\" :0 \"draining\" :0 \"feeds\" []]]");
     struct job job = take(d, 0, "s t");
     ask(d, 0, "STAGES", "[[*\"running\" :1 *\"workers\" :1 *]*]");
     done_job(d, job);
@@ -524,6 +547,27 @@ static void A10_STAGES_tell_how_they_are(void **state) {
     ask(d, 0, "STAGES COUNT 1", "[{\"name\" \"s\" *}]");
     ask(d, 0, "STAGES FROM u", "[]");
     ask(d, 0, "STAGES FROM nowhere", "-GONE *");
+}
+
+static void E1_STAGES_tell_where_their_jobs_go_next(void **state) {
+    struct dialogue *d = *state;
+    push(d, "read a");
+    struct job job = take(d, 0, "read");
+    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" []]]");
+    sayf(d, 0, "DONE %s %s EMIT count k x EMIT log k y EMIT count k z", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "STAGES NAME read", "[[*\"feeds\" [\"count\" \"log\"]]]");
+    ask(d, 0, "STAGES NAME count", "[[*\"feeds\" []]]");
+}
+
+static void D4_who_pushes_an_epic_says_how_many_there_will_be(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "EPIC june OF 9", "-GONE *");
+    push(d, "s a EPIC june 1");
+    ask(d, 0, "EPIC june", "[*\"expected\" :-1]");
+    ask(d, 0, "EPIC june OF 40", "[\"resume\" :2 \"total\" :-1 *\"expected\" :40]");
+    ask(d, 0, "EPIC june WAIT -1 LEFT 1 OF 41", "[*\"expected\" :41]");
+    ask(d, 0, "EPICS", "[[\"name\" \"june\" *\"expected\" :41]]");
 }
 
 static void CHANNELS_lists_the_deepest(void **state) {
@@ -619,7 +663,7 @@ static void D4_T9_T16_EPIC_with_its_options(void **state) {
     ask(d, 0, "EPIC e",
         "[\"resume\" :2 \"total\" :-1 \"accepted\" :1 \"waiting\" :1 \"running\" :0 "
         "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0 \"stage\" \"s\" "
-        "\"held-by\" \"no-worker\"]");
+        "\"held-by\" \"no-worker\" \"expected\" :-1]");
     ask(d, 0, "EPIC e SKIP 2", "[\"resume\" :3 *]");
     ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC e END 2", "[\"resume\" :3 \"total\" :2 *]");
@@ -968,6 +1012,9 @@ int main(void) {
         DIALOGUE(A3_JOB_shows_a_job),
         DIALOGUE(A3_JOBS_lists_jobs_by_status_and_key),
         DIALOGUE(F13_DEAD_lists_dead_jobs),
+        DIALOGUE(DEAD_knows_stages_from_options),
+        DIALOGUE(E1_STAGES_tell_where_their_jobs_go_next),
+        DIALOGUE(D4_who_pushes_an_epic_says_how_many_there_will_be),
         DIALOGUE(CHANNELS_lists_the_deepest),
         DIALOGUE(WHY_tells_what_a_job_waits_for),
         DIALOGUE(D7_WHY_tells_of_a_full_stage_downstream),

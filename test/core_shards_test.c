@@ -186,8 +186,95 @@ static void rule14_a_rate_is_of_all_shards(void **state) {
             done(f, 0);
         }
         fleet_pass(f, 10);
+        (void)fleet_wake_all(f);
     }
     assert_in_range(started, 20, 21);
+    fleet_destroy(f);
+}
+
+// Every shard has a backlog, and takers that wait.
+static void fill_shards(struct fleet *f, int jobs) {
+    for (uint32_t i = 0; i < f->shards; i++) {
+        for (int n = 0; n < jobs; n++)
+            push(f, i, "s", "job");
+        fleet_wait(f, i, 0, "s");
+        fleet_wait(f, i, 1, "s");
+    }
+}
+
+// Ends everything that runs, and counts for whom; then somebody waits there again.
+static size_t end_all(struct fleet *f, size_t *ended) {
+    size_t count = f->held_count;
+    for (size_t left = count; left; left--) {
+        uint32_t shard = f->held[0].shard;
+        ended[shard]++;
+        done(f, 0);
+        fleet_wait(f, shard, 0, "s");
+        fleet_wait(f, shard, 1, "s");
+        while (fleet_wake_all(f)) {
+        }
+    }
+    fleet_check(f);
+    return count;
+}
+
+static void rule14_a_freed_place_goes_round_the_shards(void **state) {
+    (void)state;
+    for (int limit = 1; limit <= 4; limit++) {
+        struct fleet *f = fleet_create(3, 1);
+        size_t ended[3] = { 0 }, sum = 0;
+        char text[8];
+        (void)snprintf(text, sizeof text, "%d", limit);
+        fleet_set(f, "s", "concurrency", text);
+        fill_shards(f, 60);
+        while (sum < 60)
+            sum += end_all(f, ended);
+        for (int i = 0; i < 3; i++)
+            assert_in_range(ended[i], sum / 3 - (size_t)limit, sum / 3 + (size_t)limit);
+        fleet_destroy(f);
+    }
+}
+
+static void rule14_a_rate_goes_round_the_shards(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(3, 1);
+    size_t ended[3] = { 0 }, sum = 0;
+    fleet_set(f, "s", "rate", "100/s");
+    fill_shards(f, 60);
+    for (int ms = 0; ms < 1000; ms++) {
+        sum += end_all(f, ended);
+        fleet_pass(f, 1);
+    }
+    assert_in_range(sum, 99, 110);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(ended[i], sum / 3 - 10, sum / 3 + 10); // the first had what is caught up
+    fleet_destroy(f);
+}
+
+// A shard whose turn it is and that has nothing to do any more passes it on.
+static void rule14_a_turn_that_is_not_wanted_is_passed_on(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(3, 1);
+    fleet_set(f, "s", "concurrency", "1");
+    fill_shards(f, 1);
+    assert_int_equal(f->held_count, 1);
+    assert_int_equal(f->held[0].shard, 0);
+    push(f, 0, "s", "job");
+    assert_int_equal(core_pause(f->shard[1].core, mr_str("s")), 0); // it stood before the others
+    done(f, 0);
+    while (fleet_wake_all(f)) {
+    }
+    assert_int_equal(f->held_count, 1);
+    assert_int_equal(f->held[0].shard, 2);
+    core_take_leave(f->shard[0].core, &f->shard[0].takers[1]); // its last taker
+    f->shard[0].waits[1] = false;
+    assert_int_equal(core_resume(f->shard[1].core, mr_str("s")), 0);
+    done(f, 0);
+    while (fleet_wake_all(f)) {
+    }
+    assert_int_equal(f->held_count, 1);
+    assert_int_equal(f->held[0].shard, 1);
+    fleet_check(f);
     fleet_destroy(f);
 }
 
@@ -317,19 +404,28 @@ static struct ledger_stage shared;
 static sem_t told[THREADS];
 static _Atomic uint64_t running, most;
 
-static void tell_held(void) {
-    uint64_t held = ledger_release(&shared);
-    for (int i = 0; i < THREADS; i++)
-        if (held >> i & 1)
-            (void)sem_post(&told[i]);
+static void tell_next(void) {
+    uint64_t next = shared.running < LIMIT ? ledger_next(&shared) : 0;
+    if (next)
+        (void)sem_post(&told[__builtin_ctzll(next)]);
+}
+
+static bool claim(uint32_t shard, struct ledger_share *share) {
+    if (!ledger_is_next(&shared, shard) ||
+        !ledger_claim(&shared.running, &share->running, 1, LIMIT))
+        return false;
+    ledger_took_turn(&shared, shard);
+    ledger_leave_line(&shared, shard);
+    tell_next();
+    return true;
 }
 
 static void start(uint32_t shard, struct ledger_share *share) {
     for (;;) {
         for (int look = 0; look < 2; look++) {
-            if (ledger_claim(&shared.running, &share->running, 1, LIMIT))
+            if (claim(shard, share))
                 return;
-            ledger_hold(&shared, shard);
+            ledger_join_line(&shared, shard);
         }
         (void)sem_wait(&told[shard]); // for ever, should nobody tell
     }
@@ -344,8 +440,8 @@ static void *shard_thread(void *arg) {
         while (now > before && !atomic_compare_exchange_weak(&most, &before, now)) {
         }
         atomic_fetch_sub(&running, 1);
-        if (ledger_tell(&shared, &share, &(struct ledger_share){ 0 }))
-            tell_held();
+        if (ledger_tell(&shared, &share, &(struct ledger_share){ 0 }).running)
+            tell_next();
     }
     return NULL;
 }
@@ -514,6 +610,9 @@ int main(void) {
         cmocka_unit_test(rule14_concurrency_is_of_all_shards),
         cmocka_unit_test(rule14_what_is_claimed_and_not_used_is_given_back),
         cmocka_unit_test(rule14_a_rate_is_of_all_shards),
+        cmocka_unit_test(rule14_a_freed_place_goes_round_the_shards),
+        cmocka_unit_test(rule14_a_rate_goes_round_the_shards),
+        cmocka_unit_test(rule14_a_turn_that_is_not_wanted_is_passed_on),
         cmocka_unit_test(rule14_max_jobs_is_of_all_shards),
         cmocka_unit_test(rule14_a_place_kept_for_a_pusher_that_leaves_is_free_again),
         cmocka_unit_test(rule13_a_high_mark_is_of_all_shards),

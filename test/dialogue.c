@@ -122,6 +122,12 @@ void hang_up(struct dialogue *d, int client) {
     turn(d);
 }
 
+void say_no_more(struct dialogue *d, int client) {
+    host_begin(&d->host);
+    session_say_no_more(d->clients[client].session);
+    turn(d);
+}
+
 // ---- Turns, as the loop does them -------------------------------------------------------------
 
 static void client_read(struct dialogue *d, struct client *c) {

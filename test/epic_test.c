@@ -62,6 +62,18 @@ static void T16_a_producer_restarts_and_goes_on(void **state) {
     must(mr_close(m));
 }
 
+static void D4_how_many_are_expected_is_told(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_epic e = begin(m, "june", 2);
+    e.expected = 40;
+    push_number(m, &e, "s", NULL); // before it nobody knew of an epic
+    assert_int_equal(look_epic(m, "june").expected, -1);
+    push_number(m, &e, "s", NULL);
+    assert_int_equal(look_epic(m, "june").expected, 40);
+    must(mr_close(m));
+}
+
 static void D4_an_epic_is_read_only_as_fast_as_it_is_worked_off(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -660,6 +672,7 @@ static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state)
 int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(T16_a_producer_restarts_and_goes_on),
+        cmocka_unit_test(D4_how_many_are_expected_is_told),
         cmocka_unit_test(D4_an_epic_is_read_only_as_fast_as_it_is_worked_off),
         cmocka_unit_test(D4_any_window_is_kept_to_also_in_bytes),
         cmocka_unit_test(D4_many_are_pushed_at_the_price_of_one_and_as_many_as_there_is_room_for),

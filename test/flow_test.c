@@ -402,7 +402,7 @@ static void a_pair_that_fails_dies_alone(void **state) {
     mr_flow *f = poisoned(m, "skip", &text, &k, &h);
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
     assert_non_null(strstr(mr_error(), "3 dead in operator text"));
-    assert_non_null(strstr(mr_error(), "operator taste, job "));
+    assert_non_null(strstr(mr_error(), "operator taste: it is poison"));
     assert_non_null(strstr(mr_error(), "it is poison"));
     assert_string_equal(sorted(&h), "a=2 b=1");
     assert_int_equal(look(m, "mail/text").dead, 3);
@@ -424,7 +424,7 @@ static void a_flow_halts_where_it_is_told_to(void **state) {
     mr *m = open_mem();
     mr_flow *f = poisoned(m, "halt", &text, &k, &h);
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
-    assert_non_null(strstr(mr_error(), "operator taste, job "));
+    assert_non_null(strstr(mr_error(), "operator taste: it is poison"));
     assert_string_equal(h.text, "");
     atomic_store(&k.cured, true);
     must(mr_dead(m, "mail/text", retry_each, m));
@@ -466,8 +466,8 @@ static int sets_nothing(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_o
 static void dies_of(mr_flow *f, mr *m, const char *why) {
     must(mr_flow_start(f));
     refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
-    if (!strstr(mr_error(), "operator bad, job ") || !strstr(mr_error(), why))
-        fail_msg("'%s' does not say: operator bad, job N: %s", mr_error(), why);
+    if (!strstr(mr_error(), "operator bad: ") || !strstr(mr_error(), why))
+        fail_msg("'%s' does not say: operator bad: %s", mr_error(), why);
     must(mr_flow_close(f));
     must(mr_close(m));
 }
@@ -480,6 +480,51 @@ static mr_flow *with_words(mr *m, const char *name, struct text *text) {
     *text = (struct text){ .blocks = blocks };
     must(mr_flow_source(f, "text", read_words, text, NULL));
     return f;
+}
+
+// Makes so many MiB of what its key is in `arg`.
+static int makes_much(mr_pair p, mr_flow_out *out, void *arg) {
+    static char mib[1 << 20];
+    const char *much = strchr(arg, *(const char *)p.key.data);
+    int err = 0;
+    for (long i = much ? strtol(much + 1, NULL, 10) : 0; i > 0 && err >= 0; i--)
+        err = mr_flow_emit(out, p.key, (mr_bytes){ mib, sizeof mib });
+    return err;
+}
+
+static int count_pair(mr_pair p, uint64_t number, void *arg) {
+    (void)p, (void)number;
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+
+static void much_of(char *much, const char *why, int comes_out) {
+    struct text t;
+    atomic_int count = 0;
+    const char *name = fresh("much");
+    char stage[40];
+    snprintf(stage, sizeof stage, "%s/text", name);
+    mr *m = open_mem();
+    mr_flow *f = with_words(m, name, &t);
+    must(mr_flow_flat_map(f, "bad", "text", makes_much, much, NULL));
+    must(mr_flow_sink(f, "out", "bad", count_pair, &count, NULL));
+    must(mr_flow_start(f));
+    refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
+    if (!strstr(mr_error(), why))
+        fail_msg("'%s' does not say: %s", mr_error(), why);
+    assert_int_equal(count, comes_out);
+    assert_int_equal(look(m, stage).failed, 1);
+    assert_int_equal(look(m, stage).dead, 1);
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
+// A pair that makes too much dies alone, a block whose pairs do so together as a whole; neither is
+// tried again.
+static void what_makes_too_much_dies_at_once(void **state) {
+    (void)state;
+    much_of("a17 b2", "operator bad: more than 16 MiB were made of one pair", 2);
+    much_of("a9 b9", "operator bad: more than 16 MiB were made of one block", 0);
 }
 
 static void mistakes_of_functions_are_named(void **state) {
@@ -744,6 +789,93 @@ static void T16_a_flow_that_was_forgotten_begins_anew(void **state) {
     must(mr_close(m));
 }
 
+static mr_flow *count_words(mr *m, void *text, mr_flow_read *read, struct heard *h) {
+    mr_flow *f = flow_open(m, "shared");
+    must(mr_flow_source(f, "text", read, text, NULL));
+    must(mr_flow_aggregate(f, "count", "text", mr_flow_sum, NULL, NULL, NULL));
+    must(mr_flow_sink(f, "out", "count", hear, h, NULL));
+    must(mr_flow_start(f));
+    return f;
+}
+
+static void finish(mr_flow *f) {
+    must(mr_flow_wait(f, MR_FOREVER));
+    must(mr_flow_forget(f, MR_FOREVER));
+}
+
+static uint64_t run_of(mr_flow *f) {
+    mr_flow_info info;
+    must(mr_flow_look(f, &info));
+    return info.run;
+}
+
+// Its second block is read when somebody says so.
+struct slow_text {
+    struct text text;
+    struct gate half, on;
+};
+
+static int read_slowly(uint64_t number, mr_flow_out *out, void *arg) {
+    struct slow_text *t = arg;
+    if (number == 2) {
+        gate_pass(&t->half);
+        gate_wait(&t->on, 1);
+    }
+    return read_words(number, out, &t->text);
+}
+
+// T16, F4: two run a flow at once; the slower one forgets it when another run has begun, of which
+// nothing is lost.
+static void T16_F4_only_its_own_run_is_forgotten(void **state) {
+    static const char *const blocks[] = { "a b a", "a c", NULL };
+    struct text texts[2] = { { .blocks = blocks }, { .blocks = blocks } };
+    struct slow_text last = { .text = { .blocks = blocks }, .half = GATE, .on = GATE };
+    struct heard h = HEARD, later = HEARD;
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *quick = count_words(m, &texts[0], read_words, &h);
+    mr_flow *slow = count_words(m, &texts[1], read_words, &h);
+    assert_int_equal(run_of(slow), run_of(quick));
+    must(mr_flow_wait(quick, MR_FOREVER));
+    must(mr_flow_wait(slow, MR_FOREVER));
+    must(mr_flow_forget(quick, MR_FOREVER));
+    assert_string_equal(sorted(&h), "a=3 b=1 c=1");
+    mr_flow *next = count_words(m, &last, read_slowly, &later);
+    assert_int_equal(run_of(next), run_of(quick) + 1);
+    gate_wait(&last.half, 1);
+    while (look(m, "shared/text").waiting || look(m, "shared/text").running ||
+           look(m, "shared/count").waiting || look(m, "shared/count").running)
+        let_pass(m, 10);
+    must(mr_flow_forget(slow, MR_FOREVER));
+    must(mr_flow_close(slow));
+    must(mr_flow_close(quick));
+    gate_pass(&last.on);
+    finish(next);
+    assert_string_equal(sorted(&later), "a=3 b=1 c=1");
+    must(mr_flow_close(next));
+    must(mr_close(m));
+}
+
+// T16, E2: who still reads when the flow is over, and forgotten, hands in nothing anew.
+static void T16_E2_a_late_reader_adds_nothing(void **state) {
+    static const char *const blocks[] = { "a b a", "a c", NULL };
+    struct text text = { .blocks = blocks };
+    struct slow_text same = { .text = { .blocks = blocks }, .half = GATE, .on = GATE };
+    struct heard h = HEARD;
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *late = count_words(m, &same, read_slowly, &h);
+    gate_wait(&same.half, 1);
+    mr_flow *quick = count_words(m, &text, read_words, &h);
+    finish(quick);
+    must(mr_flow_close(quick));
+    gate_pass(&same.on);
+    finish(late);
+    assert_string_equal(sorted(&h), "a=3 b=1 c=1");
+    must(mr_flow_close(late));
+    must(mr_close(m));
+}
+
 static void set_state(mr *m, const char *stage, const char *key, const char *text) {
     mr_push_options o = { .key = mr_str(key) };
     mr_job *job = NULL;
@@ -753,7 +885,7 @@ static void set_state(mr *m, const char *stage, const char *key, const char *tex
     must(mr_done(job));
 }
 
-// T16: also if forgetting was interrupted when one of two inputs was gone: all of it, or nothing.
+// T16: also if the next run was interrupted when it had dropped one of two inputs.
 static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
     static const char *const left[] = { "a b a", NULL }, *const right[] = { "a c", NULL };
     (void)state;
@@ -768,8 +900,11 @@ static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
         must(mr_flow_sink(f, "out", "count", hear, &h, NULL));
         run(f);
         assert_string_equal(sorted(&h), "a=3 b=1 c=1");
-        set_state(m, "half", "flow", "forgotten but for its input");
-        must(mr_epic_drop(m, i == 1 ? "half/left" : "half/right"));
+        char over[40], epic[40];
+        snprintf(over, sizeof over, "run %d over\n", i + 1);
+        snprintf(epic, sizeof epic, "half/%s/%d", i == 1 ? "left" : "right", i + 1);
+        set_state(m, "half", "flow", over);
+        must(mr_epic_drop(m, epic));
     }
     must(mr_close(m));
 }
@@ -1076,6 +1211,7 @@ int main(void) {
         cmocka_unit_test(a_flow_halts_where_it_is_told_to),
         cmocka_unit_test(what_will_never_do_dies_at_once),
         cmocka_unit_test(who_is_busy_counts_no_attempt),
+        cmocka_unit_test(what_makes_too_much_dies_at_once),
         cmocka_unit_test(mistakes_of_functions_are_named),
         cmocka_unit_test(graphs_that_can_not_be_are_refused),
         cmocka_unit_test(operators_that_can_not_be_are_refused),
@@ -1084,6 +1220,8 @@ int main(void) {
         cmocka_unit_test(T16_E3_a_flow_that_is_over_does_nothing_again),
         cmocka_unit_test(T16_a_flow_that_was_forgotten_begins_anew),
         cmocka_unit_test(T16_a_flow_that_was_half_forgotten_begins_anew),
+        cmocka_unit_test(T16_F4_only_its_own_run_is_forgotten),
+        cmocka_unit_test(T16_E2_a_late_reader_adds_nothing),
         cmocka_unit_test(a_source_that_fails_is_told),
         cmocka_unit_test(a_source_that_fails_beside_an_endless_one_is_told),
         cmocka_unit_test(D4_an_empty_flow_is_over_at_once),

@@ -3,7 +3,6 @@
 of examples/flows checked by other programs, steps that misbehave, and runs that are interrupted,
 killed and gone on with, beside a journal and on a server. Speaks TAP. Nothing waits by time. With
 MILLRACE_LONG the proofs by chance last MILLRACE_SECONDS."""
-import atexit
 import collections
 import contextlib
 import json
@@ -16,9 +15,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 
+from running import Running, lines_of, wait_until
 from serving import Server
 from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
@@ -32,61 +31,18 @@ os.environ.pop("TMPDIR", None)
 os.environ.pop("MILLRACE_URL", None)
 
 
-class Ended:
-    def __init__(self, code, out, err, memory_kb=0):
-        self.code, self.out, self.err, self.memory_kb = code, out, err, memory_kb
-
-    def __str__(self):
-        return f"exit {self.code}\nstdout {self.out[-2000:]}\nstderr {self.err[-3000:]}"
-
-
-class Running:
-    """millrace flow in the background."""
-
+class Flow(Running):
     def __init__(self, *arguments, stdin=subprocess.DEVNULL, **more):
-        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [MILLRACE, "flow", *arguments], stdin=stdin, stdout=more.pop("stdout", self.out),
-            stderr=more.pop("stderr", self.err), start_new_session=True, **more)
-        atexit.register(self.kill)  # a case that fails leaves nothing behind
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def said(self):
-        """Its stderr so far."""
-        return os.pread(self.err.fileno(), 1 << 20, 0).decode(errors="replace")
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def end(self):
-        memory_kb = 0
-        if self.process.returncode is None:
-            watchdog = threading.Timer(PATIENCE, self.process.kill)
-            watchdog.daemon = True
-            watchdog.start()
-            _, status, usage = os.wait4(self.process.pid, 0)
-            watchdog.cancel()
-            self.process.returncode = os.waitstatus_to_exitcode(status)
-            memory_kb = usage.ru_maxrss
-        texts = []
-        for file in self.out, self.err:
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-            file.close()
-        return Ended(self.process.returncode, *texts, memory_kb)
+        super().__init__(MILLRACE, "flow", *arguments, stdin=stdin, text=True, **more)
 
 
 def flow(*arguments, data=None, **more):
     if data is None:
-        return Running(*arguments, **more).end()
+        return Flow(*arguments, **more).end()
     with tempfile.TemporaryFile() as file:
         file.write(data.encode())
         file.seek(0)
-        return Running(*arguments, stdin=file, **more).end()
+        return Flow(*arguments, stdin=file, **more).end()
 
 
 def write(path, text, executable=False):
@@ -101,19 +57,8 @@ def read(path):
         return file.read()
 
 
-def lines_of(path):
-    return read(path).splitlines()
-
-
 def shell(script):
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        check(time.monotonic() < end, f"in vain: {what}")
-        select.select([], [], [], 0.005)
 
 
 def size_of(path):
@@ -189,7 +134,7 @@ MISTAKES = [
     (HEAD + "sink: { file: x, key: field 1 }\n", "3:23: a key is of use in a stage, not in file"),
     (with_step("{ name: a--b, map: fields 1 }"), "4:13: a name 'a--b'"),
     (with_step("{ name: a, map: [cat], loop: 'a:x y' }"), "4:34: an output 'x y'"),
-    ("flow: a/b\nsource: stdin\nsink: stdout\n", "1:7: the name of a flow 'a/b': up to 40 letters"),
+    ("flow: a/b\nsource: stdin\nsink: stdout\n", "1:7: the name of a flow 'a/b': up to 55 letters"),
     ("flow: f\n" + TAIL, "1:1: there is no source"),
     (HEAD, "1:1: there is no sink"),
     (HEAD + HEAD + TAIL, "3:1: 'flow' stands here twice"),
@@ -241,6 +186,10 @@ MISTAKES = [
     (with_step("{ name: a, map: [cat], backoff: 1s }"), "4:37: backoff: '1s' is not FIRST..MOST"),
     (with_step("{ name: a, map: [cat], on-dead: perish }"), "4:37: on-dead: 'perish' is none of: skip, halt"),
     (with_step("{ name: a, map: [cat], jobs: many }"), "4:34: jobs: 'many' is not a number"),
+    (with_step("{ name: a, aggregate: sum, key: all, partitions: 0 }"), "4:54: partitions: '0' is not a number from 1 to 256"),
+    (with_step("{ name: a, aggregate: sum, key: all, partitions: 257 }"), "4:54: partitions: '257' is not a number from 1 to 256"),
+    (with_step("{ name: a, map: fields 1, partitions: 4 }"), "4:43: partitions belong to an aggregate, not to map"),
+    (with_step("{ name: " + "a" * 56 + ", map: fields 1 }"), "4:13: a name 'aaa"),
     (with_step("{ name: a, map: [cat], from: b }"), "4:34: there is no step 'b'"),
     (with_step("{ name: abc, map: [cat], from: [sourcee] }"), "4:37: there is no step 'sourcee'; did you mean source?"),
     (with_step("{ name: a, map: [cat], from: [source, source] }"), "4:43: 'source' is named twice"),
@@ -484,7 +433,7 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 1, r)
     equal(sorted(lines_of("out.txt")), ["a\t3", f"b\t{2**63 - 1}"], r)
-    check(re.search(rf"plan\.yaml:4: simple/s, job \d+ died: .*'{10**20}' is not a number of 64 bits", r.err), r)
+    check(re.search(rf"flow: plan\.yaml:4: s: '{10**20}' is not a number of 64 bits \(job \d+ of simple/s\)", r.err), r)
     check("the sum does not fit into 64 bits" in r.err, r)
 
 
@@ -586,13 +535,13 @@ def _():
 # ---- Steps that misbehave ----------------------------------------------------------------------
 
 
-@case("a line that dies is named with file, line, stage and job; the others go through")
+@case("a line that dies is shown, with its step and where that stands; the others go through")
 def _():
     numbers_file("in.txt", 10)
     for step, said in [
             ("map: [sh, -c, 'read n; [ $n != 7 ] || exit 5; echo $n']", "exit code 5"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || { echo no such host >&2; exit 1; }; echo $n']", "no such host"),
-            ("map: [sh, -c, 'read n; [ $n = 7 ] || echo $n']", "it wrote nothing; a map answers with one line"),
+            ("map: [sh, -c, 'read n; [ $n = 7 ] || echo $n']", "it wrote nothing, and a map answers with one line"),
             ("map: [sh, -c, 'read n; echo $n; [ $n != 7 ] || echo $n']", "it wrote more than one line"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || kill -9 $$; echo $n']", "killed by signal 9"),
             ("map: [sh, -c, 'read n; [ $n != 7 ] || sleep 100; echo $n'], timeout: 100ms", "timed out after 100 ms"),
@@ -604,7 +553,8 @@ def _():
         r = flow("plan.yaml")
         equal(r.code, 1, step, r)
         equal(sorted(map(int, lines_of("out.txt"))), [1, 2, 3, 4, 5, 6, 8, 9, 10], step, r)
-        check(re.search(r"simple/a, job \d+ died: .*plan\.yaml:4: .*" + re.escape(said), r.err), said, r)
+        check(re.search(r"flow: plan\.yaml:4: a: [^\n]*" + re.escape(said)
+                        + r"[^\n]*; the line is '7' \(job \d+ of simple/a\)\n", r.err), said, r)
         check("millrace dead --at file:" in r.err, r)
         check(os.path.exists("simple.journal/finished"), "what died is kept")
     listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
@@ -619,8 +569,53 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 1, r)
     equal(sorted(lines_of("out.txt")), [f"a\t{sum(range(100))}", "b\t100.5"], r)
-    check("plan.yaml:4: s: 'x' (the last field) is no number" in r.err, r)
-    check("plan.yaml:4: s: no key (field 1) in ''" in r.err, r)
+    check("flow: plan.yaml:4: s: 'x' (the last field) is no number; the line is 'a x' (job " in r.err, r)
+    check("flow: plan.yaml:4: s: there is no key (field 1); the line is '' (job " in r.err, r)
+    listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
+                            capture_output=True, text=True).stdout
+    check("plan.yaml:4: s: 'x' (the last field) is no number" in listed and "--in" not in listed, listed)
+
+
+@case("an aggregate with too many keys for its partitions says so; with more of them it does")
+def _():
+    write("in.txt", "".join(f"somebody-with-a-long-name-{n} 1\n" for n in range(60000)))
+    simple(["name: s, aggregate: sum, key: field 1, partitions: 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    check(re.search(r"flow: plan\.yaml:4: s: what its keys keep .* 1 MiB .* it has 1, 256 at most", r.err), r)
+    simple(["name: s, aggregate: sum, key: field 1, partitions: 256"])
+    r = flow("plan.yaml")
+    equal((r.code, len(lines_of("out.txt"))), (0, 60000), r)
+
+
+@case("what is too large is not tried again: the output of a command, what a server takes")
+def _():
+    numbers_file("in.txt", 3)
+    simple(["name: a, flat_map: [sh, -c, 'read n; [ $n != 2 ] || head -c 9000000 /dev/zero; echo $n']"])
+    r = flow("plan.yaml")
+    equal((r.code, sorted(lines_of("out.txt"))), (1, ["1", "3"]), r)
+    check(re.search(r"plan\.yaml:4: a: wrote more than \d+ bytes; the line is '2'", r.err), r)
+    check("; 1 failed attempts, 1 dead jobs" in r.err, r)
+    server = Server(MILLRACE, "--store", "mem:", "--max-body", "65536")
+    r = flow("--at", f"millrace://127.0.0.1:{server.port}", simple(
+        ["name: a, flat_map: [sh, -c, 'read n; [ $n != 2 ] || head -c 100000 /dev/zero; echo $n']"]))
+    equal((r.code, sorted(lines_of("out.txt"))), (1, ["1", "3"]), r)
+    check("; 1 failed attempts, 1 dead jobs" in r.err and "65536" in r.err, r)
+    server.stop()
+
+
+@case("a filter that holds back its answers is told of, with the line that it has")
+def _():
+    numbers_file("in.txt", 3)
+    write("step", "#!/bin/sh\nread n\necho >started.x\nuntil [ -e go ]; do sleep 0.01; done\n"
+                  "echo $n\nexec cat\n", True)
+    simple(["name: a, map: [./step], mode: filter, jobs: 1"])
+    r = Flow("plan.yaml")
+    wait_until(lambda: "does it hold back what it writes?" in r.said(), "it is told")
+    write("go", "")
+    r = r.end()
+    equal((r.code, sorted(lines_of("out.txt"))), (0, ["1", "2", "3"]), r)
+    check(re.search(r"flow: plan\.yaml:4: a: it has had the line '1' for \d+ s and not answered", r.err), r)
 
 
 @case("on-dead: halt stops the flow; mended, it goes on, and nothing is lost or doubled")
@@ -630,7 +625,8 @@ def _():
     simple(["name: a, map: [./step], attempts: 1, on-dead: halt", "name: s, aggregate: sum, key: all"])
     r = flow("plan.yaml")
     equal(r.code, 1, r)
-    check("halted, as on-dead: halt says" in r.err and "exit code 9" in r.err, r)
+    check("halted, as on-dead: halt says" in r.err and "exit code 9; the line is '77'" in r.err, r)
+    check("millrace drop --at file:" in r.err, r)
     check("the same command goes on from here" in r.err, r)
     equal(size_of("out.txt"), 0)
     write("step", "#!/bin/sh\ncat\n", True)
@@ -668,10 +664,10 @@ def _():
     numbers_file("in.txt", 600)
     meeting_step("step")
     simple(["name: a, map: [./step], jobs: 2", "name: s, aggregate: sum, key: all"])
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     wait_until(lambda: len(started()) == 2, "two lines run")
     r.signal(signal.SIGINT)
-    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    wait_until(lambda: "what runs may finish" in r.said(), "it hears")
     write("go", "")
     r = r.end()
     equal(r.code, 130, r)
@@ -687,14 +683,14 @@ def _():
     numbers_file("in.txt", 20)
     meeting_step("step")
     simple(["name: a, map: [./step], jobs: 2, attempts: 1", "name: s, aggregate: sum, key: all"])
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     wait_until(lambda: len(started()) == 2, "two lines run")
     r.signal(signal.SIGINT)
-    wait_until(lambda: b"what runs may finish" in os.pread(r.err.fileno(), 1 << 16, 0), "it hears")
+    wait_until(lambda: "what runs may finish" in r.said(), "it hears")
     while r.process.poll() is None:  # signals that come too soon count once
         r.signal(signal.SIGINT)
         select.select([], [], [], 0.05)
-        if b"ending what runs" in os.pread(r.err.fileno(), 1 << 16, 0):
+        if "ending what runs" in r.said():
             break
     r = r.end()
     equal(r.code, 130, r)
@@ -733,7 +729,7 @@ def _():
 @case("stdin that comes slowly is worked on at once, and gone on with")
 def _():
     simple(["name: a, map: [sed, s/^/x/]"], source="stdin")
-    r = Running("plan.yaml", stdin=subprocess.PIPE)
+    r = Flow("plan.yaml", stdin=subprocess.PIPE)
     for n in range(3):
         r.process.stdin.write(b"%d\n" % n)
         r.process.stdin.flush()
@@ -766,7 +762,7 @@ def _():
     write("foreign/letter", "x")
     r = flow("--journal", "foreign", "plan.yaml")
     check(r.code in (2, 3) and "foreign is no journal" in r.err, r)
-    first = Running("plan.yaml")
+    first = Flow("plan.yaml")
     wait_until(started, "a line runs")
     r = flow("plan.yaml")
     equal(r.code, 3, r)
@@ -821,7 +817,7 @@ def _():
     end = time.monotonic() + (SECONDS if LONG else 3)
     kills = 0
     while True:
-        r = Running("plan.yaml")
+        r = Flow("plan.yaml")
         killed = time.monotonic() < end
         if killed:
             select.select([], [], [], random.uniform(0.02, 0.5))
@@ -858,7 +854,7 @@ def _():
     url = f"millrace://127.0.0.1:{server.port}"
     simple(["name: a, map: [sed, -u, s/^/got /], mode: filter"], source="{ stage: orders }",
            sink="{ stage: done }")
-    r = Running("--at", url, "plan.yaml")
+    r = Flow("--at", url, "plan.yaml")
     pushed = subprocess.run([MILLRACE, "push", "orders", "--lines", "--at", url, "--key-field", "1"],
                             input="x 1\nx 2\ny 3\n", text=True, capture_output=True)
     equal(pushed.returncode, 0, pushed)
@@ -883,7 +879,7 @@ def _():
     simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
     expected = ""
     for name in "one", "two", "three":
-        r = Running("--at", url, "plan.yaml")
+        r = Flow("--at", url, "plan.yaml")
         subprocess.run([MILLRACE, "push", "orders", name, "--at", url], check=True, capture_output=True)
         expected += name + "\n"
         wait_until(lambda: read("out.txt") == expected, f"{name} is in the file")
@@ -893,7 +889,36 @@ def _():
     server.stop()
 
 
-@case("F2, F4: flow and server killed at random: nothing lost, nothing twice")
+def killed_for_a_while(victims):
+    """Kills one of them at a time, -9, and starts it again, unless it has ended by itself."""
+    end = time.monotonic() + (SECONDS if LONG else 4)
+    kills = 0
+    while time.monotonic() < end:
+        select.select([], [], [], random.uniform(0.05, 0.4))
+        kills += random.choice(victims)()
+    return kills
+
+
+def killer_of(server):
+    def kill():
+        port = server.port
+        server.kill()
+        server.start(port)
+        return 1
+    return kill
+
+
+def killer_in(commands, name, start):
+    def kill():
+        if commands[name].process.poll() is not None:
+            return 0
+        commands[name].kill()
+        commands[name] = start()
+        return 1
+    return kill
+
+
+@case("F2, F4, F19: server and two who run a flow killed at random: nothing lost, nothing twice")
 def _():
     seed = random.randrange(1 << 32)
     random.seed(seed)
@@ -901,22 +926,63 @@ def _():
     chaos_files(count)
     server = Server(MILLRACE, "--store", "file:store")
     url = f"millrace://127.0.0.1:{server.port}"
-    end = time.monotonic() + (SECONDS if LONG else 3)
-    r, kills = Running("--at", url, "plan.yaml"), 0
-    while time.monotonic() < end and r.process.poll() is None:
-        select.select([], [], [], random.uniform(0.05, 0.5))
-        kills += 1
-        if random.random() < 0.5:
-            server.kill()
-            server.start()
-        else:
-            r.process.kill()
-            r.end()
-            r = Running("--at", url, "plan.yaml")
-    ended = r.end()
-    equal(ended.code, 0, f"seed {seed}, {kills} kills", ended)
-    chaos_check(count, f"seed {seed}, {kills} kills")
-    print(f"# {kills} kills, seed {seed}")
+
+    def start():
+        return Flow("--at", url, "plan.yaml")
+    runners = {n: start() for n in range(2)}
+    kills = killed_for_a_while([killer_of(server), *(killer_in(runners, n, start) for n in runners)])
+    about = f"seed {seed}, {kills} kills"
+    for ended in [r.end() for r in runners.values()]:
+        equal(ended.code, 0, about, ended)
+    chaos_check(count, about)
+    print(f"# {about}")
+    server.stop()
+
+
+INTO_STAGE = """flow: into
+source: { lines: in.txt, key: field 1 }
+sink: { stage: jobs }
+"""
+OUT_OF_STAGE = """flow: out
+source: { stage: made }
+sink: { file: out.txt }
+"""
+
+
+@case("D1, D5, F1: workers between two flows, all killed at random with their server: every line once")
+def _():
+    seed = random.randrange(1 << 32)
+    random.seed(seed)
+    count = 3000 if LONG else 200
+    plan(INTO_STAGE, "into.yaml")
+    plan(OUT_OF_STAGE, "out.yaml")
+    write("in.txt", "".join(f"k{n % 5} {n}\n" for n in range(count)))
+    server = Server(MILLRACE, "--store", "file:store")
+    url = f"millrace://127.0.0.1:{server.port}"
+    for stage in "jobs", "made":
+        subprocess.run([MILLRACE, "stage", stage, "attempts=60000", "backoff=0ms", "--at", url],
+                       check=True, capture_output=True)
+    starts = {"into": lambda: Flow("--at", url, "into.yaml"), "out": lambda: Flow("--at", url, "out.yaml")}
+    for n in range(2):
+        starts[f"worker {n}"] = lambda: Running(
+            MILLRACE, "work", "jobs", "--at", url, "--jobs", "2", "--", "sh", "-c",
+            'millrace emit made --key "$MILLRACE_KEY"', stdin=subprocess.DEVNULL, text=True)
+    running = {name: start() for name, start in starts.items()}
+    kills = killed_for_a_while([killer_of(server), *(killer_in(running, n, s) for n, s in starts.items())])
+    about = f"seed {seed}, {kills} kills"
+    ended = running["into"].end()
+    equal(ended.code, 0, about, ended)
+    wait_until(lambda: len(lines_of("out.txt")) >= count, f"all have gone through, {about}")
+    for name in "worker 0", "worker 1", "out":
+        running[name].signal(signal.SIGINT)
+        ended = running[name].end()
+        equal(ended.code, 130, name, about, ended)
+    lines = lines_of("out.txt")
+    for key in range(5):  # each once, and in order
+        equal([line for line in lines if line.startswith(f"k{key} ")],
+              [f"k{key} {n}" for n in range(key, count, 5)], about)
+    equal(len(lines), count, about)
+    print(f"# {about}")
     server.stop()
 
 
@@ -929,7 +995,7 @@ def _():
     write("step", "#!/bin/sh\necho >started.x; exec sleep 1000\n", True)
     simple(["name: a, map: [./step]"], source="{ lines: [in, more] }")
     write("more", "x\n")
-    r = Running("plan.yaml")
+    r = Flow("plan.yaml")
     with open("in", "w") as pipe:
         pipe.write("x\n")
         pipe.flush()
@@ -947,7 +1013,7 @@ def _():
     numbers_file("in.txt", 30000)  # more than a pipe holds
     simple(["name: a, filter: 'regex .'"], sink="stdout")
     first, last = os.pipe()
-    r = Running("plan.yaml", stdout=last)
+    r = Flow("plan.yaml", stdout=last)
     os.close(last)
     got = os.read(first, 1)
     os.close(first)
@@ -960,6 +1026,15 @@ def _():
 @case("a million lines are counted in 64 MB" if LONG else "many lines are counted in 64 MB")
 def _():
     count = 1000000 if LONG else 60000
+    simple(["name: c, aggregate: count, key: field 1"])
+    with open("in.txt", "w") as file:
+        for n in range(count):
+            file.write(f"user{n * 7919 % 1000003} {n % 100}\n")
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    equal(len(set(lines_of("out.txt"))), count)
+    if not sanitized():
+        check(r.memory_kb < MEMORY_KB, f"as many keys: {r.memory_kb} KiB")
     vocabulary = [f"w{n * 7919 % 5003}" for n in range(5003)]
     with open("in.txt", "w") as file:
         for n in range(count):
@@ -986,7 +1061,7 @@ def _():
     simple(["name: first, filter: 'regex .'", "name: second, map: [./step], jobs: 1"])
     main, side = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-    r = Running("plan.yaml", stderr=side, env={**environment, "TERM": "xterm"})
+    r = Flow("plan.yaml", stderr=side, env={**environment, "TERM": "xterm"})
     os.close(side)
     seen = b""
     while b"waiting  1 running" not in seen:

@@ -267,6 +267,70 @@ static void R14_policies_that_a_crash_left_in_the_first_shard_reach_all(void **s
     remove_all(p.dir);
 }
 
+static void push_number(struct group *g, uint32_t shard, uint64_t number) {
+    struct shard *s = group_shard(g, shard);
+    struct push push = {
+        .stage = mr_str("s"), .source = mr_str("e"), .number = number, .epic = true
+    };
+    struct pushed pushed;
+    assert_int_equal(shard_begin(s), 0);
+    assert_int_equal(core_push(shard_core(s), &push, &pushed), 0);
+    assert_int_equal(shard_wait(s, shard_end(s)), 0);
+}
+
+static void end_epic(struct group *g, uint32_t shard, uint64_t total) {
+    struct shard *s = group_shard(g, shard);
+    assert_int_equal(shard_begin(s), 0);
+    assert_int_equal(core_epic_end(shard_core(s), mr_str("e"), total), 0);
+    assert_int_equal(shard_wait(s, shard_end(s)), 0);
+}
+
+static void expect_total(struct group *g, uint64_t total) {
+    for (uint32_t i = 0; i < 3; i++) {
+        struct epic_info e;
+        assert_int_equal(core_epic(shard_core(group_shard(g, i)), mr_str("e"), &e), 0);
+        assert_true(e.ended);
+        assert_int_equal(e.total, total);
+    }
+}
+
+// F28: their logs are synced one by one, so a crash may leave the end in any of them. Shard 2 has
+// nothing else of the epic.
+static void F28_an_end_that_a_crash_left_in_some_shards_reaches_all(void **state) {
+    (void)state;
+    for (unsigned known = 1; known < 8; known++) {
+        struct place p = place_make();
+        struct group *g = open_group(&p, 3);
+        push_number(g, 0, 1);
+        push_number(g, 1, 2);
+        for (uint32_t i = 0; i < 3; i++)
+            if (known >> i & 1)
+                end_epic(g, i, 2);
+        group_close(g);
+        for (int run = 0; run < 2; run++) {
+            g = open_group(&p, 0);
+            expect_total(g, 2);
+            group_close(g);
+        }
+        remove_all(p.dir);
+    }
+}
+
+// It was said again, otherwise.
+static void F28_of_two_ends_that_of_the_first_shard_counts(void **state) {
+    (void)state;
+    struct place p = place_make();
+    struct group *g = open_group(&p, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        end_epic(g, i, 0);
+    end_epic(g, 0, 5);
+    group_close(g);
+    g = open_group(&p, 0);
+    expect_total(g, 5);
+    group_close(g);
+    remove_all(p.dir);
+}
+
 // ---- One stage, as several shards see it ------------------------------------------------------
 
 static struct stage_info seen(uint64_t ready, uint64_t running, const char *held_by) {
@@ -308,6 +372,8 @@ int main(void) {
         cmocka_unit_test(R19_time_goes_on_from_the_latest_instant_of_any_shard),
         cmocka_unit_test(no_two_shards_give_the_same_id),
         cmocka_unit_test(R14_policies_that_a_crash_left_in_the_first_shard_reach_all),
+        cmocka_unit_test(F28_an_end_that_a_crash_left_in_some_shards_reaches_all),
+        cmocka_unit_test(F28_of_two_ends_that_of_the_first_shard_counts),
         cmocka_unit_test(R20_a_stage_is_held_if_every_shard_with_work_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -204,7 +204,7 @@ def _():
     write("ci.token", secret + "\n")
     with Server("--auth", "c.auth") as server:
         url = f"millrace://127.0.0.1:{server.port}"
-        fails(4, "asks for a secret", "push", "mail", "a", "--at", url)
+        fails(4, "MILLRACE_TOKEN_FILE", "push", "mail", "a", "--at", url)
         fails(4, "nobody here has that secret", "push", "mail", "a", "--at", url,
               MILLRACE_TOKEN="nonsense")
         equal(ok("push", "mail", "a", "--at", url, MILLRACE_TOKEN=secret), "1")
@@ -331,8 +331,8 @@ def _():
         return "no networks of one's own here"
     with Server("--insecure", "--max-per-address", "1", listen="198.51.100.1:0",
                 through=APART) as server:
-        there = ["nsenter", "--target", str(server.process.pid), "--user", "--net",
-                 "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
+        there = ["nsenter", "--target", str(server.process.pid), "--user", "--preserve-credentials",
+                 "--net", "redis-cli", "-h", "198.51.100.1", "-p", str(server.port)]
         first = subprocess.Popen(there, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         first.stdin.write(b"PING\n")
         first.stdin.flush()
@@ -446,6 +446,8 @@ def _():
         equal(ok("push", "s", "a", "--at", url, SSL_CERT_FILE="ca.pem"), "1")
         fails(3, "no-such.pem", "push", "s", "a", "--at", url, "--tls-ca", "no-such.pem")
         fails(2, "no use without TLS", "push", "s", "a", "--at", url.replace("s:", ":"), *ca)
+        fails(3, f"encrypts is at {url}", "push", "s", "a", "--at", url.replace("s:", ":"))
+        equal(server.url, f"millraces://127.0.0.1:{server.port}")
     with Server() as server:
         refused("TLS has failed", f"millraces://localhost:{server.port}", *ca)
 

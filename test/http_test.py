@@ -236,7 +236,7 @@ def every_act_acts():
     equal(web.post("/api/jobs", {"stage": "mail", "body": {"to": ["ann", 7]}, "attempts": 3}), {"id": "3"})
     equal(web.post("/api/jobs", {"stage": "late", "body": "", "delay": 3600000, "deadline": 7200000}), {"id": "4"})
     equal(web.post("/api/jobs", {"stage": "mail", "body": "nul \0 byte \u00e9"}), {"id": "5"})
-    equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to":["ann",7]}')
+    equal(web.get("/api/jobs/3?body=1")["job"]["body"], '{"to": ["ann", 7]}')
     equal(web.get("/api/jobs/5?body=1")["job"]["body"], "nul \0 byte \u00e9")
     for body in None, False, True, [], 7:
         job = web.post("/api/jobs", {"stage": "json", "body": body})["id"]
@@ -269,6 +269,36 @@ def every_act_acts():
     equal(web.post("/api/waiting/drop", {"stage": "mail", "key": "ann", "dry": True}), {"count": 1})
     equal(web.post("/api/waiting/drop", {"stage": "mail"}), {"count": 2})
     equal(web.post("/api/jobs/4/drop"), {"count": 1})
+    web.stop()
+
+
+@case
+def bodies_that_are_no_strings_stay_as_they_were_sent():
+    web = Web()
+    for body in ("0.1", "-0.0", "1e2", "123456789012345678901234567890", "9007199254740993", "1.10", "true", "null",
+                 '{"b" : [1.50,{ }], "a":"\\u00e9 \\"}],:{", "a ":12345678901234567890}', '[ ]', '[[],[{"":[]}]]',
+                 '{"a":\t[1 ,\r\n2]}'):
+        for around in ('{"stage":"s","body":%s}', ' { "key" : "k" , "body" :\n %s , "stage": "s" } '):
+            job = web.post("/api/jobs", around % body)["id"]
+            equal(web.get(f"/api/jobs/{job}?body=1")["job"]["body"], body)
+    equal(web.post("/api/jobs", '{"b\\u006fdy":0.10,"stage":"s","attempts":3}'), {"id": str(int(job) + 1)})
+    equal(web.get(f"/api/jobs/{int(job) + 1}?body=1")["job"]["body"], "0.10")
+    equal(web.post("/api/jobs/drop", '{"ids":[ 1 ,"2",3 ]}'), {"count": 3})
+    web.refuses(400, "ERR", "JSON", "POST", "/api/jobs", '{"stage":"s","body":01}')
+    web.refuses(400, "ERR", "ATTEMPTS", "POST", "/api/jobs", '{"stage":"s","body":"","attempts":3.5}')
+    web.stop()
+
+
+@case
+def stages_may_be_called_like_parameters():
+    web = Web()
+    client = Client(web)
+    for stage in "count", "from":
+        client.ask("PUSH", stage, "x")
+        fail(client, client.ask("TAKE", stage)[0])
+        equal([j["stage"] for j in web.get(f"/api/dead?stage={stage}")["dead"]], [stage])
+        equal([j["stage"] for j in web.get(f"/api/dead?stage={stage}&count=1")["dead"]], [stage])
+        equal(web.get(f"/api/jobs?stage={stage}")["jobs"][0]["status"], "dead")
     web.stop()
 
 
@@ -444,6 +474,11 @@ def roles_and_stages_hold_as_on_the_wire():
     web.refuses(403, "NOPERM", "sms.a", "POST", "/api/jobs", {"stage": "sms.a", "body": "x"}, token=few)
     check(b"sms.a" not in web.get("/metrics", token=few))
     check(b"sms.a" in web.get("/metrics", token=names["read"]))
+    hidden = {"store", "log_bytes", "used_memory", "buffer_bytes", "connected_clients", "total_commands_processed"}
+    equal(hidden & set(web.get("/api/info", token=few)["info"]), set())
+    equal(hidden - set(web.get("/api/info", token=names["read"])["info"]), set())
+    check(b"millrace_memory_used_bytes" not in web.get("/metrics", token=few))
+    check(b"millrace_log_full 0" in web.get("/metrics", token=few))
     streams = web.stream(few), web.stream(names["read"]), web.stream(names["admin"])
     for _ in range(2):
         equal([[s["name"] for s in stream.event()["stages"]] for stream in streams],
@@ -795,6 +830,27 @@ def F43_a_thousand_listen_and_some_do_not_read():
     equal(client.work_off("stage-1"), ["x"])
     for stream in streams:
         stream.close()
+    web.stop()
+
+
+# F43: what is kept for one who does not read counts, and is gone with him.
+@case
+def F43_what_slow_listeners_hold_counts_as_memory():
+    web = Web()
+    client = Client(web)
+    for i in range(1000):
+        client.say("PUSH", f"a-stage-with-a-long-name-so-that-there-is-much-to-tell-{i:04}", "x")
+    for _ in range(1000):
+        client.hear()
+    idle = int(client.info()["buffer_bytes"])
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", web.http))
+        slow.sendall(f"GET /api/events HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode())
+        while int(client.info()["buffer_bytes"]) < idle + 300_000:
+            pass
+    while int(client.info()["buffer_bytes"]) > idle + 100_000:
+        pass
     web.stop()
 
 

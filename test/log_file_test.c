@@ -504,6 +504,22 @@ static void F31_two_processes_on_one_directory(void **state) {
     remove_tree(path);
 }
 
+static void a_store_is_never_stdin(void **state) {
+    (void)state;
+    char path[] = "/tmp/millrace-stdin-XXXXXX";
+    struct log *l;
+    int before = dup(STDIN_FILENO);
+    assert_non_null(mkdtemp(path));
+    close(STDIN_FILENO);
+    assert_int_equal(log_file_open(path, &(struct log_options){ .segment_size = SEGMENT }, &l), 0);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+    log_close(l);
+    if (before >= 0)
+        assert_int_equal(dup2(before, STDIN_FILENO), STDIN_FILENO);
+    close(before);
+    remove_tree(path);
+}
+
 static int refusals; // so often the lock is somebody's, who has not signed it
 
 static int lock_refused(const struct disk *d, int fd) {
@@ -559,6 +575,7 @@ int main(void) {
         ROW(F31_two_owners_of_one_directory),
         ROW(F31_two_processes_on_one_directory),
         ROW(F31_a_lock_left_by_the_dead_is_waited_for),
+        ROW(a_store_is_never_stdin),
     };
     return cmocka_run_group_tests_name("log_file", tests, NULL, NULL);
 }

@@ -320,6 +320,23 @@ static void C7_bodies_come_from_the_disk_as_they_do_from_memory(void **state) {
     store_remove(&store);
 }
 
+// What is said and the end of saying arrive together, the reply waits for the disk.
+static void F50_a_socket_closed_on_one_side_hears_its_replies(void **state) {
+    (void)state;
+    struct store store = store_make();
+    struct running r;
+    server_start_at(&r, store.dir, -1);
+    int fd = dial(&r);
+    assert_true(tell(fd, "PUSH s a\r\n", 10));
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    assert_string_equal(hear_line(fd), "$1\r");
+    assert_string_equal(hear_line(fd), "1\r");
+    assert_string_equal(hear_line(fd), "");
+    close(fd);
+    server_stop(&r);
+    store_remove(&store);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 static void D1_a_worker_is_shown_with_its_address(void **state) {
@@ -348,6 +365,7 @@ int main(void) {
         cmocka_unit_test(F51_no_memory_costs_a_connection_at_most),
         cmocka_unit_test(T22_what_was_said_is_sent_before_the_server_ends),
         cmocka_unit_test(C7_bodies_come_from_the_disk_as_they_do_from_memory),
+        cmocka_unit_test(F50_a_socket_closed_on_one_side_hears_its_replies),
         cmocka_unit_test(D1_a_worker_is_shown_with_its_address),
     };
     notice_set(NOTICE_ERROR, false);

@@ -82,6 +82,32 @@ static void R12_an_epic_resumes_at_the_first_number_that_no_shard_has(void **sta
     assert_int_equal(e->impl->close(e), 0);
 }
 
+static int try_push(struct engine *e, uint64_t number, size_t *out_pushed) {
+    mr_item items[8] = { 0 };
+    struct numbered first = { mr_str("book"), number, true };
+    return e->impl->push_many(e, mr_str("read"), items, 8, &no_options, &first, NULL, out_pushed);
+}
+
+// A number 1,024 above one that is missing would be taken for the proof that that was there.
+static void R12_what_is_too_far_ahead_is_refused(void **state) {
+    (void)state;
+    struct engine *e = open_engine(NULL);
+    size_t pushed = 0;
+    for (int run = 0; run < 2; run++) {
+        push(e, 1, 8, NULL);
+        assert_int_equal(try_push(e, 1033, &pushed), MR_EGAP); // 9 is missing
+        assert_int_equal(try_push(e, 1030, &pushed), 0);
+        assert_int_equal(pushed, 3);
+        assert_int_equal(e->impl->epic_skip(e, mr_str("book"), 1033), MR_EGAP);
+        assert_int_equal(look(e).resume, 9);
+        push(e, 9, 1, NULL);
+        assert_int_equal(try_push(e, 1033, &pushed), 0);
+        assert_int_equal(pushed, 1);
+        assert_int_equal(e->impl->epic_drop(e, mr_str("book")), 0); // and from the beginning
+    }
+    assert_int_equal(e->impl->close(e), 0);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
     (void)st;
     (void)type;
@@ -112,6 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(R12_a_number_is_pushed_once),
         cmocka_unit_test(R12_an_epic_resumes_at_the_first_number_that_no_shard_has),
+        cmocka_unit_test(R12_what_is_too_far_ahead_is_refused),
         cmocka_unit_test(R12_also_after_opening_again),
     };
     int failed = cmocka_run_group_tests_name("one shard", tests, NULL, NULL);

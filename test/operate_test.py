@@ -126,6 +126,13 @@ def sockets_of_no_use_are_refused():
     check("2 sockets" in said, said)
 
 
+@case
+def without_stdin_and_stdout_it_lives_and_ends():
+    server = Server("--store", "mem:", through=["sh", "-c", 'exec "$@" <&- >&-', "sh"])
+    equal(Client(server).ask("PUSH", "s", "x"), "1")
+    server.stop()
+
+
 # ---- Reloading ---------------------------------------------------------------------------------
 
 @case

@@ -112,10 +112,9 @@ test('full memory is said in a banner', async () => {
     await small.stop();
 });
 
-function token(file, name, roles) {
-    const done = spawnSync(MILLRACE, ['auth', 'add', name, '--role', roles, '--auth', file], {
-        encoding: 'utf8',
-    });
+function token(file, name, roles, stages = '*') {
+    const words = ['auth', 'add', name, '--role', roles, '--stages', stages, '--auth', file];
+    const done = spawnSync(MILLRACE, words, { encoding: 'utf8' });
     check(done.status === 0, done.stderr);
     return done.stdout.trim();
 }
@@ -133,6 +132,9 @@ test('a token is asked for; a wrong one is said; one that only reads cannot act'
     await page.shot('token');
     await page.press('Continue');
     await page.sees('This token is not accepted');
+    await page.getByLabel('Token').fill('наш пароль');
+    await page.press('Continue');
+    await page.sees('This token is not accepted: it has characters that no token has');
     await page.getByLabel('Token').fill(reads);
     await page.press('Continue');
     await row(page, 'secret.stage').waitFor();
@@ -191,6 +193,34 @@ test('text from the server stays text: names, keys, bodies, reasons', async () =
     equal(await page.evaluate(() => window.broken ?? 'whole'), 'whole');
     await page.leave();
     worker.close();
+});
+
+test('what turns the direction of writing is shown, not obeyed', async () => {
+    const turned = 'safe\u202egpj.exe\u2066\u200f\u061c';
+    const id = await push('turned', turned, 'KEY', turned);
+    const page = await open('#/stage/turned/jobs/waiting');
+    await row(page, 'safe\\u202egpj.exe\\u2066\\u200f\\u061c').waitFor();
+    await page.go(`#/job/${id}`);
+    await page.sees('safe\\u202egpj.exe\\u2066\\u200f\\u061c', 'pre');
+    await page.leave();
+});
+
+test('a token for some stages sees how these are, and not how large the rest is', async () => {
+    const file = path.join(top, 'auth.few');
+    const few = token(file, 'few', 'read,push', 'mail.*');
+    const guarded = await Server.start(['--store', 'mem:', '--auth', file]);
+    const asker = new Client(guarded);
+    await asker.ask('AUTH', few);
+    await asker.ask('PUSH', 'mail.in', 'x');
+    const page = await openPage(guarded.address, '#/');
+    await page.getByLabel('Token').fill(few);
+    await page.press('Continue');
+    await row(page, 'mail.in').waitFor();
+    await page.sees('works', '.facts');
+    equal(await page.locator('.facts > div:visible dt').allTextContents(), ['Log', 'Disk']);
+    await page.leave();
+    asker.close();
+    await guarded.stop();
 });
 
 test('a million waiting jobs are looked at as quickly as a few', async () => {

@@ -1,7 +1,7 @@
 // How the page looks and is used: on a phone, in the dark, by keyboard; and how much of it is sent.
 import { bury, check, deadCount, equal, open, push, row, test, world } from './page_support.mjs';
 
-const VIEWS = ['#/', '#/stage/looks', '#/dead', '#/workers', '#/epics', '#/push'];
+const VIEWS = ['#/', '#/stage/looks', '#/dead', '#/workers', '#/flows', '#/epics', '#/push'];
 
 test('nothing is wider than a phone', async () => {
     const page = await open('#/', {

@@ -38,6 +38,7 @@ test('an empty server says what to do next', async () => {
     for (const [hash, text] of [
         ['#/dead', 'No dead letter'],
         ['#/workers', 'millrace work'],
+        ['#/flows', 'millrace flow'],
         ['#/epics', '--epic'],
         ['#/nowhere', 'There is no such view'],
         ['#/stage/nobody', 'No stage is called nobody'],
@@ -187,6 +188,22 @@ test('a job shows its attempts and its body, as JSON, text and digits', async ()
     await page.leave();
 });
 
+test('JSON is shown value by value, and every one as it was sent', async () => {
+    const page = await open(
+        '#/job/' +
+            (await push(
+                'exact',
+                '{"n":0.10,"big":12345678901234567890,"e":[],"o":{"x":{}, "y":"}],:{"}}',
+            )),
+    );
+    await page.sees('"n": 0.10,', 'pre');
+    equal(
+        await page.locator('pre').textContent(),
+        '{\n  "n": 0.10,\n  "big": 12345678901234567890,\n  "e": [],\n  "o": {\n    "x": {},\n    "y": "}],:{"\n  }\n}',
+    );
+    await page.leave();
+});
+
 test('a done job shows its result, and bytes that are no text are digits', async () => {
     const id = await push('results', Buffer.from([0, 255, 1]));
     const page = await open(`#/job/${id}`);
@@ -237,6 +254,31 @@ test('dead letters are found by stage, key and reason', async () => {
     await page.leave();
 });
 
+test('the first 5,000 dead letters are looked through, that is said, and one can go on', async () => {
+    const ask = (...words) => world.client.ask(...words);
+    const items = (from) => Array.from({ length: 1000 }, (_, i) => [`k${from + i}`, 'x']).flat();
+    for (let from = 0; from < 5500; from += 1000)
+        await ask('PUSHMANY', 'many.dead', 'ITEMS', ...items(from));
+    for (let jobs; (jobs = await ask('TAKE', 'many.dead', 'COUNT', 1000)).length;)
+        await Promise.all(
+            jobs.map(([id, token, , key]) =>
+                ask('FAIL', id, token, key === 'k5400' ? 'out of luck' : 'no', 'NEVER'),
+            ),
+        );
+    const page = await open('#/dead?stage=many.dead');
+    await page.sees('The first 100 are shown');
+    await page.getByLabel('Reason').fill('luck');
+    await page.sees('None of the first 5,000 of 6,000 dead letters match');
+    await page.press('Look further');
+    await row(page, 'out of luck').filter({ hasText: 'k5400' }).waitFor();
+    await page.sheds('of the first');
+    equal(await page.getByRole('button', { name: 'Look further' }).isVisible(), false);
+    await page.press('Drop all that match');
+    await page.agree('Drop 1 dead job');
+    await page.sees('1 job is dropped', '.notices');
+    await page.leave();
+});
+
 test('one, some and all dead letters are retried or dropped, and counted first', async () => {
     const [first, second, third] = await bury('yard', 6, 'lost');
     const page = await open('#/dead?stage=yard');
@@ -283,7 +325,7 @@ test('epics are shown with their progress', async () => {
     await world.client.ask('DONE', id, token);
     const page = await open('#/epics');
     await row(page, 'june')
-        .filter({ hasText: '1 of 8' })
+        .filter({ hasText: '4 read, 1 ended of 8' })
         .filter({ hasText: 'No worker' })
         .waitFor();
     await page.shot('epics');

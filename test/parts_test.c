@@ -122,6 +122,7 @@ static void every_placeholder_has_its_part(void **state) {
     assert_string_equal(fill("{}", mr_str("a/b.png")), "a/b.png");
     assert_string_equal(fill("{.}.jpg", mr_str("a/b.png")), "a/b.jpg");
     assert_string_equal(fill("{/}", mr_str("a/b.png")), "b.png");
+    assert_string_equal(fill("{/.}", mr_str("a/b.png")), "b");
     assert_string_equal(fill("{//}", mr_str("a/b.png")), "a");
     assert_string_equal(fill("{key}", mr_str("a")), "the key");
     assert_string_equal(fill("{#}", mr_str("a")), "17");
@@ -134,23 +135,24 @@ static void every_placeholder_has_its_part(void **state) {
 static void paths_of_all_shapes(void **state) {
     (void)state;
     static const struct {
-        const char *line, *stem, *base, *directory;
+        const char *line, *stem, *base, *base_stem, *directory;
     } paths[] = {
-        { "x", "x", "x", "." },
-        { "x.tar.gz", "x.tar", "x.tar.gz", "." },
-        { "a.b/x", "a.b/x", "x", "a.b" },
-        { ".profile", ".profile", ".profile", "." },
-        { "a/.profile", "a/.profile", ".profile", "a" },
-        { "a/b/", "a/b/", "b", "a" },
-        { "/", "/", "/", "/" },
-        { "/x", "/x", "x", "/" },
-        { "a//b", "a//b", "b", "a" },
-        { "x.", "x", "x.", "." },
-        { "", "", "", "." },
+        { "x", "x", "x", "x", "." },
+        { "x.tar.gz", "x.tar", "x.tar.gz", "x.tar", "." },
+        { "a.b/x", "a.b/x", "x", "x", "a.b" },
+        { ".profile", ".profile", ".profile", ".profile", "." },
+        { "a/.profile", "a/.profile", ".profile", ".profile", "a" },
+        { "a/b/", "a/b/", "b", "b", "a" },
+        { "/", "/", "/", "/", "/" },
+        { "/x", "/x", "x", "x", "/" },
+        { "a//b", "a//b", "b", "b", "a" },
+        { "x.", "x", "x.", "x", "." },
+        { "", "", "", "", "." },
     };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         assert_string_equal(fill("{.}", mr_str(paths[i].line)), paths[i].stem);
         assert_string_equal(fill("{/}", mr_str(paths[i].line)), paths[i].base);
+        assert_string_equal(fill("{/.}", mr_str(paths[i].line)), paths[i].base_stem);
         assert_string_equal(fill("{//}", mr_str(paths[i].line)), paths[i].directory);
     }
 }

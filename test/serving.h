@@ -42,16 +42,13 @@ static inline _Noreturn void serving_exec(const char *store, uint16_t port, int 
     _exit(127);
 }
 
-// Waits for a line that contains the text; returns where it stands.
-static inline const char *serving_hear(struct serving *s, const char *text) {
-    static char line[1024];
-    while (fgets(line, sizeof line, s->notices)) {
-        const char *at = strstr(line, text);
-        if (at)
-            return at + strlen(text);
-    }
+// Waits for a line that contains the text.
+static inline void serving_hear(struct serving *s, const char *text) {
+    char line[1024];
+    while (fgets(line, sizeof line, s->notices))
+        if (strstr(line, text))
+            return;
     fail_msg("the server never said '%s'", text);
-    return NULL;
 }
 
 // A port for a server that may come and go. It is bound here, too: so the system gives it to nobody
@@ -69,22 +66,24 @@ static inline uint16_t serving_hold_port(struct serving *s) {
     return ntohs(at.sin_port);
 }
 
-// Port 0: a free one, which stays its own. Returns when clients can connect; it may still read its
+// Port 0: a free one, which stays its own; otherwise the one it has, and its URL is only read:
+// those who talk to it may be doing so. Returns when clients can connect; it may still read its
 // store.
 static inline void serving_start(struct serving *s, const char *store, uint16_t port) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    port = port ? port : serving_hold_port(s);
+    if (!port) {
+        s->port = serving_hold_port(s);
+        snprintf(s->url, sizeof s->url, "millrace://127.0.0.1:%u", s->port);
+    }
     pid_t test = getpid();
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
-        serving_exec(store, port, ends[1], test);
+        serving_exec(store, s->port, ends[1], test);
     close(ends[1]);
     s->notices = fdopen(ends[0], "r");
-    const char *said = serving_hear(s, "listens on 127.0.0.1:");
-    s->port = (uint16_t)strtoul(said, NULL, 10);
-    snprintf(s->url, sizeof s->url, "millrace://127.0.0.1:%u", s->port);
+    serving_hear(s, "listens on 127.0.0.1:");
 }
 
 // Returns its exit status.

@@ -917,10 +917,14 @@ static void T22_a_stopping_server_starts_nothing_and_lets_work_end(void **state)
     turn(d);
     hear(d, 0, "[]");
     push(d, "s b");
-    ask(d, 0, "TAKE s WAIT -1", "[]");
+    ask(d, 0, "TAKE s", "[]");
+    say(d, 0, "TAKE s WAIT 10"); // who asks again and again does not keep it busy
+    hear_nothing(d, 0);
     sayf(d, 1, "DONE %s %s", job.id, job.token);
     hear(d, 1, "+OK");
     assert_int_equal(host_leases(&d->host), 0);
+    pass_ms(d, 10);
+    hear(d, 0, "[]");
 }
 
 // A lease that outlives its connection is nobody's to end: no stop waits for it.
@@ -943,6 +947,61 @@ static void QUIT_says_OK_and_closes(void **state) {
     hear_nothing(d, 0);
     assert_true(d->clients[0].closed);
     ask(d, 1, "STAGES", "[[*\"waiting\" :1 *]]");
+}
+
+// F50: who says no more may still listen: it hears what was not durable yet, then it is over.
+static void F50_who_says_no_more_is_answered(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_THREAD, (struct core_limits){ 0 });
+    hold_syncs(d, true);
+    say_bytes(d, 0, text("PUSH s a\r\nPING\r\nPUS"));
+    say_no_more(d, 0);
+    hear_nothing(d, 0);
+    assert_false(d->clients[0].closed);
+    hold_syncs(d, false);
+    hear(d, 0, FIRST);
+    hear(d, 0, "+PONG");
+    assert_true(d->clients[0].closed);
+    dialogue_destroy(d);
+}
+
+// F50: but not what it would wait for: that may be for ever, and it may have gone.
+static void F50_who_says_no_more_does_not_wait(void **state) {
+    struct dialogue *d = *state;
+    static const char *const waits[] = { "TAKE s WAIT -1", "CALL t a", "PUSH u b ROOM -1",
+                                         "EPIC e WAIT -1" };
+    ask(d, 1, "STAGE u max-jobs 1", "+OK");
+    push(d, "u a EPIC e 1");
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        connect_client(d, 2);
+        say(d, 2, waits[i]);
+        say_no_more(d, 2);
+        assert_true(d->clients[2].closed);
+    }
+    ask(d, 1, "STAGES NAME t", "[[*\"waiting\" :0 *\"cancelled\" :1 *]]");
+    ask(d, 1, "STAGES NAME u", "[[*\"waiting\" :1 *]]");
+    push(d, "s a");
+    assert_string_equal(take(d, 1, "s").body, "a");
+}
+
+// F50: nor for what it said before, and what is run only now that its replies are read.
+static void F50_who_has_said_all_does_not_begin_to_wait(void **state) {
+    struct dialogue *d = *state;
+    struct client *c = &d->clients[0];
+    static char large[LIMIT_UNSENT_PAUSE + 1];
+    mr_bytes echo[] = { text("ECHO"), { large, sizeof large } };
+    c->deaf = true;
+    say_words(d, 0, echo, 2);
+    say_bytes(d, 0, text("PUSH s a\r\nTAKE t WAIT -1\r\nPUSH s b\r\n"));
+    say_no_more(d, 0);
+    assert_false(c->closed);
+    c->deaf = false;
+    session_touch(c->session); // the socket takes more
+    turn(d);
+    hear_any(d, 0);
+    hear(d, 0, FIRST);
+    assert_true(c->closed);
+    ask(d, 1, "STAGES NAME s", "[[*\"waiting\" :1 *]]");
 }
 
 // ---- Memory
@@ -1124,6 +1183,9 @@ int main(void) {
         DIALOGUE(T22_a_stopping_server_starts_nothing_and_lets_work_end),
         DIALOGUE(T22_a_stop_waits_for_nobody_who_has_gone),
         DIALOGUE(QUIT_says_OK_and_closes),
+        cmocka_unit_test(F50_who_says_no_more_is_answered),
+        DIALOGUE(F50_who_says_no_more_does_not_wait),
+        DIALOGUE(F50_who_has_said_all_does_not_begin_to_wait),
     };
     const struct CMUnitTest alone[] = {
         DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),

@@ -494,6 +494,16 @@ def _():
     check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
 
 
+@case("what turns the direction of writing is shown, not obeyed")
+def _():
+    turning = [*range(0x202a, 0x202f), *range(0x2066, 0x206a), 0x200e, 0x200f, 0x061c]
+    key = "".join(chr(c) for c in turning)
+    for _ in range(2):
+        ok("push", "turned", "b", "--key", f"a{key}b\u05d0\u20ac")
+    check("a" + "".join(f"\\u{c:04x}" for c in turning) + "b\u05d0\u20ac" in ok("channels", "turned"),
+          ok("channels", "turned"))
+
+
 @case("why names the commands that people type")
 def _():
     ok("push", "asked", "b")
@@ -633,6 +643,13 @@ def connecting_to(port):
     return sum(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
 
 
+def timer_to(port):
+    """Which timer the system has set for the connection to that port, if there is one."""
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return next((row[5][:2] for row in rows if row[2].endswith(f":{port:04X}")), None)
+
+
 @case("Ctrl-C ends waiting for a server that does not accept, or does not answer, at once and with 130")
 def _():
     with open("waits.yaml", "w") as file:
@@ -690,6 +707,29 @@ def _():
             check(b"HELLO" in heard and b"AUTH" in heard and sent in heard, heard)
             check(ended.code == 4 and b"not the secret" in ended.err, ended)
             check(b"hush" not in ended.err + ended.out, ended)
+        process = start("stages", url=f"millrace://hush@{where}")
+        connection, _ = listener.accept()
+        connection.recv(1)
+        connection.sendall(b"-FULL too many are connected\r\n")
+        equal(Ended(process).code, 5)
+        connection.close()
+
+
+@case("F3: a server that has gone without a word is noticed")
+def _():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        process = start("await", "1", "--wait", "1h", url=f"millrace://127.0.0.1:{port}")
+        connection, _ = listener.accept()
+        connection.recv(4096)
+        connection.sendall(b"%0\r\n")
+        connection.recv(4096)  # it waits from now on, and nothing is on its way
+        while timer_to(port) != "02":  # the one that asks whether the other is there
+            check(timer_to(port), "it has left")
+        connection.close()
+        equal(Ended(process).code, 3)
 
 
 @case("errors of the server have their exit codes; a lost connection is 3")

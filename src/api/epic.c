@@ -93,7 +93,7 @@ static int say_behind(mr *m, const mr_epic *e, mr_bytes name) {
 // Waits until the next half may be begun. What nobody has pushed yet, nobody knows.
 static int half_begin(mr *m, mr_epic *e, mr_bytes name, int64_t wait_ms) {
     mr_epic_info info;
-    int err = m->engine->impl->epic_wait(m->engine, name, left_of(e), wait_ms, &info);
+    int err = m->engine->impl->epic_wait(m->engine, name, left_of(e), e->expected, wait_ms, &info);
     if (err == MR_EGONE && e->next > 1)
         return error_set(err, "epic '%s' was dropped while it was pushed", e->name);
     if (err == MR_EAGAIN)
@@ -286,7 +286,7 @@ int mr_epic_wait(mr *m, const char *name, int64_t wait_ms, mr_epic_info *out) {
     if (err >= 0)
         err = check_wait("wait_ms", wait_ms);
     if (err >= 0)
-        err = m->engine->impl->epic_wait(m->engine, bytes, -1, wait_ms, &info);
+        err = m->engine->impl->epic_wait(m->engine, bytes, -1, 0, wait_ms, &info);
     if (err < 0)
         return err;
     if (info.dead)

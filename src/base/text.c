@@ -18,6 +18,18 @@ size_t text_letter(const uint8_t *p, size_t size) {
     return overlong || surrogate || beyond ? 0 : length;
 }
 
+// U+061C, U+200E and U+200F, U+202A to U+202E, U+2066 to U+2069.
+uint32_t text_direction(const uint8_t *p, size_t size) {
+    if (size == 2)
+        return p[0] == 0xd8 && p[1] == 0x9c ? 0x061c : 0;
+    if (size != 3 || p[0] != 0xe2)
+        return 0;
+    uint32_t code = 0x2000u | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    bool turns = code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+                 (code >= 0x2066 && code <= 0x2069);
+    return turns ? code : 0;
+}
+
 bool text_is(mr_bytes b) {
     size_t length;
     for (size_t i = 0; i < b.size; i += length)

@@ -13,6 +13,10 @@ size_t text_letter(const uint8_t *, size_t size);
 
 bool text_is(mr_bytes); // whether all of it is UTF-8
 
+// The code of a letter of so many bytes that is nothing to be seen but turns the direction of what
+// stands around it, so that people read something else than what is there; 0: it is another.
+uint32_t text_direction(const uint8_t *letter, size_t size);
+
 static inline size_t text_base64_size(size_t size) {
     return (size + 2) / 3 * 4;
 }

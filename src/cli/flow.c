@@ -97,7 +97,9 @@ enum cli_exit flow_run(const struct input *given) {
     static struct plan plan; // large
     static struct flow flow;
     struct input in = *given;
-    flow = (struct flow){ .plan = &plan, .signals = -1, .halt = -1 };
+    flow = (struct flow){
+        .plan = &plan, .signals = -1, .halt = -1, .lock = PTHREAD_MUTEX_INITIALIZER
+    };
     if (!options_read(&in, &flow.options))
         return CLI_USAGE;
     enum cli_exit code = flow_do(&flow, &in);

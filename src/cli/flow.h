@@ -23,10 +23,14 @@
 #include "work/exec.h"
 #include "work/filter.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct flow;
 struct reading; // of a source: flow_source.c
+struct asked;   // of a filter: flow_command.c
+
+enum { TITLE = 200 };
 
 // A node at work.
 struct actor {
@@ -35,7 +39,10 @@ struct actor {
     struct template template; // of a command
     bool in_argument;         // the line goes where {} stands, not to stdin
     bool has_outputs;         // with names: lines carry the name of theirs
+    char title[TITLE];        // where it stands in the file, and its name: of reasons
     struct filters *filters;  // of a long-lived command
+    struct asked *asked;      // lines that it has not answered yet; under the flow's lock
+    uint64_t patience_us;     // until somebody is told of one
     struct reading *reading;
     _Atomic uint64_t in, out; // lines, of this process
 };
@@ -54,9 +61,10 @@ struct flow {
     struct execs *execs;
     struct carry *carry;
     struct actor actors[FLOW_NODES];
-    char where[512]; // the engine, for people
-    int signals;     // a descriptor
-    int halt;        // another: readable when sources shall read no more
+    pthread_mutex_t lock; // guards the lines that filters were asked
+    char where[512];      // the engine, for people
+    int signals;          // a descriptor
+    int halt;             // another: readable when sources shall read no more
     struct interrupts interrupts;
     uint64_t begun_us;
     atomic_bool ending;   // what runs is being ended
@@ -83,8 +91,8 @@ void actor_stage(const struct actor *, char *out, size_t size);
 // MR_EIO; MR_ENOMEM. `out` is closed by reading_close, which takes NULL.
 int reading_open(struct flow *, struct actor *, struct reading **out);
 void reading_close(struct reading *);
-void reading_forget(const struct flow *, const struct actor *); // what was kept of its lines
-mr_flow_read reading_read;                                      // its argument is the actor
+void reading_forget(const struct reading *); // what was kept of its lines
+mr_flow_read reading_read;                   // its argument is the actor
 
 // Bytes read so far of all there are; false: nobody knows how many there are.
 bool reading_share(const struct reading *, uint64_t *out_read, uint64_t *out_total);
@@ -99,9 +107,9 @@ mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;
 
-// Fails a line of the node for a reason, which names the file and the line of the step: MR_EDEAD if
-// trying again would not help, else MR_EINVAL. Returns it.
-int step_fail(const struct actor *, mr_flow_out *, int code, const char *format, ...)
+// Fails a line for a reason, which then shows the line: MR_EDEAD if trying again would not help,
+// else any other error. Returns it.
+int step_fail(mr_flow_out *, mr_bytes line, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 // Nothing is wrong with the line: it goes back, and the flow stops for this reason. Returns
@@ -114,6 +122,10 @@ int actor_give_up(struct actor *, const char *why);
 
 int program_open(struct actor *); // MR_ENOMEM; MR_EIO
 void program_close(struct actor *);
+
+// Whether a long-lived command has not answered a line for long, which is then told in `out`; each
+// time it has to take twice as long.
+bool program_is_silent(struct actor *, char *out, size_t size);
 mr_flow_function program_run;   // map and flat_map
 mr_flow_function program_keep;  // filter: exit 0 keeps a line, 1 drops it
 mr_flow_function program_route; // a split: a line goes to the output that it carries the name of

@@ -16,7 +16,6 @@ enum {
     INPUTS = 2 * FLOW_INPUTS * (2 * FLOW_NAME + 8),
     FILTER_BLOCK = 64
 };
-enum { KEYED_PARTITIONS = 256 };
 
 static const char crash_backoff[] = "1ms..10ms"; // to show something, not to wait
 static const char builtin_backoff[] = "100ms..10s";
@@ -61,15 +60,23 @@ void actor_stage(const struct actor *a, char *out, size_t size) {
 
 // ---- Options ----------------------------------------------------------------------------------
 
+// Of what runs inside the operators before it.
+static mr_operator_options part_options(const struct actor *a) {
+    return (mr_operator_options){ .title = a->title };
+}
+
 // What is built in fails for the line's fault at once and for good, else for that of the machine:
 // it is tried until that is over. What a step says of itself needs a stage of its own.
-static mr_operator_options options_of(const struct flow_node *n) {
+static mr_operator_options options_of(const struct actor *a) {
+    const struct flow_node *n = a->node;
     bool command = node_is_command(n);
     const char *backoff = command ? NULL : builtin_backoff;
-    return (mr_operator_options){ .on_dead = n->on_dead == ON_DEAD_HALT ? "halt" : "skip",
+    return (mr_operator_options){ .title = a->title,
+                                  .on_dead = n->on_dead == ON_DEAD_HALT ? "halt" : "skip",
                                   .backoff = n->backoff ? n->backoff : backoff,
                                   .attempts = n->attempts || command ? n->attempts : UINT16_MAX,
                                   .jobs = n->jobs,
+                                  .partitions = n->partitions,
                                   .apart = command || n->backoff || n->attempts || n->jobs ||
                                            n->has_on_dead };
 }
@@ -79,14 +86,15 @@ static mr_operator_options options_of(const struct flow_node *n) {
 // An operator before the node that makes of its lines what it needs; `from` becomes its name.
 static int add_in(struct actor *a, mr_flow_function *function, char from[INPUTS]) {
     char name[OPERATOR];
-    int err = mr_flow_map(a->flow->flow, part_name(name, a, "in"), from, function, a, NULL);
+    mr_operator_options options = part_options(a);
+    int err = mr_flow_map(a->flow->flow, part_name(name, a, "in"), from, function, a, &options);
     snprintf(from, INPUTS, "%s", name);
     return err;
 }
 
 static int add_source(struct actor *a) {
     const struct flow_node *n = a->node;
-    mr_operator_options options = options_of(n);
+    mr_operator_options options = options_of(a);
     if (n->verb == VERB_TAKE)
         return mr_flow_take(a->flow->flow, n->name, n->text, &options);
     int err = reading_open(a->flow, a, &a->reading);
@@ -95,7 +103,7 @@ static int add_source(struct actor *a) {
 
 static int add_aggregate(struct actor *a, char from[INPUTS]) {
     const struct flow_node *n = a->node;
-    mr_operator_options options = options_of(n);
+    mr_operator_options options = options_of(a), telling = part_options(a);
     mr_window window = { .size = n->window_size, .slide = n->window_slide };
     mr_flow_fold *const folds[] = { [HOW_COUNT] = mr_flow_count,
                                     [HOW_SUM] = mr_flow_sum,
@@ -108,7 +116,7 @@ static int add_aggregate(struct actor *a, char from[INPUTS]) {
         err = mr_flow_aggregate(a->flow->flow, n->name, from, folds[n->how], a,
                                 n->window_size ? &window : NULL, &options);
     if (err >= 0)
-        err = mr_flow_map(a->flow->flow, part_name(out, a, "out"), n->name, step_tell, a, NULL);
+        err = mr_flow_map(a->flow->flow, part_name(out, a, "out"), n->name, step_tell, a, &telling);
     return err;
 }
 
@@ -141,10 +149,10 @@ static int add_command(struct actor *a, const char *from) {
     const struct flow_node *n = a->node;
     mr_flow *f = a->flow->flow;
     bool keyed = plan_has_key(a->flow->plan, n) && n->mode == MODE_JOB;
-    mr_operator_options options = options_of(n);
+    mr_operator_options options = options_of(a), routing = part_options(a);
     char outputs[INPUTS], out[OPERATOR];
     options.block = n->mode == MODE_JOB ? 1 : FILTER_BLOCK;
-    options.partitions = keyed ? KEYED_PARTITIONS : 0;
+    options.partitions = keyed ? MR_FLOW_PARTITIONS : 0;
     int err = program_open(a);
     if (err < 0)
         return err;
@@ -157,11 +165,11 @@ static int add_command(struct actor *a, const char *from) {
     if (err < 0 || !a->has_outputs)
         return err;
     outputs_of(a, outputs);
-    return mr_flow_split(f, part_name(out, a, "out"), n->name, outputs, program_route, a, NULL);
+    return mr_flow_split(f, part_name(out, a, "out"), n->name, outputs, program_route, a, &routing);
 }
 
 static int add_crash(struct actor *a, const char *from) {
-    mr_operator_options options = options_of(a->node);
+    mr_operator_options options = options_of(a);
     uint64_t seed = (uint64_t)(a->node - a->flow->plan->nodes);
     if (!a->node->backoff)
         options.backoff = crash_backoff;
@@ -170,7 +178,7 @@ static int add_crash(struct actor *a, const char *from) {
 
 static int add_builtin(struct actor *a, const char *from) {
     const struct flow_node *n = a->node;
-    mr_operator_options options = options_of(n);
+    mr_operator_options options = options_of(a);
     mr_flow *f = a->flow->flow;
     if (n->verb == VERB_FILTER)
         return mr_flow_filter(f, n->name, from, step_regex, a, &options);
@@ -196,7 +204,7 @@ static int add_step(struct actor *a, char from[INPUTS]) {
 
 static int add_sink(struct actor *a, char from[INPUTS]) {
     const struct flow_node *n = a->node;
-    mr_operator_options options = options_of(n);
+    mr_operator_options options = options_of(a);
     mr_flow *f = a->flow->flow;
     if (n->verb == VERB_NOTHING)
         return mr_flow_filter(f, n->name, from, step_drop, a, &options);
@@ -247,10 +255,15 @@ static void stop_command(mr_job *job, void *arg) {
             filter_stop_any(f->actors[i].filters, job);
 }
 
+static void actor_init(struct actor *a, struct flow *f, const struct flow_node *n) {
+    *a = (struct actor){ .flow = f, .node = n };
+    snprintf(a->title, sizeof a->title, "%s:%d: %s", f->plan->path, n->at.line, n->name);
+}
+
 static void actors_init(struct flow *f) {
     const struct plan *p = f->plan;
     for (size_t i = 0; i < p->count; i++)
-        f->actors[i] = (struct actor){ .flow = f, .node = &p->nodes[i] };
+        actor_init(&f->actors[i], f, &p->nodes[i]);
     for (size_t i = 0; i < p->count; i++)
         for (size_t k = 0; k < p->nodes[i].from_count + p->nodes[i].loop_count; k++) {
             const struct flow_input *in = node_input(&p->nodes[i], k);

@@ -9,6 +9,7 @@
 #include "cli/flow.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 enum { OUTPUT_MOST = 8 << 20 };
 
@@ -49,22 +50,21 @@ static int send(struct actor *a, mr_flow_out *out, const char *output, mr_bytes 
 }
 
 // A map answers with one line.
-static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes text) {
+static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes line, mr_bytes text) {
     if (a->node->verb != VERB_MAP)
         return 0;
     if (!text.size && a->node->mode == MODE_JOB)
-        return step_fail(a, out, MR_EINVAL,
-                         "%s: it wrote nothing; a map answers with one line, a flat_map "
-                         "with any number",
-                         a->node->name);
+        return step_fail(out, line, MR_EINVAL,
+                         "it wrote nothing, and a map answers with one line; a flat_map with any "
+                         "number");
     if (text.size > 1 && memchr(text.data, '\n', text.size - 1))
-        return step_fail(a, out, MR_EINVAL, "%s: it wrote more than one line; a flat_map may",
-                         a->node->name);
+        return step_fail(out, line, MR_EINVAL, "it wrote more than one line, which a flat_map may");
     return 0;
 }
 
-static int send_lines(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes text) {
-    int err = check_map(a, out, text);
+static int send_lines(struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes text) {
+    mr_bytes key = pair.key;
+    int err = check_map(a, out, pair.value, text);
     if (err < 0 || !text.size)
         return err < 0 || a->node->verb != VERB_MAP ? err : send(a, out, "", key, text);
     const char *p = text.data, *end = p + text.size;
@@ -82,7 +82,7 @@ static int send_lines(struct actor *a, mr_flow_out *out, mr_bytes key, mr_bytes 
 struct collecting {
     struct actor *actor;
     mr_flow_out *out;
-    mr_bytes key;
+    mr_pair pair;
 };
 
 static bool output_is_taken(const struct actor *a, const char *output) {
@@ -102,21 +102,19 @@ static bool output_is_taken(const struct actor *a, const char *output) {
 static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
     struct collecting *c = arg;
     if (!output_is_taken(c->actor, output))
-        return step_fail(c->actor, c->out, MR_EINVAL,
-                         "%s: it emits to '%.60s', and nothing is from %s:%.60s",
-                         c->actor->node->name, output, c->actor->node->name, output);
+        return step_fail(c->out, c->pair.value, MR_EINVAL,
+                         "it emits to '%.60s', and nothing is from %s:%.60s", output,
+                         c->actor->node->name, output);
     if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
         body.size--;
-    return send(c->actor, c->out, output, key.size ? key : c->key, body);
+    return send(c->actor, c->out, output, key.size ? key : c->pair.key, body);
 }
 
 static int collect_state(mr_bytes state, void *arg) {
     struct collecting *c = arg;
-    if (!c->key.size)
-        return step_fail(c->actor, c->out, MR_EINVAL,
-                         "%s: state is kept for a key, and this line has none: "
-                         "key: field 1",
-                         c->actor->node->name);
+    if (!c->pair.key.size)
+        return step_fail(c->out, c->pair.value, MR_EINVAL,
+                         "state is kept for a key, and this line has none: key: field 1");
     return mr_flow_set(c->out, state);
 }
 
@@ -127,12 +125,13 @@ static bool is_missing(const struct exec_result *x) {
            (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
 }
 
-static int refuse(struct actor *a, mr_flow_out *out, const struct exec_result *x) {
+static int refuse(struct actor *a, mr_flow_out *out, mr_bytes line, const struct exec_result *x) {
     if (x->end == EXEC_STOPPED)
         return MR_EBUSY;
     if (is_missing(x) && !a->template.varies)
         return actor_give_up(a, x->reason);
-    return step_fail(a, out, MR_EINVAL, "%s: %s", a->node->name, x->reason);
+    int code = x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // it would write as much again
+    return step_fail(out, line, code, "%s", x->reason);
 }
 
 // 0: `out_result` has how it ended.
@@ -160,17 +159,17 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const ch
         err = exec_run(a->flow->execs, &order, out_result);
     filled_finish(&filled);
     buffer_finish(&input);
-    return err;
+    return err < 0 ? step_fail(out, pair.value, err, "%s", error_text()) : 0;
 }
 
 static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
                        const struct carry_slot *slot, struct exec_result *x) {
-    struct collecting c = { a, out, pair.key };
+    struct collecting c = { a, out, pair };
     struct carry_taker taker = { collect_emit, collect_state, &c };
     mr_bytes text;
     int err = spool_bytes(&x->output, &text);
     if (err >= 0)
-        err = send_lines(a, out, pair.key, text);
+        err = send_lines(a, out, pair, text);
     if (err >= 0)
         err = carry_give(slot, &taker);
     return err;
@@ -181,15 +180,63 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
     struct exec_result x;
     int err = carry_begin(a->flow->carry, mr_flow_state(out), &slot);
     if (err < 0)
-        return err;
+        return step_fail(out, pair.value, err, "%s", error_text());
     err = run_process(a, pair, out, slot.variable, &x);
     if (err >= 0) {
         bool well = x.end == EXEC_EXITED && x.code == 0;
-        err = well ? take_output(a, pair, out, &slot, &x) : refuse(a, out, &x);
+        err = well ? take_output(a, pair, out, &slot, &x) : refuse(a, out, pair.value, &x);
         exec_result_finish(&x);
     }
     carry_end(&slot);
     return err;
+}
+
+// ---- Filters ----------------------------------------------------------------------------------
+
+enum { SILENCE_US = 5000000, SHOWN = 60 }; // until it is told; bytes of the line
+
+// A line that a filter has, and has not answered.
+struct asked {
+    mr_bytes line;
+    uint64_t since_us;
+    struct asked *next;
+};
+
+static void ask_begin(struct actor *a, struct asked *asked) {
+    asked->since_us = flow_now_us();
+    pthread_mutex_lock(&a->flow->lock);
+    asked->next = a->asked;
+    a->asked = asked;
+    pthread_mutex_unlock(&a->flow->lock);
+}
+
+static void ask_end(struct actor *a, struct asked *asked) {
+    pthread_mutex_lock(&a->flow->lock);
+    struct asked **at = &a->asked;
+    while (*at != asked)
+        at = &(*at)->next;
+    *at = asked->next;
+    pthread_mutex_unlock(&a->flow->lock);
+}
+
+bool program_is_silent(struct actor *a, char *out, size_t size) {
+    uint64_t now_us = flow_now_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
+    pthread_mutex_lock(&a->flow->lock);
+    const struct asked *asked = a->asked;
+    while (asked && now_us - asked->since_us < patience_us)
+        asked = asked->next;
+    if (asked)
+        snprintf(out, size,
+                 "%s: it has had the line '%.*s' for %" PRIu64 " s and not answered; does it hold "
+                 "back what it writes? (sed -u, grep --line-buffered, python -u; timeout: 30s "
+                 "would end it)",
+                 a->title, (int)(asked->line.size < SHOWN ? asked->line.size : SHOWN),
+                 asked->line.size ? (const char *)asked->line.data : "",
+                 (now_us - asked->since_us) / 1000000);
+    pthread_mutex_unlock(&a->flow->lock);
+    if (asked)
+        a->patience_us = 2 * patience_us;
+    return asked != NULL;
 }
 
 static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
@@ -199,15 +246,18 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
                                 .max_output = OUTPUT_MOST };
     struct exec_result x;
     mr_bytes text;
+    struct asked asked = { .line = pair.value };
+    ask_begin(a, &asked);
     int err = filter_run(a->filters, &order, &x);
+    ask_end(a, &asked);
     if (err == MR_ESTOPPED)
         return actor_give_up(a, error_text());
     if (err < 0)
-        return err;
+        return step_fail(out, pair.value, err, "%s", error_text());
     bool well = x.end == EXEC_EXITED && x.code == 0 && !x.reason[0];
-    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, &x);
+    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair.value, &x);
     if (well && err >= 0)
-        err = send_lines(a, out, pair.key, text);
+        err = send_lines(a, out, pair, text);
     exec_result_finish(&x);
     return err;
 }
@@ -229,7 +279,7 @@ int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     if (err < 0)
         return err;
     bool decided = x.end == EXEC_EXITED && (x.code == 0 || x.code == 1);
-    int keeps = decided ? x.code == 0 : refuse(a, out, &x);
+    int keeps = decided ? x.code == 0 : refuse(a, out, pair.value, &x);
     a->out += keeps > 0;
     exec_result_finish(&x);
     return keeps;

@@ -210,6 +210,9 @@ static void check_step(struct plan *p, size_t index) {
     if (n->verb != VERB_AGGREGATE && n->value_at.line)
         plan_refuse(p, n->value_at, "a value belongs to an aggregate, not to %s",
                     verb_word(n->verb));
+    if (n->verb != VERB_AGGREGATE && n->partitions_at.line)
+        plan_refuse(p, n->partitions_at, "partitions belong to an aggregate, not to %s",
+                    verb_word(n->verb));
     if (!command && n->mode_at.line)
         plan_refuse(p, n->mode_at, "a mode belongs to a command, as in [./command]");
     if (n->verb == VERB_FILTER && n->mode == MODE_FILTER)

@@ -13,6 +13,7 @@
 #define CLI_FLOW_PLAN_H
 
 #include "cli/keys.h"
+#include "millrace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +22,8 @@
 enum {
     FLOW_NODES = 64, // all together
     FLOW_INPUTS = 16,
-    FLOW_WORDS = 256, // of a command; files of a source
-    FLOW_NAME = 40,   // bytes, of the flow and of a node
+    FLOW_WORDS = 256,             // of a command; files of a source
+    FLOW_NAME = MR_FLOW_NAME - 5, // bytes of a name, so that NAME--out is one, too
     FLOW_FIELDS = 16,
     FLOW_OPEN_WINDOWS = 1000, // of one key, that overlap
 };
@@ -109,10 +110,11 @@ struct flow_node {
     struct place window_at;
     int64_t timeout_ms;  // 0: none
     uint32_t jobs;       // at once; 0: as many as suit
+    uint32_t partitions; // of an aggregate; 0: as the library says
     uint32_t attempts;   // 0: as the stage says
     const char *backoff; // NULL: as the stage says
     enum flow_on_dead on_dead;
-    struct place mode_at, value_at, key_at;
+    struct place mode_at, value_at, key_at, partitions_at;
     bool has_on_dead;
 };
 

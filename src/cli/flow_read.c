@@ -156,6 +156,13 @@ static void read_jobs(struct plan *p, struct flow_node *node, const yaml_node_t 
     node->jobs = (uint32_t)number;
 }
 
+static void read_partitions(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
+    uint64_t number = 0;
+    number_of(p, n, "partitions", MR_FLOW_PARTITIONS, &number);
+    node->partitions_at = place_of(n);
+    node->partitions = (uint32_t)number;
+}
+
 static void read_mode(struct plan *p, struct flow_node *node, const yaml_node_t *n) {
     static const char *const modes[] = { "job", "filter" };
     int mode = choice_of(p, n, "mode", modes, 2);
@@ -384,6 +391,7 @@ static const struct field step_fields[] = {
     { .name = "window", .read = read_window },
     { .name = "timeout", .read = read_timeout },
     { .name = "jobs", .read = read_jobs },
+    { .name = "partitions", .read = read_partitions },
     { .name = "attempts", .read = read_attempts },
     { .name = "backoff", .read = read_backoff },
     { .name = "on-dead", .read = read_on_dead },

@@ -22,9 +22,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Few enough for each to be a job of its own, where a command has one process a line; else as many
-// as make jobs worth their while.
-enum { BLOCK_LINES_FEW = 256, BLOCK_LINES = 1024, BLOCK_BYTES = 128 << 10 };
+// Few enough for each to be a job of its own, where a command has one process a line; else many: a
+// commit of an aggregate writes all that its partition keeps, whether of one line or of hundreds.
+enum { BLOCK_LINES_FEW = 256, BLOCK_LINES = 16384, BLOCK_BYTES = 256 << 10 };
+
+enum { EPIC_TEXT = 2 * FLOW_NAME + 24 };
 
 struct reading {
     struct flow *flow;
@@ -37,6 +39,7 @@ struct reading {
     struct line ahead; // looked at, and not given yet
     bool has_ahead;
     struct sums sums;
+    char epic[EPIC_TEXT];   // whose sums they are: FLOW/SOURCE/RUN; empty: nothing was read
     uint64_t number, given; // blocks and lines so far
     _Atomic uint64_t bytes;
     uint64_t total; // bytes of all files; 0: not known
@@ -65,16 +68,26 @@ static size_t block_lines(const struct plan *p) {
 }
 
 int reading_open(struct flow *f, struct actor *a, struct reading **out) {
-    char epic[2 * FLOW_NAME + 2];
     struct reading *r = mem_alloc(sizeof *r);
     if (!r)
         return error_set(MR_ENOMEM, "no memory to read lines");
     *r = (struct reading){ .flow = f, .actor = a, .fd = -1, .lines.delimiter = '\n' };
     r->total = total_size(a->node);
     r->block_lines = block_lines(f->plan);
-    actor_stage(a, epic, sizeof epic);
-    sums_open(&r->sums, f->where, epic);
     *out = r;
+    return 0;
+}
+
+// Each run of the flow has its own: others may run it, too, and end before us.
+static int sums_begin(struct reading *r) {
+    char stage[2 * FLOW_NAME + 2];
+    mr_flow_info info;
+    int err = mr_flow_look(r->flow->flow, &info);
+    if (err < 0)
+        return err;
+    actor_stage(r->actor, stage, sizeof stage);
+    snprintf(r->epic, sizeof r->epic, "%s/%" PRIu64, stage, info.run);
+    sums_open(&r->sums, r->flow->where, r->epic);
     return 0;
 }
 
@@ -94,10 +107,9 @@ void reading_close(struct reading *r) {
     mem_free(r);
 }
 
-void reading_forget(const struct flow *f, const struct actor *a) {
-    char epic[2 * FLOW_NAME + 2];
-    actor_stage(a, epic, sizeof epic);
-    sums_forget(f->where, epic);
+void reading_forget(const struct reading *r) {
+    if (r->epic[0])
+        sums_forget(r->flow->where, r->epic);
 }
 
 bool reading_share(const struct reading *r, uint64_t *out_read, uint64_t *out_total) {
@@ -250,12 +262,22 @@ static int go_on(struct reading *r, uint64_t number) {
     return err;
 }
 
+// As many as there will be if all are as large as those so far.
+static uint64_t blocks_expected(const struct reading *r) {
+    double all = (double)r->total / (double)r->bytes * (double)r->number;
+    return all > (double)r->number ? (uint64_t)(all + 0.999) : r->number;
+}
+
 int reading_read(uint64_t number, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     struct reading *r = a->reading;
-    int err = number > r->number + 1 ? go_on(r, number) : 0;
+    int err = r->epic[0] ? 0 : sums_begin(r);
+    if (err >= 0 && number > r->number + 1)
+        err = go_on(r, number);
     if (err >= 0)
         err = give_block(r, out);
+    if (err > 0 && r->total)
+        (void)mr_flow_expect(out, blocks_expected(r)); // it is a source
     if (err < 0)
         mr_flow_set_reason(out, error_text());
     return err < 0 ? err : err > 0 ? 0 : MR_FLOW_END;

@@ -8,13 +8,18 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-int step_fail(const struct actor *a, mr_flow_out *out, int code, const char *format, ...) {
-    char why[400], sentence[480];
+enum { SHOWN = 60 }; // bytes of a line
+
+int step_fail(mr_flow_out *out, mr_bytes line, int code, const char *format, ...) {
+    char why[300], sentence[400];
+    bool cut = line.size > SHOWN;
     va_list values;
     va_start(values, format);
     vsnprintf(why, sizeof why, format, values);
     va_end(values);
-    snprintf(sentence, sizeof sentence, "%s:%d: %s", a->flow->plan->path, a->node->at.line, why);
+    snprintf(sentence, sizeof sentence, "%s; the line is '%.*s%s'", why,
+             cut ? SHOWN : (int)line.size, line.size ? (const char *)line.data : "",
+             cut ? "…" : "");
     mr_flow_set_reason(out, sentence);
     return code;
 }
@@ -23,8 +28,7 @@ int actor_give_up(struct actor *a, const char *why) {
     struct flow *f = a->flow;
     if (!atomic_exchange(&f->gives_up, true)) {
         if (*why)
-            snprintf(f->why, sizeof f->why, "%s:%d: %s: %s", f->plan->path, a->node->at.line,
-                     a->node->name, why);
+            snprintf(f->why, sizeof f->why, "%s: %s", a->title, why);
         atomic_store(&f->hopeless, true);
     }
     return MR_EBUSY;
@@ -187,13 +191,12 @@ static int send_measured(struct actor *a, mr_flow_out *out, mr_bytes line, mr_pa
     const struct flow_node *n = a->node;
     mr_bytes value = found.value;
     if (!found.key.size)
-        return step_fail(a, out, MR_EDEAD, "%s: no key (%s) in '%.*s'", n->name,
-                         n->key.text ? n->key.text : "of an earlier step",
-                         (int)(line.size < 100 ? line.size : 100), (const char *)line.data);
+        return step_fail(out, line, MR_EDEAD, "there is no key (%s)",
+                         n->key.text ? n->key.text : "of an earlier step");
     if (n->how == HOW_COUNT)
         return mr_flow_emit(out, found.key, (mr_bytes){ 0 });
     if (!is_number(value))
-        return step_fail(a, out, MR_EDEAD, "%s: '%.*s' (%s) is no number", n->name,
+        return step_fail(out, line, MR_EDEAD, "'%.*s' (%s) is no number",
                          (int)(value.size < 60 ? value.size : 60), (const char *)value.data,
                          n->value.text ? n->value.text : "the last field");
     return mr_flow_emit(out, found.key, value);

@@ -4,8 +4,10 @@
 #include "cli/secret.h"
 #include "millrace.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool is_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
@@ -34,7 +36,16 @@ static enum cli_exit run(int argc, char **argv) {
     return input_read(c, argc - words, argv + words, &in) ? c->run(&in) : CLI_USAGE;
 }
 
+// Where one of the first three descriptors is closed nothing of ours may come in its place, which
+// words would be written to. As before, nothing can be read or written there.
+static void occupy_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0)
+            return; // then there are none for anything else either
+}
+
 int main(int argc, char **argv) {
+    occupy_descriptors();
     if (argc < 2) {
         complain("a command is missing; millrace help lists them");
         return CLI_USAGE;

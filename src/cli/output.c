@@ -79,19 +79,26 @@ const char *age_words(char *out, uint64_t ms) {
     return out;
 }
 
+// Beside ASCII's, C2 80 to C2 9F are controls.
+static bool is_control(const uint8_t *p, size_t length) {
+    return p[0] < ' ' || p[0] == 127 || (length == 2 && p[0] == 0xc2 && p[1] < 0xa0);
+}
+
 char *text_plain(char *out, size_t room, mr_bytes bytes) {
     const uint8_t *p = bytes.data;
     size_t used = 0;
     for (size_t i = 0, length; i < bytes.size; i += length) {
-        char piece[8];
+        char piece[12];
         length = text_letter(p + i, bytes.size - i);
-        // Beside ASCII's, C2 80 to C2 9F are controls.
-        bool control = p[i] < ' ' || p[i] == 127 || (p[i] == 0xc2 && length && p[i + 1] < 0xa0);
-        if (length && !control)
+        uint32_t turns = text_direction(p + i, length);
+        bool shown = length && !turns && !is_control(p + i, length);
+        if (shown)
             snprintf(piece, sizeof piece, "%.*s", (int)length, (const char *)p + i);
+        else if (turns)
+            snprintf(piece, sizeof piece, "\\u%04x", turns);
         else
             snprintf(piece, sizeof piece, "\\x%02x", p[i]);
-        length = length && !control ? length : 1;
+        length = shown || turns ? length : 1;
         size_t size = strlen(piece);
         if (used + size >= room)
             break;

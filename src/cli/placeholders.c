@@ -59,12 +59,22 @@ static mr_bytes part_stem(const struct parts *p) {
     return p->line;
 }
 
+static mr_bytes part_base_stem(const struct parts *p) {
+    return part_stem(&(struct parts){ .line = part_base(p) });
+}
+
 static const struct {
     const char *name;
     part_of *find; // NULL: the number
 } places[] = {
-    { "{}", part_line },   { "{.}", part_stem }, { "{/}", part_base }, { "{//}", part_directory },
-    { "{key}", part_key }, { "{#}", NULL },      { "{id}", NULL },
+    { "{}", part_line },
+    { "{.}", part_stem },
+    { "{/}", part_base },
+    { "{//}", part_directory },
+    { "{/.}", part_base_stem },
+    { "{key}", part_key },
+    { "{#}", NULL },
+    { "{id}", NULL },
 };
 
 enum { PLACES = sizeof places / sizeof *places };

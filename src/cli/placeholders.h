@@ -1,8 +1,8 @@
 // Placeholders: the words of a command, with parts of a line in their places.
 //
-//     {}  the line            {.}  without its extension     {key}  its key
-//     {/} its last component  {//} the directory before it   {#}    its number, from 1
-//                                                            {id}   the same: that of a job
+//     {}   the line                {.}   without its extension     {key}  its key
+//     {/}  its last component      {//}  the directory before it   {#}    its number, from 1
+//     {/.} that, without its extension                             {id}   the same: that of a job
 #ifndef CLI_PLACEHOLDERS_H
 #define CLI_PLACEHOLDERS_H
 

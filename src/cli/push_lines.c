@@ -231,6 +231,11 @@ static int follow_workers(struct pushing *p) {
     words_number(w, -1);
     words_text(w, "LEFT");
     words_number(w, (int64_t)(p->half < HALF ? p->half : HALF));
+    if (p->progress.total && p->bytes) { // how many lines that makes
+        words_text(w, "OF");
+        words_number(w,
+                     (int64_t)((double)p->progress.total / (double)p->bytes * (double)p->answered));
+    }
     p->half = p->half_bytes = 0;
     return talk_say(p->talk, w);
 }

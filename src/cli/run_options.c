@@ -51,11 +51,21 @@ bool run_options_read(const struct input *in, struct run_options *o) {
 
 // ---- The command ------------------------------------------------------------------------------
 
+// Whether it is more than the name of a command: GNU parallel would give that to a shell.
+static bool is_script(const struct run_options *o) {
+    const char *name = o->template.words[0];
+    return !o->template.words[1] && strpbrk(name, " ;|&<>$") && !strchr("./", *name);
+}
+
 bool command_check(const struct run_options *o) {
     const char *name = o->template.words[0];
-    if (o->template.varies || command_is_there(name))
+    if ((o->template.varies && !is_script(o)) || command_is_there(name))
         return true;
-    if (strchr(name, '/') && access(name, F_OK) == 0)
+    if (is_script(o))
+        complain("run: there is no command '%.200s'; a script is run by a shell, the line is its "
+                 "$1: millrace run -- sh -c 'SCRIPT' sh",
+                 name);
+    else if (strchr(name, '/') && access(name, F_OK) == 0)
         complain("run: '%.200s' is not executable", name);
     else
         complain("run: there is no command '%.200s'", name);

@@ -93,11 +93,11 @@ void bar_draw(struct run *r) {
 static void print_levels(const struct worker_info *look) {
     if (!look->steps)
         return;
-    fprintf(stderr, "; at once ");
-    for (size_t i = 0; i < look->steps; i++)
-        fprintf(stderr, "%s%" PRIu32, i ? " → " : "", look->path[i].level);
-    if (look->why[0])
-        fprintf(stderr, " (%s)", look->why);
+    fprintf(stderr, "; %s", look->why);
+    for (size_t i = 0; i < look->steps && look->steps > 1; i++)
+        fprintf(stderr, "%s%" PRIu32, i ? " → " : " (", look->path[i].level);
+    if (look->steps > 1)
+        fprintf(stderr, ")");
 }
 
 static double ms_of(const struct run *r, double share) {

@@ -207,7 +207,8 @@ static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     char place[HOST_MOST + 16];
     snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace://%s", o->store, place);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace%s://%s", o->store,
+               o->tls.cert ? "s" : "", place);
     else
         notice(NOTICE_INFO, "millrace %s listens on %s%s%s", mr_version(), place,
                o->auth ? ", asks for tokens" : "", o->tls.cert ? ", encrypts" : "");

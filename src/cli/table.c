@@ -60,13 +60,14 @@ static const struct command work_commands[] = {
         .arguments = "-- COMMAND...",
         .runs_command = true,
         .doc = "run a command for each line of stdin",
-        .help = "Like xargs, with no server: one job a line, as many at once as the machine\n"
-                "rewards. The line is appended as the last argument, unless a placeholder says\n"
-                "where it belongs, or --stdin pipes it in (else stdin is empty):\n"
+        .help = "Like xargs -d '\\n' -n 1 -r, with no server: one job a line, as many at once as\n"
+                "the machine rewards. The line is appended as the last argument, unless a\n"
+                "placeholder says where it belongs, or --stdin pipes it in (else stdin is empty):\n"
                 "\n"
-                "    {}   the line               {.}    without its extension\n"
-                "    {/}  its last component     {//}   the directory before it\n"
-                "    {#}  its number             {key}  its key\n"
+                "    {}     the line                  {.}   without its extension\n"
+                "    {/}    its last component        {/.}  that, without its extension\n"
+                "    {//}   the directory before it   {#}   its number\n"
+                "    {key}  its key\n"
                 "\n"
                 "Lines with the same key run one after another, in order, and never together.\n"
                 "A line that has no key is told of, and keeps no order. What a command writes is\n"
@@ -113,7 +114,7 @@ static const struct command work_commands[] = {
                      { "--timeout", "D", "end a command that takes longer: 30s, 5m" },
                      { "--deadline", "D", "end everything after so long" },
                      { "--journal", "DIR", "remember there how far it has come" },
-                     { "--keep-order", NULL, "show output in the order of the lines" },
+                     { "-k, --keep-order", NULL, "show output in the order of the lines" },
                      { "--halt", "WHEN", "never (default), soon or now: what a failure ends" },
                      { "--progress", NULL, "show a bar (default if only stderr is seen)" },
                      { "--results", "DIR", "also write what each line wrote, and its status" },

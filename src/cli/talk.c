@@ -174,6 +174,16 @@ void words_greet(struct words *w, const struct address *a) {
     words_text(w, a->secret);
 }
 
+// Nobody has answered yet: who encrypts does not answer what is not encrypted.
+static enum cli_exit greet_failed(const struct talk *t, int err) {
+    const struct address *a = &t->talks->address;
+    if (err != MR_ENET || a->secure)
+        return talk_failed(t, err);
+    complain("%s: %s; a server that encrypts is at millraces://%s:%s", t->talks->command,
+             error_text(), a->host, a->port);
+    return CLI_UNOPENED;
+}
+
 static enum cli_exit greet(struct talk *t) {
     struct words w = { 0 };
     const struct response_value *answer;
@@ -181,10 +191,12 @@ static enum cli_exit greet(struct talk *t) {
     int err = talk_ask(t, &w, &answer);
     words_finish(&w);
     if (err < 0)
-        return talk_failed(t, err);
+        return greet_failed(t, err);
     if (answer->type != RESPONSE_ERROR)
         return CLI_DONE;
     enum cli_exit code = talk_refused(t, answer);
+    if (code == CLI_FULL)
+        return code; // too many are connected, whoever this is
     return t->talks->address.secret[0] || code == CLI_REFUSED ? CLI_REFUSED : CLI_UNOPENED;
 }
 
@@ -398,6 +410,9 @@ enum cli_exit talk_refused(const struct talk *t, const struct response_value *er
     const char *prefix = known && code == CODE_DEAD      ? "the job is dead: "
                          : known && code == CODE_STOPPED ? "the engine has stopped: "
                                                          : "";
+    if (known && code == CODE_NOAUTH)
+        rest = mr_str("this server asks for a token: it comes from MILLRACE_TOKEN, from the file "
+                      "that MILLRACE_TOKEN_FILE names, or from the URL");
     complain("%s: %s%s", t->talks->command, prefix, text_plain(sentence, sizeof sentence, rest));
     return known ? exit_of(code) : CLI_FAILED;
 }

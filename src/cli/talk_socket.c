@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -82,7 +81,7 @@ static int unreachable(const struct address *a, int why) {
 static int socket_join(struct talks *ts, struct talk *t) {
     const struct address *a = &ts->address;
     struct addrinfo *found;
-    int err = find_host(ts, &found), fd = -1, why = 0, on = 1;
+    int err = find_host(ts, &found), fd = -1, why = 0;
     if (err < 0)
         return err;
     for (const struct addrinfo *to = found; to && fd < 0 && why != EINTR; to = to->ai_next) {
@@ -92,7 +91,7 @@ static int socket_join(struct talks *ts, struct talk *t) {
     freeaddrinfo(found);
     if (fd < 0)
         return unreachable(a, why);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // only slower without
+    socket_set_up(fd);
     err = ts->tls ? tls_connect(ts->tls, a->host, &t->tls) : 0;
     if (err < 0)
         close(fd);

@@ -279,6 +279,8 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     if (!failed)
         return; // its lease will run out
     exchange_bytes(failed, buffer_bytes(&x->answer));
+    if (x->err == MR_ETOOBIG)
+        exchange_word(failed, "NEVER"); // it would be as large again
     if (end_send(p, failed) < 0)
         exchange_free(failed);
 }
@@ -357,6 +359,22 @@ static void done_words(struct exchange *x, const struct mr_job *job) {
     }
 }
 
+// The job that follows goes on with the state that this one has set, if that is accepted: so the
+// answer is waited for. The job itself is gone by then.
+static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) {
+    struct mr_job *next = job->next;
+    struct buffer state = job->new_state;
+    job->new_state = (struct buffer){ 0 };
+    int err = end(job, x, how | FINISH_WAIT);
+    if (err >= 0) {
+        struct buffer before = next->state;
+        next->state = state;
+        state = before;
+    }
+    buffer_finish(&state);
+    return err;
+}
+
 int client_done(mr_job *job, unsigned how) {
     struct lease lease = lease_of(job);
     struct exchange *x = end_new(client_of(job), "DONE", &lease);
@@ -364,8 +382,9 @@ int client_done(mr_job *job, unsigned how) {
         done_words(x, job);
         x->hook = end_hook;
     }
-    hand_carry_state(job); // if this is refused, so is what follows
-    return end(job, x, how);
+    bool decides = job->has_new_state && hand_is_followed(job);
+    hand_carry_state(job, false);
+    return decides ? end_with_state(job, x, how) : end(job, x, how);
 }
 
 int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {

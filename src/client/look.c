@@ -126,7 +126,8 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
                                .done = (uint64_t)map_number(v, 0, "done"),
                                .dead = (uint64_t)map_number(v, 0, "dead"),
                                .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
-                               .expired = (uint64_t)map_number(v, 0, "expired") };
+                               .expired = (uint64_t)map_number(v, 0, "expired"),
+                               .expected = map_number(v, 0, "expected") };
     to->info.over = epic_is_over(&to->info);
     copy_text(to->stage, sizeof to->stage, map_bytes(v, 0, "stage"));
     copy_text(to->held_by, sizeof to->held_by, map_bytes(v, 0, "held-by"));
@@ -161,8 +162,8 @@ int client_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
     return err < 0 ? err : epic_show(&answer, out);
 }
 
-int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
-                     mr_epic_info *out) {
+int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *out) {
     struct client *c = (struct client *)base;
     uint64_t until_ms = wait_ms < 0 ? UINT64_MAX : client_until(wait_ms) + CLIENT_SLACK_MS;
     struct epic_answer answer = { 0 };
@@ -173,6 +174,10 @@ int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t w
     if (left >= 0) {
         exchange_word(x, "LEFT");
         exchange_number(x, (uint64_t)left);
+    }
+    if (expected) {
+        exchange_word(x, "OF");
+        exchange_number(x, expected);
     }
     int err = exchange_await(c, x, until_ms, wait_ms != 0);
     if (err != MR_EAGAIN)

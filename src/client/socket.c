@@ -1,4 +1,5 @@
 // Sockets: finding the addresses of a host, and connecting without waiting.
+#include "tls/socket.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -6,12 +7,8 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-// A peer that has gone without a word is noticed by the system.
-enum { KEEP_IDLE_S = 10, KEEP_EVERY_S = 5, KEEP_TRIES = 3, UNSENT_MS = 20000 };
 
 struct address {
     struct sockaddr_storage at;
@@ -41,20 +38,11 @@ int address_find(const char *host, const char *port, struct address **out, size_
     return 0;
 }
 
-static void set_option(int fd, int level, int name, int value) {
-    (void)setsockopt(fd, level, name, &value, sizeof value); // a comfort: it works without
-}
-
 int socket_connect(const struct address *a) {
     int fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_TRIES);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNSENT_MS);
+    socket_set_up(fd);
     if (connect(fd, (const struct sockaddr *)&a->at, a->size) == 0 || errno == EINPROGRESS)
         return fd;
     int failed = -errno;

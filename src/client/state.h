@@ -343,7 +343,8 @@ int64_t client_beat_all(struct puller *);
 
 int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 int client_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int client_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int client_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *);
 int client_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int client_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int client_epic_drop(struct engine *, mr_bytes name);

@@ -84,7 +84,7 @@ static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]) // a replay that failed may have met a later number only
             continue;
-        stage_leave_ledger(c->stages[i]);
+        stage_leave_ledger(c->stages[i], c->config.shard);
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);

@@ -181,8 +181,8 @@ struct core_events {
     void (*epic)(void *owner, struct watcher *);
     // It was seen that this stage emits to that one: the other shards need a turn with
     // core_learn_edge, so that each sees the cycles. The names are borrowed until the event
-    // returns.
-    void (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    // returns. Negative: it can not be noted now; then it is seen anew with the next emit.
+    int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
 };
 
 struct core_config {
@@ -337,8 +337,9 @@ struct epic_info {
     uint64_t resume; // the first number missing
     uint64_t total;  // once it has ended
     uint64_t accepted, waiting, running, done, dead, cancelled, expired;
-    bool ended;     // its total is known
-    bool over;      // and every number is there, and the job of each has ended
+    uint64_t expected; // how many there will be, says whoever pushes it; 0: that was not said
+    bool ended;        // its total is known
+    bool over;         // and every number is there, and the job of each has ended
     mr_bytes stage; // that was pushed into last; borrowed until the next command; empty: not known
 };
 
@@ -353,6 +354,9 @@ int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
+// Whoever pushes it believes that there will be so many. Nothing rests on it, nor is it written
+// down; of an epic that is not known nothing is noted.
+void core_epic_expect(struct core *, mr_bytes name, uint64_t total);
 // Who has looked and found that the epic has not come that far is told, once, when that may have
 // changed: by a job's end, END, SKIP or DROP. `left` is as above. The core borrows the watcher
 // until the event or core_epic_unwatch. MR_EGONE.
@@ -460,6 +464,10 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
 int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
+// The stages that it was seen to emit to, or that it was declared to (core_learn_edge), in the order of
+// that; borrowed until the next command. Returns how many: at most CORE_EDGES.
+enum { CORE_EDGES = 64 };
+size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
 // The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);

@@ -22,10 +22,10 @@ static bool tell_one(_Atomic uint64_t *sum, uint64_t *share, uint64_t now) {
     return now < before;
 }
 
-bool ledger_tell(struct ledger_stage *l, struct ledger_share *share,
-                 const struct ledger_share *now) {
-    bool less = tell_one(&l->running, &share->running, now->running);
-    less |= tell_one(&l->jobs, &share->jobs, now->jobs);
+struct ledger_less ledger_tell(struct ledger_stage *l, struct ledger_share *share,
+                               const struct ledger_share *now) {
+    struct ledger_less less = { .running = tell_one(&l->running, &share->running, now->running),
+                                .jobs = tell_one(&l->jobs, &share->jobs, now->jobs) };
     (void)tell_one(&l->depth, &share->depth, now->depth); // ledger_turn says what that frees
     return less;
 }
@@ -63,4 +63,39 @@ void ledger_hold(struct ledger_stage *l, uint32_t shard) {
 
 uint64_t ledger_release(struct ledger_stage *l) {
     return atomic_load(&l->held) ? atomic_exchange(&l->held, 0) : 0;
+}
+
+// ---- Whose turn it is --------------------------------------------------------------------------
+
+static uint64_t bit_of(uint32_t shard) {
+    return UINT64_C(1) << shard;
+}
+
+// The first of the line behind the shard that started last, round and round.
+static uint64_t first_of(uint64_t line, uint32_t last) {
+    uint64_t behind = line & ~(bit_of(last) | (bit_of(last) - 1));
+    uint64_t from = behind ? behind : line;
+    return from & -from;
+}
+
+void ledger_join_line(struct ledger_stage *l, uint32_t shard) {
+    atomic_fetch_or(&l->line, bit_of(shard));
+}
+
+void ledger_leave_line(struct ledger_stage *l, uint32_t shard) {
+    atomic_fetch_and(&l->line, ~bit_of(shard));
+}
+
+uint64_t ledger_next(struct ledger_stage *l) {
+    uint64_t line = atomic_load(&l->line);
+    return line ? first_of(line, atomic_load(&l->last)) : 0;
+}
+
+bool ledger_is_next(struct ledger_stage *l, uint32_t shard) {
+    uint64_t own = bit_of(shard), line = atomic_load(&l->line) | own;
+    return line == own || first_of(line, atomic_load(&l->last)) == own;
+}
+
+void ledger_took_turn(struct ledger_stage *l, uint32_t shard) {
+    atomic_store(&l->last, shard);
 }

@@ -12,6 +12,13 @@
 // who makes a sum smaller looks at `held` afterwards, clears it, and has those shards told. One of
 // the two sees the other, because all of it is sequentially consistent.
 //
+// Starts go round. A shard that has work and takers, and may not start for a limit or a rate,
+// stands in `line`; who comes next is the first in it behind the shard that started last, and
+// nobody else may start before it. Whoever has changed that (a start, a lease that ended, a shard
+// that left the line) has the next one told; who has stepped into the line looks once more. So the
+// shard that is next when nothing changes any more was told after the last change, and none is
+// passed over.
+//
 // The owner of the shards owns the ledger, one zeroed struct for each name of a stage that it is
 // asked for, until every core has been destroyed. Any thread.
 #ifndef CORE_LEDGER_H
@@ -26,7 +33,9 @@ struct ledger_stage {
     _Atomic uint64_t jobs;         // that count in max-jobs, places kept for pushers included
     _Atomic uint64_t depth;        // waiting, delayed, on their way: where there is a high mark
     _Atomic uint64_t rate_next_us; // when the rate allows the next start
-    _Atomic uint64_t held;         // bit n: shard n waits for one of these to become less
+    _Atomic uint64_t held;         // bit n: shard n waits for jobs or depth to become less
+    _Atomic uint64_t line;         // bit n: shard n waits for a start
+    _Atomic uint32_t last;         // the shard that has started last
     _Atomic bool over;             // beyond its high mark, and not yet down to the low one
 };
 
@@ -38,8 +47,13 @@ struct ledger_share {
 // Raises a share, and the sum by as much, unless the sum would exceed `limit` (0: none).
 bool ledger_claim(_Atomic uint64_t *sum, uint64_t *share, uint64_t share_now, uint64_t limit);
 
-// Changes all sums to what the share is now. True if there are fewer leases or jobs for it.
-bool ledger_tell(struct ledger_stage *, struct ledger_share *, const struct ledger_share *now);
+struct ledger_less {
+    bool running, jobs;
+};
+
+// Changes all sums to what the share is now; says which have become less.
+struct ledger_less ledger_tell(struct ledger_stage *, struct ledger_share *,
+                               const struct ledger_share *now);
 
 // Takes one start, `each_us` of the rate's time, unless that is in the future; what is further back
 // than `earliest_us` is not made up for.
@@ -55,5 +69,16 @@ void ledger_hold(struct ledger_stage *, uint32_t shard);
 
 // Something has become less: the shards that wait for it, which then do so no longer.
 uint64_t ledger_release(struct ledger_stage *);
+
+// A shard steps into the line, or out of it.
+void ledger_join_line(struct ledger_stage *, uint32_t shard);
+void ledger_leave_line(struct ledger_stage *, uint32_t shard);
+
+// Whether nobody in the line comes before this shard; and whom it is the turn of (0: nobody's).
+bool ledger_is_next(struct ledger_stage *, uint32_t shard);
+uint64_t ledger_next(struct ledger_stage *);
+
+// It has started: everybody else comes before it now.
+void ledger_took_turn(struct ledger_stage *, uint32_t shard);
 
 #endif

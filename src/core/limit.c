@@ -98,29 +98,89 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 
 // ---- Claims -----------------------------------------------------------------------------------
 
+static bool goes_round(const struct stage *s) {
+    return s->ledger && (s->policy.concurrency || s->policy.rate_per_h);
+}
+
+bool stage_is_next(const struct core *c, const struct stage *s) {
+    return !goes_round(s) || ledger_is_next(s->ledger, c->config.shard);
+}
+
+// Those of these shards that are not this one have to look again.
+static void tell_others(struct core *c, const struct stage *s, uint64_t shards) {
+    uint64_t others = shards & ~(UINT64_C(1) << c->config.shard);
+    if (others && c->config.events.freed)
+        c->config.events.freed(c->config.owner, bytes_of(s->name, s->name_size), others);
+}
+
+// Who may start now. While all that may run do so it is nobody: the next lease that ends tells.
+static uint64_t next_to_start(const struct stage *s) {
+    uint64_t most = s->policy.concurrency;
+    return most && running(s) >= most ? 0 : ledger_next(s->ledger);
+}
+
+static void tell_next(struct core *c, struct stage *s) {
+    uint64_t next = next_to_start(s);
+    if (next >> c->config.shard & 1)
+        stage_wake(c, s);
+    tell_others(c, s, next);
+}
+
+static void join_line(struct core *c, struct stage *s) {
+    if (!s->in_line)
+        ledger_join_line(s->ledger, c->config.shard);
+    s->in_line = true;
+}
+
+APART void stage_leave_line(struct core *c, struct stage *s) {
+    if (!s->in_line)
+        return;
+    s->in_line = false;
+    ledger_leave_line(s->ledger, c->config.shard);
+    tell_next(c, s);
+}
+
+void stage_check_line(struct core *c, struct stage *s) {
+    if (s->in_line && (!s->ready.head || list_empty(&s->takers)))
+        stage_leave_line(c, s);
+}
+
 static bool claim_start(struct core *c, struct stage *s) {
     uint64_t most = s->policy.concurrency;
+    if (!stage_is_next(c, s))
+        return false;
     if (most && !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, most))
         return false;
     s->claimed = claim_rate(c, s);
-    if (!s->claimed)
+    if (!s->claimed) {
         stage_tell(c, s);
+    } else if (goes_round(s)) {
+        ledger_took_turn(s->ledger, c->config.shard);
+        tell_others(c, s, next_to_start(s)); // this one goes on by itself, or was told before
+    }
     return s->claimed;
 }
 
-// Pause comes to every shard, and a rate has its timer: only what others free has to be told. What
-// holds it may have changed between two looks: each is noted, and looked at again after that.
-APART bool stage_claim(struct core *c, struct stage *s) {
+// Sees to it that the shard is told when what holds the stage may do so no longer: pause comes to
+// every shard by itself.
+static void note_held(struct core *c, struct stage *s, enum hold hold, uint32_t holder) {
+    if (hold == HOLD_PAUSED || hold == HOLD_DOWNSTREAM)
+        stage_leave_line(c, s);
+    else
+        join_line(c, s);
+    if (hold == HOLD_DOWNSTREAM && c->stages[holder]->ledger)
+        ledger_hold(c->stages[holder]->ledger, c->config.shard);
+}
+
+// What holds it may have changed between two looks: each is noted, and looked at again after that.
+APART bool stage_claim(struct core *c, struct stage *s, bool waits) {
     for (uint32_t noted = 0, holder = s->number; !s->claimed; noted = holder, holder = s->number) {
         enum hold hold = stage_hold(c, s, &holder);
-        if (hold == HOLD_PAUSED || hold == HOLD_RATE)
-            return false;
         if (hold == HOLD_NONE && claim_start(c, s))
             return true;
-        if (holder == noted)
+        if (!waits || holder == noted)
             return false;
-        if (c->stages[holder]->ledger)
-            ledger_hold(c->stages[holder]->ledger, c->config.shard);
+        note_held(c, s, hold, holder);
     }
     return true;
 }
@@ -166,10 +226,13 @@ int stage_join_ledger(struct core *c, struct stage *s) {
     return 0;
 }
 
-void stage_leave_ledger(struct stage *s) {
+void stage_leave_ledger(struct stage *s, uint32_t shard) {
     if (!s->ledger)
         return;
     (void)ledger_tell(s->ledger, &s->share, &(struct ledger_share){ 0 });
+    if (s->in_line)
+        ledger_leave_line(s->ledger, shard);
+    s->in_line = false;
     s->ledger = NULL;
     watch_all(s);
 }
@@ -209,20 +272,20 @@ bool stage_share_is_right(const struct core *c, const struct stage *s) {
         return true;
     struct ledger_share now = share_now(c, s);
     return s->share.running == now.running && s->share.jobs == now.jobs &&
-           s->share.depth == now.depth && !s->claimed;
+           s->share.depth == now.depth && !s->claimed && (!s->in_line || !list_empty(&s->takers));
 }
 
 APART void stage_tell(struct core *c, struct stage *s) {
     struct ledger_share now = share_now(c, s);
-    bool less = ledger_tell(s->ledger, &s->share, &now);
+    struct ledger_less less = ledger_tell(s->ledger, &s->share, &now);
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
-    uint64_t held = less || under ? ledger_release(s->ledger) : 0;
-    uint64_t own = UINT64_C(1) << c->config.shard;
+    uint64_t held = less.jobs || under ? ledger_release(s->ledger) : 0;
     watch_share(c, s);
-    if (under || held & own)
+    if (under || held >> c->config.shard & 1)
         stage_wake_around(c, s);
-    if (held & ~own && c->config.events.freed)
-        c->config.events.freed(c->config.owner, bytes_of(s->name, s->name_size), held & ~own);
+    tell_others(c, s, held);
+    if (less.running)
+        tell_next(c, s);
 }
 
 APART void stage_mark_turn(struct core *c, struct stage *s) {
@@ -249,4 +312,5 @@ void core_wake(struct core *c, mr_bytes stage) {
         return;
     stage_wake_around(c, c->stages[number]);
     settle(c);
+    stage_check_line(c, c->stages[number]);
 }

@@ -128,6 +128,16 @@ void core_stage_at(struct core *c, size_t index, struct stage_info *out) {
     look_stage(c, c->stages[c->looked_stage], out);
 }
 
+size_t core_stage_feeds(struct core *c, mr_bytes stage, mr_bytes out[CORE_EDGES]) {
+    uint32_t number = stage_find(c, stage);
+    const struct stage *s = number ? c->stages[number] : NULL;
+    for (uint32_t i = 0; s && i < s->edge_count; i++) {
+        const struct stage *to = c->stages[s->edges[i].to];
+        out[i] = bytes_of(to->name, to->name_size);
+    }
+    return s ? s->edge_count : 0;
+}
+
 static void look_channel(const struct core *c, chan ref, struct channel_info *out) {
     const struct channel *ch = channel_at(c, ref);
     const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;

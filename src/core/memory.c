@@ -2,7 +2,10 @@
 // not count although their chunks stay: they are used again before anything grows.
 #include "core/limit.h"
 
+#include "base/errors.h"
 #include "base/histogram.h"
+
+#include <inttypes.h>
 
 static uint64_t of_slab(const struct slab *s) {
     return (uint64_t)s->used * s->entry_size;
@@ -33,26 +36,44 @@ uint64_t core_memory(const struct core *c) {
     return bytes + c->timers.capacity * sizeof *c->timers.entries;
 }
 
-bool memory_is_short(const struct core *c) {
-    const struct core_limits *l = &c->limits;
-    return (l->max_bytes && c->live_bytes >= l->max_bytes) ||
-           (l->max_memory && core_memory(c) + c->outside_bytes >= l->max_memory);
+static bool bytes_are_short(const struct core *c, uint64_t bytes) {
+    return c->limits.max_bytes && c->live_bytes + bytes > c->limits.max_bytes;
+}
+
+static bool memory_is_short(const struct core *c) {
+    return c->limits.max_memory && core_memory(c) + c->outside_bytes >= c->limits.max_memory;
+}
+
+static bool is_short(const struct core *c, uint64_t bytes) {
+    return bytes_are_short(c, bytes) || memory_is_short(c);
 }
 
 enum { EARLY = 1000 }; // jobs forgotten at once
 
 // What is only retained goes before its time rather than have pushes refused.
-static void forget_early(struct core *c) {
-    uint32_t left = EARLY;
-    for (uint32_t i = 1; i <= c->stage_count && left && memory_is_short(c); i++)
-        left -= stage_forget_early(c, c->stages[i], left);
+static void forget_early(struct core *c, uint64_t bytes) {
+    bool in_vain = c->limits.max_bytes && bytes > c->limits.max_bytes;
+    uint32_t left = in_vain ? 0 : EARLY;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        while (left && is_short(c, bytes) && stage_forget_early(c, c->stages[i]))
+            left--;
+}
+
+APART int memory_make_room(struct core *c, uint64_t bytes) {
+    forget_early(c, bytes);
+    if (bytes_are_short(c, bytes))
+        return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
+                         c->live_bytes);
+    if (memory_is_short(c))
+        return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
+                         core_memory(c) + c->outside_bytes);
+    return 0;
 }
 
 void core_tell_memory(struct core *c, uint64_t outside_bytes) {
     c->outside_bytes = outside_bytes;
-    if (memory_is_short(c))
-        forget_early(c);
-    if (!c->room_bytes || memory_is_short(c))
+    forget_early(c, 1);
+    if (!c->room_bytes || is_short(c, 1))
         return;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         stage_wake(c, c->stages[i]);

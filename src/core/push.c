@@ -205,6 +205,10 @@ uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size)
 
 // ---- Room -------------------------------------------------------------------------------------
 
+static size_t push_size(const struct push *p) {
+    return p->body.size + p->key.size + p->once.size;
+}
+
 static int check_room(struct core *c, const struct birth *b) {
     struct stage *s = c->stages[b->stage];
     const struct policy *policy = &s->policy;
@@ -221,13 +225,9 @@ static int check_room(struct core *c, const struct birth *b) {
                              "max-channel",
                              s->name_size, s->name, ch->jobs.count);
     }
-    uint32_t size = entry_size(RECORD_MAX, b->push->body.size);
-    if (c->limits.max_bytes && c->live_bytes + size > c->limits.max_bytes)
-        return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
-                         c->live_bytes);
-    if (c->limits.max_memory && memory_is_short(c))
-        return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
-                         core_memory(c) + c->outside_bytes);
+    int err = memory_check(c, entry_size(RECORD_MAX, push_size(b->push)));
+    if (err < 0)
+        return err;
     if (s->edge_count && stage_is_choked(c, s))
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
@@ -244,7 +244,7 @@ static void pushers_insert(struct stage *s, struct pusher *p) {
 
 APART static int wait_for_room(struct core *c, const struct birth *b) {
     struct pusher *waiting = b->push->pusher;
-    size_t bytes = b->push->body.size + b->push->key.size + b->push->once.size;
+    size_t bytes = push_size(b->push);
     if (!waiting)
         return MR_EFULL;
     if (c->room_bytes + bytes > c->limits.max_room_bytes)
@@ -282,8 +282,11 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
     p->bytes = 0;
 }
 
+// Whether the push that has waited longest has no room.
 static bool stage_is_full(struct core *c, struct stage *s) {
-    return memory_is_short(c) || stage_is_choked(c, s) || !stage_claim_room(c, s);
+    const struct pusher *first = list_entry(s->pushers.next, struct pusher, of_stage);
+    return memory_check(c, entry_size(RECORD_MAX, first->bytes)) < 0 || stage_is_choked(c, s) ||
+           !stage_claim_room(c, s);
 }
 
 // When the stage drains, all are told, and refused when they push again.
@@ -424,19 +427,24 @@ static bool room_use(struct core *c, struct pusher *p) {
     return true;
 }
 
-static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
+static int push_looked(struct core *c, const struct push *p, bool first, struct pushed *out) {
+    struct birth b;
     int err = push_check(c, p);
     if (err < 0)
         return err;
-    struct birth b;
     if ((err = birth_look(c, p, &b)) < 0)
         return err;
     b.first = first;
     err = b.is_repeat ? push_repeat(c, &b, out) : push_new(c, &b, out);
-    if (b.source && err < 0)
-        source_refused(c, p, source_at(c, b.source));
     if (b.source && err == 0)
         source_accepted(c, p, source_at(c, b.source));
+    return err;
+}
+
+static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
+    int err = push_looked(c, p, first, out);
+    if (err < 0 && err != MR_EGAP && p->source.size && p->number)
+        source_refused(c, p);
     return err;
 }
 

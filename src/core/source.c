@@ -222,9 +222,14 @@ static bool has_gap(const struct conn *conn, const struct source *s, uint64_t nu
     return false;
 }
 
-void source_refused(struct core *c, const struct push *p, const struct source *s) {
-    (void)c;
-    if (!p->conn || has_gap(p->conn, s, p->number))
+// Also one that was not looked at, for its size say: whoever sent it has sent more behind it, and
+// counts none of those as accepted.
+void source_refused(struct core *c, const struct push *p) {
+    uint32_t index = 0;
+    if (!p->conn || source_get(c, p->source, p->epic, &index) < 0)
+        return;
+    const struct source *s = source_at(c, index);
+    if (has_gap(p->conn, s, p->number))
         return;
     struct gap *g = mem_alloc(sizeof *g);
     if (!g)
@@ -314,6 +319,7 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
         .dead = s->seen.dead,
         .cancelled = s->seen.cancelled,
         .expired = s->seen.expired,
+        .expected = s->expected,
         .ended = s->seen.total,
         .over = s->seen.total && resume > total && !source_unended(s),
         .stage = stage ? bytes_of(stage->name, stage->name_size) : (mr_bytes){ 0 },
@@ -426,6 +432,12 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          resume, number);
     return epic_change(c, name, 0, number);
+}
+
+void core_epic_expect(struct core *c, mr_bytes name, uint64_t total) {
+    uint32_t index = epic_find(c, name);
+    if (index)
+        source_at(c, index)->expected = total;
 }
 
 // Written down, so that after a restart its numbers are not those of a later one of its name.

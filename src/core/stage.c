@@ -153,7 +153,7 @@ void stage_forget_unused(struct core *c, mr_bytes name) {
     if (!number || stage_is_needed(c->stages[number]))
         return;
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
-    stage_leave_ledger(c->stages[number]);
+    stage_leave_ledger(c->stages[number], c->config.shard);
     c->stages[number]->name_size = 0;
     c->nameless_stages++;
     c->least_nameless = number < c->least_nameless ? number : c->least_nameless;
@@ -228,20 +228,20 @@ static int find_cycles(struct core *c) {
 
 int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     struct stage *s = c->stages[from];
-    if (has_edge(s, to) || s->edge_count == EDGES)
+    if (has_edge(s, to) || s->edge_count == CORE_EDGES)
         return 0;
     s->edges[s->edge_count++] = (struct edge){ .to = to };
     bool in_cycle;
     int err = reaches(c, to, from, &in_cycle);
+    struct stage *d = c->stages[to];
+    if (err == 0 && c->config.events.edge)
+        err = c->config.events.edge(c->config.owner, bytes_of(s->name, s->name_size),
+                                    bytes_of(d->name, d->name_size));
     if (err < 0) {
         s->edge_count--;
         return err;
     }
-    struct stage *d = c->stages[to];
     d->edges_here++;
-    if (c->config.events.edge)
-        c->config.events.edge(c->config.owner, bytes_of(s->name, s->name_size),
-                              bytes_of(d->name, d->name_size));
     return in_cycle ? find_cycles(c) : 0;
 }
 
@@ -283,13 +283,11 @@ static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_SWEEP, s->number));
 }
 
-uint32_t stage_forget_early(struct core *c, struct stage *s, uint32_t most) {
-    uint32_t count = 0;
-    while (count < most && s->ended.head && once_spend(c, s, job_at(c, s->ended.head)) == 0) {
-        job_forget(c, s->ended.head);
-        count++;
-    }
-    return count;
+bool stage_forget_early(struct core *c, struct stage *s) {
+    if (!s->ended.head || once_spend(c, s, job_at(c, s->ended.head)) < 0)
+        return false;
+    job_forget(c, s->ended.head);
+    return true;
 }
 
 void stage_sweep(struct core *c, struct stage *s) {

@@ -130,7 +130,6 @@ struct state {
     struct link link; // in the stage's line of states, least recently set first
 };
 
-enum { EDGES = 64 };
 struct edge {
     uint32_t to;
     bool in_cycle;
@@ -155,11 +154,12 @@ struct stage {
     uint64_t leases, granted_rooms, linked; // linked: emits to it in outboxes
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
+    bool in_line;                // this shard waits for a start
     uint64_t halted;             // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
-    struct edge edges[EDGES];
+    struct edge edges[CORE_EDGES];
     uint32_t edge_count, edges_here; // how many go out, and how many of others lead here
     chan deep[DEPTHS];               // their first
     uint64_t deep_bits[DEPTHS / 64];
@@ -194,8 +194,9 @@ struct source {
     char name[EPIC_NAME_MOST];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
-    uint64_t *ids; // of the last SOURCE_WINDOW numbers; NULL: not known
-    uint64_t jobs; // that count in it
+    uint64_t *ids;     // of the last SOURCE_WINDOW numbers; NULL: not known
+    uint64_t jobs;     // that count in it
+    uint64_t expected; // of an epic: pushes in all, as far as its reader can tell
     struct watches watches;
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
@@ -391,10 +392,10 @@ bool channel_is_known(const struct core *, chan);
 
 // ---- stage.c ----------------------------------------------------------------------------------
 
-uint32_t stage_find(struct core *, mr_bytes name);                         // 0: not known
-int stage_get(struct core *, mr_bytes name, uint32_t *out);                // made when missing
-int stage_get_number(struct core *, uint32_t number, struct stage **out);  // replay: made nameless
-uint32_t stage_forget_early(struct core *, struct stage *, uint32_t most); // ended jobs; how many
+uint32_t stage_find(struct core *, mr_bytes name);                        // 0: not known
+int stage_get(struct core *, mr_bytes name, uint32_t *out);               // made when missing
+int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
+bool stage_forget_early(struct core *, struct stage *); // the job that ended first; false: none
 void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
@@ -447,7 +448,7 @@ uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
-void source_refused(struct core *, const struct push *, const struct source *);
+void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);

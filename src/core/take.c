@@ -22,8 +22,8 @@ struct wish {
     struct conn *conn;
     int64_t lease_ms;
     uint32_t batch;
-    bool detached;
-    uint64_t bytes; // of what it was given so far
+    bool detached, waits; // it waits, or will if there is nothing
+    uint64_t bytes;       // of what it was given so far
 };
 
 static void grant_fill(const struct core *c, const struct stage *s, const struct job *j,
@@ -174,7 +174,7 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
                       struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
     while (count < most && w->bytes < c->limits.max_take_bytes && s->ready.head &&
-           stage_may_start(c, s)) {
+           stage_may_start(c, s, w->waits)) {
         uint32_t more;
         int err = start(c, s, w, most - count, out + count, &more);
         if (err < 0 && !count)
@@ -197,12 +197,12 @@ static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
 }
 
 // A stage held by its rate alone is looked at again when the rate allows. Nothing may hold it any
-// more by now, if another shard has given a start back.
+// more by now, if another shard has given a start back; who is not next is told.
 static void serve_when_rate_allows(struct core *c, struct stage *s) {
     if (!s->policy.rate_per_h || !s->ready.head || list_empty(&s->takers))
         return;
     enum hold hold = stage_hold(c, s, NULL);
-    if (hold == HOLD_RATE || hold == HOLD_NONE)
+    if (hold == HOLD_RATE || (hold == HOLD_NONE && stage_is_next(c, s)))
         serve_later(c, s, (stage_rate_next_us(s) + 999) / 1000);
 }
 
@@ -211,6 +211,7 @@ static void taker_unseat(struct core *c, struct taker *t) {
         struct stage *s = c->stages[t->seats[i].stage];
         list_remove(&t->seats[i].of_stage);
         s->taker_count--;
+        stage_check_line(c, s);
         if (!s->recorded)
             stage_forget_unused(c, bytes_of(s->name, s->name_size));
     }
@@ -278,7 +279,7 @@ static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
         return MR_ENOMEM;
-    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached, 0 };
+    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached, true, 0 };
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
         uint32_t more;
@@ -298,17 +299,19 @@ static int taker_give(struct core *c, struct taker *t) {
 
 // The start is claimed before the taker, and given back if that takes something else.
 void serve(struct core *c, struct stage *s) {
-    while (s->ready.head && !list_empty(&s->takers) && stage_may_start(c, s)) {
+    while (s->ready.head && !list_empty(&s->takers) && stage_may_start(c, s, true)) {
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
         if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
             taker_unseat(c, t);
             continue;
         }
         if (taker_give(c, t) < 0) { // no memory now
+            stage_leave_line(c, s);
             serve_later(c, s, c->now_ms + AGAIN_MS);
             break;
         }
     }
+    stage_check_line(c, s);
     stage_unclaim(c, s);
     serve_when_rate_allows(c, s);
 }
@@ -367,6 +370,24 @@ int core_take_check(struct core *c, const struct take *t) {
     return err < 0 ? err : take_stages(c, t, stages);
 }
 
+// What it was refused, and does not wait for, is nobody's wish: it has got something else, or
+// fails.
+APART static void take_check_lines(struct core *c, const struct take *t, const uint32_t *stages) {
+    for (size_t i = 0; i < t->stage_count; i++)
+        if (stages[i])
+            stage_check_line(c, c->stages[stages[i]]);
+}
+
+// Waits, if it wants to.
+APART static int take_nothing(struct core *c, const struct take *t, uint32_t *stages, int err) {
+    if (!t->taker)
+        return err < 0 ? err : MR_EAGAIN;
+    err = err < 0 ? err : taker_seat(c, t, stages);
+    if (err != MR_EAGAIN)
+        take_check_lines(c, t, stages);
+    return err;
+}
+
 HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
                   size_t *out_count) {
     uint32_t stages[MOST_STAGES], count = 0, most = t->count ? t->count : 1;
@@ -375,19 +396,21 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, 0 };
+    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, t->taker, 0 };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
         uint32_t more;
         if (!stages[i])
             continue;
         err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
         if (err < 0 && !count)
-            return err;
+            break;
         count += err < 0 ? 0 : more;
     }
     settle(c);
     if (!count)
-        return t->taker ? taker_seat(c, t, stages) : MR_EAGAIN;
+        return take_nothing(c, t, stages, err);
+    if (t->taker)
+        take_check_lines(c, t, stages);
     *out_count = count;
     return 0;
 }

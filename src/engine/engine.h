@@ -102,10 +102,10 @@ struct engine_impl {
 
     // Epics. The strings of the info are this thread's. MR_EGONE: there is none of that name.
     int (*epic)(struct engine *, mr_bytes name, mr_epic_info *out);
-    // Waits until at most `left` of its jobs have not ended; -1: until it is over. MR_EAGAIN: not
-    // in time.
-    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms,
-                     mr_epic_info *out);
+    // Waits until at most `left` of its jobs have not ended; -1: until it is over. If it is not 0,
+    // notes how many are `expected` in all. MR_EAGAIN: not in time.
+    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *out);
     int (*epic_end)(struct engine *, mr_bytes name, uint64_t total);
     int (*epic_skip)(struct engine *, mr_bytes name, uint64_t number);
     int (*epic_drop)(struct engine *, mr_bytes name);

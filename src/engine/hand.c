@@ -36,10 +36,14 @@ void hand_finish(struct mr_job *job) {
     buffer_finish(&job->emit_text);
 }
 
-void hand_carry_state(struct mr_job *job) {
-    if (!job->next || !job->next->follows)
+bool hand_is_followed(const struct mr_job *job) {
+    return job->next && job->next->follows;
+}
+
+void hand_carry_state(struct mr_job *job, bool committed) {
+    if (!hand_is_followed(job))
         return;
-    struct buffer *from = job->has_new_state ? &job->new_state : &job->state;
+    struct buffer *from = committed && job->has_new_state ? &job->new_state : &job->state;
     struct buffer kept = job->next->state;
     job->next->state = *from;
     *from = kept;

@@ -112,8 +112,12 @@ void hand_forget(struct mr_job *);
 void hand_renew(struct mr_job *);
 void hand_finish(struct mr_job *);
 
-// After a commit: hands the channel's state on to the job that follows under the same lease.
-void hand_carry_state(struct mr_job *);
+// Whether another job follows it under the same lease.
+bool hand_is_followed(const struct mr_job *);
+
+// When it has ended: hands the channel's state on to the job that follows, if one does. A commit
+// that was refused leaves the state as it was: the lease may go on without the job.
+void hand_carry_state(struct mr_job *, bool committed);
 
 // Adds an emit; options have been checked. MR_EFULL, MR_ETOOBIG, MR_ENOMEM.
 int hand_emit(struct mr_job *, mr_bytes stage, mr_bytes body, const mr_push_options *);

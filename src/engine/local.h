@@ -266,7 +266,7 @@ bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
 void event_freed(void *owner, mr_bytes stage, uint64_t shards);
-void event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
+int event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
 
 // ---- local_look.c -----------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ int local_resume(struct engine *, mr_bytes stage);
 // The same of one shard, for a spread: as the core sees it; appends a struct dead_one for each dead
 // job; shows one (1: that was enough; MR_EGONE: it is not dead any more).
 struct dead_one {
-    int64_t age_ms;
+    uint64_t died_ms; // engine time, which is the same in all shards
     mr_id id;
     uint32_t shard;
 };
@@ -310,7 +310,8 @@ struct epic_waiter {
 
 mr_epic_info local_show_epic(const struct epic_info *, const char *held_by); // this thread's
 int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int local_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int local_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                    int64_t wait_ms, mr_epic_info *);
 int local_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int local_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int local_epic_drop(struct engine *, mr_bytes name);

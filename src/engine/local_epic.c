@@ -22,7 +22,8 @@ mr_epic_info local_show_epic(const struct epic_info *i, const char *held_by) {
                            .expired = i->expired,
                            .over = i->over,
                            .stage = stage,
-                           .held_by = held };
+                           .held_by = held,
+                           .expected = i->expected ? (int64_t)i->expected : -1 };
 }
 
 // In a turn: what is borrowed from the core is copied for this thread.
@@ -71,13 +72,15 @@ static int wait_for_change(struct local *e, mr_bytes name, int64_t left, uint64_
     return w.waiter.err;
 }
 
-int local_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
-                    mr_epic_info *out) {
+int local_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
+                    int64_t wait_ms, mr_epic_info *out) {
     struct local *e = (struct local *)base;
     uint64_t until = wait_ms ? local_until(wait_ms) : 0;
     int err = 0;
     while (err >= 0 && (err = local_begin(e)) >= 0) {
         struct epic_info found;
+        if (expected)
+            core_epic_expect(e->core, name, expected);
         err = core_epic(e->core, name, &found);
         if (err >= 0 && !epic_has_come_to(&found, left)) {
             err = wait_for_change(e, name, left, until);

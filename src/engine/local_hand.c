@@ -196,7 +196,7 @@ static bool is_lost(int err) {
            err == MR_ESTOPPED;
 }
 
-// In a turn. What could not be recorded is a failed attempt.
+// In a turn. What could not be recorded is a failed attempt; the last one, if it was too large.
 static int settle_failure(struct local *e, struct mr_job *job, int err) {
     if (err >= 0 || is_lost(err))
         return err;
@@ -205,7 +205,8 @@ static int settle_failure(struct local *e, struct mr_job *job, int err) {
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(job);
-    core_fail(e->core, job->id, &token, (mr_bytes){ why, size }, MR_BACKOFF);
+    core_fail(e->core, job->id, &token, (mr_bytes){ why, size },
+              err == MR_ETOOBIG ? MR_NEVER : MR_BACKOFF);
     return error_set(err, "%s", why);
 }
 
@@ -260,8 +261,7 @@ int commit_in_turn(struct local *e, struct mr_job *job, const struct commit *c, 
                    unsigned how) {
     if (err >= 0)
         err = core_done(e->core, &c->done);
-    if (err >= 0)
-        hand_carry_state(job);
+    hand_carry_state(job, err >= 0);
     if (e->spread && c->done.emit_count)
         e->links_due = core_links(e->core) > 0;
     err = settle_failure(e, job, err);

@@ -143,20 +143,23 @@ int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
 
 struct dead_list {
     struct buffer *out;
+    uint64_t now_ms;
     uint32_t shard;
     int err;
 };
 
 static int dead_note(void *arg, const struct job_info *info) {
     struct dead_list *dead = arg;
-    struct dead_one one = { .age_ms = info->age_ms, .id = info->id, .shard = dead->shard };
+    struct dead_one one = { .died_ms = dead->now_ms - (uint64_t)info->age_ms,
+                            .id = info->id,
+                            .shard = dead->shard };
     dead->err = buffer_append(dead->out, &one, sizeof one);
     return dead->err < 0;
 }
 
 int local_dead_list(struct local *e, mr_bytes stage, struct buffer *out) {
-    struct dead_list dead = { .out = out, .shard = e->index };
     local_enter(e);
+    struct dead_list dead = { .out = out, .now_ms = core_now(e->core), .shard = e->index };
     int err = core_each_dead(e->core, stage, dead_note, &dead);
     shard_wait(e->shard, local_end(e));
     return err < 0 ? err : dead.err;

@@ -131,15 +131,13 @@ void event_freed(void *owner, mr_bytes stage, uint64_t shards) {
         e->freed_lost = true;
 }
 
-// Without memory it is not noted: a cycle through it is then not seen by another shard before that
-// emits along it, too.
-void event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+int event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     struct local *e = owner;
     struct edge_seen seen = { .stage_size = (uint32_t)stage.size,
                               .downstream_size = (uint32_t)downstream.size };
     memcpy(seen.stage, stage.data, stage.size);
     memcpy(seen.downstream, downstream.data, downstream.size);
-    (void)buffer_append(&e->edges, &seen, sizeof seen);
+    return buffer_append(&e->edges, &seen, sizeof seen);
 }
 
 int local_show(struct local *e, uint64_t at, int err) {

@@ -4,6 +4,8 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
+enum { REST_MS = 100 };
+
 static int spread_close(struct engine *);
 
 // A job in hand knows the shard it is from.
@@ -160,25 +162,36 @@ static void tell_freed(struct local *e) {
     pthread_mutex_lock(&e->lock);
 }
 
-static void share_edge(struct spread *s, const struct edge_seen *seen) {
+// MR_ENOMEM: one of them could not take it in.
+static int share_edge(struct spread *s, const struct edge_seen *seen) {
+    int err = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         struct local *e = s->locals[i];
-        if (local_enter(e) >= 0)
-            (void)core_learn_edge(e->core, (mr_bytes){ seen->stage, seen->stage_size },
+        int one = local_enter(e);
+        if (one >= 0)
+            one = core_learn_edge(e->core, (mr_bytes){ seen->stage, seen->stage_size },
                                   (mr_bytes){ seen->downstream, seen->downstream_size });
         local_end(e);
+        err = one == MR_ENOMEM ? one : err;
     }
+    return err;
 }
 
-// A shard that has not seen an edge tells of it in turn; those that have do not.
+// A shard that has not seen an edge tells of it in turn; those that have do not. What cannot be
+// shared for want of memory is tried again a while later.
 static void share_edges(struct local *e) {
-    struct buffer edges = e->edges;
-    e->edges = (struct buffer){ 0 };
-    pthread_mutex_unlock(&e->lock);
-    for (size_t at = 0; at < edges.size; at += sizeof(struct edge_seen))
-        share_edge(e->spread, (const struct edge_seen *)(const void *)(edges.data + at));
-    buffer_finish(&edges);
-    pthread_mutex_lock(&e->lock);
+    struct edge_seen seen;
+    int err = 0;
+    while (e->edges.size && err == 0) {
+        memcpy(&seen, e->edges.data, sizeof seen);
+        pthread_mutex_unlock(&e->lock);
+        err = share_edge(e->spread, &seen);
+        pthread_mutex_lock(&e->lock);
+        if (err == 0)
+            buffer_consume(&e->edges, sizeof seen);
+    }
+    if (err < 0 && !e->closing)
+        local_sleep(e, &e->due, local_until(REST_MS));
 }
 
 bool spread_has_duty(const struct local *e) {

@@ -19,6 +19,8 @@
 
 #include "engine/local.h"
 
+enum { SPREAD_SOURCES = 64 };
+
 struct spread {
     struct engine base;
     struct group *group;
@@ -36,6 +38,9 @@ struct spread {
     bool closing;
     char why_stopped[256];
     struct list pullers;
+    struct {
+        uint64_t name, resume; // the hash of a source's name; the first number it missed then
+    } sources[SPREAD_SOURCES]; // looked at last
 };
 
 struct spread_puller {
@@ -108,8 +113,13 @@ int spread_dead(struct engine *, mr_bytes stage,
 
 // ---- spread_epic.c ----------------------------------------------------------------------------
 
+// Whether this number of a source may be pushed, or skipped: one too far ahead of what is missing
+// would be taken for the proof that that was there. MR_EGAP. Without locks.
+int spread_check_ahead(struct spread *, mr_bytes source, uint64_t number);
+
 int spread_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, int64_t wait_ms, mr_epic_info *);
+int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *);
 int spread_epic_end(struct engine *, mr_bytes name, uint64_t total);
 int spread_epic_skip(struct engine *, mr_bytes name, uint64_t number);
 int spread_epic_drop(struct engine *, mr_bytes name);

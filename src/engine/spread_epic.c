@@ -5,6 +5,7 @@
 // enough has ended that all together may have come so far: if D jobs more have to end, one of N
 // shards has ended at least D/N of them by then. So there are few looks in vain.
 #include "base/errors.h"
+#include "core/record.h"
 #include "engine/spread.h"
 
 #include <inttypes.h>
@@ -40,6 +41,7 @@ static void sight_add(struct sight *s, const struct epic_info *more) {
     sum->expired += more->expired;
     sum->ended = sum->ended || more->ended;
     sum->total = more->ended ? more->total : sum->total;
+    sum->expected = more->expected > sum->expected ? more->expected : sum->expected;
 }
 
 // All shards at one instant: who drops an epic drops all of it.
@@ -164,11 +166,21 @@ static int wait_for_change(struct spread *s, mr_bytes name, int64_t left, uint64
     return err == MR_EGONE ? 0 : err; // it was dropped meanwhile: the next look says so
 }
 
-int spread_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t wait_ms,
-                     mr_epic_info *out) {
+static void expect(struct spread *s, mr_bytes name, uint64_t total) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        local_enter(s->locals[i]);
+        core_epic_expect(s->locals[i]->core, name, total);
+        local_end(s->locals[i]);
+    }
+}
+
+int spread_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
+                     int64_t wait_ms, mr_epic_info *out) {
     struct spread *s = (struct spread *)base;
     uint64_t until_ms = wait_ms ? local_until(wait_ms) : 0;
     struct sight sight;
+    if (expected)
+        expect(s, name, expected);
     int err = look(s, name, &sight);
     while (err >= 0 && !epic_has_come_to(&sight.sum, left)) {
         err = wait_for_change(s, name, left, until_ms, &sight);
@@ -181,6 +193,50 @@ int spread_epic_wait(struct engine *base, mr_bytes name, int64_t left, int64_t w
         return err;
     return error_set(MR_EAGAIN, "epic '%.*s' was not worked off so far within %" PRId64 " ms",
                      (int)name.size, (const char *)name.data, wait_ms);
+}
+
+// ---- Numbers ----------------------------------------------------------------------------------
+
+// The first number of a source that no shard has, or one below it: they are looked at one by one.
+static uint64_t first_missing(struct spread *s, mr_bytes source) {
+    struct epic_seen seen = { 0 }, more;
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct local *e = s->locals[i];
+        pthread_mutex_lock(&e->lock);
+        int err = core_source_seen(e->core, source, &more);
+        pthread_mutex_unlock(&e->lock);
+        if (err >= 0)
+            epic_seen_add(&seen, &more);
+    }
+    return epic_seen_resume(&seen);
+}
+
+// What was missing when it was looked at last; 0: not known.
+static uint64_t missing_then(struct spread *s, uint64_t name) {
+    pthread_mutex_lock(&s->lock);
+    bool known = s->sources[name % SPREAD_SOURCES].name == name;
+    uint64_t resume = known ? s->sources[name % SPREAD_SOURCES].resume : 0;
+    pthread_mutex_unlock(&s->lock);
+    return resume;
+}
+
+static void note_missing(struct spread *s, uint64_t name, uint64_t resume) {
+    pthread_mutex_lock(&s->lock);
+    s->sources[name % SPREAD_SOURCES].name = name;
+    s->sources[name % SPREAD_SOURCES].resume = resume;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int spread_check_ahead(struct spread *s, mr_bytes source, uint64_t number) {
+    uint64_t name = bytes_hash(source, 0), resume = missing_then(s, name);
+    if (resume && number < resume + SOURCE_WINDOW)
+        return 0;
+    resume = first_missing(s, source);
+    note_missing(s, name, resume);
+    if (number < resume + SOURCE_WINDOW)
+        return 0;
+    return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                     resume, number);
 }
 
 // ---- Acting -----------------------------------------------------------------------------------
@@ -198,8 +254,8 @@ int spread_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
 // In all of them: a push of that number may belong to any, by its key.
 int spread_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
     struct spread *s = (struct spread *)base;
-    int err = 0;
     pthread_mutex_lock(&s->acting);
+    int err = spread_check_ahead(s, name, number);
     for (uint32_t i = 0; err >= 0 && i < s->count; i++)
         err = local_epic_skip(&s->locals[i]->base, name, number);
     pthread_mutex_unlock(&s->acting);
@@ -219,6 +275,7 @@ int spread_epic_drop(struct engine *base, mr_bytes name) {
         dropped = dropped || err >= 0;
     }
     end_all(s);
+    note_missing(s, bytes_hash(name, 0), 0); // its numbers begin anew
     if (spread_has_stopped(s))
         return spread_say_stopped(s);
     return err == MR_EGONE && dropped ? 0 : err;

@@ -140,8 +140,8 @@ int spread_resume(struct engine *base, mr_bytes stage) {
 // Longest dead first.
 static int dead_before(const void *a, const void *b) {
     const struct dead_one *x = a, *y = b;
-    if (x->age_ms != y->age_ms)
-        return x->age_ms > y->age_ms ? -1 : 1;
+    if (x->died_ms != y->died_ms)
+        return x->died_ms < y->died_ms ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 

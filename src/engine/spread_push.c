@@ -115,10 +115,21 @@ static void go_on_behind(struct many *m, size_t n) {
     m->push.number += m->push.source.size ? n : 0;
 }
 
-// As many as one turn and the room take.
+// The last of these may be too far ahead of what is missing; they are then pushed one by one.
+static int check_numbers(const struct many *m, size_t *most) {
+    const struct push *p = &m->push;
+    if (spread_check_ahead(m->spread, p->source, p->number + *most - 1) >= 0)
+        return 0;
+    *most = 1;
+    return spread_check_ahead(m->spread, p->source, p->number);
+}
+
+// As many as one turn and the room take, and the window of their source.
 static int push_some(struct many *m) {
     size_t most = route_some(m), n = 0;
-    int err = begin_turns(m);
+    int err = m->push.source.size ? check_numbers(m, &most) : 0;
+    if (err >= 0)
+        err = begin_turns(m);
     if (err < 0)
         return err;
     while (n < most && (err = push_one(m, n)) >= 0)

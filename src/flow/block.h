@@ -1,8 +1,8 @@
-// Block: the body of a job of a flow: what it is, then pairs one after another.
+// Block: the body of a job of a flow: what it is, of which run, then pairs one after another.
 //
-//     P  key size, key, value size, value, key size …      sizes are varints
-//     F                                                     nothing more comes: flush
-//     E                                                     forget the partition's state
+//     P run  key size, key, value size, value, key size …      numbers are varints
+//     F run                                                    nothing more comes: flush
+//     E run                                                    forget the partition's state
 #ifndef FLOW_BLOCK_H
 #define FLOW_BLOCK_H
 
@@ -10,9 +10,10 @@
 #include "base/codec.h"
 #include "millrace.h"
 
-enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E', SIZES_MOST = 20 };
+enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E' };
+enum { SIZES_MOST = 20, BLOCK_HEAD = 11 }; // bytes, at most: of two sizes; before the pairs
 
-static inline uint8_t *put_size(uint8_t *to, size_t size) {
+static inline uint8_t *put_size(uint8_t *to, uint64_t size) {
     for (; size >= 0x80; size >>= 7)
         *to++ = (uint8_t)(size | 0x80);
     *to++ = (uint8_t)size;
@@ -26,13 +27,19 @@ static inline uint8_t *put_sized(uint8_t *to, mr_bytes bytes) {
     return to + bytes.size;
 }
 
+// How a block begins; its size.
+static inline size_t block_head(uint8_t to[BLOCK_HEAD], uint8_t what, uint64_t run) {
+    to[0] = what;
+    return (size_t)(put_size(to + 1, run) - to);
+}
+
 // Appends a pair; an empty buffer becomes a block. MR_ENOMEM.
-static inline int block_add(struct buffer *block, mr_pair pair) {
-    int err = buffer_reserve(block, 1 + SIZES_MOST + pair.key.size + pair.value.size);
+static inline int block_add(struct buffer *block, uint64_t run, mr_pair pair) {
+    int err = buffer_reserve(block, BLOCK_HEAD + SIZES_MOST + pair.key.size + pair.value.size);
     if (err < 0)
         return err;
     if (block->size == 0)
-        block->data[block->size++] = BLOCK_PAIRS;
+        block->size = block_head(block->data, BLOCK_PAIRS, run);
     uint8_t *end = put_sized(block->data + block->size, pair.key);
     block->size = (size_t)(put_sized(end, pair.value) - block->data);
     return 0;

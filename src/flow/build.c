@@ -59,8 +59,8 @@ static int check_options(const mr_flow_options *o) {
     int err = check_on_dead(o->on_dead);
     if (err >= 0 && o->sync && strcmp(o->sync, "always") != 0 && strcmp(o->sync, "none") != 0)
         err = error_set(MR_EINVAL, "sync is '%s': there are always and none", o->sync);
-    if (err >= 0 && o->epic && (!*o->epic || strlen(o->epic) > 200 - FLOW_NAME - 1))
-        err = error_set(MR_EINVAL, "the epic's name has 1 to %d bytes", 200 - FLOW_NAME - 1);
+    if (err >= 0 && o->epic && (!*o->epic || strlen(o->epic) > FLOW_EPIC))
+        err = error_set(MR_EINVAL, "the epic's name has 1 to %d bytes", FLOW_EPIC);
     if (err >= 0 && o->attempts > 65535)
         err = error_set(MR_EINVAL, "%u attempts: 65535 at most", o->attempts);
     return err < 0 ? err : check_zero(o->reserved, sizeof o->reserved / sizeof *o->reserved);
@@ -105,6 +105,7 @@ int mr_flow_open(mr *m, const char *name, const mr_flow_options *o, mr_flow **ou
 static void operator_destroy(struct op *op) {
     if (op->fd >= 0)
         close(op->fd);
+    mem_free(op->title);
     mem_free(op->from);
     mem_free(op->loops);
     mem_free(op->outputs);
@@ -211,6 +212,8 @@ static int add(struct mr_flow *f, const char *name, const char *from, enum opera
     snprintf(op->name, sizeof op->name, "%s", name);
     fill_options(op, o);
     err = from ? text_copy(from, &op->from) : 0;
+    if (err >= 0 && o->title)
+        err = text_copy(o->title, &op->title);
     if (err < 0) {
         operator_destroy(op);
         return err;

@@ -153,7 +153,8 @@ static int group_empty(const struct group *g, uint64_t until_ms) {
 
 static int push_flushes(struct op *op) {
     uint32_t partitions = op->options.partitions;
-    static const uint8_t flush = BLOCK_FLUSH;
+    uint8_t flush[BLOCK_HEAD];
+    mr_bytes body = { flush, block_head(flush, BLOCK_FLUSH, op->flow->run) };
     if (!op->flushes)
         op->flushes = mem_alloc(FLOW_PARTITIONS * sizeof *op->flushes);
     if (!op->flushes)
@@ -162,7 +163,7 @@ static int push_flushes(struct op *op) {
     char keys[FLOW_PARTITIONS][12];
     for (uint32_t i = 0; i < partitions; i++) {
         snprintf(keys[i], sizeof keys[i], "%u", i);
-        items[i] = (mr_item){ .key = mr_str(keys[i]), .body = { &flush, 1 } };
+        items[i] = (mr_item){ .key = mr_str(keys[i]), .body = body };
     }
     size_t pushed = 0;
     int err =

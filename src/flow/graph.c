@@ -49,6 +49,10 @@ bool is_sink(const struct op *op) {
     return op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_PUSH;
 }
 
+bool keeps_state(const struct op *op) {
+    return op->keyed_state || op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
+}
+
 // ---- Edges ------------------------------------------------------------------------------------
 
 bool op_output(const struct op *op, const char *name, uint32_t *out) {
@@ -236,7 +240,9 @@ static int refuse_spread(const struct mr_flow *f) {
         bool seen[FLOW_OPERATORS] = { false };
         int jobs = count_jobs(f, f->heads[i], seen);
         if (jobs >= FLOW_EMITS)
-            return error_set(MR_EINVAL, "what operator %s emits goes to %d partitions: %d at most",
+            return error_set(MR_EINVAL,
+                             "what operator %s emits goes to %d partitions, %d at most: give those "
+                             "that take it fewer",
                              f->heads[i]->name, jobs, FLOW_EMITS - 1);
     }
     return 0;

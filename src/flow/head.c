@@ -1,5 +1,9 @@
 // A job of a flow, at the head that it was sent to: its pairs run through the head and all that is
 // fused behind it; what comes of that, the partition's state and the end of the job are one commit.
+//
+// Jobs and states say of which run of the flow they are. What an earlier run has left in a state
+// counts as nothing; and what comes of a run that is over, from somebody who has not heard of it,
+// changes nothing.
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -11,30 +15,48 @@
 
 // ---- State ------------------------------------------------------------------------------------
 
+// The run of which the partition has kept something; 0: it has kept nothing. `out->kept` is what.
+static int state_open(struct mr_flow_out *out, uint64_t *out_run) {
+    mr_bytes state = keeps_state(out->head) ? mr_job_state(out->job) : (mr_bytes){ 0 };
+    struct reader r = reader_of(state);
+    *out_run = state.size ? get_number(&r) : 0;
+    out->kept = (mr_bytes){ r.data + r.at, r.size - r.at };
+    return r.bad ? out_fail(out, MR_ECORRUPT, "the state of its partition is damaged") : 0;
+}
+
 static int state_begin(struct mr_flow_out *out) {
     struct op *op = out->head;
     if (is_sink(op))
         return sink_begin(out, op);
-    int err = op->keyed_state ? keyed_load(&out->keyed, mr_job_state(out->job)) : 0;
+    int err = op->keyed_state ? keyed_load(&out->keyed, out->kept) : 0;
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
+}
+
+static int refuse_large(struct mr_flow_out *out) {
+    return out_fail(
+        out, MR_ETOOBIG,
+        "what its keys keep in one of its partitions has %zu bytes, 1 MiB is the limit; "
+        "with more partitions each keeps less: it has %u, %d at most",
+        out->saved.size, out->head->options.partitions, FLOW_PARTITIONS);
 }
 
 static int state_end(struct mr_flow_out *out) {
     struct op *op = out->head;
+    uint8_t run[SIZES_MOST];
     if (is_sink(op))
         return sink_end(out, op);
     if (!op->keyed_state)
         return 0;
+    size_t run_size = (size_t)(put_size(run, out->run) - run);
     buffer_clear(&out->saved);
-    int err = keyed_save(&out->keyed, &out->saved);
+    int err = buffer_append(&out->saved, run, run_size);
     if (err >= 0)
-        err = mr_set_state(out->job, buffer_bytes(&out->saved));
+        err = keyed_save(&out->keyed, &out->saved);
+    bool keeps = out->saved.size > run_size;
+    if (err >= 0)
+        err = mr_set_state(out->job, keeps ? buffer_bytes(&out->saved) : (mr_bytes){ 0 });
     if (err == MR_ETOOBIG)
-        return out_fail(out, err,
-                        "the states of partition %.*s have %zu bytes, 1 MiB is the "
-                        "limit: give it more partitions",
-                        (int)mr_job_key(out->job).size, (const char *)mr_job_key(out->job).data,
-                        out->saved.size);
+        return refuse_large(out);
     return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
 }
 
@@ -44,10 +66,15 @@ static int damaged(struct mr_flow_out *out) {
     return out_fail(out, MR_ECORRUPT, "the body is not a block of pairs");
 }
 
+static int run_pair(struct mr_flow_out *out, mr_pair pair) {
+    out->bytes_before = out->bytes;
+    return operate(out, out->head, pair);
+}
+
 static int run_pairs(struct mr_flow_out *out, struct reader *r) {
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);)
-        err = operate(out, out->head, pair);
+        err = run_pair(out, pair);
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
@@ -64,7 +91,7 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     int err = 0;
     for (mr_pair pair; err >= 0 && block_next(r, &pair);) {
         err = out_mark(out, &marks);
-        int answer = err < 0 ? err : operate(out, out->head, pair);
+        int answer = err < 0 ? err : run_pair(out, pair);
         if (err < 0 || answer >= 0)
             continue;
         bool apart = goes_apart(out, answer);
@@ -85,17 +112,29 @@ static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
            block_next(&r, &pair) && block_next(&r, &pair);
 }
 
-static int run_block(struct mr_flow_out *out) {
-    mr_bytes body = mr_job_body(out->job);
-    struct reader r = reader_of(body);
+// What a job is, and its pairs. One of a stage of others is a pair, of this run.
+struct block {
+    uint8_t what;
+    struct reader pairs;
+};
+
+static int block_open(struct mr_flow_out *out, struct block *b) {
+    *b = (struct block){ .what = BLOCK_PAIRS, .pairs = reader_of(mr_job_body(out->job)) };
     if (out->head->kind == OPERATOR_TAKE)
-        return operate(out, out->head, (mr_pair){ mr_job_key(out->job), body });
-    uint8_t what = body.size ? get_u8(&r) : 0;
-    if (what == BLOCK_FLUSH && out->head->kind == OPERATOR_AGGREGATE)
-        return window_flush(out, out->head);
-    if (what != BLOCK_PAIRS)
-        return damaged(out);
-    return sets_apart(out, r) ? run_pairs_apart(out, &r) : run_pairs(out, &r);
+        return 0;
+    b->what = b->pairs.size ? get_u8(&b->pairs) : 0;
+    out->run = get_number(&b->pairs);
+    bool known = b->what == BLOCK_PAIRS || b->what == BLOCK_FLUSH || b->what == BLOCK_ERASE;
+    return known && !b->pairs.bad ? 0 : damaged(out);
+}
+
+static int run_block(struct mr_flow_out *out, struct block *b) {
+    struct op *op = out->head;
+    if (op->kind == OPERATOR_TAKE)
+        return run_pair(out, (mr_pair){ mr_job_key(out->job), mr_job_body(out->job) });
+    if (b->what == BLOCK_FLUSH)
+        return op->kind == OPERATOR_AGGREGATE ? window_flush(out, op) : damaged(out);
+    return sets_apart(out, b->pairs) ? run_pairs_apart(out, &b->pairs) : run_pairs(out, &b->pairs);
 }
 
 // ---- The job ----------------------------------------------------------------------------------
@@ -109,18 +148,42 @@ static int crash(struct mr_flow_out *out) {
     return out_fail(out, MR_EAGAIN, "it crashed, as it should with probability %g", op->p);
 }
 
-static bool is_erase(const struct mr_flow_out *out) {
-    mr_bytes body = mr_job_body(out->job);
-    return out->head->kind != OPERATOR_TAKE && body.size == 1 &&
-           *(const uint8_t *)body.data == BLOCK_ERASE;
+// The latest run that this process has heard of; `run` if that is later.
+static uint64_t latest_run(struct mr_flow *f, uint64_t run) {
+    uint64_t latest = atomic_load(&f->latest);
+    while (latest < run && !atomic_compare_exchange_weak(&f->latest, &latest, run))
+        ;
+    return latest > run ? latest : run;
+}
+
+// Whoever hands in pairs is told; to flush or to forget what is over is done.
+static int end_late(struct mr_flow_out *out, uint8_t what, uint64_t now) {
+    if (what != BLOCK_PAIRS)
+        return 0;
+    return out_fail(out, MR_ECORRUPT,
+                    "these are pairs of run %" PRIu64 " of the flow, which is over: now it is run "
+                    "%" PRIu64,
+                    out->run, now);
 }
 
 static int run(struct mr_flow_out *out) {
-    if (is_erase(out))
-        return mr_set_state(out->job, (mr_bytes){ 0 });
-    int err = state_begin(out);
+    struct block block;
+    uint64_t kept = 0;
+    int err = block_open(out, &block);
     if (err >= 0)
-        err = run_block(out);
+        err = state_open(out, &kept);
+    if (err < 0)
+        return err;
+    uint64_t latest = latest_run(out->flow, kept > out->run ? kept : out->run);
+    if (out->run < latest)
+        return end_late(out, block.what, latest);
+    if (block.what == BLOCK_ERASE)
+        return mr_set_state(out->job, (mr_bytes){ 0 });
+    if (kept < out->run)
+        out->kept = (mr_bytes){ 0 };
+    err = state_begin(out);
+    if (err >= 0)
+        err = run_block(out, &block);
     if (err >= 0)
         err = state_end(out);
     if (err >= 0)
@@ -155,8 +218,11 @@ static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int e
         (void)mr_release(job); // if that fails its lease ends, too
         return MR_LATER;
     }
-    snprintf(reason, sizeof reason, "operator %s, job %" PRIu64 ": %s", failed->name,
-             mr_job_id(job), out ? out->reason : error_text());
+    const char *why = out ? out->reason : error_text();
+    if (failed->title)
+        snprintf(reason, sizeof reason, "%s: %s", failed->title, why);
+    else
+        snprintf(reason, sizeof reason, "operator %s: %s", failed->name, why);
     (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
     return MR_LATER;
 }

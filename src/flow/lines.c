@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LINES_BYTES = 256 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
@@ -14,7 +15,8 @@ enum { LINES_BYTES = 256 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
 struct lines {
     char *path;
     int fd;
-    uint64_t next; // the block that is read next
+    uint64_t next;         // the block that is read next
+    uint64_t size, passed; // bytes of the file, if it is one, and of them in blocks
     bool over;
     struct buffer text; // read, used up to `at`
     size_t at;
@@ -31,6 +33,8 @@ int lines_open(const char *path, struct lines **out) {
         mem_free(l);
         return error_set(MR_EIO, "cannot open %s: %s", path, strerror(errno));
     }
+    struct stat about;
+    l->size = fstat(l->fd, &about) == 0 && S_ISREG(about.st_mode) ? (uint64_t)about.st_size : 0;
     *out = l;
     return 0;
 }
@@ -97,7 +101,14 @@ static int next_block(struct lines *l, mr_flow_out *out, bool skip) {
     if (err < 0)
         return err;
     l->next++;
+    l->passed += bytes;
     return bytes ? 0 : MR_FLOW_END;
+}
+
+// If all blocks are as large as those so far.
+static uint64_t blocks_of(uint64_t size, uint64_t passed, uint64_t blocks) {
+    double all = (double)size / (double)passed * (double)blocks;
+    return all > (double)blocks ? (uint64_t)(all + 0.999) : blocks;
 }
 
 int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
@@ -111,5 +122,8 @@ int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
         if (err != 0)
             return err;
     }
-    return next_block(l, out, false);
+    int err = next_block(l, out, false);
+    if (err == 0 && l->size)
+        (void)mr_flow_expect(out, blocks_of(l->size, l->passed, number)); // it is a source
+    return err;
 }

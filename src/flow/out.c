@@ -30,6 +30,7 @@ struct mr_flow_out *out_take(struct op *head, mr_job *job) {
     out->flow = f;
     out->head = head;
     out->job = job;
+    out->run = f->run;
     return out;
 }
 
@@ -136,6 +137,13 @@ int mr_flow_set_reason(mr_flow_out *out, const char *reason) {
     return 0;
 }
 
+int mr_flow_expect(mr_flow_out *out, uint64_t blocks) {
+    if (!out || !out->frame || out->frame->op->kind != OPERATOR_SOURCE)
+        return error_set(MR_EINVAL, "how many blocks there will be is a source's to say");
+    out->expected = blocks;
+    return 0;
+}
+
 mr_bytes mr_flow_state(const mr_flow_out *out) {
     return out ? out->state : (mr_bytes){ 0 };
 }
@@ -190,7 +198,7 @@ static int route_make(struct mr_flow_out *out, struct route *r, uint32_t parts) 
 
 static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
     size_t before = part->pairs.size;
-    int err = block_add(&part->pairs, pair);
+    int err = block_add(&part->pairs, out->run, pair);
     if (err < 0)
         return out_fail(out, err, "%s", error_text());
     part->count++;
@@ -198,13 +206,22 @@ static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
     return 0;
 }
 
+// What one pair makes too much of will never do; else it is for whoever made the block so large.
+static int refuse_much(struct mr_flow_out *out, size_t more) {
+    if (out->bytes - out->bytes_before + more > FLOW_MADE)
+        return out_fail(out, MR_EDEAD, "more than 16 MiB were made of one pair");
+    return out_fail(out, MR_ETOOBIG,
+                    "more than 16 MiB were made of one block: its source, or the operator before "
+                    "it, has to make smaller blocks");
+}
+
 static int route_add(struct mr_flow_out *out, struct op *to, mr_pair pair) {
     struct route *r = &out->routes[to->head_number];
     int err = r->parts ? 0 : route_make(out, r, to->options.partitions + 1);
     if (err < 0)
         return err;
-    if (out->bytes + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
-        return out_fail(out, MR_ETOOBIG, "more than 16 MiB were made of one block");
+    if (out->bytes + pair.key.size + pair.value.size > FLOW_MADE)
+        return refuse_much(out, pair.key.size + pair.value.size);
     return part_add(out, &r->parts[part_of(out, to, pair.key)], pair);
 }
 
@@ -222,9 +239,10 @@ int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair 
 // ---- Emitting ---------------------------------------------------------------------------------
 
 static int read_add(struct mr_flow_out *out, mr_pair pair) {
-    if (out->block.size + pair.key.size + pair.value.size > FLOW_BYTES - (1 << 16))
-        return out_fail(out, MR_ETOOBIG, "a block of more than 16 MiB");
-    int err = block_add(&out->block, pair);
+    if (out->block.size + pair.key.size + pair.value.size > FLOW_MADE)
+        return out_fail(out, MR_ETOOBIG,
+                        "it has more than 16 MiB: a source gives fewer pairs at a time");
+    int err = block_add(&out->block, out->run, pair);
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
@@ -282,8 +300,8 @@ static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part,
     return err < 0 ? out_fail(out, err, "for operator %s: %s", to->name, mr_error()) : 0;
 }
 
-// `block` pairs a job. The pieces are cut in place: each gets its first byte where the last one's
-// last was, which has been copied by then.
+// `block` pairs a job. The pieces are cut in place: each begins where the last one ended, which has
+// been copied by then.
 static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t number,
                      struct part *part, uint32_t block, uint32_t attempts) {
     if (block == 0 || part->count <= block)
@@ -291,14 +309,16 @@ static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t numb
     struct reader r = reader_of(buffer_bytes(&part->pairs));
     size_t from = 0;
     uint32_t in_piece = 0;
+    uint8_t head[BLOCK_HEAD];
+    size_t head_size = block_head(head, BLOCK_PAIRS, out->run);
     int err = 0;
-    r.at = 1;
+    r.at = head_size;
     for (mr_pair pair; err >= 0 && block_next(&r, &pair);) {
         if (++in_piece < block && r.at < r.size)
             continue;
-        part->pairs.data[from] = BLOCK_PAIRS;
+        memcpy(part->pairs.data + from, head, head_size);
         err = emit_job(out, to, number, (mr_bytes){ r.data + from, r.at - from }, attempts);
-        from = r.at - 1;
+        from = r.at - head_size;
         in_piece = 0;
     }
     return err;

@@ -1,11 +1,16 @@
 // Starting and stopping. What a flow must keep while the engine has jobs and states of it is itself
 // a state, of a stage named as the flow: so a flow that was changed is noticed before it runs.
+//
+//     run 7              the number of the run, and a line for each head;
+//     text source …      when it is over and forgotten, only
+//     run 7 over         so that the next one has another number
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "flow/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,6 +31,34 @@ int mr_flow_check(mr_flow *f) {
     if (err >= 0)
         f->checked = true;
     return err;
+}
+
+// ---- What is kept -----------------------------------------------------------------------------
+
+struct kept {
+    uint64_t run; // 0: there was none
+    bool over;    // nothing is left of it
+    mr_bytes heads;
+};
+
+static struct kept kept_read(mr_bytes state) {
+    char first[64];
+    const char *end = state.size ? memchr(state.data, '\n', state.size) : NULL;
+    size_t size = end ? (size_t)(end - (const char *)state.data) : 0;
+    struct kept kept = { .over = state.size == 0, .heads = state };
+    snprintf(first, sizeof first, "%.*s", (int)size, size ? (const char *)state.data : "");
+    if (sscanf(first, "run %" SCNu64, &kept.run) != 1)
+        return kept;
+    kept.over = strstr(first, " over") != NULL;
+    kept.heads = (mr_bytes){ end + 1, state.size - size - 1 };
+    return kept;
+}
+
+static int kept_write(uint64_t run, bool over, mr_bytes heads, struct buffer *out) {
+    char first[64];
+    int size = snprintf(first, sizeof first, "run %" PRIu64 "%s\n", run, over ? " over" : "");
+    int err = buffer_append(out, first, (size_t)size);
+    return err < 0 ? err : buffer_append(out, heads.data, heads.size);
 }
 
 // ---- The same flow as before ------------------------------------------------------------------
@@ -89,22 +122,51 @@ static int empty_files(const struct mr_flow *f) {
     return err;
 }
 
-// Files are emptied before it counts that the flow has begun: whoever is killed in between does it
-// again, and of a flow that goes on nothing is lost.
-static int begin(const struct mr_flow *f, mr_job *job, mr_bytes now) {
-    int err = empty_files(f);
-    return err < 0 ? err : mr_set_state(job, now);
+static int drop_one(mr_id id, mr_bytes key, const char *reason, void *engine) {
+    (void)key, (void)reason;
+    int err = mr_drop(engine, id);
+    return err == MR_EGONE ? 0 : err;
 }
 
-static int compare(const struct mr_flow *f, mr_job *job, mr_bytes now) {
-    mr_bytes before = mr_job_state(job);
-    if (before.size == 0)
-        return begin(f, job, now);
-    if (bytes_equal(before, mr_str(FLOW_FORGOTTEN))) {
-        int err = flow_drop_inputs(f);
-        return err < 0 ? err : begin(f, job, now);
-    }
-    return bytes_equal(before, now) ? 0 : refuse_change(f, before, now);
+// What the run before has left: its input, and what died in it.
+static int drop_run(const struct op *op, uint64_t run) {
+    char name[EPIC_NAME];
+    mr *m = op->flow->engine;
+    source_epic(op, run, name);
+    int err = op->kind == OPERATOR_SOURCE ? mr_epic_drop(m, name) : 0;
+    if (err >= 0 || err == MR_EGONE)
+        err = op->kind != OPERATOR_TAKE ? mr_dead(m, op->stage, drop_one, m) : 0;
+    return err == MR_EGONE ? 0 : err;
+}
+
+// Files are emptied before it counts that the flow has begun: whoever is killed in between does it
+// again, and of a flow that goes on nothing is lost.
+static int begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_bytes heads) {
+    struct buffer now = { 0 };
+    uint64_t run = before->run + 1;
+    int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0 && before->run; i++)
+        err = drop_run(f->heads[i], before->run);
+    if (err >= 0)
+        err = empty_files(f);
+    if (err >= 0)
+        err = kept_write(run, false, heads, &now);
+    if (err >= 0)
+        err = mr_set_state(job, buffer_bytes(&now));
+    if (err >= 0)
+        f->run = run;
+    buffer_finish(&now);
+    return err;
+}
+
+static int begin_or_join(struct mr_flow *f, mr_job *job, mr_bytes heads) {
+    struct kept before = kept_read(mr_job_state(job));
+    if (before.over)
+        return begin(f, job, &before, heads);
+    if (!bytes_equal(before.heads, heads))
+        return refuse_change(f, before.heads, heads);
+    f->run = before.run;
+    return 0;
 }
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
@@ -129,21 +191,33 @@ static int give_kept(mr_job *job, int verdict) {
     return verdict < 0 ? error_set(verdict, "%s", why) : err;
 }
 
-int flow_keep(struct mr_flow *f, mr_bytes now) {
+static int end_run(struct mr_flow *f, mr_job *job) {
+    struct kept before = kept_read(mr_job_state(job));
+    struct buffer now = { 0 };
+    if (before.run != f->run)
+        return 0;
+    int err = kept_write(f->run, true, (mr_bytes){ 0 }, &now);
+    if (err >= 0)
+        err = mr_set_state(job, buffer_bytes(&now));
+    buffer_finish(&now);
+    return err;
+}
+
+int flow_end_run(struct mr_flow *f) {
     mr_job *job = NULL;
     int err = take_kept(f, &job);
-    return err < 0 ? err : give_kept(job, mr_set_state(job, now));
+    return err < 0 ? err : give_kept(job, end_run(f, job));
 }
 
 static int remember(struct mr_flow *f) {
-    struct buffer now = { 0 };
+    struct buffer heads = { 0 };
     mr_job *job = NULL;
-    int err = flow_describe(f, &now);
+    int err = flow_describe(f, &heads);
     if (err >= 0)
         err = take_kept(f, &job);
     if (err >= 0)
-        err = give_kept(job, compare(f, job, buffer_bytes(&now)));
-    buffer_finish(&now);
+        err = give_kept(job, begin_or_join(f, job, buffer_bytes(&heads)));
+    buffer_finish(&heads);
     return err;
 }
 
@@ -177,17 +251,18 @@ static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };
-    int err = set_policies(op);
-    if (err >= 0 && op->kind == OPERATOR_FILE)
-        err = file_open(op, 0, &op->fd);
+    int err = op->kind == OPERATOR_FILE ? file_open(op, 0, &op->fd) : 0;
     if (err >= 0)
         err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
     return err;
 }
 
-// From the last to the first, so that nothing is made before somebody waits for it.
+// Stages appear from the first to the last, as people think of them; workers come from the last to
+// the first, so that nothing is made before somebody waits for it.
 static int start_all(struct mr_flow *f) {
     int err = 0;
+    for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
+        err = set_policies(f->heads[i]);
     for (uint32_t i = f->head_count; i-- > 0 && err >= 0;)
         err = start_head(f->heads[i]);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
@@ -266,7 +341,7 @@ int mr_flow_look(mr_flow *f, mr_flow_info *out) {
     int err = check_flow(f);
     if (err >= 0 && !out)
         err = error_set(MR_EINVAL, "the place for the answer is NULL");
-    mr_flow_info info = { .over = f ? f->over : 0 };
+    mr_flow_info info = { .over = f ? f->over : 0, .run = f ? f->run : 0 };
     for (uint32_t i = 0; err >= 0 && i < f->head_count; i++) {
         mr_stage_info s;
         err = mr_stage(f->engine, f->heads[i]->stage, &s);

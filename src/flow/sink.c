@@ -1,5 +1,6 @@
-// Where pairs leave the flow. A partition's state says how far it is: pairs received by a function,
-// which give each its number; bytes written to a file, behind which nothing counts.
+// Where pairs leave the flow. A partition's state says of which run it is, and how far: pairs
+// received by a function, which give each its number; bytes written to a file, behind which nothing
+// counts.
 #include "base/codec.h"
 #include "base/errors.h"
 #include "flow/block.h"
@@ -75,9 +76,8 @@ static int write_file(struct mr_flow_out *out, struct op *op) {
 int sink_begin(struct mr_flow_out *out, struct op *op) {
     if (op->kind == OPERATOR_PUSH)
         return 0;
-    mr_bytes state = mr_job_state(out->job);
-    struct reader r = reader_of(state);
-    out->received = state.size ? get_number(&r) : 0;
+    struct reader r = reader_of(out->kept);
+    out->received = r.size ? get_number(&r) : 0;
     buffer_clear(&out->text);
     return reader_done(&r) ? 0 : out_fail(out, MR_ECORRUPT, "the state of a sink is damaged");
 }
@@ -103,8 +103,8 @@ int sink_end(struct mr_flow_out *out, struct op *op) {
     int err = op->kind == OPERATOR_FILE ? write_file(out, op) : 0;
     if (err < 0)
         return err;
-    uint8_t number[SIZES_MOST];
-    mr_bytes state = { number, (size_t)(put_size(number, out->received) - number) };
+    uint8_t numbers[SIZES_MOST], *end = put_size(put_size(numbers, out->run), out->received);
+    mr_bytes state = { numbers, (size_t)(end - numbers) };
     err = mr_set_state(out->job, state);
     return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
 }

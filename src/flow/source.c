@@ -11,8 +11,8 @@ static bool is_stopping(const struct op *op) {
     return atomic_load(&op->flow->stopping);
 }
 
-void source_epic(const struct op *op, char out[EPIC_NAME]) {
-    snprintf(out, EPIC_NAME, "%s/%s", op->flow->epic, op->name);
+void source_epic(const struct op *op, uint64_t run, char out[EPIC_NAME]) {
+    snprintf(out, EPIC_NAME, "%s/%s/%" PRIu64, op->flow->epic, op->name, run);
 }
 
 static int push_block(struct op *op, mr_epic *epic, mr_bytes block) {
@@ -39,12 +39,14 @@ static int read_block(struct op *op, uint64_t number, struct mr_flow_out *out) {
 static int read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
     char name[EPIC_NAME];
-    source_epic(op, name);
+    source_epic(op, op->flow->run, name);
     mr_epic epic = { .name = name, .ahead = op->flow->options.ahead };
+    out->expected = 0;
     int err = mr_epic_begin(m, &epic);
     while (err == 0 && !is_stopping(op)) {
         atomic_store(&op->blocks_read, epic.next - 1);
         err = read_block(op, epic.next, out);
+        epic.expected = out->expected;
         if (err == 0 && out->block.size)
             err = push_block(op, &epic, buffer_bytes(&out->block));
         else if (err == 0)

@@ -21,17 +21,19 @@
 #include <stdint.h>
 
 enum {
-    FLOW_NAME = 60,        // bytes of the name of a flow or an operator
-    FLOW_OPERATORS = 256,  // of a flow
-    FLOW_STAGES = 64,      // of them, those that have a stage
-    FLOW_OUTPUTS = 64,     // of a split
-    FLOW_PARTITIONS = 256, // of an operator, at most …
-    FLOW_SPREAD = 64,      // … and if it does not say
-    FLOW_AHEAD = 32,       // blocks that are read ahead
-    FLOW_EMITS = 1000,     // jobs that one commit hands in
-    FLOW_BYTES = 16 << 20, // that one commit hands in
-    FLOW_BATCH = 8,        // jobs of a partition that an aggregate takes at once
-    FLOW_SLICE_MS = 200,   // how often a wait looks whether the flow was stopped
+    FLOW_NAME = MR_FLOW_NAME,
+    EPIC_NAME = 200 + 1,              // with its 0: EPIC/SOURCE/RUN, of which …
+    FLOW_EPIC = 200 - FLOW_NAME - 22, // … the first has so many bytes at most
+    FLOW_OPERATORS = 256,             // of a flow
+    FLOW_STAGES = 64,                 // of them, those that have a stage
+    FLOW_OUTPUTS = 64,                // of a split
+    FLOW_PARTITIONS = MR_FLOW_PARTITIONS,
+    FLOW_SPREAD = 64,                   // partitions of an operator that does not say
+    FLOW_AHEAD = 32,                    // blocks that are read ahead
+    FLOW_EMITS = 1000,                  // jobs that one commit hands in
+    FLOW_MADE = (16 << 20) - (1 << 16), // bytes of pairs of one commit; the engine's own come to it
+    FLOW_BATCH = 8,                     // jobs of a partition that an aggregate takes at once
+    FLOW_SLICE_MS = 200,                // how often a wait looks whether the flow was stopped
 };
 
 enum operator_kind {
@@ -71,6 +73,7 @@ struct op {
     enum operator_kind kind;
     uint32_t number; // in order of making
     char name[FLOW_NAME + 1];
+    char *title;        // of reasons
     char *from, *loops; // as given: what it takes from; by mr_flow_loop, too
     char *outputs;      // of a split: names, each with its 0
     uint32_t output_count;
@@ -109,7 +112,7 @@ struct op {
 struct mr_flow {
     mr *engine;
     char name[FLOW_NAME + 1];
-    char epic[200 + 1];
+    char epic[FLOW_EPIC + 1];
     mr_flow_options options;
     char on_dead[8], backoff[32];
     bool syncs_files;
@@ -118,6 +121,8 @@ struct mr_flow {
     struct op *heads[FLOW_STAGES]; // in the order in which they end
     uint32_t head_count;
     bool checked, started;
+    uint64_t run;            // its number, from 1; 0: it has not been started
+    _Atomic uint64_t latest; // run that was heard of: another process may have begun one
     atomic_bool over;
     atomic_bool stopping;
 
@@ -140,6 +145,7 @@ bool op_output(const struct op *, const char *name, uint32_t *out);
 const char *kind_name(enum operator_kind);
 bool is_source(const struct op *);
 bool is_sink(const struct op *);
+bool keeps_state(const struct op *);
 
 // ---- folds.c: folds that come with the library ------------------------------------------------
 
@@ -172,12 +178,16 @@ struct mr_flow_out {
     struct mr_flow *flow;
     struct op *head;
     mr_job *job;         // NULL: a reader's
+    uint64_t run;        // of the job, and of what is made of it
     struct frame *frame; // of the function that runs now
     struct route routes[FLOW_STAGES];
     size_t bytes;        // on all routes
-    struct buffer block; // a reader's
+    size_t bytes_before; // the pair that runs now
+    struct buffer block; // a reader's …
+    uint64_t expected;   // … and how many there will be; 0: it does not say
     struct route aside;  // pairs of the job that failed in its last attempt
-    struct keyed keyed;  // states of the partition
+    mr_bytes kept;       // by the partition, in this run
+    struct keyed keyed;  // the same, if it has keys
     struct buffer set;   // by mr_flow_set
     bool has_set;
     mr_bytes state; // of the pair's key
@@ -255,24 +265,16 @@ void lines_close(struct lines *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
 
-enum { EPIC_NAME = 200 + FLOW_NAME + 2 };
-
-// What the engine calls the input of a source.
-void source_epic(const struct op *, char out[EPIC_NAME]);
+// What the engine calls the input of a source, in a run.
+void source_epic(const struct op *, uint64_t run, char out[EPIC_NAME]);
 int source_start(struct op *);
 // Waits until it has heard that the flow stops. MR_EBUSY: not in time.
 int source_stop(struct op *, uint64_t until_ms);
 
 // ---- run.c: starting and stopping -------------------------------------------------------------
 
-// Replaces what the flow must keep, which is a state of its own.
-int flow_keep(struct mr_flow *, mr_bytes now);
-#define FLOW_FORGOTTEN "forgotten but for its input" // in place of it
-
-// ---- forget.c ---------------------------------------------------------------------------------
-
-// Has the engine forget what was read.
-int flow_drop_inputs(const struct mr_flow *);
+// Notes that this run is over, unless another one has begun.
+int flow_end_run(struct mr_flow *);
 
 // ---- end.c: the end travels -------------------------------------------------------------------
 

@@ -12,12 +12,24 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+// In a process without stdin, stdout or stderr a store does not take their places: somebody could
+// write to it.
+static int above_standard(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+    close(fd);
+    errno = why;
+    return above;
+}
+
 static int os_open(const struct disk *d, const char *path, int flags, int mode) {
     (void)d;
     int fd;
     do
         fd = open(path, flags | O_CLOEXEC, mode);
     while (fd < 0 && errno == EINTR);
+    fd = above_standard(fd);
     return fd < 0 ? -errno : fd;
 }
 

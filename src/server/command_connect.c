@@ -177,28 +177,41 @@ static bool wants(const struct arguments *a, const char *section) {
            word_is(asked, "EVERYTHING");
 }
 
+// What tells of everybody's work is for those who may see all of it: how much there is, who comes,
+// and where it lies. Whether pushes are accepted concerns all.
+static bool sees_server(const struct session *s) {
+    return !s->who || s->who->all;
+}
+
 static size_t info_server(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     uint64_t up_ms = host_now_ms(h) - h->started_ms;
+    bool all = sees_server(s);
     return (size_t)snprintf(to, room,
                             "# Server\r\nredis_version:" REDIS_VERSION
                             "\r\nredis_mode:standalone\r\nmillrace_version:%s\r\n"
-                            "uptime_in_seconds:%" PRIu64 "\r\nstore:%s\r\nshards:%u\r\n",
-                            mr_version(), up_ms / 1000, h->store, h->shards);
+                            "uptime_in_seconds:%" PRIu64 "\r\n%s%s%sshards:%u\r\n",
+                            mr_version(), up_ms / 1000, all ? "store:" : "", all ? h->store : "",
+                            all ? "\r\n" : "", h->shards);
 }
 
 static size_t info_persistence(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     struct log_state log;
+    char sizes[80] = "";
     host_look(h, &log);
+    if (sees_server(s))
+        snprintf(sizes, sizeof sizes, "log_bytes:%" PRIu64 "\r\nlive_bytes:%" PRIu64 "\r\n",
+                 log.bytes, shards_live_bytes(h));
     return (size_t)snprintf(to, room,
-                            "# Persistence\r\nloading:%d\r\nlog_bytes:%" PRIu64
-                            "\r\nlive_bytes:%" PRIu64 "\r\nlog_full:%d\r\nlog_stopped:%s\r\n",
-                            !h->shards, log.bytes, shards_live_bytes(h), log.full, log.stopped);
+                            "# Persistence\r\nloading:%d\r\n%slog_full:%d\r\nlog_stopped:%s\r\n",
+                            !h->shards, sizes, log.full, log.stopped);
 }
 
 static size_t info_memory(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
+    if (!sees_server(s))
+        return 0;
     return (size_t)snprintf(
         to, room,
         "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64 "\r\nindex_bytes:%" PRIu64
@@ -209,19 +222,24 @@ static size_t info_memory(const struct session *s, char *to, size_t room) {
 static size_t info_stats(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     struct sums sum = sum_stages(s);
+    char comers[200] = "";
+    if (sees_server(s))
+        snprintf(comers, sizeof comers,
+                 "total_connections_received:%" PRIu64 "\r\ntotal_commands_processed:%" PRIu64
+                 "\r\nrejected_connections:%" PRIu64 "\r\nrefused_secrets:%" PRIu64 "\r\n",
+                 h->connections, h->commands, h->rejections, h->refusals);
     return (size_t)snprintf(
         to, room,
-        "# Stats\r\ntotal_connections_received:%" PRIu64 "\r\ntotal_commands_processed:%" PRIu64
-        "\r\nrejected_connections:%" PRIu64 "\r\nrefused_secrets:%" PRIu64 "\r\nwaiting:%" PRIu64
-        "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64 "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64
-        "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
-        h->connections, h->commands, h->rejections, h->refusals, sum.waiting, sum.running,
-        sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
+        "# Stats\r\n%swaiting:%" PRIu64 "\r\nrunning:%" PRIu64 "\r\ndelayed:%" PRIu64
+        "\r\ndead:%" PRIu64 "\r\npushed:%" PRIu64 "\r\ndone:%" PRIu64 "\r\nfailed:%" PRIu64 "\r\n",
+        comers, sum.waiting, sum.running, sum.delayed, sum.dead, sum.pushed, sum.done, sum.failed);
 }
 
 static size_t info_clients(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     size_t connected = 0, blocked = 0;
+    if (!sees_server(s))
+        return 0;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
         connected++;
         blocked += list_entry(l, struct session, of_host)->blocked != BLOCKED_NOT;
@@ -246,9 +264,12 @@ void run_info(struct session *s, struct arguments *a) {
     char text[4096];
     size_t size = 0;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        if (!wants(a, sections[i].name))
+        size_t more = 0;
+        if (wants(a, sections[i].name))
+            more = sections[i].write(s, text + size, sizeof text - size);
+        if (!more)
             continue;
-        size += sections[i].write(s, text + size, sizeof text - size);
+        size += more;
         if (size > sizeof text - 2) // a store's name may be long
             size = sizeof text - 2;
         text[size++] = '\r', text[size++] = '\n';

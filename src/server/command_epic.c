@@ -10,16 +10,18 @@
 
 struct epic_options {
     int64_t wait_ms;
-    uint64_t left; // UINT64_MAX: until it is over
+    uint64_t left;     // UINT64_MAX: until it is over
+    uint64_t expected; // 0: that is not said
 };
 
 static const struct option epic_options[] = {
     { "WAIT", OPTION_WAIT, offsetof(struct epic_options, wait_ms) },
     { "LEFT", OPTION_NUMBER, offsetof(struct epic_options, left) },
+    { "OF", OPTION_NUMBER, offsetof(struct epic_options, expected) },
     { 0 },
 };
 
-enum { EPIC_FIELDS = 11 };
+enum { EPIC_FIELDS = 12 };
 
 // Where its jobs wait, and for what.
 static void say_stage(struct session *s, const struct epic_info *e) {
@@ -42,6 +44,7 @@ static void say_fields(struct session *s, const struct epic_info *e) {
     answer_count(s, "cancelled", e->cancelled);
     answer_count(s, "expired", e->expired);
     say_stage(s, e);
+    answer_number(s, "expected", e->expected ? (int64_t)e->expected : -1);
 }
 
 static void say_epic(struct session *s, mr_bytes name, int err) {
@@ -60,6 +63,8 @@ static void say_epic(struct session *s, mr_bytes name, int err) {
 static void epic_look(struct session *s, mr_bytes name, const struct epic_options *o) {
     struct epic_info e;
     int64_t left = o->left > INT64_MAX ? EPIC_OVER : (int64_t)o->left;
+    if (o->expected)
+        shards_epic_expect(s->host, name, o->expected);
     bool waited = s->again && s->wait_until_ms == 0;
     int err = shards_epic(s->host, name, &e);
     bool waits = err == 0 && o->wait_ms && !waited && !epic_has_come_to(&e, left);

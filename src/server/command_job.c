@@ -197,7 +197,7 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     if (o->parked) {
         w.status = JOB_WAITING;
         w.parked = true;
-        return shards_walk(s->host, &w, row_add, r);
+        return shards_list(s->host, &w, row_add, r);
     }
     if (w.from && !o->status.data) { // it says itself where it stands
         if ((err = shards_look_job(s->host, w.from, &from)) < 0)
@@ -208,7 +208,7 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     for (; err == 0 && first < behind; first++) {
         w.status = order[first];
         w.most = o->key.size ? LIMIT_LOOKED : r->most - r->count;
-        err = shards_walk(s->host, &w, row_add, r);
+        err = shards_list(s->host, &w, row_add, r);
         w.from = 0;
     }
     return err;
@@ -251,7 +251,8 @@ static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
         if (!shards_stage_at(h, place, &stage))
             continue;
         w.stage = stage.name;
-        err = access_sees(s, stage.name) ? shards_walk(h, &w, row_add, r) : 0;
+        w.most = r->most - r->count;
+        err = access_sees(s, stage.name) ? shards_list(h, &w, row_add, r) : 0;
         w.from = 0;
     }
     return err;
@@ -261,7 +262,9 @@ void run_dead(struct session *s, struct arguments *a) {
     struct jobs_options o = { .count = LIMIT_LISTED };
     struct job_walk w = { .status = JOB_DEAD };
     struct rows r;
-    bool one = a->count > 1 && !word_is(a->words[1], "FROM") && !word_is(a->words[1], "COUNT");
+    // Options are pairs, so with a word left over the first is a stage, whatever it is called.
+    bool option = a->count > 1 && (word_is(a->words[1], "FROM") || word_is(a->words[1], "COUNT"));
+    bool one = a->count > 1 && (!option || a->count % 2 == 0);
     a->at += one;
     if (!options_read(s, a, dead_options, &o) || (one && !access_name(s, "stage", a->words[1])))
         return;
@@ -269,7 +272,8 @@ void run_dead(struct session *s, struct arguments *a) {
     if (!err && one) {
         w.stage = a->words[1];
         w.from = o.from;
-        err = shards_walk(s->host, &w, row_add, &r);
+        w.most = r.most;
+        err = shards_list(s->host, &w, row_add, &r);
     } else if (!err) {
         err = walk_all_dead(s, o.from, &r);
     }

@@ -58,9 +58,22 @@ static uint64_t quantile(const struct histogram *h, double share) {
     return h ? histogram_quantile(h, share) : 0;
 }
 
+// Where its jobs go next, as far as that is anybody's business who asks.
+static void say_feeds(struct session *s, mr_bytes stage) {
+    mr_bytes names[CORE_EDGES];
+    size_t count = shards_stage_feeds(s->host, stage, names), seen = 0;
+    for (size_t i = 0; i < count; i++)
+        if (access_sees(s, names[i]))
+            names[seen++] = names[i];
+    reply_bulk(&s->reply, mr_str("feeds"));
+    reply_array(&s->reply, seen);
+    for (size_t i = 0; i < seen; i++)
+        reply_bulk(&s->reply, names[i]);
+}
+
 static void say_stage(struct session *s, struct stage_info *i, const struct crew *crew) {
     access_hide_downstream(s, i);
-    reply_map(&s->reply, 29);
+    reply_map(&s->reply, 30);
     answer_text(s, "name", i->name);
     answer_count(s, "waiting", i->waiting);
     answer_count(s, "running", i->running);
@@ -92,6 +105,7 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     answer_count(s, "level", crew->level);
     answer_number(s, "paused", i->paused);
     answer_number(s, "draining", i->draining);
+    say_feeds(s, i->name);
 }
 
 static bool sees_stage_at(const struct session *s, size_t place) {

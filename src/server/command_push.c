@@ -39,12 +39,23 @@ static const struct option many_options[] = {
     { 0 },
 };
 
+// One without a name would be numbered by nobody, and a repeat of it a second job.
+static bool check_numbered(struct session *s, const struct push_options *o) {
+    bool epic = o->epic.name.data, source = o->source.name.data;
+    if (epic && source)
+        session_usage(s, "a push is numbered by an EPIC or by a SOURCE, not by both");
+    else if ((epic && !o->epic.name.size) || (source && !o->source.name.size))
+        session_usage(s, "%s needs a name before its number", epic ? "EPIC" : "SOURCE");
+    else
+        return !epic || access_name(s, "epic", o->epic.name);
+    return false;
+}
+
 // Reads them and sees to it that the epic may be named. False: refused, and told.
 static bool push_read(struct session *s, struct arguments *a, const struct option *options,
                       struct push_options *o) {
     a->at = 3;
-    return options_read(s, a, options, o) &&
-           (!o->epic.name.data || access_name(s, "epic", o->epic.name));
+    return options_read(s, a, options, o) && check_numbered(s, o);
 }
 
 static struct push push_of(mr_bytes stage, mr_bytes body, const struct push_options *o) {

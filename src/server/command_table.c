@@ -29,13 +29,16 @@ const struct command command_table[] = {
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
     { "EPIC", 1, 0, ROLE_PUSH, SCOPE_OWN, false, run_epic,
-      "name [WAIT ms [LEFT n]] | name END n | name SKIP n | name DROP",
-      "map: resume total accepted waiting running done dead cancelled expired stage held-by",
+      "name [WAIT ms [LEFT n]] [OF n] | name END n | name SKIP n | name DROP",
+      "map: resume total accepted waiting running done dead cancelled expired stage held-by "
+      "expected",
       "shows how far an epic has come; with WAIT once all of it has ended, with LEFT once no more "
       "than n of its jobs are left to end, so that who pushes it stays no further ahead of the "
       "workers; says that it ends with push n (0: it is empty), that push n will not come, or that "
       "it can be forgotten; total is -1 before its end is known; stage is the one pushed into "
-      "last, held-by why none of its jobs starts" },
+      "last, held-by why none of its jobs starts; with OF whoever pushes it says how many there "
+      "will "
+      "be, as far as he can tell: that is expected, -1 if nobody has said" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
@@ -72,9 +75,9 @@ const struct command command_table[] = {
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only, and of several shards one's behind the other's; PARKED "
-      "lists the first of each channel that may not start yet, or the dead one that halts it; FROM "
-      "goes on behind that job" },
+      "cancelled, or of one status only, and those of several shards oldest first; PARKED lists "
+      "the first of each channel that may not start yet, or the dead one that halts it; FROM goes "
+      "on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
       "array of maps as of JOBS",
       "lists dead jobs, longest dead first, at most 1000; FROM goes on "
@@ -82,10 +85,11 @@ const struct command command_table[] = {
     { "STAGES", 0, 0, ROLE_READ, SCOPE_OWN, false, run_stages, "[COUNT n] [FROM name] | NAME name",
       "array of maps: name waiting running parked delayed dead oldest-ms held-by workers pushed "
       "done failed expired cancelled in-per-s out-per-s wait-p50-ms wait-p99-ms vain-ms states "
-      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining",
+      "run-p50-ms run-p99-ms waits waited-ms runs ran-ms level paused draining feeds",
       "lists stages in the order they appeared, at most 1000; FROM goes on behind that one; "
       "NAME shows only one; of what was started and done since the server began, waits and runs "
-      "are how many, waited-ms and ran-ms how long together; level is that of its workers" },
+      "are how many, waited-ms and ran-ms how long together; level is that of its workers, feeds "
+      "the stages that its jobs were seen to emit to" },
     { "CHANNELS", 1, 0, ROLE_READ, SCOPE_STAGE, false, run_channels, "stage [TOP n]",
       "array of maps: key state depth oldest-ms parked-ms halted has-state",
       "lists the deepest channels of a stage, 10 unless told, at most 1000; those of one job are "

@@ -108,7 +108,7 @@ static bool why_channel(struct session *s, const struct job_info *i) {
     struct channel_info channel;
     struct job_walk w = { .stage = i->stage, .key = i->key, .status = JOB_RUNNING };
     uint64_t first = 0;
-    struct core *core = core_of_channel(s->host, i->stage, i->key);
+    struct core *core = s->host->parts[i->shard].core;
     if (!i->key.size || core_look_channel(core, i->stage, i->key, &channel) < 0)
         return false;
     int shown = i->key.size < KEY_SHOWN ? (int)i->key.size : KEY_SHOWN;
@@ -164,9 +164,9 @@ static void why_job(struct session *s, const struct job_info *i) {
         break;
     case JOB_DEAD:
         say(s,
-            "Job %" PRIu64 " is dead after %u attempts: JOB %" PRIu64 " tells why, RETRY %" PRIu64
+            "Job %" PRIu64 " is dead after %u attempt%s: JOB %" PRIu64 " tells why, RETRY %" PRIu64
             " lets it live again.",
-            i->id, i->attempt, i->id, i->id);
+            i->id, i->attempt, i->attempt == 1 ? "" : "s", i->id, i->id);
         break;
     case JOB_DONE:
     case JOB_EXPIRED:

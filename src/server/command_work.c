@@ -80,7 +80,7 @@ void run_take(struct session *s, struct arguments *a) {
                       .batch = o.batch,
                       .lease_ms = o.lease_ms,
                       .detached = o.detached };
-    bool waits = o.wait_ms && !h->stopping;
+    bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
         note_stages(s, t.stages, stages);

@@ -181,6 +181,16 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
+// What a front was asked is answered, too; it is told as if the server ended.
+static void hear_end(struct connection *c) {
+    c->reading = false;
+    host_begin(&c->server->host);
+    if (c->session->front)
+        session_close(c->session);
+    else
+        session_say_no_more(c->session);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
     struct connection *c = (struct connection *)stream;
     (void)buf;
@@ -189,6 +199,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
         c->reading = false;
         if (c->session->broken)
             connection_close(c);
+    } else if (size == UV_EOF) {
+        hear_end(c);
     } else if (size < 0) {
         connection_close(c);
     } else if (size > 0) {

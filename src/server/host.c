@@ -44,8 +44,9 @@ int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
     if (shards > 1) {
         h->sums = mem_alloc(sizeof *h->sums);
+        h->places = mem_alloc(HOST_PLACES * sizeof *h->places);
         h->links = links_create(shards);
-        if (!h->sums || !h->links)
+        if (!h->sums || !h->places || !h->links)
             return error_set(MR_ENOMEM, "no memory for %u shards", shards);
     }
     for (uint32_t i = 0; i < shards; i++) {
@@ -94,6 +95,7 @@ void host_finish(struct host *h) {
     mem_free(h->grants);
     mem_free(h->parts);
     mem_free(h->sums);
+    mem_free(h->places);
     links_destroy(h->links);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
@@ -234,6 +236,7 @@ void host_begin(struct host *h) {
     if (h->in_turn || !h->shards)
         return;
     h->in_turn = true;
+    h->edges_rest = false;
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
@@ -460,8 +463,8 @@ static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
     shards_note_freed(((struct part *)owner)->host, stage, shards);
 }
 
-static void on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    shards_note_edge(((struct part *)owner)->host, stage, downstream);
+static int on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    return shards_note_edge(((struct part *)owner)->host, stage, downstream);
 }
 
 // Each shard's owner is its part; all are made when the first is asked for.

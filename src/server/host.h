@@ -35,6 +35,7 @@ enum {
     HOST_UNREADABLE = 16,
     HOST_FREED = 32,
     HOST_SOURCES = 256,
+    HOST_PLACES = 32,
     PART_TURNS = 512
 };
 
@@ -52,6 +53,12 @@ struct edge_seen {
 // What all shards together have counted of a stage.
 struct stage_sums {
     struct histogram waits, runs;
+};
+
+// Where a page of jobs has ended: behind this job of each shard, 0: before the first.
+struct list_place {
+    uint64_t list, last; // a hash of what is listed; the last job of the page
+    uint64_t from[SHARDS_MOST], rank_ms[SHARDS_MOST];
 };
 
 // A shard as the host drives it.
@@ -76,9 +83,12 @@ struct host {
     uint32_t next_push, next_take; // of those who do not care: which shard is asked first
     struct links *links;           // see links.h; NULL: there is one shard
     struct stage_sums *sums;       // of the stage looked at last; NULL: there is one shard
+    struct list_place *places;     // HOST_PLACES of the latest pages; NULL: there is one shard
+    uint32_t next_place;
     struct freed freed[HOST_FREED];
     uint32_t freed_count;
     struct buffer edges; // that a shard has seen, and others have not: struct edge_seen
+    bool edges_rest;     // there was no memory for them in this turn
     struct {
         uint64_t name, resume; // the hash of a source's name; the first number it missed then
     } sources[HOST_SOURCES];   // of several shards: looked at last

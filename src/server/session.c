@@ -151,8 +151,14 @@ static bool rests(const struct session *s) {
     return session_unsent(s) > (is_stranger(s) ? STRANGER_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
 
+static void offer(struct session *s) {
+    if (list_empty(&s->of_ready))
+        list_append(&s->host->ready, &s->of_ready);
+}
+
 bool session_is_over(const struct session *s) {
-    return s->broken || (s->closing && !session_unsent(s));
+    bool answered = s->said_all && !s->blocked && list_empty(&s->of_resuming);
+    return s->broken || ((s->closing || answered) && !session_unsent(s));
 }
 
 // ---- Receiving --------------------------------------------------------------------------------
@@ -170,7 +176,7 @@ static void refuse_large(struct session *s, const char *why) {
 uint8_t *session_room(struct session *s, size_t *out_size) {
     size_t most = is_stranger(s) ? STRANGER_REQUEST : READ_SIZE;
     bool waits = s->blocked || rests(s);
-    if (s->broken || s->closing || (waits && s->in.size >= most))
+    if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
         *out_size = most;
@@ -203,8 +209,24 @@ static bool runs_again(const struct session *s) {
            s->blocked == BLOCKED_BODY;
 }
 
+static void leave(struct session *);
+
+static bool waits_for_others(const struct session *s) {
+    return s->blocked == BLOCKED_TAKE || s->blocked == BLOCKED_END || s->blocked == BLOCKED_ROOM ||
+           s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_REFUSED;
+}
+
+// What it waits for, and all behind that, is not answered any more.
+static void abandon(struct session *s) {
+    leave(s);
+    s->blocked = BLOCKED_NOT;
+    session_close(s);
+}
+
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     command_run(s, words, count);
+    if (s->said_all && waits_for_others(s))
+        abandon(s);
     if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
         s->broken = true;
 }
@@ -274,6 +296,13 @@ void session_receive(struct session *s, size_t size) {
         keep_rest(s, inbox + used, size - used);
     }
     count_buffers(s);
+}
+
+void session_say_no_more(struct session *s) {
+    s->said_all = true;
+    offer(s);
+    if (waits_for_others(s))
+        abandon(s);
 }
 
 void session_command(struct session *s, const mr_bytes *words, uint32_t count) {
@@ -425,11 +454,6 @@ void session_touch(struct session *s) {
         s->broken = true;
     if (list_empty(&s->of_touched))
         list_append(&s->host->touched, &s->of_touched);
-}
-
-static void offer(struct session *s) {
-    if (list_empty(&s->of_ready))
-        list_append(&s->host->ready, &s->of_ready);
 }
 
 void session_close(struct session *s) {

@@ -73,8 +73,9 @@ struct session {
         uint64_t upto, turn, replies; // bytes up to here may be shown when this turn is durable
     } marks[SESSION_MARKS];
     uint32_t mark_count;
-    bool closing; // when everything was sent; nothing more is run
-    bool broken;  // close at once
+    bool said_all; // its client says no more: it is over when that was answered
+    bool closing;  // when everything was sent; nothing more is run
+    bool broken;   // close at once
 
     enum blocked blocked;
     bool again;              // the request is run another time: its waiting is over
@@ -119,6 +120,10 @@ uint8_t *session_room(struct session *, size_t *out_size);
 
 // So many bytes were put there. Runs every whole command.
 void session_receive(struct session *, size_t size);
+
+// The client says no more, but may still listen: what it has said is answered. What would wait for
+// somebody else is not, since a client that has gone looks the same.
+void session_say_no_more(struct session *);
 
 // Runs a command as if it had been received. It is not blocked, and nothing else is received.
 void session_command(struct session *, const mr_bytes *words, uint32_t count);

@@ -201,24 +201,25 @@ void shards_note_freed(struct host *h, mr_bytes stage, uint64_t shards) {
     h->freed[i].shards |= shards;
 }
 
-// Without memory it is not noted: a cycle through it is then not seen by another shard before that
-// emits along it, too.
-void shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
+int shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
     struct edge_seen e;
     snprintf(e.stage, sizeof e.stage, "%.*s", (int)stage.size, (const char *)stage.data);
     snprintf(e.downstream, sizeof e.downstream, "%.*s", (int)downstream.size,
              (const char *)downstream.data);
-    (void)buffer_append(&h->edges, &e, sizeof e);
+    return buffer_append(&h->edges, &e, sizeof e);
 }
 
-// A shard that has not seen an edge tells of it in turn; those that have do not.
+// A shard that has not seen an edge tells of it in turn; those that have do not. For want of memory
+// it is left for the next turn.
 static void share_edges(struct host *h) {
-    while (h->edges.size) {
+    while (h->edges.size && !h->edges_rest) {
         struct edge_seen e;
-        h->edges.size -= sizeof e;
-        memcpy(&e, h->edges.data + h->edges.size, sizeof e);
+        memcpy(&e, h->edges.data, sizeof e);
         for (uint32_t i = 0; i < h->shards; i++)
-            (void)core_learn_edge(h->parts[i].core, mr_str(e.stage), mr_str(e.downstream));
+            h->edges_rest |= core_learn_edge(h->parts[i].core, mr_str(e.stage),
+                                             mr_str(e.downstream)) == MR_ENOMEM;
+        if (!h->edges_rest)
+            buffer_consume(&h->edges, sizeof e);
     }
 }
 

@@ -3,7 +3,7 @@
 //     PUSH, CALL             by key, once or number; else in turn      ─► one shard
 //     DONE, JOB, AWAIT …     by id                                     ─► one shard
 //     TAKE                   one after another; waits in all of them   ─► whoever has work first
-//     STAGES, EPIC, JOBS …   all of them: added up, or one behind the other
+//     STAGES, EPIC, JOBS …   all of them: added up, or put together
 //     PAUSE, STAGE …         all of them, the first one first: what it refuses changes nothing
 //
 // With one shard nothing is looked for and nothing is added up. Errors are the core's. One thread,
@@ -24,10 +24,6 @@ static inline uint32_t shard_of_job(const struct host *h, uint64_t id) {
 
 static inline struct core *core_of_job(const struct host *h, uint64_t id) {
     return h->parts[shard_of_job(h, id)].core;
-}
-
-static inline struct core *core_of_channel(const struct host *h, mr_bytes stage, mr_bytes key) {
-    return h->parts[route_of(h->shards, stage, key, (mr_bytes){ 0 })].core;
 }
 
 // Whose log an entry is in: grants, outcomes and jobs say it beside its position.
@@ -83,13 +79,14 @@ int shards_stage_place(const struct host *, mr_bytes stage, size_t *out);  // MR
 bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
+size_t shards_stage_feeds(const struct host *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 size_t shards_top_channels(struct host *, mr_bytes stage, struct channel_info *out, size_t max);
 
 // What was noted by an event is done in other shards: within the turn, outside of any core.
 void shards_note_freed(struct host *, mr_bytes stage, uint64_t shards);
-void shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
+int shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
 static inline bool shards_want_waking(const struct host *h) {
-    return h->freed_count || h->edges.size;
+    return h->freed_count || (h->edges.size && !h->edges_rest);
 }
 void shards_wake(struct host *);
 
@@ -97,7 +94,12 @@ void shards_wake(struct host *);
 
 int shards_look_job(const struct host *, uint64_t id, struct job_info *out);
 
-// As core_walk, one shard behind the other.
+// As core_walk, of all shards in one list, `most` at most: oldest first, as far as the order of
+// each shard allows.
+int shards_list(struct host *, const struct job_walk *,
+                int (*each)(void *, const struct job_info *), void *arg);
+
+// As core_walk, one shard behind the other: for those who come by all of them.
 int shards_walk(const struct host *, const struct job_walk *,
                 int (*each)(void *, const struct job_info *), void *arg);
 
@@ -108,6 +110,7 @@ int shards_epic(const struct host *, mr_bytes name, struct epic_info *out);
 int shards_epic_end(const struct host *, mr_bytes name, uint64_t total);
 int shards_epic_skip(const struct host *, mr_bytes name, uint64_t number);
 int shards_epic_drop(struct host *, mr_bytes name);
+void shards_epic_expect(const struct host *, mr_bytes name, uint64_t total);
 
 // As core_epic_watch, for the session: it is told when the epic may have come so far in all shards
 // together.

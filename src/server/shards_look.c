@@ -71,6 +71,14 @@ int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
                           : sum_stage(h, stage, out);
 }
 
+// What one shard has seen the others are told: any that knows the stage will do.
+size_t shards_stage_feeds(const struct host *h, mr_bytes stage, mr_bytes out[CORE_EDGES]) {
+    size_t count = 0;
+    for (uint32_t i = 0; !count && i < h->shards; i++)
+        count = core_stage_feeds(h->parts[i].core, stage, out);
+    return count;
+}
+
 bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
     size_t index = place, first = 0;
     uint32_t i = 0;
@@ -120,8 +128,9 @@ int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {
 int shards_walk(const struct host *h, const struct job_walk *walk,
                 int (*each)(void *, const struct job_info *), void *arg) {
     struct job_walk w = *walk;
-    if (h->shards == 1 || w.key.size)
-        return core_walk(core_of_channel(h, w.stage, w.key), &w, each, arg);
+    uint32_t only = route_of(h->shards, w.stage, w.key, (mr_bytes){ 0 });
+    if (only != ROUTE_ANY)
+        return core_walk(h->parts[only].core, &w, each, arg);
     bool known = false;
     int err = 0;
     for (uint32_t i = w.from ? shard_of_job(h, w.from) : 0; i < h->shards; i++) {
@@ -146,6 +155,7 @@ static void add_epic(struct epic_info *sum, const struct epic_info *e) {
     sum->expired += e->expired;
     sum->ended = sum->ended || e->ended;
     sum->total = e->total > sum->total ? e->total : sum->total;
+    sum->expected = e->expected > sum->expected ? e->expected : sum->expected;
     sum->stage = e->stage.size ? e->stage : sum->stage;
 }
 
@@ -189,6 +199,11 @@ int shards_epic_skip(const struct host *h, mr_bytes name, uint64_t number) {
     for (uint32_t i = 0; err == 0 && i < h->shards; i++)
         err = core_epic_skip(h->parts[i].core, name, number);
     return err;
+}
+
+void shards_epic_expect(const struct host *h, mr_bytes name, uint64_t total) {
+    for (uint32_t i = 0; i < h->shards; i++)
+        core_epic_expect(h->parts[i].core, name, total);
 }
 
 int shards_epic_drop(struct host *h, mr_bytes name) {

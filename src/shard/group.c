@@ -158,25 +158,65 @@ static int group_start(struct group *g, const struct shard_world *world) {
     return err;
 }
 
+// ---- What a crash has left different ----------------------------------------------------------
+
 // Policies are written to shard 0 first. A crash in between leaves the others behind.
-static int group_agree(struct group *g) {
+static int agree_on_stages(const struct group *g) {
     struct core *first = shard_core(g->shards[0]);
-    for (uint32_t i = 1; i < g->count; i++) {
-        int err = 0;
-        for (size_t n = 0; err >= 0 && n < core_stage_count(first); n++) {
-            struct stage_info info;
-            core_stage_at(first, n, &info);
+    int err = 0;
+    for (size_t n = 0; err >= 0 && n < core_stage_count(first); n++) {
+        struct stage_info info;
+        core_stage_at(first, n, &info);
+        for (uint32_t i = 1; err >= 0 && i < g->count; i++)
             err = core_follow(shard_core(g->shards[i]), info.name, info.policy, info.paused,
                               info.draining);
-        }
-        uint64_t at = shard_end(g->shards[i]);
-        if (err >= 0)
-            err = shard_wait(g->shards[i], at);
-        if (err < 0)
-            return err;
     }
-    return 0;
+    return err;
 }
+
+// What one shard knows of an epic's end.
+struct epic_end {
+    const struct group *group;
+    uint32_t shard;
+};
+
+// Whoever waits for an epic is told by the shards that know its total: all have to. Of two totals
+// that of the earlier shard counts, as with policies.
+static int agree_on_end(void *arg, mr_bytes name, const struct epic_info *here) {
+    const struct epic_end *e = arg;
+    int err = 0;
+    for (uint32_t i = 0; here->ended && err >= 0 && i < e->group->count; i++) {
+        struct core *core = shard_core(e->group->shards[i]);
+        struct epic_info there = { 0 };
+        err = core_epic(core, name, &there);
+        if (err == MR_EGONE || (err >= 0 && !there.ended) ||
+            (err >= 0 && i > e->shard && there.total != here->total))
+            err = core_epic_end(core, name, here->total);
+    }
+    return err;
+}
+
+static int agree_on_epics(const struct group *g) {
+    int err = 0;
+    for (uint32_t i = 0; err >= 0 && i < g->count; i++) {
+        struct epic_end end = { .group = g, .shard = i };
+        err = core_each_epic(shard_core(g->shards[i]), (mr_bytes){ 0 }, agree_on_end, &end);
+    }
+    return err;
+}
+
+static int group_agree(struct group *g) {
+    if (g->count == 1)
+        return 0;
+    int err = agree_on_stages(g);
+    if (err >= 0)
+        err = agree_on_epics(g);
+    for (uint32_t i = 0; err >= 0 && i < g->count; i++)
+        err = shard_wait(g->shards[i], shard_end(g->shards[i]));
+    return err;
+}
+
+// ---- All of it --------------------------------------------------------------------------------
 
 static int group_fill(struct group *g, const struct group_options *o) {
     struct shard_options options[SHARDS_MOST];

@@ -131,9 +131,9 @@ static void tell_freed(void *owner, mr_bytes stage, uint64_t shards) {
     s->events.freed(s->owner, stage, shards);
 }
 
-static void tell_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+static int tell_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     struct shard *s = owner;
-    s->events.edge(s->owner, stage, downstream);
+    return s->events.edge(s->owner, stage, downstream);
 }
 
 static struct ledger_stage *ask_ledger(void *owner, mr_bytes stage) {

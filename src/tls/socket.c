@@ -2,9 +2,25 @@
 #include "tls/socket.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 enum { PIECE = 64 << 10 }; // encrypted or received at once
+enum { KEEP_IDLE_S = 10, KEEP_EVERY_S = 5, KEEP_TRIES = 3, UNSENT_MS = 20000 };
+
+static void set_option(int fd, int level, int name, int value) {
+    (void)setsockopt(fd, level, name, &value, sizeof value); // a comfort: it works without
+}
+
+void socket_set_up(int fd) {
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_TRIES);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNSENT_MS);
+}
 
 static int broken(void) {
     errno = EPROTO;

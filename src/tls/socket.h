@@ -1,4 +1,4 @@
-// A client's socket with TLS over it. The socket must not block; then these behave as send and recv
+// A client's socket, and TLS over it. The socket must not block; then these behave as send and recv
 // do, and errno is EPROTO where TLS itself has failed: error_text() says why.
 #ifndef TLS_SOCKET_H
 #define TLS_SOCKET_H
@@ -6,6 +6,10 @@
 #include "tls/tls.h"
 
 #include <sys/types.h>
+
+// Of every client, with TLS or without: small requests go at once, and a peer that has gone without
+// a word is noticed by the system.
+void socket_set_up(int fd);
 
 // The handshake: 1: it is over; 0: more has to come; -1: errno.
 int secure_shake(struct tls *, int fd);

@@ -5,7 +5,7 @@
 //
 //     timer ─► one of each kind asks ─► replies ─► a snapshot ─► all of his kind
 //
-// Whoever has not read the last snapshot yet is not given the next.
+// Whoever has not read the last snapshot yet is not given the next, but keeps that one in memory.
 #include "web/state.h"
 
 #include "base/errors.h"
@@ -16,15 +16,17 @@
 
 // ---- Snapshots ----------------------------------------------------------------------------------
 
-static void snapshot_leave(struct snapshot *s) {
+static void snapshot_leave(struct web *w, struct snapshot *s) {
     if (--s->readers)
         return;
+    w->place.host->buffered -= s->text.capacity;
     buffer_finish(&s->text);
     mem_free(s);
 }
 
-// With one reader, the caller. NULL: no memory.
-static struct snapshot *snapshot_create(const struct web *w, const struct replies *replies) {
+// With one reader, the caller. Whoever reads slowly keeps it alive, so the host knows of it as of
+// every buffer. NULL: no memory.
+static struct snapshot *snapshot_create(struct web *w, const struct replies *replies) {
     struct snapshot *s = mem_alloc(sizeof *s);
     if (!s)
         return NULL;
@@ -39,9 +41,10 @@ static struct snapshot *snapshot_create(const struct web *w, const struct replie
     write_info(&d, "info", replies->of[1]->bytes);
     doc_close(&d, '}');
     doc_plain(&d, "\n\n", 2);
+    w->place.host->buffered += s->text.capacity;
     if (!d.err)
         return s;
-    snapshot_leave(s);
+    snapshot_leave(w, s);
     return NULL;
 }
 
@@ -56,7 +59,7 @@ mr_bytes stream_ready(const struct visit *v) {
 
 static void snapshot_drop(struct visit *v) {
     if (v->snapshot)
-        snapshot_leave(v->snapshot);
+        snapshot_leave(v->web, v->snapshot);
     v->snapshot = NULL;
     v->snapshot_sent = 0;
 }
@@ -85,8 +88,14 @@ static bool sees_the_same(const struct visit *a, const struct visit *b) {
     return a->session->who == b->session->who || (sees_all(a) && sees_all(b));
 }
 
+// Who has one still is not given another; where buffers take up too much, he is cut off.
 static void give(struct visit *v, struct snapshot *s) {
-    if (v->snapshot || v->out.size)
+    bool behind = v->snapshot || v->out.size;
+    if (behind && !host_may_receive(v->web->place.host, 0)) {
+        v->session->broken = true;
+        session_touch(v->session);
+    }
+    if (behind)
         return;
     v->snapshot = s;
     s->readers++;
@@ -103,7 +112,7 @@ static void give_all(struct visit *v, const struct replies *replies) {
         if (sees_the_same(v, other))
             give(other, s);
     }
-    snapshot_leave(s);
+    snapshot_leave(w, s);
 }
 
 static void stream_begin(struct visit *v, const struct replies *replies) {

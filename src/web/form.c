@@ -140,6 +140,25 @@ int form_read_query(struct form *f, mr_bytes query) {
 
 // ---- JSON ---------------------------------------------------------------------------------------
 
+// The text of the name or value that comes next inside brackets, of JSON that was found to be
+// right;
+// `*at` moves behind it.
+static mr_bytes json_next(const char **at) {
+    const char *from = *at + strspn(*at, " \t\r\n,:"), *p = from;
+    int depth = 0;
+    do {
+        bool opens = *p == '{' || *p == '[', closes = *p == '}' || *p == ']';
+        depth += opens - closes;
+        if (*p == '"')
+            for (p++; *p != '"'; p++)
+                p += *p == '\\';
+        p += opens || closes || *p == '"' ? 1 : strcspn(p, ",:{}[]\" \t\r\n");
+        p += depth ? strspn(p, " \t\r\n,:") : 0;
+    } while (depth);
+    *at = p;
+    return (mr_bytes){ from, (size_t)(p - from) };
+}
+
 static const char base64[] = "-base64";
 
 static bool is_base64(const char *name, size_t size) {
@@ -159,23 +178,12 @@ static int add_base64(struct form *f, const json_t *value) {
     return 0;
 }
 
-static int add_dumped(const char *text, size_t size, void *form) {
-    struct form *f = form;
-    return buffer_append(&f->text, text, size) < 0 ? -1 : 0;
-}
-
-// A string is its letters, a number its digits, anything else the JSON that it is.
-static int add_value(struct form *f, const json_t *value) {
-    char number[32];
+// A string is its letters; anything else the JSON that it is, as it was sent: a number that was
+// read and written again might be another.
+static int add_value(struct form *f, const json_t *value, mr_bytes text) {
     if (json_is_string(value))
         return buffer_append(&f->text, json_string_value(value), json_string_length(value));
-    if (json_is_integer(value)) {
-        int size =
-            snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        return buffer_append(&f->text, number, (size_t)size);
-    }
-    return json_dump_callback(value, add_dumped, f, JSON_COMPACT | JSON_ENCODE_ANY) < 0 ? MR_ENOMEM
-                                                                                        : 0;
+    return buffer_append(&f->text, text.data, text.size);
 }
 
 static enum form_kind kind_of(const json_t *value) {
@@ -185,7 +193,9 @@ static enum form_kind kind_of(const json_t *value) {
                                                          : FORM_TEXT;
 }
 
-static int add_items(struct form *f, size_t name, size_t name_size, const json_t *list) {
+static int add_items(struct form *f, size_t name, size_t name_size, const json_t *list,
+                     mr_bytes text) {
+    const char *at = (const char *)text.data + 1;
     int err = 0;
     if (!json_array_size(list))
         return error_set(MR_EINVAL, "'%.*s' is an empty list",
@@ -193,13 +203,14 @@ static int add_items(struct form *f, size_t name, size_t name_size, const json_t
     for (size_t i = 0; err == 0 && i < json_array_size(list); i++) {
         err = field_begin(f, FORM_ITEM, name, name_size);
         if (err == 0)
-            err = field_end(f, add_value(f, json_array_get(list, i)));
+            err = field_end(f, add_value(f, json_array_get(list, i), json_next(&at)));
     }
     return err;
 }
 
 // A body may be anything; elsewhere a list is one of texts, and an object is nothing.
-static int add_member(struct form *f, const char *name, size_t size, const json_t *value) {
+static int add_member(struct form *f, const char *name, size_t size, const json_t *value,
+                      mr_bytes text) {
     size_t at = f->text.size;
     bool packed = is_base64(name, size);
     int err = buffer_append(&f->text, name, size);
@@ -208,24 +219,27 @@ static int add_member(struct form *f, const char *name, size_t size, const json_
         return no_memory();
     bool body = size == 4 && memcmp(name, "body", 4) == 0;
     if (json_is_array(value) && !body)
-        return add_items(f, at, size, value);
+        return add_items(f, at, size, value, text);
     err = field_begin(f, body ? FORM_TEXT : kind_of(value), at, size);
     if (err < 0)
         return err;
-    err = field_end(f, packed ? add_base64(f, value) : add_value(f, value));
+    err = field_end(f, packed ? add_base64(f, value) : add_value(f, value, text));
     return err < 0 ? err : refuse_twice(f, &f->fields[f->count - 1]);
 }
 
-static int add_members(struct form *f, json_t *root) {
-    const char *name;
+// Members are walked in the order in which they stand in the text.
+static int add_members(struct form *f, json_t *root, const char *text) {
+    const char *name, *at = text + strspn(text, " \t\r\n") + 1;
     size_t size;
     json_t *value;
     int err = 0;
     if (!json_is_object(root))
         return error_set(MR_EINVAL, "a body is a JSON object, such as {}");
     json_object_keylen_foreach(root, name, size, value) {
+        (void)json_next(&at); // its name
+        mr_bytes said = json_next(&at);
         if (err == 0)
-            err = add_member(f, name, size, value);
+            err = add_member(f, name, size, value, said);
     }
     return err;
 }
@@ -234,11 +248,14 @@ int form_read_json(struct form *f, mr_bytes text) {
     json_error_t why;
     if (!text.size)
         return error_set(MR_EINVAL, "a body is a JSON object, such as {}");
-    json_t *root = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    // Numbers are only looked at: as doubles none is too long.
+    json_t *root =
+        json_loadb(text.data, text.size,
+                   JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!root)
         return error_set(MR_EINVAL, "the body is no JSON: %s (line %d, column %d)", why.text,
                          why.line, why.column);
-    int err = add_members(f, root);
+    int err = add_members(f, root, text.data);
     json_decref(root);
     return err;
 }

@@ -83,6 +83,8 @@ static void put_server(struct doc *d, mr_bytes info) {
                info_text(info, "log_stopped").size ? "1" : "0");
     for (size_t i = 0; i < sizeof server_figures / sizeof *server_figures; i++) {
         const struct figure *f = &server_figures[i];
+        if (!info_text(info, f->field).size)
+            continue; // not for this token
         put_family(d, f->name, f->type, f->help);
         put_sample(d, f->name, (mr_bytes){ 0 }, "",
                    number(value, (int64_t)info_number(info, f->field), false));

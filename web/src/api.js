@@ -25,8 +25,11 @@ export const token = {
   forget: () => sessionStorage.removeItem(KEPT_AS),
 };
 
+// Throws Refused where a browser would not even send it.
 export function headers(more = {}) {
   const secret = token.get();
+  if (/[^\x21-\x7e]/.test(secret))
+    throw new Refused(401, 'WRONGPASS', 'it has characters that no token has');
   return secret ? { ...more, Authorization: `Bearer ${secret}` } : more;
 }
 
@@ -85,7 +88,7 @@ async function request(method, path, { query, body, signal } = {}) {
     });
     if (response.ok) return parse(await response.text());
   } catch (error) {
-    if (signal?.aborted) throw error;
+    if (signal?.aborted || error instanceof Refused) throw error;
     throw new Unreachable('the server cannot be reached');
   }
   throw await refusal(response);

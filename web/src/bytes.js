@@ -1,6 +1,6 @@
 // Bodies and results: bytes, shown as text, as JSON with indentation, or as hexadecimal digits; never
 // more of them than a page can bear.
-import { button, el } from './dom.js';
+import { button, el, setText } from './dom.js';
 import { bytes as size } from './format.js';
 
 const SHOWN = 64 * 1024;
@@ -19,10 +19,32 @@ function tryText(data) {
   }
 }
 
+// Each value on a line of its own, and every one as it stands: a number that was read and written again
+// might be another.
+export function indented(json) {
+  const tokens = json.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) ?? [];
+  const line = (depth) => `\n${'  '.repeat(depth)}`;
+  let depth = 0,
+    out = '';
+  tokens.forEach((token, i) => {
+    const isEmpty = /[[{]/.test(tokens[i - 1] ?? '') && tokens[i - 1].length === 1;
+    if (token === '{' || token === '[') {
+      depth++;
+      out += /[\]}]/.test(tokens[i + 1][0]) ? token : token + line(depth);
+    } else if (token === '}' || token === ']') {
+      depth--;
+      out += isEmpty ? token : line(depth) + token;
+    } else if (token === ',') out += token + line(depth);
+    else out += token === ':' ? ': ' : token;
+  });
+  return out;
+}
+
 function tryJson(text) {
   if (text === null || !/^\s*[[{]/.test(text)) return null;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    JSON.parse(text);
+    return indented(text);
   } catch {
     return null;
   }
@@ -68,7 +90,7 @@ export function bytesView(label, data, fileName) {
   const tabs = choices.map((form) => button(form.name, () => show(form), 'tab'));
 
   function show(form) {
-    pre.textContent = form.text;
+    setText(pre, form.text);
     note.textContent =
       form.shown < data.length
         ? `the first ${size(form.shown)} of ${size(data.length)}`

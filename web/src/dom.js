@@ -1,5 +1,13 @@
 // Elements without strings of HTML: whatever a server says only ever becomes text.
 
+// Characters that cannot be seen but turn the direction of what stands around them are shown as escapes, so
+// that nobody reads something else than what is there.
+export const plain = (text) =>
+  text.replace(
+    /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+
 // el('button.quiet', { type: 'button', onclick: act }, 'Retry', other): a name with classes, then
 // attributes and children in any order. A child that is null or false is left out; an attribute
 // that is true stands without a value.
@@ -9,6 +17,7 @@ export function el(name, ...parts) {
   if (classes.length) node.className = classes.join(' ');
   for (const part of parts.flat(Infinity)) {
     if (part?.constructor === Object) setAttributes(node, part);
+    else if (typeof part === 'string') node.append(plain(part));
     else if (part !== null && part !== undefined && part !== false) node.append(part);
   }
   return node;
@@ -33,7 +42,7 @@ export function svg(name, attributes = {}, ...children) {
 
 // Changes text only where it differs, so that what somebody has marked stays marked.
 export function setText(node, text) {
-  const wanted = String(text);
+  const wanted = plain(String(text));
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 

@@ -7,6 +7,7 @@ import { makeShell } from './shell.js';
 import { breakHistories, change, remember, store, subscribe } from './store.js';
 import { deadView } from './views/dead.js';
 import { epicsView } from './views/epics.js';
+import { flowsView } from './views/flows.js';
 import { jobView } from './views/job.js';
 import { lockView, nowhereView } from './views/lock.js';
 import { overview } from './views/overview.js';
@@ -17,10 +18,11 @@ import { workersView } from './views/workers.js';
 // A view is { title, node, update(), end() }; it is made from what the pattern found and the query.
 const ROUTES = [
   [/^\/$/, overview],
-  [/^\/stage\/([^/]+)(?:\/(policy|jobs)(?:\/(\w+))?)?$/, stageView],
+  [/^\/stage\/([^/]+)(?:\/(policy|parked|jobs)(?:\/(\w+))?)?$/, stageView],
   [/^\/job\/(\d+)$/, jobView],
   [/^\/dead$/, deadView],
   [/^\/workers$/, workersView],
+  [/^\/flows$/, flowsView],
   [/^\/epics$/, epicsView],
   [/^\/push$/, pushView],
 ];

@@ -1,8 +1,9 @@
 // Data that the stream does not carry: asked for again as snapshots come, while somebody looks, and
 // never twice at once.
 
-// `load(signal)` is given up when the view ends or is refreshed; `fail(error)` hears why it failed.
-export function poller(load, fail, everyMs = 2000) {
+// `load(signal)` is given up when the view ends or is refreshed; `fail(error)` hears why it failed; everyMs()
+// is how long to wait between two.
+export function poller(load, fail, everyMs = () => 2000) {
   let busy = false,
     last = 0,
     ended = false,
@@ -25,7 +26,7 @@ export function poller(load, fail, everyMs = 2000) {
   return {
     now: run,
     tick() {
-      if (!ended && !busy && !document.hidden && Date.now() - last >= everyMs) run();
+      if (!ended && !busy && !document.hidden && Date.now() - last >= everyMs()) run();
     },
     end() {
       ended = true;

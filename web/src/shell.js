@@ -10,6 +10,7 @@ const PLACES = [
   ['#/', 'Overview'],
   ['#/dead', 'Dead letters'],
   ['#/workers', 'Workers'],
+  ['#/flows', 'Flows'],
   ['#/epics', 'Epics'],
   ['#/push', 'Push'],
 ];
@@ -132,7 +133,16 @@ function makeState(forget) {
 
 function makeNavigation() {
   const dead = el('span.count');
-  const links = PLACES.map(([href, text]) => el('a', { href }, text, href === '#/dead' && dead));
+  const links = PLACES.map(([href, text]) => {
+    const [word, ...more] = text.split(' '); // on a phone a word has to do
+    return el(
+      'a',
+      { href },
+      word,
+      el('span.roomy', ...more.map((m) => ` ${m}`)),
+      href === '#/dead' && dead,
+    );
+  });
   return {
     node: el(
       'nav',
@@ -166,7 +176,11 @@ function makeFooter() {
       const { millrace_version: version, store: where, uptime_in_seconds: up } = store.info;
       setText(
         node,
-        version ? `Millrace ${version} · ${where} · up ${duration(Math.max(up, 1) * 1000)}` : '',
+        version
+          ? [`Millrace ${version}`, where, `up ${duration(Math.max(up, 1) * 1000)}`]
+              .filter(Boolean)
+              .join(' · ')
+          : '',
       );
     },
   };

@@ -2,6 +2,8 @@
 // and checked boxes stay where they are while numbers change. On a narrow screen each row becomes a
 // card (style.css), for which every cell carries the name of its column.
 import { el, setShown, setText } from './dom.js';
+import { keyText, short } from './format.js';
+import { stagePath } from './why.js';
 
 // A column has `head`, perhaps `title` and `number`, and either text(row) or make(get, cell), which
 // returns { node, set(row) }; get() gives the row as it was told last.
@@ -66,9 +68,12 @@ function makeRow(columns, first) {
   };
 }
 
-// What is nothing is told more quietly.
+const MAY_BE_CUT = 30; // letters of a cell
+
+// What is nothing is told more quietly; what may not fit can be pointed at.
 function setNumber(cell, node, text) {
   setText(node, text);
+  if (text.length > MAY_BE_CUT) cell.title = text;
   cell.classList.toggle('zero', text === '0' || text === '–');
 }
 
@@ -88,3 +93,20 @@ export const linkColumn = (head, text, href, more = {}) => ({
   },
   ...more,
 });
+
+// Columns of rows that are jobs.
+export const jobColumn = (head = 'Job') =>
+  linkColumn(
+    head,
+    (j) => j.id,
+    (j) => `#/job/${j.id}`,
+  );
+
+export const stageColumn = () =>
+  linkColumn(
+    'Stage',
+    (j) => j.stage,
+    (j) => stagePath(j.stage),
+  );
+
+export const keyColumn = () => ({ head: 'Key', text: (row) => short(keyText(row.key), 60) });

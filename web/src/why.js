@@ -26,7 +26,7 @@ const HELD = {
   ],
   backoff: (s) => [
     'What has failed waits to be tried again.',
-    { text: 'See parked channels', href: stagePath(s.name) },
+    { text: 'See parked channels', href: `${stagePath(s.name)}/parked` },
   ],
   delay: (s) => [
     'Its jobs are delayed and not due yet.',

@@ -4,15 +4,15 @@ import { chosenAct, jobAct, matchingAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, field, fragment, panel, select, setShown, setText } from '../dom.js';
-import { count, counted, duration, keyText, short } from '../format.js';
+import { count, counted, duration, short } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
-import { linkColumn, liveTable } from '../table.js';
-import { stagePath } from '../why.js';
+import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 
 const ROWS = 100; // shown
 const PAGE = 1000,
-  PAGES = 5; // looked through
+  PAGES = 5; // looked through, and so many more each time somebody wants to
+const LOOK_MS = 4000; // from one look through so many to the next
 
 function checkbox(chosen, changed) {
   return (get) => {
@@ -46,26 +46,19 @@ function rowButtons(refresh) {
   };
 }
 
+const NOTHING = 'No dead letter matches. Jobs come here when their last attempt has failed.';
 const lastReason = (job) => job.reasons?.at(-1)?.text ?? '';
 
 function deadTable(chosen, changed, refresh) {
   return liveTable({
     label: 'Dead letters',
     key: (j) => j.id,
-    empty: 'No dead letter matches. Jobs come here when their last attempt has failed.',
+    empty: NOTHING,
     columns: [
       { head: '', make: checkbox(chosen, changed) },
-      linkColumn(
-        'Job',
-        (j) => j.id,
-        (j) => `#/job/${j.id}`,
-      ),
-      linkColumn(
-        'Stage',
-        (j) => j.stage,
-        (j) => stagePath(j.stage),
-      ),
-      { head: 'Key', text: (j) => short(keyText(j.key), 60) },
+      jobColumn(),
+      stageColumn(),
+      keyColumn(),
       { head: 'Attempts', number: true, text: (j) => count(j.attempt) },
       { head: 'Dead for', number: true, text: (j) => duration(j['age-ms']) },
       { head: 'Last reason', wide: true, text: (j) => short(lastReason(j)) },
@@ -74,18 +67,34 @@ function deadTable(chosen, changed, refresh) {
   });
 }
 
-// The first of those that match, and whether there may be more: the server lists by stage only.
-async function find({ stage, key, reason }, signal) {
+// The server lists by stage only, so keys and reasons are looked for here. Gives the first that match, how
+// many were looked at, and whether those were all.
+async function find({ stage, key, reason }, pages, signal) {
   const fits = (j) => (!key || j.key === key) && (!reason || lastReason(j).includes(reason));
   const found = [];
-  for (let from = '', pages = 0; pages < PAGES; pages++) {
+  let looked = 0,
+    from = '';
+  while (looked < pages * PAGE && found.length <= ROWS) {
     const page = await look.dead({ stage, from, count: PAGE }, signal);
-    found.push(...page.filter(fits));
-    if (page.length < PAGE) return { found, more: found.length > ROWS };
-    if (found.length > ROWS) break;
+    looked += page.length;
+    for (const job of page) if (fits(job)) found.push(job);
+    if (page.length < PAGE) return { found, looked, all: true };
     from = page.at(-1).id;
   }
-  return { found, more: true };
+  return { found, looked, all: false };
+}
+
+// How much of it all is shown, in a sentence; '': all of it.
+function partShown({ found, looked, all }, { stage, key, reason }) {
+  const most = store.stages.reduce((n, s) => n + (!stage || s.name === stage ? s.dead : 0), 0);
+  const of = most > looked ? ` of ${count(most)}` : '';
+  if (found.length > ROWS)
+    return `The first ${count(ROWS)} are shown; “all that match” means the others, too.`;
+  if (all || !(key || reason)) return '';
+  return (
+    `${found.length === 0 ? 'None' : count(found.length)} of the first ${count(looked)}${of} dead letters ` +
+    `${found.length === 1 ? 'matches' : 'match'}; “all that match” looks through all of them.`
+  );
 }
 
 // The form of what to look for; `changed()` when it is another.
@@ -140,7 +149,10 @@ function filterForm(query, changed) {
 
 export function deadView(_, query) {
   const chosen = new Set();
-  const form = filterForm(query, () => loading.now());
+  const form = filterForm(query, () => {
+    pages = PAGES;
+    loading.now();
+  });
   const said = el('p.error', { role: 'alert' }),
     left = el('p.soft');
   const refresh = () => loading.now();
@@ -170,7 +182,16 @@ export function deadView(_, query) {
     },
     'quiet',
   );
-  let listed = [];
+  const further = button(
+    'Look further',
+    () => {
+      pages += PAGES;
+      loading.now();
+    },
+    'small',
+  );
+  let listed = [],
+    pages = PAGES;
 
   function changed() {
     setText(retrySome, `Retry ${counted(chosen.size, 'chosen job')}`);
@@ -179,28 +200,30 @@ export function deadView(_, query) {
     setShown(dropSome, chosen.size > 0);
     setShown(retryAll, chosen.size === 0);
     setShown(dropAll, chosen.size === 0);
-    chooseAll.disabled = retryAll.disabled = dropAll.disabled = listed.length === 0;
+    chooseAll.disabled = listed.length === 0;
+    retryAll.disabled = dropAll.disabled = listed.length === 0 && further.hidden;
   }
 
   const loading = poller(
     async (signal) => {
-      const { found, more } = await find(form.value(), signal);
-      listed = found.slice(0, ROWS);
+      const filter = form.value();
+      const seen = await find(filter, pages, signal);
+      listed = seen.found.slice(0, ROWS);
       for (const id of chosen) if (!listed.some((j) => j.id === id)) chosen.delete(id);
       table.update(listed);
+      setText(left, partShown(seen, filter));
+      setShown(further, !seen.all && seen.found.length <= ROWS);
+      setText(table.nothing, seen.all ? NOTHING : 'None of those looked at matches.');
       changed();
-      setText(
-        left,
-        more
-          ? `The first ${count(listed.length)} are shown; “all that match” means the others, too.`
-          : '',
-      );
       setText(said, '');
     },
-    (error) => setText(said, sentence(error)),
-    4000,
+    (error) => {
+      if (error.code !== 'GONE') setText(said, sentence(error)); // else a job has moved on meanwhile
+    },
+    () => (LOOK_MS * pages) / PAGES,
   );
 
+  setShown(further, false);
   changed();
   return {
     title: 'Dead letters',
@@ -212,7 +235,7 @@ export function deadView(_, query) {
         el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll),
         said,
         table.node,
-        left,
+        el('div.row', left, further),
       ),
     ),
     update() {

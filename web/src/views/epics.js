@@ -5,30 +5,9 @@ import { el, fragment, panel, setText } from '../dom.js';
 import { count } from '../format.js';
 import { whyCell } from '../parts.js';
 import { poller } from '../poll.js';
+import { progress } from '../progress.js';
 import { linkColumn, liveTable } from '../table.js';
 import { stagePath } from '../why.js';
-
-const ended = (e) => e.done + e.dead + e.cancelled + e.expired;
-
-// Of the whole, if its end is known; else of what was pushed.
-function progress() {
-  const bar = el('progress'),
-    text = el('small');
-  return {
-    node: el('div', bar, text),
-    set(epic) {
-      const known = epic.total >= 0,
-        whole = known ? epic.total : epic.accepted;
-      bar.max = Math.max(whole, 1);
-      bar.value = whole ? ended(epic) : 1;
-      bar.setAttribute('aria-label', `Progress of ${epic.name}`);
-      setText(
-        text,
-        `${count(ended(epic))} of ${count(whole)}${known ? '' : ' so far, its end is not known'}`,
-      );
-    },
-  };
-}
 
 // As of the stage that it is pushed into.
 function whyOfStage(get) {
@@ -51,7 +30,7 @@ export function epicsView() {
         (e) => e.stage || '–',
         (e) => (e.stage ? stagePath(e.stage) : '#/'),
       ),
-      { head: 'Ended', make: progress },
+      { head: 'How far it is', make: progress },
       {
         head: 'Goes on with',
         number: true,

@@ -59,6 +59,9 @@ function tell(values, job) {
   setText(values['Next start'], job['due-ms'] > 0 ? `in ${duration(job['due-ms'])}` : '–');
 }
 
+// What it waits for, without the commands that would change it: here are buttons.
+const inWords = (why) => why.replace(/: (JOB|RETRY|CANCEL|WHY) .*$/s, '.');
+
 const ACTS = [
   ['retry', 'Retry', 'primary'],
   ['cancel', 'Cancel…', 'danger'],
@@ -125,7 +128,10 @@ export function jobView([id]) {
       tell(about.values, job);
       history.update(job.reasons);
       setText(said, '');
-      setText(why, isEnded(job) && job.status !== 'dead' ? '' : await look.why(id, signal));
+      setText(
+        why,
+        isEnded(job) && job.status !== 'dead' ? '' : inWords(await look.why(id, signal)),
+      );
       await contents.update(job, signal);
     },
     (error) => {

@@ -65,10 +65,12 @@ function health() {
           log,
           'good',
           i.loading ? 'being read' : 'works',
-          `${bytes(i.live_bytes)} live of ${bytes(i.log_bytes)}`,
+          i.log_bytes === undefined ? '' : `${bytes(i.live_bytes)} live of ${bytes(i.log_bytes)}`,
         );
       if (i.log_full) state(disk, 'bad', 'full', 'pushes are refused');
+      else if (i.store === 'mem:') state(disk, 'good', 'not used', 'jobs are kept in memory only');
       else state(disk, 'good', 'has room', i.store ?? '');
+      for (const part of [memory, clients]) setShown(part.node, i.used_memory !== undefined);
       const full = i.maxmemory > 0 && i.used_memory >= i.maxmemory;
       state(
         memory,

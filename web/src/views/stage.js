@@ -7,6 +7,7 @@ import { compact, count, duration, rate } from '../format.js';
 import { figures, tag, whyCell } from '../parts.js';
 import { poller } from '../poll.js';
 import { stageNamed, store } from '../store.js';
+import { stagePath } from '../why.js';
 import { stageChannels } from './stage_channels.js';
 import { stageJobs } from './stage_jobs.js';
 import { stagePlots } from './stage_plots.js';
@@ -56,12 +57,31 @@ function makeHead(name) {
   };
 }
 
+// Where its jobs go next, with links.
+function nextStages() {
+  const node = el('p.soft');
+  let shown = '';
+  return {
+    node,
+    set({ feeds = [] }) {
+      if (feeds.join(' ') === shown) return;
+      shown = feeds.join(' ');
+      node.replaceChildren(
+        ...(feeds.length ? ['Its jobs emit to '] : []),
+        ...feeds.flatMap((name, i) => [i ? ', ' : '', link(name, stagePath(name))]),
+        ...(feeds.length ? ['. ', link('See the flow', '#/flows')] : []),
+      );
+    },
+  };
+}
+
 export function stageView([name, part, status]) {
   let told = null; // where there are more stages than a snapshot holds
   const stage = () => stageNamed(name) ?? told;
   const head = makeHead(name),
     numbers = strip(stage),
-    why = whyCell(stage);
+    why = whyCell(stage),
+    next = nextStages();
   const said = el('p.error', { role: 'alert' });
   const missing = el(
     'p.panel',
@@ -71,7 +91,15 @@ export function stageView([name, part, status]) {
     channels = stageChannels(name),
     jobs = stageJobs(name, status);
   const policy = stagePolicy(name, () => loading.now());
-  const parts = [numbers.node, why.node, plots.node, channels.node, jobs.node, policy.node];
+  const parts = [
+    numbers.node,
+    why.node,
+    next.node,
+    plots.node,
+    channels.node,
+    jobs.node,
+    policy.node,
+  ];
 
   const loading = poller(
     async (signal) => {
@@ -97,6 +125,7 @@ export function stageView([name, part, status]) {
     if (!now) return;
     numbers.update();
     why.set(now);
+    next.set(now);
     channels.update();
     jobs.update(now);
   }
@@ -106,6 +135,7 @@ export function stageView([name, part, status]) {
     node: fragment(head.node, said, missing, ...parts),
     arrive() {
       if (part === 'policy') policy.node.scrollIntoView();
+      if (part === 'parked') channels.parked.scrollIntoView();
       if (part === 'jobs') jobs.node.scrollIntoView();
     },
     update,

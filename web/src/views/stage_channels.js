@@ -3,10 +3,10 @@
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, panel, select, setText } from '../dom.js';
-import { count, duration, keyText, short } from '../format.js';
+import { count, duration, short } from '../format.js';
 import { tagColumn } from '../parts.js';
 import { poller } from '../poll.js';
-import { linkColumn, liveTable } from '../table.js';
+import { jobColumn, keyColumn, liveTable } from '../table.js';
 
 const ROWS = 20;
 const LOOKED_AT = 200;
@@ -29,7 +29,7 @@ function channelTable() {
     key: (c) => c.key,
     empty: 'No channel holds more than one job: nothing queues behind its own key.',
     columns: [
-      { head: 'Key', text: (c) => short(keyText(c.key), 80) },
+      keyColumn(),
       tagColumn('State', (c) => c.state),
       { head: 'Jobs', number: true, text: (c) => count(c.depth) },
       { head: 'Oldest', number: true, text: (c) => duration(c['oldest-ms']) },
@@ -48,12 +48,8 @@ function parkedTable() {
     key: (j) => j.id,
     empty: 'No channel is parked.',
     columns: [
-      { head: 'Key', text: (j) => short(keyText(j.key), 80) },
-      linkColumn(
-        'First job',
-        (j) => j.id,
-        (j) => `#/job/${j.id}`,
-      ),
+      keyColumn(),
+      jobColumn('First job'),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
       {
         head: 'Goes on',
@@ -88,8 +84,10 @@ export function stageChannels(name) {
   );
   const deepest = panel('Channels', top.node, said);
   deepest.prepend(el('div.head', deepest.firstElementChild, order));
+  const waiting = panel('Parked channels', parked.node);
   return {
-    node: el('div.stack', deepest, panel('Parked channels', parked.node)),
+    node: el('div.stack', deepest, waiting),
+    parked: waiting,
     update: loading.tick,
     end: loading.end,
   };

@@ -2,9 +2,9 @@
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, panel, setShown, setText } from '../dom.js';
-import { count, duration, keyText, short } from '../format.js';
+import { count, duration, short } from '../format.js';
 import { poller } from '../poll.js';
-import { linkColumn, liveTable } from '../table.js';
+import { jobColumn, keyColumn, liveTable } from '../table.js';
 
 const ROWS = 25;
 // As they are listed; the figures of those that ended count all, of which some are kept.
@@ -29,12 +29,8 @@ export function stageJobs(name, first) {
     key: (j) => j.id,
     empty: '',
     columns: [
-      linkColumn(
-        'Job',
-        (j) => j.id,
-        (j) => `#/job/${j.id}`,
-      ),
-      { head: 'Key', text: (j) => short(keyText(j.key), 80) },
+      jobColumn(),
+      keyColumn(),
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },
       {
         head: 'Age',

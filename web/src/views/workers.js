@@ -3,10 +3,10 @@ import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, fragment, link, panel, setText } from '../dom.js';
-import { count, duration, keyText, short } from '../format.js';
+import { count, duration } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
-import { linkColumn, liveTable } from '../table.js';
+import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
 import { stagePath } from '../why.js';
 
 function stageLinks() {
@@ -69,17 +69,9 @@ function runningTable(nameOf, refresh) {
     key: (j) => j.id,
     empty: 'Nothing runs now.',
     columns: [
-      linkColumn(
-        'Job',
-        (j) => j.id,
-        (j) => `#/job/${j.id}`,
-      ),
-      linkColumn(
-        'Stage',
-        (j) => j.stage,
-        (j) => stagePath(j.stage),
-      ),
-      { head: 'Key', text: (j) => short(keyText(j.key), 60) },
+      jobColumn(),
+      stageColumn(),
+      keyColumn(),
       { head: 'Worker', text: (j) => nameOf(j.worker) },
       { head: 'Running for', number: true, text: (j) => duration(j['running-ms']) },
       { head: 'Attempt', number: true, text: (j) => `${count(j.attempt)} of ${count(j.attempts)}` },

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""shown_test.py BUILD ROOT: what help, README.md and docs/*.md show is run as it is printed. A case is a
+command line; it finds the files, jobs and servers that it speaks of (see `prepare`), and only addresses,
+paths of the system and numbers of jobs are put in their places. It must exit with 0; what goes on until it
+is ended (serve, work) must do its work first."""
+import atexit
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+from served import Client, Server, write
+from tap import MILLRACE, PATIENCE, case, cases, check, equal, main, top
+
+ROOT = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else ".")
+STANDS_IN = {  # for programs that it is not about; those that are there are not run
+    "wget": 'touch "fetched-${2##*/}"', "convert": 'if [ "$1" = - ]; then cat; else cp "$1" "$2"; fi'}
+if not shutil.which("jq"):
+    STANDS_IN["jq"] = "cat"
+
+os.chdir(top)
+os.environ.update(NO_COLOR="1", XDG_STATE_HOME=os.path.join(top, "state"),
+                  PATH=f"{top}/bin:{os.environ['PATH']}")
+for name in "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE", "MILLRACE_CARRY":
+    os.environ.pop(name, None)
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def bash(line, **more):
+    return subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True,
+                          timeout=PATIENCE, **more)
+
+
+def ok(line):
+    ended = bash(line)
+    check(ended.returncode == 0, line, ended)
+    return ended.stdout
+
+
+# ---- What is shown -----------------------------------------------------------------------------
+
+
+def joined(lines):
+    """Command lines, each with what goes on in the next line; `id=` belongs to what follows."""
+    whole = ""
+    for line in lines:
+        whole = f"{whole}{line}\n"
+        if not re.search(r"(\\|\|)$", line) and not re.match(r"\w+=\$\(", line):
+            yield whole.strip()
+            whole = ""
+
+
+def shown_by_help():
+    overview = ok("millrace help")
+    for name in re.findall(r"^  ((?:auth|store) \w+|(?!millrace)[a-z]+) ", overview, re.M):
+        told = ok(f"millrace help {name}").split("\nExamples:\n")[1]
+        lines = [line[2:] for line in told.splitlines() if not line.startswith("      ")]
+        for line in joined(line.strip() for line in lines):
+            yield f"help {name}", line
+
+
+def shown_by(path):
+    """The lines in the indented blocks of a page that run our command or ask our server, without their
+    comments."""
+    blocks = re.findall(r"(?:^    .*\n)+", read(path), re.M)
+    lines = [re.sub(r"\s+#.*", "", line[4:]) for block in blocks for line in block.splitlines()]
+    for line in joined(lines):
+        if re.search(r"^curl |(^|[|&(] *|\w=\S+ )millrace [a-z]", line):
+            yield path, line
+
+
+# ---- What it needs -----------------------------------------------------------------------------
+
+
+def make_files():
+    os.makedirs("bin")
+    os.symlink(MILLRACE, "bin/millrace")
+    for name, script in [*STANDS_IN.items(), ("../send", "cat")]:
+        write(f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        os.chmod(f"bin/{name}", 0o755)
+    os.makedirs("photos/summer")
+    for name in "big.jpg", "small.jpg", "photos/one.png", "photos/summer/two.png":
+        write(name, f"picture {name}\n")
+    write("urls.txt", "http://one.example/1\nhttp://one.example/2\n")
+    write("letters.jsonl", "".join(f'{{"to": "{name}"}}\n' for name in ("ann", "bob", "ann")))
+    write("text.txt", "one two\ntwo\n")
+    flow = re.search(r"^    flow: words\n(?:    .*\n)+", read("README.md"), re.M)[0]
+    write("words.yaml", re.sub(r"^    ", "", flow, flags=re.M))
+    ok("sed 's/flow: words/flow: campaign/' words.yaml >campaign.yaml")
+    write("millrace.conf", ok("millrace help --config"))
+    ok("openssl req -x509 -newkey rsa:2048 -nodes -keyout server.key -out server.pem -days 2 "
+       "-subj /CN=localhost")
+
+
+def make_job(dead):
+    job = client.ask("PUSH", "mail", "to: ann", "KEY", "ann")
+    if not dead:
+        return job
+    while (taken := client.ask("TAKE", "mail")[0])[0] != job:
+        client.ask("DONE", *taken[:2])
+    client.ask("FAIL", *taken[:2], "timeout", "NEVER")
+    return job
+
+
+def ended_epic():
+    bash("millrace epic june --drop")
+    ok("millrace push mail --lines letters.jsonl --key-json to --epic june")
+    client.work_off("mail")
+
+
+def prepare(line):
+    """Makes what the line speaks of; what stands in it for something of the world."""
+    ok("rm -rf data spread copy-of-* millrace.auth ci.token")
+    ok("millrace push mail hello --at file:./data && millrace resume mail")
+    if re.search("auth list|auth remove|--auth|_FILE", line):
+        ok("millrace auth add ci --role push,read --stages 'mail.*' > ci.token")
+    if re.search("epic june", line) and "push" not in line:
+        ended_epic()
+    elif "epic" in line:
+        bash("millrace epic june --drop")
+    return {"/etc/millrace.conf": "millrace.conf", "/backup/": "./copy-of-", "/var/lib/millrace/": "./",
+            "$(pidof millrace)": str(server.process.pid), "0.0.0.0:7411": "127.0.0.1:0",
+            "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,
+            "curl -s ": "curl -sf ",  # a refusal is a failure
+            "localhost:7412": web.replace("http://", ""),
+            **{number: make_job(dead="cancel" not in line) for number in ("4711", "4712") if number in line},
+            **dict.fromkeys(re.findall(r"millraces?://[\w.]+:7411", line), server.url)}
+
+
+# ---- Running it --------------------------------------------------------------------------------
+
+
+def run_serve(line):
+    """The words that Server adds go to bash, which leaves them alone."""
+    more = "--http off" + ("" if "--listen" in line else " --listen 127.0.0.1:0")
+    shown_server = Server(ready=False, through=["bash", "-c", f"exec {line} {more}", "bash"])
+    shown_server.hear("ready")
+    shown_server.stop()
+
+
+def until_done(words, stage, options=()):
+    """A worker, which ends a job of the stage; its result."""
+    job = client.ask("PUSH", stage, "1\n", "KEY", "ann", *options)
+    worker = subprocess.Popen(["bash", "-c", f"exec {words}"], stderr=subprocess.PIPE, text=True)
+    atexit.register(worker.kill)
+    check(client.ask("AWAIT", job, "WAIT", PATIENCE * 1000) is not None, words)
+    worker.send_signal(signal.SIGTERM)
+    said = worker.communicate(timeout=PATIENCE)[1]
+    equal(worker.returncode, 130, words, said)
+
+
+def run_inside(line):
+    quoted = line.replace("'", r"'\''")
+    until_done(f"millrace work inside --shell -- '{quoted}'", "inside", ("ATTEMPTS", "1"))
+
+
+def run_work(line):
+    until_done(line.rstrip("& "), line.split()[2])
+
+
+def run_with_token(line):
+    with Server("--store", "mem:", "--auth", "millrace.auth") as asked:
+        ended = bash(line.replace(server.url, asked.url), env={**os.environ, "MILLRACE_URL": asked.url})
+        check(ended.returncode == 0, ended)
+
+
+def run_shown(line):
+    for word, stands in prepare(line).items():
+        line = line.replace(word, stands)
+    if "millrace serve" in line:
+        return run_serve(line.rstrip("& "))
+    if "millrace work " in line:
+        return run_work(line)
+    if re.search("millrace (emit|state)", line):
+        return run_inside(line)
+    if "TOKEN_FILE" in line:
+        return run_with_token(line)
+    if "millrace bench" in line and "--jobs" not in line:
+        line += " --jobs 1000"
+    ok(line)
+    return None
+
+
+def add(where, line):
+    @case(f"{where}: {' '.join(line.split())}")
+    def _():
+        run_shown(line)
+
+
+make_files()
+server = Server("--store", "mem:", http="127.0.0.1:0")
+web = re.search(r"http://[\d.:]+", "".join(server.said))[0]
+client = Client(server)
+client.ask("PUSH", "mail", "the stage is there")
+os.environ["MILLRACE_URL"] = server.url
+resizing = subprocess.Popen([MILLRACE, "work", "resize", "--", "cat"])  # whom call and await wait for
+atexit.register(resizing.kill)
+pages = ["README.md", *(f"docs/{name}" for name in sorted(os.listdir(f"{ROOT}/docs")) if name.endswith(".md"))]
+for shown in [*shown_by_help(), *(found for page in pages for found in shown_by(page))]:
+    add(*shown)
+
+
+@case("every command shows something, and so do the pages")
+def _():
+    names = re.findall(r"^\.SS millrace ((?:auth|store) \w+|\w+)", ok("millrace help --man"), re.M)
+    for name in names:
+        check(any(told.startswith(f"help {name}:") for told, _ in cases), name)
+    for page in "README.md", "docs/flows.md", "docs/operating.md", "docs/security.md":
+        check(any(told.startswith(page) for told, _ in cases), page)
+
+
+main()

@@ -1,0 +1,145 @@
+// Flows: the operators of each in order, how each stands, and how far what it reads has come. Stages come
+// with the stream, epics are asked for; both are counted by the server, whatever waits there.
+import { sentence } from '../api.js';
+import { look } from '../calls.js';
+import { el, field, fragment, link, setShown, setText } from '../dom.js';
+import { count, counted, rate } from '../format.js';
+import { findFlows, flowState, operatorName, sourcesOf } from '../flows.js';
+import { tag, whyCell } from '../parts.js';
+import { poller } from '../poll.js';
+import { progress } from '../progress.js';
+import { store } from '../store.js';
+import { linkColumn, liveTable } from '../table.js';
+import { deadPath, stagePath } from '../why.js';
+
+const MOST = 30; // flows shown
+
+function sourceTable(flow) {
+  return liveTable({
+    label: `Sources of ${flow().name}`,
+    key: (e) => e.name,
+    empty: 'Nothing numbered is pushed into it: how much will come nobody can tell.',
+    columns: [
+      { head: 'Source', text: (e) => operatorName(flow(), e) },
+      { head: 'How far it is', wide: true, make: progress },
+      { head: 'Dead', number: true, text: (e) => count(e.dead) },
+    ],
+  });
+}
+
+const feedsText = (flow, stage) =>
+  (stage.feeds ?? []).map((name) => operatorName(flow, { name })).join(', ') || '–';
+
+function operatorTable(flow) {
+  return liveTable({
+    label: `Operators of ${flow().name}`,
+    key: (s) => s.name,
+    empty: '',
+    columns: [
+      linkColumn(
+        'Operator',
+        (s) => operatorName(flow(), s),
+        (s) => stagePath(s.name),
+      ),
+      { head: 'Feeds', text: (s) => feedsText(flow(), s) },
+      { head: 'Waiting', number: true, text: (s) => count(s.waiting + s.delayed) },
+      { head: 'Running', number: true, text: (s) => count(s.running) },
+      { head: 'Done', number: true, text: (s) => count(s.done) },
+      { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
+      {
+        head: 'Failed',
+        number: true,
+        title: 'Failed attempts so far',
+        text: (s) => count(s.failed),
+      },
+      linkColumn(
+        'Dead',
+        (s) => count(s.dead),
+        (s) => deadPath(s.name),
+        { number: true },
+      ),
+      { head: 'What it waits for', wide: true, make: whyCell },
+    ],
+  });
+}
+
+// One flow: { node, update(flow, epics) }.
+function flowPanel(first) {
+  let current = first;
+  const get = () => current;
+  const state = tag(),
+    sources = sourceTable(get),
+    operators = operatorTable(get);
+  const heading = el('h2', first.name, ' ', state.node);
+  return {
+    node: el('section.panel', { 'aria-label': first.name }, heading, sources.node, operators.node),
+    update(flow, epics) {
+      current = flow;
+      const read = sourcesOf(flow, epics);
+      state.set(flowState(flow, read));
+      sources.update(read);
+      operators.update(flow.operators);
+    },
+  };
+}
+
+const NONE = [
+  'No flow yet. Stages become one when jobs of one emit jobs of another, or by a file that describes it: ',
+  el('code', 'millrace flow words.yaml --at millrace://HOST:7411'),
+];
+
+export function flowsView() {
+  const panels = new Map();
+  const list = el('div.stack'),
+    none = el('section.panel', el('p.empty', NONE)),
+    said = el('p.error', { role: 'alert' }),
+    left = el('p.soft');
+  const filter = el('input', { type: 'search', placeholder: 'part of a name', oninput: update });
+  const find = field('Find a flow', filter);
+  let epics = [];
+  const loading = poller(
+    async (signal) => {
+      epics = await look.epics(signal);
+      setText(said, '');
+      update();
+    },
+    (error) => setText(said, sentence(error)),
+  );
+
+  function update() {
+    const all = findFlows(store.stages);
+    const wanted = filter.value.trim();
+    const found = all.filter((f) => f.name.includes(wanted));
+    const shown = found.slice(0, MOST);
+    for (const flow of shown) {
+      if (!panels.has(flow.name)) panels.set(flow.name, flowPanel(flow));
+      panels.get(flow.name).update(flow, epics);
+    }
+    const nodes = shown.map((f) => panels.get(f.name).node);
+    if (nodes.some((n, i) => list.children[i] !== n) || list.childElementCount > nodes.length)
+      list.replaceChildren(...nodes);
+    setShown(none, store.at > 0 && all.length === 0);
+    setShown(find, all.length > 5);
+    setText(
+      left,
+      found.length > MOST
+        ? `${MOST} of ${counted(found.length, 'flow')} are shown: find one by its name.`
+        : '',
+    );
+    loading.tick();
+  }
+
+  return {
+    title: 'Flows',
+    node: fragment(
+      el('div.title', el('h1', 'Flows'), link('All epics', '#/epics')),
+      said,
+      find,
+      none,
+      list,
+      left,
+    ),
+    update,
+    end: loading.end,
+  };
+}
