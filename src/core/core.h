@@ -464,8 +464,8 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
 int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
-// The stages that it was seen to emit to, or that it was declared to (core_learn_edge), in the order of
-// that; borrowed until the next command. Returns how many: at most CORE_EDGES.
+// The stages that it was seen to emit to, here or by another shard (core_learn_edge), in that
+// order; borrowed until the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };
 size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
