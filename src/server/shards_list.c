@@ -194,8 +194,11 @@ static int show(struct listing *l, int (*each)(void *, const struct job_info *),
 
 int shards_list(struct host *h, const struct job_walk *walk,
                 int (*each)(void *, const struct job_info *), void *arg) {
-    if (h->shards == 1 || walk->key.size || !walk->most)
-        return core_walk(core_of_channel(h, walk->stage, walk->key), walk, each, arg);
+    uint32_t only = route_of(h->shards, walk->stage, walk->key, (mr_bytes){ 0 });
+    if (only != ROUTE_ANY)
+        return core_walk(h->parts[only].core, walk, each, arg);
+    if (!walk->most)
+        return 0;
     struct listing l = { .host = h, .walk = walk };
     l.rows = mem_alloc((size_t)h->shards * walk->most * sizeof *l.rows);
     if (!l.rows)
