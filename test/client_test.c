@@ -1,6 +1,7 @@
 // The remote engine over bad connections: servers that are killed and come back, that are none of
 // ours, that say nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
 #include "api.h"
+#include "base/clock.h"
 #include "client/state.h"
 #include "fake_server.h"
 
@@ -599,7 +600,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     for (int i = 0; i < MANY; i += LOST)
         end_lease(c, jobs[i]);
     pthread_mutex_lock(&c->lock);
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     for (int i = 0; i < MANY; i++) { // half of it has passed
         uint64_t from_ms = now_ms - jobs[i]->lease_ms / 2;
         jobs[i]->lease_from_ms = from_ms;

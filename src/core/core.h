@@ -82,7 +82,7 @@ struct core_limits {
     uint32_t max_state;        // STATE_MOST
     uint32_t max_key;          // KEY_MOST
     uint32_t max_once;         // ONCE_MOST
-    uint32_t max_reason;       // 512 bytes are kept
+    uint32_t max_reason;       // REASON_MOST: so many bytes are kept
     uint32_t max_reasons;      // of a job's latest attempts are kept: 10
     uint32_t max_jobs;         // in all, ended ones included: 500 million
     uint32_t max_channels;     // 100 million
@@ -469,8 +469,8 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
 int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
-// The stages that it was seen to emit to, or that it was declared to (core_learn_edge), in the order of
-// that; borrowed until the next command. Returns how many: at most CORE_EDGES.
+// The stages that it was seen to emit to, here or by another shard (core_learn_edge), in that
+// order; borrowed until the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };
 size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
