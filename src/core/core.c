@@ -3,7 +3,6 @@
 #include "core/link.h"
 
 #include "base/errors.h"
-#include "base/limits.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -23,7 +22,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_state, STATE_MOST);
     LIMIT(max_key, KEY_MOST);
     LIMIT(max_once, ONCE_MOST);
-    LIMIT(max_reason, REASON_MAX);
+    LIMIT(max_reason, REASON_MOST);
     LIMIT(max_reasons, 10);
     LIMIT(max_jobs, 500000000);
     LIMIT(max_channels, 100000000);
@@ -48,7 +47,7 @@ int core_create(const struct core_config *config, struct core **out) {
         return error_set(MR_ENOMEM, "no memory for a core");
     c->config = *config;
     c->limits = limits_or_defaults(config->limits);
-    assert(c->limits.max_reason <= REASON_MAX && c->limits.max_key <= 1024 &&
+    assert(c->limits.max_reason <= REASON_MOST && c->limits.max_key <= KEY_MOST &&
            c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
     if (!c->config.shards)
         c->config.shards = 1;
@@ -257,7 +256,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-static int edge_learn(struct core *c, mr_bytes stage, mr_bytes downstream) {
+static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
@@ -274,7 +273,7 @@ static int edge_learn(struct core *c, mr_bytes stage, mr_bytes downstream) {
 }
 
 int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
-    int err = edge_learn(c, stage, downstream);
+    int err = learn_edge(c, stage, downstream);
     if (err < 0) {
         stage_forget_unused(c, stage);
         stage_forget_unused(c, downstream);

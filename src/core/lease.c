@@ -198,7 +198,7 @@ static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
 
 static int write_failure(struct core *c, const struct job *j, mr_bytes reason, uint64_t due_ms,
                          bool dead, enum room room) {
-    char text[REASON_MAX];
+    char text[REASON_MOST];
     if (reasons_of(c, j, &c->reasons) < 0)
         buffer_clear(&c->reasons); // earlier reasons cannot be read: this one still counts
     struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };

@@ -182,7 +182,7 @@ static struct stage *outbox_forget(struct core *c, uint32_t entry) {
     struct stage *s = c->stages[o->stage];
     map_remove(&c->outbox_by_number, number_hash(o->number), entry);
     home_remove(c, o->at, o->size);
-    s->linked--;
+    s->linked -= o->number > c->links[o->to].arrived;
     outbox_free(c, entry);
     return s;
 }
@@ -226,6 +226,22 @@ static int check_end(const struct core *c, uint32_t shard) {
         return 0;
     return error_set(MR_EINVAL, "shard %" PRIu32 " of %" PRIu32 " has no link with shard %" PRIu32,
                      c->config.shard, c->config.shards, shard);
+}
+
+void core_link_arrived(struct core *c, uint32_t to, uint64_t upto) {
+    if (to >= c->link_count)
+        return;
+    struct link_end *l = &c->links[to];
+    uint32_t before = outbox_find(c, l->arrived);
+    uint32_t entry =
+        before && outbox_at(c, before)->to == to ? outbox_at(c, before)->next : l->first;
+    for (; entry && outbox_at(c, entry)->number <= upto; entry = outbox_at(c, entry)->next) {
+        struct stage *s = c->stages[outbox_at(c, entry)->stage];
+        l->arrived = outbox_at(c, entry)->number;
+        s->linked--;
+        stage_mark_turn(c, s);
+    }
+    settle(c);
 }
 
 int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {

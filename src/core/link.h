@@ -18,6 +18,7 @@ struct outbox {
 struct link_end {
     uint32_t first, last;     // entries not acknowledged, by number
     uint64_t acked, accepted; // the highest number of each
+    uint64_t arrived;         // and of those that it has, as was told: they count there
     uint32_t unwritten;       // acknowledgements that the record does not know of
     uint32_t size;            // of its home
     uint64_t at;

@@ -80,8 +80,9 @@ void source_forget(struct core *c, uint32_t index) {
 }
 
 int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
-    if (!name.size || name.size > sizeof((struct source *)0)->name)
-        return error_set(MR_EINVAL, "a source's name has 1 to 200 bytes, not %zu", name.size);
+    if (!name.size || name.size > EPIC_NAME_MOST)
+        return error_set(MR_EINVAL, "a source's name has 1 to %d bytes, not %zu", EPIC_NAME_MOST,
+                         name.size);
     uint32_t found = source_find(c, name);
     if (found) {
         *out = found;

@@ -15,10 +15,11 @@ static bool is_name_byte(uint8_t b) {
 int stage_name_check(mr_bytes name) {
     const uint8_t *p = name.data;
     if (!name.size || !p)
-        return error_set(MR_EINVAL, "a stage needs a name of 1 to 200 of A-Za-z0-9._:/-");
-    if (name.size > sizeof((struct stage *)0)->name)
-        return error_set(MR_EINVAL, "a stage's name of %zu bytes is too long: 200 at most",
-                         name.size);
+        return error_set(MR_EINVAL, "a stage needs a name of 1 to %d of A-Za-z0-9._:/-",
+                         STAGE_NAME_MOST);
+    if (name.size > STAGE_NAME_MOST)
+        return error_set(MR_EINVAL, "a stage's name of %zu bytes is too long: %d at most",
+                         name.size, STAGE_NAME_MOST);
     for (size_t i = 0; i < name.size; i++)
         if (!is_name_byte(p[i]))
             return error_set(MR_EINVAL,

@@ -15,6 +15,7 @@
 #include "base/heap.h"
 #include "base/hints.h"
 #include "base/idmap.h"
+#include "base/limits.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/slab.h"
@@ -24,7 +25,6 @@
 #include "core/record.h"
 #include "core/watch.h"
 
-enum { REASON_MAX = 512 };
 enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
 enum { EPOCH_SHIFT = 40 }; // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
@@ -139,7 +139,7 @@ enum { DEPTHS = 512 }; // lists of channels of like depth
 
 struct stage {
     uint8_t name_size;
-    char name[200];
+    char name[STAGE_NAME_MOST];
     bool recorded, dirty, paused, draining, over; // over: beyond its high mark, if it is alone
     uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
     bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
@@ -151,7 +151,7 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, granted_rooms, linked; // linked: emits to it in outboxes
+    uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
     bool in_line;                // this shard waits for a start
@@ -191,7 +191,7 @@ struct source {
     uint64_t at, idle_since_ms;
     uint32_t size, hash, stage; // stage: that was pushed into last; 0: not known
     uint8_t name_size;
-    char name[200];
+    char name[EPIC_NAME_MOST];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
     uint64_t *ids;     // of the last SOURCE_WINDOW numbers; NULL: not known
