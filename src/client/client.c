@@ -199,10 +199,12 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
     if (err >= 0)
         err = copy_text(o->name, &c->name);
     snprintf(c->host, sizeof c->host, "%s", p->host);
+    snprintf(c->port, sizeof c->port, "%s", p->port);
+    c->found_ms = client_now_ms();
     if (err >= 0 && p->secure)
         err = tls_context_create(&o->tls, false, &c->tls);
     if (err >= 0)
-        err = address_find(p->host, p->port, &c->addresses, &c->address_count);
+        err = address_find(c->host, c->port, &c->addresses, &c->address_count);
     if (err < 0)
         return err;
     c->values = link_values_create();

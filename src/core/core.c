@@ -180,7 +180,7 @@ struct stage_change {
 };
 
 // Changes a stage and writes it down; on failure it is as it was.
-static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+static int stage_try(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;
     int err = stage_get(c, name, &number);
     if (err < 0)
@@ -194,7 +194,7 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
         s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
-    if ((err = stage_record(c, s)) < 0) {
+    if ((err = stage_record(c, s, ROOM_COMMIT)) < 0) {
         s->policy = policy;
         s->paused = paused;
         s->draining = draining;
@@ -202,11 +202,19 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     }
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
     stage_sweep(c, s);
+    stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
     stage_mark_turn(c, s); // what counts may have changed with the policy
     stage_wake(c, s);
     settle(c);
     return 0;
+}
+
+static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+    int err = stage_try(c, name, change);
+    if (err < 0)
+        stage_forget_unused(c, name);
+    return err;
 }
 
 int core_set(struct core *c, mr_bytes stage, mr_bytes name, mr_bytes value) {
@@ -248,7 +256,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
@@ -262,4 +270,13 @@ int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     stage_wake(c, c->stages[from]);
     settle(c);
     return 0;
+}
+
+int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+    int err = learn_edge(c, stage, downstream);
+    if (err < 0) {
+        stage_forget_unused(c, stage);
+        stage_forget_unused(c, downstream);
+    }
+    return err;
 }

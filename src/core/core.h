@@ -413,6 +413,11 @@ int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr
 // For tests: the highest number accepted from there; 0: none.
 uint64_t core_link_mark(const struct core *, uint32_t from);
 
+// That shard has accepted everything up to this number, and will not forget it before this one
+// does: it counts there now, and no longer here. May be left out; then it counts twice until it is
+// acknowledged.
+void core_link_arrived(struct core *, uint32_t to, uint64_t upto);
+
 // That shard has everything up to this number, durably: the entries are dropped. Written down only
 // now and then; after a crash some are sent again.
 int core_link_acked(struct core *, uint32_t to, uint64_t upto);
@@ -426,7 +431,7 @@ struct stage_info {
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
     uint64_t vain_ms; // waited by jobs that were cancelled or expired while waiting
     uint64_t ready, states, takers;
-    uint64_t linked; // emits to it that wait here for another shard to have them
+    uint64_t linked; // emits to it that wait here for another shard to accept them
     double in_per_s, out_per_s;
     bool paused, draining;
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
