@@ -97,9 +97,9 @@ int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
         struct hand_owner *owner = job->owner;
         mr_id id = job->id;
         hand_claim(job);
-        int outcome = impl_of(job)->done(job, 0);
+        impl_of(job)->release(job, 0);
         if (owner)
-            owner->ended(owner, id, outcome);
+            owner->ended(owner, id, MR_ESTALE);
     }
     return MR_EAGAIN;
 }

@@ -403,6 +403,7 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
 
 int client_release(mr_job *job, unsigned how) {
     struct lease lease = lease_of(job);
+    hand_carry_state(job, false); // if it had ended already, the lease goes on
     return end(job, end_new(client_of(job), "RELEASE", &lease), how);
 }
 

@@ -295,6 +295,7 @@ int local_release(mr_job *job, unsigned how) {
     int err = local_enter(e);
     if (err >= 0)
         err = core_release(e->core, job->id, &token);
+    hand_carry_state(job, false); // if it had ended already, the lease goes on
     return end_turn(e, job, err, how);
 }
 

@@ -86,14 +86,19 @@ static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
     return outcome;
 }
 
+static void give_back(struct worker *w, mr_job *job) {
+    hand_claim(job);
+    w->engine->impl->release(job, FINISH_UNPIN);
+}
+
 // 0: committed; MR_LATER: kept; else its lease may be over.
 static int run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store(&r->current, job->id);
-    if (!hand_start(job)) { // told before it began: its refused commit lets go of it
-        hand_claim(job);
-        return w->engine->impl->done(job, FINISH_UNPIN);
+    if (!hand_start(job)) { // told before it began: nothing was done that could be committed
+        give_back(w, job);
+        return MR_ESTALE;
     }
     int answer = call_handler(w, job);
     if (answer == MR_LATER || !hand_claim(job))
@@ -114,11 +119,6 @@ static int wait_until_ended(struct runner *r, mr_id id) {
     int outcome = r->outcome;
     pthread_mutex_unlock(&w->lock);
     return outcome;
-}
-
-static void give_back(struct worker *w, mr_job *job) {
-    hand_claim(job);
-    w->engine->impl->release(job, FINISH_UNPIN);
 }
 
 mr_job *runner_run(struct runner *r, mr_job *job) {
