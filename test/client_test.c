@@ -1,9 +1,12 @@
 // The remote engine over bad connections: servers that are killed and come back, that are none of
 // ours, that say nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
 #include "api.h"
+#include "base/clock.h"
 #include "client/state.h"
 #include "fake_server.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -131,6 +134,43 @@ static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
     serving_end(&server, SIGKILL);
 }
 
+// ---- A host that moves
+// ----------------------------------------------------------------------------
+
+static atomic_uint moving_to; // the port at which "moving.test" is to be found
+
+// In place of the system's: only that host is ours.
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *wanted,
+                struct addrinfo **out) {
+    typedef int find(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    find *system_find;
+    *(void **)&system_find = dlsym(RTLD_NEXT, "getaddrinfo");
+    char moved[8];
+    snprintf(moved, sizeof moved, "%u", atomic_load(&moving_to));
+    bool moves = strcmp(host, "moving.test") == 0;
+    return system_find(moves ? "127.0.0.1" : host, moves ? moved : port, wanted, out);
+}
+
+// F40: a server that comes back elsewhere, under its name, is found there.
+static void F40_a_server_that_has_moved_is_found_again(void **state) {
+    (void)state;
+    struct serving before, after;
+    struct engine *e = NULL;
+    serving_start(&before, "mem:", 0);
+    atomic_store(&moving_to, before.port);
+    must(client_open("millrace://moving.test", &(struct client_options){ 0 }, &e));
+    serving_end(&before, SIGKILL);
+    serving_start(&after, "mem:", 0);
+    atomic_store(&moving_to, after.port);
+    struct client *c = (struct client *)e;
+    pthread_mutex_lock(&c->lock);
+    c->found_ms = 0; // long ago
+    pthread_mutex_unlock(&c->lock);
+    must(e->impl->push(e, mr_str("s"), mr_str("a"), &(mr_push_options){ 0 }, NULL));
+    must(e->impl->close(e));
+    serving_end(&after, SIGKILL);
+}
+
 // ---- F2: a reply is lost
 // --------------------------------------------------------------------------
 
@@ -172,6 +212,46 @@ static void F2_a_push_whose_reply_is_lost_is_said_again_with_its_number(void **s
         assert_non_null(strstr(forgetful.first, "SOURCE"));
         assert_string_equal(forgetful.first, forgetful.second);
     }
+}
+
+// F47: what a server would not take is not said to it again and again, and harms nobody else.
+static void F47_what_is_too_large_for_a_server_is_refused_here(void **state) {
+    (void)state;
+    struct serving server;
+    serving_start(&server, "mem:", 0);
+    mr *m = open_at(server.url);
+    mr_bytes large = { calloc(1, ARGUMENT_MOST + 1), BODY_MOST + 1 };
+    refused(MR_ETOOBIG, mr_push(m, "s", large, NULL, NULL));
+    refused(MR_ETOOBIG, mr_call(m, "s", large, NULL, NULL));
+    large.size = ARGUMENT_MOST + 1;
+    refused(MR_ETOOBIG, mr_push(m, "s", large, NULL, NULL));
+    refused(MR_ETOOBIG, mr_call(m, "s", mr_str(""), &(mr_push_options){ .key = large }, NULL));
+    large.size = REQUEST_MOST / 2;
+    refused(MR_ETOOBIG, mr_push(m, "s", large, &(mr_push_options){ .once = large }, NULL));
+    must(mr_push(m, "s", mr_str("small"), NULL, NULL));
+    must(mr_close(m));
+    free((void *)(uintptr_t)large.data);
+    serving_end(&server, SIGKILL);
+}
+
+// Refuses before it has read what is said, and goes.
+static void refuse_unread(int fd, int number, void *arg) {
+    (void)number, (void)arg;
+    char some[64];
+    if (fake_greet(fd) && recv(fd, some, sizeof some, 0) > 0)
+        fake_say(fd, "-FULL too much is being received\r\n");
+}
+
+static void X_who_is_refused_while_he_speaks_hears_why(void **state) {
+    (void)state;
+    struct fake f;
+    fake_start(&f, refuse_unread, NULL);
+    mr *m = open_at(f.url);
+    mr_bytes large = { calloc(1, BODY_MOST), BODY_MOST };
+    refused(MR_EFULL, mr_push(m, "s", large, NULL, NULL));
+    must(mr_close(m));
+    fake_stop(&f);
+    free((void *)(uintptr_t)large.data);
 }
 
 static void F2_a_call_whose_reply_is_lost_is_said_again_with_its_once(void **state) {
@@ -520,7 +600,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     for (int i = 0; i < MANY; i += LOST)
         end_lease(c, jobs[i]);
     pthread_mutex_lock(&c->lock);
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     for (int i = 0; i < MANY; i++) { // half of it has passed
         uint64_t from_ms = now_ms - jobs[i]->lease_ms / 2;
         jobs[i]->lease_from_ms = from_ms;
@@ -793,6 +873,9 @@ int main(void) {
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
+        cmocka_unit_test(F40_a_server_that_has_moved_is_found_again),
+        cmocka_unit_test(F47_what_is_too_large_for_a_server_is_refused_here),
+        cmocka_unit_test(X_who_is_refused_while_he_speaks_hears_why),
         cmocka_unit_test(F2_a_call_whose_reply_is_lost_is_said_again_with_its_once),
         cmocka_unit_test(F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost),
         cmocka_unit_test(F2_a_drop_of_an_epic_that_is_not_known_is_told),

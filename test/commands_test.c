@@ -168,6 +168,7 @@ static void what_clients_say_at_connect_is_answered(void **state) {
     ask(d, 0, "HELLO 3 AUTH default secret", "-ERR *");
     ask(d, 0, "INFO", "*redis_version:7.0.0*redis_mode:standalone*loading:0*role:master*");
     ask(d, 0, "INFO server", "\"# Server*");
+    ask(d, 0, "INFO server clients", "\"# Server*# Clients*");
     ask(d, 0, "INFO nonsense", "\"\"");
     static const char *const others[] = { "MULTI",       "EXEC",    "LPUSH a b", "BLPOP a 0",
                                           "SUBSCRIBE c", "SET a b", "GET a",     "DEL a",
@@ -221,6 +222,20 @@ static void F47_bodies_of_any_size(void **state) {
     }
     ask(d, 0, "TAKE s", "[]");
     dialogue_destroy(d);
+}
+
+// F47: without a limit of its own, too: it is refused by name, and the dialogue goes on.
+static void F47_a_body_of_one_byte_more_is_refused(void **state) {
+    struct dialogue *d = *state;
+    char *body = calloc(1, BODY_MOST + 1);
+    mr_bytes words[] = { text("PUSH"), text("s"), { body, BODY_MOST } };
+    say_words(d, 0, words, 3);
+    hear(d, 0, "\"*\"");
+    words[2].size++;
+    say_words(d, 0, words, 3);
+    hear(d, 0, "-TOOBIG *");
+    ask(d, 0, "PING", "+PONG");
+    free(body);
 }
 
 static void PUSHMANY_with_its_options(void **state) {
@@ -979,6 +994,7 @@ int main(void) {
         DIALOGUE(commands_tell_of_themselves),
         DIALOGUE(what_clients_say_at_connect_is_answered),
         cmocka_unit_test(F47_bodies_of_any_size),
+        DIALOGUE(F47_a_body_of_one_byte_more_is_refused),
         DIALOGUE(CALL_AWAIT_and_CANCEL_answer_how_a_job_ended),
         DIALOGUE(A1_CALL_later_tells_the_id_and_then_the_end),
         DIALOGUE(D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits),

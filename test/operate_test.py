@@ -69,6 +69,20 @@ def a_notify_socket_that_is_none_changes_nothing():
         Server("--store", "mem:", env=dict(os.environ, NOTIFY_SOCKET=address)).stop()
 
 
+@case
+def standard_descriptors_that_are_closed_are_nobody_elses():
+    manager = Manager(path("closed"))
+    server = Server("--store", f"file:{path('mute')}", ready=False, env=manager.environment,
+                    through=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    manager.hear("READY=1")
+    fds = f"/proc/{server.process.pid}/fd/"
+    equal([os.readlink(fds + str(fd)) for fd in range(3)], 3 * ["/dev/null"])
+    server.signal(signal.SIGHUP)  # of which it has something to say
+    manager.hear("RELOADING")
+    manager.hear("READY=1")
+    server.stop()
+
+
 # The environment has the pid of the server, which is known before this becomes the server.
 HAND_OVER = """
 import os, sys

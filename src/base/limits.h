@@ -8,8 +8,13 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
+    REASON_MOST = 512, // are kept of one
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
+    // Of what is said to a server, whatever it means: what is too large for that is refused by name
+    // and the dialogue goes on, but what is larger than these ends it.
+    ARGUMENT_MOST = 64 << 20,
+    REQUEST_MOST = 80 << 20,
     EPIC_AHEAD = 1024,           // jobs of an epic that may be there and not have ended, …
     EPIC_AHEAD_BYTES = 64 << 20, // … unless its reader says otherwise, and bytes of them
 };

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -122,6 +123,18 @@ static bool is_blocked(const struct talk *t) {
     return t->tls ? secure_is_blocked(t->tls) : t->out_sent < t->out.size;
 }
 
+static int receive_some(struct talk *);
+
+// A server that ends the connection has said why, perhaps. 1: that is to be heard first.
+static int lost_unsent(struct talk *t, const char *why) {
+    size_t before = t->in.size;
+    char kept[256];
+    snprintf(kept, sizeof kept, "%s", why);
+    buffer_clear(&t->out);
+    t->out_sent = 0;
+    return receive_some(t) == 0 && t->in.size > before ? 1 : lost(t, kept);
+}
+
 static int send_some(struct talk *t) {
     while (t->out_sent < t->out.size || is_blocked(t)) {
         const uint8_t *data = t->out.data + t->out_sent;
@@ -133,7 +146,7 @@ static int send_some(struct talk *t) {
             return 0;
         }
         if (sent < 0)
-            return lost(t, why_lost());
+            return lost_unsent(t, why_lost());
         t->out_sent += (size_t)sent;
     }
     buffer_clear(&t->out);
@@ -141,8 +154,9 @@ static int send_some(struct talk *t) {
     return 0;
 }
 
-// With TLS more may have come than the socket tells.
+// With TLS more may have come than the socket tells. What came before the end is heard first.
 static int receive_some(struct talk *t) {
+    size_t before = t->in.size;
     do {
         int err = buffer_reserve(&t->in, RECEIVE_SIZE);
         if (err < 0)
@@ -151,6 +165,8 @@ static int receive_some(struct talk *t) {
         ssize_t got = t->tls ? secure_recv(t->tls, t->fd, to, RECEIVE_SIZE)
                              : recv(t->fd, to, RECEIVE_SIZE, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (got <= 0 && t->in.size > before)
             return 0;
         if (got <= 0)
             return lost(t, got ? why_lost() : "it was closed");
@@ -167,6 +183,8 @@ static int socket_turn(struct talks *ts, int fd, int64_t wait_ms) {
         if (count == 2 + CONNECTIONS)
             return error_set(MR_EFULL, "more than %d connections", CONNECTIONS);
         err = send_some(t);
+        if (err > 0)
+            return 0;
         short more = is_blocked(t) ? POLLOUT : 0;
         fds[count++] = (struct pollfd){ .fd = t->fd, .events = (short)(POLLIN | more) };
     }

@@ -1,5 +1,7 @@
 // Exchanges: writing a request word by word, waiting for what is answered, and reading errors.
+#include "base/clock.h"
 #include "base/errors.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "client/state.h"
 #include "wire/code.h"
@@ -28,7 +30,20 @@ void exchange_free(struct exchange *x) {
     mem_free(x);
 }
 
+enum { HEAD_MOST = 2 * (1 + NUMBER_DIGITS + 2) + 2 }; // of a request, and around one word
+
+// A server ends the connection when it is told more at once; to say it again would be no better.
+static int check_size(const struct exchange *x, mr_bytes word) {
+    size_t others = x->text.size + HEAD_MOST;
+    if (word.size <= ARGUMENT_MOST && others + word.size <= REQUEST_MOST)
+        return 0;
+    return error_set(MR_ETOOBIG, "%zu bytes, and %zu before them, are too many for a server",
+                     word.size, x->text.size);
+}
+
 void exchange_bytes(struct exchange *x, mr_bytes word) {
+    if (x->err >= 0)
+        x->err = check_size(x, word);
     if (x->err < 0)
         return;
     uint8_t line[1 + NUMBER_DIGITS + 2];
@@ -77,7 +92,7 @@ int exchange_send(struct link *l, struct exchange *x) {
     struct client *c = l->client;
     if (x->err < 0)
         return x->err;
-    if (link_is_hopeless(l, client_now_ms()))
+    if (link_is_hopeless(l, monotonic_ms()))
         return error_set(l->err, "%s", l->why);
     x->link = l;
     list_append(&l->queue, &x->of_link);
@@ -97,7 +112,7 @@ void exchange_leave(struct exchange *x) {
 int exchange_wait(struct client *c, struct exchange *x, uint64_t until_ms) {
     x->waited_for = true;
     c->waiting_threads++;
-    while (!x->answered && (until_ms == UINT64_MAX || client_now_ms() < until_ms))
+    while (!x->answered && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
         client_sleep(c, &x->told, until_ms);
     c->waiting_threads--;
     if (!x->answered) {

@@ -4,6 +4,7 @@
 //                                            └─► LOADING ─┘
 //
 // What was sent and not answered is sent again, in the same order, ahead of what is new.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -22,6 +23,7 @@ enum {
     PAUSE_MOST_MS = 5000, // … and before every later one at most
     GREETING_MS = 5000,   // connecting and greeting take no longer
     LOADING_MS = 100,     // between questions whether the store has been read
+    FIND_AGAIN_MS = 5000, // between questions where the host is
     SILENCE_MS = 15000,   // of a server that owes answers
     LANES_KEPT = 8,       // idle ones
     READ_SIZE = 64 << 10,
@@ -50,7 +52,7 @@ struct link *link_create(struct client *c, bool lane) {
     l->client = c;
     l->lane = lane;
     l->fd = -1;
-    l->due_ms = l->down_since_ms = client_now_ms();
+    l->due_ms = l->down_since_ms = monotonic_ms();
     list_init(&l->queue);
     list_init(&l->sent);
     list_append(&c->links, &l->of_client);
@@ -160,7 +162,7 @@ static void unsend(struct link *l) {
 }
 
 void link_lose(struct link *l, int err, const char *format, ...) {
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     va_list values;
     va_start(values, format);
     vsnprintf(l->why, sizeof l->why, format, values);
@@ -206,6 +208,17 @@ static const char *why_lost(int failed) {
     return failed == EPROTO ? error_text() : strerror(failed);
 }
 
+static bool link_read(struct link *);
+
+// A server that ends the connection has said why, perhaps, and that is still to be read.
+static void lose_unwritten(struct link *l, int failed) {
+    while (l->fd >= 0 && link_read(l))
+        continue;
+    if (l->fd >= 0)
+        link_lose(l, MR_ENET, "the connection to %s is lost: %s", l->client->where,
+                  why_lost(failed));
+}
+
 static void link_write(struct link *l) {
     struct client *c = l->client;
     while (has_unsent(l)) {
@@ -220,7 +233,7 @@ static void link_write(struct link *l) {
         if (failed == EINTR)
             continue;
         if (failed != EAGAIN && failed != EWOULDBLOCK) {
-            link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where, why_lost(failed));
+            lose_unwritten(l, failed);
             return;
         }
         l->out_at = buffer_compact(&l->out, l->out_at);
@@ -275,7 +288,7 @@ static void hear_greeting(struct link *l, const struct response_value *v, uint32
     }
     l->asked = false;
     if (l->state == LINK_LOADING)
-        l->due_ms = client_now_ms() + LOADING_MS;
+        l->due_ms = monotonic_ms() + LOADING_MS;
     if (l->state == LINK_LOADING || l->state == LINK_UP) {
         l->down_since_ms = 0;
         pthread_cond_broadcast(&l->client->told);
@@ -345,7 +358,7 @@ static bool link_read(struct link *l) {
                   size < 0 ? why_lost(failed) : "the server has closed it");
         return false;
     }
-    l->heard_ms = client_now_ms();
+    l->heard_ms = monotonic_ms();
     l->in.size += (size_t)size;
     hear_all(l);
     return l->fd >= 0;
@@ -362,10 +375,17 @@ static void lose_unconnected(struct link *l, int failed) {
               c->where, strerror(failed), c->where);
 }
 
+// All of them were tried in vain; not sooner than that, since asking for a host may take long.
+static void find_again(struct client *c, const struct link *l, uint64_t now_ms) {
+    if (l->failures > c->address_count && now_ms >= c->found_ms + FIND_AGAIN_MS)
+        addresses_renew(c, now_ms);
+}
+
 static void link_connect(struct link *l, uint64_t now_ms) {
     uint64_t patience_ms = l->client->patience_ms;
+    find_again(l->client, l, now_ms);
     l->asked = false;
-    l->give_up_ms = now_ms + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
+    l->give_up_ms = monotonic_ms() + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
         int failed = -l->fd;

@@ -68,6 +68,20 @@ int socket_error(int fd) {
     return failed ? -failed : is_own(fd) ? -ECONNREFUSED : 0;
 }
 
+void addresses_renew(struct client *c, uint64_t now_ms) {
+    struct address *found;
+    size_t count;
+    c->found_ms = now_ms;
+    pthread_mutex_unlock(&c->lock);
+    int err = address_find(c->host, c->port, &found, &count);
+    pthread_mutex_lock(&c->lock);
+    if (err < 0)
+        return;
+    mem_free(c->addresses);
+    c->addresses = found;
+    c->address_count = count;
+}
+
 const struct address *address_next(const struct client *c) {
     return &c->addresses[c->address % c->address_count];
 }

@@ -161,10 +161,8 @@ struct call {
 
 struct client {
     struct engine base;
-    struct address *addresses; // fixed from here …
-    size_t address_count;
-    char where[300]; // HOST:PORT
-    char host[256];
+    char where[300]; // HOST:PORT; fixed from here …
+    char host[256], port[8];
     struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
     uint64_t patience_ms;
@@ -174,9 +172,12 @@ struct client {
 
     struct response_value *values; // the I/O thread's …
     size_t address;                // … which tries this one next
+    uint64_t found_ms;             // when the addresses were asked for
     uint64_t random;
 
-    pthread_mutex_t lock; // guards what follows
+    pthread_mutex_t lock;      // guards what follows
+    struct address *addresses; // changed by the I/O thread
+    size_t address_count;
     bool io_sleeps, io_wanted, closing;
     struct link *main;
     struct list links;
@@ -200,7 +201,6 @@ struct client {
 
 // ---- client.c ---------------------------------------------------------------------------------
 
-uint64_t client_now_ms(void);            // CLOCK_MONOTONIC
 uint64_t client_until(int64_t wait_ms);  // an instant; UINT64_MAX: for ever
 uint64_t client_random(struct client *); // with the lock
 void client_sleep(struct client *, pthread_cond_t *, uint64_t until_ms); // with the lock
@@ -271,6 +271,9 @@ int address_find(const char *host, const char *port, struct address **out, size_
 int socket_connect(const struct address *); // a descriptor that is connecting, or -errno
 int socket_error(int fd);                   // of the connecting: 0 or -errno
 const struct address *address_next(const struct client *); // of those that take turns
+// I/O thread, with the lock, which it gives up: a host may have moved. What was known stays if it
+// cannot be found now.
+void addresses_renew(struct client *, uint64_t now_ms);
 
 // ---- greet.c ----------------------------------------------------------------------------------
 

@@ -170,11 +170,11 @@ static struct sums sum_stages(const struct session *s) {
 }
 
 static bool wants(const struct arguments *a, const char *section) {
-    if (a->at >= a->count)
-        return true;
-    mr_bytes asked = a->words[a->at];
-    return word_is(asked, section) || word_is(asked, "ALL") || word_is(asked, "DEFAULT") ||
-           word_is(asked, "EVERYTHING");
+    bool wanted = a->at == a->count;
+    for (uint32_t i = a->at; i < a->count; i++)
+        wanted = wanted || word_is(a->words[i], section) || word_is(a->words[i], "ALL") ||
+                 word_is(a->words[i], "DEFAULT") || word_is(a->words[i], "EVERYTHING");
+    return wanted;
 }
 
 // What tells of everybody's work is for those who may see all of it: how much there is, who comes,

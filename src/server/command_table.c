@@ -129,7 +129,7 @@ const struct command command_table[] = {
     { "PING", 0, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_ping, "[text]", "PONG or the text",
       "asks whether anybody is there" },
     { "ECHO", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_echo, "text", "the text", "says it back" },
-    { "INFO", 0, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_info, "[section]", "lines of name:value",
+    { "INFO", 0, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_info, "[section …]", "lines of name:value",
       "tells how the server is" },
     { "COMMAND", 0, 0, ROLE_ANYBODY, SCOPE_NONE, false, run_command,
       "[COUNT | DOCS [name …] | INFO [name …]]", "what was asked for",

@@ -7,8 +7,8 @@
 enum {
     LIMIT_ARGUMENTS = 1 << 16,        // of one request
     LIMIT_LINE = 64 << 10,            // bytes of an inline command
-    LIMIT_ARGUMENT = BODY_MOST,       // bytes of one argument: as large as a body may be
-    LIMIT_REQUEST = 80 << 20,         // bytes of one request
+    LIMIT_ARGUMENT = ARGUMENT_MOST,   // bytes of one argument
+    LIMIT_REQUEST = REQUEST_MOST,     // bytes of one request
     LIMIT_RECEIVED = 32 << 20,        // bytes of all buffers, or a quarter of max-bytes if more
     LIMIT_UNSENT_PAUSE = 256 << 10,   // replies nobody has read yet: then the session rests
     LIMIT_UNSENT = 256 << 20,         // replies nobody has read yet: then it is closed
