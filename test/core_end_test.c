@@ -443,6 +443,34 @@ static void rule11_a_state_in_use_outlives_its_time(void **state) {
     assert_int_equal(look_stage(t, "s").states, 0);
 }
 
+static void rule11_a_state_whose_time_is_over_does_not_come_back(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    pass_ms(t, 1000);
+    set(t, "state-ttl", "none");
+    crash(t);
+    push(t, "k", "b");
+    assert_string_equal(take(t).state, "");
+}
+
+static void rule11_a_state_in_use_holds_up_no_other(void **state) {
+    struct tale *t = *state;
+    set(t, "state-ttl", "1000");
+    push(t, "k", "a");
+    done_with(t, take(t), "", "one");
+    push(t, "l", "b");
+    done_with(t, take(t), "", "two");
+    push(t, "k", "c");
+    struct taken c = take(t);
+    t->unlike = true; // a restart would end the lease, and the state with it
+    pass_ms(t, 1000);
+    expect_unknown(t, "l");
+    assert_int_equal(look_stage(t, "s").states, 1);
+    done(t, c);
+}
+
 // ---- Rule 16: results ---------------------------------------------------------------------------
 
 static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
@@ -510,6 +538,37 @@ static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
     expect_take(t, "a");
 }
 
+// A deadline holds also when the end could not be written down as it passed: what has not begun
+// does not begin, and what runs is refused.
+static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
+    struct tale *t = *state;
+    t->telling = TOLD_PLAINLY;
+    push_with(t, (struct push){ .key = mr_str("r"), .body = mr_str("runs"), .deadline_ms = 10 });
+    struct taken running = take(t);
+    push_with(t, (struct push){ .body = mr_str("waits"), .deadline_ms = 10 });
+    push(t, "k", "first");
+    push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .deadline_ms = 10 });
+    push(t, "k", "last");
+    t->full = t->unlike = true; // a restart would end them
+    refused(MR_EFULL, core_advance(t->core, t->now_ms += 10));
+    struct grant grant;
+    size_t count;
+    mr_bytes stage = mr_str("s");
+    struct take none = { .stages = &stage, .stage_count = 1, .conn = &t->conns[0] };
+    refused(MR_EFULL, core_take(t->core, &none, &grant, &count));
+    struct done d = { .id = running.id, .token = running.token };
+    refused(MR_EFULL, core_done(t->core, &d));
+    t->full = false;
+    refused(MR_EEXPIRED, try_done(t, d));
+    struct taken block[3];
+    assert_int_equal(take_block(t, 3, block), 1);
+    assert_string_equal(block[0].body, "first");
+    done(t, block[0]);
+    expect_take(t, "last");
+    expect_no_work(t);
+    assert_int_equal(look_stage(t, "s").expired, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(rule7_not_started_by_its_deadline_a_job_never_is),
@@ -540,10 +599,13 @@ int main(void) {
         TALE(rule11_states_are_bounded_in_number_and_need_a_key),
         TALE(rule11_states_may_have_a_time_to_live),
         TALE(rule11_a_state_in_use_outlives_its_time),
+        TALE(rule11_a_state_whose_time_is_over_does_not_come_back),
+        TALE(rule11_a_state_in_use_holds_up_no_other),
         TALE(rule16_ended_jobs_are_kept_for_a_time),
         TALE(rule16_and_up_to_a_count_oldest_first),
         TALE(rule16_without_memory_forgetting_waits_a_little),
         TALE(rule16_the_dead_are_not_ended_in_this_sense),
+        TALE(rule7_a_deadline_that_could_not_be_recorded_holds),
     };
     return TALES(tests);
 }

@@ -521,6 +521,39 @@ static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
     fleet_destroy(f);
 }
 
+// From its arrival on an emit counts where it is, and not where it is waiting for an
+// acknowledgement: so a place in a stage is enough for it.
+static void rule14_an_emit_counts_once_on_its_way(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(2, 1);
+    struct emit emit = { .stage = mr_str("b"), .key = mr_str("k0"), .body = mr_str("x") };
+    while (route_of(2, emit.stage, emit.key, none()) == 0)
+        emit.key = mr_str("k1");
+    fleet_set(f, "b", "max-jobs", "2");
+    push(f, 0, "a", "first");
+    fleet_wait(f, 0, 0, "a");
+    struct done d = {
+        .id = f->held[0].id, .token = f->held[0].token, .emits = &emit, .emit_count = 1
+    };
+    assert_int_equal(core_done(f->shard[0].core, &d), 0);
+    fleet_answered(f, 0);
+    fleet_sync(f, 0);
+    assert_true(fleet_send(f, 0, 1));
+    fleet_deliver(f, 0, true);
+    fleet_deliver(f, 0, false); // once more
+    fleet_check(f);
+    assert_int_equal(core_links(f->shard[0].core), 1); // still to be acknowledged
+    push(f, 0, "b", "other");
+    struct push more = { .stage = mr_str("b"), .body = mr_str("too many") };
+    assert_int_equal(fleet_push(f, 0, &more), MR_EFULL);
+    while (fleet_carry_all(f)) {
+    }
+    assert_int_equal(core_links(f->shard[0].core), 0);
+    assert_int_equal(fleet_push(f, 0, &more), MR_EFULL);
+    fleet_check(f);
+    fleet_destroy(f);
+}
+
 // ---- F51 ----------------------------------------------------------------------------------------
 
 // Says it until there is memory: what was refused has changed nothing.
@@ -621,6 +654,7 @@ int main(void) {
         cmocka_unit_test(rule14_threads_never_exceed_a_limit_and_all_are_told),
         cmocka_unit_test(rule13_threads_leave_no_mark_behind),
         cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),
+        cmocka_unit_test(rule14_an_emit_counts_once_on_its_way),
         cmocka_unit_test(F51_each_allocation_fails_once_between_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

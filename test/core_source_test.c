@@ -249,6 +249,12 @@ static void rule12_an_epic_has_an_end_and_progress(void **state) {
     crash(t);
     assert_int_equal(look_epic(t, "e").done, 2);
     refused(MR_EINVAL, skip_number(t, "e", 0));
+    refused(MR_EGAP,
+            skip_number(t, "e", 7 + SOURCE_WINDOW)); // those before it would seem to be there
+    refused(MR_EGAP, skip_number(t, "unheard-of", 1 + SOURCE_WINDOW));
+    refused(MR_EGONE, core_epic(t->core, mr_str("unheard-of"), &e));
+    must(skip_number(t, "f", SOURCE_WINDOW));
+    assert_int_equal(look_epic(t, "f").resume, 1);
 }
 
 static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
@@ -272,6 +278,23 @@ static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void *
     must(try_push(t, p, &pushed));
     assert_false(pushed.repeat);
     assert_int_equal(look_epic(t, "e").resume, 2);
+}
+
+// What has ended says no more whose it was: neither the cleaner nor a restart brings the epic back.
+static void rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 1 });
+    struct pushed pushed;
+    (void)state;
+    must(push_number(t, "e", 1, "a"));
+    expect_take(t, "a");
+    must(core_epic_drop(t->core, mr_str("e")));
+    clean(t);
+    crash(t);
+    set(t, "retention", "0"); // the job goes, and with it the last that knew of it
+    pass_ms(t, 1);
+    must(try_push(t, (struct push){ .source = mr_str("other"), .number = 1 }, &pushed));
+    assert_false(pushed.repeat);
+    tale_destroy(t);
 }
 
 static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
@@ -544,6 +567,36 @@ static void rule13_a_refused_push_leaves_nothing(void **state) {
     tale_destroy(t);
 }
 
+// Nor does a policy, an edge or a commit that is refused.
+static void rule13_what_is_refused_names_no_stage(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    static char large_key[2000];
+    (void)state;
+    push(t, "k", "a");
+    struct taken a = take(t);
+    for (int i = 0; i < 10; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "new-%d", i);
+        refused(MR_EINVAL, core_set(t->core, mr_str(name), mr_str("leese"), mr_str("1")));
+        t->refuse = MR_EFULL;
+        refused(MR_EFULL, core_pause(t->core, mr_str(name)));
+        refused(MR_EINVAL, core_learn_edge(t->core, mr_str(name), mr_str("no stage")));
+        struct emit emits[] = {
+            { .stage = mr_str(name), .body = mr_str("b") },
+            { .stage = mr_str("t"), .key = { large_key, sizeof large_key } },
+        };
+        struct done d = { .id = a.id, .token = a.token, .emits = emits, .emit_count = 2 };
+        refused(MR_ETOOBIG, try_done(t, d));
+        d.emit_count = 1;
+        t->refuse = MR_EFULL;
+        refused(MR_EFULL, core_done(t->core, &d));
+        assert_int_equal(core_stage_count(t->core), 1);
+    }
+    done_emit(t, a, "new", "", "b");
+    push_to(t, "newer", "", "c");
+    tale_destroy(t);
+}
+
 static int try_wait(struct tale *t, int taker, const char *a, const char *b) {
     mr_bytes stages[] = { mr_str(a), mr_str(b) };
     struct grant grant;
@@ -623,6 +676,7 @@ int main(void) {
         TALE(rule12_an_epic_has_an_end_and_progress),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
+        TALE(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
         TALE(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
         TALE(rule13_waiting_pushes_are_let_in_one_after_another),
         TALE(rule13_who_gives_up_makes_room_for_the_next),
@@ -634,6 +688,7 @@ int main(void) {
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),
         TALE(rule13_a_refused_push_leaves_nothing),
+        TALE(rule13_what_is_refused_names_no_stage),
         TALE(rule13_a_stage_that_only_takers_named_goes_with_them),
         TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
     };

@@ -393,6 +393,27 @@ static void F15_counters_and_order_are_equal_after_replay(void **state) {
     }
 }
 
+// When a full log has no room even for commits, what is left is for those who make room: whatever
+// lives moves on, and an engine that was stopped begins again, also if it died of a job.
+static void F25_a_full_log_is_cleaned_and_opened(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "l", "b");
+    must(push_number(t, "e", 1, "1"));
+    done_with(t, take(t), "result", "state");
+    fail_job(t, take(t));
+    take(t); // an attempt is counted for it
+    t->full = true;
+    t->telling = TOLD_PLAINLY;
+    clean(t);
+    crash_noted(t);
+    clean(t);
+    t->full = false;
+    pass_ms(t, 600000);
+    expect_take(t, "1");
+    expect_take(t, "b");
+}
+
 // Rule 18: the same sentences give the same records, whatever lies in memory meanwhile.
 static void rule18_the_same_commands_give_the_same_records(void **state) {
     struct tale *tales[2] = { *state, tale_create(((struct tale *)*state)->telling,
@@ -445,6 +466,7 @@ int main(void) {
         TALE(rule20_rates_are_those_of_the_last_seconds),
         TALE(F14_every_policy_and_order_change_is_replayed),
         TALE(F15_counters_and_order_are_equal_after_replay),
+        TALE(F25_a_full_log_is_cleaned_and_opened),
         TALE(rule18_the_same_commands_give_the_same_records),
     };
     return TALES(tests);

@@ -8,7 +8,7 @@ import resource
 import socket
 import subprocess
 
-from served import Client, Refused, Server, path, write
+from served import Client, Refused, Server, path, too_few_descriptors, write
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test", "libfaulty.so")
@@ -168,20 +168,13 @@ def out_of_descriptors_new_connections_wait():
     server.stop()
 
 
-def allow_many_descriptors():
-    """As many as the system allows; why that is too few."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return f"only {most} descriptors are allowed" if most < IDLE + 400 else None
-
-
 IDLE, IDLE_BYTES = 10000, 4096
 
 
 # F44, P10: idle connections cost little, nobody notices them, and nothing wakes up because of them.
 @case
 def F44_ten_thousand_idle_connections():
-    if too_few := allow_many_descriptors():
+    if too_few := too_few_descriptors(IDLE + 400):
         return too_few
     server = Server("--store", "mem:", "--max-clients", str(IDLE + 1))
     first = Client(server)
@@ -478,7 +471,7 @@ BUSY, DEAF, ROUNDS = 1000, 20, 10
 # a request: all work is done, and those who do not read are cut off.
 @case
 def F43_F44_a_thousand_busy_connections():
-    if too_few := allow_many_descriptors():
+    if too_few := too_few_descriptors(BUSY + 400):
         return too_few
     server = Server("--store", "mem:", "--max-unread", "500ms")
     control = Client(server)

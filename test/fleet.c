@@ -447,6 +447,8 @@ void fleet_deliver(struct fleet *f, size_t mail, bool keep) {
     fleet_must(f, err == 0 || err == MR_EGAP || err == MR_ENOMEM || err == MR_ESTOPPED);
     if (err == MR_EGAP)
         fleet_resend(f, m.from, m.to);
+    if (err == 0)
+        core_link_arrived(f->shard[m.from].core, m.to, m.entry.number);
     if (err == 0 && f->ack_count < FLEET_MAIL) {
         m.durable_at = to->end;
         f->acks[f->ack_count++] = m;

@@ -14,7 +14,7 @@ import socket
 import ssl
 import subprocess
 
-from served import Client, Server, path, write
+from served import Client, Server, path, too_few_descriptors, write
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test/libfaulty.so")
@@ -816,7 +816,9 @@ def F42_who_sends_slowly_is_not_waited_for():
 # F43: who does not read costs nobody else anything.
 @case
 def F43_a_thousand_listen_and_some_do_not_read():
-    web = Web(through=["sh", "-c", 'ulimit -n 4096; exec "$@"', "sh"])
+    if too_few := too_few_descriptors(4096):
+        return too_few
+    web = Web()
     client = Client(web)
     for i in range(20):
         client.ask("PUSH", f"stage-{i}", "x")

@@ -508,10 +508,11 @@ static void a_store_is_never_stdin(void **state) {
     (void)state;
     char path[] = "/tmp/millrace-stdin-XXXXXX";
     struct log *l;
+    struct log_options options = { .segment_size = SEGMENT, .inline_writer = true };
     int before = dup(STDIN_FILENO);
     assert_non_null(mkdtemp(path));
     close(STDIN_FILENO);
-    assert_int_equal(log_file_open(path, &(struct log_options){ .segment_size = SEGMENT }, &l), 0);
+    assert_int_equal(log_file_open(path, &options, &l), 0);
     assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
     log_close(l);
     if (before >= 0)

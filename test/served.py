@@ -5,6 +5,7 @@ import atexit
 import os
 import queue
 import re
+import resource
 import select
 import socket
 import subprocess
@@ -21,6 +22,13 @@ def write(name, text):
     with open(path(name), "w", encoding="utf-8") as file:
         file.write(text)
     return path(name)
+
+
+def too_few_descriptors(needed):
+    """Has as many as the system allows, here and in servers; why that is too few, or None."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return f"only {most} descriptors are allowed" if most < needed else None
 
 
 class Server:

@@ -48,8 +48,9 @@ const struct tale_entry *tale_entry_at(const struct tale *t, uint64_t at) {
 static int sink_append(void *owner, const struct entry *e, size_t count, enum room room,
                        uint64_t *out_at) {
     struct tale *t = owner;
-    (void)room;
     t->appends++;
+    if (t->full && room != ROOM_CLEAN)
+        return error_set(MR_EFULL, "the log has room for its cleaner only");
     if (t->refuse) {
         int err = t->refuse;
         t->refuse = 0;

@@ -67,6 +67,7 @@ struct tale {
     size_t log_count, log_capacity, appends;
     uint64_t log_end;
     bool unlike;  // a restart would change what can be seen now, and rightly so
+    bool full;    // only the cleaner's records are taken
     int refuse;   // answer to the next append; 0: none is refused
     bool refused; // one was
     struct conn conns[TALE_CONNS];

@@ -300,7 +300,7 @@ static void T22_a_graceful_stop_drains_first(void **state) {
 
 static int take_long(mr_job *job, void *arg) {
     (void)job;
-    let_pass(arg, 1500);
+    let_pass(arg, 2500);
     return 0;
 }
 
@@ -308,7 +308,7 @@ static void F9_a_job_longer_than_its_lease_is_kept_by_beats(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_worker *w = NULL;
-    must(mr_work(m, "s", take_long, m, &(mr_work_options){ .jobs = 1, .lease_ms = 600 }, &w));
+    must(mr_work(m, "s", take_long, m, &(mr_work_options){ .jobs = 1, .lease_ms = 2000 }, &w));
     mr_id id = push(m, "s", "k", "x");
     must(mr_await(m, id, MR_FOREVER, NULL));
     assert_int_equal(look(m, "s").failed, 0);
@@ -645,7 +645,7 @@ static void X_own_loop_keeps_the_lease_of_what_was_kept(void **state) {
     mr *m = open_mem();
     struct loop l = { .kept = { .lock = PTHREAD_MUTEX_INITIALIZER, .came = GATE } };
     mr_worker *w = NULL;
-    mr_work_options o = { .jobs = 1, .own_loop = 1, .lease_ms = 900 };
+    mr_work_options o = { .jobs = 1, .own_loop = 1, .lease_ms = 1800 };
     must(mr_work(m, "later", loop_handler, &l, &o, &w));
     push(m, "later", "k", "x");
     while (l.kept.count < 1)

@@ -8,11 +8,11 @@
 // as are allowed) are there. So a reader waits once for a half, not once a push, and for the
 // workers only when they are that far behind. The engine tells when: nobody polls.
 #include "api/handle.h"
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/limits.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 // What `own` holds.
 enum {
@@ -124,14 +124,8 @@ int mr_epic_begin(mr *m, mr_epic *e) {
     return 0;
 }
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static int64_t time_left(int64_t wait_ms, uint64_t since_ms) {
-    int64_t passed_ms = (int64_t)(now_ms() - since_ms);
+    int64_t passed_ms = (int64_t)(monotonic_ms() - since_ms);
     return wait_ms < 0 ? wait_ms : passed_ms < wait_ms ? wait_ms - passed_ms : 0;
 }
 
@@ -159,7 +153,7 @@ static void count_pushed(mr_epic *e, const mr_item *items, size_t n) {
 // Pushes until one is not accepted. Returns how many were; `out_err` says why not all.
 static size_t push_items(mr *m, mr_epic *e, mr_bytes name, mr_bytes stage, const mr_item *items,
                          size_t count, const mr_push_options *all, mr_id *out_ids, int *out_err) {
-    uint64_t since_ms = all->room_ms > 0 ? now_ms() : 0;
+    uint64_t since_ms = all->room_ms > 0 ? monotonic_ms() : 0;
     mr_push_options o = *all;
     size_t done = 0;
     int err = 0;

@@ -1,8 +1,7 @@
 // A job in hand: taking it, reading it, filling in what its end will carry, ending it.
 #include "api/handle.h"
+#include "base/clock.h"
 #include "base/errors.h"
-
-#include <time.h>
 
 static const struct engine_impl *impl_of(const mr_job *job) {
     return job->puller->engine->impl;
@@ -141,9 +140,7 @@ uint32_t mr_job_attempt(const mr_job *job) {
 int64_t mr_job_left_ms(const mr_job *job) {
     if (!job || !job->deadline_at_ms)
         return MR_FOREVER;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    uint64_t now_ms = monotonic_ms();
     return job->deadline_at_ms > now_ms ? (int64_t)(job->deadline_at_ms - now_ms) : 0;
 }
 

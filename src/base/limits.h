@@ -8,6 +8,7 @@ enum {
     STATE_MOST = 1 << 20,
     KEY_MOST = 1 << 10,
     ONCE_MOST = 256,
+    REASON_MOST = 512, // are kept of one
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
     // Of what is said to a server, whatever it means: what is too large for that is refused by name

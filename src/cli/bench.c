@@ -5,6 +5,7 @@
 // Each producer and each worker is a connection; all of them live in this thread. The body of a
 // job begins with the time of its push, so a worker knows how long the job was on its way. The
 // stage has a name of its own; what an interrupted run leaves in it is dropped.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/histogram.h"
 #include "base/mem.h"
@@ -17,7 +18,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define STAGE "millrace-bench"
 
@@ -42,12 +42,6 @@ struct bench {
     struct progress progress;
 };
 
-static uint64_t now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static enum cli_exit said(const struct person *p, int err) {
     return err < 0 ? talk_failed(p->talk, err) : CLI_DONE;
 }
@@ -56,7 +50,7 @@ static enum cli_exit said(const struct person *p, int err) {
 
 static int push_one(struct bench *b, struct person *p) {
     struct words *w = &b->words;
-    uint64_t now = now_us();
+    uint64_t now = monotonic_us();
     char key[24];
     memcpy(b->text, &now, STAMP);
     words_clear(w);
@@ -79,7 +73,7 @@ static enum cli_exit produce(struct bench *b, struct person *p) {
             return talk_refused(p->talk, reply);
         p->pending--;
         if (++b->accepted == b->jobs)
-            b->accepted_us = now_us();
+            b->accepted_us = monotonic_us();
     }
     while (err == 0 && p->pending < b->window && b->pushed < b->jobs)
         err = push_one(b, p);
@@ -100,7 +94,7 @@ static int take_more(struct bench *b, struct person *p) {
 // A job is [id, token, stage, key, body, …].
 static int work_one(struct bench *b, struct person *p, const struct response_value *job) {
     const struct response_value *id = job + 1, *token = job + 2, *body = job + 5;
-    uint64_t pushed, now = now_us();
+    uint64_t pushed, now = monotonic_us();
     if (job->count >= 5 && body->bytes.size >= STAMP) {
         memcpy(&pushed, body->bytes.data, STAMP);
         histogram_add(&b->start_us, now > pushed ? now - pushed : 0);
@@ -122,7 +116,7 @@ static enum cli_exit work(struct bench *b, struct person *p) {
         p->pending--;
         if (reply->type != RESPONSE_ARRAY) {
             if (++b->done == b->jobs)
-                b->ended_us = now_us();
+                b->ended_us = monotonic_us();
             continue;
         }
         const struct response_value *job = reply + 1;
@@ -160,7 +154,7 @@ static bool is_over(const struct bench *b) {
 
 static enum cli_exit run_all(struct bench *b) {
     enum cli_exit code = CLI_DONE;
-    b->begun_us = now_us();
+    b->begun_us = monotonic_us();
     while (code == CLI_DONE && !is_over(b)) {
         for (uint64_t i = 0; code == CLI_DONE && i < b->producers + b->workers; i++)
             code = i < b->producers ? produce(b, &b->people[i]) : work(b, &b->people[i]);

@@ -1,6 +1,7 @@
 // See epic_bar.h.
 #include "cli/epic_bar.h"
 
+#include "base/clock.h"
 #include "cli/output.h"
 #include "cli/show.h"
 
@@ -8,19 +9,12 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 1000, LOOK_SELDOM_MS = 10000, BAR = 20, LINE = 400 };
 
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 void epic_bar_init(struct epic_bar *b, struct talks *talks, const char *command, const char *epic) {
-    uint64_t now = clock_ms();
+    uint64_t now = monotonic_ms();
     *b = (struct epic_bar){ .talks = talks,
                             .command = command,
                             .epic = epic,
@@ -69,7 +63,7 @@ static struct figures figures_of(const struct epic_bar *b, const struct response
                          .dead = count_of(epic, "dead"),
                          .total = value_number(epic, "total") };
     f.ended = f.done + f.dead + count_of(epic, "cancelled") + count_of(epic, "expired");
-    double s = (double)(clock_ms() - b->begun_ms) / 1000;
+    double s = (double)(monotonic_ms() - b->begun_ms) / 1000;
     bool more = b->looked && f.ended > b->ended_before && s > 0;
     f.per_s = more ? (double)(f.ended - b->ended_before) / s : 0;
     return f;
@@ -157,7 +151,7 @@ static void tell(struct epic_bar *b, const struct response_value *epic) {
 // ---- Looking ----------------------------------------------------------------------------------
 
 int64_t epic_bar_wait_ms(const struct epic_bar *b) {
-    uint64_t passed_ms = clock_ms() - b->asked_ms;
+    uint64_t passed_ms = monotonic_ms() - b->asked_ms;
     uint64_t every_ms = b->rich || !b->looked ? LOOK_MS : LOOK_SELDOM_MS;
     if (b->asked)
         return -1;
@@ -176,7 +170,7 @@ static enum cli_exit look(struct epic_bar *b) {
     if (err < 0)
         return talk_failed(b->talk, err);
     b->asked = true;
-    b->asked_ms = clock_ms();
+    b->asked_ms = monotonic_ms();
     return CLI_DONE;
 }
 
@@ -193,7 +187,7 @@ static enum cli_exit hear(struct epic_bar *b) {
         return CLI_DONE;
     if (!b->looked) {
         b->ended_before = figures_of(b, reply).ended;
-        b->begun_ms = clock_ms();
+        b->begun_ms = monotonic_ms();
         b->looked = true;
     }
     if (b->rich)
@@ -205,7 +199,7 @@ static enum cli_exit hear(struct epic_bar *b) {
 
 enum cli_exit epic_bar_turn(struct epic_bar *b, bool came) {
     if (came && !b->rich)
-        b->asked_ms = clock_ms();
+        b->asked_ms = monotonic_ms();
     enum cli_exit code = b->asked ? hear(b) : CLI_DONE;
     return code == CLI_DONE && epic_bar_wait_ms(b) == 0 ? look(b) : code;
 }

@@ -29,6 +29,7 @@ static const char *kind_word(enum flow_kind kind) {
 // Sources and sinks that are the only one are called by what they are.
 static void name_all(struct plan *p) {
     size_t counts[3] = { 0 };
+    unsigned before = p->mistakes;
     for (size_t i = 0; i < p->count; i++)
         counts[p->nodes[i].kind]++;
     for (size_t i = 0; i < p->count; i++) {
@@ -39,7 +40,7 @@ static void name_all(struct plan *p) {
             plan_refuse(p, n->at, "one of several %ss needs a name", kind_word(n->kind));
         n->name = kind_word(n->kind);
     }
-    for (size_t i = 0; i < p->count; i++)
+    for (size_t i = 0; p->mistakes == before && i < p->count; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(p->nodes[i].name, p->nodes[j].name) == 0)
                 plan_refuse(p, p->nodes[i].at, "there is a %s called '%s' already, in line %d",

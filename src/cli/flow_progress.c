@@ -178,7 +178,8 @@ static void print_words(const struct flow *f, bool over) {
     fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " lines read, %" PRIu64 " written in %.1f s",
             f->plan->name, over ? "has finished" : "is not finished", t.read, t.written, seconds);
     if (t.failed || t.dead)
-        fprintf(stderr, "; %" PRIu64 " failed attempts, %" PRIu64 " dead jobs", t.failed, t.dead);
+        fprintf(stderr, "; %" PRIu64 " failed attempt%s, %" PRIu64 " dead job%s", t.failed,
+                t.failed == 1 ? "" : "s", t.dead, t.dead == 1 ? "" : "s");
     fprintf(stderr, "\n");
 }
 

@@ -173,7 +173,7 @@ void read_mapping(struct plan *p, struct flow_node *node, const struct field *fi
                   const char *what, const yaml_node_t *n) {
     unsigned seen = 0;
     if (n->type != YAML_MAPPING_NODE) {
-        plan_refuse(p, place_of(n), "%s is a mapping, as in { name: value }", what);
+        plan_refuse(p, place_of(n), "%s is a mapping, as in { %s: … }", what, fields[0].name);
         return;
     }
     const yaml_node_pair_t *pair = n->data.mapping.pairs.start;

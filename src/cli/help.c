@@ -131,12 +131,12 @@ static void print_options(const struct command *c) {
         char usage[64];
         snprintf(usage, sizeof usage, "%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
-        printf("  %-18s  %s\n", usage, o->doc);
+        printf("  %-19s  %s\n", usage, o->doc);
     }
 }
 
 void help_command(const struct command *c) {
-    printf("millrace %s %s\n\n%s", c->name, c->arguments, c->help);
+    printf("millrace %s%s%s\n\n%s", c->name, *c->arguments ? " " : "", c->arguments, c->help);
     if (c->options[0].name)
         print_options(c);
     printf("\nExamples:\n");

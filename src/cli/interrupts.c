@@ -1,6 +1,7 @@
 // See interrupts.h.
 #include "cli/interrupts.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "cli/cli.h"
 
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 // One that is ignored since before we were started (by nohup, or for what a script runs in the
@@ -42,11 +42,9 @@ bool interrupt_counts(struct interrupts *i, uint64_t now_us) {
 
 bool interrupt_heard(struct interrupts *i, int fd) {
     struct signalfd_siginfo info;
-    struct timespec now;
     if (read(fd, &info, sizeof info) != sizeof info)
         return false;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return interrupt_counts(i, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    return interrupt_counts(i, monotonic_us());
 }
 
 // ---- Listening for another thread -------------------------------------------------------------

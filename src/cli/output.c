@@ -1,6 +1,7 @@
 // What people read, in one hand: sizes, times and bytes look the same wherever they stand.
 #include "cli/output.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -143,15 +144,9 @@ bool output_finish(void) {
 
 enum { BAR = 40, FIRST_MS = 500, AGAIN_MS = 100 };
 
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 void progress_draw(struct progress *p, uint64_t done) {
     static const char bar[BAR + 1] = "########################################";
-    uint64_t now = clock_ms();
+    uint64_t now = monotonic_ms();
     if (!p->begun_ms)
         p->begun_ms = now;
     if (now - p->begun_ms < FIRST_MS || now - p->drawn_ms < AGAIN_MS || !output_is_rich(stderr))

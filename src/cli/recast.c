@@ -398,8 +398,9 @@ int recast_entry(struct recast *c, uint32_t from, const struct log_seen *seen) {
     return core_clean(c->from[from].core, seen->at, seen->head, seen->body);
 }
 
+// Emits that have arrived since it was written may have taken more ids than were reserved then.
 int recast_end(struct recast *c) {
-    int err = 0;
+    int err = write_to_all(c, &c->epoch);
     for (uint32_t i = 1; err == 0 && i <= c->sources.count; i++)
         err = write_source(c, i);
     for (uint32_t to = 0; err == 0 && to < c->to_count; to++) {

@@ -2,6 +2,7 @@
 // while in use.
 #include "client/client.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -54,16 +55,10 @@ static const struct engine_impl client_impl = {
 
 // ---- Time, chance -----------------------------------------------------------------------------
 
-uint64_t client_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 uint64_t client_until(int64_t wait_ms) {
     if (wait_ms < 0)
         return UINT64_MAX;
-    uint64_t now = client_now_ms() + 1; // has begun already: never too short
+    uint64_t now = monotonic_ms() + 1; // has begun already: never too short
     return (uint64_t)wait_ms < UINT64_MAX / 2 - now ? now + (uint64_t)wait_ms : UINT64_MAX / 2;
 }
 
@@ -233,7 +228,7 @@ static void client_init(struct client *c) {
     c->base.impl = &client_impl;
     c->epoll_fd = c->wake_fd = -1;
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
-    c->random = client_now_ms() ^ (uint64_t)(uintptr_t)c;
+    c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&c->clock);
     pthread_condattr_setclock(&c->clock, CLOCK_MONOTONIC);

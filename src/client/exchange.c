@@ -1,4 +1,5 @@
 // Exchanges: writing a request word by word, waiting for what is answered, and reading errors.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -91,7 +92,7 @@ int exchange_send(struct link *l, struct exchange *x) {
     struct client *c = l->client;
     if (x->err < 0)
         return x->err;
-    if (link_is_hopeless(l, client_now_ms()))
+    if (link_is_hopeless(l, monotonic_ms()))
         return error_set(l->err, "%s", l->why);
     x->link = l;
     list_append(&l->queue, &x->of_link);
@@ -111,7 +112,7 @@ void exchange_leave(struct exchange *x) {
 int exchange_wait(struct client *c, struct exchange *x, uint64_t until_ms) {
     x->waited_for = true;
     c->waiting_threads++;
-    while (!x->answered && (until_ms == UINT64_MAX || client_now_ms() < until_ms))
+    while (!x->answered && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
         client_sleep(c, &x->told, until_ms);
     c->waiting_threads--;
     if (!x->answered) {

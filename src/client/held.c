@@ -6,6 +6,7 @@
 //
 // Ends that nobody waits for (those of a worker's handlers) are answered to a hook; what the server
 // could not record becomes a failed attempt there.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -134,7 +135,7 @@ static int job_read(struct mr_job *job, const struct response_value *v, uint64_t
     job->key_size = (uint32_t)v[4].bytes.size;
     memcpy(job->key, v[4].bytes.data, job->key_size);
     job->attempt = (uint32_t)v[6].integer;
-    job->deadline_at_ms = v[7].integer < 0 ? 0 : client_now_ms() + (uint64_t)v[7].integer;
+    job->deadline_at_ms = v[7].integer < 0 ? 0 : monotonic_ms() + (uint64_t)v[7].integer;
     bool says = v->count > JOB_FIELDS && v[9].type == RESPONSE_INTEGER && v[9].integer > 0;
     job->lease_ms = says ? (uint64_t)v[9].integer : LEASE_MS;
     job->lease_from_ms = job->beat_ms = lease_from_ms;
@@ -202,7 +203,7 @@ static void stop(struct client *c, struct mr_job *job, int why) {
 
 // The server says only that a job must stop.
 static int why_stopped(const struct mr_job *job) {
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     if (job->deadline_at_ms && now_ms >= job->deadline_at_ms)
         return MR_EEXPIRED;
     return now_ms >= job->lease_from_ms + job->lease_ms ? MR_ESTALE : MR_ECANCELLED;
@@ -465,7 +466,7 @@ int client_beat(mr_job *job) {
     if (!x)
         return MR_ENOMEM;
     pthread_mutex_lock(&c->lock);
-    beat_add(x, job, client_now_ms());
+    beat_add(x, job, monotonic_ms());
     x->hook = beat_hook;
     int err = exchange_send(c->main, x);
     if (err >= 0)
@@ -510,7 +511,7 @@ int64_t client_beat_all(struct puller *base) {
     struct client_puller *p = (struct client_puller *)base;
     struct client *c = (struct client *)base->engine;
     struct exchange *beat = NULL;
-    uint64_t now_ms = client_now_ms(), next = UINT64_MAX;
+    uint64_t now_ms = monotonic_ms(), next = UINT64_MAX;
     pthread_mutex_lock(&c->lock);
     for (struct list *at = p->jobs.next; at != &p->jobs; at = at->next) {
         struct mr_job *job = list_entry(at, struct mr_job, of_puller);

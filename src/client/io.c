@@ -1,4 +1,5 @@
 // The I/O thread: drives all links, and everything that is due, from one epoll.
+#include "base/clock.h"
 #include "client/state.h"
 
 #include <sys/epoll.h>
@@ -24,7 +25,7 @@ static void turn_links(struct client *c, uint64_t now_ms) {
 
 static void turn(struct client *c) {
     do {
-        uint64_t now_ms = client_now_ms();
+        uint64_t now_ms = monotonic_ms();
         c->io_wanted = false;
         for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
             puller_turn(list_entry(at, struct client_puller, of_client), now_ms);
@@ -38,7 +39,7 @@ static void turn(struct client *c) {
 
 // -1: nothing is due by itself.
 static int sleep_ms(const struct client *c) {
-    uint64_t next = sooner(c->lease_check_ms, c->call_check_ms), now_ms = client_now_ms();
+    uint64_t next = sooner(c->lease_check_ms, c->call_check_ms), now_ms = monotonic_ms();
     for (struct list *at = c->links.next; at != &c->links; at = at->next)
         next = sooner(next, link_next_ms(list_entry(at, struct link, of_client)));
     for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)

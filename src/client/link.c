@@ -4,6 +4,7 @@
 //                                            └─► LOADING ─┘
 //
 // What was sent and not answered is sent again, in the same order, ahead of what is new.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -51,7 +52,7 @@ struct link *link_create(struct client *c, bool lane) {
     l->client = c;
     l->lane = lane;
     l->fd = -1;
-    l->due_ms = l->down_since_ms = client_now_ms();
+    l->due_ms = l->down_since_ms = monotonic_ms();
     list_init(&l->queue);
     list_init(&l->sent);
     list_append(&c->links, &l->of_client);
@@ -161,7 +162,7 @@ static void unsend(struct link *l) {
 }
 
 void link_lose(struct link *l, int err, const char *format, ...) {
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     va_list values;
     va_start(values, format);
     vsnprintf(l->why, sizeof l->why, format, values);
@@ -287,7 +288,7 @@ static void hear_greeting(struct link *l, const struct response_value *v, uint32
     }
     l->asked = false;
     if (l->state == LINK_LOADING)
-        l->due_ms = client_now_ms() + LOADING_MS;
+        l->due_ms = monotonic_ms() + LOADING_MS;
     if (l->state == LINK_LOADING || l->state == LINK_UP) {
         l->down_since_ms = 0;
         pthread_cond_broadcast(&l->client->told);
@@ -357,7 +358,7 @@ static bool link_read(struct link *l) {
                   size < 0 ? why_lost(failed) : "the server has closed it");
         return false;
     }
-    l->heard_ms = client_now_ms();
+    l->heard_ms = monotonic_ms();
     l->in.size += (size_t)size;
     hear_all(l);
     return l->fd >= 0;

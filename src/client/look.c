@@ -1,5 +1,6 @@
 // Looking and acting: STAGES, EPIC, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in
 // maps is read by name, so that servers may tell more.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -98,7 +99,7 @@ int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
 
 struct epic_answer {
     mr_epic_info info;
-    char stage[201], held_by[256];
+    char stage[STAGE_NAME_MOST + 1], held_by[256];
     bool there;
 };
 
@@ -210,10 +211,10 @@ int client_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
 
 static void pause_for(struct client *c, uint64_t ms) {
     pthread_cond_t never;
-    uint64_t until_ms = client_now_ms() + ms;
+    uint64_t until_ms = monotonic_ms() + ms;
     pthread_cond_init(&never, &c->clock);
     pthread_mutex_lock(&c->lock);
-    while (client_now_ms() < until_ms)
+    while (monotonic_ms() < until_ms)
         client_sleep(c, &never, until_ms);
     pthread_mutex_unlock(&c->lock);
     pthread_cond_destroy(&never);
@@ -229,7 +230,7 @@ int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
             return 0;
         if (err < 0)
             return err;
-        uint64_t now_ms = client_now_ms();
+        uint64_t now_ms = monotonic_ms();
         if (now_ms >= until_ms)
             return error_set(MR_EAGAIN, "stage '%.*s' was not empty within %" PRId64 " ms",
                              (int)stage.size, (const char *)stage.data, wait_ms);

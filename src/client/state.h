@@ -201,7 +201,6 @@ struct client {
 
 // ---- client.c ---------------------------------------------------------------------------------
 
-uint64_t client_now_ms(void);            // CLOCK_MONOTONIC
 uint64_t client_until(int64_t wait_ms);  // an instant; UINT64_MAX: for ever
 uint64_t client_random(struct client *); // with the lock
 void client_sleep(struct client *, pthread_cond_t *, uint64_t until_ms); // with the lock

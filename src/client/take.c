@@ -8,6 +8,7 @@
 // A TAKE that waited for long may bring a lease that is, as far as can be known here, nearly over:
 // what it brings is beaten for first. One that is not wanted any more cannot be taken back; the
 // server is asked to answer it (CLIENT UNBLOCK), and what it brings nevertheless is given back.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
@@ -137,7 +138,7 @@ static bool renew(struct client_puller *p, struct taker *t, struct mr_job *jobs,
 }
 
 static void arrive(struct client_puller *p, struct taker *t, struct mr_job *jobs) {
-    uint64_t now_ms = client_now_ms();
+    uint64_t now_ms = monotonic_ms();
     if (!lease_is_due(jobs, now_ms))
         hand_over(p, t, jobs);
     else if (!renew(p, t, jobs, now_ms)) {
@@ -153,7 +154,7 @@ static void ask_later(struct client_puller *p) {
     for (uint32_t i = 0; i < p->refusals && pause_ms < ASK_AGAIN_MOST_MS; i++)
         pause_ms *= 2;
     p->refusals++;
-    p->ask_at_ms = client_now_ms() + pause_ms;
+    p->ask_at_ms = monotonic_ms() + pause_ms;
     p->wants = p->options.ring && !p->interrupted; // a loop is not woken for that
 }
 
@@ -342,7 +343,7 @@ static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struc
     list_append(&p->takers, &t->of_puller);
     c->waiting_threads += !p->link;
     struct link *lane = t->x && t->x->link->lane ? t->x->link : NULL;
-    while (!t->told && (until_ms == UINT64_MAX || client_now_ms() < until_ms))
+    while (!t->told && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
         client_sleep(c, &t->cond, until_ms);
     c->waiting_threads -= !p->link;
     if (t->told) {
@@ -492,7 +493,7 @@ static void wait_until_quiet(struct client *c, struct client_puller *p) {
     uint64_t until_ms = client_until((int64_t)c->patience_ms);
     close_lanes(c, p);
     client_wake_io(c);
-    while (!is_quiet(p) && client_now_ms() < until_ms)
+    while (!is_quiet(p) && monotonic_ms() < until_ms)
         client_sleep(c, &p->changed, until_ms);
     if (p->link)
         p->link->closing = true;

@@ -93,13 +93,13 @@ static int clean_fail(struct core *c, uint64_t at, mr_bytes body, struct record 
 
 static int clean_stage(struct core *c, uint64_t at, uint32_t number) {
     struct stage *s = number <= c->stage_count ? c->stages[number] : NULL;
-    return s && s->recorded && s->at == at ? stage_record(c, s) : 0;
+    return s && s->recorded && s->at == at ? stage_record(c, s, ROOM_CLEAN) : 0;
 }
 
 static int clean_source(struct core *c, uint64_t at, uint64_t number) {
     uint32_t index = source_find_number(c, number);
     struct source *s = index ? source_at(c, index) : NULL;
-    return s && s->size && s->at == at ? source_record(c, s) : 0;
+    return s && s->size && s->at == at ? source_record(c, s, ROOM_CLEAN) : 0;
 }
 
 static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
@@ -133,7 +133,7 @@ static int clean_outbox(struct core *c, uint64_t at, mr_bytes body, struct recor
 
 static int clean_link(struct core *c, uint64_t at, uint32_t shard) {
     bool is_home = shard < c->link_count && c->links[shard].size && c->links[shard].at == at;
-    return is_home ? link_record(c, shard) : 0;
+    return is_home ? link_record(c, shard, ROOM_CLEAN) : 0;
 }
 
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
@@ -195,6 +195,12 @@ APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_byt
     return 1;
 }
 
+// The record still names the epic that it was pushed by, which was dropped since.
+static bool names_what_is_gone(const struct core *c, const struct job *j) {
+    const struct attr *source = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
+    return source && source_at(c, source->small)->dropped;
+}
+
 // Most records are dead, and most that live are of jobs that ended, which change no more: these two
 // need no decoding. 1: done with it.
 static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
@@ -207,7 +213,8 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
     bool is_home = number && job_at(c, number)->at == at;
     if (!is_home)
         return once ? 0 : 1;
-    return kind == RECORD_END && !once ? copy_end(c, number, head, body) : 0;
+    bool changed = once || names_what_is_gone(c, job_at(c, number));
+    return kind == RECORD_END && !changed ? copy_end(c, number, head, body) : 0;
 }
 
 APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {

@@ -3,7 +3,6 @@
 #include "core/link.h"
 
 #include "base/errors.h"
-#include "base/limits.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -23,7 +22,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_state, STATE_MOST);
     LIMIT(max_key, KEY_MOST);
     LIMIT(max_once, ONCE_MOST);
-    LIMIT(max_reason, REASON_MAX);
+    LIMIT(max_reason, REASON_MOST);
     LIMIT(max_reasons, 10);
     LIMIT(max_jobs, 500000000);
     LIMIT(max_channels, 100000000);
@@ -48,7 +47,7 @@ int core_create(const struct core_config *config, struct core **out) {
         return error_set(MR_ENOMEM, "no memory for a core");
     c->config = *config;
     c->limits = limits_or_defaults(config->limits);
-    assert(c->limits.max_reason <= REASON_MAX && c->limits.max_key <= 1024 &&
+    assert(c->limits.max_reason <= REASON_MOST && c->limits.max_key <= KEY_MOST &&
            c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
     if (!c->config.shards)
         c->config.shards = 1;
@@ -181,7 +180,7 @@ struct stage_change {
 };
 
 // Changes a stage and writes it down; on failure it is as it was.
-static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+static int stage_try(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;
     int err = stage_get(c, name, &number);
     if (err < 0)
@@ -195,7 +194,7 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
         s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
-    if ((err = stage_record(c, s)) < 0) {
+    if ((err = stage_record(c, s, ROOM_COMMIT)) < 0) {
         s->policy = policy;
         s->paused = paused;
         s->draining = draining;
@@ -203,11 +202,19 @@ static int stage_change(struct core *c, mr_bytes name, const struct stage_change
     }
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
     stage_sweep(c, s);
+    stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
     stage_mark_turn(c, s); // what counts may have changed with the policy
     stage_wake(c, s);
     settle(c);
     return 0;
+}
+
+static int stage_change(struct core *c, mr_bytes name, const struct stage_change *change) {
+    int err = stage_try(c, name, change);
+    if (err < 0)
+        stage_forget_unused(c, name);
+    return err;
 }
 
 int core_set(struct core *c, mr_bytes stage, mr_bytes name, mr_bytes value) {
@@ -249,7 +256,7 @@ int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, boo
     return stage_change(c, stage, &change);
 }
 
-int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
@@ -263,4 +270,13 @@ int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     stage_wake(c, c->stages[from]);
     settle(c);
     return 0;
+}
+
+int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+    int err = learn_edge(c, stage, downstream);
+    if (err < 0) {
+        stage_forget_unused(c, stage);
+        stage_forget_unused(c, downstream);
+    }
+    return err;
 }

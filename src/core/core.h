@@ -82,7 +82,7 @@ struct core_limits {
     uint32_t max_state;        // STATE_MOST
     uint32_t max_key;          // KEY_MOST
     uint32_t max_once;         // ONCE_MOST
-    uint32_t max_reason;       // 512 bytes are kept
+    uint32_t max_reason;       // REASON_MOST: so many bytes are kept
     uint32_t max_reasons;      // of a job's latest attempts are kept: 10
     uint32_t max_jobs;         // in all, ended ones included: 500 million
     uint32_t max_channels;     // 100 million
@@ -413,6 +413,11 @@ int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr
 // For tests: the highest number accepted from there; 0: none.
 uint64_t core_link_mark(const struct core *, uint32_t from);
 
+// That shard has accepted everything up to this number, and will not forget it before this one
+// does: it counts there now, and no longer here. May be left out; then it counts twice until it is
+// acknowledged.
+void core_link_arrived(struct core *, uint32_t to, uint64_t upto);
+
 // That shard has everything up to this number, durably: the entries are dropped. Written down only
 // now and then; after a crash some are sent again.
 int core_link_acked(struct core *, uint32_t to, uint64_t upto);
@@ -426,7 +431,7 @@ struct stage_info {
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
     uint64_t vain_ms; // waited by jobs that were cancelled or expired while waiting
     uint64_t ready, states, takers;
-    uint64_t linked; // emits to it that wait here for another shard to have them
+    uint64_t linked; // emits to it that wait here for another shard to accept them
     double in_per_s, out_per_s;
     bool paused, draining;
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
@@ -464,8 +469,8 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 size_t core_stage_count(const struct core *);
 void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
 int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
-// The stages that it was seen to emit to, or that it was declared to (core_learn_edge), in the order of
-// that; borrowed until the next command. Returns how many: at most CORE_EDGES.
+// The stages that it was seen to emit to, here or by another shard (core_learn_edge), in that
+// order; borrowed until the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };
 size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);

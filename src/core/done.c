@@ -47,6 +47,8 @@ APART static void commit_undo(struct core *c, struct commit *m) {
         if (m->births[i].linked)
             outbox_undo(c, m->births[i].channel);
     }
+    for (size_t i = 0; i < m->done->emit_count && i <= m->prepared; i++)
+        stage_forget_unused(c, m->done->emits[i].stage);
     mem_free(m->pushes);
     mem_free(m->births);
 }
@@ -262,6 +264,16 @@ static bool is_repeated_commit(const struct core *c, const struct commit *m) {
            token_fits(c, &m->done->token, job_at(c, m->job));
 }
 
+// Also when the end at its deadline could not be written down.
+APART static int refuse_expired(struct core *c, const struct commit *m) {
+    int err = job_end(c, m->job, JOB_EXPIRED);
+    if (err < 0)
+        return err;
+    uint64_t id = m->done->id;
+    err = error_set(MR_EEXPIRED, "job %" PRIu64 " passed its deadline", id);
+    return lease_refuse(c, m->lease, id, err);
+}
+
 HOT int core_done(struct core *c, const struct done *d) {
     struct commit m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
@@ -269,6 +281,8 @@ HOT int core_done(struct core *c, const struct done *d) {
         return 0;
     if (err < 0)
         return lease_refuse(c, m.lease, d->id, err);
+    if (job_is_past_deadline(c, job_at(c, m.job)))
+        return refuse_expired(c, &m);
     if ((err = done_check(c, d)) < 0)
         return err;
     err = commit_prepare(c, &m);

@@ -286,12 +286,16 @@ int core_retry(struct core *c, uint64_t id) {
     if (j->status != JOB_DEAD)
         return error_set(MR_EINVAL, "job %" PRIu64 " is %s: only dead jobs are retried", id,
                          job_status_name((enum job_status)j->status));
-    uint64_t position = j->flags & JOB_HALTS ? j->position : position_next(c);
+    bool halts = j->flags & JOB_HALTS;
+    uint64_t position = halts ? j->position : position_next(c);
     if ((err = write_event(c, RECORD_RETRY, j, position)) < 0)
         return err;
     job_revive(c, number, position);
     if (job_is_keyed(j)) {
-        channel_insert(c, number);
+        if (halts)
+            channel_insert(c, number);
+        else
+            channel_deliver(c, number);
         channel_unpin(c, j->owner);
     }
     if (chan_state(c, chan_of(c, number)) != CHANNEL_IN_PROGRESS)

@@ -218,10 +218,9 @@ void job_set_deadline(struct core *c, uint32_t number, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_DEADLINE, number));
 }
 
-void job_move_deadline(struct core *c, struct job *j, uint64_t at_ms) {
-    uint32_t number = attr_find(c, j, ATTR_DEADLINE);
-    if (number)
-        instant_set(c, number, at_ms);
+bool job_is_past_deadline(const struct core *c, const struct job *j) {
+    uint64_t deadline_ms = job_deadline(c, j);
+    return deadline_ms && deadline_ms <= c->now_ms;
 }
 
 void job_set_due(struct core *c, uint32_t number, uint64_t due_ms) {

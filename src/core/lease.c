@@ -197,8 +197,8 @@ static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
 }
 
 static int write_failure(struct core *c, const struct job *j, mr_bytes reason, uint64_t due_ms,
-                         bool dead) {
-    char text[REASON_MAX];
+                         bool dead, enum room room) {
+    char text[REASON_MOST];
     if (reasons_of(c, j, &c->reasons) < 0)
         buffer_clear(&c->reasons); // earlier reasons cannot be read: this one still counts
     struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };
@@ -216,7 +216,7 @@ static int write_failure(struct core *c, const struct job *j, mr_bytes reason, u
                              .status = dead ? JOB_DEAD : JOB_WAITING };
     record_add_source(c, j, &record);
     out_add(c, &record, buffer_bytes(&c->reasons));
-    return out_commit(c, ROOM_COMMIT);
+    return out_commit(c, room);
 }
 
 void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) {
@@ -257,7 +257,8 @@ void job_die(struct core *c, uint32_t number) {
 }
 
 // Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.
-int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead) {
+int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead,
+                 enum room room) {
     struct job *j = job_at(c, number);
     dead = dead || j->attempt + 1u >= job_attempts(c, j);
     int err = job_reserve_due(c);
@@ -266,7 +267,7 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
     uint64_t dead_due = halts ? c->now_ms : 0; // a dead job with a due instant halts its channel
-    if ((err = write_failure(c, j, reason, dead ? dead_due : due_ms, dead)) < 0)
+    if ((err = write_failure(c, j, reason, dead ? dead_due : due_ms, dead, room)) < 0)
         return err;
     job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
     j->attempt++;
@@ -290,7 +291,7 @@ static bool lease_returns_more(const struct core *c, const struct lease *l, uint
 // The failing job is the first unended of its lease, which ends with it.
 static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
                       uint64_t due_ms, bool dead, enum place place) {
-    int died = attempt_fail(c, number, reason, due_ms, dead);
+    int died = attempt_fail(c, number, reason, due_ms, dead, ROOM_COMMIT);
     if (died < 0)
         return died;
     struct lease *l = lease_at(c, lease);

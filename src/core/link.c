@@ -43,13 +43,13 @@ static struct record record_of_link(const struct core *c, uint32_t shard, uint64
                             .upto = c->links[shard].acked };
 }
 
-int link_record(struct core *c, uint32_t shard) {
+int link_record(struct core *c, uint32_t shard, enum room room) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
     struct record r = record_of_link(c, shard, c->links[shard].accepted);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     link_set_home(c, &c->links[shard], c->out.at[0], out_size(c, 0));
     return 0;
@@ -182,7 +182,7 @@ static struct stage *outbox_forget(struct core *c, uint32_t entry) {
     struct stage *s = c->stages[o->stage];
     map_remove(&c->outbox_by_number, number_hash(o->number), entry);
     home_remove(c, o->at, o->size);
-    s->linked--;
+    s->linked -= o->number > c->links[o->to].arrived;
     outbox_free(c, entry);
     return s;
 }
@@ -228,6 +228,22 @@ static int check_end(const struct core *c, uint32_t shard) {
                      c->config.shard, c->config.shards, shard);
 }
 
+void core_link_arrived(struct core *c, uint32_t to, uint64_t upto) {
+    if (to >= c->link_count)
+        return;
+    struct link_end *l = &c->links[to];
+    uint32_t before = outbox_find(c, l->arrived);
+    uint32_t entry =
+        before && outbox_at(c, before)->to == to ? outbox_at(c, before)->next : l->first;
+    for (; entry && outbox_at(c, entry)->number <= upto; entry = outbox_at(c, entry)->next) {
+        struct stage *s = c->stages[outbox_at(c, entry)->stage];
+        l->arrived = outbox_at(c, entry)->number;
+        s->linked--;
+        stage_mark_turn(c, s);
+    }
+    settle(c);
+}
+
 int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
     int err = check_end(c, to);
     if (err < 0 || to >= c->link_count)
@@ -242,7 +258,7 @@ int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
         stage_mark_turn(c, outbox_forget(c, entry));
     }
     if (l->unwritten >= ACKS_UNWRITTEN)
-        (void)link_record(c, to); // if not now, with the next one
+        (void)link_record(c, to, ROOM_COMMIT); // if not now, with the next one
     settle(c);
     return 0;
 }

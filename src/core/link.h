@@ -18,6 +18,7 @@ struct outbox {
 struct link_end {
     uint32_t first, last;     // entries not acknowledged, by number
     uint64_t acked, accepted; // the highest number of each
+    uint64_t arrived;         // and of those that it has, as was told: they count there
     uint32_t unwritten;       // acknowledgements that the record does not know of
     uint32_t size;            // of its home
     uint64_t at;
@@ -38,7 +39,7 @@ void outbox_undo(struct core *, uint32_t entry);
 
 uint32_t outbox_find(const struct core *, uint64_t number); // 0: not there
 void outbox_set_home(struct core *, uint32_t entry, uint64_t at, uint32_t size);
-int link_record(struct core *, uint32_t shard); // writes what is known of that end
+int link_record(struct core *, uint32_t shard, enum room); // writes what is known of that end
 
 // Replaying: in any order of numbers; links_open puts them right.
 int outbox_restore(struct core *, const struct record *, uint64_t at, uint32_t size);

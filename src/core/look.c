@@ -88,7 +88,7 @@ int look_find_stage(struct core *c, mr_bytes name, struct stage **out) {
     uint32_t number = stage_find(c, name);
     if (!number)
         return error_set(MR_EGONE, "no stage '%.*s' is known",
-                         (int)(name.size < 200 ? name.size : 200),
+                         (int)(name.size < STAGE_NAME_MOST ? name.size : STAGE_NAME_MOST),
                          name.size ? (const char *)name.data : "");
     *out = c->stages[number];
     return 0;

@@ -105,11 +105,11 @@ static int begin_epoch(struct core *c, uint64_t random) {
         next = first;
     next += (step - (next - first) % step) % step;
     c->next_id = next;
-    c->id_limit = next; // so that a block is reserved
+    c->id_limit = next;
     c->epoch++;
     c->random = random;
     c->next_serial = c->epoch << EPOCH_SHIFT | 1;
-    return ids_reserve(c, 1);
+    return ids_reserve_block(c, ROOM_CLEAN); // a full log must open: else nobody can make room
 }
 
 static bool is_unended(const struct job *j) {
@@ -159,6 +159,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         line_sort(c, &s->ended, by_position);
         states_sort(c, s);
         stage_sweep(c, s);
+        stage_sweep_states(c, s);
         stage_plan_sweep(c, s);
         stage_mark_turn(c, s);
     }
@@ -176,7 +177,8 @@ int core_crashed(struct core *c, uint64_t id, uint32_t attempt) {
     if (j->status != JOB_WAITING || attempt <= j->attempt)
         return 0;
     chan ref = chan_of(c, number);
-    int died = attempt_fail(c, number, mr_str("the engine died while it ran"), c->now_ms, false);
+    int died = attempt_fail(c, number, mr_str("the engine died while it ran"), c->now_ms, false,
+                            ROOM_CLEAN);
     if (died < 0)
         return died;
     if (died)

@@ -51,7 +51,7 @@ uint64_t position_next(struct core *c) {
 
 enum { ID_BLOCK = 1 << 20 };
 
-APART static int ids_reserve_block(struct core *c) {
+APART int ids_reserve_block(struct core *c, enum room room) {
     uint64_t step = c->config.id_step;
     int err = out_begin(c, 1, 0);
     if (err < 0)
@@ -61,7 +61,7 @@ APART static int ids_reserve_block(struct core *c) {
                         .epoch = c->epoch,
                         .next_id = c->next_id + ID_BLOCK * step };
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     epoch_set_home(c, c->out.at[0], out_size(c, 0));
     c->id_limit = r.next_id;
@@ -69,7 +69,8 @@ APART static int ids_reserve_block(struct core *c) {
 }
 
 int ids_reserve(struct core *c, uint32_t count) {
-    return c->next_id + count * c->config.id_step <= c->id_limit ? 0 : ids_reserve_block(c);
+    bool is_there = c->next_id + count * c->config.id_step <= c->id_limit;
+    return is_there ? 0 : ids_reserve_block(c, ROOM_COMMIT);
 }
 
 void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {

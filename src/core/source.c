@@ -80,8 +80,9 @@ void source_forget(struct core *c, uint32_t index) {
 }
 
 int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
-    if (!name.size || name.size > sizeof((struct source *)0)->name)
-        return error_set(MR_EINVAL, "a source's name has 1 to 200 bytes, not %zu", name.size);
+    if (!name.size || name.size > EPIC_NAME_MOST)
+        return error_set(MR_EINVAL, "a source's name has 1 to %d bytes, not %zu", EPIC_NAME_MOST,
+                         name.size);
     uint32_t found = source_find(c, name);
     if (found) {
         *out = found;
@@ -409,7 +410,7 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
     s->seen.epic = true;
-    if ((err = source_record(c, s)) < 0)
+    if ((err = source_record(c, s, ROOM_COMMIT)) < 0)
         s->seen = before;
     else
         watchers_tell_all(c, s);
@@ -427,7 +428,7 @@ int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint32_t index = source_find(c, name);
     uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
-    if (index && is_alone(c) && number >= resume + SOURCE_WINDOW)
+    if (is_alone(c) && number >= resume + SOURCE_WINDOW)
         return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                          resume, number);
     return epic_change(c, name, 0, number);
@@ -470,14 +471,14 @@ void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t siz
     s->size = size;
 }
 
-int source_record(struct core *c, struct source *s) {
+int source_record(struct core *c, struct source *s, enum room room) {
     int err = out_begin(c, 1, 0);
     if (err < 0)
         return err;
     struct record_about about;
     struct record r = record_of_source(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     source_set_home(c, s, c->out.at[0], out_size(c, 0));
     return 0;

@@ -15,10 +15,11 @@ static bool is_name_byte(uint8_t b) {
 int stage_name_check(mr_bytes name) {
     const uint8_t *p = name.data;
     if (!name.size || !p)
-        return error_set(MR_EINVAL, "a stage needs a name of 1 to 200 of A-Za-z0-9._:/-");
-    if (name.size > sizeof((struct stage *)0)->name)
-        return error_set(MR_EINVAL, "a stage's name of %zu bytes is too long: 200 at most",
-                         name.size);
+        return error_set(MR_EINVAL, "a stage needs a name of 1 to %d of A-Za-z0-9._:/-",
+                         STAGE_NAME_MOST);
+    if (name.size > STAGE_NAME_MOST)
+        return error_set(MR_EINVAL, "a stage's name of %zu bytes is too long: %d at most",
+                         name.size, STAGE_NAME_MOST);
     for (size_t i = 0; i < name.size; i++)
         if (!is_name_byte(p[i]))
             return error_set(MR_EINVAL,
@@ -260,18 +261,6 @@ static bool ended_is_due(const struct core *c, const struct stage *s) {
            job_at(c, s->ended.head)->time_ms + s->policy.retention_ms <= c->now_ms;
 }
 
-APART static void states_sweep(struct core *c, struct stage *s) {
-    while (s->policy.state_ttl_ms && s->states.head) {
-        struct state *st = slab_at(&c->states, s->states.head);
-        struct channel *ch = channel_at(c, st->channel);
-        if (st->time_ms + s->policy.state_ttl_ms > c->now_ms)
-            return;
-        if (ch->channel_state == CHANNEL_IN_PROGRESS)
-            return; // its job has read it; looked at again with the next sweep
-        state_drop(c, st->channel);
-    }
-}
-
 // Plans the next sweep for then, unless it comes earlier already.
 static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
     if (s->sweep_at_ms && s->sweep_at_ms <= at_ms)
@@ -300,8 +289,22 @@ void stage_sweep(struct core *c, struct stage *s) {
     }
     if (s->first_spent)
         once_sweep(c, s);
-    if (s->policy.state_ttl_ms)
-        states_sweep(c, s);
+}
+
+// One that a job has read stays, and is looked at again with the next sweep.
+APART void stage_sweep_states(struct core *c, struct stage *s) {
+    for (uint32_t n = s->policy.state_ttl_ms ? s->states.head : 0, next; n; n = next) {
+        const struct state *st = slab_at(&c->states, n);
+        next = st->link.next;
+        if (st->time_ms + s->policy.state_ttl_ms > c->now_ms)
+            return;
+        if (chan_state(c, st->channel) == CHANNEL_IN_PROGRESS)
+            continue;
+        if (state_expire(c, st->channel) < 0) { // for want of room or memory
+            sweep_at(c, s, c->now_ms + AGAIN_MS);
+            return;
+        }
+    }
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b) {
@@ -328,7 +331,7 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
     sweep_at(c, s, at > c->now_ms ? at : c->now_ms + 1000); // some cannot be forgotten just now
 }
 
-int stage_record(struct core *c, struct stage *s) {
+int stage_record(struct core *c, struct stage *s, enum room room) {
     int err = stage_join_ledger(c, s);
     if (err < 0)
         return err;
@@ -337,7 +340,7 @@ int stage_record(struct core *c, struct stage *s) {
     struct record_about about;
     struct record r = record_of_stage(c, s, &about);
     out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    if ((err = out_commit(c, room)) < 0)
         return err;
     stage_set_home(c, s, c->out.at[0], out_size(c, 0));
     return 0;

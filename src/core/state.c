@@ -108,3 +108,18 @@ void state_drop(struct core *c, chan ref) {
     ch->state = 0;
     channel_check_idle(c, ref);
 }
+
+int state_expire(struct core *c, chan ref) {
+    const struct channel *ch = channel_at(c, ref);
+    struct record r = {
+        .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = ch->stage, .key = channel_key(c, ch)
+    };
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    out_add(c, &r, (mr_bytes){ 0 });
+    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+        return err;
+    state_drop(c, ref);
+    return 0;
+}

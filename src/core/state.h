@@ -15,6 +15,7 @@
 #include "base/heap.h"
 #include "base/hints.h"
 #include "base/idmap.h"
+#include "base/limits.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/slab.h"
@@ -24,7 +25,6 @@
 #include "core/record.h"
 #include "core/watch.h"
 
-enum { REASON_MAX = 512 };
 enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
 enum { EPOCH_SHIFT = 40 }; // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
@@ -139,7 +139,7 @@ enum { DEPTHS = 512 }; // lists of channels of like depth
 
 struct stage {
     uint8_t name_size;
-    char name[200];
+    char name[STAGE_NAME_MOST];
     bool recorded, dirty, paused, draining, over; // over: beyond its high mark, if it is alone
     uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
     bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
@@ -151,7 +151,7 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, granted_rooms, linked; // linked: emits to it in outboxes
+    uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
     bool in_line;                // this shard waits for a start
@@ -191,7 +191,7 @@ struct source {
     uint64_t at, idle_since_ms;
     uint32_t size, hash, stage; // stage: that was pushed into last; 0: not known
     uint8_t name_size;
-    char name[200];
+    char name[EPIC_NAME_MOST];
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
     uint64_t *ids;     // of the last SOURCE_WINDOW numbers; NULL: not known
@@ -358,9 +358,9 @@ bool job_once(const struct core *, const struct job *, struct hash128 *out_name)
 struct attr *job_add_attr(struct core *, struct job *, enum attr_kind); // after job_reserve
 void job_drop_attr(struct core *, struct job *, enum attr_kind);
 void job_set_deadline(struct core *, uint32_t number, uint64_t at_ms); // after job_reserve
-void job_move_deadline(struct core *, struct job *, uint64_t at_ms);   // if any; plans no timer
-uint64_t job_deadline(const struct core *, const struct job *);        // 0: none
-uint64_t job_due(const struct core *, const struct job *);             // 0: none
+bool job_is_past_deadline(const struct core *, const struct job *);
+uint64_t job_deadline(const struct core *, const struct job *); // 0: none
+uint64_t job_due(const struct core *, const struct job *);      // 0: none
 uint32_t job_attempts(const struct core *, const struct job *);
 void job_set_due(struct core *, uint32_t number, uint64_t due_ms); // after job_reserve
 int reasons_of(struct core *, const struct job *, struct buffer *out);
@@ -401,9 +401,10 @@ int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);
 void stage_sweep(struct core *, struct stage *);
+void stage_sweep_states(struct core *, struct stage *); // writes: not while a group is being used
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
-int stage_record(struct core *, struct stage *); // writes its record
+int stage_record(struct core *, struct stage *, enum room); // writes its record
 void stage_set_home(struct core *, struct stage *, uint64_t at, uint32_t size);
 
 // Something may have turned startable or roomy.
@@ -452,7 +453,7 @@ void source_refused(struct core *, const struct push *); // whatever for: it hol
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
 void source_detach(struct core *, uint32_t source);
-int source_record(struct core *, struct source *);
+int source_record(struct core *, struct source *, enum room);
 void source_set_home(struct core *, struct source *, uint64_t at, uint32_t size);
 void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
@@ -465,12 +466,12 @@ void gaps_drop(struct core *, struct conn *);
 int state_reserve(struct core *, chan, bool sets);
 void state_set(struct core *, chan, uint64_t at, uint32_t size, uint64_t time_ms);
 void state_drop(struct core *, chan);
+int state_expire(struct core *, chan); // writes down that it is dropped
 void states_sort(struct core *, struct stage *);
 
 // ---- record_out.c: groups of records on their way out -----------------------------------------
 
-// What a head needs beyond names and keys; a SOURCE record is the longest.
-enum { HEAD_ROOM = 400 };
+enum { HEAD_ROOM = 400 }; // of a head beyond names and keys; a SOURCE record is the longest
 
 int out_grow(struct core *, size_t records, size_t bytes);
 
@@ -502,8 +503,7 @@ struct record record_of_source(const struct core *, const struct source *, struc
 struct record record_of_job(const struct core *, const struct job *);
 void record_add_source(const struct core *, const struct job *, struct record *);
 
-// While replaying: moves a job among those of another status.
-void replay_move(struct core *, uint32_t job, enum job_status);
+void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
 
 // ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
 
@@ -530,6 +530,7 @@ void birth_pin(struct core *, struct birth *);
 void birth_unpin(struct core *, struct birth *); // if it is
 uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
+int ids_reserve_block(struct core *, enum room); // of ids, and of the epoch's records
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
@@ -556,7 +557,7 @@ void lease_end(struct core *, uint32_t lease, enum place);     // gives back wha
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.
-int attempt_fail(struct core *, uint32_t job, mr_bytes reason, uint64_t due_ms, bool dead);
+int attempt_fail(struct core *, uint32_t job, mr_bytes why, uint64_t due_ms, bool dead, enum room);
 void job_die(struct core *, uint32_t job);
 void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 

@@ -107,7 +107,7 @@ static uint32_t block_size(const struct core *c, chan ref, const struct wish *w,
     uint32_t count = 0, n = ch->jobs.head;
     uint64_t bytes = w->bytes;
     for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
-        if (count && bytes >= c->limits.max_take_bytes)
+        if (count && (bytes >= c->limits.max_take_bytes || job_is_past_deadline(c, job_at(c, n))))
             break;
         bytes += job_at(c, n)->size;
         count++;
@@ -169,14 +169,30 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     return 0;
 }
 
+// A job whose end could not be written down at its deadline is not started either: that is made up
+// for before.
+static int pass_expired(struct core *c, const struct stage *s) {
+    int err = 0;
+    while (err == 0 && s->ready.head) {
+        uint32_t job = chan_head(c, s->ready.head);
+        if (!job_is_past_deadline(c, job_at(c, job)))
+            break;
+        err = job_end(c, job, JOB_EXPIRED);
+    }
+    return err;
+}
+
 // Starts as much as the stage gives, up to `most`.
 static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t most,
                       struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
-    while (count < most && w->bytes < c->limits.max_take_bytes && s->ready.head &&
-           stage_may_start(c, s, w->waits)) {
-        uint32_t more;
-        int err = start(c, s, w, most - count, out + count, &more);
+    while (count < most && w->bytes < c->limits.max_take_bytes) {
+        uint32_t more = 0;
+        int err = pass_expired(c, s);
+        if (err == 0 && (!s->ready.head || !stage_may_start(c, s, w->waits)))
+            break;
+        if (err == 0)
+            err = start(c, s, w, most - count, out + count, &more);
         if (err < 0 && !count)
             return err;
         if (err < 0)
@@ -299,7 +315,8 @@ static int taker_give(struct core *c, struct taker *t) {
 
 // The start is claimed before the taker, and given back if that takes something else.
 void serve(struct core *c, struct stage *s) {
-    while (s->ready.head && !list_empty(&s->takers) && stage_may_start(c, s, true)) {
+    while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
+           stage_may_start(c, s, true)) {
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
         if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
             taker_unseat(c, t);

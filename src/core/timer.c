@@ -24,9 +24,9 @@ static bool timer_counts(const void *owner, struct heap_entry e) {
     uint32_t number = number_of(e);
     const struct job *j;
     switch ((enum timer)kind_of(e)) {
-    case TIMER_DEADLINE:
+    case TIMER_DEADLINE: // later, when it is tried again
         j = job_if_known(c, number);
-        return j && job_deadline(c, j) == e.at_ms;
+        return j && job_deadline(c, j) && job_deadline(c, j) <= e.at_ms;
     case TIMER_DUE:
         j = job_if_known(c, number);
         return j && job_due(c, j) == e.at_ms;
@@ -103,6 +103,7 @@ void timer_retry(struct core *c, enum timer kind, uint32_t number) {
 static int sweep_rings(struct core *c, struct stage *s) {
     s->sweep_at_ms = 0;
     stage_sweep(c, s);
+    stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
     return 0;
 }
@@ -133,22 +134,10 @@ static int timer_rings(struct core *c, struct heap_entry e) {
 
 // Puts back what could not be done; the entry just taken out left room for it.
 static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
-    uint32_t number = number_of(e);
-    switch ((enum timer)kind_of(e)) {
-    case TIMER_DEADLINE:
-        job_move_deadline(c, job_at(c, number), at_ms);
-        break;
-    case TIMER_LEASE:
-        lease_ring_at(c, lease_at(c, number), at_ms, heap_order(&c->timers));
-        return;
-    case TIMER_DUE:
-    case TIMER_GRACE:
-    case TIMER_SWEEP:
-    case TIMER_SERVE:
-    case TIMER_SOURCES:
-        break;
-    }
-    heap_put(&c->timers, at_ms, e.value);
+    if (kind_of(e) == TIMER_LEASE)
+        lease_ring_at(c, lease_at(c, number_of(e)), at_ms, heap_order(&c->timers));
+    else
+        heap_put(&c->timers, at_ms, e.value);
 }
 
 int core_advance(struct core *c, uint64_t now_ms) {

@@ -1,6 +1,7 @@
 // See ask.h. The word is changed without a lock; the lock is for sleeping only.
 #include "engine/ask.h"
 
+#include "base/clock.h"
 #include "millrace.h"
 
 #include <time.h>
@@ -72,9 +73,7 @@ void ask_break_off(struct ask *a, int err) {
 }
 
 static bool time_is_up(uint64_t until_ms) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 >= until_ms;
+    return monotonic_ms() >= until_ms;
 }
 
 static void wait_some(struct ask *a, uint64_t until_ms) {

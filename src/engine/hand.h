@@ -21,16 +21,16 @@
 #include <stdint.h>
 
 enum {
-    HAND_STAGE = 200,         // bytes of a stage's name
-    HAND_KEY = KEY_MOST,      // bytes of a key
-    HAND_ONCE = ONCE_MOST,    // bytes of a once
-    HAND_STATE = STATE_MOST,  // bytes of a state
-    HAND_BODY = BODY_MOST,    // bytes of a body or result; of all emits of one commit
-    HAND_REASON = 512,        // bytes of a reason that are kept
-    HAND_EMITS = 1000,        // emits of one commit
-    HAND_TAKE = 1000,         // jobs in one take
-    HAND_TAKE_STAGES = 64,    // stages in one take
-    HAND_KEPT_BYTES = 1 << 16 // a spare job keeps buffers up to this size
+    HAND_STAGE = STAGE_NAME_MOST, // bytes of a stage's name
+    HAND_KEY = KEY_MOST,          // bytes of a key
+    HAND_ONCE = ONCE_MOST,        // bytes of a once
+    HAND_STATE = STATE_MOST,      // bytes of a state
+    HAND_BODY = BODY_MOST,        // bytes of a body or result; of all emits of one commit
+    HAND_REASON = REASON_MOST,    // bytes of a reason that are kept
+    HAND_EMITS = 1000,            // emits of one commit
+    HAND_TAKE = 1000,             // jobs in one take
+    HAND_TAKE_STAGES = 64,        // stages in one take
+    HAND_KEPT_BYTES = 1 << 16     // a spare job keeps buffers up to this size
 };
 
 // Told when a job of its was ended through the api, with no lock held; the job is gone then.

@@ -169,7 +169,6 @@ int local_end_and_show(struct local *, int err);
 
 // An instant to wait until: milliseconds of CLOCK_MONOTONIC; UINT64_MAX is for ever.
 uint64_t local_until(int64_t wait_ms);
-uint64_t monotonic_ms(void);
 
 // With the lock: nothing more will be told by the core; whoever waits hears that.
 void local_stop_waiters(struct local *);

@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 mr_epic_info local_show_epic(const struct epic_info *i, const char *held_by) {
-    static _Thread_local char stage[201], held[sizeof((struct stage_info *)0)->held_by];
+    static _Thread_local char stage[STAGE_NAME_MOST + 1],
+        held[sizeof((struct stage_info *)0)->held_by];
     snprintf(stage, sizeof stage, "%.*s", (int)i->stage.size,
              i->stage.size ? (const char *)i->stage.data : "");
     snprintf(held, sizeof held, "%s", held_by);

@@ -2,6 +2,7 @@
 // ways to end them.
 //
 // The table grows when it can and works without; so taking a job never fails for it.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/local.h"

@@ -2,6 +2,7 @@
 //
 // A waiter has a condition of its own, so that exactly those wake that were told something. It is
 // made only when the thread really goes to sleep.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "engine/spread.h"
 
@@ -155,12 +156,6 @@ int local_end_and_show(struct local *e, int err) {
 }
 
 // ---- Waits ------------------------------------------------------------------------------------
-
-uint64_t monotonic_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 uint64_t local_until(int64_t wait_ms) {
     if (wait_ms < 0)

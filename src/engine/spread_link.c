@@ -3,6 +3,7 @@
 //     here, locked     gather what was not accepted yet           position p, numbers up to n
 //     no lock          wait until p is durable; read the bodies
 //     there, locked    core_link_accept, one by one               position q
+//     here, locked     core_link_arrived: they count there now
 //     no lock          wait until q is durable
 //     here, locked     core_link_acked up to n
 //
@@ -84,8 +85,9 @@ static struct link_entry entry_at(const struct load *load, uint32_t i) {
     return entry;
 }
 
-// `out_upto`: the highest number that is now there.
-static int hand_over(struct local *to, uint32_t from, const struct load *load, uint64_t *out_upto) {
+// `out_upto`: the highest number that is now there, durably if it is so up to `out_at`.
+static int hand_over(struct local *to, uint32_t from, const struct load *load, uint64_t *out_upto,
+                     uint64_t *out_at) {
     uint64_t upto = 0;
     int err = local_begin(to);
     if (err < 0)
@@ -98,8 +100,25 @@ static int hand_over(struct local *to, uint32_t from, const struct load *load, u
         upto = err >= 0 ? entry.number : upto;
     }
     *out_upto = upto;
-    int shown = local_show(to, local_end(to), 0);
-    return shown < 0 ? shown : upto ? 0 : err;
+    *out_at = local_end(to);
+    return upto ? 0 : err;
+}
+
+static void tell_arrived(struct local *e, uint32_t to, uint64_t upto) {
+    (void)local_enter(e); // what counts is right also when the log has stopped
+    core_link_arrived(e->core, to, upto);
+    local_end(e);
+}
+
+// Without a lock.
+static int deliver(struct local *e, uint32_t to, const struct load *load, uint64_t *out_upto) {
+    struct local *there = e->spread->locals[to];
+    uint64_t at = 0;
+    int err = hand_over(there, e->index, load, out_upto, &at);
+    if (err < 0)
+        return err;
+    tell_arrived(e, to, *out_upto);
+    return local_show(there, at, 0);
 }
 
 // With the lock, which it gives up meanwhile. 1: there may be more; 0: there is none.
@@ -113,7 +132,7 @@ static int carry(struct local *e, uint32_t to, struct load *load) {
     if (err >= 0)
         err = read_bodies(e, load);
     if (err >= 0)
-        err = hand_over(e->spread->locals[to], e->index, load, &upto);
+        err = deliver(e, to, load, &upto);
     int entered = local_enter(e);
     if (err >= 0 && entered >= 0)
         err = core_link_acked(e->core, to, upto);

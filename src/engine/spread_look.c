@@ -2,6 +2,7 @@
 // shards only if it is not there: a store that was copied into another number of shards keeps its
 // ids. Counts are added up; policies go to shard 0 first, whose word counts should the engine die
 // in between.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "engine/spread.h"
 

@@ -111,7 +111,7 @@ static void operator_destroy(struct op *op) {
     mem_free(op->outputs);
     mem_free(op->path);
     mem_free(op->edges);
-    mem_free(op->flushes);
+    mem_free(op->orders);
     mem_free(op);
 }
 

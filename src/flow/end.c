@@ -96,8 +96,13 @@ static int check_halted(const struct op *op) {
 
 // ---- Empty ------------------------------------------------------------------------------------
 
-int head_empty(const struct op *op, uint64_t until_ms) {
-    for (;;) {
+// A later run has begun: nothing of ours is left, whatever is there.
+static bool is_past(const struct mr_flow *f) {
+    return atomic_load(&f->latest) > f->run;
+}
+
+static int head_empty(const struct op *op, uint64_t until_ms) {
+    while (!is_past(op->flow)) {
         int64_t slice = slice_ms(until_ms);
         int err = mr_wait_empty(op->flow->engine, op->stage, slice);
         if (err < 0 && err != MR_EAGAIN)
@@ -110,6 +115,7 @@ int head_empty(const struct op *op, uint64_t until_ms) {
         if (slice == 0)
             return not_yet(op);
     }
+    return 0;
 }
 
 struct group {
@@ -145,20 +151,20 @@ static int group_empty(const struct group *g, uint64_t until_ms) {
             err = head_empty(g->heads[i], until_ms);
         if (err >= 0)
             err = activity(g, &after);
-    } while (err >= 0 && is_loop(g) && before != after);
+    } while (err >= 0 && is_loop(g) && before != after && !is_past(g->heads[0]->flow));
     return err;
 }
 
-// ---- Flushing ---------------------------------------------------------------------------------
+// ---- Orders: a job for each partition ---------------------------------------------------------
 
-static int push_flushes(struct op *op) {
+int head_order(struct op *op, uint8_t what) {
     uint32_t partitions = op->options.partitions;
-    uint8_t flush[BLOCK_HEAD];
-    mr_bytes body = { flush, block_head(flush, BLOCK_FLUSH, op->flow->run) };
-    if (!op->flushes)
-        op->flushes = mem_alloc(FLOW_PARTITIONS * sizeof *op->flushes);
-    if (!op->flushes)
-        return error_set(MR_ENOMEM, "no memory to flush operator %s", op->name);
+    uint8_t order[BLOCK_HEAD];
+    mr_bytes body = { order, block_head(order, what, op->flow->run) };
+    if (!op->orders)
+        op->orders = mem_alloc(FLOW_PARTITIONS * sizeof *op->orders);
+    if (!op->orders)
+        return error_set(MR_ENOMEM, "no memory to end operator %s", op->name);
     mr_item items[FLOW_PARTITIONS];
     char keys[FLOW_PARTITIONS][12];
     for (uint32_t i = 0; i < partitions; i++) {
@@ -167,24 +173,24 @@ static int push_flushes(struct op *op) {
     }
     size_t pushed = 0;
     int err =
-        mr_push_many(op->flow->engine, op->stage, items, partitions, NULL, op->flushes, &pushed);
+        mr_push_many(op->flow->engine, op->stage, items, partitions, NULL, op->orders, &pushed);
     if (err < 0)
         return err;
-    op->flush_count = (uint32_t)pushed;
-    op->flushes_heard = 0;
-    return pushed == partitions ? 0 : error_set(MR_EFULL, "no room to flush operator %s", op->name);
+    op->order_count = (uint32_t)pushed;
+    op->orders_heard = 0;
+    return pushed == partitions ? 0 : error_set(MR_EFULL, "no room to end operator %s", op->name);
 }
 
-static int await_flush(struct op *op, uint64_t until_ms, bool *out_any) {
+static int await_order(struct op *op, uint64_t until_ms, bool *out_any) {
     for (;;) {
         mr_result result = { 0 };
         int64_t slice = slice_ms(until_ms);
-        int err = mr_await(op->flow->engine, op->flushes[op->flushes_heard], slice, &result);
+        int err = mr_await(op->flow->engine, op->orders[op->orders_heard], slice, &result);
         bool flushed = err == 0 && result.body.size;
         mr_result_free(&result);
         if (err != MR_EAGAIN) { // a dead one is told with the others
             *out_any = *out_any || flushed;
-            op->flushes_heard++;
+            op->orders_heard++;
             return err == MR_EDEAD || err == MR_EGONE ? 0 : err;
         }
         err = check_stopped(op->flow);
@@ -195,20 +201,27 @@ static int await_flush(struct op *op, uint64_t until_ms, bool *out_any) {
     }
 }
 
+int head_ordered(struct op *op, uint64_t until_ms, bool *out_any) {
+    int err = 0;
+    while (err >= 0 && op->orders_heard < op->order_count)
+        err = await_order(op, until_ms, out_any);
+    return err;
+}
+
+// ---- Flushing ---------------------------------------------------------------------------------
+
 // Once for what has run since the last time.
 static int flush(struct op *op, uint64_t until_ms, bool *out_any) {
     mr_stage_info info;
     int err = look(op, &info);
-    bool waits = op->flushes_heard < op->flush_count;
+    bool waits = op->orders_heard < op->order_count;
     if (err < 0 || (!waits && op->flushed_at == info.done + 1))
         return err;
     if (!waits)
-        err = push_flushes(op);
+        err = head_order(op, BLOCK_FLUSH);
     if (!waits && err >= 0) // through a loop more may come while it is flushed
-        op->flushed_at = info.done + op->flush_count + 1;
-    while (err >= 0 && op->flushes_heard < op->flush_count)
-        err = await_flush(op, until_ms, out_any);
-    return err;
+        op->flushed_at = info.done + op->order_count + 1;
+    return err < 0 ? err : head_ordered(op, until_ms, out_any);
 }
 
 static int group_end(const struct group *g, uint64_t until_ms) {

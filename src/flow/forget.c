@@ -5,19 +5,10 @@
 #include "flow/block.h"
 #include "flow/state.h"
 
-#include <stdio.h>
-
-static int erase(const struct op *op, uint64_t until_ms) {
-    uint8_t erasing[BLOCK_HEAD];
-    mr_bytes body = { erasing, block_head(erasing, BLOCK_ERASE, op->flow->run) };
-    int err = 0;
-    for (uint32_t i = 0; i < op->options.partitions && err >= 0; i++) {
-        char key[12];
-        snprintf(key, sizeof key, "%u", i);
-        mr_push_options o = { .key = mr_str(key) };
-        err = mr_push(op->flow->engine, op->stage, body, &o, NULL);
-    }
-    return err < 0 ? err : head_empty(op, until_ms);
+static int erase(struct op *op, uint64_t until_ms) {
+    bool any = false;
+    int err = head_order(op, BLOCK_ERASE);
+    return err < 0 ? err : head_ordered(op, until_ms, &any);
 }
 
 int mr_flow_forget(mr_flow *f, int64_t wait_ms) {

@@ -19,8 +19,10 @@
 static int state_open(struct mr_flow_out *out, uint64_t *out_run) {
     mr_bytes state = keeps_state(out->head) ? mr_job_state(out->job) : (mr_bytes){ 0 };
     struct reader r = reader_of(state);
+    out->kept = (mr_bytes){ 0 };
     *out_run = state.size ? get_number(&r) : 0;
-    out->kept = (mr_bytes){ r.data + r.at, r.size - r.at };
+    if (state.size)
+        out->kept = (mr_bytes){ r.data + r.at, r.size - r.at };
     return r.bad ? out_fail(out, MR_ECORRUPT, "the state of its partition is damaged") : 0;
 }
 

@@ -104,8 +104,8 @@ struct op {
     mr_worker *worker;
     struct reader_thread reader;
     _Atomic uint64_t blocks_read;
-    mr_id *flushes; // jobs of the last flush; those from `flushes_heard` on may run still
-    uint32_t flush_count, flushes_heard;
+    mr_id *orders; // jobs of the last order; those from `orders_heard` on may run still
+    uint32_t order_count, orders_heard;
     uint64_t flushed_at; // jobs done when the last flush is and nothing else, + 1; 0: never
 };
 
@@ -280,8 +280,10 @@ int flow_end_run(struct mr_flow *);
 
 // Waits until then; what mr_flow_wait answers.
 int flow_end(struct mr_flow *, uint64_t until_ms);
-// Until nothing of the head is left. MR_EAGAIN: not in time; MR_EDEAD: it halts.
-int head_empty(const struct op *, uint64_t until_ms);
+// Tells every partition of the head to do something, by a block without pairs.
+int head_order(struct op *, uint8_t what);
+// Until all have done so; whether any had something to flush. MR_EAGAIN: not in time.
+int head_ordered(struct op *, uint64_t until_ms, bool *out_any);
 uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);

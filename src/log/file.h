@@ -150,8 +150,6 @@ void writer_stop(struct file_log *);
 // The writer's thread.
 void *writer_main(void *log);
 
-uint64_t clock_ms(void);
-
 // ---- file_spare.c -----------------------------------------------------------------------------
 
 // Finds the spare that an earlier owner left. Only while opening.

@@ -3,6 +3,7 @@
 // It is synced before it counts, so that its blocks are real. Its content stays zeros: a header
 // left in it by a crash is overwritten when it is used, and nothing else is written before it has
 // a segment's name. One that was left over is therefore used again as it is.
+#include "base/clock.h"
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -63,7 +64,7 @@ static int spare_make(const struct file_log *l, const char *path, uint64_t size,
 
 static void spare_fails(struct file_log *l, const char *reason) {
     l->spare_failed = true;
-    l->spare_retry_ms = clock_ms() + FULL_RETRY_MS;
+    l->spare_retry_ms = monotonic_ms() + FULL_RETRY_MS;
     snprintf(l->spare_reason, sizeof l->spare_reason, "%s", reason);
     pthread_cond_broadcast(&l->done);
 }

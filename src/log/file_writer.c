@@ -6,6 +6,7 @@
 // Under `always` a written batch is synced before the next is taken, which meanwhile has gathered.
 // A failed write or sync is final: the page cache can no longer be trusted to hold what the disk
 // does not, so nothing is tried again.
+#include "base/clock.h"
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -15,12 +16,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
-
-uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void writer_tell(struct file_log *l) {
     pthread_cond_broadcast(&l->done);
@@ -124,7 +119,7 @@ static void writer_write(struct file_log *l) {
     }
     l->written = next ? segment_base(l, next->number) + SEGMENT_START : b->at + b->size;
     if (l->options.sync == LOG_SYNC_INTERVAL && !l->sync_at_ms)
-        l->sync_at_ms = clock_ms() + l->options.interval_ms;
+        l->sync_at_ms = monotonic_ms() + l->options.interval_ms;
     batch_retire(l, b);
     durable_advance(l);
     if (l->options.sync == LOG_SYNC_ALWAYS)
@@ -173,7 +168,7 @@ static bool sync_due(const struct file_log *l) {
         return true;
     if (l->written >= l->sync_to && l->synced < l->sync_to)
         return true;
-    return l->threaded && l->sync_at_ms && clock_ms() >= l->sync_at_ms;
+    return l->threaded && l->sync_at_ms && monotonic_ms() >= l->sync_at_ms;
 }
 
 static bool batch_due(const struct file_log *l) {
@@ -272,7 +267,7 @@ static void writer_sleep(struct file_log *l) {
     struct timespec at = { .tv_sec = (time_t)(at_ms / 1000),
                            .tv_nsec = (long)(at_ms % 1000) * 1000000 };
     pthread_cond_timedwait(&l->work, &l->lock, &at);
-    if (l->spare_failed && clock_ms() >= l->spare_retry_ms)
+    if (l->spare_failed && monotonic_ms() >= l->spare_retry_ms)
         l->spare_failed = false;
 }
 

@@ -82,6 +82,7 @@ static int send(struct host *h, uint32_t from, uint32_t to, uint64_t durable_at,
         l->sent_turn = h->turn + 1; // this one
         l->ahead++;
     }
+    core_link_arrived(h->parts[from].core, to, l->sent);
     if (err == MR_EGAP)
         begin_again(l);
     return err;

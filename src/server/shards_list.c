@@ -38,17 +38,20 @@ static uint64_t name_of(const struct job_walk *w) {
     return bytes_hash(w->stage, (uint64_t)w->status * 2 + w->parked);
 }
 
-static const struct list_place *place_find(const struct host *h, const struct job_walk *w) {
+static struct list_place *place_find(const struct host *h, uint64_t list, uint64_t last) {
     for (uint32_t i = 0; i < HOST_PLACES; i++)
-        if (h->places[i].last == w->from && h->places[i].list == name_of(w))
+        if (h->places[i].last == last && h->places[i].list == list)
             return &h->places[i];
     return NULL;
 }
 
 static void place_keep(const struct listing *l, uint64_t last) {
     struct host *h = l->host;
-    struct list_place *p = &h->places[h->next_place++ % HOST_PLACES];
-    p->list = name_of(l->walk);
+    uint64_t list = name_of(l->walk);
+    struct list_place *p = place_find(h, list, last);
+    if (!p)
+        p = &h->places[h->next_place++ % HOST_PLACES];
+    p->list = list;
     p->last = last;
     for (uint32_t i = 0; i < h->shards; i++) {
         p->from[i] = l->parts[i].from;
@@ -153,7 +156,7 @@ static int gather_other(struct listing *l, uint32_t shard, uint32_t home, bool r
 
 static int gather_next(struct listing *l) {
     const struct host *h = l->host;
-    const struct list_place *place = place_find(h, l->walk);
+    const struct list_place *place = place_find(h, name_of(l->walk), l->walk->from);
     uint32_t home = shard_of_job(h, l->walk->from);
     for (uint32_t i = 0; place && i < h->shards; i++)
         l->parts[i] = (struct part_list){ .from = place->from[i], .rank_ms = place->rank_ms[i] };

@@ -1,6 +1,7 @@
 // See systemd.h.
 #include "server/systemd.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 
 #include <arpa/inet.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 // ---- Telling ----------------------------------------------------------------------------------
@@ -53,10 +53,7 @@ void systemd_tell(const char *format, ...) {
 }
 
 void systemd_tell_reloading(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-    systemd_tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, us);
+    systemd_tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, monotonic_us());
 }
 
 static uint64_t number_of(const char *name) {

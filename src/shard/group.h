@@ -9,8 +9,7 @@
 // What belongs to the engine as a whole is the group's: one time for all shards, ids that no two
 // of them issue, the limits of stages that hold over all of them (core/ledger.h), and what all must
 // know and a crash may have left different: the policies, which shard 0 settles, and the totals of
-// epics. Who drives which shard when is the
-// owner's business, as it is for a shard alone.
+// epics. Who drives which shard when is the owner's business, as it is for a shard alone.
 #ifndef SHARD_GROUP_H
 #define SHARD_GROUP_H
 

@@ -1,6 +1,7 @@
 // The beater: one thread that keeps the leases of a worker, a third of their time at a time. It
 // sleeps until the earliest lease wants it; who takes a job wakes it only when that came nearer,
 // which happens once for every busy spell.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
 
@@ -13,7 +14,7 @@ static void *beater_thread(void *arg) {
     pthread_mutex_lock(&w->lock);
     while (!w->beater_stops) {
         uint64_t at = atomic_load(&w->beat_at_ms);
-        if (worker_now_ms() < at) {
+        if (monotonic_ms() < at) {
             worker_sleep(w, &w->beat_due, at);
             continue;
         }
@@ -21,7 +22,7 @@ static void *beater_thread(void *arg) {
         pthread_mutex_unlock(&w->lock);
         int64_t next_ms = w->engine->impl->beat_all(w->puller);
         pthread_mutex_lock(&w->lock);
-        uint64_t next_at = next_ms < 0 ? UINT64_MAX : worker_now_ms() + (uint64_t)next_ms;
+        uint64_t next_at = next_ms < 0 ? UINT64_MAX : monotonic_ms() + (uint64_t)next_ms;
         if (next_at < atomic_load(&w->beat_at_ms))
             atomic_store(&w->beat_at_ms, next_at);
     }

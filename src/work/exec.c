@@ -8,6 +8,7 @@
 // nobody feeds it.
 #include "work/exec.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "work/process.h"
@@ -190,7 +191,7 @@ static void run_end(struct execs *e, struct run *r, enum exec_end why) {
         return;
     r->ending = true;
     r->result.end = why;
-    r->kill_at_ms = process_now_ms() + (uint64_t)e->grace_ms;
+    r->kill_at_ms = monotonic_ms() + (uint64_t)e->grace_ms;
     process_signal(&r->process, SIGTERM);
     process_signal(&r->process, SIGCONT); // one that was stopped may tidy up as well
 }
@@ -341,7 +342,7 @@ static int run_command(struct execs *e, struct run *r, const struct stop *stop) 
 int exec_run(struct execs *e, const struct exec_order *order, struct exec_result *out) {
     assert(order->argv && order->argv[0]);
     uint64_t timeout_at =
-        order->timeout_ms > 0 ? process_now_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
+        order->timeout_ms > 0 ? monotonic_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
     struct run r = { .order = order,
                      .streams = { { .fd = -1 }, { .fd = -1 } },
                      .timeout_at_ms = timeout_at };

@@ -3,6 +3,7 @@
 #include "work/filter.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "work/process.h"
@@ -113,7 +114,7 @@ static int filter_create(const struct filters *f, struct filter **out) {
 // Gives it the grace to end by itself. Returns its status.
 static int filter_destroy(struct filter *filter, int64_t grace_ms) {
     struct pollfd on = { filter->process.pidfd, POLLIN, 0 };
-    uint64_t until = process_now_ms() + (uint64_t)grace_ms;
+    uint64_t until = monotonic_ms() + (uint64_t)grace_ms;
     while (poll(&on, 1, process_wait_ms(until)) < 0 && errno == EINTR)
         ;
     int status = process_finish(&filter->process);
@@ -138,7 +139,7 @@ static int filter_crashed(struct filters *f, struct filter *filter, char *out, s
     process_tell(status, words, sizeof words);
     snprintf(out, size, "the filter ended: %s", words[0] ? words : "exit code 0");
     pthread_mutex_lock(&f->lock);
-    supervisor_restart(&f->supervisor, process_now_ms());
+    supervisor_restart(&f->supervisor, monotonic_ms());
     snprintf(f->last_words, sizeof f->last_words, "%s", out);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -401,7 +402,7 @@ int filter_run(struct filters *f, const struct exec_order *order, struct exec_re
                      .left = without_end(order->input),
                      .end_left = true,
                      .timeout_at_ms = order->timeout_ms > 0
-                                          ? process_now_ms() + (uint64_t)order->timeout_ms
+                                          ? monotonic_ms() + (uint64_t)order->timeout_ms
                                           : UINT64_MAX };
     struct stop *stop;
     int err = stops_enter(&f->stops, order->job, &stop);

@@ -11,6 +11,7 @@
 // rest one remains, asleep in its take.
 //
 // The counts are atomic, so that a job costs no lock here; parking and making go by the lock.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
 
@@ -129,7 +130,7 @@ static bool step_down(struct worker *w) {
 static void rest(struct worker *w) {
     pthread_mutex_lock(&w->lock);
     if (!atomic_load(&w->stopping))
-        worker_sleep(w, &w->changed, worker_now_ms() + REST_MS);
+        worker_sleep(w, &w->changed, monotonic_ms() + REST_MS);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -179,7 +180,7 @@ static bool pull_and_run(struct runner *r) {
 
 // With the lock: waits to be called. False: nobody did for long.
 static bool park(struct worker *w, uint64_t until_ms) {
-    while (w->calls == 0 && !atomic_load(&w->stopping) && worker_now_ms() < until_ms)
+    while (w->calls == 0 && !atomic_load(&w->stopping) && monotonic_ms() < until_ms)
         worker_sleep(w, &w->called, until_ms);
     bool called = w->calls > 0;
     w->calls -= called;
@@ -194,7 +195,7 @@ static void *pool_thread(void *arg) {
         pthread_mutex_lock(&w->lock);
         if (parks)
             pool_call(w); // what made room meanwhile found this thread still active
-        again = park(w, parks ? worker_now_ms() + IDLE_MS : 0);
+        again = park(w, parks ? monotonic_ms() + IDLE_MS : 0);
         if (!again) {
             w->alive--;
             runner_leaves(w, r, true);

@@ -3,6 +3,7 @@
 // wait comes last.
 #include "work/process.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 
@@ -18,19 +19,12 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { HOUR_MS = 3600000 };
 
-uint64_t process_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 int process_wait_ms(uint64_t until_ms) {
-    uint64_t now_ms = process_now_ms();
+    uint64_t now_ms = monotonic_ms();
     if (until_ms == UINT64_MAX)
         return -1;
     if (until_ms <= now_ms)
@@ -61,7 +55,7 @@ static size_t count_of(const char *const *list) {
 }
 
 static uint64_t left_ms(const mr_job *job) {
-    uint64_t now_ms = process_now_ms();
+    uint64_t now_ms = monotonic_ms();
     return job->deadline_at_ms > now_ms ? job->deadline_at_ms - now_ms : 0;
 }
 

@@ -43,7 +43,6 @@ int process_finish(struct process *);
 // "killed by signal 9 (KILL)", "exit code 3"; "" for exit code 0.
 void process_tell(int status, char *out, size_t size);
 
-uint64_t process_now_ms(void);          // CLOCK_MONOTONIC
 int process_wait_ms(uint64_t until_ms); // for poll, perhaps less; UINT64_MAX: for ever
 
 // A job's variables, beside ours: see exec.h. Fill `environment` with environment_fill; what it

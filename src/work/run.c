@@ -1,5 +1,6 @@
 // One job: the handler is called with no lock held, and what it returns decides. Whoever claims the
 // job first ends it: this thread after the handler, or the program from anywhere.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
 
@@ -124,7 +125,7 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
     struct worker *w = r->worker;
     mr_job *taken = NULL;
     int outcome = 0;
-    uint64_t started_ns = worker_now_ns();
+    uint64_t started_ns = monotonic_ns();
     for (mr_job *next; job; job = next) {
         next = job->next;
         mr_id id = job->id;

@@ -84,7 +84,6 @@ void worker_limit(struct worker *, uint32_t threads);
 // A job was committed, begun then (0: not known). Returns the present, or 0 when nobody needs it.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);
 void worker_starved(struct worker *); // there was room for a job, and none to be had
-uint64_t worker_now_ns(void);
 
 // ---- beat.c: leases ---------------------------------------------------------------------------
 
@@ -98,7 +97,6 @@ int loop_open(struct worker *);
 void loop_close(struct worker *);
 void loop_ring(void *worker);
 
-uint64_t worker_now_ms(void);
 // With the lock: sleeps until signalled or the instant; UINT64_MAX is for ever.
 void worker_sleep(struct worker *, pthread_cond_t *, uint64_t until_ms);
 

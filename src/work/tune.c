@@ -1,18 +1,12 @@
 // The tuner in its worker: fed by the threads, one at a time; its level is read without a lock.
+#include "base/clock.h"
 #include "work/state.h"
 
-#include <time.h>
 #include <unistd.h>
 
 static uint32_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count < 1 ? 1 : count > WORKER_JOBS ? WORKER_JOBS : (uint32_t)count;
-}
-
-uint64_t worker_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 void worker_tune(struct worker *w) {
@@ -49,7 +43,7 @@ uint64_t worker_completed(struct worker *w, uint64_t started_ns) {
     atomic_fetch_add_explicit(&w->completed, 1, memory_order_relaxed);
     if (w->tuner.options.kind == TUNER_FIXED)
         return 0;
-    uint64_t now_ns = worker_now_ns();
+    uint64_t now_ns = monotonic_ns();
     feed(w, &(struct tuner_event){ .kind = TUNER_COMPLETED,
                                    .in_flight = pool_in_flight(w),
                                    .now_ns = now_ns,
@@ -59,7 +53,7 @@ uint64_t worker_completed(struct worker *w, uint64_t started_ns) {
 
 void worker_starved(struct worker *w) {
     if (w->tuner.options.kind != TUNER_FIXED)
-        feed(w, &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = worker_now_ns() });
+        feed(w, &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = monotonic_ns() });
 }
 
 void worker_look(struct worker *w, struct worker_info *out) {

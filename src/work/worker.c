@@ -1,18 +1,13 @@
 // A worker's life: opening puller, threads or loop; draining; freeing.
 #include "work/worker.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "work/state.h"
 
 #include <string.h>
 #include <time.h>
-
-uint64_t worker_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void worker_sleep(struct worker *w, pthread_cond_t *cond, uint64_t until_ms) {
     if (until_ms == UINT64_MAX) {
@@ -125,11 +120,11 @@ int worker_open(struct engine *engine, const struct worker_options *o, struct wo
 // ---- Stopping ---------------------------------------------------------------------------------
 
 static bool worker_drain(struct worker *w, int64_t wait_ms) {
-    uint64_t until = wait_ms < 0 ? UINT64_MAX : worker_now_ms() + (uint64_t)wait_ms;
+    uint64_t until = wait_ms < 0 ? UINT64_MAX : monotonic_ms() + (uint64_t)wait_ms;
     pthread_mutex_lock(&w->lock);
     pthread_cond_broadcast(&w->changed);
     pthread_cond_broadcast(&w->called);
-    while ((w->alive > 0 || atomic_load(&w->kept) != 0) && worker_now_ms() < until)
+    while ((w->alive > 0 || atomic_load(&w->kept) != 0) && monotonic_ms() < until)
         worker_sleep(w, &w->changed, until);
     bool drained = w->alive == 0 && atomic_load(&w->kept) == 0;
     pthread_mutex_unlock(&w->lock);

@@ -22,7 +22,14 @@ export function spark() {
       path,
     ),
   );
-  return { node, set: (values) => path.setAttribute('d', shape(values.slice(-MOST))) };
+  let drawn = '';
+  return {
+    node,
+    set(values) {
+      const next = shape(values.slice(-MOST));
+      if (next !== drawn) path.setAttribute('d', (drawn = next));
+    },
+  };
 }
 
 function shape(values) {

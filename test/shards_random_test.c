@@ -1,0 +1,400 @@
+// Random histories of a server over several shards: pushes, epics, workers that wait, fail, emit
+// and vanish, and people who cancel, retry, drop, pause, drain and set limits.
+//
+// Every job has a number, which is its body. Each is done once, or gone because somebody wanted it
+// so; those of a channel that come from one origin begin in their order; lists hold what is
+// counted; nobody is held for ever, and whoever waits for the epic hears of its end.
+#include "dialogue.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SHARDS = 3, STAGES = 3, KEYS = 5, WORKERS = 4, FIRST_WORKER = 2, WAITER = 6 };
+enum { MOST = 4000, STEPS = 600, NO_KEY = -1, NO_ORIGIN = -1 };
+
+enum fate { ALIVE, DONE, GONE };
+enum { ENDS_WELL = 100 }; // and emits nothing
+
+struct piece {
+    enum fate fate;
+    int stage, key, origin; // origin: a channel, or the client
+    bool begun;
+    char id[24]; // "": not known yet
+};
+
+struct world {
+    struct dialogue *dialogue;
+    uint64_t seed, dice;
+    struct piece pieces[MOST];
+    int count;
+    uint64_t epic; // numbers that were accepted
+    bool asks[WORKERS], has[WORKERS];
+    struct job held[WORKERS];
+};
+
+static uint64_t roll(struct world *w, uint64_t below) {
+    uint64_t z = w->dice += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ z >> 31) % below;
+}
+
+#define must(w, condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fail_msg("seed %" PRIu64 ", line %d: %s", (w)->seed, __LINE__, #condition);            \
+    } while (0)
+
+static const char *answer(struct world *w, int client) {
+    return hear_any(w->dialogue, client);
+}
+
+static bool is_ok(const char *heard) {
+    return strcmp(heard, "+OK") == 0;
+}
+
+// ---- Handing in -------------------------------------------------------------------------------
+
+static int piece_make(struct world *w, int stage, int key, int origin) {
+    w->pieces[w->count] = (struct piece){ .stage = stage, .key = key, .origin = origin };
+    return w->count++;
+}
+
+static const char *key_name(int key) {
+    static const char *const names[] = { "''", "k0", "k1", "k2", "k3", "k4" };
+    return names[key + 1];
+}
+
+static int roll_key(struct world *w) {
+    return (int)roll(w, KEYS + 2) < 2 ? NO_KEY : (int)roll(w, KEYS);
+}
+
+// The client pushes one after another; those of the epic among the others.
+static void push_one(struct world *w) {
+    int stage = (int)roll(w, 8) ? 0 : 1, key = roll_key(w);
+    bool epic = roll(w, 3) == 0;
+    char numbered[32] = "";
+    if (w->count >= MOST - 8)
+        return;
+    if (epic)
+        snprintf(numbered, sizeof numbered, " EPIC e %" PRIu64, w->epic + 1);
+    sayf(w->dialogue, 1, "PUSH s%d %d KEY %s%s", stage, w->count, key_name(key), numbered);
+    const char *heard = answer(w, 1);
+    if (heard[0] == '-') // FULL, DRAINING: it is not there
+        return;
+    must(w, heard[0] == '"');
+    int n = piece_make(w, stage, key, STAGES * KEYS);
+    snprintf(w->pieces[n].id, sizeof w->pieces[n].id, "%.*s", (int)strlen(heard) - 2, heard + 1);
+    w->epic += epic;
+}
+
+// ---- Working ----------------------------------------------------------------------------------
+
+static void expect_in_order(struct world *w, int n) {
+    const struct piece *p = &w->pieces[n];
+    for (int i = 0; i < n && p->key != NO_KEY && p->origin != NO_ORIGIN; i++) {
+        const struct piece *q = &w->pieces[i];
+        bool same = q->stage == p->stage && q->key == p->key && q->origin == p->origin;
+        must(w, !same || q->begun || q->fate != ALIVE);
+    }
+}
+
+static void begin_job(struct world *w, int worker) {
+    struct job job = taken(w->dialogue, FIRST_WORKER + worker);
+    int n = atoi(job.body);
+    must(w, n < w->count && w->pieces[n].fate == ALIVE);
+    must(w, !w->pieces[n].id[0] || strcmp(w->pieces[n].id, job.id) == 0);
+    snprintf(w->pieces[n].id, sizeof w->pieces[n].id, "%s", job.id);
+    if (!w->pieces[n].begun)
+        expect_in_order(w, n);
+    w->pieces[n].begun = true;
+    w->held[worker] = job;
+    w->has[worker] = true;
+    w->asks[worker] = false;
+}
+
+static void hear_workers(struct world *w) {
+    for (int i = 0; i < WORKERS; i++)
+        if (w->asks[i] && w->dialogue->clients[FIRST_WORKER + i].heard.size)
+            begin_job(w, i);
+}
+
+static void ask_for_work(struct world *w, int worker) {
+    if (w->asks[worker] || w->has[worker])
+        return;
+    say(w->dialogue, FIRST_WORKER + worker, "TAKE s0 s1 s2 WAIT -1");
+    w->asks[worker] = true;
+}
+
+static void commit(struct world *w, int worker, int emits) {
+    const struct job *job = &w->held[worker];
+    struct piece *p = &w->pieces[atoi(job->body)];
+    int first = w->count, origin = p->key == NO_KEY ? NO_ORIGIN : p->stage * KEYS + p->key;
+    char words[512] = "";
+    for (int i = 0; i < emits && w->count < MOST - 8; i++) {
+        int key = roll_key(w), stage = roll(w, 20) ? (p->stage + 1) % STAGES : p->stage;
+        int n = piece_make(w, stage, key, origin);
+        snprintf(words + strlen(words), 64, " EMIT s%d %s %d", stage, key_name(key), n);
+    }
+    sayf(w->dialogue, FIRST_WORKER + worker, "DONE %s %s%s", job->id, job->token, words);
+    bool ok = is_ok(answer(w, FIRST_WORKER + worker));
+    must(w, ok == (p->fate == ALIVE));
+    p->fate = ok ? DONE : p->fate;
+    w->count = ok ? w->count : first;
+}
+
+static void finish(struct world *w, int worker, uint64_t how) {
+    static const char *const words[] = { "FAIL %s %s no RETRY 0", "FAIL %s %s no RETRY 20",
+                                         "FAIL %s %s no NEVER", "RELEASE %s %s" };
+    if (!w->has[worker])
+        return;
+    w->has[worker] = false;
+    if (how == ENDS_WELL) {
+        commit(w, worker, 0);
+        return;
+    }
+    if (how >= 4) {
+        commit(w, worker, (int)roll(w, w->pieces[atoi(w->held[worker].body)].stage < 2 ? 4 : 2));
+        return;
+    }
+    char said[256];
+    snprintf(said, sizeof said,
+             how == 0   ? words[0]
+             : how == 1 ? words[1]
+             : how == 2 ? words[2]
+                        : words[3],
+             w->held[worker].id, w->held[worker].token);
+    say(w->dialogue, FIRST_WORKER + worker, said);
+    (void)answer(w, FIRST_WORKER + worker);
+}
+
+static void vanish(struct world *w, int worker) {
+    hang_up(w->dialogue, FIRST_WORKER + worker);
+    connect_client(w->dialogue, FIRST_WORKER + worker);
+    w->asks[worker] = w->has[worker] = false;
+}
+
+// ---- Deciding ---------------------------------------------------------------------------------
+
+static void decide(struct world *w) {
+    struct piece *p = &w->pieces[roll(w, (uint64_t)w->count + 1)];
+    static const char *const verbs[] = { "CANCEL", "CANCEL", "RETRY", "RETRY", "DROP" };
+    uint64_t which = roll(w, 5);
+    if (!p->id[0])
+        return;
+    sayf(w->dialogue, 0, "%s %s", verbs[which], p->id);
+    const char *heard = answer(w, 0);
+    if (strcmp(heard, ":1") == 0 && (which < 2 || which == 4)) {
+        must(w, p->fate == ALIVE);
+        p->fate = GONE;
+    }
+}
+
+static void steer(struct world *w) {
+    static const char *const verbs[] = { "PAUSE", "DRAIN", "RESUME", "RESUME" };
+    sayf(w->dialogue, 0, "%s s%d", verbs[roll(w, 4)], (int)roll(w, STAGES));
+    must(w, is_ok(answer(w, 0)));
+}
+
+static void limit(struct world *w) {
+    static const char *const limits[] = {
+        "concurrency 1", "concurrency 2", "concurrency none", "rate 100/s",
+        "rate none",     "max-jobs 10",   "max-jobs none",    "high-mark 3",
+        "high-mark 100", "on-dead halt",  "on-dead skip",
+    };
+    sayf(w->dialogue, 0, "STAGE s%d %s", (int)roll(w, STAGES),
+         limits[roll(w, sizeof limits / sizeof *limits)]);
+    const char *heard = answer(w, 0);
+    must(w, is_ok(heard));
+}
+
+// ---- Looking ----------------------------------------------------------------------------------
+
+static long field(const char *heard, const char *name) {
+    const char *at = strstr(heard, name);
+    return at ? strtol(at + strlen(name), NULL, 10) : 0;
+}
+
+static long count_rows(struct world *w, int stage, const char *status) {
+    long count = 0;
+    char from[40] = "";
+    for (bool more = true; more;) {
+        more = false;
+        sayf(w->dialogue, 0, "JOBS s%d STATUS %s COUNT 7%s", stage, status, from);
+        const char *heard = answer(w, 0);
+        must(w, heard[0] == '[');
+        for (const char *at = heard; (at = strstr(at, "[\"id\" \"")); at++, count++, more = true)
+            snprintf(from, sizeof from, " FROM %llu", strtoull(at + 7, NULL, 10));
+    }
+    return count;
+}
+
+static uint64_t emits_on_their_way(const struct world *w) {
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < SHARDS; i++)
+        count += core_links(w->dialogue->host.parts[i].core);
+    return count;
+}
+
+static void look(struct world *w) {
+    static const char *const fields[] = { "\"waiting\" :", "\"running\" :", "\"delayed\" :",
+                                          "\"dead\" :" };
+    static const char *const statuses[] = { "waiting", "running", "delayed", "dead" };
+    for (int i = 0; i < 20 && emits_on_their_way(w); i++)
+        turn(w->dialogue);
+    must(w, !emits_on_their_way(w));
+    hear_workers(w);
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int i = 0; i < 4; i++) {
+            sayf(w->dialogue, 0, "STAGES NAME s%d", stage);
+            long counted = field(answer(w, 0), fields[i]);
+            must(w, counted == count_rows(w, stage, statuses[i]));
+        }
+}
+
+// ---- Histories --------------------------------------------------------------------------------
+
+static void step(struct world *w) {
+    uint64_t how = roll(w, 100);
+    int worker = (int)roll(w, WORKERS);
+    if (how < 25)
+        push_one(w);
+    else if (how < 50)
+        ask_for_work(w, worker);
+    else if (how < 80)
+        finish(w, worker, roll(w, 14));
+    else if (how < 86)
+        decide(w);
+    else if (how < 89)
+        steer(w);
+    else if (how < 92)
+        limit(w);
+    else if (how < 96)
+        pass_ms(w->dialogue, roll(w, 30));
+    else if (how < 98)
+        vanish(w, worker);
+    else
+        look(w);
+    hear_workers(w);
+}
+
+static void relax(struct world *w) {
+    static const char *const words[] = { "RESUME s%d", "STAGE s%d max-jobs none",
+                                         "STAGE s%d high-mark 3", "STAGE s%d concurrency 1",
+                                         "STAGE s%d rate 1000/s" };
+    for (int stage = 0; stage < STAGES; stage++) {
+        char text[64];
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            snprintf(text, sizeof text, words[i], stage);
+            say(w->dialogue, 0, text);
+            must(w, is_ok(answer(w, 0)));
+        }
+        sayf(w->dialogue, 0, "RETRY STAGE s%d DEAD MAX 100000", stage);
+        must(w, answer(w, 0)[0] == ':');
+    }
+}
+
+static int alive(const struct world *w) {
+    int count = 0;
+    for (int i = 0; i < w->count; i++)
+        count += w->pieces[i].fate == ALIVE;
+    return count;
+}
+
+// Nobody asks again before all who wait were given something: so each must be told of its job.
+static void ask_in_rounds(struct world *w) {
+    for (int i = 0; i < WORKERS; i++)
+        if (w->asks[i] || w->has[i])
+            return;
+    for (int i = 0; i < WORKERS; i++)
+        ask_for_work(w, i);
+}
+
+// Limits stay: whoever is passed over keeps its job from the end.
+static void drain(struct world *w) {
+    relax(w);
+    for (int idle = 0; idle < 300 && alive(w); idle++) {
+        ask_in_rounds(w);
+        hear_workers(w);
+        for (int i = 0; i < WORKERS; i++) {
+            idle = w->has[i] ? 0 : idle;
+            finish(w, i, ENDS_WELL);
+            hear_workers(w);
+        }
+        pass_ms(w->dialogue, 5);
+        hear_workers(w);
+    }
+    must(w, !alive(w));
+}
+
+static void end_epic(struct world *w) {
+    sayf(w->dialogue, 0, "EPIC e END %" PRIu64, w->epic);
+    (void)answer(w, 0);
+    connect_client(w->dialogue, WAITER);
+    say(w->dialogue, WAITER, "EPIC e WAIT -1");
+}
+
+// All of it has ended: well, by a decision, or for good, until that was tried once more.
+static void expect_epic(struct world *w, const char *heard) {
+    long ended =
+        field(heard, "\"done\" :") + field(heard, "\"dead\" :") + field(heard, "\"cancelled\" :");
+    must(w, (uint64_t)ended == w->epic);
+    must(w, (uint64_t)field(heard, "\"accepted\" :") == w->epic);
+}
+
+static void history(uint64_t seed) {
+    struct world *w = calloc(1, sizeof *w);
+    w->seed = seed;
+    w->dice = seed;
+    dialogue_shards = SHARDS;
+    w->dialogue = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    for (int i = 0; i < WORKERS; i++)
+        connect_client(w->dialogue, FIRST_WORKER + i);
+    for (int stage = 0; stage < STAGES; stage++) {
+        sayf(w->dialogue, 0, "STAGE s%d attempts 60000", stage);
+        must(w, is_ok(answer(w, 0)));
+    }
+    for (int i = 0; i < STEPS; i++)
+        step(w);
+    end_epic(w);
+    drain(w);
+    look(w);
+    expect_epic(w, answer(w, WAITER));
+    say(w->dialogue, 0, "EPIC e");
+    expect_epic(w, answer(w, 0));
+    for (int i = 0; i < WORKERS; i++)
+        hang_up(w->dialogue, FIRST_WORKER + i);
+    dialogue_check(w->dialogue);
+    dialogue_destroy(w->dialogue);
+    free(w);
+}
+
+static double seconds_now(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void E4_whatever_happens_each_job_is_done_once_or_gone(void **state) {
+    (void)state;
+    const char *only = getenv("MILLRACE_SEED"), *seconds = getenv("MILLRACE_SECONDS");
+    double wanted = seconds ? strtod(seconds, NULL) : 3, begun = seconds_now();
+    uint64_t seed = 1;
+    if (only) {
+        history(strtoull(only, NULL, 10));
+        return;
+    }
+    for (; seed <= 10 || seconds_now() - begun < wanted; seed++)
+        history(seed);
+    print_message("%" PRIu64 " histories\n", seed - 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(E4_whatever_happens_each_job_is_done_once_or_gone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+// Copies of a store in which emits are on their way from one shard to another: whatever of them was
+// accepted or acknowledged when the engine ended, in the copy each is there once, and in order.
+#include "base/errors.h"
+#include "shard/group.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SHARDS = 3, ROUNDS = 6, EMITS = 4, KEYS = 5, DUE_MS = 60000 };
+
+static uint64_t wall_ms = 1000000;
+
+static uint64_t read_clock(void *arg) {
+    (void)arg;
+    return wall_ms;
+}
+
+static struct group *open_group(const char *dir, uint32_t shards) {
+    struct group_options o = { .dir = dir,
+                               .shards = shards,
+                               .log = { .sync = LOG_SYNC_NONE, .segment_size = 1 << 16 },
+                               .world = { .wall_ms = read_clock, .boot_ms = read_clock } };
+    struct group *g = NULL;
+    if (group_open(&o, &g) < 0)
+        fail_msg("%s", error_text());
+    return g;
+}
+
+static void begin(struct group *g, uint32_t shard) {
+    assert_int_equal(shard_begin(group_shard(g, shard)), 0);
+}
+
+static void end(struct group *g, uint32_t shard) {
+    struct shard *s = group_shard(g, shard);
+    assert_int_equal(shard_wait(s, shard_end(s)), 0);
+}
+
+static struct core *core_of(struct group *g, uint32_t shard) {
+    return shard_core(group_shard(g, shard));
+}
+
+static int take(struct group *g, uint32_t shard, const char *stage, struct grant *out) {
+    mr_bytes name = mr_str(stage);
+    struct take t = { .stages = &name, .stage_count = 1 };
+    size_t count;
+    return core_take(core_of(g, shard), &t, out, &count);
+}
+
+// ---- The store --------------------------------------------------------------------------------
+
+// One job of `a` that emits to many shards: bodies say shard, round and which.
+static void emit_some(struct group *g, uint32_t shard, int round) {
+    struct push push = { .stage = mr_str("a"), .body = mr_str("x") };
+    struct pushed pushed;
+    struct grant grant;
+    struct emit emits[EMITS + 2] = { 0 };
+    char bodies[EMITS][16], keys[EMITS][16];
+    for (int i = 0; i < EMITS; i++) {
+        snprintf(bodies[i], sizeof bodies[i], "%u %d", shard, round * EMITS + i);
+        snprintf(keys[i], sizeof keys[i], "k%d", (round + i) % KEYS);
+        emits[i] = (struct emit){ .stage = mr_str("b"),
+                                  .key = mr_str(keys[i]),
+                                  .body = mr_str(bodies[i]) };
+    }
+    emits[EMITS] =
+        (struct emit){ .stage = mr_str("once"), .key = mr_str("k0"), .once = mr_str("n") };
+    emits[EMITS + 1] =
+        (struct emit){ .stage = mr_str("later"), .key = mr_str(keys[0]), .delay_ms = DUE_MS };
+    begin(g, shard);
+    assert_int_equal(core_push(core_of(g, shard), &push, &pushed), 0);
+    assert_int_equal(take(g, shard, "a", &grant), 0);
+    struct done done = {
+        .id = grant.id, .token = grant.token, .emits = emits, .emit_count = EMITS + 2
+    };
+    assert_int_equal(core_done(core_of(g, shard), &done), 0);
+    end(g, shard);
+}
+
+// Carries the first `most` of a link, and acknowledges the first `acked` of these.
+static void carry(struct group *g, uint32_t from, uint32_t to, int most, int acked) {
+    struct link_entry e;
+    struct buffer body = { 0 };
+    uint64_t after = 0;
+    for (int i = 0; i < most && core_link_next(core_of(g, from), to, after, &e); i++) {
+        after = e.number;
+        body.size = 0;
+        assert_int_equal(shard_read(group_shard(g, from), e.at, &body), 0);
+        begin(g, to);
+        assert_int_equal(core_link_accept(core_of(g, to), from, &e, buffer_bytes(&body)), 0);
+        end(g, to);
+        if (i + 1 == acked) {
+            begin(g, from);
+            assert_int_equal(core_link_acked(core_of(g, from), to, after), 0);
+            end(g, from);
+        }
+    }
+    buffer_finish(&body);
+}
+
+// Links in every state: nothing carried, some, all; acknowledged or not.
+static void make_store(const char *dir, int variant) {
+    static const int carried[][2] = { { 0, 0 }, { 999, 0 }, { 3, 1 }, { 2, 2 }, { 999, 5 } };
+    struct group *g = open_group(dir, SHARDS);
+    for (int round = 0; round < ROUNDS; round++)
+        for (uint32_t shard = 0; shard < SHARDS; shard++)
+            emit_some(g, shard, round);
+    for (uint32_t from = 0; from < SHARDS; from++)
+        for (uint32_t to = 0; to < SHARDS; to++) {
+            const int *how = carried[(from * SHARDS + to + (uint32_t)variant) % 5];
+            if (from != to)
+                carry(g, from, to, how[0], how[1]);
+        }
+    group_close(g);
+}
+
+static void copy_store(const char *from, const char *to, uint32_t shards) {
+    char from_url[96], to_url[96], count[8];
+    snprintf(from_url, sizeof from_url, "file:%s", from);
+    snprintf(to_url, sizeof to_url, "file:%s", to);
+    snprintf(count, sizeof count, "%u", shards);
+    char *words[] = { MILLRACE, "store", "copy", from_url, to_url, "--shards", count, NULL };
+    posix_spawn_file_actions_t quiet;
+    pid_t pid;
+    int status;
+    assert_int_equal(posix_spawn_file_actions_init(&quiet), 0);
+    assert_int_equal(posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0), 0);
+    assert_int_equal(posix_spawn(&pid, MILLRACE, &quiet, NULL, words, environ), 0);
+    assert_int_equal(posix_spawn_file_actions_destroy(&quiet), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+// ---- What is in it ----------------------------------------------------------------------------
+
+// Takes and ends everything of a stage; of `b` each channel's bodies come in order.
+static int work_off(struct group *g, const char *stage) {
+    int last[KEYS][SHARDS], count = 0;
+    memset(last, -1, sizeof last);
+    for (uint32_t i = 0; i < group_count(g); i++) {
+        struct grant grant;
+        begin(g, i);
+        while (take(g, i, stage, &grant) == 0) {
+            struct buffer body = { 0 };
+            unsigned shard = 0;
+            int number = 0, key = ((const char *)grant.key.data)[1] - '0';
+            assert_int_equal(shard_read(group_shard(g, i), grant.at, &body), 0);
+            assert_int_equal(buffer_append(&body, "", 1), 0);
+            if (sscanf((const char *)body.data, "%u %d", &shard, &number) == 2) {
+                assert_true(number > last[key][shard]);
+                last[key][shard] = number;
+            }
+            struct done done = { .id = grant.id, .token = grant.token };
+            assert_int_equal(core_done(core_of(g, i), &done), 0);
+            buffer_finish(&body);
+            count++;
+        }
+        end(g, i);
+    }
+    return count;
+}
+
+static void expect_all(const char *dir) {
+    struct group *g = open_group(dir, 0);
+    for (uint32_t i = 0; i < group_count(g); i++)
+        assert_int_equal(core_links(core_of(g, i)), 0);
+    assert_int_equal(work_off(g, "b"), SHARDS * ROUNDS * EMITS);
+    assert_int_equal(work_off(g, "once"), 1);
+    assert_int_equal(work_off(g, "later"), 0);
+    wall_ms += DUE_MS;
+    assert_int_equal(work_off(g, "later"), SHARDS * ROUNDS);
+    wall_ms -= DUE_MS;
+    group_close(g);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static void E4_emits_on_their_way_arrive_in_a_copy(void **state) {
+    (void)state;
+    static const uint32_t counts[] = { 1, 2, 3, 7 };
+    for (int variant = 0; variant < 5; variant++) {
+        char dir[] = "/tmp/millrace-copy-XXXXXX", from[64], to[64];
+        assert_non_null(mkdtemp(dir));
+        snprintf(from, sizeof from, "%s/from", dir);
+        make_store(from, variant);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            snprintf(to, sizeof to, "%s/to-%u", dir, counts[i]);
+            copy_store(from, to, counts[i]);
+            expect_all(to);
+        }
+        assert_int_equal(nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(E4_emits_on_their_way_arrive_in_a_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
