@@ -9,6 +9,7 @@ import os
 import pty
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import threading
 import time
 
 from running import Running, lines_of, wait_until
-from tap import BUILD, LONG, MILLRACE, SECONDS, case, check, equal, main, sanitized, top
+from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
 INSTANT = os.path.join(BUILD, "test", "instant")  # the same, but commands take no time
 MEMORY_KB = 64 << 10  # resident, at most, whatever goes through

@@ -200,7 +200,7 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
         err = copy_text(o->name, &c->name);
     snprintf(c->host, sizeof c->host, "%s", p->host);
     snprintf(c->port, sizeof c->port, "%s", p->port);
-    c->found_ms = client_now_ms();
+    c->found_ms = monotonic_ms();
     if (err >= 0 && p->secure)
         err = tls_context_create(&o->tls, false, &c->tls);
     if (err >= 0)

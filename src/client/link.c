@@ -385,7 +385,7 @@ static void link_connect(struct link *l, uint64_t now_ms) {
     uint64_t patience_ms = l->client->patience_ms;
     find_again(l->client, l, now_ms);
     l->asked = false;
-    l->give_up_ms = client_now_ms() + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
+    l->give_up_ms = monotonic_ms() + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
         int failed = -l->fd;
