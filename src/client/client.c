@@ -279,7 +279,7 @@ static void end_threads(struct client *c, bool io, bool teller) {
 // at once, has room for more soon.
 static bool may_still_greet(const struct client *c) {
     const struct link *l = c->main;
-    bool is_full = l->err == MR_EFULL && !link_is_hopeless(l, client_now_ms());
+    bool is_full = l->err == MR_EFULL && !link_is_hopeless(l, monotonic_ms());
     return l->failures < c->address_count || is_full;
 }
 
