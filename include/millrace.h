@@ -142,7 +142,8 @@ typedef struct mr_options {
 //
 // MR_ENET: nobody answers at HOST:PORT, or not as a server does; MR_EAUTH, MR_EPERM: it refuses us.
 // MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is
-// damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64).
+// damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64), or the
+// server has had too many clients for 30 s.
 int mr_open(const char *url, const mr_options *, mr **out);
 
 // Makes everything durable and frees the engine. MR_EBUSY while workers, jobs in hand, started

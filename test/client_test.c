@@ -134,6 +134,27 @@ static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
     serving_end(&server, SIGKILL);
 }
 
+static void has_room_for_the_third(int fd, int number, void *arg) {
+    if (number < 2)
+        fake_says(fd, number, "-FULL too many are connected\r\n");
+    else
+        fake_greets(fd, number, arg);
+}
+
+static void X_a_server_that_is_full_is_waited_for(void **state) {
+    (void)state;
+    struct fake f;
+    struct engine *e = NULL;
+    fake_start(&f, has_room_for_the_third, NULL);
+    must(client_open(f.url, &(struct client_options){ 0 }, &e));
+    must(e->impl->close(e));
+    fake_stop(&f);
+    fake_start(&f, fake_says, "-FULL too many are connected\r\n");
+    struct client_options impatient = { .patience_ms = 200 };
+    refused(MR_EFULL, client_open(f.url, &impatient, &e));
+    fake_stop(&f);
+}
+
 // ---- A host that moves
 // ----------------------------------------------------------------------------
 
@@ -873,6 +894,7 @@ int main(void) {
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
+        cmocka_unit_test(X_a_server_that_is_full_is_waited_for),
         cmocka_unit_test(F40_a_server_that_has_moved_is_found_again),
         cmocka_unit_test(F47_what_is_too_large_for_a_server_is_refused_here),
         cmocka_unit_test(X_who_is_refused_while_he_speaks_hears_why),

@@ -102,9 +102,13 @@ static void expect_in_order(struct world *w, int n) {
     }
 }
 
+static int number_of(const struct job *job) {
+    return (int)strtol(job->body, NULL, 10);
+}
+
 static void begin_job(struct world *w, int worker) {
     struct job job = taken(w->dialogue, FIRST_WORKER + worker);
-    int n = atoi(job.body);
+    int n = number_of(&job);
     must(w, n < w->count && w->pieces[n].fate == ALIVE);
     must(w, !w->pieces[n].id[0] || strcmp(w->pieces[n].id, job.id) == 0);
     snprintf(w->pieces[n].id, sizeof w->pieces[n].id, "%s", job.id);
@@ -131,7 +135,7 @@ static void ask_for_work(struct world *w, int worker) {
 
 static void commit(struct world *w, int worker, int emits) {
     const struct job *job = &w->held[worker];
-    struct piece *p = &w->pieces[atoi(job->body)];
+    struct piece *p = &w->pieces[number_of(job)];
     int first = w->count, origin = p->key == NO_KEY ? NO_ORIGIN : p->stage * KEYS + p->key;
     char words[512] = "";
     for (int i = 0; i < emits && w->count < MOST - 8; i++) {
@@ -157,7 +161,7 @@ static void finish(struct world *w, int worker, uint64_t how) {
         return;
     }
     if (how >= 4) {
-        commit(w, worker, (int)roll(w, w->pieces[atoi(w->held[worker].body)].stage < 2 ? 4 : 2));
+        commit(w, worker, (int)roll(w, w->pieces[number_of(&w->held[worker])].stage < 2 ? 4 : 2));
         return;
     }
     char said[256];

@@ -275,11 +275,19 @@ static void end_threads(struct client *c, bool io, bool teller) {
         pthread_join(c->teller, NULL);
 }
 
-// Each address is tried once; later tries are in the background and go on for ever.
+// Each address is tried once; but a server with too many clients, as after a restart when all come
+// at once, has room for more soon.
+static bool may_still_greet(const struct client *c) {
+    const struct link *l = c->main;
+    bool is_full = l->err == MR_EFULL && !link_is_hopeless(l, monotonic_ms());
+    return l->failures < c->address_count || is_full;
+}
+
+// Later tries are in the background and go on for ever.
 static int wait_for_greeting(struct client *c) {
     struct link *l = c->main;
     pthread_mutex_lock(&c->lock);
-    while (l->state != LINK_LOADING && l->state != LINK_UP && l->failures < c->address_count)
+    while (l->state != LINK_LOADING && l->state != LINK_UP && may_still_greet(c))
         pthread_cond_wait(&c->told, &c->lock);
     bool up = l->state == LINK_LOADING || l->state == LINK_UP;
     int err = up ? 0 : error_set(l->err, "%s", l->why);
