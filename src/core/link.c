@@ -82,7 +82,7 @@ static void outbox_free(struct core *c, uint32_t entry) {
 // Makes an entry that is in no outbox yet, so that adding it cannot fail. What it says beyond its
 // texts is for the caller to fill in.
 static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes once, uint32_t *out) {
-    struct link_end *l;
+    struct link_end *l = NULL;
     int err = link_get(c, to, &l);
     if (err < 0)
         return err;
@@ -385,7 +385,7 @@ static int accept(struct core *c, uint32_t from, const struct link_entry *e, mr_
 }
 
 int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {
-    struct link_end *l;
+    struct link_end *l = NULL;
     int err = check_end(c, from);
     if (err < 0)
         return err;
@@ -413,7 +413,7 @@ static int link_of_record(struct core *c, const struct record *r, struct link_en
 }
 
 int link_restore_mark(struct core *c, const struct record *r) {
-    struct link_end *l;
+    struct link_end *l = NULL;
     int err = link_of_record(c, r, &l);
     if (err == 0 && r->number > l->accepted)
         l->accepted = r->number;
@@ -421,7 +421,7 @@ int link_restore_mark(struct core *c, const struct record *r) {
 }
 
 int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    struct link_end *l;
+    struct link_end *l = NULL;
     int err = link_restore_mark(c, r);
     if (err < 0)
         return err;
@@ -442,7 +442,7 @@ int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t s
 }
 
 int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    struct link_end *l;
+    struct link_end *l = NULL;
     struct stage *s;
     int err = link_of_record(c, r, &l);
     if (err < 0)
