@@ -502,7 +502,7 @@ static void much_of(char *much, const char *why, int comes_out) {
     struct text t;
     atomic_int count = 0;
     const char *name = fresh("much");
-    char stage[40];
+    char stage[64];
     snprintf(stage, sizeof stage, "%s/text", name);
     mr *m = open_mem();
     mr_flow *f = with_words(m, name, &t);

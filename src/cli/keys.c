@@ -163,7 +163,7 @@ int keys_look(const struct keys *k, mr_bytes line, struct buffer *room, mr_bytes
 }
 
 int keys_find(const struct keys *k, mr_bytes line, struct buffer *out) {
-    mr_bytes found;
+    mr_bytes found = { 0 };
     int err = keys_look(k, line, out, &found);
     if (err < 0 || !found.size || k->from == KEY_JSON)
         return err;

@@ -24,9 +24,9 @@ static void put_sample(struct doc *d, const char *name, mr_bytes stage, const ch
     char text[512];
     bool labels = stage.size || *label;
     int size = snprintf(text, sizeof text, "%s%s%s%.*s%s%s%s%s %s\n", name, labels ? "{" : "",
-                        stage.size ? "stage=\"" : "", (int)stage.size, (const char *)stage.data,
-                        stage.size ? "\"" : "", stage.size && *label ? "," : "", label,
-                        labels ? "}" : "", value);
+                        stage.size ? "stage=\"" : "", (int)stage.size,
+                        stage.size ? (const char *)stage.data : "", stage.size ? "\"" : "",
+                        stage.size && *label ? "," : "", label, labels ? "}" : "", value);
     doc_plain(d, text, (size_t)size);
 }
 
