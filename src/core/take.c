@@ -169,17 +169,21 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     return 0;
 }
 
+static bool head_is_expired(const struct core *c, const struct stage *s) {
+    return s->ready.head && job_is_past_deadline(c, job_at(c, chan_head(c, s->ready.head)));
+}
+
+APART static int end_expired(struct core *c, const struct stage *s) {
+    int err = 0;
+    while (err == 0 && head_is_expired(c, s))
+        err = job_end(c, chan_head(c, s->ready.head), JOB_EXPIRED);
+    return err;
+}
+
 // A job whose end could not be written down at its deadline is not started either: that is made up
 // for before.
 static int pass_expired(struct core *c, const struct stage *s) {
-    int err = 0;
-    while (err == 0 && s->ready.head) {
-        uint32_t job = chan_head(c, s->ready.head);
-        if (!job_is_past_deadline(c, job_at(c, job)))
-            break;
-        err = job_end(c, job, JOB_EXPIRED);
-    }
-    return err;
+    return head_is_expired(c, s) ? end_expired(c, s) : 0;
 }
 
 // Starts as much as the stage gives, up to `most`.
