@@ -21,7 +21,7 @@ function sourceTable(flow) {
     empty: 'Nothing numbered is pushed into it: how much will come nobody can tell.',
     columns: [
       { head: 'Source', text: (e) => operatorName(flow(), e) },
-      { head: 'How far it is', wide: true, make: progress },
+      { head: 'How far it is, in blocks of lines', wide: true, make: progress },
       { head: 'Dead', number: true, text: (e) => count(e.dead) },
     ],
   });
