@@ -70,7 +70,7 @@ enum { RATE_SLACK_US = 100000 };
 #define HOUR_US (UINT64_C(3600) * 1000000)
 
 static uint64_t rate_each_us(const struct stage *s) {
-    return HOUR_US / s->policy.rate_per_h;
+    return (HOUR_US - 1) / s->policy.rate_per_h + 1; // rather fewer than too many
 }
 
 static uint64_t rate_earliest_us(const struct core *c) {
