@@ -1,7 +1,9 @@
-// Parts that several views have: a strip of figures, why a stage is held, a job's status.
+// Parts that several views have: a strip of figures, why a stage is held and how its jobs end, a job's status.
 import { stageAct } from './actions.js';
 import { button, el, setShown, setText } from './dom.js';
-import { whyHeld } from './why.js';
+import { count, rate } from './format.js';
+import { linkColumn } from './table.js';
+import { deadPath, whyHeld } from './why.js';
 
 // A strip of [name, text(), isBad()].
 export function figures(entries) {
@@ -64,3 +66,21 @@ export const tagColumn = (head, word) => ({
     return { node: made.node, set: (row) => made.set(word(row)) };
   },
 });
+
+// How the jobs of a stage end, and why it holds them.
+export const outcomeColumns = () => [
+  { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
+  {
+    head: 'Failed',
+    number: true,
+    title: 'Failed attempts so far',
+    text: (s) => count(s.failed),
+  },
+  linkColumn(
+    'Dead',
+    (s) => count(s.dead),
+    (s) => deadPath(s.name),
+    { number: true },
+  ),
+  { head: 'What it waits for', wide: true, make: whyCell },
+];

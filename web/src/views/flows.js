@@ -3,14 +3,14 @@
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { el, field, fragment, link, setShown, setText } from '../dom.js';
-import { count, counted, rate } from '../format.js';
+import { count, counted } from '../format.js';
 import { findFlows, flowState, operatorName, sourcesOf } from '../flows.js';
-import { tag, whyCell } from '../parts.js';
+import { outcomeColumns, tag } from '../parts.js';
 import { poller } from '../poll.js';
 import { progress } from '../progress.js';
 import { store } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
-import { deadPath, stagePath } from '../why.js';
+import { stagePath } from '../why.js';
 
 const MOST = 30; // flows shown
 
@@ -45,20 +45,7 @@ function operatorTable(flow) {
       { head: 'Waiting', number: true, text: (s) => count(s.waiting + s.delayed) },
       { head: 'Running', number: true, text: (s) => count(s.running) },
       { head: 'Done', number: true, text: (s) => count(s.done) },
-      { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
-      {
-        head: 'Failed',
-        number: true,
-        title: 'Failed attempts so far',
-        text: (s) => count(s.failed),
-      },
-      linkColumn(
-        'Dead',
-        (s) => count(s.dead),
-        (s) => deadPath(s.name),
-        { number: true },
-      ),
-      { head: 'What it waits for', wide: true, make: whyCell },
+      ...outcomeColumns(),
     ],
   });
 }

@@ -1,11 +1,11 @@
 // All stages, what holds each, and how the server is.
 import { el, field, fragment, link, panel, setShown, setText } from '../dom.js';
 import { bytes, compact, count, counted, duration, rate } from '../format.js';
-import { figures, whyCell } from '../parts.js';
+import { figures, outcomeColumns } from '../parts.js';
 import { spark } from '../spark.js';
 import { store, waitingOf } from '../store.js';
 import { linkColumn, liveTable } from '../table.js';
-import { deadPath, stagePath } from '../why.js';
+import { stagePath } from '../why.js';
 
 const MOST = 200; // rows
 const TOLD = 1000; // stages that a snapshot has at most
@@ -123,20 +123,7 @@ function stageTable() {
       },
       { head: 'Running', number: true, text: (s) => count(s.running) },
       { head: 'In/s', number: true, text: (s) => rate(s['in-per-s']) },
-      { head: 'Done/s', number: true, text: (s) => rate(s['out-per-s']) },
-      {
-        head: 'Failed',
-        number: true,
-        title: 'Failed attempts so far',
-        text: (s) => count(s.failed),
-      },
-      linkColumn(
-        'Dead',
-        (s) => count(s.dead),
-        (s) => deadPath(s.name),
-        { number: true },
-      ),
-      { head: 'What it waits for', wide: true, make: whyCell },
+      ...outcomeColumns(),
     ],
   });
 }
