@@ -267,11 +267,8 @@ int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
 
 int core_trimmed(struct core *c, uint64_t upto) {
     struct record r = { .kind = RECORD_TRIM, .time_ms = c->now_ms, .upto = upto };
-    int err = out_begin(c, 1, 0);
+    int err = out_write(c, &r, ROOM_CLEAN);
     if (err < 0)
-        return err;
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_CLEAN)) < 0)
         return err;
     trim_set_home(c, c->out.at[0], out_size(c, 0));
     c->trim_mark = upto;

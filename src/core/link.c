@@ -44,12 +44,9 @@ static struct record record_of_link(const struct core *c, uint32_t shard, uint64
 }
 
 int link_record(struct core *c, uint32_t shard, enum room room) {
-    int err = out_begin(c, 1, 0);
-    if (err < 0)
-        return err;
     struct record r = record_of_link(c, shard, c->links[shard].accepted);
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, room)) < 0)
+    int err = out_write(c, &r, room);
+    if (err < 0)
         return err;
     link_set_home(c, &c->links[shard], c->out.at[0], out_size(c, 0));
     return 0;

@@ -53,15 +53,12 @@ enum { ID_BLOCK = 1 << 20 };
 
 APART int ids_reserve_block(struct core *c, enum room room) {
     uint64_t step = c->config.id_step;
-    int err = out_begin(c, 1, 0);
-    if (err < 0)
-        return err;
     struct record r = { .kind = RECORD_EPOCH,
                         .time_ms = c->now_ms,
                         .epoch = c->epoch,
                         .next_id = c->next_id + ID_BLOCK * step };
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, room)) < 0)
+    int err = out_write(c, &r, room);
+    if (err < 0)
         return err;
     epoch_set_home(c, c->out.at[0], out_size(c, 0));
     c->id_limit = r.next_id;
@@ -329,12 +326,9 @@ void core_push_leave(struct core *c, struct pusher *p) {
 // ---- The command ------------------------------------------------------------------------------
 
 static int want_for_good(struct core *c, struct job *j) {
-    int err = out_begin(c, 1, 0);
-    if (err < 0)
-        return err;
     struct record r = { .kind = RECORD_WANT, .time_ms = c->now_ms, .id = j->id };
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
+    int err = out_write(c, &r, ROOM_COMMIT);
+    if (err < 0)
         return err;
     j->flags |= JOB_WANTED_FOR_GOOD;
     return 0;

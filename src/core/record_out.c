@@ -183,3 +183,11 @@ struct record record_of_job(const struct core *c, const struct job *j) {
     r.call = job_attr(c, j, ATTR_CALL) && !(j->flags & JOB_WANTED_FOR_GOOD);
     return r;
 }
+
+int out_write(struct core *c, const struct record *r, enum room room) {
+    int err = out_begin(c, 1, 0);
+    if (err < 0)
+        return err;
+    out_add(c, r, (mr_bytes){ 0 });
+    return out_commit(c, room);
+}

@@ -445,11 +445,8 @@ static int source_drop(struct core *c, uint32_t index) {
     struct record r = { .kind = RECORD_SOURCE_DROP,
                         .time_ms = c->now_ms,
                         .source = source_at(c, index)->number };
-    int err = out_begin(c, 1, 0);
+    int err = out_write(c, &r, ROOM_COMMIT);
     if (err < 0)
-        return err;
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     source_forget(c, index);
     return 0;
@@ -472,13 +469,10 @@ void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t siz
 }
 
 int source_record(struct core *c, struct source *s, enum room room) {
-    int err = out_begin(c, 1, 0);
-    if (err < 0)
-        return err;
     struct record_about about;
     struct record r = record_of_source(c, s, &about);
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, room)) < 0)
+    int err = out_write(c, &r, room);
+    if (err < 0)
         return err;
     source_set_home(c, s, c->out.at[0], out_size(c, 0));
     return 0;

@@ -114,11 +114,8 @@ int state_expire(struct core *c, chan ref) {
     struct record r = {
         .kind = RECORD_STATE, .time_ms = c->now_ms, .stage = ch->stage, .key = channel_key(c, ch)
     };
-    int err = out_begin(c, 1, 0);
+    int err = out_write(c, &r, ROOM_COMMIT);
     if (err < 0)
-        return err;
-    out_add(c, &r, (mr_bytes){ 0 });
-    if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     state_drop(c, ref);
     return 0;

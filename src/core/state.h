@@ -493,6 +493,8 @@ static inline int out_commit(struct core *c, enum room room) {
     return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
 }
 
+int out_write(struct core *, const struct record *, enum room); // one that has no body, whole
+
 static inline uint32_t out_size(const struct core *c, size_t index) {
     const struct entry *e = &c->out.entries[index];
     return entry_size(e->head.size, e->body.size);
