@@ -257,6 +257,24 @@ static void rule12_an_epic_has_an_end_and_progress(void **state) {
     assert_int_equal(look_epic(t, "f").resume, 1);
 }
 
+// It would be over although jobs of it are there that it does not count.
+static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) {
+    struct tale *t = *state;
+    for (uint64_t n = 1; n <= 3; n++)
+        must(push_number(t, "e", n, "x"));
+    must(skip_number(t, "e", 5));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_non_null(strstr(error_text(), "number 5 of this epic is there"));
+    refused(MR_EINVAL, end_epic(t, "e", 0));
+    assert_false(look_epic(t, "e").ended);
+    must(end_epic(t, "e", 6));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_int_equal(look_epic(t, "e").total, 6);
+    must(end_epic(t, "e", 5)); // the last word counts
+    crash(t);
+    assert_int_equal(look_epic(t, "e").total, 5);
+}
+
 static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
     struct tale *t = *state;
     struct pushed pushed;
@@ -674,6 +692,7 @@ int main(void) {
         TALE(T9_an_epic_without_workers_is_kept_and_said_so),
         TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         TALE(rule12_an_epic_has_an_end_and_progress),
+        TALE(rule12_an_epic_does_not_end_before_its_highest_number),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
         TALE(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),

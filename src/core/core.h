@@ -351,6 +351,8 @@ static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
 }
 
 int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
+// MR_EINVAL: a number beyond `total` is there. A core of several sees only its own numbers and does
+// not look: its owner asks epic_check_end about all of them before.
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
@@ -378,6 +380,7 @@ int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR
 int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
 void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
 uint64_t epic_seen_resume(const struct epic_seen *);
+int epic_check_end(const struct epic_seen *, uint64_t total); // MR_EINVAL: it has gone beyond that
 
 // ---- Links ------------------------------------------------------------------------------------
 //

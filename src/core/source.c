@@ -417,9 +417,23 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     return err;
 }
 
+int epic_check_end(const struct epic_seen *s, uint64_t total) {
+    if (total >= s->highest)
+        return 0;
+    return error_set(MR_EINVAL,
+                     "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
+                     s->highest, total);
+}
+
 int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
     if (total == EPIC_EMPTY)
         return error_set(MR_EINVAL, "no epic has so many pushes");
+    struct epic_seen seen = { 0 };
+    if (is_alone(c) && core_epic_seen(c, name, &seen) >= 0) {
+        int err = epic_check_end(&seen, total);
+        if (err < 0)
+            return err;
+    }
     return epic_change(c, name, total ? total : EPIC_EMPTY, 0);
 }
 
