@@ -397,6 +397,24 @@ int core_each_epic(struct core *c, mr_bytes from,
     return stop;
 }
 
+int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) {
+    int err = source_keep_ids(s);
+    if (err < 0)
+        return err;
+    struct record_source before = s->seen;
+    uint64_t *ids = s->ids;
+    s->ids = NULL; // they follow once it is written down
+    source_see(s, number, id);
+    err = source_record(c, s, ROOM_COMMIT);
+    s->seen = before;
+    s->ids = ids;
+    if (err < 0)
+        return err;
+    source_see(s, number, id);
+    watchers_tell_all(c, s);
+    return 0;
+}
+
 // Changes an epic and writes it down; on failure it is as it was.
 static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
     uint32_t index = 0;

@@ -448,6 +448,9 @@ uint64_t source_id(const struct source *, uint64_t number);
 uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
+// A number that makes no job is there from now on: it is written down by itself. `id`: the job's
+// that was pushed before in its place.
+int source_note(struct core *, struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
