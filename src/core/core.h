@@ -309,6 +309,12 @@ int core_done(struct core *, const struct done *);
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
 int core_release(struct core *, uint64_t id, const struct token *);
 
+// The body of a job that was just leased cannot be read. The first of a lease fails, as above; any
+// other is given back with all that follow it under the lease, uncounted, and those before it stay:
+// next time it is the first.
+int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
+                    int64_t retry_ms);
+
 // Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_beat(struct core *, uint64_t id, const struct token *);
 
