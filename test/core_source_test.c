@@ -491,6 +491,11 @@ static void rule13_memory_is_bounded(void **state) {
     core_tell_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
+    core_tell_memory(t->core, 4000);
+    assert_int_equal(push_patiently(t, 0, ""), MR_EAGAIN); // what has no bytes waits as well
+    core_tell_memory(t->core, 0);
+    expect_said(t, "room 0\n");
+    must(push_patiently(t, 0, ""));
     tale_destroy(t);
 }
 

@@ -73,7 +73,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
 void core_tell_memory(struct core *c, uint64_t outside_bytes) {
     c->outside_bytes = outside_bytes;
     forget_early(c, 1);
-    if (!c->room_bytes || is_short(c, 1))
+    if (!c->room_pushes || is_short(c, 1))
         return;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         stage_wake(c, c->stages[i]);

@@ -251,6 +251,7 @@ APART static int wait_for_room(struct core *c, const struct birth *b) {
     waiting->stage = b->stage;
     waiting->bytes = (uint32_t)bytes;
     c->room_bytes += bytes;
+    c->room_pushes++;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
     if (!b->first)
@@ -274,6 +275,7 @@ static int push_admit(struct core *c, const struct birth *b) {
 }
 
 static void pusher_unlink(struct core *c, struct pusher *p) {
+    c->room_pushes -= !list_empty(&p->of_stage);
     list_remove(&p->of_conn);
     list_remove(&p->of_stage);
     c->room_bytes -= p->bytes;

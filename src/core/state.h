@@ -226,7 +226,7 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes, last_pusher, next_source;
+    uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
     uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
