@@ -155,7 +155,7 @@ struct stage {
     uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
-    bool in_line;                // this shard waits for a start
+    bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs
     uint64_t halted;             // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
