@@ -167,12 +167,13 @@ struct client {
     char *user, *secret, *name;
     uint64_t patience_ms;
     pthread_t io, teller;
-    int epoll_fd, wake_fd;
+    int epoll_fd, wake_fd, lease_fd;
     pthread_condattr_t clock; // … to here
 
     struct response_value *values; // the I/O thread's …
     size_t address;                // … which tries this one next
     uint64_t found_ms;             // when the addresses were asked for
+    uint64_t lease_fd_ms;          // when it rings; 0: not at all
     uint64_t random;
 
     pthread_mutex_t lock;      // guards what follows

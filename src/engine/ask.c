@@ -81,8 +81,7 @@ static void wait_some(struct ask *a, uint64_t until_ms) {
         pthread_cond_wait(&a->cond, &a->lock);
         return;
     }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    struct timespec t = condition_until(until_ms);
     pthread_cond_timedwait(&a->cond, &a->lock, &t);
 }
 

@@ -182,8 +182,7 @@ static void cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_
         pthread_cond_wait(cond, lock);
         return;
     }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    struct timespec t = condition_until(until_ms);
     pthread_cond_timedwait(cond, lock, &t);
 }
 

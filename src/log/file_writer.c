@@ -264,8 +264,7 @@ static void writer_sleep(struct file_log *l) {
         pthread_cond_wait(&l->work, &l->lock);
         return;
     }
-    struct timespec at = { .tv_sec = (time_t)(at_ms / 1000),
-                           .tv_nsec = (long)(at_ms % 1000) * 1000000 };
+    struct timespec at = condition_until(at_ms);
     pthread_cond_timedwait(&l->work, &l->lock, &at);
     if (l->spare_failed && monotonic_ms() >= l->spare_retry_ms)
         l->spare_failed = false;

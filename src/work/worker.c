@@ -14,8 +14,7 @@ void worker_sleep(struct worker *w, pthread_cond_t *cond, uint64_t until_ms) {
         pthread_cond_wait(cond, &w->lock);
         return;
     }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    struct timespec t = condition_until(until_ms);
     pthread_cond_timedwait(cond, &w->lock, &t);
 }
 
