@@ -5,6 +5,7 @@
 //
 // What a command makes is of one commit with the end of its line: nothing counts if it fails.
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/errors.h"
 #include "cli/flow.h"
 
@@ -203,7 +204,7 @@ struct asked {
 };
 
 static void ask_begin(struct actor *a, struct asked *asked) {
-    asked->since_us = flow_now_us();
+    asked->since_us = monotonic_us();
     pthread_mutex_lock(&a->flow->lock);
     asked->next = a->asked;
     a->asked = asked;
@@ -220,7 +221,7 @@ static void ask_end(struct actor *a, struct asked *asked) {
 }
 
 bool program_is_silent(struct actor *a, char *out, size_t size) {
-    uint64_t now_us = flow_now_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
+    uint64_t now_us = monotonic_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
     pthread_mutex_lock(&a->flow->lock);
     const struct asked *asked = a->asked;
     while (asked && now_us - asked->since_us < patience_us)

@@ -87,8 +87,6 @@ int run_options_say(const struct run_options *, const struct input *, struct buf
 
 // ---- run.c ------------------------------------------------------------------------------------
 
-uint64_t run_now_us(void);
-
 // Tells the main loop that something has ended, if it waits for that. Any thread.
 void run_ring_any(struct run *);
 

@@ -8,6 +8,7 @@
 // After a crash a line that ran is tried again even if it has no retries left: whatever has
 // happened to us was not its fault.
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/codec.h"
 #include "base/errors.h"
 #include "cli/run.h"
@@ -314,11 +315,11 @@ static int end_attempt(struct run *r, mr_job *job, const struct task *task, stru
 static int run_line(struct run *r, mr_job *job) {
     struct task task = task_read(mr_job_body(job));
     struct exec_result x = { 0 };
-    uint64_t begun_us = run_now_us();
+    uint64_t begun_us = monotonic_us();
     int err = run_task(r, job, &task, &x);
     if (err < 0)
         return mr_release(job); // too much runs on this machine: a little later
-    note_time(r, begun_us, run_now_us());
+    note_time(r, begun_us, monotonic_us());
     err = end_attempt(r, job, &task, &x);
     exec_result_finish(&x);
     return err;
