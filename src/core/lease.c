@@ -48,7 +48,7 @@ static void lease_free(struct core *c, uint32_t number) {
 }
 
 // The lease is over: jobs still under it wait again, the channel goes where it belongs.
-void lease_end(struct core *c, uint32_t number, enum place place) {
+static void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {

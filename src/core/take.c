@@ -317,8 +317,9 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
-// The start is claimed before the taker, and given back if that takes something else.
-void serve(struct core *c, struct stage *s) {
+// Gives ready work to waiting takers. The start is claimed before the taker, and given back if that
+// takes something else.
+static void serve(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
            stage_may_start(c, s, true)) {
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
