@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 static mr *open_at(const char *url) {
     mr *m = NULL;

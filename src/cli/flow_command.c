@@ -4,7 +4,6 @@
 //     mode filter:  it stays; a line in, one line out (map), or lines and an empty one (flat_map)
 //
 // What a command makes is of one commit with the end of its line: nothing counts if it fails.
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/flow.h"

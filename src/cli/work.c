@@ -18,7 +18,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

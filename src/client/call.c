@@ -10,7 +10,6 @@
 #include "client/state.h"
 #include "wire/number.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -2,7 +2,6 @@
 // maps is read by name, so that servers may tell more.
 #include "base/clock.h"
 #include "base/errors.h"
-#include "base/mem.h"
 #include "client/state.h"
 #include "wire/number.h"
 

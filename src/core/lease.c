@@ -5,7 +5,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 static uint64_t lease_id(const struct lease *l, uint32_t i) {

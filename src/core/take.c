@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.

@@ -3,7 +3,6 @@
 // A waiter has a condition of its own, so that exactly those wake that were told something. It is
 // made only when the thread really goes to sleep.
 #include "base/clock.h"
-#include "base/errors.h"
 #include "engine/spread.h"
 
 // How far the log grows before it is asked whether it wants to be cleaned.

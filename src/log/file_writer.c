@@ -10,7 +10,6 @@
 #include "log/file.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <assert.h>
 #include <inttypes.h>
