@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 enum { BLOCKS = 300, PAIRS = 200, KEYS = 97, MEMORY = 64 << 20 };

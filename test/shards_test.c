@@ -1,7 +1,6 @@
 // A server over several shards: it answers as one over one shard does, whichever shard knows.
 #include "dialogue.h"
 
-#include "base/errors.h"
 #include "base/mem.h"
 
 #include <stdio.h>

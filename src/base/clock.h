@@ -5,6 +5,7 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -20,6 +21,34 @@ static inline uint64_t monotonic_us(void) {
 
 static inline uint64_t monotonic_ms(void) {
     return monotonic_ns() / 1000000;
+}
+
+// The same, up to a few milliseconds ago, for less.
+static inline uint64_t monotonic_coarse_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+// A condition for `cond_wait_until`.
+static inline void cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+// With the lock: waits for a signal, at most until then (UINT64_MAX: as long as it takes). Like any
+// condition it may return for no reason.
+static inline void cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ms) {
+    if (until_ms == UINT64_MAX) {
+        pthread_cond_wait(cond, lock);
+        return;
+    }
+    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
+                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+    pthread_cond_timedwait(cond, lock, &t);
 }
 
 #endif

@@ -14,7 +14,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 static int client_close(struct engine *);
@@ -63,13 +62,7 @@ uint64_t client_until(int64_t wait_ms) {
 }
 
 void client_sleep(struct client *c, pthread_cond_t *cond, uint64_t until_ms) {
-    if (until_ms >= UINT64_MAX / 2) {
-        pthread_cond_wait(cond, &c->lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(cond, &c->lock, &t);
+    cond_wait_until(cond, &c->lock, until_ms < UINT64_MAX / 2 ? until_ms : UINT64_MAX);
 }
 
 // Names must not meet those of other clients: from the system, else from a series that began there.
@@ -230,10 +223,8 @@ static void client_init(struct client *c) {
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
     c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&c->clock);
-    pthread_condattr_setclock(&c->clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->tell, &c->clock);
-    pthread_cond_init(&c->told, &c->clock);
+    cond_init(&c->tell);
+    cond_init(&c->told);
 }
 
 static void client_free(struct client *c) {
@@ -258,7 +249,6 @@ static void client_free(struct client *c) {
         mem_free(owned[i]);
     pthread_cond_destroy(&c->tell);
     pthread_cond_destroy(&c->told);
-    pthread_condattr_destroy(&c->clock);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);
 }

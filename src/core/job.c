@@ -1,8 +1,6 @@
 // The table of jobs, found by id, and the attributes that only some of them have.
 #include "core/state.h"
 
-#include "base/errors.h"
-
 #include <assert.h>
 
 uint32_t job_find(const struct core *c, uint64_t id) {

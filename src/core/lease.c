@@ -5,7 +5,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 static uint64_t lease_id(const struct lease *l, uint32_t i) {
@@ -48,7 +47,7 @@ static void lease_free(struct core *c, uint32_t number) {
 }
 
 // The lease is over: jobs still under it wait again, the channel goes where it belongs.
-void lease_end(struct core *c, uint32_t number, enum place place) {
+static void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {

@@ -26,7 +26,8 @@ uint64_t stage_jobs(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->jobs) : jobs_here(s);
 }
 
-bool stage_is_over(const struct stage *s) {
+// Beyond its high mark.
+static bool stage_is_over(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->over) : s->over;
 }
 

@@ -30,7 +30,6 @@ static inline bool stage_may_start(struct core *c, struct stage *s, bool waits) 
 // A place in max-jobs; kept until the job is born, or stage_tell.
 bool stage_claim_room(struct core *, struct stage *);
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs, of all shards
-bool stage_is_over(const struct stage *);  // beyond its high mark
 bool stage_in_cycle(const struct stage *);
 bool stage_is_choked(struct core *, struct stage *); // over, and in one
 

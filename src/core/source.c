@@ -129,7 +129,7 @@ uint64_t source_id(const struct source *s, uint64_t number) {
     return s->ids[number % SOURCE_WINDOW];
 }
 
-uint64_t source_resume(const struct source *s) {
+static uint64_t source_resume(const struct source *s) {
     uint64_t n = s->seen.highest >= SOURCE_WINDOW ? s->seen.highest - SOURCE_WINDOW + 1 : 1;
     while (n <= s->seen.highest && bit_is_set(s, n))
         n++;

@@ -445,7 +445,6 @@ uint32_t source_find_number(const struct core *, uint64_t number);
 int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
 bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
-uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
@@ -538,7 +537,6 @@ void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
 
-void serve(struct core *, struct stage *); // gives ready work to waiting takers
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 
@@ -555,7 +553,6 @@ bool token_fits(const struct core *, const struct token *, const struct job *);
 // Answers `err`; if the job was ended by others under this lease, that counts as letting go of it.
 int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
-void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.

@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.
@@ -317,8 +316,9 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
-// The start is claimed before the taker, and given back if that takes something else.
-void serve(struct core *c, struct stage *s) {
+// Gives ready work to waiting takers. The start is claimed before the taker, and given back if that
+// takes something else.
+static void serve(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
            stage_may_start(c, s, true)) {
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;

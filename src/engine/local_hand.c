@@ -9,7 +9,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <time.h>
 
 enum { TABLE_FIRST = 64, BEATS_PER_LEASE = 3 };
 
@@ -117,12 +116,6 @@ struct mr_job *spares_get(struct local *e, uint32_t count) {
 
 // ---- Into hand, and out of it -----------------------------------------------------------------
 
-static uint64_t coarse_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t); // a little late, so leases seem older than they are
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
     assert(g->stage.size <= HAND_STAGE && g->key.size <= HAND_KEY);
     hand_renew(job);
@@ -146,7 +139,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
 struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job **spare,
                           const struct grant *grants, size_t count) {
     struct mr_job *first = NULL, **next = &first;
-    uint64_t now_ms = coarse_ms();
+    uint64_t now_ms = monotonic_coarse_ms(); // a little late: leases seem older than they are
     for (size_t i = 0; i < count; i++) {
         struct mr_job *job = *spare;
         *spare = job->chain;
