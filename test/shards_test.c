@@ -62,6 +62,12 @@ static void tell(struct dialogue *d) {
         hear(d, 1, "\"*\"");
     }
     push(d, "u later DELAY 1000");
+    for (int i = 1; i <= 6; i++) { // an epic each, first into one stage, then into another
+        sayf(d, 1, "PUSH w x KEY k%d EPIC f%d 1", i, i);
+        hear(d, 1, "\"*\"");
+        sayf(d, 1, "PUSH v x KEY k0 EPIC f%d 2", i);
+        hear(d, 1, "\"*\"");
+    }
     pass_ms(d, 40);
     for (int i = 0; i < 10; i++)
         end_job(d, "FAIL", take(d, 0, "t"), i % 2 ? "no NEVER" : "no RETRY 0");
@@ -145,12 +151,20 @@ static void A10_looks_are_those_of_one_shard(void **state) {
         "JOBS u",
         "JOBS t STATUS waiting",
         "JOBS s KEY k1",
+        "JOBS v KEY k1", // of which not every shard knows
+        "JOBS v KEY k2 STATUS dead",
+        "JOBS v KEY k3",
         "WHY s",
         "WHY t",
         "WHY u",
         "STAGE s",
         "WORKERS",
         "RETRY STAGE s DEAD DRY",
+        "RETRY STAGE v DEAD KEY k1 DRY",
+        "DROP STAGE v WAITING KEY k2 DRY",
+        "DROP STAGE v WAITING KEY k3 DRY",
+        "DROP STAGE nowhere WAITING KEY k3 DRY",
+        "JOBS nowhere KEY k3",
         "CHANNELS nowhere",
         "EPIC nobody",
         "DEAD nowhere",
