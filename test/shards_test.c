@@ -377,6 +377,28 @@ static void E2_a_refused_number_holds_its_source_everywhere(void **state) {
     ask(d, 0, "STAGES NAME s", "[[*\"pushed\" :5 *]]");
 }
 
+// E2: a number is pushed once, whatever its key, and only the lowest one missing holds up others.
+static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
+    struct dialogue *d = *state;
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 0));
+    hear(d, 0, "\"1\"");
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 1)); // he has changed his mind
+    hear(d, 0, "\"1\"");
+    ask(d, 1, "DRAIN s", "+OK");
+    sayf(d, 0, "PUSH s b KEY %s EPIC e 1", key_in("s", 1));
+    hear(d, 0, "-DRAINING *");
+    ask(d, 1, "RESUME s", "+OK");
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 0)); // is there already
+    hear(d, 0, "\"1\"");
+    sayf(d, 0, "PUSH s c KEY %s EPIC e 3", key_in("s", 2));
+    hear(d, 0, "-GAP 1 *");
+    sayf(d, 0, "PUSH s b KEY %s EPIC e 1", key_in("s", 2)); // not where it was refused
+    hear(d, 0, "\"*\"");
+    sayf(d, 0, "PUSH s c KEY %s EPIC e 3", key_in("s", 2));
+    hear(d, 0, "\"*\"");
+    ask(d, 0, "EPIC e", "[\"resume\" :4 \"total\" :-1 \"accepted\" :3 *]");
+}
+
 // Rule 12: a producer does not run ahead of what is missing, whichever shard that belongs to.
 static void E2_numbers_too_far_ahead_are_refused(void **state) {
     struct dialogue *d = *state;
@@ -657,6 +679,7 @@ int main(void) {
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
         SHARDED(rule14_shards_take_turns_at_a_limit),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
+        SHARDED(E2_a_number_is_known_whichever_shard_has_it),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),
         SHARDED(D4_an_epic_is_watched_in_all_shards),
