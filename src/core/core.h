@@ -259,6 +259,12 @@ int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 // Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
 int core_check_gap(const struct core *, const struct conn *, mr_bytes source, uint64_t number);
+// Those of them that `seen` has were accepted since, by whichever shard.
+struct epic_seen;
+void core_fill_gaps(const struct core *, const struct conn *, mr_bytes source,
+                    const struct epic_seen *seen);
+// Whether a push of this number would be a repeat here.
+bool core_has_seen(const struct core *, mr_bytes source, uint64_t number);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
