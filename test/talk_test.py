@@ -15,6 +15,7 @@ import subprocess
 import termios
 
 from served import Server, Wire
+from serving import lasting_port
 from tap import MILLRACE, PATIENCE, case, check, equal, main, top
 
 os.chdir(top)
@@ -179,6 +180,26 @@ def _():
     fails(2, "not found: ./nosuch", "work", "untoiled", "--", "./nosuch")
     equal(read("job", job)["status"], "waiting")
     fails(2, "one word", "work", "untoiled", "--shell", "--", "a", "b")
+
+
+@case("F3: work tells once that its server has gone, once that it is back, and works on")
+def _():
+    store = "file:" + os.path.join(top, "away")
+    listen = f"127.0.0.1:{lasting_port()}"
+    first = Server("--store", store, listen=listen)
+    process = start("work", "s", "--", "cat", url=first.url)
+    equal(ok("call", "s", "there", url=first.url), "there")
+    first.process.kill()
+    said = process.stderr.readline().decode()
+    check(said.startswith("millrace: work: trying again: ") and listen in said, said)
+    first.process.wait(PATIENCE)
+    with Server("--store", store, listen=listen) as second:
+        equal(process.stderr.readline(), b"millrace: work: connected again\n")
+        equal(ok("call", "s", "body", url=second.url), "body")
+        process.send_signal(signal.SIGINT)
+        ended = Ended(process)
+        equal(ended.code, 130, ended)
+        check(b"again: " not in ended.err and b"2 done, 0 failed" in ended.err, ended)
 
 
 @case("await waits for the end, or as long as it may; cancel takes back once")

@@ -36,6 +36,7 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
+    bool away;            // the server is
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
@@ -137,6 +138,12 @@ static bool hears(struct working *w, int wait_ms) {
     return poll(&p, 1, wait_ms) > 0 && interrupt_heard(&w->interrupts, w->signals);
 }
 
+static void tell_news(struct working *w) {
+    char sentence[600];
+    if (talk_news(w->engine, &w->away, sentence, sizeof sentence))
+        complain("work: %s", sentence);
+}
+
 // Once: what runs may finish. Twice: it is ended, and goes back.
 static void drain(struct working *w) {
     while (mr_worker_stop(w->worker, LOOK_MS) == MR_EBUSY) {
@@ -148,9 +155,11 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS))
+    while (!hears(w, LOOK_MS)) {
         if (atomic_load(&w->hopeless))
             break;
+        tell_news(w);
+    }
     if (!atomic_load(&w->hopeless))
         complain("work: taking no more; what runs may finish (again to end it)");
     drain(w);
