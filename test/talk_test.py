@@ -16,7 +16,7 @@ import termios
 
 from served import Server, Wire
 from serving import lasting_port
-from tap import MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 
 os.chdir(top)
 for name in "MILLRACE_TOKEN", "MILLRACE_URL":
@@ -78,8 +78,8 @@ def fails(code, said, *arguments, **more):
 
 
 def table(text):
-    """The rows as lists; every column must begin or end where its title does."""
-    lines = text.splitlines()
+    """The rows as lists; every column must begin or end where its title does, as a terminal shows it."""
+    lines = as_shown(text).splitlines()
     spans = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", lines[0])]
     for line in lines[1:]:
         cells = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", line)]
@@ -491,15 +491,12 @@ def _():
     equal((code, json.loads(out)["done"]), (1, 1999))
 
 
-@case("a terminal gets colours and cut keys; what a key holds does not reach it")
-def _():
-    for key in "k" * 300, "\x1b[31mred":
-        ok("push", "wide", "b", "--key", key)
-        ok("push", "wide", "b", "--key", key)
+def on_terminal(*arguments):
+    """What it writes on a terminal of 80 columns."""
     parent, child = pty.openpty()
     environment = dict(os.environ, MILLRACE_URL=server.url, TERM="xterm")
     environment.pop("NO_COLOR")
-    process = subprocess.Popen([MILLRACE, "channels", "wide"], stdout=child, env=environment)
+    process = subprocess.Popen([MILLRACE, *arguments], stdout=child, env=environment)
     os.close(child)
     text = b""
     try:
@@ -509,10 +506,30 @@ def _():
         pass  # how a terminal ends
     os.close(parent)
     equal(process.wait(PATIENCE), 0)
-    plain = re.sub(rb"\x1b\[[01]?m", b"", text).decode()
-    check("\x1b" not in plain and b"\x1b[1m" in text, text)
+    return text.decode()
+
+
+@case("a terminal gets colours and cut keys; what a key holds does not reach it")
+def _():
+    for key in "k" * 300, "\x1b[31mred":
+        ok("push", "wide", "b", "--key", key)
+        ok("push", "wide", "b", "--key", key)
+    text = on_terminal("channels", "wide")
+    plain = re.sub(r"\x1b\[[01]?m", "", text)
+    check("\x1b" not in plain and "\x1b[1m" in text, text)
     check("…" in plain and all(len(line) <= 80 for line in plain.splitlines()), plain)
     check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
+
+
+@case("tables line up whatever letters a key has, also where one is cut")
+def _():
+    keys = ["anna", "日本語の鍵", "e\u0301cole", "👩\u200d👧", "日本" * 40, "a" + "日本" * 40]
+    for key in keys:
+        ok("push", "letters", "b", "--key", key)
+    equal([r[1] for r in table(ok("jobs", "letters"))[1:]], [as_shown(key) for key in keys])
+    text = re.sub(r"\x1b\[[01]?m", "", on_terminal("jobs", "letters"))
+    table(text)
+    check(all(len(line) <= 80 for line in as_shown(text).splitlines()) and text.count("…") == 2, text)
 
 
 @case("what turns the direction of writing is shown, not obeyed")
