@@ -545,7 +545,7 @@ def _():
 @case("why names the commands that people type")
 def _():
     ok("push", "asked", "b")
-    check("millrace work asked" in ok("why", "asked"), ok("why", "asked"))
+    check(": millrace work asked -- COMMAND takes one." in ok("why", "asked"), ok("why", "asked"))
     ok("pause", "asked")
     check("millrace resume asked" in ok("why", "asked"), ok("why", "asked"))
     check("RESUME asked" in read("why", "asked")["why"])
