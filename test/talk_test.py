@@ -202,6 +202,24 @@ def _():
         check(b"again: " not in ended.err and b"2 done, 0 failed" in ended.err, ended)
 
 
+@case("work that is interrupted while its server is away says what it waits for; again, it leaves")
+def _():
+    gone = Server("--store", "mem:")
+    process = start("work", "s", "--", "sleep", "1000", url=gone.url)
+    job = ok("push", "s", "body", url=gone.url).strip()
+    while read("job", job, url=gone.url)["status"] != "running":
+        pass
+    gone.process.kill()
+    check(b"trying again: " in process.stderr.readline())
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.readline()
+    check(b"taking no more; the server is waited for" in said, said)
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    equal((ended.code, ended.err), (130, b""), ended)
+    gone.process.wait(PATIENCE)
+
+
 @case("await waits for the end, or as long as it may; cancel takes back once")
 def _():
     worker = Worker()
