@@ -257,6 +257,51 @@ static void rule12_an_epic_has_an_end_and_progress(void **state) {
     assert_int_equal(look_epic(t, "f").resume, 1);
 }
 
+// It would be over although jobs of it are there that it does not count.
+static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) {
+    struct tale *t = *state;
+    for (uint64_t n = 1; n <= 3; n++)
+        must(push_number(t, "e", n, "x"));
+    must(skip_number(t, "e", 5));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_non_null(strstr(error_text(), "number 5 of this epic is there"));
+    refused(MR_EINVAL, end_epic(t, "e", 0));
+    assert_false(look_epic(t, "e").ended);
+    must(end_epic(t, "e", 6));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_int_equal(look_epic(t, "e").total, 6);
+    must(end_epic(t, "e", 5)); // the last word counts
+    crash(t);
+    assert_int_equal(look_epic(t, "e").total, 5);
+}
+
+// A push that repeats a name makes no job, but its number is there: the epic goes on behind it, and
+// whoever waits for the last one is told.
+static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **state) {
+    struct tale *t = *state;
+    struct pushed again;
+    must(push_number(t, "e", 1, "a"));
+    uint64_t named = push_once(t, "", "n", "b");
+    done(t, take(t));
+    done(t, take(t));
+    must(end_epic(t, "e", 2));
+    must(watch_epic(t, 0, "e", EPIC_OVER));
+    expect_said(t, "");
+    struct push p = { .once = mr_str("n"), .source = mr_str("e"), .epic = true, .number = 2 };
+    for (int i = 0; i < 2; i++) {
+        must(try_push(t, p, &again));
+        assert_true(again.repeat);
+        assert_int_equal(again.id, named);
+    }
+    expect_said(t, "watcher 0\n");
+    crash(t);
+    assert_true(look_epic(t, "e").over);
+    assert_int_equal(look_epic(t, "e").resume, 3);
+    assert_int_equal(look_epic(t, "e").accepted, 1);
+    must(try_push(t, p, &again));
+    assert_true(again.repeat);
+}
+
 static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
     struct tale *t = *state;
     struct pushed pushed;
@@ -674,6 +719,8 @@ int main(void) {
         TALE(T9_an_epic_without_workers_is_kept_and_said_so),
         TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         TALE(rule12_an_epic_has_an_end_and_progress),
+        TALE(rule12_an_epic_does_not_end_before_its_highest_number),
+        TALE(rule12_a_number_whose_name_was_used_before_is_not_missing),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
         TALE(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),

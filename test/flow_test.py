@@ -871,6 +871,27 @@ def _():
     server.stop()
 
 
+@case("F3: a flow tells once that its server has gone, once that it is back, and goes on")
+def _():
+    server = Server(MILLRACE, "--store", "file:store")
+    url = f"millrace://127.0.0.1:{server.port}"
+    simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
+    r = Flow("--at", url, "plan.yaml")
+    subprocess.run([MILLRACE, "push", "orders", "one", "--at", url], check=True, capture_output=True)
+    wait_until(lambda: size_of("out.txt"), "it works")
+    server.kill()
+    wait_until(lambda: "\n" in r.said(), "it has noticed")
+    check(r.said().startswith("millrace: flow: trying again: "), r.said())
+    server.start()
+    wait_until(lambda: r.said().endswith("\nmillrace: flow: connected again\n"), "it is back")
+    subprocess.run([MILLRACE, "push", "orders", "two", "--at", url], check=True, capture_output=True)
+    wait_until(lambda: read("out.txt") == "one\ntwo\n", "it works on")
+    r.signal(signal.SIGINT)
+    r = r.end()
+    equal((r.code, r.err.count("again: ")), (130, 1), r)
+    server.stop()
+
+
 @case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
 def _():
     server = Server(MILLRACE, "--store", "mem:")
@@ -1043,29 +1064,27 @@ def _():
 @case("a million lines are counted in 64 MB" if LONG else "many lines are counted in 64 MB")
 def _():
     count = 1000000 if LONG else 60000
-    simple(["name: c, aggregate: count, key: field 1"])
-    with open("in.txt", "w") as file:
-        for n in range(count):
-            file.write(f"user{n * 7919 % 1000003} {n % 100}\n")
-    r = flow("plan.yaml")
-    equal(r.code, 0, r)
-    equal(len(set(lines_of("out.txt"))), count)
-    if not sanitized():
-        check(r.memory_kb < MEMORY_KB, f"as many keys: {r.memory_kb} KiB")
     vocabulary = [f"w{n * 7919 % 5003}" for n in range(5003)]
-    with open("in.txt", "w") as file:
-        for n in range(count):
-            file.write(f"{vocabulary[n % 5003]} {vocabulary[n * n % 5003]}\n")
-    simple(["name: split, flat_map: words", "name: c, aggregate: count, key: field 1"])
-    r = flow("plan.yaml")
-    equal(r.code, 0, r)
-    counted = collections.Counter()
-    for n in range(count):
-        counted[vocabulary[n % 5003]] += 1
-        counted[vocabulary[n * n % 5003]] += 1
-    equal(dict(line.split("\t") for line in lines_of("out.txt")), {k: str(v) for k, v in counted.items()})
-    if not sanitized():
-        check(r.memory_kb < MEMORY_KB, f"{r.memory_kb} KiB")
+
+    def words(n):
+        return vocabulary[n % 5003], vocabulary[n * n % 5003]
+
+    def run(out, *steps, line):
+        with open("in.txt", "w") as file:
+            file.writelines(line(n) + "\n" for n in range(count))
+        simple(steps)
+        r = flow("plan.yaml")
+        equal(r.code, 0, r)
+        os.rename("out.txt", out)
+        check(sanitized() or r.memory_kb < MEMORY_KB, f"{out}: {r.memory_kb} KiB")
+    # Both before anything is counted here: who starts a command hands it the most memory it ever had itself.
+    run("keys.txt", "name: c, aggregate: count, key: field 1",
+        line=lambda n: f"user{n * 7919 % 1000003} {n % 100}")
+    run("words.txt", "name: split, flat_map: words", "name: c, aggregate: count, key: field 1",
+        line=lambda n: " ".join(words(n)))
+    equal(len(set(lines_of("keys.txt"))), count)
+    counted = collections.Counter(word for n in range(count) for word in words(n))
+    equal(dict(line.split("\t") for line in lines_of("words.txt")), {k: str(v) for k, v in counted.items()})
 
 
 # ---- What people see ---------------------------------------------------------------------------

@@ -377,6 +377,9 @@ static int epic(struct model *m, const struct command *c) {
                 m->jobs[i].source = -1;
         return 0;
     }
+    for (int i = 0; c->op == OP_EPIC_END && i < NUMBERS; i++)
+        if (e->accepted[i] && (uint64_t)i > c->number)
+            return MR_EINVAL;
     e->known = true;
     if (c->op == OP_EPIC_END)
         e->total = c->number;

@@ -1,6 +1,7 @@
 // What is common to both ways of talking: opening, requests, replies, and what an error means.
 #include "cli/talk.h"
 
+#include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/interrupts.h"
@@ -76,6 +77,20 @@ int talk_engine(const struct input *in, const char *name, int signals, mr **out)
     err = mr_open(talk_url(in), &options, out);
     listener_end(&listener);
     return err;
+}
+
+bool talk_news(mr *engine, bool *away, char *out, size_t size) {
+    struct engine *e = engine->engine;
+    char why[512];
+    bool was = *away;
+    *away = e->impl->is_away && e->impl->is_away(e, why, sizeof why);
+    if (*away == was)
+        return false;
+    if (*away)
+        snprintf(out, size, TALK_AGAIN "%s", why);
+    else
+        snprintf(out, size, "%s", TALK_BACK);
+    return true;
 }
 
 bool talk_is_alone(const struct input *in) {

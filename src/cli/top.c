@@ -131,7 +131,7 @@ static int ask(struct watch *w, const char *command, const char *stage,
 }
 
 static void lose(struct watch *w) {
-    snprintf(w->top.trouble, sizeof w->top.trouble, "trying again: %.400s", error_text());
+    snprintf(w->top.trouble, sizeof w->top.trouble, TALK_AGAIN "%.400s", error_text());
     if (w->talk)
         talk_leave(w->talk);
     w->talk = NULL;
@@ -162,7 +162,7 @@ static int connect_again(struct watch *w) {
         return err;
     err = greet(w);
     if (err >= 0)
-        snprintf(w->top.said, sizeof w->top.said, "connected again");
+        snprintf(w->top.said, sizeof w->top.said, TALK_BACK);
     return err;
 }
 

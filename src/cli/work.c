@@ -34,6 +34,7 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
+    bool away;            // the server is
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
@@ -130,9 +131,26 @@ static bool hears(struct working *w, int wait_ms) {
     return poll(&p, 1, wait_ms) > 0 && interrupt_heard(&w->interrupts, w->signals);
 }
 
+static void tell_news(struct working *w) {
+    char sentence[600];
+    if (talk_news(w->engine, &w->away, sentence, sizeof sentence))
+        complain("work: %s", sentence);
+}
+
+// To a server that is away it cannot be told for a while how jobs have ended, and nothing of them
+// runs any more: a signal then ends that, too.
+static int stop(struct working *w) {
+    struct listener listener;
+    bool listens = w->away && listener_begin(&listener, w->signals) == 0;
+    int err = mr_worker_stop(w->worker, LOOK_MS);
+    if (listens)
+        listener_end(&listener);
+    return err;
+}
+
 // Once: what runs may finish. Twice: it is ended, and goes back.
 static void drain(struct working *w) {
-    while (mr_worker_stop(w->worker, LOOK_MS) == MR_EBUSY) {
+    while (stop(w) == MR_EBUSY) {
         if (!hears(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
@@ -141,11 +159,16 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS))
+    while (!hears(w, LOOK_MS)) {
         if (atomic_load(&w->hopeless))
             break;
+        tell_news(w);
+    }
+    tell_news(w);
     if (!atomic_load(&w->hopeless))
-        complain("work: taking no more; what runs may finish (again to end it)");
+        complain("work: taking no more; %s",
+                 w->away ? "the server is waited for, to hear what has ended (again to leave)"
+                         : "what runs may finish (again to end it)");
     drain(w);
     if (atomic_load(&w->hopeless))
         return CLI_USAGE;

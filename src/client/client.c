@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static int client_close(struct engine *);
+static bool client_is_away(struct engine *, char *out_why, size_t size);
 
 static const struct engine_impl client_impl = {
     .close = client_close,
@@ -50,6 +51,7 @@ static const struct engine_impl client_impl = {
     .dead = client_dead,
     .retry = client_retry,
     .drop = client_drop,
+    .is_away = client_is_away,
 };
 
 // ---- Time, chance -----------------------------------------------------------------------------
@@ -320,6 +322,21 @@ int client_open(const char *url, const struct client_options *o, struct engine *
     }
     *out = &c->base;
     return 0;
+}
+
+// A lane comes and goes with what waits on it: the others are lost when the server is.
+static bool client_is_away(struct engine *base, char *out_why, size_t size) {
+    struct client *c = (struct client *)base;
+    bool away = false;
+    pthread_mutex_lock(&c->lock);
+    for (const struct list *at = c->links.next; at != &c->links && !away; at = at->next) {
+        const struct link *l = list_entry(at, struct link, of_client);
+        away = !l->lane && l->err && l->down_since_ms;
+        if (away)
+            snprintf(out_why, size, "%s", l->why);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return away;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------

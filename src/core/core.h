@@ -261,6 +261,12 @@ int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 // Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
 int core_check_gap(const struct core *, const struct conn *, mr_bytes source, uint64_t number);
+// Those of them that `seen` has were accepted since, by whichever shard.
+struct epic_seen;
+void core_fill_gaps(const struct core *, const struct conn *, mr_bytes source,
+                    const struct epic_seen *seen);
+// Whether a push of this number would be a repeat here.
+bool core_has_seen(const struct core *, mr_bytes source, uint64_t number);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
@@ -311,6 +317,12 @@ int core_done(struct core *, const struct done *);
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
 int core_release(struct core *, uint64_t id, const struct token *);
 
+// The body of a job that was just leased cannot be read. The first of a lease fails, as above; any
+// other is given back with all that follow it under the lease, uncounted, and those before it stay:
+// next time it is the first.
+int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
+                    int64_t retry_ms);
+
 // Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_beat(struct core *, uint64_t id, const struct token *);
 
@@ -353,6 +365,8 @@ static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
 }
 
 int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
+// MR_EINVAL: a number beyond `total` is there. A core of several sees only its own numbers and does
+// not look: its owner asks epic_check_end about all of them before.
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
@@ -380,6 +394,7 @@ int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR
 int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
 void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
 uint64_t epic_seen_resume(const struct epic_seen *);
+int epic_check_end(const struct epic_seen *, uint64_t total); // MR_EINVAL: it has gone beyond that
 
 // ---- Links ------------------------------------------------------------------------------------
 //

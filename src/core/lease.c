@@ -361,6 +361,44 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
     return 0;
 }
 
+// ---- What cannot be read ------------------------------------------------------------------------
+
+// The jobs from number `from` on are under it no longer.
+static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
+    for (uint32_t i = from; i < l->count; i++) {
+        uint32_t job = lease_running(c, l, i);
+        if (job)
+            job_set_status(c, job_at(c, job), JOB_WAITING);
+    }
+    l->count = from;
+    stage_mark(c, c->stages[l->stage]);
+}
+
+// Which job of the lease it is, if another runs before it; else 0.
+static uint32_t lease_behind(const struct core *c, const struct lease *l, uint64_t id) {
+    bool runs = false;
+    for (uint32_t i = l->next; i < l->count; i++) {
+        if (lease_id(l, i) == id)
+            return runs && lease_running(c, l, i) ? i : 0;
+        runs = runs || lease_running(c, l, i);
+    }
+    return 0;
+}
+
+int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
+                    int64_t retry_ms) {
+    struct lease *l = lease_is_current(c, t) ? lease_at(c, t->lease) : NULL;
+    uint32_t behind = l ? lease_behind(c, l, id) : 0;
+    if (!behind)
+        return core_fail(c, id, t, reason, retry_ms);
+    job_at(c, lease_job(c, l, behind))->flags |= JOB_UNREAD;
+    lease_cut(c, l, behind);
+    settle(c);
+    return 0;
+}
+
+// ---- Losing it ----------------------------------------------------------------------------------
+
 // The first job of the lease that is still running; 0: all were ended by others.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {
     for (uint32_t i = l->next; i < l->count; i++)

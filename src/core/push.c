@@ -342,7 +342,12 @@ APART static int push_repeat(struct core *c, const struct birth *b, struct pushe
     struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
     if (b->push->caller && !j)
         return error_set(MR_EGONE, "that call was made before and its result is no longer kept");
+    struct source *s = b->source ? source_at(c, b->source) : NULL;
     int err = 0;
+    if (s && !source_has_seen(s, b->push->number)) // it is its name that was used before
+        err = source_note(c, s, b->push->number, b->repeat_id);
+    if (err < 0)
+        return err;
     if (j && has_ended(j)) {
         told.ended = true;
         told.outcome = outcome_of(c, j);

@@ -49,6 +49,7 @@ enum job_flag {
     JOB_IN_GRACE = 1 << 4, // a call from before a restart: its callers may still come back
     JOB_RELEASED = 1 << 5, // parked because it was released again and again: not recorded
     JOB_HALTS = 1 << 6,    // dead, and its channel goes no further than its place
+    JOB_UNREAD = 1 << 7,   // its body could not be read: it stands first in its block; not recorded
 };
 
 struct job {
@@ -447,6 +448,8 @@ bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
+// Of a number that makes no job; `id`: that of the job which was there before. Writes it down.
+int source_note(struct core *, struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);

@@ -106,9 +106,11 @@ static uint32_t block_size(const struct core *c, chan ref, const struct wish *w,
     uint32_t count = 0, n = ch->jobs.head;
     uint64_t bytes = w->bytes;
     for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
-        if (count && (bytes >= c->limits.max_take_bytes || job_is_past_deadline(c, job_at(c, n))))
+        const struct job *j = job_at(c, n);
+        bool apart = j->flags & JOB_UNREAD || job_is_past_deadline(c, j);
+        if (count && (apart || bytes >= c->limits.max_take_bytes))
             break;
-        bytes += job_at(c, n)->size;
+        bytes += j->size;
         count++;
     }
     return count;

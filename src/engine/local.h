@@ -223,6 +223,10 @@ struct mr_job *hands_fill(struct local *, struct local_puller *, struct mr_job *
                           const struct grant *, size_t count);
 void hands_unpin(struct local *, struct mr_job *); // it is used again when nobody pins it
 int hands_load(struct local *, struct mr_job *);   // reads its body and state, without the lock
+// Without the lock: this job of a take could not be read, and why is noted. It fails, or comes
+// first another time; it and those that follow under its lease are in hand no longer. Returns the
+// job behind them.
+struct mr_job *hands_leave_out(struct local *, struct mr_job *, int err);
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
 // failed before). The caller frees `emits` after both.

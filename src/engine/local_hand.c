@@ -181,6 +181,28 @@ int hands_load(struct local *e, struct mr_job *job) {
     return err;
 }
 
+// A damaged body stays so; what else keeps it from being read may pass.
+struct mr_job *hands_leave_out(struct local *e, struct mr_job *bad, int err) {
+    char why[HAND_REASON + 1];
+    size_t size = strnlen(error_text(), HAND_REASON);
+    memcpy(why, error_text(), size);
+    why[size] = 0;
+    struct token token = token_of(bad);
+    if (local_enter(e) >= 0)
+        (void)core_unreadable(e->core, bad->id, &token, (mr_bytes){ why, size },
+                              err == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
+    for (bool more = true; more;) {
+        struct mr_job *job = bad;
+        more = hand_is_followed(job);
+        bad = job->next;
+        atomic_store(&job->used_up, true);
+        hands_drop(e, job, FINISH_UNPIN);
+    }
+    local_end(e);
+    error_set(err, "%s", why);
+    return bad;
+}
+
 // ---- Ending -----------------------------------------------------------------------------------
 
 // The codes that say: the job is not ours any more.
