@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from running import Running, lines_of, wait_until
-from serving import Server
+from served import Server
 from tap import BUILD, LONG, MILLRACE, PATIENCE, SECONDS, case, check, equal, main, sanitized, top
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "examples", "flows")
@@ -596,8 +596,8 @@ def _():
     equal((r.code, sorted(lines_of("out.txt"))), (1, ["1", "3"]), r)
     check(re.search(r"plan\.yaml:4: a: wrote more than \d+ bytes; the line is '2'", r.err), r)
     check("; 1 failed attempt, 1 dead job" in r.err, r)
-    server = Server(MILLRACE, "--store", "mem:", "--max-body", "65536")
-    r = flow("--at", f"millrace://127.0.0.1:{server.port}", simple(
+    server = Server("--store", "mem:", "--max-body", "65536")
+    r = flow("--at", server.url, simple(
         ["name: a, flat_map: [sh, -c, 'read n; [ $n != 2 ] || head -c 100000 /dev/zero; echo $n']"]))
     equal((r.code, sorted(lines_of("out.txt"))), (1, ["1", "3"]), r)
     check("; 1 failed attempt, 1 dead job" in r.err and "65536" in r.err, r)
@@ -836,8 +836,8 @@ def _():
 
 @case("a flow on a server: others see its stages; finished, it begins anew")
 def _():
-    server = Server(MILLRACE, "--store", "file:store")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "file:store")
+    url = server.url
     for count in 300, 200:
         numbers_file("in.txt", count)
         simple(["name: a, map: [cat], mode: filter", "name: s, aggregate: sum, key: all"])
@@ -850,8 +850,8 @@ def _():
 
 @case("stages as source and sink: what others push goes through to who takes it")
 def _():
-    server = Server(MILLRACE, "--store", "mem:")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "mem:")
+    url = server.url
     simple(["name: a, map: [sed, -u, s/^/got /], mode: filter"], source="{ stage: orders }",
            sink="{ stage: done }")
     r = Flow("--at", url, "plan.yaml")
@@ -873,8 +873,8 @@ def _():
 
 @case("F3: a flow tells once that its server has gone, once that it is back, and goes on")
 def _():
-    server = Server(MILLRACE, "--store", "file:store")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "file:store")
+    url = server.url
     simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
     r = Flow("--at", url, "plan.yaml")
     subprocess.run([MILLRACE, "push", "orders", "one", "--at", url], check=True, capture_output=True)
@@ -894,8 +894,8 @@ def _():
 
 @case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
 def _():
-    server = Server(MILLRACE, "--store", "mem:")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "mem:")
+    url = server.url
     write("out.txt", "of another time\n")
     simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
     expected = ""
@@ -951,8 +951,8 @@ def _():
     random.seed(seed)
     count = 20000 if LONG else 3000
     chaos_files(count)
-    server = Server(MILLRACE, "--store", "file:store")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "file:store")
+    url = server.url
 
     def start():
         return Flow("--at", url, "plan.yaml")
@@ -985,8 +985,8 @@ def _():
     plan(INTO_STAGE, "into.yaml")
     plan(OUT_OF_STAGE, "out.yaml")
     write("in.txt", "".join(f"k{n % 5} {n}\n" for n in range(count)))
-    server = Server(MILLRACE, "--store", "file:store")
-    url = f"millrace://127.0.0.1:{server.port}"
+    server = Server("--store", "file:store")
+    url = server.url
     for stage in "jobs", "made":
         subprocess.run([MILLRACE, "stage", stage, "attempts=60000", "backoff=0ms", "--at", url],
                        check=True, capture_output=True)

@@ -27,8 +27,8 @@ static bool lease_is_current(const struct core *c, const struct token *t) {
 }
 
 static void tell_running(struct core *c, uint64_t id, uint32_t attempt, bool begins) {
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, id, attempt, begins);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, id, attempt, begins);
 }
 
 static void lease_free(struct core *c, uint32_t number) {

@@ -492,7 +492,8 @@ void out_add_end(struct core *, const struct job *, enum job_status, uint64_t po
 void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
 
 static inline int out_commit(struct core *c, enum room room) {
-    return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
+    const struct core_sink *sink = &c->config.sink;
+    return sink->append(sink->owner, c->out.entries, c->out.count, room, c->out.at);
 }
 
 int out_write(struct core *, const struct record *, enum room); // one that has no body, whole

@@ -164,8 +164,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, out[0].id, out[0].attempt, true);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, out[0].id, out[0].attempt, true);
     *out_count = count;
     return 0;
 }
