@@ -871,27 +871,6 @@ def _():
     server.stop()
 
 
-@case("F3: a flow tells once that its server has gone, once that it is back, and goes on")
-def _():
-    server = Server(MILLRACE, "--store", "file:store")
-    url = f"millrace://127.0.0.1:{server.port}"
-    simple(["name: a, map: fields 1"], source="{ stage: orders, key: all }")
-    r = Flow("--at", url, "plan.yaml")
-    subprocess.run([MILLRACE, "push", "orders", "one", "--at", url], check=True, capture_output=True)
-    wait_until(lambda: size_of("out.txt"), "it works")
-    server.kill()
-    wait_until(lambda: "\n" in r.said(), "it has noticed")
-    check(r.said().startswith("millrace: flow: trying again: "), r.said())
-    server.start()
-    wait_until(lambda: r.said().endswith("\nmillrace: flow: connected again\n"), "it is back")
-    subprocess.run([MILLRACE, "push", "orders", "two", "--at", url], check=True, capture_output=True)
-    wait_until(lambda: read("out.txt") == "one\ntwo\n", "it works on")
-    r.signal(signal.SIGINT)
-    r = r.end()
-    equal((r.code, r.err.count("again: ")), (130, 1), r)
-    server.stop()
-
-
 @case("a flow from a stage into a file goes on where it was stopped, and nothing is lost")
 def _():
     server = Server(MILLRACE, "--store", "mem:")

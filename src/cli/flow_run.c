@@ -258,16 +258,8 @@ static void tell_silent(struct flow *f, struct screen *screen) {
         }
 }
 
-static void tell_news(struct flow *f, struct screen *screen, bool *away) {
-    char sentence[600];
-    if (!talk_news(f->engine, away, sentence, sizeof sentence))
-        return;
-    screen_clear(screen);
-    complain("flow: %s", sentence);
-}
-
 static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
-    for (bool away = false;;) {
+    for (;;) {
         mr_flow_info info = { 0 };
         int err = mr_flow_wait(f->flow, LOOK_MS);
         if (atomic_load(&f->hopeless))
@@ -286,7 +278,6 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
         if (hears(f))
             return interrupted(f, screen);
         tell_silent(f, screen);
-        tell_news(f, screen, &away);
         screen_draw(screen, f);
     }
 }
