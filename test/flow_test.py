@@ -848,6 +848,25 @@ def _():
     server.stop()
 
 
+@case("a file that has grown since its end was read is refused, in words")
+def _():
+    server = Server(MILLRACE, "--store", "mem:")
+    url = f"millrace://127.0.0.1:{server.port}"
+    look = [MILLRACE, "epic", "simple/source/1", "--json", "--at", url]
+    numbers_file("in.txt", 10)
+    simple(["name: a, map: [sleep, '1000']"])
+    r = Flow("--at", url, "plan.yaml")
+    wait_until(lambda: '"total": 1,' in subprocess.run(look, capture_output=True, text=True).stdout,
+               "all is read")
+    r.kill()
+    numbers_file("in.txt", 11)
+    simple(["name: a, map: [cat]"])
+    r = flow("--at", url, "plan.yaml")
+    equal(r.code, 2, r)
+    check("plan.yaml:2: there are more lines than the flow has begun with; another name of the flow" in r.err, r)
+    server.stop()
+
+
 @case("stages as source and sink: what others push goes through to who takes it")
 def _():
     server = Server(MILLRACE, "--store", "mem:")
