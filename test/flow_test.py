@@ -228,13 +228,14 @@ def _():
     equal(sorted(os.listdir(".")), ["in.txt", "plan.yaml"])
 
 
-@case("all mistakes are told at once, twenty at most")
+@case("all mistakes are told at once, twenty at most, and how many more there are")
 def _():
     numbers_file("in.txt", 3)
     simple(['name: "x y", map: nonsense', "name: b, crash: 2", "name: c, flat_map: 3"])
     equal(len(flow("--check", "plan.yaml").err.splitlines()), 4)
     simple(["crash: 2"] * 60)
-    equal(len(flow("--check", "plan.yaml").err.splitlines()), 20)
+    said = flow("--check", "plan.yaml").err.splitlines()
+    equal((len(said), said[20]), (21, "plan.yaml: and 40 mistakes more"), *said)
 
 
 @case("a file that is not there, a directory, binary, and bad options")
