@@ -565,13 +565,14 @@ def _():
 
 @case("what is no number, or has no key, dies alone; sums are of the rest")
 def _():
-    write("in.txt", "".join(f"a {n}\n" for n in range(100)) + "a x\n\n" + "b 1e2\nb 0.5\n")
+    write("in.txt", "".join(f"a {n}\n" for n in range(100)) + "a x\n\n" + "b 1e2\nb 0.5\nc 1\r\n")
     simple(["name: s, aggregate: sum, key: field 1"])
     r = flow("plan.yaml")
     equal(r.code, 1, r)
     equal(sorted(lines_of("out.txt")), [f"a\t{sum(range(100))}", "b\t100.5"], r)
     check("flow: plan.yaml:4: s: 'x' (the last field) is no number; the line is 'a x' (job " in r.err, r)
     check("flow: plan.yaml:4: s: there is no key (field 1); the line is '' (job " in r.err, r)
+    check(r"s: '1\x0d' (the last field) is no number; the line is 'c 1\x0d' (job " in r.err, r)
     listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
                             capture_output=True, text=True).stdout
     check("plan.yaml:4: s: 'x' (the last field) is no number" in listed and "--in" not in listed, listed)

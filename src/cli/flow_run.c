@@ -147,11 +147,13 @@ struct dead_look {
 
 static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     struct dead_look *look = arg;
+    char plain[2048];
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine, id) < 0;
     if (++look->count <= DEAD_TOLD)
-        complain("flow: %s (job %" PRIu64 " of %s)", reason, id, look->stage);
+        complain("flow: %s (job %" PRIu64 " of %s)",
+                 text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
     return 0;
 }
 
