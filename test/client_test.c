@@ -600,7 +600,7 @@ static void hear_all(struct engine *e) {
 
 // As if somebody else had ended the lease.
 static void end_lease(struct client *c, const struct mr_job *job) {
-    struct exchange *x = exchange_new(c, "RELEASE");
+    struct exchange *x = exchange_new("RELEASE");
     exchange_number(x, job->id);
     exchange_bytes(x, (mr_bytes){ job->token, strnlen((const char *)job->token, CLIENT_TOKEN) });
     must(exchange_do(c, x, NULL, NULL));

@@ -2,8 +2,6 @@
 // all of it survives refusals, cleaning and crashes. core_links_test.c puts whole shards together.
 #include "tale.h"
 
-#include "base/mem.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -2,7 +2,6 @@
 // nonsense, a store that is not there yet, and one that fails.
 #include "dialogue.h"
 
-#include "base/errors.h"
 #include "base/mem.h"
 #include "wire/request.h"
 

@@ -15,10 +15,10 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 static int client_close(struct engine *);
+static bool client_is_away(struct engine *, char *out_why, size_t size);
 
 static const struct engine_impl client_impl = {
     .close = client_close,
@@ -52,6 +52,7 @@ static const struct engine_impl client_impl = {
     .dead = client_dead,
     .retry = client_retry,
     .drop = client_drop,
+    .is_away = client_is_away,
 };
 
 // ---- Time, chance -----------------------------------------------------------------------------
@@ -64,12 +65,7 @@ uint64_t client_until(int64_t wait_ms) {
 }
 
 void client_sleep(struct client *c, pthread_cond_t *cond, uint64_t until_ms) {
-    if (until_ms >= UINT64_MAX / 2) {
-        pthread_cond_wait(cond, &c->lock);
-        return;
-    }
-    struct timespec t = condition_until(until_ms);
-    pthread_cond_timedwait(cond, &c->lock, &t);
+    cond_wait_until(cond, &c->lock, until_ms < UINT64_MAX / 2 ? until_ms : UINT64_MAX);
 }
 
 // Names must not meet those of other clients: from the system, else from a series that began there.
@@ -232,10 +228,8 @@ static void client_init(struct client *c) {
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
     c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&c->clock);
-    pthread_condattr_setclock(&c->clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->tell, &c->clock);
-    pthread_cond_init(&c->told, &c->clock);
+    cond_init(&c->tell);
+    cond_init(&c->told);
 }
 
 static void client_free(struct client *c) {
@@ -260,7 +254,6 @@ static void client_free(struct client *c) {
         mem_free(owned[i]);
     pthread_cond_destroy(&c->tell);
     pthread_cond_destroy(&c->told);
-    pthread_condattr_destroy(&c->clock);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);
 }
@@ -332,6 +325,21 @@ int client_open(const char *url, const struct client_options *o, struct engine *
     }
     *out = &c->base;
     return 0;
+}
+
+// A lane comes and goes with what waits on it: the others are lost when the server is.
+static bool client_is_away(struct engine *base, char *out_why, size_t size) {
+    struct client *c = (struct client *)base;
+    bool away = false;
+    pthread_mutex_lock(&c->lock);
+    for (const struct list *at = c->links.next; at != &c->links && !away; at = at->next) {
+        const struct link *l = list_entry(at, struct link, of_client);
+        away = !l->lane && l->err && l->down_since_ms;
+        if (away)
+            snprintf(out_why, size, "%s", l->why);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return away;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------

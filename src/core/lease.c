@@ -5,7 +5,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 static uint64_t lease_id(const struct lease *l, uint32_t i) {
@@ -28,8 +27,8 @@ static bool lease_is_current(const struct core *c, const struct token *t) {
 }
 
 static void tell_running(struct core *c, uint64_t id, uint32_t attempt, bool begins) {
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, id, attempt, begins);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, id, attempt, begins);
 }
 
 static void lease_free(struct core *c, uint32_t number) {
@@ -48,7 +47,7 @@ static void lease_free(struct core *c, uint32_t number) {
 }
 
 // The lease is over: jobs still under it wait again, the channel goes where it belongs.
-void lease_end(struct core *c, uint32_t number, enum place place) {
+static void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {

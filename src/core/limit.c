@@ -26,7 +26,8 @@ uint64_t stage_jobs(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->jobs) : jobs_here(s);
 }
 
-bool stage_is_over(const struct stage *s) {
+// Beyond its high mark.
+static bool stage_is_over(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->over) : s->over;
 }
 
@@ -249,7 +250,7 @@ APART bool stage_is_choked(struct core *c, struct stage *s) {
 int stage_join_ledger(struct core *c, struct stage *s) {
     if (s->ledger || !c->config.ledger || c->config.shards == 1)
         return 0;
-    s->ledger = c->config.ledger(c->config.owner, bytes_of(s->name, s->name_size));
+    s->ledger = c->config.ledger(c->config.ledger_owner, bytes_of(s->name, s->name_size));
     if (!s->ledger)
         return error_set(MR_ENOMEM, "no memory for a stage's limits");
     watch_all(s);

@@ -34,7 +34,6 @@ bool stage_claim_room(struct core *, struct stage *, bool waits);
 void stage_leave_rooms(struct core *, struct stage *); // if it does
 void stage_check_rooms(struct core *, struct stage *);
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs, of all shards
-bool stage_is_over(const struct stage *);  // beyond its high mark
 bool stage_in_cycle(const struct stage *);
 bool stage_is_choked(struct core *, struct stage *); // over, and in one
 

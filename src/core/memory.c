@@ -40,12 +40,12 @@ static bool bytes_are_short(const struct core *c, uint64_t bytes) {
     return c->limits.max_bytes && c->live_bytes + bytes > c->limits.max_bytes;
 }
 
-static bool memory_is_short(const struct core *c) {
+bool core_memory_is_short(const struct core *c) {
     return c->limits.max_memory && core_memory(c) + c->outside_bytes >= c->limits.max_memory;
 }
 
 static bool is_short(const struct core *c, uint64_t bytes) {
-    return bytes_are_short(c, bytes) || memory_is_short(c);
+    return bytes_are_short(c, bytes) || core_memory_is_short(c);
 }
 
 enum { EARLY = 1000 }; // jobs forgotten at once for the sake of memory
@@ -66,7 +66,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
     if (bytes_are_short(c, bytes))
         return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
                          c->live_bytes);
-    if (memory_is_short(c))
+    if (core_memory_is_short(c))
         return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
                          core_memory(c) + c->outside_bytes);
     return 0;

@@ -4,7 +4,6 @@
 
 #include "base/errors.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 #define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)

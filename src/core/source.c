@@ -129,7 +129,7 @@ uint64_t source_id(const struct source *s, uint64_t number) {
     return s->ids[number % SOURCE_WINDOW];
 }
 
-uint64_t source_resume(const struct source *s) {
+static uint64_t source_resume(const struct source *s) {
     uint64_t n = s->seen.highest >= SOURCE_WINDOW ? s->seen.highest - SOURCE_WINDOW + 1 : 1;
     while (n <= s->seen.highest && bit_is_set(s, n))
         n++;
@@ -200,6 +200,11 @@ int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes sourc
                    uint64_t number) {
     uint32_t index = source_find(c, source);
     return index ? check_refused(conn, source_at(c, index), number) : 0;
+}
+
+bool core_has_seen(const struct core *c, mr_bytes source, uint64_t number) {
+    uint32_t index = source_find(c, source);
+    return index && source_has_seen(source_at(c, index), number);
 }
 
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
@@ -379,6 +384,18 @@ uint64_t epic_seen_resume(const struct epic_seen *s) {
     while (n <= s->highest && seen_in(s, n))
         n++;
     return n;
+}
+
+void core_fill_gaps(const struct core *c, const struct conn *conn, mr_bytes source,
+                    const struct epic_seen *seen) {
+    uint32_t index = source_find(c, source);
+    for (struct list *l = conn->gaps.next, *next; index && l != &conn->gaps; l = next) {
+        struct gap *g = list_entry(l, struct gap, of_conn);
+        next = l->next;
+        bool filled = g->number < window_begin(seen->highest) || seen_in(seen, g->number);
+        if (g->source == source_at(c, index)->number && filled)
+            gap_drop(g);
+    }
 }
 
 int core_each_epic(struct core *c, mr_bytes from,

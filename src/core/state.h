@@ -446,7 +446,6 @@ uint32_t source_find_number(const struct core *, uint64_t number);
 int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
 bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
-uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 // Of a number that makes no job; `id`: that of the job which was there before. Writes it down.
@@ -493,7 +492,8 @@ void out_add_end(struct core *, const struct job *, enum job_status, uint64_t po
 void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
 
 static inline int out_commit(struct core *c, enum room room) {
-    return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
+    const struct core_sink *sink = &c->config.sink;
+    return sink->append(sink->owner, c->out.entries, c->out.count, room, c->out.at);
 }
 
 int out_write(struct core *, const struct record *, enum room); // one that has no body, whole
@@ -541,7 +541,6 @@ void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
 
-void serve(struct core *, struct stage *); // gives ready work to waiting takers
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 
@@ -558,7 +557,6 @@ bool token_fits(const struct core *, const struct token *, const struct job *);
 // Answers `err`; if the job was ended by others under this lease, that counts as letting go of it.
 int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
-void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.

@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.
@@ -165,8 +164,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, out[0].id, out[0].attempt, true);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, out[0].id, out[0].attempt, true);
     *out_count = count;
     return 0;
 }
@@ -336,7 +335,7 @@ static int serve_some(struct core *c, struct stage *s) {
     return 0;
 }
 
-void serve(struct core *c, struct stage *s) {
+static void serve(struct core *c, struct stage *s) {
     if (serve_some(c, s) < 0) {
         stage_leave_line(c, s);
         serve_later(c, s, c->now_ms + AGAIN_MS);

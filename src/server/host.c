@@ -10,7 +10,6 @@
 #include "server/session.h"
 #include "server/shards.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
