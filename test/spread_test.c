@@ -410,6 +410,31 @@ static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
     must(mr_close(m));
 }
 
+// E2: nor does one that was accepted before make a second job, with whatever key it comes again.
+static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    mr_epic e = { .name = "e" };
+    mr_id first[2] = { 0 }, again[2] = { 0 };
+    size_t n = 0;
+    mr_item items[2] = { { .body = mr_str("x"), .key = mr_str("a") },
+                         { .body = mr_str("y"), .key = mr_str("b") } };
+    must(mr_epic_begin(m, &e));
+    must(mr_epic_push_many(m, &e, "s", items, 2, NULL, first, &n));
+    assert_int_equal(n, 2);
+    for (int key = 0; key < KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        items[0].key = items[1].key = mr_str(name);
+        e.next = 1;
+        must(mr_epic_push_many(m, &e, "s", items, 2, NULL, again, &n));
+        assert_int_equal(n, 2);
+        assert_true(again[0] == first[0] && again[1] == first[1]);
+    }
+    assert_int_equal(look(m, "s").waiting, 2);
+    must(mr_close(m));
+}
+
 // D4: the highest number of all shards counts, and none is changed by an end that is refused.
 static void D4_an_epic_does_not_end_before_its_highest_number(void **state) {
     (void)state;
@@ -528,6 +553,7 @@ int main(void) {
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
         cmocka_unit_test(looks_add_up_and_ids_are_found),
         cmocka_unit_test(E2_a_skipped_number_is_skipped_for_every_key),
+        cmocka_unit_test(E2_a_number_is_known_whichever_shard_has_it),
         cmocka_unit_test(D4_an_epic_does_not_end_before_its_highest_number),
         cmocka_unit_test(F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works),
         cmocka_unit_test(X_an_engine_with_waiting_threads_does_not_close),
