@@ -24,7 +24,8 @@ static inline uint64_t monotonic_ms(void) {
     return monotonic_ns() / 1000000;
 }
 
-// The same, up to a few milliseconds ago, for less.
+// Ticks every few milliseconds, and costs less. It stands still while the machine is suspended: not
+// to be compared with the others.
 static inline uint64_t monotonic_coarse_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
