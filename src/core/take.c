@@ -62,12 +62,12 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
-    uint64_t *ids = NULL;
-    if (count > 1 && !(ids = mem_alloc(count * sizeof *ids)))
+    struct leased *block = NULL;
+    if (count > 1 && !(block = mem_alloc(count * sizeof *block)))
         return error_set(MR_ENOMEM, "no memory for a block of %u jobs", count);
     uint32_t number = slab_take_as_is(&c->leases);
     if (!number) {
-        mem_free(ids);
+        mem_free(block);
         return error_set(MR_ENOMEM, "no memory for a lease");
     }
     struct lease *l = lease_at(c, number);
@@ -83,7 +83,7 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
                          .stage = s->number,
                          .channel = ref,
                          .count = count,
-                         .ids = ids,
+                         .block = block,
                          .conn = w->conn,
                          .detached = w->detached };
     list_init(&l->of_conn);
@@ -148,10 +148,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         job_set_status(c, j, JOB_RUNNING);
         j->serial = l->serial;
         w->bytes += j->size;
-        if (l->ids)
-            l->ids[i] = j->id;
-        else
-            l->id = j->id, l->job = number;
+        *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
         grant_fill(c, s, j, l, &out[i]);
         if (i > 0)
             out[i].state_at = 0; // comes with the first; the worker carries it along
