@@ -184,7 +184,8 @@ static int take_kept(struct mr_flow *f, mr_job **out) {
     return err;
 }
 
-// Ends it, whatever came of it, which is told.
+// Ends it, whatever came of it, which is told. MR_ESTALE: it was lost on the way, with the server
+// say, and nothing was recorded: once more.
 static int give_kept(mr_job *job, int verdict) {
     char why[512];
     snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
@@ -205,19 +206,25 @@ static int end_run(struct mr_flow *f, mr_job *job) {
 }
 
 int flow_end_run(struct mr_flow *f) {
-    mr_job *job = NULL;
-    int err = take_kept(f, &job);
-    return err < 0 ? err : give_kept(job, end_run(f, job));
+    int err;
+    do {
+        mr_job *job = NULL;
+        err = take_kept(f, &job);
+        if (err >= 0)
+            err = give_kept(job, end_run(f, job));
+    } while (err == MR_ESTALE);
+    return err;
 }
 
 static int remember(struct mr_flow *f) {
     struct buffer heads = { 0 };
-    mr_job *job = NULL;
     int err = flow_describe(f, &heads);
-    if (err >= 0)
+    for (bool again = err >= 0; again; again = err == MR_ESTALE) {
+        mr_job *job = NULL;
         err = take_kept(f, &job);
-    if (err >= 0)
-        err = give_kept(job, begin_or_join(f, job, buffer_bytes(&heads)));
+        if (err >= 0)
+            err = give_kept(job, begin_or_join(f, job, buffer_bytes(&heads)));
+    }
     buffer_finish(&heads);
     return err;
 }
