@@ -39,6 +39,12 @@ static mr_bytes map_bytes(const struct response_value *v, uint32_t map, const ch
     return at && v[at].type == RESPONSE_BULK ? v[at].bytes : (mr_bytes){ 0 };
 }
 
+static void map_text(const struct response_value *v, uint32_t map, const char *name, char *to,
+                     size_t size) {
+    mr_bytes text = map_bytes(v, map, name);
+    snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
+}
+
 static bool is_map(const struct response_value *v) {
     return v->type == RESPONSE_MAP || v->type == RESPONSE_ARRAY;
 }
@@ -57,9 +63,7 @@ static void stage_hook(struct client *c, struct exchange *x, const struct respon
     (void)c;
     if (x->err < 0 || v->type != RESPONSE_ARRAY || count < 2 || !is_map(&v[1]))
         return;
-    mr_bytes held_by = map_bytes(v, 1, "held-by");
-    snprintf(to->held_by, sizeof to->held_by, "%.*s", (int)held_by.size,
-             held_by.size ? (const char *)held_by.data : "");
+    map_text(v, 1, "held-by", to->held_by, sizeof to->held_by);
     to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(v, 1, "waiting"),
                                 .running = (uint64_t)map_number(v, 1, "running"),
                                 .parked = (uint64_t)map_number(v, 1, "parked"),
@@ -102,10 +106,6 @@ struct epic_answer {
     bool there;
 };
 
-static void copy_text(char *to, size_t size, mr_bytes text) {
-    snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
-}
-
 // Total, and with it the end, is known or -1.
 static bool epic_is_over(const mr_epic_info *i) {
     return i->total >= 0 && i->resume > (uint64_t)i->total && !i->waiting && !i->running;
@@ -128,8 +128,8 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
                                .expired = (uint64_t)map_number(v, 0, "expired"),
                                .expected = map_number(v, 0, "expected") };
     to->info.over = epic_is_over(&to->info);
-    copy_text(to->stage, sizeof to->stage, map_bytes(v, 0, "stage"));
-    copy_text(to->held_by, sizeof to->held_by, map_bytes(v, 0, "held-by"));
+    map_text(v, 0, "stage", to->stage, sizeof to->stage);
+    map_text(v, 0, "held-by", to->held_by, sizeof to->held_by);
     to->there = to->info.resume != 0;
 }
 
