@@ -491,12 +491,39 @@ static void rule13_memory_is_bounded(void **state) {
     core_tell_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
+    core_tell_memory(t->core, 4000);
+    assert_int_equal(push_patiently(t, 0, ""), MR_EAGAIN); // what has no bytes waits as well
+    core_tell_memory(t->core, 0);
+    expect_said(t, "room 0\n");
+    must(push_patiently(t, 0, ""));
     tale_destroy(t);
 }
 
 static void end_with(struct tale *t, mr_bytes result) {
     struct taken a = take(t);
     must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
+}
+
+// However many of them are in the way of one push.
+static void rule13_many_that_are_retained_make_room_for_a_large_one(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500000 });
+    static char large[300000];
+    struct push small = { .stage = mr_str("s"), .body = mr_str("small") };
+    mr_bytes stage = mr_str("s");
+    struct take taking = { .stages = &stage, .stage_count = 1, .conn = &t->conns[0] };
+    struct pushed pushed;
+    struct grant g;
+    size_t count;
+    (void)state;
+    while (core_live_bytes(t->core) < 480000) {
+        must(core_push(t->core, &small, &pushed));
+        must(core_take(t->core, &taking, &g, &count));
+        must(core_done(t->core, &(struct done){ .id = g.id, .token = g.token }));
+    }
+    assert_true(look_stage(t, "s").done > 2000);
+    struct push p = { .stage = stage, .body = bytes_of(large, sizeof large) };
+    must(core_push(t->core, &p, &pushed));
+    tale_destroy(t);
 }
 
 // Results that are only kept to be asked for go early, oldest first, and never cause FULL: neither
@@ -731,6 +758,7 @@ int main(void) {
         TALE(rule13_more_room_is_told_at_once),
         TALE(rule13_bytes_are_bounded),
         TALE(rule13_memory_is_bounded),
+        TALE(rule13_many_that_are_retained_make_room_for_a_large_one),
         TALE(rule13_what_is_retained_makes_room),
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),

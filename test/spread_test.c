@@ -234,6 +234,46 @@ static void R14_max_jobs_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
+enum { PUSHERS = 6, PUSHES = 200 };
+
+struct pushing {
+    mr *m;
+    int key;
+};
+
+// Some wait for ever, some give up and come again.
+static void *push_patiently(void *arg) {
+    struct pushing *p = arg;
+    char key[16];
+    snprintf(key, sizeof key, "key %d", p->key);
+    mr_push_options o = { .key = mr_str(key), .room_ms = p->key % 2 ? MR_FOREVER : 1 };
+    for (int i = 0; i < PUSHES;) {
+        int err = mr_push(p->m, "s", mr_str("x"), &o, NULL);
+        assert_true(err == 0 || err == MR_EFULL);
+        i += err == 0;
+    }
+    return NULL;
+}
+
+// Nobody is passed over for good, whichever shard ends jobs and however often others give up.
+static void R14_room_goes_round_the_threads_of_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    pthread_t threads[PUSHERS];
+    struct pushing pushing[PUSHERS];
+    must(mr_set(m, "s", "max-jobs", "2"));
+    for (int i = 0; i < PUSHERS; i++) {
+        pushing[i] = (struct pushing){ m, i };
+        assert_int_equal(pthread_create(&threads[i], NULL, push_patiently, &pushing[i]), 0);
+    }
+    for (int done = 0; done < PUSHERS * PUSHES; done++)
+        must(mr_done(take_waiting(m, "s")));
+    for (int i = 0; i < PUSHERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(look(m, "s").done, PUSHERS * PUSHES);
+    must(mr_close(m));
+}
+
 static void R14_a_pause_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -453,6 +493,7 @@ int main(void) {
         cmocka_unit_test(R14_a_slot_that_one_shard_frees_starts_work_in_another),
         cmocka_unit_test(R14_a_rate_holds_over_all_shards),
         cmocka_unit_test(R14_max_jobs_holds_over_all_shards),
+        cmocka_unit_test(R14_room_goes_round_the_threads_of_all_shards),
         cmocka_unit_test(R14_a_pause_holds_over_all_shards),
         cmocka_unit_test(a_stage_is_empty_only_when_nothing_is_on_its_way),
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),

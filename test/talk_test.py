@@ -155,7 +155,7 @@ def _():
 
 @case("work runs a command for each job: stdout is the result, a failure an attempt, emits come along")
 def _():
-    ok("push", "toil", "boom", "--attempts", "1")
+    boom = ok("push", "toil", "boom", "--attempts", "1").strip()
     ids = [ok("push", "toil", f"body {i}", "--key", f"k{i}").strip() for i in range(3)]
     script = ('read x; [ "$x" = boom ] && exit 3; echo "$MILLRACE_KEY $x"; '
               f'echo from $MILLRACE_ID | "{MILLRACE}" emit toiled')
@@ -168,6 +168,7 @@ def _():
     process.send_signal(signal.SIGINT)
     ended = Ended(process)
     check(ended.code == 130 and b"3 done, 1 failed" in ended.err, ended)
+    check(f"work: job {boom} of toil failed (attempt 1): exit code 3\n" in ended.err.decode(), ended)
     worker = Worker()
     for _ in ids:
         worker.take("toiled")

@@ -187,7 +187,7 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
 
 // ---- Filters ----------------------------------------------------------------------------------
 
-enum { SILENCE_US = 5000000, SHOWN = 60 }; // until it is told; bytes of the line
+enum { SILENCE_US = 5000000 }; // until it is told
 
 // A line that a filter has, and has not answered.
 struct asked {
@@ -214,6 +214,7 @@ static void ask_end(struct actor *a, struct asked *asked) {
 }
 
 bool program_is_silent(struct actor *a, char *out, size_t size) {
+    char shown[LINE_SHOWN];
     uint64_t now_us = monotonic_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
     pthread_mutex_lock(&a->flow->lock);
     const struct asked *asked = a->asked;
@@ -221,12 +222,10 @@ bool program_is_silent(struct actor *a, char *out, size_t size) {
         asked = asked->next;
     if (asked)
         snprintf(out, size,
-                 "%s: it has had the line '%.*s' for %" PRIu64 " s and not answered; does it hold "
+                 "%s: it has had the line '%s' for %" PRIu64 " s and not answered; does it hold "
                  "back what it writes? (sed -u, grep --line-buffered, python -u; timeout: 30s "
                  "would end it)",
-                 a->title, (int)(asked->line.size < SHOWN ? asked->line.size : SHOWN),
-                 asked->line.size ? (const char *)asked->line.data : "",
-                 (now_us - asked->since_us) / 1000000);
+                 a->title, line_shown(shown, asked->line), (now_us - asked->since_us) / 1000000);
     pthread_mutex_unlock(&a->flow->lock);
     if (asked)
         a->patience_us = 2 * patience_us;

@@ -155,6 +155,9 @@ bool node_is_command(const struct flow_node *);
 // of a stage may have.
 bool plan_has_key(const struct plan *, const struct flow_node *);
 
+// Says how many mistakes were too many to be told.
+void plan_tell_rest(const struct plan *);
+
 // Tells a mistake: see plan_read.
 void plan_refuse(struct plan *, struct place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

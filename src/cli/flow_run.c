@@ -141,11 +141,13 @@ struct dead_look {
 
 static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     struct dead_look *look = arg;
+    char plain[2048];
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine, id) < 0;
     if (++look->count <= DEAD_TOLD)
-        complain("flow: %s (job %" PRIu64 " of %s)", reason, id, look->stage);
+        complain("flow: %s (job %" PRIu64 " of %s)",
+                 text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
     return 0;
 }
 
@@ -252,16 +254,8 @@ static void tell_silent(struct flow *f, struct screen *screen) {
         }
 }
 
-static void tell_news(struct flow *f, struct screen *screen, bool *away) {
-    char sentence[600];
-    if (!talk_news(f->engine, away, sentence, sizeof sentence))
-        return;
-    screen_clear(screen);
-    complain("flow: %s", sentence);
-}
-
 static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
-    for (bool away = false;;) {
+    for (;;) {
         mr_flow_info info = { 0 };
         int err = mr_flow_wait(f->flow, LOOK_MS);
         if (atomic_load(&f->hopeless))
@@ -280,7 +274,6 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
         if (hears(f))
             return interrupted(f, screen);
         tell_silent(f, screen);
-        tell_news(f, screen, &away);
         screen_draw(screen, f);
     }
 }

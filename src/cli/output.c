@@ -19,9 +19,11 @@ void complain(const char *format, ...) {
     va_list values;
     va_start(values, format);
     fflush(stdout);
+    flockfile(stderr); // other threads have lines of their own
     fprintf(stderr, "millrace: ");
     vfprintf(stderr, format, values);
     fprintf(stderr, "\n");
+    funlockfile(stderr);
     va_end(values);
 }
 

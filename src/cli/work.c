@@ -41,6 +41,19 @@ struct working {
 
 // ---- A job ------------------------------------------------------------------------------------
 
+// One that was told to stop has not failed by itself: nobody wants it any more, or its lease is
+// over.
+static int fail(struct working *w, mr_job *job, const char *reason, bool tell) {
+    char plain[1024];
+    if (tell)
+        complain("work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
+                 mr_job_stage(job), mr_job_attempt(job),
+                 text_plain(plain, sizeof plain, mr_str(reason)));
+    mr_set_reason(job, reason);
+    atomic_fetch_add(&w->failed, 1);
+    return FAILED;
+}
+
 static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
                   struct exec_result *x) {
     mr_bytes output;
@@ -50,9 +63,9 @@ static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
     if (err >= 0)
         err = carry_collect(slot, job);
     if (err < 0)
-        mr_set_reason(job, mr_error());
-    atomic_fetch_add(err < 0 ? &w->failed : &w->done, 1);
-    return err < 0 ? FAILED : 0;
+        return fail(w, job, mr_error(), true);
+    atomic_fetch_add(&w->done, 1);
+    return 0;
 }
 
 // Nothing is wrong with the job: it goes back as it was.
@@ -72,9 +85,7 @@ static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot
             complain("work: %s", x->reason);
         return give_back(job);
     }
-    mr_set_reason(job, x->reason);
-    atomic_fetch_add(&w->failed, 1);
-    return FAILED;
+    return fail(w, job, x->reason, x->end != EXEC_STOPPED);
 }
 
 static int run_command(struct working *w, mr_job *job, const char *const *argv) {
@@ -113,9 +124,7 @@ static int work_job(mr_job *job, void *arg) {
     filled_finish(&filled);
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
-    if (err < 0)
-        mr_set_reason(job, mr_error());
-    return err;
+    return err < 0 ? fail(w, job, mr_error(), true) : err;
 }
 
 static void stop_job(mr_job *job, void *arg) {

@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 static int client_close(struct engine *);
@@ -205,11 +206,13 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
     c->values = link_values_create();
     c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->lease_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     struct epoll_event event = { .events = EPOLLIN };
     if (!c->values)
         return error_set(MR_ENOMEM, "no memory for answers");
-    if (c->epoll_fd < 0 || c->wake_fd < 0 ||
-        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wake_fd, &event) < 0)
+    if (c->epoll_fd < 0 || c->wake_fd < 0 || c->lease_fd < 0 ||
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wake_fd, &event) < 0 ||
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->lease_fd, &event) < 0)
         return error_set(MR_EIO, "no descriptors for a client: %s", strerror(errno));
     return 0;
 }
@@ -221,7 +224,7 @@ static void client_init(struct client *c) {
     for (size_t i = 0; i < CLIENT_BUCKETS; i++)
         list_init(&c->calls_by_id[i]);
     c->base.impl = &client_impl;
-    c->epoll_fd = c->wake_fd = -1;
+    c->epoll_fd = c->wake_fd = c->lease_fd = -1;
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
     c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
@@ -241,10 +244,10 @@ static void client_free(struct client *c) {
         next = s->next;
         mem_free(s);
     }
-    if (c->epoll_fd >= 0)
-        close(c->epoll_fd);
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
+    int fds[] = { c->epoll_fd, c->wake_fd, c->lease_fd };
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     tls_context_destroy(c->tls);
     void *owned[] = { c->values, c->addresses, c->user, c->secret, c->name };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

@@ -527,15 +527,16 @@ uint64_t core_memory(const struct core *);
 // until it is told again. If that is reached, some ended jobs are forgotten before their time; if
 // not, pushes that wait for room go on.
 void core_tell_memory(struct core *, uint64_t outside_bytes);
+bool core_memory_is_short(const struct core *); // and so pushes are refused
 
 // ---- Cleaning ---------------------------------------------------------------------------------
 
 // Bytes of the log that are homes of something alive.
 uint64_t core_live_bytes(const struct core *);
 
-// Whether anything lives at positions from `from` to below `upto`, as far as is known without a
-// look: false is certain.
-bool core_lives_in(const struct core *, uint64_t from, uint64_t upto);
+// How much of that is at positions from `from` to below `upto`, as far as is known without a look:
+// UINT64_MAX if it is not; 0 is certain.
+uint64_t core_live_in(const struct core *, uint64_t from, uint64_t upto);
 
 // Gives whatever the core finds by itself (stages, sources, its own marks) and has its home there a
 // new one, so that often nothing is left to be looked for. After core_open.

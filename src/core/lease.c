@@ -149,6 +149,8 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     bool is_held = lease_is_current(c, t);
     const struct lease *l = is_held ? lease_at(c, t->lease) : NULL;
     *out_job = is_held && l->id == id ? lease_job(c, l, 0) : job_find(c, id);
+    if (!*out_job && is_held && lease_holds(l, id))
+        *out_lease = t->lease; // as below, and forgotten since
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);

@@ -155,7 +155,7 @@ struct stage {
     uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
-    bool in_line;                // this shard waits for a start
+    bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs
     uint64_t halted;             // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
@@ -226,7 +226,7 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes, last_pusher, next_source;
+    uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
     uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;

@@ -318,21 +318,27 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
-// Gives ready work to waiting takers. The start is claimed before the taker, and given back if that
-// takes something else.
-static void serve(struct core *c, struct stage *s) {
-    while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
-           stage_may_start(c, s, true)) {
+// Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
+// The start is claimed before the taker, and given back if that takes something else.
+static int serve_some(struct core *c, struct stage *s) {
+    while (!list_empty(&s->takers)) {
+        int err = pass_expired(c, s);
+        if (err < 0 || !s->ready.head || !stage_may_start(c, s, true))
+            return err;
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
-        if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
+        bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
+        if (!waits)
             taker_unseat(c, t);
-            continue;
-        }
-        if (taker_give(c, t) < 0) { // no memory now
-            stage_leave_line(c, s);
-            serve_later(c, s, c->now_ms + AGAIN_MS);
-            break;
-        }
+        else if ((err = taker_give(c, t)) < 0)
+            return err;
+    }
+    return 0;
+}
+
+static void serve(struct core *c, struct stage *s) {
+    if (serve_some(c, s) < 0) {
+        stage_leave_line(c, s);
+        serve_later(c, s, c->now_ms + AGAIN_MS);
     }
     stage_check_line(c, s);
     stage_unclaim(c, s);

@@ -167,7 +167,7 @@ void local_end_keep(struct local *); // the same, still holding the lock
 int local_show(struct local *, uint64_t at, int err);
 int local_end_and_show(struct local *, int err);
 
-// An instant to wait until: milliseconds of CLOCK_MONOTONIC; UINT64_MAX is for ever.
+// An instant of monotonic_ms to wait until; UINT64_MAX is for ever.
 uint64_t local_until(int64_t wait_ms);
 
 // With the lock: nothing more will be told by the core; whoever waits hears that.

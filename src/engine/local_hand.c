@@ -123,7 +123,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->id = g->id;
     memcpy(job->token, &g->token, sizeof g->token);
     job->attempt = g->attempt;
-    job->deadline_at_ms = g->left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)g->left_ms;
+    job->deadline_at_ms = g->left_ms < 0 ? 0 : now_ms + (uint64_t)g->left_ms;
     job->lease_ms = (uint64_t)g->lease_ms;
     atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     memcpy(job->stage, g->stage.data, g->stage.size);
@@ -139,7 +139,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
 struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job **spare,
                           const struct grant *grants, size_t count) {
     struct mr_job *first = NULL, **next = &first;
-    uint64_t now_ms = monotonic_coarse_ms(); // a little late: leases seem older than they are
+    uint64_t now_ms = shard_boot_ms(e->shard);
     for (size_t i = 0; i < count; i++) {
         struct mr_job *job = *spare;
         *spare = job->chain;

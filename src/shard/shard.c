@@ -58,6 +58,10 @@ static uint64_t shard_now_ms(const struct shard *s) {
     return now > known ? now : known;
 }
 
+uint64_t shard_boot_ms(const struct shard *s) {
+    return s->base_boot_ms + (core_now(s->core) - s->base_ms);
+}
+
 // ---- What the core asks for -------------------------------------------------------------------
 
 static bool is_epoch(const struct entry *e) {
