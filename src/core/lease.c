@@ -8,15 +8,14 @@
 #include <inttypes.h>
 
 static uint64_t lease_id(const struct lease *l, uint32_t i) {
-    return l->ids ? l->ids[i] : l->id;
+    return l->block ? l->block[i].id : l->only.id;
 }
 
-// The job there, by number; 0: it ended and was forgotten, and another may have its place.
+// The job there, by number; 0: it ended and was forgotten.
 static uint32_t lease_job(const struct core *c, const struct lease *l, uint32_t i) {
-    if (l->ids)
-        return job_find(c, l->ids[i]);
-    const struct job *j = job_at(c, l->job);
-    return j->owner && j->id == l->id ? l->job : 0;
+    struct leased leased = l->block ? l->block[i] : l->only;
+    const struct job *j = job_at(c, leased.job);
+    return j->owner && j->id == leased.id ? leased.job : 0;
 }
 
 static bool lease_is_current(const struct core *c, const struct token *t) {
@@ -36,10 +35,10 @@ static void lease_free(struct core *c, uint32_t number) {
     if (l->next < l->count)
         tell_running(c, lease_id(l, l->next), l->attempt, false);
     list_remove(&l->of_conn);
-    mem_free(l->ids);
+    mem_free(l->block);
     struct stage *s = c->stages[l->stage];
     s->leases--;
-    l->ids = NULL;
+    l->block = NULL;
     l->count = 0;
     l->serial = 0;
     slab_give(&c->leases, number);
@@ -97,9 +96,9 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
     for (; lease_id(l, i) != id; i++) {
         if (!lease_running(c, l, i))
             continue;
-        while (l->ids[i] != id)
+        while (l->block[i].id != id)
             i++;
-        l->ids[i] = 0;
+        l->block[i].id = 0;
         return;
     }
     tell_running(c, lease_id(l, l->next), l->attempt, false);
@@ -117,11 +116,11 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
 
 void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
-    if (l->ids) {
+    if (l->block) {
         lease_let_go_of_one(c, number, id);
         return;
     }
-    tell_running(c, l->id, l->attempt, false);
+    tell_running(c, l->only.id, l->attempt, false);
     l->next = 1;
     lease_end(c, number, AT_TAIL);
 }
@@ -148,7 +147,8 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     *out_lease = 0;
     bool is_held = lease_is_current(c, t);
     const struct lease *l = is_held ? lease_at(c, t->lease) : NULL;
-    *out_job = is_held && l->id == id ? lease_job(c, l, 0) : job_find(c, id);
+    bool is_next = is_held && lease_id(l, l->next) == id; // as nearly always
+    *out_job = is_next ? lease_job(c, l, l->next) : job_find(c, id);
     if (!*out_job && is_held && lease_holds(l, id))
         *out_lease = t->lease; // as below, and forgotten since
     if (!*out_job)

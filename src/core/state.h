@@ -170,6 +170,11 @@ struct stage {
     struct histogram *waits, *runs;
 };
 
+struct leased {
+    uint64_t id;  // 0: let go before its turn
+    uint32_t job; // where it was then
+};
+
 struct lease {
     uint64_t serial, until_ms, began_ms; // the last: of the job that runs now
     uint64_t timer_ms;                   // when its timer rings: outlives it, see lease_plan
@@ -177,13 +182,11 @@ struct lease {
     uint32_t number, lease_ms, stage;
     chan channel;         // 0: it has let go of the channel (its only job was ended by others)
     uint32_t count, next; // jobs under it; the first not let go
-    uint64_t id;          // the only job, …
-    uint32_t job;         // … where it was when it was leased;
-    uint64_t *ids;        // or all, for a block
-    struct conn *conn;    // NULL: lost, and waiting out its time
-    bool detached;        // it outlives its connection
-    bool lost;            // its connection is gone, which could not be written down yet
-    uint32_t attempt;     // of the first job not let go, as told to `running`
+    struct leased only, *block; // the only one, or all
+    struct conn *conn;          // NULL: lost, and waiting out its time
+    bool detached;              // it outlives its connection
+    bool lost;                  // its connection is gone, which could not be written down yet
+    uint32_t attempt;           // of the first job not let go, as told to `running`
     struct list of_conn;
 };
 
@@ -540,7 +543,6 @@ void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
-
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 

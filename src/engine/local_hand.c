@@ -2,6 +2,7 @@
 // ways to end them.
 //
 // The table grows when it can and works without; so taking a job never fails for it.
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -26,8 +27,9 @@ static struct local *engine_of(const struct mr_job *job) {
 
 // ---- The table --------------------------------------------------------------------------------
 
+// Ids of one channel may be any step apart.
 static struct mr_job **table_slot(const struct hands *h, mr_id id) {
-    return &h->slots[id & h->mask];
+    return &h->slots[number_hash(id) & h->mask];
 }
 
 static void table_grow(struct hands *h) {
@@ -144,6 +146,7 @@ struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job
         struct mr_job *job = *spare;
         *spare = job->chain;
         fill_one(job, &grants[i], now_ms);
+        shard_expect(e->shard, grants[i].at);
         job->follows = i > 0 && grants[i].token.serial == grants[i - 1].token.serial;
         job->puller = &p->base;
         job->owner = NULL;
