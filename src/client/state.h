@@ -280,7 +280,7 @@ void addresses_renew(struct client *, uint64_t now_ms);
 int greet_write(struct link *);     // what is said first
 int greet_ask_again(struct link *); // whether it has loaded
 // One answer to that. 0, or why this cannot be worked with, noted.
-int greet_read(struct link *, const struct response_value *, uint32_t count);
+int greet_read(struct link *, const struct response_value *);
 
 // ---- io.c, teller.c: the threads --------------------------------------------------------------
 
