@@ -318,6 +318,24 @@ test('workers are shown with what they run, since when, and their level', async 
     await page.leave();
 });
 
+test('who works for several stages is one worker, and of many running jobs it is said how many', async () => {
+    const server = await Server.start(['--store', 'mem:', '--shards', '3']);
+    const worker = new Client(server);
+    for (let i = 0; i < 101; i++) await worker.ask('PUSH', 'one', 'x');
+    await worker.ask('PUSH', 'two', 'x', 'DELAY', 1e9);
+    await worker.ask('TAKE', 'one', 'two', 'COUNT', 101);
+    const page = await openPage(server.address, '#/');
+    await page.main
+        .locator('div')
+        .filter({ hasText: /^Workers1$/ })
+        .waitFor();
+    await page.go('#/workers');
+    await page.sees('100 of 101 jobs are shown.');
+    await page.leave();
+    worker.close();
+    await server.stop();
+});
+
 test('epics are shown with their progress', async () => {
     for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
     await world.client.ask('EPIC', 'june', 'END', 8);
