@@ -1,7 +1,6 @@
 // A server over several shards: it answers as one over one shard does, whichever shard knows.
 #include "dialogue.h"
 
-#include "base/errors.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -428,6 +427,11 @@ static void T9_an_epic_is_one_over_all_shards(void **state) {
     ask(d, 0, "EPIC e", "[\"resume\" :7 \"total\" :-1 \"accepted\" :19 \"waiting\" :19 *]");
     ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC e SKIP 7", "[\"resume\" :21 *]");
+    for (int i = 0; i < 20; i++) { // whichever shard has the last of them
+        sayf(d, 0, "EPIC e END %d", i);
+        hear(d, 0, "-ERR number 20 of this epic is there*");
+        ask(d, 0, "EPIC e", "[\"resume\" :21 \"total\" :-1 *]");
+    }
     ask(d, 0, "EPIC e END 20", "[\"resume\" :21 \"total\" :20 *]");
     say(d, 1, "EPIC e WAIT -1");
     for (int i = 0; i < 19; i++) {

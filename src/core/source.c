@@ -129,7 +129,7 @@ uint64_t source_id(const struct source *s, uint64_t number) {
     return s->ids[number % SOURCE_WINDOW];
 }
 
-uint64_t source_resume(const struct source *s) {
+static uint64_t source_resume(const struct source *s) {
     uint64_t n = s->seen.highest >= SOURCE_WINDOW ? s->seen.highest - SOURCE_WINDOW + 1 : 1;
     while (n <= s->seen.highest && bit_is_set(s, n))
         n++;
@@ -414,6 +414,24 @@ int core_each_epic(struct core *c, mr_bytes from,
     return stop;
 }
 
+int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) {
+    int err = source_keep_ids(s);
+    if (err < 0)
+        return err;
+    struct record_source before = s->seen;
+    uint64_t *ids = s->ids;
+    s->ids = NULL; // they follow once it is written down
+    source_see(s, number, id);
+    err = source_record(c, s, ROOM_COMMIT);
+    s->seen = before;
+    s->ids = ids;
+    if (err < 0)
+        return err;
+    source_see(s, number, id);
+    watchers_tell_all(c, s);
+    return 0;
+}
+
 // Changes an epic and writes it down; on failure it is as it was.
 static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
     uint32_t index = 0;
@@ -434,9 +452,23 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     return err;
 }
 
+int epic_check_end(const struct epic_seen *s, uint64_t total) {
+    if (total >= s->highest)
+        return 0;
+    return error_set(MR_EINVAL,
+                     "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
+                     s->highest, total);
+}
+
 int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
     if (total == EPIC_EMPTY)
         return error_set(MR_EINVAL, "no epic has so many pushes");
+    struct epic_seen seen = { 0 };
+    if (is_alone(c) && core_epic_seen(c, name, &seen) >= 0) {
+        int err = epic_check_end(&seen, total);
+        if (err < 0)
+            return err;
+    }
     return epic_change(c, name, total ? total : EPIC_EMPTY, 0);
 }
 

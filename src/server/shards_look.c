@@ -192,7 +192,11 @@ int shards_epic(const struct host *h, mr_bytes name, struct epic_info *out) {
 }
 
 int shards_epic_end(const struct host *h, mr_bytes name, uint64_t total) {
-    int err = 0;
+    struct epic_seen seen = { 0 }, more;
+    for (uint32_t i = 0; i < h->shards; i++)
+        if (core_epic_seen(h->parts[i].core, name, &more) == 0)
+            epic_seen_add(&seen, &more);
+    int err = epic_check_end(&seen, total);
     for (uint32_t i = 0; err == 0 && i < h->shards; i++)
         err = core_epic_end(h->parts[i].core, name, total);
     return err;
