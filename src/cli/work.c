@@ -36,6 +36,7 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
+    atomic_uint refused;  // commands that the system had no room to start, one after another
     bool away;            // the server is
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
@@ -129,8 +130,11 @@ static int work_job(mr_job *job, void *arg) {
     if (err >= 0)
         err = run_command(w, job, argv);
     filled_finish(&filled);
+    if (err == MR_EBUSY && ++w->refused == CLI_REFUSED_OFTEN)
+        complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
+    w->refused = 0;
     return err < 0 ? fail(w, job, mr_error(), true) : err;
 }
 
