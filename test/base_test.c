@@ -869,7 +869,7 @@ static void an_id_finds_its_number(void **state) {
 
 static void ids_in_step_lie_together(void **state) {
     (void)state;
-    enum { IDS = 160, STEP = 3 };
+    enum { IDS = 10 * IDMAP_PAGE, STEP = 3 };
     struct idmap m;
     idmap_init(&m, STEP);
     assert_int_equal(idmap_reserve(&m, IDS), 0);

@@ -15,7 +15,6 @@ import subprocess
 import termios
 
 from served import Server, Wire
-from serving import lasting_port
 from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 
 os.chdir(top)
@@ -185,18 +184,15 @@ def _():
 
 @case("F3: work tells once that its server has gone, once that it is back, and works on")
 def _():
-    store = "file:" + os.path.join(top, "away")
-    listen = f"127.0.0.1:{lasting_port()}"
-    first = Server("--store", store, listen=listen)
-    process = start("work", "s", "--", "cat", url=first.url)
-    equal(ok("call", "s", "there", url=first.url), "there")
-    first.process.kill()
-    said = process.stderr.readline().decode()
-    check(said.startswith("millrace: work: trying again: ") and listen in said, said)
-    first.process.wait(PATIENCE)
-    with Server("--store", store, listen=listen) as second:
+    with Server("--store", "file:" + os.path.join(top, "away")) as own:
+        process = start("work", "s", "--", "cat", url=own.url)
+        equal(ok("call", "s", "there", url=own.url), "there")
+        own.kill()
+        said = process.stderr.readline().decode()
+        check(said.startswith("millrace: work: trying again: ") and f":{own.port}" in said, said)
+        own.start()
         equal(process.stderr.readline(), b"millrace: work: connected again\n")
-        equal(ok("call", "s", "body", url=second.url), "body")
+        equal(ok("call", "s", "body", url=own.url), "body")
         process.send_signal(signal.SIGINT)
         ended = Ended(process)
         equal(ended.code, 130, ended)
@@ -343,24 +339,22 @@ def _():
 @case("T16: a server that is killed loses nothing of an epic that is pushed, and doubles nothing")
 def _():
     global server
-    before, store = server, "file:" + os.path.join(top, "killed")
+    before = server
     try:
-        server = Server("--store", store)
+        server = Server("--store", "file:" + os.path.join(top, "killed"))
         lines, process = write("many", range(1, 3001)), None
         for done in 100, 500, 700:
             process = start("push", "s", "--lines", lines, "--epic", "e")
             work_off(Worker(), "s", done)
-            server.process.kill()
+            server.kill()
             check(Ended(process).code == 3, "it has not noticed")
-            server.process.wait(PATIENCE)
-            server = Server("--store", store)
+            server.start()
         process = start("push", "s", "--lines", lines, "--epic", "e")
         work_off(Worker(), "s", 1700)
         equal(Ended(process).code, 0)
         epic = read("epic", "e", "--wait", "1h")
         equal((epic["total"], epic["accepted"], epic["done"]), (3000, 3000, 3000))
-        server.process.kill()
-        server.process.wait(PATIENCE)
+        server.kill()
     finally:
         server = before
 

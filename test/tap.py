@@ -12,8 +12,8 @@ import unicodedata
 
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
-PATIENCE = 240  # seconds until something that hangs is a failure
 LONG = bool(os.environ.get("MILLRACE_LONG"))  # proofs by chance last SECONDS
+PATIENCE = 2400 if LONG else 240  # seconds until something that hangs is a failure
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 
 # Sockets are made in there, whose names have at most 107 bytes.

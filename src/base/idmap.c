@@ -12,6 +12,8 @@ struct idmap_page {
     uint32_t numbers[IDMAP_PAGE];
 };
 
+_Static_assert(sizeof(struct idmap_page) == 64, "a page is a cache line");
+
 // Where an id lies: which page, and where in it.
 struct place {
     uint64_t index;
@@ -20,9 +22,9 @@ struct place {
 
 static inline struct place place_of(const struct idmap *i, uint64_t id) {
     if (i->step == 1)
-        return (struct place){ id >> IDMAP_SHIFT, id % IDMAP_PAGE };
+        return (struct place){ id / IDMAP_PAGE, id % IDMAP_PAGE };
     uint64_t turn = id / i->step, lane = id % i->step;
-    return (struct place){ (turn >> IDMAP_SHIFT) * i->step + lane, turn % IDMAP_PAGE };
+    return (struct place){ turn / IDMAP_PAGE * i->step + lane, turn % IDMAP_PAGE };
 }
 
 static struct idmap_page *page_at(const struct idmap *i, uint32_t number) {

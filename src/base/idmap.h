@@ -1,19 +1,19 @@
 // Idmap: from a job's id to its number in a slab. Ids are given out one after another, so those
 // that are used together lie together:
 //
-//     id ──► map of pages by id / 16 ──► page ──► numbers[id % 16]
+//     id ──► map of pages by id / 13 ──► page ──► numbers[id % 13]
 //
-// A backlog pushed in order costs about six bytes an id, and pushing, taking and forgetting in
-// order touch one cache line for sixteen of them. What is left alone in a page costs the whole
-// page. Where ids are given out in steps, as by one of several shards, a page holds sixteen ids
-// that are a step apart; one that does not fall in step has a place all the same.
+// A page is a cache line: a backlog pushed in order costs about six bytes an id, and pushing,
+// taking and forgetting in order touch one line for thirteen of them. What is left alone in a page
+// costs the whole page. Where ids are given out in steps, as by one of several shards, a page holds
+// ids that are a step apart; one that does not fall in step has a place all the same.
 #ifndef BASE_IDMAP_H
 #define BASE_IDMAP_H
 
 #include "base/map.h"
 #include "base/slab.h"
 
-enum { IDMAP_SHIFT = 4, IDMAP_PAGE = 1 << IDMAP_SHIFT };
+enum { IDMAP_PAGE = 13 };
 
 enum { IDMAP_RECENT = 4 };
 

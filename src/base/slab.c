@@ -4,15 +4,32 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
+enum { LINE = 64 };
+
 void slab_init(struct slab *s, uint32_t entry_size, uint32_t limit) {
     assert(entry_size >= sizeof(uint32_t));
     *s = (struct slab){ .entry_size = entry_size, .next_new = 1 };
     s->limit = limit && limit < (1u << 29) ? limit : (1u << 29) - 1;
 }
 
+// A chunk begins on a cache line, so that an entry of 64 bytes lies on one. The byte in front of it
+// says how far into its block it begins.
+static uint8_t *chunk_create(size_t size) {
+    uint8_t *block = mem_alloc(size + LINE);
+    if (!block)
+        return NULL;
+    size_t pad = LINE - (uintptr_t)block % LINE;
+    block[pad - 1] = (uint8_t)pad;
+    return block + pad;
+}
+
+static void chunk_destroy(uint8_t *chunk) {
+    mem_free(chunk - chunk[-1]);
+}
+
 void slab_finish(struct slab *s) {
     for (uint32_t i = 0; i < s->chunk_count; i++)
-        mem_free(s->chunks[i]);
+        chunk_destroy(s->chunks[i]);
     mem_free(s->chunks);
     *s = (struct slab){ .entry_size = s->entry_size, .next_new = 1, .limit = s->limit };
 }
@@ -26,7 +43,7 @@ static int slab_grow(struct slab *s) {
         s->chunks = chunks;
         s->chunk_capacity = capacity;
     }
-    uint8_t *chunk = mem_alloc((size_t)SLAB_CHUNK * s->entry_size);
+    uint8_t *chunk = chunk_create((size_t)SLAB_CHUNK * s->entry_size);
     if (!chunk)
         return error_set(MR_ENOMEM, "no memory for more entries");
     s->chunks[s->chunk_count++] = chunk;

@@ -147,6 +147,5 @@ bool screen_is_wanted(const struct flow *);
 void screen_draw(struct screen *, struct flow *);
 void screen_clear(struct screen *);
 void flow_summary(struct flow *, enum cli_exit, bool over);
-uint64_t flow_now_us(void);
 
 #endif

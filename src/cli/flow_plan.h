@@ -143,9 +143,6 @@ void plan_finish(struct plan *);
 void plan_draw(const struct plan *);
 void plan_print_json(const struct plan *);
 
-// What a node does, in a few words: "flat_map ./split, a filter".
-void node_describe(const struct flow_node *, char *out, size_t size);
-
 // The k-th of the inputs, those of `from` before those of `loop`.
 static inline const struct flow_input *node_input(const struct flow_node *n, size_t k) {
     return k < n->from_count ? &n->from[k] : &n->loop[k - n->from_count];

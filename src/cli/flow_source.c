@@ -7,7 +7,6 @@
 // must mean the same lines for ever: how many lines there were up to each of the latest blocks is
 // kept, with a sum of them (push_sums.h). A flow that goes on reads past that many and compares the
 // sum.
-#include "base/bytes.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/flow.h"

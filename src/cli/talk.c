@@ -114,7 +114,7 @@ static int talks_start(struct talks *ts) {
     return err;
 }
 
-enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
+static enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
     struct talks *ts = mem_alloc(sizeof *ts);
     int err = ts ? 0 : error_set(MR_ENOMEM, "no memory to talk to an engine");
     enum cli_exit code = CLI_UNOPENED;

@@ -14,11 +14,9 @@
 #include "work/carry.h"
 #include "work/exec.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -77,18 +75,13 @@ static int give_back(mr_job *job) {
     return MR_LATER;
 }
 
-static bool is_missing(const struct exec_result *x) {
-    return x->end == EXEC_UNSTARTED &&
-           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
-}
-
 static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot,
                    struct exec_result *x) {
-    if (x->end == EXEC_EXITED && x->code == 0)
+    if (exec_ended_well(x))
         return commit(w, job, slot, x);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
         return give_back(job);
-    if (is_missing(x) && !w->template.varies) {
+    if (exec_is_missing(x) && !w->template.varies) {
         if (!atomic_exchange(&w->hopeless, true))
             complain("work: %s", x->reason);
         return give_back(job);

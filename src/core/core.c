@@ -77,7 +77,7 @@ int core_create(const struct core_config *config, struct core **out) {
 
 static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i < c->leases.next_new; i++)
-        mem_free(lease_at(c, i)->ids);
+        mem_free(lease_at(c, i)->block);
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         if (source_at(c, i)->in_use)
             mem_free(source_at(c, i)->ids);

@@ -142,14 +142,18 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     stage_sweep(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);
-    if (c->room_bytes)
+    if (c->room_pushes)
         wake_pushers(c);
 }
 
+// Those that ended long ago have left the cache: what will be looked at next time comes meanwhile.
 void job_forget(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
+    uint32_t next = j->link.next;
     line_remove(c, &s->ended, number);
+    if (next)
+        __builtin_prefetch(job_at(c, job_at(c, next)->link.next), 1);
     s->by_status[j->status]--;
     job_free(c, number);
 }
@@ -346,7 +350,7 @@ int core_drop(struct core *c, uint64_t id) {
     if ((err = write_event(c, RECORD_DROP, j, 0)) < 0)
         return err;
     job_drop(c, number);
-    if (c->room_bytes)
+    if (c->room_pushes)
         wake_pushers(c);
     settle(c);
     return 0;

@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.
@@ -62,12 +61,12 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
-    uint64_t *ids = NULL;
-    if (count > 1 && !(ids = mem_alloc(count * sizeof *ids)))
+    struct leased *block = NULL;
+    if (count > 1 && !(block = mem_alloc(count * sizeof *block)))
         return error_set(MR_ENOMEM, "no memory for a block of %u jobs", count);
     uint32_t number = slab_take_as_is(&c->leases);
     if (!number) {
-        mem_free(ids);
+        mem_free(block);
         return error_set(MR_ENOMEM, "no memory for a lease");
     }
     struct lease *l = lease_at(c, number);
@@ -83,7 +82,7 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
                          .stage = s->number,
                          .channel = ref,
                          .count = count,
-                         .ids = ids,
+                         .block = block,
                          .conn = w->conn,
                          .detached = w->detached };
     list_init(&l->of_conn);
@@ -99,20 +98,17 @@ static void note_wait(const struct core *c, const struct stage *s, const struct 
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
 
-// How many jobs at the head of a channel may go out under one lease.
-static uint32_t block_size(const struct core *c, chan ref, const struct wish *w, uint32_t most) {
-    if (!(ref & CHAN_KEYED) || most <= 1)
-        return 1;
-    const struct channel *ch = channel_at(c, ref);
-    uint32_t count = 0, n = ch->jobs.head;
-    uint64_t bytes = w->bytes;
-    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
-        if (count && (bytes >= c->limits.max_take_bytes || job_is_past_deadline(c, job_at(c, n))))
-            break;
-        bytes += job_at(c, n)->size;
-        count++;
-    }
-    return count;
+// How many jobs at the head of a channel may go out under one lease, at most.
+static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
+    uint32_t count = ref & CHAN_KEYED ? channel_at(c, ref)->jobs.count : 1;
+    return count < most ? count : most;
+}
+
+// Whether a block goes on with this job.
+static bool block_goes_on(const struct core *c, chan ref, const struct wish *w, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return w->bytes < c->limits.max_take_bytes && channel_reaches(c, channel_at(c, ref), job) &&
+           !(j->flags & JOB_UNREAD) && !job_is_past_deadline(c, j);
 }
 
 static uint32_t state_size(const struct core *c, chan ref) {
@@ -128,7 +124,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         s->waits = mem_alloc(sizeof *s->waits);
     if (!s->runs)
         s->runs = mem_alloc(sizeof *s->runs);
-    uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
+    uint32_t count = block_size(c, ref, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, s, ref, count, w, &lease);
     if (err < 0) {
         stage_unclaim(c, s);
@@ -137,9 +133,11 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
-    uint32_t number = chan_head(c, ref);
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t number = chan_head(c, ref), i = 0;
+    for (; i < count && (i == 0 || block_goes_on(c, ref, w, number)); i++) {
         struct job *j = job_at(c, number);
+        if (i + 1 < count)
+            __builtin_prefetch(job_at(c, j->link.next), 1); // it lies anywhere
         note_wait(c, s, j);
         if (job_has_attrs(j)) {
             job_drop_attr(c, j, ATTR_DUE);
@@ -148,23 +146,21 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         job_set_status(c, j, JOB_RUNNING);
         j->serial = l->serial;
         w->bytes += j->size;
-        if (l->ids)
-            l->ids[i] = j->id;
-        else
-            l->id = j->id, l->job = number;
+        *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
         grant_fill(c, s, j, l, &out[i]);
         if (i > 0)
             out[i].state_at = 0; // comes with the first; the worker carries it along
         number = j->link.next;
     }
+    l->count = count = i;
     w->bytes += state_size(c, ref);
     s->leases++;
     s->claimed = false;
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, out[0].id, out[0].attempt, true);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, out[0].id, out[0].attempt, true);
     *out_count = count;
     return 0;
 }
@@ -317,20 +313,27 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
+// Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
 // The start is claimed before the taker, and given back if that takes something else.
-void serve(struct core *c, struct stage *s) {
-    while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
-           stage_may_start(c, s, true)) {
+static int serve_some(struct core *c, struct stage *s) {
+    while (!list_empty(&s->takers)) {
+        int err = pass_expired(c, s);
+        if (err < 0 || !s->ready.head || !stage_may_start(c, s, true))
+            return err;
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
-        if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
+        bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
+        if (!waits)
             taker_unseat(c, t);
-            continue;
-        }
-        if (taker_give(c, t) < 0) { // no memory now
-            stage_leave_line(c, s);
-            serve_later(c, s, c->now_ms + AGAIN_MS);
-            break;
-        }
+        else if ((err = taker_give(c, t)) < 0)
+            return err;
+    }
+    return 0;
+}
+
+static void serve(struct core *c, struct stage *s) {
+    if (serve_some(c, s) < 0) {
+        stage_leave_line(c, s);
+        serve_later(c, s, c->now_ms + AGAIN_MS);
     }
     stage_check_line(c, s);
     stage_unclaim(c, s);

@@ -46,30 +46,28 @@ struct hand_emit {
     uint32_t attempts;
 };
 
+// What every job uses comes first, so that it lies on few cache lines.
 struct mr_job {
     uint32_t magic;
     atomic_bool used_up; // claimed by whoever ends it
-    atomic_int phase;    // 0, HAND_STARTED, or why nobody wants it any more
+    bool follows;        // under the same lease as the one before it: only after that was done
+    bool has_new_state;
+    atomic_int phase; // 0, HAND_STARTED, or why nobody wants it any more
 
     // As it was taken.
     struct puller *puller;
     struct mr_job *next; // taken together with it, to be run after it
-    bool follows;        // under the same lease as the one before it: only after that was done
     mr_id id;
     uint64_t token[5]; // the engine's own
     uint32_t attempt;
-    uint64_t deadline_at_ms; // CLOCK_MONOTONIC; 0: none
+    uint64_t deadline_at_ms; // of monotonic_ms; 0: none
     uint64_t lease_ms;
     _Atomic uint64_t lease_from_ms; // beats move it while the holder looks
     uint32_t stage_size, key_size;
-    char stage[HAND_STAGE + 1];
-    uint8_t key[HAND_KEY];
     struct buffer body, state; // body: a 0 byte behind it does not count
 
     // What its end will carry.
     struct buffer result, new_state;
-    bool has_new_state;
-    char reason[HAND_REASON + 1];
     struct buffer emits, emit_text; // struct hand_emit, and their bytes
 
     struct hand_owner *owner; // told when the api has ended it; NULL: nobody
@@ -80,6 +78,10 @@ struct mr_job {
     uint64_t beat_ms;         // … and when its last beat was sent
     struct mr_job *chain;     // the engine's table of jobs in hand, or its spare ones
     struct list of_puller, of_notices;
+
+    char stage[HAND_STAGE + 1];
+    uint8_t key[HAND_KEY];
+    char reason[HAND_REASON + 1]; // set by its handler
 };
 
 enum { HAND_MAGIC = 0x4d524a42, HAND_STARTED = 1 };

@@ -22,8 +22,9 @@
 enum {
     CELL = 1 << 20,
     START = 64, // no entry has position 0; the first bytes of every segment stay unused
-    FRAME_USED = 2 * sizeof(uint32_t),
-    COPY_UNDER_LOCK = 4096, // what is larger is copied without, its segment held meanwhile
+    FRAME = 2 * sizeof(uint32_t), // the sizes of head and body, in front of them
+    LINE = 64,                    // of the processor's cache
+    COPY_UNDER_LOCK = 4096,       // what is larger is copied without, its segment held meanwhile
 };
 
 struct segment {
@@ -102,23 +103,28 @@ static int memory_turn(struct memory_log *l, uint64_t size) {
     return 0;
 }
 
+// What an entry takes up here, which is less than others count for it: nothing is to be checked.
+static uint64_t entry_room(size_t head_size, size_t body_size) {
+    return (FRAME + head_size + body_size + 7) & ~UINT64_C(7);
+}
+
 static void entry_put(uint8_t *to, const struct entry *e) {
     uint32_t sizes[2] = { (uint32_t)e->head.size, (uint32_t)e->body.size };
-    memcpy(to, sizes, FRAME_USED);
+    memcpy(to, sizes, FRAME);
     if (e->head.size)
-        memcpy(to + ENTRY_FRAME, e->head.data, e->head.size);
+        memcpy(to + FRAME, e->head.data, e->head.size);
     if (e->body.size)
-        memcpy(to + ENTRY_FRAME + e->head.size, e->body.data, e->body.size);
+        memcpy(to + FRAME + e->head.size, e->body.data, e->body.size);
 }
 
 static void entry_get(const struct segment *s, uint64_t at, struct log_seen *out) {
     const uint8_t *from = s->data + (at - s->base);
     uint32_t sizes[2];
-    memcpy(sizes, from, FRAME_USED);
-    assert(entry_size(sizes[0], sizes[1]) <= s->base + s->size - at);
+    memcpy(sizes, from, FRAME);
+    assert(entry_room(sizes[0], sizes[1]) <= s->base + s->size - at);
     *out = (struct log_seen){ .at = at,
-                              .head = { from + ENTRY_FRAME, sizes[0] },
-                              .body = { from + ENTRY_FRAME + sizes[0], sizes[1] },
+                              .head = { from + FRAME, sizes[0] },
+                              .body = { from + FRAME + sizes[0], sizes[1] },
                               .body_size = sizes[1] };
 }
 
@@ -129,7 +135,7 @@ static int memory_append(struct log *base, const struct entry *entries, size_t c
     assert(count > 0 && count <= LOG_GROUP);
     uint64_t size = 0;
     for (size_t i = 0; i < count; i++)
-        size += ENTRY_FRAME + entries[i].head.size + entries[i].body.size + 7;
+        size += entry_room(entries[i].head.size, entries[i].body.size);
     if (size > LOG_SEGMENT)
         return error_set(MR_ETOOBIG, "a group of %llu bytes is more than a segment holds",
                          (unsigned long long)size);
@@ -143,7 +149,7 @@ static int memory_append(struct log *base, const struct entry *entries, size_t c
     for (size_t i = 0; i < count; i++) {
         entry_put(l->current->data + (at - l->current->base), &entries[i]);
         out_at[i] = at;
-        at += entry_size(entries[i].head.size, entries[i].body.size);
+        at += entry_room(entries[i].head.size, entries[i].body.size);
     }
     atomic_store_explicit(&l->tail, at, memory_order_release);
     return 0;
@@ -212,13 +218,22 @@ static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_bod
     return seen_copy(&seen, NULL, out_body);
 }
 
+static void memory_expect(struct log *base, uint64_t at) {
+    const struct segment *s = memory_segment((const struct memory_log *)base, at);
+    if (!s)
+        return;
+    const uint8_t *from = s->data + (at - s->base);
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + LINE);
+}
+
 // Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
 static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
                         log_each *each, void *arg, uint64_t *at) {
     while (*left > 0 && *at < end) {
         struct log_seen seen;
         entry_get(s, *at, &seen);
-        uint32_t size = entry_size(seen.head.size, seen.body.size);
+        uint64_t size = entry_room(seen.head.size, seen.body.size);
         if (!bodies)
             seen.body = (mr_bytes){ 0 };
         int err = each(arg, &seen);
@@ -238,7 +253,8 @@ static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bo
         const struct segment *s = memory_segment(l, at);
         if (!s)
             return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
-        uint64_t end = s == l->current ? tail : s->end;
+        bool grew = s == l->current || s->end > tail; // what `each` appends is not shown
+        uint64_t end = grew ? tail : s->end;
         if (at < s->base + START)
             at = s->base + START;
         int err = segment_walk(s, end, bodies, &max_bytes, each, arg, &at);
@@ -324,6 +340,7 @@ static const struct log_impl memory_log = {
     .wait = memory_wait,
     .read = memory_read,
     .read_now = memory_read_now,
+    .expect = memory_expect,
     .scan = memory_scan,
     .segment_end = memory_segment_end,
     .trim = memory_trim,

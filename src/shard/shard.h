@@ -66,6 +66,9 @@ struct core *shard_core(struct shard *);
 // Moves the core to the present. MR_ESTOPPED: the log has failed; looks still work.
 int shard_begin(struct shard *);
 
+// The instant that it was moved to, as boot time: the clock is not read again.
+uint64_t shard_boot_ms(const struct shard *);
+
 // Wakes the log's writer. What commands and events of this turn told may be shown when the log is
 // durable up to the position returned (shard_wait). If an id block was reserved, waits for it here.
 uint64_t shard_end(struct shard *);
@@ -83,6 +86,8 @@ int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
 // The same if it is in memory. MR_EAGAIN, without a sentence: the disk would have to be waited for.
 // In a turn.
 int shard_read_now(struct shard *, uint64_t at, struct buffer *out_body);
+// The entry there will be read soon. In a turn.
+void shard_expect(struct shard *, uint64_t at);
 int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
 
 // Milliseconds until the shard wants to be driven again (shard_begin, shard_end) although nobody
