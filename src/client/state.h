@@ -137,6 +137,8 @@ struct client_puller {
     bool wants;              // with `ring`: its loop has found nothing
     uint64_t ask_at_ms;      // not before
     uint32_t refusals;       // TAKEs that came back empty or failed, one after another
+    int refused;             // how the server has refused the last one; 0: it has not …
+    char why[320];           // … with the sentence
     bool unblocking;         // the server was asked to let go of the TAKE …
     uint64_t unblock_at_ms;  // … and is not asked again before
 };
