@@ -227,7 +227,8 @@ void channel_deliver(struct core *c, uint32_t job) {
         return;
     }
     struct channel *ch = channel_at(c, ref);
-    uint32_t before = 0, last = ch->jobs.tail;
+    bool is_newest = job_at(c, job)->position == c->last_position; // then nothing stands behind it
+    uint32_t before = 0, last = is_newest ? 0 : ch->jobs.tail;
     while (last && !stands_before(job_at(c, last), job_at(c, job))) {
         before = last;
         last = job_at(c, last)->link.prev;

@@ -146,10 +146,14 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
         wake_pushers(c);
 }
 
+// Those that ended long ago have left the cache: what will be looked at next time comes meanwhile.
 void job_forget(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
+    uint32_t next = j->link.next;
     line_remove(c, &s->ended, number);
+    if (next)
+        __builtin_prefetch(job_at(c, job_at(c, next)->link.next), 1);
     s->by_status[j->status]--;
     job_free(c, number);
 }

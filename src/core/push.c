@@ -129,6 +129,8 @@ int birth_prepare(struct core *c, struct birth *b) {
     int err = 0;
     if (p->key.size && (err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
         return err;
+    if (b->channel) // the job that this one will be linked to
+        __builtin_prefetch(job_at(c, channel_at(c, b->channel)->jobs.tail), 1);
     if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0)
         return err;
     b->id = c->next_id;

@@ -153,6 +153,7 @@ struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job
         struct mr_job *job = *spare;
         *spare = job->chain;
         fill_one(job, &grants[i], now_ms);
+        shard_expect(e->shard, grants[i].at);
         job->follows = i > 0 && grants[i].token.serial == grants[i - 1].token.serial;
         job->puller = &p->base;
         job->owner = NULL;

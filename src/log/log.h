@@ -57,6 +57,7 @@ struct log_impl {
     int (*wait)(struct log *, uint64_t at);
     int (*read)(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
     int (*read_now)(struct log *, uint64_t at, struct buffer *out_body);
+    void (*expect)(struct log *, uint64_t at);
     int (*scan)(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
                 uint64_t *out_next);
     uint64_t (*segment_end)(struct log *, uint64_t at);
@@ -106,6 +107,13 @@ static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
 // to be waited for; else as log_read. Owner only, who may need no lock.
 static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
     return l->impl->read_now(l, at, out_body);
+}
+
+// The entry there will be read soon: fetches it into the processor's cache if it is in memory.
+// Owner only.
+static inline void log_expect(struct log *l, uint64_t at) {
+    if (l->impl->expect)
+        l->impl->expect(l, at);
 }
 
 // Walks the entries from `from` (a position that replay, append or scan gave, the head, or a

@@ -23,6 +23,7 @@ enum {
     CELL = 1 << 20,
     START = 64, // no entry has position 0; the first bytes of every segment stay unused
     FRAME = 2 * sizeof(uint32_t), // the sizes of head and body, in front of them
+    LINE = 64,                    // of the processor's cache
     COPY_UNDER_LOCK = 4096,       // what is larger is copied without, its segment held meanwhile
 };
 
@@ -217,6 +218,15 @@ static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_bod
     return seen_copy(&seen, NULL, out_body);
 }
 
+static void memory_expect(struct log *base, uint64_t at) {
+    const struct segment *s = memory_segment((const struct memory_log *)base, at);
+    if (!s)
+        return;
+    const uint8_t *from = s->data + (at - s->base);
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + LINE);
+}
+
 // Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
 static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
                         log_each *each, void *arg, uint64_t *at) {
@@ -330,6 +340,7 @@ static const struct log_impl memory_log = {
     .wait = memory_wait,
     .read = memory_read,
     .read_now = memory_read_now,
+    .expect = memory_expect,
     .scan = memory_scan,
     .segment_end = memory_segment_end,
     .trim = memory_trim,

@@ -314,6 +314,10 @@ int shard_read_now(struct shard *s, uint64_t at, struct buffer *out_body) {
     return log_read_now(s->log, at, out_body);
 }
 
+void shard_expect(struct shard *s, uint64_t at) {
+    log_expect(s->log, at);
+}
+
 int shard_read_head(struct shard *s, uint64_t at, struct buffer *out_head) {
     return log_read(s->log, at, out_head, NULL);
 }

@@ -83,6 +83,8 @@ int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
 // The same if it is in memory. MR_EAGAIN, without a sentence: the disk would have to be waited for.
 // In a turn.
 int shard_read_now(struct shard *, uint64_t at, struct buffer *out_body);
+// The entry there will be read soon. In a turn.
+void shard_expect(struct shard *, uint64_t at);
 int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
 
 // Milliseconds until the shard wants to be driven again (shard_begin, shard_end) although nobody
