@@ -278,7 +278,7 @@ int mr_epic_push_many(mr *, mr_epic *, const char *stage, const mr_item *, size_
 int mr_epic_skip(mr *, mr_epic *);
 
 // There is nothing behind what was pushed. An epic of nothing is over at once. MR_EINVAL: it has
-// ended with another number; MR_EGONE: it was dropped meanwhile.
+// ended with another number, or somebody has pushed more; MR_EGONE: it was dropped meanwhile.
 int mr_epic_end(mr *, mr_epic *);
 
 typedef struct mr_epic_info {

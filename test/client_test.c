@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static mr *open_at(const char *url) {
     mr *m = NULL;
@@ -599,7 +600,7 @@ static void hear_all(struct engine *e) {
 
 // As if somebody else had ended the lease.
 static void end_lease(struct client *c, const struct mr_job *job) {
-    struct exchange *x = exchange_new(c, "RELEASE");
+    struct exchange *x = exchange_new("RELEASE");
     exchange_number(x, job->id);
     exchange_bytes(x, (mr_bytes){ job->token, strnlen((const char *)job->token, CLIENT_TOKEN) });
     must(exchange_do(c, x, NULL, NULL));
@@ -636,6 +637,33 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     }
     for (int i = 0; i < MANY; i++)
         (void)t.engine->impl->done(jobs[i], 0); // some are lost
+    taking_stop(&t);
+}
+
+// For how long this machine was suspended, as far as this program can see.
+static _Atomic time_t suspended_s;
+
+int clock_gettime(clockid_t clock, struct timespec *out) {
+    int err = (int)syscall(SYS_clock_gettime, clock, out);
+    if (err == 0 && clock == CLOCK_BOOTTIME)
+        out->tv_sec += atomic_load(&suspended_s);
+    return err;
+}
+
+// F30: leases run out while the machine is suspended: whoever wakes up with one does not believe in
+// it any longer than the server.
+static void F30_a_lease_does_not_outlive_a_suspended_machine(void **state) {
+    (void)state;
+    struct taking t = { 0 };
+    taking_start(&t);
+    push_much(t.engine, 1);
+    struct mr_job *job = take_up_to(&t, 1, 0);
+    hear_all(t.engine);
+    assert_int_equal(hand_stopped(job), 0);
+    atomic_fetch_add(&suspended_s, (time_t)(job->lease_ms / 1000));
+    hear_all(t.engine);
+    assert_int_equal(hand_stopped(job), MR_ESTALE);
+    (void)t.engine->impl->release(job, FINISH_WAIT);
     taking_stop(&t);
 }
 
@@ -909,6 +937,7 @@ int main(void) {
         cmocka_unit_test(F8_work_that_was_long_in_coming_is_beaten_for_before_it_begins),
         cmocka_unit_test(D1_workers_come_and_go_and_no_attempt_is_lost_by_it),
         cmocka_unit_test(F9_every_one_of_many_leases_is_kept),
+        cmocka_unit_test(F30_a_lease_does_not_outlive_a_suspended_machine),
         cmocka_unit_test(D1_lanes_that_nobody_needs_are_closed),
         cmocka_unit_test(F13_dead_jobs_are_told_page_by_page),
         cmocka_unit_test(F1_F2_F11_D5_a_killed_server_loses_and_doubles_nothing),

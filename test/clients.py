@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 
-ROOT, BUILD = map(os.path.realpath, sys.argv[1:3])
+from tap import BUILD
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 NODE = os.path.join(BUILD, "clients")
 running = []  # clients
 

@@ -319,6 +319,35 @@ static void C9_or_passed_over_in_silence(void **state) {
     expect_unknown(t, "k");
 }
 
+// What cannot be read stops what is behind it, not what is before it; then it comes first, and
+// dies.
+static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    push(t, "k", "a");
+    uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
+    assert_int_equal(take_block(t, 4, b), 3);
+    must(find_unreadable(t, b[1]));
+    expect_status(t, second, JOB_WAITING);
+    expect_status(t, third, JOB_WAITING);
+    refused(MR_ESTALE, done_again(t, b[1]));
+    refused(MR_ESTALE, beat(t, b[2]));
+    must(beat(t, b[0]));
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    must(release_job(t, b[0]));
+    assert_int_equal(take_block(t, 4, b), 1); // never again in the middle of a block
+    done(t, b[0]);
+    expect_state(t, "k", CHANNEL_READY);
+    assert_int_equal(take_block(t, 4, b), 2);
+    must(find_unreadable(t, b[0]));
+    expect_status(t, second, JOB_DEAD);
+    assert_string_equal(reason_of(t, second, 0), "1: damaged");
+    refused(MR_ESTALE, done_again(t, b[1]));
+    assert_int_equal(look(t, third).attempt, 0);
+    expect_take(t, "c");
+    refused(MR_ESTALE, find_unreadable(t, b[1]));
+}
+
 // Rule 3: state comes with the first; the worker carries it along.
 static void C9_state_comes_with_the_first_of_a_block(void **state) {
     struct tale *t = *state;
@@ -480,6 +509,7 @@ int main(void) {
         TALE(C8_removing_a_job_wakes_whoever_waits_for_it),
         TALE(C9_a_block_is_the_front_of_one_channel),
         TALE(C9_a_failure_inside_loses_nothing_behind_it),
+        TALE(C9_one_that_cannot_be_read_costs_nobody_else_anything),
         TALE(C9_the_block_is_given_back_whole),
         TALE(C9_one_cancelled_inside_is_skipped),
         TALE(C9_or_passed_over_in_silence),

@@ -244,6 +244,28 @@ static void rule9_nothing_a_cancelled_run_does_is_recorded(void **state) {
     expect_take(t, "b");
 }
 
+// Also when the job is not known any more by then.
+static void rule9_a_refused_end_lets_go_although_the_job_is_forgotten(void **state) {
+    struct tale *t = *state;
+    struct taken b[3];
+    set(t, "retention", "0,0");
+    uint64_t first = push(t, "k", "a"), second = push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 2, b), 2);
+    assert_true(cancel(t, second));
+    assert_true(cancel(t, first));
+    refused(MR_EGONE, beat(t, b[0]));
+    refused(MR_EGONE, done_again(t, b[0]));
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    refused(MR_EGONE, release_job(t, b[1]));
+    expect_take(t, "c");
+    uint64_t solo = push(t, "", "d");
+    struct taken d = take(t);
+    assert_true(cancel(t, solo));
+    refused(MR_EGONE, done_again(t, d));
+    assert_int_equal(core_leases(&t->conns[0]), 0);
+}
+
 static void rule9_a_worker_that_never_lets_go_loses_its_lease(void **state) {
     struct tale *t = *state;
     set(t, "lease", "1000");
@@ -588,6 +610,7 @@ int main(void) {
         TALE(S2_a_cancelled_job_ends_in_place_and_is_skipped),
         TALE(rule9_a_delayed_job_is_cancelled_before_it_joins),
         TALE(rule9_nothing_a_cancelled_run_does_is_recorded),
+        TALE(rule9_a_refused_end_lets_go_although_the_job_is_forgotten),
         TALE(rule9_a_worker_that_never_lets_go_loses_its_lease),
         TALE(rule9_what_has_ended_stays_as_it_ended),
         TALE(rule10_a_commit_is_one_group_of_records),

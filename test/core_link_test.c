@@ -2,8 +2,6 @@
 // all of it survives refusals, cleaning and crashes. core_links_test.c puts whole shards together.
 #include "tale.h"
 
-#include "base/mem.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -215,6 +213,21 @@ static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
     expect_order(t, "k", "a b");
 }
 
+// What a commit was allowed to carry is on its way: a limit that is lower since does not stop it,
+// and with it all that comes behind.
+static void rule13_arrivals_are_accepted_whatever_the_limits_are_now(void **state) {
+    struct tale *t = *state;
+    t->limits = (struct core_limits){ .max_body = 4, .max_key = 1, .max_once = 1 };
+    crash(t);
+    struct link_entry e = entry(2, 0);
+    e.key = mr_str("long");
+    e.once = mr_str("name");
+    must(arrive(t, 1, e, "large"));
+    must(arrive(t, 1, entry(4, 2), "b"));
+    expect_order(t, "long", "large");
+    expect_order(t, "k", "b");
+}
+
 static void rule12_names_count_where_the_job_arrives(void **state) {
     struct tale *t = *state;
     struct link_entry e = entry(2, 0);
@@ -289,6 +302,7 @@ int main(void) {
         LINK_TALE(E2_what_overtakes_is_refused),
         LINK_TALE(F19_marks_outlive_the_jobs_and_the_log),
         LINK_TALE(rule13_arrivals_are_accepted_whatever_the_room),
+        LINK_TALE(rule13_arrivals_are_accepted_whatever_the_limits_are_now),
         LINK_TALE(rule12_names_count_where_the_job_arrives),
         LINK_TALE(rule15_instants_are_those_of_the_commit),
         LINK_TALE(only_other_shards_have_links),

@@ -12,11 +12,11 @@
 //
 //     MILLRACE_SECONDS=60   longer than the default slice;   MILLRACE_SEED=7   that history alone
 #include "fleet.h"
+#include "proof.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { KEYS = 6, FED = 16, EMITS = 4 }; // FED * EMITS bits: one word of a state
 
@@ -326,25 +326,15 @@ static void history(uint64_t seed) {
     fleet_destroy(f);
 }
 
-static double seconds_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
 // E2, E3, E4, F2, F15, F19 between shards; rule 14 exactly; nobody is held for ever.
 static void E4_every_emit_arrives_once_and_in_order(void **state) {
     (void)state;
-    const char *only = getenv("MILLRACE_SEED"), *seconds = getenv("MILLRACE_SECONDS");
-    const char *longer = getenv("MILLRACE_LONG");
+    uint64_t only = proof_seed(0), seed = 1, until_ms = proof_until_ms(5, 300);
     if (only) {
-        history(strtoull(only, NULL, 10));
+        history(only);
         return;
     }
-    double wanted = seconds ? strtod(seconds, NULL) : longer && *longer == '1' ? 300 : 5;
-    double begun = seconds_now();
-    uint64_t seed = 1;
-    for (; seed <= 50 || seconds_now() - begun < wanted; seed++)
+    for (; seed <= 50 || monotonic_ms() < until_ms; seed++)
         history(seed);
     print_message("%" PRIu64 " histories\n", seed - 1);
 }

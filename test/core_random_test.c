@@ -5,6 +5,7 @@
 //
 // A history that fails is made short and printed; its seed replays it.
 #include "history.h"
+#include "proof.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,21 +14,6 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <time.h>
-
-static double seconds_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-static double seconds_wanted(void) {
-    const char *seconds = getenv("MILLRACE_SECONDS"), *longer = getenv("MILLRACE_LONG");
-    if (seconds)
-        return strtod(seconds, NULL);
-    return longer && *longer == '1' ? 600 : 8;
-}
 
 static void report(struct history *h, struct trouble trouble) {
     struct history_result result;
@@ -52,14 +38,13 @@ static void one_seed(uint64_t seed) {
 static void histories_agree_with_the_model(void **state) {
     (void)state;
     static struct history h;
-    const char *only = getenv("MILLRACE_SEED");
+    uint64_t only = proof_seed(0), begun_ms = monotonic_ms(), until_ms = proof_until_ms(8, 600);
     if (only) {
-        one_seed(strtoull(only, NULL, 10));
+        one_seed(only);
         return;
     }
-    double begun = seconds_now(), wanted = seconds_wanted();
     uint64_t seed = 1, steps = 0, ambiguous = 0;
-    for (; seconds_now() - begun < wanted; seed++) {
+    for (; monotonic_ms() < until_ms; seed++) {
         struct history_result result;
         history_make(&h, seed);
         history_run(&h, NO_TROUBLE, NULL, &result);
@@ -69,9 +54,9 @@ static void histories_agree_with_the_model(void **state) {
             report(&h, NO_TROUBLE);
         assert_true(result.good);
     }
-    print_message("%" PRIu64 " histories, %" PRIu64 " steps, %.0f a second; %" PRIu64
+    print_message("%" PRIu64 " histories, %" PRIu64 " steps, %" PRIu64 " a second; %" PRIu64
                   " ended early where the rules leave an order open\n",
-                  seed - 1, steps, (double)steps / (seconds_now() - begun), ambiguous);
+                  seed - 1, steps, steps * 1000 / (monotonic_ms() - begun_ms + 1), ambiguous);
 }
 
 // Rule 18. The second core sees time in jumps and lies elsewhere in memory: same records.

@@ -305,6 +305,43 @@ static void rule14_max_jobs_is_of_all_shards(void **state) {
     fleet_destroy(f);
 }
 
+// Somebody waits for room in every shard, for ever.
+static void push_again(struct fleet *f, size_t *pushed) {
+    for (uint32_t i = 0; i < f->shards; i++)
+        for (int n = 0; n < 2; n++) {
+            struct pusher *waiting = &f->shard[i].pushers[n];
+            struct push p = { .stage = mr_str("s"), .body = mr_str("job"), .pusher = waiting };
+            if (waiting->stage && !f->shard[i].has_room[n])
+                continue;
+            f->shard[i].has_room[n] = false;
+            while (fleet_push(f, i, &p) == 0) {
+                core_push_leave(f->shard[i].core, waiting);
+                pushed[i]++;
+            }
+        }
+}
+
+static void rule14_room_goes_round_the_shards(void **state) {
+    (void)state;
+    for (int limit = 1; limit <= 4; limit++) {
+        struct fleet *f = fleet_create(3, 1);
+        size_t ended[3] = { 0 }, pushed[3] = { 0 }, sum = 0;
+        char text[8];
+        (void)snprintf(text, sizeof text, "%d", limit);
+        fleet_set(f, "s", "max-jobs", text);
+        for (uint32_t i = 0; i < 3; i++)
+            fleet_wait(f, i, 0, "s");
+        while (sum < 60) {
+            push_again(f, pushed);
+            sum += end_all(f, ended);
+            assert_true(fleet_sum(f, "s", JOB_WAITING) <= (uint64_t)limit);
+        }
+        for (int i = 0; i < 3; i++)
+            assert_in_range(pushed[i], sum / 3 - 2 * (size_t)limit, sum / 3 + 2 * (size_t)limit);
+        fleet_destroy(f);
+    }
+}
+
 static void rule14_a_place_kept_for_a_pusher_that_leaves_is_free_again(void **state) {
     (void)state;
     struct fleet *f = fleet_create(2, 1);
@@ -317,12 +354,12 @@ static void rule14_a_place_kept_for_a_pusher_that_leaves_is_free_again(void **st
     assert_int_equal(fleet_push(f, 0, &p), MR_EAGAIN);
     fleet_wait(f, 0, 0, "s");
     done(f, 0);
-    assert_true(f->shard[0].has_room[0]); // its own shard hears at once
-    fleet_wake_all(f);
-    assert_false(f->shard[1].has_room[0]);
-    core_push_leave(f->shard[0].core, &f->shard[0].pushers[0]);
+    assert_false(f->shard[0].has_room[0]); // it is the other one's turn
     fleet_wake_all(f);
     assert_true(f->shard[1].has_room[0]);
+    core_push_leave(f->shard[1].core, &f->shard[1].pushers[0]);
+    fleet_wake_all(f);
+    assert_true(f->shard[0].has_room[0]);
     fleet_check(f);
     fleet_destroy(f);
 }
@@ -405,17 +442,17 @@ static sem_t told[THREADS];
 static _Atomic uint64_t running, most;
 
 static void tell_next(void) {
-    uint64_t next = shared.running < LIMIT ? ledger_next(&shared) : 0;
+    uint64_t next = shared.running < LIMIT ? ledger_next(&shared.starts) : 0;
     if (next)
         (void)sem_post(&told[__builtin_ctzll(next)]);
 }
 
 static bool claim(uint32_t shard, struct ledger_share *share) {
-    if (!ledger_is_next(&shared, shard) ||
+    if (!ledger_is_next(&shared.starts, shard) ||
         !ledger_claim(&shared.running, &share->running, 1, LIMIT))
         return false;
-    ledger_took_turn(&shared, shard);
-    ledger_leave_line(&shared, shard);
+    ledger_took_turn(&shared.starts, shard);
+    ledger_leave_line(&shared.starts, shard);
     tell_next();
     return true;
 }
@@ -425,7 +462,7 @@ static void start(uint32_t shard, struct ledger_share *share) {
         for (int look = 0; look < 2; look++) {
             if (claim(shard, share))
                 return;
-            ledger_join_line(&shared, shard);
+            ledger_join_line(&shared.starts, shard);
         }
         (void)sem_wait(&told[shard]); // for ever, should nobody tell
     }
@@ -647,6 +684,7 @@ int main(void) {
         cmocka_unit_test(rule14_a_rate_goes_round_the_shards),
         cmocka_unit_test(rule14_a_turn_that_is_not_wanted_is_passed_on),
         cmocka_unit_test(rule14_max_jobs_is_of_all_shards),
+        cmocka_unit_test(rule14_room_goes_round_the_shards),
         cmocka_unit_test(rule14_a_place_kept_for_a_pusher_that_leaves_is_free_again),
         cmocka_unit_test(rule13_a_high_mark_is_of_all_shards),
         cmocka_unit_test(rule14_the_end_of_a_shard_frees_what_counted_there),

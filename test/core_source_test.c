@@ -257,6 +257,51 @@ static void rule12_an_epic_has_an_end_and_progress(void **state) {
     assert_int_equal(look_epic(t, "f").resume, 1);
 }
 
+// It would be over although jobs of it are there that it does not count.
+static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) {
+    struct tale *t = *state;
+    for (uint64_t n = 1; n <= 3; n++)
+        must(push_number(t, "e", n, "x"));
+    must(skip_number(t, "e", 5));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_non_null(strstr(error_text(), "number 5 of this epic is there"));
+    refused(MR_EINVAL, end_epic(t, "e", 0));
+    assert_false(look_epic(t, "e").ended);
+    must(end_epic(t, "e", 6));
+    refused(MR_EINVAL, end_epic(t, "e", 4));
+    assert_int_equal(look_epic(t, "e").total, 6);
+    must(end_epic(t, "e", 5)); // the last word counts
+    crash(t);
+    assert_int_equal(look_epic(t, "e").total, 5);
+}
+
+// A push that repeats a name makes no job, but its number is there: the epic goes on behind it, and
+// whoever waits for the last one is told.
+static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **state) {
+    struct tale *t = *state;
+    struct pushed again;
+    must(push_number(t, "e", 1, "a"));
+    uint64_t named = push_once(t, "", "n", "b");
+    done(t, take(t));
+    done(t, take(t));
+    must(end_epic(t, "e", 2));
+    must(watch_epic(t, 0, "e", EPIC_OVER));
+    expect_said(t, "");
+    struct push p = { .once = mr_str("n"), .source = mr_str("e"), .epic = true, .number = 2 };
+    for (int i = 0; i < 2; i++) {
+        must(try_push(t, p, &again));
+        assert_true(again.repeat);
+        assert_int_equal(again.id, named);
+    }
+    expect_said(t, "watcher 0\n");
+    crash(t);
+    assert_true(look_epic(t, "e").over);
+    assert_int_equal(look_epic(t, "e").resume, 3);
+    assert_int_equal(look_epic(t, "e").accepted, 1);
+    must(try_push(t, p, &again));
+    assert_true(again.repeat);
+}
+
 static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
     struct tale *t = *state;
     struct pushed pushed;
@@ -446,12 +491,39 @@ static void rule13_memory_is_bounded(void **state) {
     core_tell_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
+    core_tell_memory(t->core, 4000);
+    assert_int_equal(push_patiently(t, 0, ""), MR_EAGAIN); // what has no bytes waits as well
+    core_tell_memory(t->core, 0);
+    expect_said(t, "room 0\n");
+    must(push_patiently(t, 0, ""));
     tale_destroy(t);
 }
 
 static void end_with(struct tale *t, mr_bytes result) {
     struct taken a = take(t);
     must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
+}
+
+// However many of them are in the way of one push.
+static void rule13_many_that_are_retained_make_room_for_a_large_one(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500000 });
+    static char large[300000];
+    struct push small = { .stage = mr_str("s"), .body = mr_str("small") };
+    mr_bytes stage = mr_str("s");
+    struct take taking = { .stages = &stage, .stage_count = 1, .conn = &t->conns[0] };
+    struct pushed pushed;
+    struct grant g;
+    size_t count;
+    (void)state;
+    while (core_live_bytes(t->core) < 480000) {
+        must(core_push(t->core, &small, &pushed));
+        must(core_take(t->core, &taking, &g, &count));
+        must(core_done(t->core, &(struct done){ .id = g.id, .token = g.token }));
+    }
+    assert_true(look_stage(t, "s").done > 2000);
+    struct push p = { .stage = stage, .body = bytes_of(large, sizeof large) };
+    must(core_push(t->core, &p, &pushed));
+    tale_destroy(t);
 }
 
 // Results that are only kept to be asked for go early, oldest first, and never cause FULL: neither
@@ -674,6 +746,8 @@ int main(void) {
         TALE(T9_an_epic_without_workers_is_kept_and_said_so),
         TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         TALE(rule12_an_epic_has_an_end_and_progress),
+        TALE(rule12_an_epic_does_not_end_before_its_highest_number),
+        TALE(rule12_a_number_whose_name_was_used_before_is_not_missing),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
         TALE(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
@@ -684,6 +758,7 @@ int main(void) {
         TALE(rule13_more_room_is_told_at_once),
         TALE(rule13_bytes_are_bounded),
         TALE(rule13_memory_is_bounded),
+        TALE(rule13_many_that_are_retained_make_room_for_a_large_one),
         TALE(rule13_what_is_retained_makes_room),
         TALE(rule13_what_is_too_large_is_named),
         TALE(rule13_everything_has_a_number_that_is_most),

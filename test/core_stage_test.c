@@ -414,6 +414,28 @@ static void F25_a_full_log_is_cleaned_and_opened(void **state) {
     expect_take(t, "b");
 }
 
+// A job that cannot be ended at its deadline, because that cannot be written down, holds up its
+// stage until it can; time goes on meanwhile, also where the stage has a rate.
+static void F25_time_goes_on_although_a_full_log_holds_up_a_deadline(void **state) {
+    struct tale *t = *state;
+    struct push late = { .body = mr_str("late"), .deadline_ms = 500 };
+    t->telling = TOLD_PLAINLY;
+    set(t, "rate", "1/s");
+    wait_for_work(t, 0, "s");
+    wait_for_work(t, 1, "s");
+    push(t, "", "a");
+    push_with(t, late);
+    t->full = true;
+    for (int i = 0; i < 30; i++)
+        (void)core_advance(t->core, t->now_ms += 100);
+    assert_true(core_next(t->core) > t->now_ms);
+    t->full = false;
+    pass_ms(t, 100);
+    assert_int_equal(look_stage(t, "s").expired, 1);
+    push(t, "", "b");
+    assert_string_equal(t->granted[1].body, "b");
+}
+
 // Rule 18: the same sentences give the same records, whatever lies in memory meanwhile.
 static void rule18_the_same_commands_give_the_same_records(void **state) {
     struct tale *tales[2] = { *state, tale_create(((struct tale *)*state)->telling,
@@ -467,6 +489,7 @@ int main(void) {
         TALE(F14_every_policy_and_order_change_is_replayed),
         TALE(F15_counters_and_order_are_equal_after_replay),
         TALE(F25_a_full_log_is_cleaned_and_opened),
+        TALE(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
         TALE(rule18_the_same_commands_give_the_same_records),
     };
     return TALES(tests);

@@ -5,6 +5,7 @@
 //
 // The segments are so small that the cleaner is at work all the time. MILLRACE_LONG=1 runs for
 // minutes, MILLRACE_SEED begins elsewhere.
+#include "proof.h"
 #include "sim_disk.h"
 #include "story.h"
 
@@ -14,24 +15,7 @@
 
 #include <cmocka.h>
 
-#include <time.h>
-
 enum { SEGMENT = 8 << 10, STEPS = 120, NORMAL_SECONDS = 6, LONG_SECONDS = 240 };
-
-static uint64_t first_seed(void) {
-    const char *text = getenv("MILLRACE_SEED");
-    return text ? strtoull(text, NULL, 10) : 1;
-}
-
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-static uint64_t end_of_budget_ms(void) {
-    return clock_ms() + 1000 * (getenv("MILLRACE_LONG") ? LONG_SECONDS : NORMAL_SECONDS);
-}
 
 // ---- A story on a disk ------------------------------------------------------------------------
 
@@ -113,11 +97,12 @@ static void one_crash(uint64_t seed, uint64_t at_call) {
 
 static void a_crash_at_every_call_loses_nothing(void **state) {
     (void)state;
-    uint64_t until = end_of_budget_ms(), crashes = 0, seed = first_seed();
+    uint64_t until = proof_until_ms(NORMAL_SECONDS, LONG_SECONDS), crashes = 0,
+             seed = proof_seed(1);
     // The first story is cut at every call, whatever the time; further ones as it allows.
-    for (bool first = true; first || clock_ms() < until; first = false, seed++) {
+    for (bool first = true; first || monotonic_ms() < until; first = false, seed++) {
         uint64_t calls = calls_of_a_whole_story(seed);
-        for (uint64_t at = 0; at < calls && (first || clock_ms() < until); at++, crashes++)
+        for (uint64_t at = 0; at < calls && (first || monotonic_ms() < until); at++, crashes++)
             one_crash(seed, at);
     }
     print_message("%llu crashes\n", (unsigned long long)crashes);
@@ -140,10 +125,11 @@ static void many_crashes(uint64_t seed, enum log_sync sync, uint64_t *cleaned) {
 // One story, cut off again and again, long enough for every segment to be cleaned many times.
 static void many_crashes_lose_nothing(void **state) {
     (void)state;
-    uint64_t until = end_of_budget_ms(), seed = first_seed(), cleaned = 0;
+    uint64_t until = proof_until_ms(NORMAL_SECONDS, LONG_SECONDS), seed = proof_seed(1),
+             cleaned = 0;
     do
         many_crashes(seed++, LOG_SYNC_ALWAYS, &cleaned);
-    while (clock_ms() < until);
+    while (monotonic_ms() < until);
     assert_true(cleaned > 0);
     print_message("%llu segments cleaned\n", (unsigned long long)cleaned);
 }
@@ -151,11 +137,11 @@ static void many_crashes_lose_nothing(void **state) {
 // Without syncs a crash takes what came last, but never half of anything.
 static void without_syncs_a_prefix_is_left(void **state) {
     (void)state;
-    uint64_t until = end_of_budget_ms() - 1000 * NORMAL_SECONDS / 2, seed = first_seed(),
-             cleaned = 0;
+    uint64_t until = proof_until_ms(NORMAL_SECONDS / 2, LONG_SECONDS), seed = proof_seed(1);
+    uint64_t cleaned = 0;
     do
         many_crashes(seed++, LOG_SYNC_NONE, &cleaned);
-    while (clock_ms() < until);
+    while (monotonic_ms() < until);
 }
 
 // ---- F51: memory ------------------------------------------------------------------------------
@@ -181,7 +167,7 @@ static bool story_with_failing_memory(uint64_t seed, long after) {
 static void every_allocation_may_fail_once(void **state) {
     (void)state;
     long after = 0;
-    while (story_with_failing_memory(first_seed(), after))
+    while (story_with_failing_memory(proof_seed(1), after))
         after++;
     print_message("%ld allocations\n", after);
 }

@@ -1,11 +1,9 @@
 // Who may be connected, and how long one may keep the server waiting.
 #include "server/crowd.h"
-#include "server/limits.h"
 #include "server/patience.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
-#include "millrace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -201,6 +201,24 @@ static void R12_a_number_that_is_left_out_counts_and_has_no_job(void **state) {
     must(mr_close(m));
 }
 
+static void R12_a_name_that_was_used_before_leaves_no_number_out(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_epic e = begin(m, "june", 0);
+    mr_push_options named = { .key = mr_str("k"), .once = mr_str("n") };
+    mr_id first = 0, again = 0;
+    must(mr_epic_push(m, &e, "s", mr_str("1"), &named, &first));
+    must(mr_epic_push(m, &e, "s", mr_str("1"), &named, &again));
+    assert_true(first == again);
+    assert_int_equal(look_epic(m, "june").resume, 3);
+    push_number(m, &e, "s", NULL);
+    must(mr_epic_end(m, &e));
+    work_off(m, "s", 2);
+    must(mr_epic_wait(m, "june", 0, NULL));
+    assert_int_equal(look_epic(m, "june").accepted, 2);
+    must(mr_close(m));
+}
+
 static void R12_an_epic_ends_once_and_whole(void **state) {
     (void)state;
     mr *m = open_mem();
@@ -679,6 +697,7 @@ int main(void) {
         cmocka_unit_test(T9_an_epic_without_workers_waits_and_says_so),
         cmocka_unit_test(D4_an_empty_epic_ends_at_once),
         cmocka_unit_test(R12_a_number_that_is_left_out_counts_and_has_no_job),
+        cmocka_unit_test(R12_a_name_that_was_used_before_leaves_no_number_out),
         cmocka_unit_test(R12_an_epic_ends_once_and_whole),
         cmocka_unit_test(D4_an_epic_of_which_jobs_died_says_so_and_is_over),
         cmocka_unit_test(X_what_cannot_be_is_refused),

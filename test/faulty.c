@@ -8,7 +8,6 @@
 //     open EMFILE     open fails, of files in a store
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>

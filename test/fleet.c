@@ -180,12 +180,13 @@ static bool is_forgotten(const struct fleet *f, const struct fleet_entry *k) {
 int fleet_open(struct fleet *f, uint32_t shard) {
     struct fleet_shard *s = &f->shard[shard];
     struct core_config config = {
-        .sink = { sink_append, sink_read },
+        .sink = { sink_append, sink_read, .owner = s },
         .events = { .granted = on_granted, .room = on_room, .freed = on_freed },
         .owner = s,
         .shard = shard,
         .shards = f->shards,
         .ledger = on_ledger,
+        .ledger_owner = s,
     };
     s->core = NULL;
     int err = core_create(&config, &s->core);

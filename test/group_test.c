@@ -356,6 +356,9 @@ static void R20_a_stage_is_held_if_every_shard_with_work_is(void **state) {
     add(seen(1, 0, ""), seen(2, 0, "limit"), "");
     add(seen(0, 0, "backoff"), seen(0, 0, ""), "backoff");
     add(seen(0, 0, ""), seen(0, 0, "delay"), "delay");
+    add(seen(0, 0, "delay"), seen(0, 0, "backoff"), "backoff"); // as one shard tells it
+    add(seen(0, 0, "halted"), seen(0, 0, "backoff"), "halted");
+    add(seen(0, 0, "delay"), seen(0, 0, "halted"), "halted");
     add(seen(1, 0, "no-worker"), seen(0, 0, ""), "no-worker");
     add(seen(1, 0, "no-worker"), seen(0, 1, ""), ""); // it is busy there, and comes here next
 }

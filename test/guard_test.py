@@ -424,6 +424,34 @@ def _():
             pass
 
 
+@case("F50: who says no more over TLS, and listens, hears his replies")
+def _():
+    came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with Server(*shown("server")) as server:
+        end = trusting().wrap_bio(came, goes, server_hostname="localhost")
+        line = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+        while not end.version() or goes.pending:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                line.sendall(goes.read())
+                came.write(line.recv(1 << 16))
+            line.sendall(goes.read())
+        end.write(b"PUSH s a\r\nTAKE s\r\nPING\r\nTAKE s WAIT -1\r\nPING\r\n")
+        try:
+            end.unwrap()  # what the other side says to that comes later
+        except ssl.SSLWantReadError:
+            line.sendall(goes.read())
+        line.shutdown(socket.SHUT_WR)
+        while piece := line.recv(1 << 16):
+            came.write(piece)
+        said = end.read(1 << 16)
+        check(said.startswith(b"$1\r\n1\r\n*1\r\n") and said.endswith(b"+PONG\r\n"), said)
+        equal(said.count(b"PONG"), 1)  # nobody waits for those who may have gone
+        wire = Wire(server.port, trusting())
+        equal(wire.ask("TAKE", "s")[0][5], b":2")  # the lease went with the connection
+
+
 def refused(said, url, *options, **environment):
     """By the commands and by the library alike."""
     fails(3, said, "push", "s", "a", "--at", url, *options, **environment)

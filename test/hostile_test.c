@@ -3,8 +3,6 @@
 // clients that go away while something is kept for them. A session has none of them.
 #include "dialogue.h"
 
-#include "base/errors.h"
-
 #include <stdio.h>
 #include <string.h>
 

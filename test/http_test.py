@@ -320,6 +320,23 @@ def a_push_waits_for_room():
 
 
 @case
+def F50_a_waiting_push_of_one_who_has_gone_is_none():
+    web = Web()
+    client = Client(web)
+    client.ask("STAGE", "s", "max-jobs", 1)
+    web.post("/api/jobs", {"stage": "s", "body": "first"})
+    with contextlib.closing(web.connect()) as waiting:
+        waiting.request("POST", "/api/jobs", '{"stage":"s","body":"second","room":-1}',
+                        {"Content-Type": "application/json", "Origin": f"http://{web.host}"})
+        while int(client.info()["blocked_clients"]) != 1:
+            pass
+        waiting.sock.shutdown(socket.SHUT_WR)
+        equal(waiting.sock.recv(1), b"")
+    equal(client.work_off("s"), ["first"])
+    web.stop()
+
+
+@case
 def bodies_may_be_large():
     web = Web()
     body = os.urandom(9 << 20)

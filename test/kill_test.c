@@ -3,6 +3,7 @@
 // checks it and goes on. A story that has grown long is drained, and a new one begins.
 //
 // MILLRACE_SECONDS says how long (8), MILLRACE_SEED which histories.
+#include "proof.h"
 #include "story.h"
 
 #include <setjmp.h>
@@ -20,17 +21,6 @@
 #include <unistd.h>
 
 enum { STEPS_SYNCED = 1500, STEPS_UNSYNCED = 30000, SEGMENT = 64 << 10 };
-
-static uint64_t number_from(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static void remove_files(const char *dir) {
     DIR *d = opendir(dir);
@@ -78,7 +68,7 @@ static void a_life(struct story *h, uint64_t seed, uint64_t until_ms, uint64_t *
                                               .segment_size = SEGMENT } };
     story_begin(h, seed);
     uint64_t dice = seed;
-    while (h->step < (synced ? STEPS_SYNCED : STEPS_UNSYNCED) && clock_ms() < until_ms) {
+    while (h->step < (synced ? STEPS_SYNCED : STEPS_UNSYNCED) && monotonic_ms() < until_ms) {
         // Sometimes so early that it is still opening.
         uint64_t after_us = dice_next(&dice) % (dice_next(&dice) % 4 ? 60000 : 4000);
         if (!kill_one(h, &options, after_us))
@@ -96,12 +86,12 @@ static void nothing_acknowledged_is_lost_by_a_kill(void **state) {
     struct story *h =
         mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(h != MAP_FAILED);
-    uint64_t until = clock_ms() + 1000 * number_from("MILLRACE_SECONDS", 8);
-    uint64_t seed = number_from("MILLRACE_SEED", 1), kills = 0, commits = 0;
+    uint64_t until = proof_until_ms(8, 30);
+    uint64_t seed = proof_seed(1), kills = 0, commits = 0;
     do {
         a_life(h, seed++, until, &kills);
         commits += h->commits;
-    } while (clock_ms() < until);
+    } while (monotonic_ms() < until);
     print_message("%llu kills, %llu commits\n", (unsigned long long)kills,
                   (unsigned long long)commits);
     munmap(h, sizeof *h);

@@ -184,10 +184,17 @@ static bool ended_by(const struct model_job *j, const struct token *token) {
     return j->token.serial == token->serial && (j->replayed || j->token.random == token->random);
 }
 
+static int find_ever(const struct model *m, uint64_t id) {
+    int job = m->job_count - 1;
+    while (job >= 0 && m->jobs[job].id != id)
+        job--;
+    return job;
+}
+
 // Rule 6: what (id, token) names. 0: the lease is held and the job runs, in its turn; otherwise the
 // answer. `out_lease`, `out_index`: set whenever the lease is alive and holds the job.
 static int held(const struct model *m, const struct command *c, int *out_lease, int *out_index) {
-    int job = model_find(m, c->id);
+    int job = find_ever(m, c->id);
     *out_lease = -1;
     if (job < 0)
         return MR_EGONE;
@@ -200,6 +207,8 @@ static int held(const struct model *m, const struct command *c, int *out_lease, 
         while (l->jobs[*out_index] != job)
             ++*out_index;
     }
+    if (m->jobs[job].forgotten)
+        return MR_EGONE;
     if (status == JOB_CANCELLED || status == JOB_EXPIRED) {
         return !ended_by(&m->jobs[job], &c->token) ? MR_ESTALE
                : status == JOB_CANCELLED           ? MR_ECANCELLED
@@ -236,7 +245,7 @@ static void emit(struct model *m, int from, const struct command_job *e) {
 
 static int done(struct model *m, const struct command *c) {
     int lease, index = 0, err = held(m, c, &lease, &index), job = model_find(m, c->id);
-    if (err == MR_ECANCELLED || err == MR_EEXPIRED)
+    if (err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE)
         let_go(m, lease, index);
     if (job >= 0 && m->jobs[job].status == JOB_DONE)
         return ended_by(&m->jobs[job], &c->token) ? 0 : MR_ESTALE;
@@ -258,7 +267,7 @@ static int done(struct model *m, const struct command *c) {
 
 static int fail_or_release(struct model *m, const struct command *c) {
     int lease, index = 0, err = held(m, c, &lease, &index);
-    if (err == MR_ECANCELLED || err == MR_EEXPIRED)
+    if (err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE)
         let_go(m, lease, index);
     if (err < 0)
         return err;
@@ -377,6 +386,9 @@ static int epic(struct model *m, const struct command *c) {
                 m->jobs[i].source = -1;
         return 0;
     }
+    for (int i = 0; c->op == OP_EPIC_END && i < NUMBERS; i++)
+        if (e->accepted[i] && (uint64_t)i > c->number)
+            return MR_EINVAL;
     e->known = true;
     if (c->op == OP_EPIC_END)
         e->total = c->number;

@@ -1,6 +1,5 @@
 // Records: what is encoded is decoded, whatever is cut off or flipped is noticed or is another
 // record, and nothing reads beyond the end: inputs lie against a page that may not be touched.
-#include "base/errors.h"
 #include "core/record.h"
 
 #include <setjmp.h>

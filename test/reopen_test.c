@@ -3,7 +3,9 @@
 #include "api.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 // Runs `story` in a child, which then dies at once. Its exit status is what the story returns.
@@ -199,6 +201,61 @@ static void F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiti
     store_remove(&s);
 }
 
+// ---- A body that is damaged -------------------------------------------------------------------
+
+static const char spoiled[] = "spoiled";
+static atomic_bool spoils;
+
+// The engine's disk: where it was told to, it brings these bytes back otherwise than they were.
+ssize_t pread(int fd, void *to, size_t size, off_t at) {
+    ssize_t got = syscall(SYS_pread64, fd, to, size, at);
+    uint8_t *found = got > 0 && atomic_load(&spoils) ? memmem(to, (size_t)got, spoiled, 7) : NULL;
+    if (found)
+        *found ^= 1;
+    return got;
+}
+
+static int note_spoiled(mr_id id, mr_bytes key, const char *reason, void *dead) {
+    (void)id, (void)key;
+    assert_non_null(strstr(reason, "damaged"));
+    ++*(int *)dead;
+    return 0;
+}
+
+// F22: wherever it stands in a block, it is dead, with a reason, and those around it run, in order.
+static void F22_a_damaged_body_costs_its_own_job_only(void **state) {
+    (void)state;
+    enum { JOBS = 5 };
+    for (int bad = 0; bad < JOBS; bad++) {
+        struct store s = store_make();
+        mr *m = store_open(&s);
+        for (int i = 0; i < JOBS; i++)
+            push(m, "s", "k", i == bad ? spoiled : (char[]){ (char)('0' + i), 0 });
+        must(mr_close(m));
+        m = store_open(&s);
+        atomic_store(&spoils, true);
+        mr_take_options o = { .batch = JOBS };
+        mr_job *job = NULL;
+        char order[2 * JOBS] = "", wanted[JOBS + 1] = "01234";
+        memmove(wanted + bad, wanted + bad + 1, (size_t)(JOBS - bad));
+        for (int err = 0, tries = 0; err != MR_EAGAIN && tries < 2 * JOBS; tries++) {
+            if ((err = mr_take(m, "s", &o, &job)) < 0)
+                continue;
+            strcat(order, mr_job_body(job).data);
+            assert_int_equal(mr_job_attempt(job), 1);
+            must(mr_done(job));
+        }
+        assert_string_equal(order, wanted);
+        int dead = 0;
+        must(mr_wait_empty(m, "s", 0));
+        must(mr_dead(m, "s", note_spoiled, &dead));
+        assert_int_equal(dead, 1);
+        atomic_store(&spoils, false);
+        must(mr_close(m));
+        store_remove(&s);
+    }
+}
+
 int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
@@ -206,6 +263,7 @@ int main(void) {
         cmocka_unit_test(T19_what_was_confirmed_does_not_come_again),
         cmocka_unit_test(F31_a_directory_has_one_owner),
         cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),
+        cmocka_unit_test(F22_a_damaged_body_costs_its_own_job_only),
         cmocka_unit_test(F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting),
     };
     return run_here(tests, sizeof tests / sizeof *tests);

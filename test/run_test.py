@@ -643,6 +643,9 @@ def _():
     os.mkdir("empty")
     run("--results", "empty", *sh("kill -9 $$"), data=[1])
     equal(lines_of("empty/1/status")[0].split()[0], "137")
+    open("file", "w").close()
+    r = run("--results", "file", "--", "true", data=[1])
+    check(r.code == 3 and b"results: file is no directory" in r.err, r)
     r = run("--results", "/proc/nosuch", "--", "true", data=[1])
     check(r.code == 3 and b"results" in r.err, r)
 

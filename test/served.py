@@ -31,27 +31,48 @@ def too_few_descriptors(needed):
     return f"only {most} descriptors are allowed" if most < needed else None
 
 
+held = []  # sockets
+
+
+def lasting_address():
+    """An address for a server that may come and go. It is bound here, too: so the system gives it to nobody
+    else, and to no client, which could even be connected to itself; but a server, which may reuse addresses,
+    can listen there."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    held.append(holder)
+    return "127.0.0.1:%d" % holder.getsockname()[1]
+
+
 class Server:
     """millrace serve, started `through` another command if that is given; `hear` waits for a notice.
-    Ended with the test, whatever becomes of that. Without HTTP, whose own port may be taken."""
+    Ended with the test, whatever becomes of that; `start` starts it again, at the same address unless told
+    another one. Without HTTP, whose own port may be taken."""
 
-    def __init__(self, *options, listen="127.0.0.1:0", http="off", ready=True, through=(), **more):
+    def __init__(self, *options, listen=lasting_address, http="off", ready=True, through=(), **more):
+        listen = listen() if listen is lasting_address else listen
         where = ["--listen", listen] if listen else []
         where += ["--http", http] if http else []
-        self.process = subprocess.Popen([*through, MILLRACE, "serve", *where, *options],
-                                        stderr=subprocess.PIPE, text=True, **more)
-        atexit.register(self.process.kill)
+        self.command, self.more = [*through, MILLRACE, "serve", *where, *options], more
+        self.process = None
+        atexit.register(self.kill)
+        self.start(ready)
+
+    def start(self, ready=True):
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, **self.more)
         self.notices, self.said = queue.Queue(), []
-        threading.Thread(target=self.listen, daemon=True).start()
+        threading.Thread(target=self.listen, args=(self.process, self.notices), daemon=True).start()
         if ready:
             address = self.hear("listens on ")
             self.port = int(re.search(r"listens on \S*:(\d+)", address)[1])
             self.url = re.search(r"millrace\S*://\S+|$", self.hear("ready"))[0]
 
-    def listen(self):
-        for line in self.process.stderr:
-            self.notices.put(line)
-        self.notices.put(None)
+    @staticmethod
+    def listen(process, notices):
+        for line in process.stderr:
+            notices.put(line)
+        notices.put(None)
 
     def hear(self, text):
         """Waits for a notice that contains the text."""
@@ -94,8 +115,14 @@ class Server:
         return "".join(self.said)
 
     def stop(self):
+        """Ends it in peace; everything it has said."""
         self.process.terminate()
         return self.ends()
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
 
     def __enter__(self):
         return self
@@ -104,7 +131,7 @@ class Server:
         if not kind:
             self.stop()
         else:
-            self.process.kill()
+            self.kill()
 
 
 class Refused(Exception):

@@ -2,7 +2,6 @@
 // nonsense, a store that is not there yet, and one that fails.
 #include "dialogue.h"
 
-#include "base/errors.h"
 #include "base/mem.h"
 #include "wire/request.h"
 
@@ -724,6 +723,51 @@ static void F8_the_state_of_a_block_is_not_lost_with_its_first_job(void **state)
     dialogue_destroy(d);
 }
 
+// Changes these bytes where they lie on the disk.
+static void spoil(struct dialogue *d, const char *bytes) {
+    uint64_t size = 0;
+    uint8_t *file = sim_disk_file(d->disk, "store/0000000000000000.seg", &size);
+    assert_non_null(file);
+    uint8_t *found = memmem(file, size, bytes, strlen(bytes));
+    assert_non_null(found);
+    *found ^= 1;
+    sim_disk_touch(d->disk, "store/0000000000000000.seg");
+}
+
+// F22: a body that is damaged costs its own job only, wherever that stands in a block: it is dead,
+// those before it are told, and those behind it, which were not, run after that.
+static void F22_a_damaged_body_does_not_hold_up_its_block(void **state) {
+    (void)state;
+    for (int bad = 0; bad < 3; bad++) {
+        struct dialogue *d = dialogue_create(STORE_DISK, (struct core_limits){ 0 });
+        for (int i = 0; i < 3; i++) {
+            sayf(d, 0, "PUSH s body-%d KEY k", i);
+            hear(d, 0, "\"*\"");
+        }
+        spoil(d, (char[]){ 'b', 'o', 'd', 'y', '-', (char)('0' + bad), 0 });
+        chill(d);
+        for (int next = 0, tries = 0; next < 3 && tries < 6; tries++) {
+            char token[40], body;
+            next += next == bad;
+            say(d, 0, "TAKE s COUNT 3 BATCH 3");
+            fetch_all(d);
+            char heard[1000];
+            snprintf(heard, sizeof heard, "%s", hear_any(d, 0));
+            for (const char *job = heard; (job = strstr(job, "[\"")) != NULL; job++, next++) {
+                assert_int_equal(
+                    sscanf(job, "[\"%*d\" \"%39[^\"]\" \"s\" \"k\" \"body-%c\" :1", token, &body),
+                    2);
+                assert_int_equal(body, '0' + next);
+                sayf(d, 1, "DONE %d %s", next + 1, token);
+                hear(d, 1, "+OK");
+            }
+        }
+        ask(d, 0, "STAGES NAME s",
+            "[[*\"waiting\" :0 \"running\" :0 * \"dead\" :1 * \"done\" :2 *]]");
+        dialogue_destroy(d);
+    }
+}
+
 // F51: without memory to wait elsewhere the disk is waited for here.
 static void F51_a_cold_body_is_told_without_memory_to_fetch_it(void **state) {
     (void)state;
@@ -1198,6 +1242,7 @@ int main(void) {
         cmocka_unit_test(F8_leases_are_renewed_when_their_jobs_were_read),
         cmocka_unit_test(F8_a_lease_that_ran_out_while_its_job_was_read_is_not_told),
         cmocka_unit_test(F8_the_state_of_a_block_is_not_lost_with_its_first_job),
+        cmocka_unit_test(F22_a_damaged_body_does_not_hold_up_its_block),
         cmocka_unit_test(F24_a_log_that_fails_while_a_body_is_read),
     };
     return DIALOGUES(any, alone);

@@ -657,6 +657,92 @@ static void the_memory_log_stays_short(void **state) {
     shard_close(r.shard);
 }
 
+static int try_push(struct rig *r, const char *body) {
+    struct push push = { .stage = mr_str("s"), .body = mr_str(body) };
+    struct pushed pushed;
+    struct log_state log;
+    begin(r);
+    shard_look(r->shard, &log);
+    core_tell_memory(r->core, log.memory);
+    int err = core_push(r->core, &push, &pushed);
+    end(r);
+    return err;
+}
+
+// How many fit.
+static int fill(struct rig *r, const char *body) {
+    int count = 0, before;
+    do {
+        before = count;
+        clean_all(r);
+        while (try_push(r, body) == 0)
+            count++;
+    } while (count > before);
+    return count;
+}
+
+// Fills it, works off a quarter of that, and fills it again.
+static void refill(struct rig *r) {
+    char body[1000];
+    memset(body, 'b', sizeof body);
+    body[sizeof body - 1] = 0;
+    set(r, "retention", "1h,1");
+    int count = fill(r, body);
+    for (int i = 0; i < count / 4; i++)
+        done(r, take(r));
+    int more = fill(r, body);
+    assert_in_range(more, count / 8, count / 4 + 1);
+    assert_int_equal(look(r).waiting, count - count / 4 + more);
+}
+
+// F25: what was worked off makes room although more than that lives.
+static void F25_a_full_disk_has_room_again_where_nothing_lives(void **state) {
+    struct rig *r = *state;
+    r->options.log.max_bytes = 20 * SMALL_SEGMENT;
+    rig_reopen(r);
+    refill(r);
+}
+
+static void open_in_memory(struct rig *r, uint64_t max_memory) {
+    *r = (struct rig){ .options = { .log = { .segment_size = SMALL_SEGMENT },
+                                    .limits = { .max_memory = max_memory },
+                                    .world = { .wall_ms = rig_wall, .boot_ms = rig_boot } } };
+    r->options.world.arg = r;
+    rig_open(r);
+}
+
+static void F51_full_memory_has_room_again_where_nothing_lives(void **state) {
+    struct rig r;
+    (void)state;
+    open_in_memory(&r, 40 * SMALL_SEGMENT);
+    refill(&r);
+    shard_close(r.shard);
+}
+
+// F51: and what is dead behind what lives for long makes room, too.
+static void F51_full_memory_has_room_as_long_as_little_lives(void **state) {
+    struct rig r;
+    char body[1000];
+    (void)state;
+    open_in_memory(&r, 160 * SMALL_SEGMENT);
+    set(&r, "retention", "1h,1");
+    memset(body, 'b', sizeof body);
+    body[sizeof body - 1] = 0;
+    while (core_live_bytes(r.core) < 96 * SMALL_SEGMENT) {
+        assert_int_equal(try_push(&r, body), 0);
+        take(&r); // and it takes long
+    }
+    for (int i = 0; i < 2000; i++) {
+        if (try_push(&r, body) < 0) {
+            clean_all(&r);
+            assert_int_equal(try_push(&r, body), 0);
+        }
+        done(&r, take(&r));
+    }
+    assert_int_equal(core_check(r.core), 0);
+    shard_close(r.shard);
+}
+
 // F16: what is done in the order it came leaves segments in which nothing lives: they go unread.
 static void dead_segments_are_not_read(void **state) {
     (void)state;
@@ -870,6 +956,9 @@ int main(void) {
         RIGGED(the_log_stays_short),
         RIGGED(a_long_backlog_that_has_ended_leaves_little),
         cmocka_unit_test(the_memory_log_stays_short),
+        RIGGED(F25_a_full_disk_has_room_again_where_nothing_lives),
+        cmocka_unit_test(F51_full_memory_has_room_again_where_nothing_lives),
+        cmocka_unit_test(F51_full_memory_has_room_as_long_as_little_lives),
         cmocka_unit_test(dead_segments_are_not_read),
         RIGGED(others_read_meanwhile),
         cmocka_unit_test(a_failed_log_is_left_alone),

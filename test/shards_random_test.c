@@ -5,12 +5,12 @@
 // so; those of a channel that come from one origin begin in their order; lists hold what is
 // counted; nobody is held for ever, and whoever waits for the epic hears of its end.
 #include "dialogue.h"
+#include "proof.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SHARDS = 3, STAGES = 3, KEYS = 5, WORKERS = 4, FIRST_WORKER = 2, WAITER = 6 };
 enum { MOST = 4000, STEPS = 600, NO_KEY = -1, NO_ORIGIN = -1 };
@@ -376,22 +376,14 @@ static void history(uint64_t seed) {
     free(w);
 }
 
-static double seconds_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
 static void E4_whatever_happens_each_job_is_done_once_or_gone(void **state) {
     (void)state;
-    const char *only = getenv("MILLRACE_SEED"), *seconds = getenv("MILLRACE_SECONDS");
-    double wanted = seconds ? strtod(seconds, NULL) : 3, begun = seconds_now();
-    uint64_t seed = 1;
+    uint64_t only = proof_seed(0), seed = 1, until_ms = proof_until_ms(3, 30);
     if (only) {
-        history(strtoull(only, NULL, 10));
+        history(only);
         return;
     }
-    for (; seed <= 10 || seconds_now() - begun < wanted; seed++)
+    for (; seed <= 10 || monotonic_ms() < until_ms; seed++)
         history(seed);
     print_message("%" PRIu64 " histories\n", seed - 1);
 }

@@ -1,7 +1,6 @@
 // A server over several shards: it answers as one over one shard does, whichever shard knows.
 #include "dialogue.h"
 
-#include "base/errors.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -62,6 +61,12 @@ static void tell(struct dialogue *d) {
         hear(d, 1, "\"*\"");
     }
     push(d, "u later DELAY 1000");
+    for (int i = 1; i <= 6; i++) { // an epic each, first into one stage, then into another
+        sayf(d, 1, "PUSH w x KEY k%d EPIC f%d 1", i, i);
+        hear(d, 1, "\"*\"");
+        sayf(d, 1, "PUSH v x KEY k0 EPIC f%d 2", i);
+        hear(d, 1, "\"*\"");
+    }
     pass_ms(d, 40);
     for (int i = 0; i < 10; i++)
         end_job(d, "FAIL", take(d, 0, "t"), i % 2 ? "no NEVER" : "no RETRY 0");
@@ -145,12 +150,20 @@ static void A10_looks_are_those_of_one_shard(void **state) {
         "JOBS u",
         "JOBS t STATUS waiting",
         "JOBS s KEY k1",
+        "JOBS v KEY k1", // of which not every shard knows
+        "JOBS v KEY k2 STATUS dead",
+        "JOBS v KEY k3",
         "WHY s",
         "WHY t",
         "WHY u",
         "STAGE s",
         "WORKERS",
         "RETRY STAGE s DEAD DRY",
+        "RETRY STAGE v DEAD KEY k1 DRY",
+        "DROP STAGE v WAITING KEY k2 DRY",
+        "DROP STAGE v WAITING KEY k3 DRY",
+        "DROP STAGE nowhere WAITING KEY k3 DRY",
+        "JOBS nowhere KEY k3",
         "CHANNELS nowhere",
         "EPIC nobody",
         "DEAD nowhere",
@@ -363,6 +376,28 @@ static void E2_a_refused_number_holds_its_source_everywhere(void **state) {
     ask(d, 0, "STAGES NAME s", "[[*\"pushed\" :5 *]]");
 }
 
+// E2: a number is pushed once, whatever its key, and only the lowest one missing holds up others.
+static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
+    struct dialogue *d = *state;
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 0));
+    hear(d, 0, "\"1\"");
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 1)); // he has changed his mind
+    hear(d, 0, "\"1\"");
+    ask(d, 1, "DRAIN s", "+OK");
+    sayf(d, 0, "PUSH s b KEY %s EPIC e 1", key_in("s", 1));
+    hear(d, 0, "-DRAINING *");
+    ask(d, 1, "RESUME s", "+OK");
+    sayf(d, 0, "PUSH s a KEY %s EPIC e 2", key_in("s", 0)); // is there already
+    hear(d, 0, "\"1\"");
+    sayf(d, 0, "PUSH s c KEY %s EPIC e 3", key_in("s", 2));
+    hear(d, 0, "-GAP 1 *");
+    sayf(d, 0, "PUSH s b KEY %s EPIC e 1", key_in("s", 2)); // not where it was refused
+    hear(d, 0, "\"*\"");
+    sayf(d, 0, "PUSH s c KEY %s EPIC e 3", key_in("s", 2));
+    hear(d, 0, "\"*\"");
+    ask(d, 0, "EPIC e", "[\"resume\" :4 \"total\" :-1 \"accepted\" :3 *]");
+}
+
 // Rule 12: a producer does not run ahead of what is missing, whichever shard that belongs to.
 static void E2_numbers_too_far_ahead_are_refused(void **state) {
     struct dialogue *d = *state;
@@ -392,6 +427,11 @@ static void T9_an_epic_is_one_over_all_shards(void **state) {
     ask(d, 0, "EPIC e", "[\"resume\" :7 \"total\" :-1 \"accepted\" :19 \"waiting\" :19 *]");
     ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
     ask(d, 0, "EPIC e SKIP 7", "[\"resume\" :21 *]");
+    for (int i = 0; i < 20; i++) { // whichever shard has the last of them
+        sayf(d, 0, "EPIC e END %d", i);
+        hear(d, 0, "-ERR number 20 of this epic is there*");
+        ask(d, 0, "EPIC e", "[\"resume\" :21 \"total\" :-1 *]");
+    }
     ask(d, 0, "EPIC e END 20", "[\"resume\" :21 \"total\" :20 *]");
     say(d, 1, "EPIC e WAIT -1");
     for (int i = 0; i < 19; i++) {
@@ -643,6 +683,7 @@ int main(void) {
         SHARDED(rule14_concurrency_freed_in_one_shard_starts_work_in_another),
         SHARDED(rule14_shards_take_turns_at_a_limit),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
+        SHARDED(E2_a_number_is_known_whichever_shard_has_it),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),
         SHARDED(D4_an_epic_is_watched_in_all_shards),

@@ -10,6 +10,7 @@
 //
 // MILLRACE_SECONDS says how long (6), MILLRACE_SEED which instants.
 #include "api.h"
+#include "proof.h"
 
 #include <poll.h>
 #include <stdint.h>
@@ -22,17 +23,6 @@ enum { KEYS = 5, SHARDS = 3, PUSHED_MOST = 8000 };
 struct shared {
     _Atomic uint64_t pushed; // numbers up to here were acknowledged
 };
-
-static uint64_t number_from(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static uint64_t dice_next(uint64_t *dice) {
     *dice = *dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -159,7 +149,7 @@ static void a_life(struct shared *h, uint64_t seed, uint64_t until_ms) {
     uint64_t dice = seed, kills = 0;
     atomic_store(&h->pushed, 0);
     // Sometimes so early that it is still opening: segments are allocated for real.
-    while (clock_ms() < until_ms && atomic_load(&h->pushed) < PUSHED_MOST) {
+    while (monotonic_ms() < until_ms && atomic_load(&h->pushed) < PUSHED_MOST) {
         kill_one(h, &s, sync, dice_next(&dice) % (dice_next(&dice) % 4 ? 300000 : 60000));
         kills++;
     }
@@ -180,10 +170,9 @@ static void E4_F4_F15_F19_what_is_emitted_to_another_shard_arrives_once(void **s
     struct shared *h =
         mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(h != MAP_FAILED);
-    uint64_t seconds = number_from("MILLRACE_SECONDS", 6);
-    uint64_t seed = number_from("MILLRACE_SEED", 1);
-    a_life(h, seed, clock_ms() + seconds * 500);
-    a_life(h, seed + 1, clock_ms() + seconds * 500);
+    uint64_t seed = proof_seed(1), half_ms = proof_ms(6, 30) / 2;
+    a_life(h, seed, monotonic_ms() + half_ms);
+    a_life(h, seed + 1, monotonic_ms() + half_ms);
     munmap(h, sizeof *h);
 }
 

@@ -3,6 +3,8 @@
 #include "api.h"
 #include "engine/ask.h"
 
+#include <errno.h>
+
 enum { SHARDS = 3, KEYS = 24 };
 
 static mr *open_shards(const char *url, uint32_t shards) {
@@ -232,6 +234,46 @@ static void R14_max_jobs_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
+enum { PUSHERS = 6, PUSHES = 200 };
+
+struct pushing {
+    mr *m;
+    int key;
+};
+
+// Some wait for ever, some give up and come again.
+static void *push_patiently(void *arg) {
+    struct pushing *p = arg;
+    char key[16];
+    snprintf(key, sizeof key, "key %d", p->key);
+    mr_push_options o = { .key = mr_str(key), .room_ms = p->key % 2 ? MR_FOREVER : 1 };
+    for (int i = 0; i < PUSHES;) {
+        int err = mr_push(p->m, "s", mr_str("x"), &o, NULL);
+        assert_true(err == 0 || err == MR_EFULL);
+        i += err == 0;
+    }
+    return NULL;
+}
+
+// Nobody is passed over for good, whichever shard ends jobs and however often others give up.
+static void R14_room_goes_round_the_threads_of_all_shards(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    pthread_t threads[PUSHERS];
+    struct pushing pushing[PUSHERS];
+    must(mr_set(m, "s", "max-jobs", "2"));
+    for (int i = 0; i < PUSHERS; i++) {
+        pushing[i] = (struct pushing){ m, i };
+        assert_int_equal(pthread_create(&threads[i], NULL, push_patiently, &pushing[i]), 0);
+    }
+    for (int done = 0; done < PUSHERS * PUSHES; done++)
+        must(mr_done(take_waiting(m, "s")));
+    for (int i = 0; i < PUSHERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(look(m, "s").done, PUSHERS * PUSHES);
+    must(mr_close(m));
+}
+
 static void R14_a_pause_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -371,6 +413,60 @@ static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
     must(mr_close(m));
 }
 
+// D4: the highest number of all shards counts, and none is changed by an end that is refused.
+static void D4_an_epic_does_not_end_before_its_highest_number(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    mr_epic e = { .name = "e" };
+    mr_epic_info info;
+    must(mr_epic_begin(m, &e));
+    for (int key = 0; key < KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        must(
+            mr_epic_push(m, &e, "s", mr_str("x"), &(mr_push_options){ .key = mr_str(name) }, NULL));
+    }
+    for (e.next = 1; e.next <= KEYS; e.next++) {
+        refused(MR_EINVAL, mr_epic_end(m, &e));
+        assert_non_null(strstr(mr_error(), "number 24"));
+        must(mr_epic_look(m, "e", &info));
+        assert_int_equal(info.total, -1);
+    }
+    must(mr_epic_end(m, &e));
+    must(mr_epic_look(m, "e", &info));
+    assert_int_equal(info.total, KEYS);
+    must(mr_close(m));
+}
+
+// The engine's disk: syncs fail when they are told to.
+static atomic_bool syncs_fail;
+
+int fdatasync(int fd) {
+    if (!atomic_load(&syncs_fail))
+        return fsync(fd);
+    errno = EIO;
+    return -1;
+}
+
+// F24: what all shards are told at once is not shown either when it is not on the disk.
+static void F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works(void **state) {
+    (void)state;
+    for (int drops = 0; drops < 2; drops++) {
+        struct store s = store_make();
+        mr *m = NULL;
+        must(mr_open(s.url, &(mr_options){ .shards = SHARDS }, &m));
+        mr_epic e = { .name = "e" };
+        must(mr_epic_begin(m, &e));
+        must(mr_epic_push(m, &e, "s", mr_str("x"), NULL, NULL));
+        atomic_store(&syncs_fail, true);
+        refused(MR_ESTOPPED, drops ? mr_epic_drop(m, "e") : mr_epic_end(m, &e));
+        refused(MR_ESTOPPED, mr_push(m, "s", mr_str("y"), NULL, NULL));
+        must(mr_close(m));
+        atomic_store(&syncs_fail, false);
+        store_remove(&s);
+    }
+}
+
 static void X_an_engine_with_waiting_threads_does_not_close(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -397,11 +493,14 @@ int main(void) {
         cmocka_unit_test(R14_a_slot_that_one_shard_frees_starts_work_in_another),
         cmocka_unit_test(R14_a_rate_holds_over_all_shards),
         cmocka_unit_test(R14_max_jobs_holds_over_all_shards),
+        cmocka_unit_test(R14_room_goes_round_the_threads_of_all_shards),
         cmocka_unit_test(R14_a_pause_holds_over_all_shards),
         cmocka_unit_test(a_stage_is_empty_only_when_nothing_is_on_its_way),
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
         cmocka_unit_test(looks_add_up_and_ids_are_found),
         cmocka_unit_test(E2_a_skipped_number_is_skipped_for_every_key),
+        cmocka_unit_test(D4_an_epic_does_not_end_before_its_highest_number),
+        cmocka_unit_test(F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works),
         cmocka_unit_test(X_an_engine_with_waiting_threads_does_not_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,13 +212,12 @@ void tale_open(struct tale *t) {
     struct core_config config = {
         .limits = t->limits,
         .shards = t->shards,
-        .sink = { sink_append, tale_sink_read },
+        .sink = { sink_append, tale_sink_read, on_running, t },
         .events = { .claim = on_claim,
                     .granted = on_granted,
                     .ended = on_ended,
                     .room = on_room,
                     .stop = on_stop,
-                    .running = on_running,
                     .epic = on_epic },
         .owner = t,
     };

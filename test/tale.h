@@ -173,6 +173,7 @@ void done_with(struct tale *, struct taken, const char *result, const char *stat
 void done_emit(struct tale *, struct taken, const char *stage, const char *key, const char *body);
 int fail_with(struct tale *, struct taken, const char *reason, int64_t retry_ms);
 void fail_job(struct tale *, struct taken);
+int find_unreadable(struct tale *, struct taken); // for good
 int release_job(struct tale *, struct taken);
 int beat(struct tale *, struct taken);
 

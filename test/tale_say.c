@@ -293,6 +293,15 @@ int fail_with(struct tale *t, struct taken taken, const char *reason, int64_t re
     return err;
 }
 
+int find_unreadable(struct tale *t, struct taken taken) {
+    int err;
+    struct saying s = say(t);
+    do
+        err = core_unreadable(t->core, taken.id, &taken.token, mr_str("damaged"), MR_NEVER);
+    while (say_again(&s, err));
+    return err;
+}
+
 void fail_job(struct tale *t, struct taken taken) {
     must(fail_with(t, taken, "no", MR_BACKOFF));
 }

@@ -197,8 +197,7 @@ static struct core *second_core(struct aside *a, size_t entries) {
     struct core_config config = {
         .limits = a->tale->limits,
         .shards = a->tale->shards,
-        .sink = { aside_append, aside_read },
-        .owner = a,
+        .sink = { aside_append, aside_read, .owner = a },
     };
     struct core *core;
     assert_int_equal(core_create(&config, &core), 0);

@@ -15,7 +15,7 @@ import subprocess
 import termios
 
 from served import Server, Wire
-from tap import MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 
 os.chdir(top)
 for name in "MILLRACE_TOKEN", "MILLRACE_URL":
@@ -77,8 +77,8 @@ def fails(code, said, *arguments, **more):
 
 
 def table(text):
-    """The rows as lists; every column must begin or end where its title does."""
-    lines = text.splitlines()
+    """The rows as lists; every column must begin or end where its title does, as a terminal shows it."""
+    lines = as_shown(text).splitlines()
     spans = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", lines[0])]
     for line in lines[1:]:
         cells = [(m.start(), m.end()) for m in re.finditer(r"\S+( \S+)*", line)]
@@ -155,7 +155,7 @@ def _():
 
 @case("work runs a command for each job: stdout is the result, a failure an attempt, emits come along")
 def _():
-    ok("push", "toil", "boom", "--attempts", "1")
+    boom = ok("push", "toil", "boom", "--attempts", "1").strip()
     ids = [ok("push", "toil", f"body {i}", "--key", f"k{i}").strip() for i in range(3)]
     script = ('read x; [ "$x" = boom ] && exit 3; echo "$MILLRACE_KEY $x"; '
               f'echo from $MILLRACE_ID | "{MILLRACE}" emit toiled')
@@ -168,6 +168,7 @@ def _():
     process.send_signal(signal.SIGINT)
     ended = Ended(process)
     check(ended.code == 130 and b"3 done, 1 failed" in ended.err, ended)
+    check(f"work: job {boom} of toil failed (attempt 1): exit code 3\n" in ended.err.decode(), ended)
     worker = Worker()
     for _ in ids:
         worker.take("toiled")
@@ -179,6 +180,41 @@ def _():
     fails(2, "not found: ./nosuch", "work", "untoiled", "--", "./nosuch")
     equal(read("job", job)["status"], "waiting")
     fails(2, "one word", "work", "untoiled", "--shell", "--", "a", "b")
+
+
+@case("F3: work tells once that its server has gone, once that it is back, and works on")
+def _():
+    with Server("--store", "file:" + os.path.join(top, "away")) as own:
+        process = start("work", "s", "--", "cat", url=own.url)
+        equal(ok("call", "s", "there", url=own.url), "there")
+        own.kill()
+        said = process.stderr.readline().decode()
+        check(said.startswith("millrace: work: trying again: ") and f":{own.port}" in said, said)
+        own.start()
+        equal(process.stderr.readline(), b"millrace: work: connected again\n")
+        equal(ok("call", "s", "body", url=own.url), "body")
+        process.send_signal(signal.SIGINT)
+        ended = Ended(process)
+        equal(ended.code, 130, ended)
+        check(b"again: " not in ended.err and b"2 done, 0 failed" in ended.err, ended)
+
+
+@case("work that is interrupted while its server is away says what it waits for; again, it leaves")
+def _():
+    gone = Server("--store", "mem:")
+    process = start("work", "s", "--", "sleep", "1000", url=gone.url)
+    job = ok("push", "s", "body", url=gone.url).strip()
+    while read("job", job, url=gone.url)["status"] != "running":
+        pass
+    gone.process.kill()
+    check(b"trying again: " in process.stderr.readline())
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.readline()
+    check(b"taking no more; the server is waited for" in said, said)
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    equal((ended.code, ended.err), (130, b""), ended)
+    gone.process.wait(PATIENCE)
 
 
 @case("await waits for the end, or as long as it may; cancel takes back once")
@@ -303,24 +339,22 @@ def _():
 @case("T16: a server that is killed loses nothing of an epic that is pushed, and doubles nothing")
 def _():
     global server
-    before, store = server, "file:" + os.path.join(top, "killed")
+    before = server
     try:
-        server = Server("--store", store)
+        server = Server("--store", "file:" + os.path.join(top, "killed"))
         lines, process = write("many", range(1, 3001)), None
         for done in 100, 500, 700:
             process = start("push", "s", "--lines", lines, "--epic", "e")
             work_off(Worker(), "s", done)
-            server.process.kill()
+            server.kill()
             check(Ended(process).code == 3, "it has not noticed")
-            server.process.wait(PATIENCE)
-            server = Server("--store", store)
+            server.start()
         process = start("push", "s", "--lines", lines, "--epic", "e")
         work_off(Worker(), "s", 1700)
         equal(Ended(process).code, 0)
         epic = read("epic", "e", "--wait", "1h")
         equal((epic["total"], epic["accepted"], epic["done"]), (3000, 3000, 3000))
-        server.process.kill()
-        server.process.wait(PATIENCE)
+        server.kill()
     finally:
         server = before
 
@@ -470,15 +504,12 @@ def _():
     equal((code, json.loads(out)["done"]), (1, 1999))
 
 
-@case("a terminal gets colours and cut keys; what a key holds does not reach it")
-def _():
-    for key in "k" * 300, "\x1b[31mred":
-        ok("push", "wide", "b", "--key", key)
-        ok("push", "wide", "b", "--key", key)
+def on_terminal(*arguments):
+    """What it writes on a terminal of 80 columns."""
     parent, child = pty.openpty()
     environment = dict(os.environ, MILLRACE_URL=server.url, TERM="xterm")
     environment.pop("NO_COLOR")
-    process = subprocess.Popen([MILLRACE, "channels", "wide"], stdout=child, env=environment)
+    process = subprocess.Popen([MILLRACE, *arguments], stdout=child, env=environment)
     os.close(child)
     text = b""
     try:
@@ -488,10 +519,30 @@ def _():
         pass  # how a terminal ends
     os.close(parent)
     equal(process.wait(PATIENCE), 0)
-    plain = re.sub(rb"\x1b\[[01]?m", b"", text).decode()
-    check("\x1b" not in plain and b"\x1b[1m" in text, text)
+    return text.decode()
+
+
+@case("a terminal gets colours and cut keys; what a key holds does not reach it")
+def _():
+    for key in "k" * 300, "\x1b[31mred":
+        ok("push", "wide", "b", "--key", key)
+        ok("push", "wide", "b", "--key", key)
+    text = on_terminal("channels", "wide")
+    plain = re.sub(r"\x1b\[[01]?m", "", text)
+    check("\x1b" not in plain and "\x1b[1m" in text, text)
     check("…" in plain and all(len(line) <= 80 for line in plain.splitlines()), plain)
     check("k" * 300 in ok("channels", "wide") and "\\x1b[31mred" in ok("channels", "wide"))
+
+
+@case("tables line up whatever letters a key has, also where one is cut")
+def _():
+    keys = ["anna", "日本語の鍵", "e\u0301cole", "👩\u200d👧", "日本" * 40, "a" + "日本" * 40]
+    for key in keys:
+        ok("push", "letters", "b", "--key", key)
+    equal([r[1] for r in table(ok("jobs", "letters"))[1:]], [as_shown(key) for key in keys])
+    text = re.sub(r"\x1b\[[01]?m", "", on_terminal("jobs", "letters"))
+    table(text)
+    check(all(len(line) <= 80 for line in as_shown(text).splitlines()) and text.count("…") == 2, text)
 
 
 @case("what turns the direction of writing is shown, not obeyed")
@@ -507,7 +558,7 @@ def _():
 @case("why names the commands that people type")
 def _():
     ok("push", "asked", "b")
-    check("millrace work asked" in ok("why", "asked"), ok("why", "asked"))
+    check(": millrace work asked -- COMMAND takes one." in ok("why", "asked"), ok("why", "asked"))
     ok("pause", "asked")
     check("millrace resume asked" in ok("why", "asked"), ok("why", "asked"))
     check("RESUME asked" in read("why", "asked")["why"])

@@ -8,11 +8,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import unicodedata
 
 BUILD = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else "build")
 MILLRACE = os.path.join(BUILD, "millrace")
-PATIENCE = 240  # seconds until something that hangs is a failure
 LONG = bool(os.environ.get("MILLRACE_LONG"))  # proofs by chance last SECONDS
+PATIENCE = 2400 if LONG else 240  # seconds until something that hangs is a failure
 SECONDS = int(os.environ.get("MILLRACE_SECONDS", "30"))
 
 # Sockets are made in there, whose names have at most 107 bytes.
@@ -48,6 +49,12 @@ def check(condition, *about):
 
 def equal(a, b, *about):
     check(a == b, f"{a!r:.1000} is not {b!r:.1000}", *about)
+
+
+def as_shown(text):
+    """As a terminal has it: a wide letter is followed by _, what has no column of its own is left out."""
+    wide = lambda letter: letter + "_" * (unicodedata.east_asian_width(letter) in "WF")
+    return "".join(wide(letter) for letter in text if unicodedata.category(letter) not in ("Mn", "Cf"))
 
 
 def run(number, name, function):

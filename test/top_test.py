@@ -2,12 +2,13 @@
 """top_test.py BUILD: millrace top in a terminal (tmux) of 80 by 24, and without one. What is on the screen
 is looked at until it is what it should be; PATIENCE ends what never is."""
 import os
+import re
 import signal
 import subprocess
 import time
 
 from served import Client, Server
-from tap import MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import MILLRACE, PATIENCE, as_shown, case, check, equal, main, top
 
 server = Server("--store", "mem:")
 client = Client(server)
@@ -155,7 +156,7 @@ def _():
 
 @case("names that would move the cursor are shown as they are spelled, long ones are cut between letters")
 def _():
-    keys = "\033[2J\033]0;mine\a", "ü" * 40, "水" * 40
+    keys = "\033[2J\033]0;mine\a", "ü" * 40, "水" * 40, "u\u0308" * 40, "-" + "水" * 40
     for key in keys:
         push("odd", 2, "KEY", key)
     with Terminal() as terminal:
@@ -163,9 +164,12 @@ def _():
         terminal.press("Down", "Enter")
         lines = terminal.shows(r"\x1b[2J\x1b]0;mine\x07", "ü" * 32 + " ", "q quit")
         check(lines[0].startswith("odd ") and not any("\ufffd" in line for line in lines), *lines)
-        check("水" * 32 in "".join(lines), *lines)
+        shown = [as_shown(line) for line in lines]
+        end = next(line for line in shown if line.startswith("KEY")).index("DEPTH") + len("DEPTH")
+        figures = [line[32:end] for line in shown if re.match(r"\\x1b|[üu水_-]{3}", line)]
+        equal(figures, [f"{2:{end - 32}}"] * len(keys), *lines)
         terminal.tmux("resize-window", "-t", "top", "-x", "50", "-y", "30")
-        lines = terminal.shows("水" * 25, "q quit")
+        lines = terminal.shows("水" * 16, "q quit")
         check(lines[0].startswith("odd ") and len(lines) == 30, *lines)
     client.work_off("odd")
 
@@ -188,26 +192,25 @@ def _():
     other = Server("--store", "mem:")
     with Terminal(url=other.url) as terminal:
         terminal.shows("There are no stages yet")
-        other.process.kill()
-        other.process.wait()
+        other.kill()
         terminal.shows("trying again: nobody listens at ", "There are no stages yet")
         terminal.press("p", "Enter", "s")
         terminal.shows("trying again: ", "sort: waiting", "q quit")
-        again = Server("--store", "mem:", listen=f"127.0.0.1:{other.port}")
+        other.start()
         terminal.shows("connected again")
-        Client(again).ask("PUSH", "letters", "body")
+        Client(other).ask("PUSH", "letters", "body")
         lines = terminal.shows("letters")
         check(not any("trying again" in line for line in lines), *lines)
-        again.signal(signal.SIGSTOP)
+        other.signal(signal.SIGSTOP)
         terminal.shows("no answer for ", "letters")
-        again.signal(signal.SIGCONT)
+        other.signal(signal.SIGCONT)
         terminal.press("x")
         terminal.shows("that key does nothing here")
-        again.signal(signal.SIGSTOP)
+        other.signal(signal.SIGSTOP)
         terminal.shows("no answer for ")
         terminal.press("q")
         terminal.shows("ended with 0")
-        again.process.kill()
+        other.kill()
     with Terminal(url=other.url) as terminal:
         terminal.shows("millrace: top: nobody listens at ", "ended with 3")
 

@@ -211,10 +211,9 @@ int twin_start_core(struct twin *t, uint64_t now_ms) {
         .ended = on_ended,
         .room = on_room,
         .stop = on_stop,
-        .running = on_running,
     };
     struct core_config config = {
-        .sink = { sink_append, sink_read },
+        .sink = { sink_append, sink_read, on_running, t },
         .events = events,
         .owner = t,
         .limits = { .source_idle_ms = UINT64_C(1) << 40 },

@@ -9,18 +9,15 @@ import copy
 import os
 import random
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from serving import lasting_port
+from served import Server
+from tap import LONG, PATIENCE, SECONDS
 
-SECONDS = float(os.environ.get("MILLRACE_SECONDS", "30")) if os.environ.get("MILLRACE_LONG") else 4.0
-PATIENCE = 240  # seconds until something that hangs is a failure
 KEYS, PRODUCERS, WORKERS, CALLERS = 5, 3, 4, 2
 PUSHED_LEAST = 200  # however slow the machine: a history to be spoilt needs some pairs
 
@@ -77,35 +74,14 @@ class Client:
         return body[:-2]
 
 
-class Server:
-    def __init__(self, build, folder, shards):
-        self.command = [os.path.join(build, "millrace"), "serve", "--http", "off", "--store",
-                        f"file:{folder}", "--shards", str(shards)]
-        self.port, self.process = lasting_port(), None
-
-    def start(self):
-        self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{self.port}"],
-                                        stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if "ready" in line:
-                break
-        else:
-            raise RuntimeError(f"the server did not start: {self.process.wait()}")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self, number):
-        self.process.send_signal(number)
-        return self.process.wait(timeout=PATIENCE)
-
-
 # ---- Who talks --------------------------------------------------------------------------------
 
 class Run:
     """One run: its server, its clients, and what they have seen."""
 
-    def __init__(self, build, seed, shards):
+    def __init__(self, seed, shards):
         self.folder = tempfile.mkdtemp(prefix="millrace-history-")
-        self.server = Server(build, os.path.join(self.folder, "store"), shards)
+        self.server = Server("--store", f"file:{self.folder}/store", "--shards", str(shards))
         self.lock, self.over, self.enough = threading.Lock(), threading.Event(), threading.Event()
         self.seed, self.failed = seed, []
         self.pushed, self.taken, self.commits, self.called = [], [], [], []
@@ -240,12 +216,11 @@ def observe(run):
     return results, emitted
 
 
-def record(build, seed, shards, seconds):
-    run = Run(build, seed, shards)
+def record(seed, shards, seconds):
+    run = Run(seed, shards)
     chance = random.Random(seed)
     kills = 0
     try:
-        run.server.start()
         prepare(run)
         talkers = [(Producer(run, f"p{i}"), f"p{i}") for i in range(PRODUCERS)]
         talkers += [(Caller(run, f"c{i}"), f"c{i}") for i in range(CALLERS)]
@@ -257,7 +232,7 @@ def record(build, seed, shards, seconds):
         end = time.monotonic() + seconds
         while (time.monotonic() < end or len(run.pushed) < PUSHED_LEAST) and not run.over.is_set():
             run.over.wait(chance.uniform(0.1, 1.0))
-            run.server.stop(signal.SIGKILL)
+            run.server.kill()
             run.server.start()
             kills += 1
         run.enough.set()
@@ -267,12 +242,12 @@ def record(build, seed, shards, seconds):
         run.over.set()
         for thread in threads.values():
             thread.join()
-        stopped = run.server.stop(signal.SIGTERM)
+        run.server.process.terminate()
+        stopped = run.server.process.wait(PATIENCE)
     finally:
         run.enough.set()
         run.over.set()
-        if run.server.process.poll() is None:
-            run.server.stop(signal.SIGKILL)
+        run.server.kill()
         shutil.rmtree(run.folder, ignore_errors=True)
     return {"pushed": run.pushed, "taken": run.taken, "commits": run.commits, "called": run.called,
             "results": results, "emitted": emitted, "failed": run.failed, "stopped": stopped,
@@ -361,10 +336,10 @@ def spoil(history):
 
 # ---- TAP --------------------------------------------------------------------------------------
 
-def told(build, seed, shards, seconds):
+def told(seed, shards, seconds):
     """One run: its cases. With several shards the same promises hold: what is emitted travels from
     one to another."""
-    history = record(build, seed, shards, seconds)
+    history = record(seed, shards, seconds)
     wrong = check(history)
     print(f"# seed {seed}, shards {shards}: {len(history['pushed'])} pushes, "
           f"{len(history['called'])} calls, {len(history['taken'])} leases, {history['kills']} kills")
@@ -379,8 +354,8 @@ def told(build, seed, shards, seconds):
 
 
 def main():
-    build, seed = sys.argv[1], int(os.environ.get("MILLRACE_SEED", time.time_ns() % 10**9))
-    cases = told(build, seed, 1, SECONDS / 2) + told(build, seed, 3, SECONDS / 2)
+    seed, seconds = int(os.environ.get("MILLRACE_SEED", time.time_ns() % 10**9)), SECONDS if LONG else 4
+    cases = told(seed, 1, seconds / 2) + told(seed, 3, seconds / 2)
     print(f"1..{len(cases)}")
     for i, (name, good) in enumerate(cases, 1):
         print(f"{'ok' if good else 'not ok'} {i} - {name}")

@@ -11,7 +11,6 @@
 #include "charts.h"
 #include "report.h"
 
-#include <errno.h>
 #include <millrace.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 // millrace auth add, list, remove: the file of tokens of a server.
 #include "base/errors.h"
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "cli/output.h"
 #include "server/auth_file.h"
 

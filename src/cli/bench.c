@@ -6,7 +6,6 @@
 // job begins with the time of its push, so a worker knows how long the job was on its way. The
 // stage has a name of its own; what an interrupted run leaves in it is dropped.
 #include "base/clock.h"
-#include "base/errors.h"
 #include "base/histogram.h"
 #include "base/mem.h"
 #include "cli/output.h"

@@ -118,7 +118,7 @@ static void draw(struct epic_bar *b, const struct response_value *epic) {
                age_words(age, (uint64_t)((all - (double)f.ended) / f.per_s * 1000)));
     if (*epic_held(held, epic))
         append(line, "  %s", held);
-    line[columns() - 1] = 0; // a longer one would not be cleared
+    line[text_fits(line, columns() - 1)] = 0; // a longer one would not be cleared
     fprintf(stderr, "\r%s\033[K", line);
     b->shown = true;
 }

@@ -89,10 +89,8 @@ static int load_one(void *arg, const struct log_seen *seen) {
     return err;
 }
 
-int store_load(struct log *log, const struct core_sink *sink, void *owner, struct loaded *out) {
-    struct core_config config = {
-        .sink = *sink, .owner = owner, .shard = out->shard, .shards = out->shards
-    };
+int store_load(struct log *log, const struct core_sink *sink, struct loaded *out) {
+    struct core_config config = { .sink = *sink, .shard = out->shard, .shards = out->shards };
     int err = core_create(&config, &out->core);
     if (err < 0)
         return err;
@@ -133,7 +131,7 @@ static void tell_refused(const char *dir, struct findings *f, uint64_t segment_s
 }
 
 static int examine_core(struct log *log, struct loaded *l) {
-    int err = store_load(log, &nowhere, NULL, l);
+    int err = store_load(log, &nowhere, l);
     if (err == 0)
         err = core_open(l->core, 0, 0);
     return err < 0 ? err : core_check(l->core);

@@ -103,6 +103,7 @@ enum cli_exit flow_run(const struct input *given) {
     if (!options_read(&in, &flow.options))
         return CLI_USAGE;
     enum cli_exit code = flow_do(&flow, &in);
+    plan_tell_rest(&plan);
     plan_finish(&plan);
     if (flow.signals >= 0)
         close(flow.signals);

@@ -9,8 +9,6 @@
 // so that a line that fails fails alone.
 #include "cli/flow.h"
 
-#include "base/errors.h"
-
 enum {
     OPERATOR = FLOW_NAME + 8,
     INPUTS = 2 * FLOW_INPUTS * (2 * FLOW_NAME + 8),

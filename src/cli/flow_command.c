@@ -4,11 +4,10 @@
 //     mode filter:  it stays; a line in, one line out (map), or lines and an empty one (flat_map)
 //
 // What a command makes is of one commit with the end of its line: nothing counts if it fails.
-#include "base/bytes.h"
+#include "base/clock.h"
 #include "base/errors.h"
 #include "cli/flow.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 enum { OUTPUT_MOST = 8 << 20 };
@@ -120,15 +119,10 @@ static int collect_state(mr_bytes state, void *arg) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static bool is_missing(const struct exec_result *x) {
-    return x->end == EXEC_UNSTARTED &&
-           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
-}
-
 static int refuse(struct actor *a, mr_flow_out *out, mr_bytes line, const struct exec_result *x) {
     if (x->end == EXEC_STOPPED)
         return MR_EBUSY;
-    if (is_missing(x) && !a->template.varies)
+    if (exec_is_missing(x) && !a->template.varies)
         return actor_give_up(a, x->reason);
     int code = x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // it would write as much again
     return step_fail(out, line, code, "%s", x->reason);
@@ -183,8 +177,8 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
         return step_fail(out, pair.value, err, "%s", error_text());
     err = run_process(a, pair, out, slot.variable, &x);
     if (err >= 0) {
-        bool well = x.end == EXEC_EXITED && x.code == 0;
-        err = well ? take_output(a, pair, out, &slot, &x) : refuse(a, out, pair.value, &x);
+        err = exec_ended_well(&x) ? take_output(a, pair, out, &slot, &x)
+                                  : refuse(a, out, pair.value, &x);
         exec_result_finish(&x);
     }
     carry_end(&slot);
@@ -193,7 +187,7 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
 
 // ---- Filters ----------------------------------------------------------------------------------
 
-enum { SILENCE_US = 5000000, SHOWN = 60 }; // until it is told; bytes of the line
+enum { SILENCE_US = 5000000 }; // until it is told
 
 // A line that a filter has, and has not answered.
 struct asked {
@@ -203,7 +197,7 @@ struct asked {
 };
 
 static void ask_begin(struct actor *a, struct asked *asked) {
-    asked->since_us = flow_now_us();
+    asked->since_us = monotonic_us();
     pthread_mutex_lock(&a->flow->lock);
     asked->next = a->asked;
     a->asked = asked;
@@ -220,19 +214,18 @@ static void ask_end(struct actor *a, struct asked *asked) {
 }
 
 bool program_is_silent(struct actor *a, char *out, size_t size) {
-    uint64_t now_us = flow_now_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
+    char shown[LINE_SHOWN];
+    uint64_t now_us = monotonic_us(), patience_us = a->patience_us ? a->patience_us : SILENCE_US;
     pthread_mutex_lock(&a->flow->lock);
     const struct asked *asked = a->asked;
     while (asked && now_us - asked->since_us < patience_us)
         asked = asked->next;
     if (asked)
         snprintf(out, size,
-                 "%s: it has had the line '%.*s' for %" PRIu64 " s and not answered; does it hold "
+                 "%s: it has had the line '%s' for %" PRIu64 " s and not answered; does it hold "
                  "back what it writes? (sed -u, grep --line-buffered, python -u; timeout: 30s "
                  "would end it)",
-                 a->title, (int)(asked->line.size < SHOWN ? asked->line.size : SHOWN),
-                 asked->line.size ? (const char *)asked->line.data : "",
-                 (now_us - asked->since_us) / 1000000);
+                 a->title, line_shown(shown, asked->line), (now_us - asked->since_us) / 1000000);
     pthread_mutex_unlock(&a->flow->lock);
     if (asked)
         a->patience_us = 2 * patience_us;
@@ -254,7 +247,7 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
         return actor_give_up(a, error_text());
     if (err < 0)
         return step_fail(out, pair.value, err, "%s", error_text());
-    bool well = x.end == EXEC_EXITED && x.code == 0 && !x.reason[0];
+    bool well = exec_ended_well(&x) && !x.reason[0];
     err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair.value, &x);
     if (well && err >= 0)
         err = send_lines(a, out, pair, text);

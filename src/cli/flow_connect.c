@@ -5,7 +5,6 @@
 #include "cli/placeholders.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -56,7 +56,8 @@ static void add_words(char *out, size_t size, const struct flow_node *n) {
         add(out, size, " %s", strcmp(n->words[i], "-") == 0 ? "stdin" : n->words[i]);
 }
 
-void node_describe(const struct flow_node *n, char *out, size_t size) {
+// What a node does, in a few words: "flat_map ./split, long-lived".
+static void node_describe(const struct flow_node *n, char *out, size_t size) {
     *out = 0;
     add(out, size, "%s", verb_word(n->verb));
     if (n->word_count)

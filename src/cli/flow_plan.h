@@ -143,9 +143,6 @@ void plan_finish(struct plan *);
 void plan_draw(const struct plan *);
 void plan_print_json(const struct plan *);
 
-// What a node does, in a few words: "flat_map ./split, a filter".
-void node_describe(const struct flow_node *, char *out, size_t size);
-
 // The k-th of the inputs, those of `from` before those of `loop`.
 static inline const struct flow_input *node_input(const struct flow_node *n, size_t k) {
     return k < n->from_count ? &n->from[k] : &n->loop[k - n->from_count];
@@ -157,6 +154,9 @@ bool node_is_command(const struct flow_node *);
 // Whether every line that reaches the node has a key: by its own word, or by an earlier one. Those
 // of a stage may have.
 bool plan_has_key(const struct plan *, const struct flow_node *);
+
+// Says how many mistakes were too many to be told.
+void plan_tell_rest(const struct plan *);
 
 // Tells a mistake: see plan_read.
 void plan_refuse(struct plan *, struct place, const char *format, ...)

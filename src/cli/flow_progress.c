@@ -6,6 +6,7 @@
 //     count       730112 in           0 out    3 waiting  2 running
 //
 // Lines are those of this process, retried ones once more; jobs are what the engine says.
+#include "base/clock.h"
 #include "cli/flow.h"
 #include "cli/json.h"
 #include "cli/output.h"
@@ -100,7 +101,7 @@ static double share_done(const struct flow *f, const struct read_so_far *r) {
 static void draw_head(struct screen *s, const struct flow *f) {
     static const char full[] = "####################", none[] = "....................";
     struct read_so_far r = read_so_far(f);
-    double seconds = (double)(flow_now_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
+    double seconds = (double)(monotonic_us() - f->begun_us) / 1e6, rate = (double)r.lines / seconds;
     char row[ROW], left[AGE_WORDS];
     if (!r.total) {
         snprintf(row, sizeof row, "%" PRIu64 " lines read  %.0f lines/s", r.lines, rate);
@@ -137,7 +138,7 @@ void screen_clear(struct screen *s) {
 }
 
 void screen_draw(struct screen *s, struct flow *f) {
-    uint64_t now = flow_now_us();
+    uint64_t now = monotonic_us();
     int name_width = 0;
     if (!s->wanted || now - f->begun_us < FIRST_MS * 1000 || now - s->drawn_us < AGAIN_MS * 1000)
         return;
@@ -174,7 +175,7 @@ static struct totals totals_of(const struct flow *f) {
 
 static void print_words(const struct flow *f, bool over) {
     struct totals t = totals_of(f);
-    double seconds = (double)(flow_now_us() - f->begun_us) / 1e6;
+    double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
     fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " lines read, %" PRIu64 " written in %.1f s",
             f->plan->name, over ? "has finished" : "is not finished", t.read, t.written, seconds);
     if (t.failed || t.dead)
@@ -207,7 +208,7 @@ static void print_json(const struct flow *f, enum cli_exit code, bool over) {
     json_number(&j, "written", t.written);
     json_number(&j, "failed", t.failed);
     json_number(&j, "dead", t.dead);
-    json_number(&j, "wall-ms", (flow_now_us() - f->begun_us) / 1000);
+    json_number(&j, "wall-ms", (monotonic_us() - f->begun_us) / 1000);
     json_open(&j, "nodes", '[');
     for (size_t i = 0; i < f->plan->count; i++)
         print_actor(&j, &f->actors[i]);

@@ -6,6 +6,7 @@
 //
 // A journal is a directory with a store in it (run_journal.h). It goes when the flow has finished,
 // so that the next run begins anew; what died stays in it until then.
+#include "base/clock.h"
 #include "cli/flow.h"
 
 #include "base/errors.h"
@@ -18,16 +19,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 50, DEAD_TOLD = 10 };
-
-uint64_t flow_now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static enum cli_exit exit_of(int err) {
     switch (err) {
@@ -147,11 +141,13 @@ struct dead_look {
 
 static int see_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     struct dead_look *look = arg;
+    char plain[2048];
     (void)key;
     if (look->retries)
         return mr_retry(look->flow->engine, id) < 0;
     if (++look->count <= DEAD_TOLD)
-        complain("flow: %s (job %" PRIu64 " of %s)", reason, id, look->stage);
+        complain("flow: %s (job %" PRIu64 " of %s)",
+                 text_plain(plain, sizeof plain, mr_str(reason)), id, look->stage);
     return 0;
 }
 
@@ -311,7 +307,7 @@ static enum cli_exit flow_go(struct flow *f) {
     struct screen screen = { .wanted = screen_is_wanted(f) };
     bool over = false;
     each_dead(f, true);
-    f->begun_us = flow_now_us();
+    f->begun_us = monotonic_us();
     int err = mr_flow_start(f->flow);
     if (err < 0) {
         refuse(err);

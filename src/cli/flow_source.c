@@ -7,7 +7,6 @@
 // must mean the same lines for ever: how many lines there were up to each of the latest blocks is
 // kept, with a sum of them (push_sums.h). A flow that goes on reads past that many and compares the
 // sum.
-#include "base/bytes.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/flow.h"
@@ -253,10 +252,22 @@ static int pass_blocks(struct reading *r, uint64_t number) {
     return err < 0 ? err : 0;
 }
 
+// A source that has ended before must end there again.
+static int check_end(struct reading *r, uint64_t number) {
+    mr_epic_info epic;
+    int err = mr_epic_look(r->flow->engine, r->epic, &epic);
+    if (err < 0 || epic.total < 0 || (uint64_t)epic.total >= number)
+        return err;
+    err = next_line(r, true);
+    return err > 0 ? refuse_going_on(r, "there are more lines than the flow has begun with") : err;
+}
+
 // The engine has all blocks before `number`.
 static int go_on(struct reading *r, uint64_t number) {
     const struct sum *kept = sums_find(&r->sums, number - 1);
     int err = kept ? pass_lines(r, kept) : pass_blocks(r, number);
+    if (err >= 0)
+        err = check_end(r, number);
     if (err >= 0)
         r->number = number - 1;
     return err;

@@ -1,6 +1,7 @@
 // The built-in steps: a line in, lines out. They have no state of their own and run inside the
 // operators before them.
 #include "cli/flow.h"
+#include "cli/output.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,18 +9,22 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { SHOWN = 60 }; // bytes of a line
+const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
+    enum { MOST = 60 }; // bytes
+    char plain[LINE_SHOWN];
+    bool cut = line.size > MOST;
+    text_plain(plain, sizeof plain, (mr_bytes){ line.data, cut ? MOST : line.size });
+    snprintf(out, LINE_SHOWN, "%s%s", plain, cut ? "…" : "");
+    return out;
+}
 
 int step_fail(mr_flow_out *out, mr_bytes line, int code, const char *format, ...) {
-    char why[300], sentence[400];
-    bool cut = line.size > SHOWN;
+    char why[300], sentence[512], shown[LINE_SHOWN];
     va_list values;
     va_start(values, format);
     vsnprintf(why, sizeof why, format, values);
     va_end(values);
-    snprintf(sentence, sizeof sentence, "%s; the line is '%.*s%s'", why,
-             cut ? SHOWN : (int)line.size, line.size ? (const char *)line.data : "",
-             cut ? "…" : "");
+    snprintf(sentence, sizeof sentence, "%s; the line is '%s'", why, line_shown(shown, line));
     mr_flow_set_reason(out, sentence);
     return code;
 }
@@ -190,14 +195,14 @@ static bool is_number(mr_bytes text) {
 static int send_measured(struct actor *a, mr_flow_out *out, mr_bytes line, mr_pair found) {
     const struct flow_node *n = a->node;
     mr_bytes value = found.value;
+    char shown[LINE_SHOWN];
     if (!found.key.size)
         return step_fail(out, line, MR_EDEAD, "there is no key (%s)",
                          n->key.text ? n->key.text : "of an earlier step");
     if (n->how == HOW_COUNT)
         return mr_flow_emit(out, found.key, (mr_bytes){ 0 });
     if (!is_number(value))
-        return step_fail(out, line, MR_EDEAD, "'%.*s' (%s) is no number",
-                         (int)(value.size < 60 ? value.size : 60), (const char *)value.data,
+        return step_fail(out, line, MR_EDEAD, "'%s' (%s) is no number", line_shown(shown, value),
                          n->value.text ? n->value.text : "the last field");
     return mr_flow_emit(out, found.key, value);
 }

@@ -29,6 +29,12 @@ void plan_refuse(struct plan *p, struct place at, const char *format, ...) {
     fprintf(stderr, "\n");
 }
 
+void plan_tell_rest(const struct plan *p) {
+    unsigned rest = p->mistakes > MISTAKES_TOLD ? p->mistakes - MISTAKES_TOLD : 0;
+    if (rest)
+        fprintf(stderr, "%s: and %u mistake%s more\n", p->path, rest, rest == 1 ? "" : "s");
+}
+
 const char *name_nearest(const char *name, const char *const *names, size_t count) {
     const char *nearest = NULL;
     int distance = NAMES_APART;

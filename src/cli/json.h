@@ -7,7 +7,6 @@
 #include "millrace.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 

@@ -35,14 +35,19 @@ static void man_lines(const char *text) {
     }
 }
 
-// Paragraphs are filled; lines that are indented are a table, which stays as it is.
+// Paragraphs are filled; lines that are indented are a table, which stays as it is, from the indent
+// of its first line on.
 static void man_help(const char *text) {
     bool table = false;
+    size_t margin = 0;
     for (const char *line = text; *line;) {
         size_t size = strcspn(line, "\n"), indent = strspn(line, " ");
         if (table != (indent > 0) && size)
             printf("%s", table ? ".fi\n" : ".nf\n");
+        if (size && !table)
+            margin = indent;
         table = size ? indent > 0 : table;
+        indent = indent < margin ? indent : margin;
         if (size)
             man_text(line + indent, size - indent, "\n");
         else
@@ -66,7 +71,7 @@ static void man_command(const struct command *c) {
     printf(".SS millrace %s %s\n", c->name, c->arguments);
     man_help(c->help);
     man_options(c);
-    printf(".PP\n.nf\n.RS 4\n");
+    printf(".PP\nExamples:\n.PP\n.nf\n.RS 4\n");
     man_lines(c->examples);
     printf(".RE\n.fi\n");
 }

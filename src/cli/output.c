@@ -6,20 +6,24 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 void complain(const char *format, ...) {
     va_list values;
     va_start(values, format);
     fflush(stdout);
+    flockfile(stderr); // other threads have lines of their own
     fprintf(stderr, "millrace: ");
     vfprintf(stderr, format, values);
     fprintf(stderr, "\n");
+    funlockfile(stderr);
     va_end(values);
 }
 
@@ -107,6 +111,49 @@ char *text_plain(char *out, size_t room, mr_bytes bytes) {
     }
     out[used] = 0;
     return out;
+}
+
+// Whatever the user's locale is: what is shown is UTF-8. Where there is none for it, and for what
+// it does not know, a letter is a column.
+static size_t letter_columns(const char *letter, size_t size) {
+    static locale_t utf8;
+    mbstate_t state = { 0 };
+    wchar_t code;
+    if (size == 1)
+        return 1;
+    if (!utf8)
+        utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    if (!utf8)
+        return 1;
+    locale_t before = uselocale(utf8);
+    int columns = mbrtowc(&code, letter, size, &state) == size ? wcwidth(code) : 1;
+    uselocale(before);
+    return columns < 0 ? 1 : (size_t)columns;
+}
+
+static size_t letter_size(const char *text) {
+    size_t size = text_letter((const uint8_t *)text, strnlen(text, 4));
+    return size ? size : 1;
+}
+
+size_t text_columns(const char *text) {
+    size_t columns = 0;
+    for (size_t size; *text; text += size) {
+        size = letter_size(text);
+        columns += letter_columns(text, size);
+    }
+    return columns;
+}
+
+size_t text_fits(const char *text, size_t columns) {
+    size_t fits = 0;
+    for (size_t size, used = 0; text[fits]; fits += size) {
+        size = letter_size(text + fits);
+        used += letter_columns(text + fits, size);
+        if (used > columns)
+            break;
+    }
+    return fits;
 }
 
 size_t output_columns(void) {

@@ -33,6 +33,11 @@ const char *age_words(char *out, uint64_t ms);
 // is escaped as in C. What does not fit in `room` is left out. Returns `out`.
 char *text_plain(char *out, size_t room, mr_bytes);
 
+// How many columns of a terminal UTF-8 takes, where a letter may take two or, as an accent on the
+// one before it, none; and how many of its bytes fit into so many columns.
+size_t text_columns(const char *text);
+size_t text_fits(const char *text, size_t columns);
+
 // The columns of the terminal that stdout is; 0: it is none.
 size_t output_columns(void);
 

@@ -10,7 +10,6 @@
 #ifndef CLI_PUSH_SUMS_H
 #define CLI_PUSH_SUMS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { SUMS_KEPT = 2048 };

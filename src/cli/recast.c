@@ -345,8 +345,6 @@ static int recast_read(void *owner, uint64_t at, struct buffer *out_body) {
     return log_read(f->recast->to[(at & ~COPIED) >> SHARD_SHIFT], position, NULL, out_body);
 }
 
-static const struct core_sink recast_sink = { .append = recast_append, .read = recast_read };
-
 // ---- All of it --------------------------------------------------------------------------------
 
 static int load(struct recast *c, uint32_t shard) {
@@ -355,7 +353,8 @@ static int load(struct recast *c, uint32_t shard) {
     struct log_state log;
     f->recast = c;
     f->shard = shard;
-    int err = store_load(f->log, &recast_sink, f, &l);
+    struct core_sink sink = { .append = recast_append, .read = recast_read, .owner = f };
+    int err = store_load(f->log, &sink, &l);
     f->core = l.core;
     if (err == 0)
         err = core_open(f->core, 0, 0);

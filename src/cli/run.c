@@ -6,6 +6,7 @@
 // (a signal, a failure with --halt, the deadline, output that nobody reads) and nothing runs any
 // more. The engine lives in this process: its leases need not end by time.
 #include "cli/run.h"
+#include "base/clock.h"
 
 #include "base/errors.h"
 #include "cli/output.h"
@@ -17,16 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
-
-uint64_t run_now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 // ---- Opening ----------------------------------------------------------------------------------
 
@@ -177,7 +171,7 @@ static void end_all(struct run *r, enum cli_exit code, const char *why) {
     output_try_say(&r->output, why);
     run_stop_any(r, code, true);
     if (!r->leave_at_us)
-        r->leave_at_us = run_now_us() + (uint64_t)LAST_WAIT_MS * 1000;
+        r->leave_at_us = monotonic_us() + (uint64_t)LAST_WAIT_MS * 1000;
 }
 
 static void hear_signal(struct run *r) {
@@ -203,7 +197,7 @@ static void leave_at_once(struct run *r) {
 
 static bool deadline_is_over(const struct run *r) {
     int64_t ms = r->options->deadline_ms;
-    return ms && run_now_us() >= r->begun_us + (uint64_t)ms * 1000;
+    return ms && monotonic_us() >= r->begun_us + (uint64_t)ms * 1000;
 }
 
 static int loop_wait_ms(const struct run *r, bool bar) {
@@ -214,7 +208,7 @@ static int loop_wait_ms(const struct run *r, bool bar) {
         return BAR_MS;
     if (!ms)
         return -1;
-    uint64_t now = run_now_us(), until = r->begun_us + (uint64_t)ms * 1000;
+    uint64_t now = monotonic_us(), until = r->begun_us + (uint64_t)ms * 1000;
     uint64_t left = until > now ? (until - now) / 1000 + 1 : 0;
     return left > 3600000 ? 3600000 : (int)left;
 }
@@ -268,7 +262,7 @@ static int loop_wait(struct run *r, bool bar) {
 }
 
 static void look_at_time(struct run *r, bool bar, uint64_t *drawn_us) {
-    uint64_t now = run_now_us();
+    uint64_t now = monotonic_us();
     if (deadline_is_over(r) && !r->leave_at_us)
         end_all(r, CLI_DEADLINE, "the deadline has passed; ending what runs");
     if (r->leave_at_us && now >= r->leave_at_us)
@@ -356,7 +350,7 @@ static enum cli_exit run_all(struct run *r, const struct input *in) {
         return run_unopened(r, err);
     if (isatty(STDIN_FILENO))
         complain("run: lines are read from this terminal; Ctrl-D ends them");
-    r->begun_us = run_now_us();
+    r->begun_us = monotonic_us();
     err = run_loop(r);
     return run_finish(r, err);
 }

@@ -87,8 +87,6 @@ int run_options_say(const struct run_options *, const struct input *, struct buf
 
 // ---- run.c ------------------------------------------------------------------------------------
 
-uint64_t run_now_us(void);
-
 // Tells the main loop that something has ended, if it waits for that. Any thread.
 void run_ring_any(struct run *);
 
@@ -100,13 +98,9 @@ void run_stop_any(struct run *, enum cli_exit, bool now);
 
 // ---- run_input.c: from lines to jobs ----------------------------------------------------------
 
-// A line as a job's body: a mark, its number, its size, its text; a text shorter than the size was
-// cut. A body without the mark is what a command has emitted: it has no number.
-struct task {
-    uint64_t number, size;
-    mr_bytes text;
-};
-struct task task_read(mr_bytes body); // borrows
+// The line that a job's body is: a mark, its number, its size, its text (borrowed); no hash. A body
+// without the mark is what a command has emitted: it has no number.
+struct line line_of_body(mr_bytes body);
 
 int64_t lines_outstanding(const struct run *); // any thread
 bool window_is_open(const struct run *);

@@ -20,24 +20,24 @@ enum {
     BATCH_BYTES = 1 << 20,
     HEAD_MOST = 28, // mark and two numbers
 };
-static const uint64_t task_mark = UINT64_C(0xb1f28d5c9e40a763);
+static const uint64_t line_mark = UINT64_C(0xb1f28d5c9e40a763);
 static const int64_t window_bytes = 64 << 20;
 
 // ---- A line as a body -------------------------------------------------------------------------
 
-struct task task_read(mr_bytes body) {
+struct line line_of_body(mr_bytes body) {
     struct reader r = reader_of(body);
-    bool marked = get_u64(&r) == task_mark;
-    struct task task = { .number = get_number(&r), .size = get_number(&r) };
-    task.text = get_raw(&r, r.bad ? 0 : r.size - r.at);
-    return marked && !r.bad ? task : (struct task){ .size = body.size, .text = body };
+    bool marked = get_u64(&r) == line_mark;
+    struct line line = { .number = get_number(&r), .size = get_number(&r) };
+    line.text = get_raw(&r, r.bad ? 0 : r.size - r.at);
+    return marked && !r.bad ? line : (struct line){ .size = body.size, .text = body };
 }
 
 // What its command will read ends as lines do.
-static int task_append(struct buffer *to, const struct line *line, bool newline) {
+static int line_append(struct buffer *to, const struct line *line, bool newline) {
     uint8_t head[HEAD_MOST];
     struct writer w = { .data = head, .capacity = sizeof head };
-    put_u64(&w, task_mark);
+    put_u64(&w, line_mark);
     put_number(&w, line->number);
     put_number(&w, line->size + newline);
     int err = buffer_append(to, head, w.size);
@@ -102,7 +102,7 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     err = key.size ? buffer_append(&b->bytes, key.data, key.size) : 0;
     size_t begin = b->bytes.size;
     if (err >= 0)
-        err = task_append(&b->bytes, line, o->input && !o->zero_bytes);
+        err = line_append(&b->bytes, line, o->input && !o->zero_bytes);
     if (err < 0)
         return err;
     if (b->count == 0)

@@ -8,6 +8,7 @@
 // After a crash a line that ran is tried again even if it has no retries left: whatever has
 // happened to us was not its fault.
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/codec.h"
 #include "base/errors.h"
 #include "cli/run.h"
@@ -25,10 +26,6 @@ static const uint64_t kept_output = 7 << 20;
 enum verdict { VERDICT_DONE, VERDICT_FAILED, VERDICT_AGAIN, VERDICT_NOT_RUN };
 
 // ---- Running ----------------------------------------------------------------------------------
-
-static bool ended_well(const struct exec_result *x) {
-    return x->end == EXEC_EXITED && x->code == 0;
-}
 
 // It cannot be run, or its end cannot be accepted: whatever it was, it failed.
 static void refuse(struct exec_result *out, const char *why) {
@@ -77,7 +74,7 @@ static int collect(const struct run *r, const struct carry_slot *slot, mr_job *j
     return err;
 }
 
-static int run_command(struct run *r, mr_job *job, const struct task *task, const char *const *argv,
+static int run_command(struct run *r, mr_job *job, const struct line *line, const char *const *argv,
                        struct exec_result *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
@@ -89,34 +86,34 @@ static int run_command(struct run *r, mr_job *job, const struct task *task, cons
     struct exec_order order = { .argv = argv,
                                 .job = job,
                                 .variables = variables,
-                                .input = o->input ? task->text : (mr_bytes){ 0 },
+                                .input = o->input ? line->text : (mr_bytes){ 0 },
                                 .timeout_ms = o->timeout_ms,
                                 .max_output = kept ? kept_output : 0 };
     err = exec_run(r->execs, &order, out);
-    if (err >= 0 && ended_well(out) && collect(r, &slot, job) < 0)
+    if (err >= 0 && exec_ended_well(out) && collect(r, &slot, job) < 0)
         refuse(out, error_text());
     carry_end(&slot);
     return err;
 }
 
 // 0: `out` says how it ended; MR_EBUSY: not now.
-static int run_task(struct run *r, mr_job *job, const struct task *task, struct exec_result *out) {
+static int try_line(struct run *r, mr_job *job, const struct line *line, struct exec_result *out) {
     char why[128];
-    if (task->size > task->text.size) {
-        snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", task->size,
+    if (line->size > line->text.size) {
+        snprintf(why, sizeof why, "it has %" PRIu64 " bytes; %d are the most", line->size,
                  LINE_MOST);
         refuse(out, why);
         return 0;
     }
     struct filled filled = { 0 };
     struct buffer key = { 0 };
-    struct parts parts = { .line = task->text, .number = task->number };
+    struct parts parts = { .line = line->text, .number = line->number };
     const char *const *argv;
-    int err = find_key(r, job, task->text, &key, &parts.key);
+    int err = find_key(r, job, line->text, &key, &parts.key);
     if (err >= 0)
         err = template_fill(&r->options->template, &parts, &filled, &argv);
     if (err >= 0)
-        err = run_command(r, job, task, argv, out);
+        err = run_command(r, job, line, argv, out);
     if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG)
         refuse(out, "it is too long for an argument; --stdin pipes it in instead");
     if (err < 0 && err != MR_EBUSY) {
@@ -128,18 +125,12 @@ static int run_task(struct run *r, mr_job *job, const struct task *task, struct 
     return err;
 }
 
-// The command itself is missing: then it is for every line.
-static bool is_hopeless(const struct run *r, const struct exec_result *x) {
-    return x->end == EXEC_UNSTARTED && !r->options->template.varies &&
-           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
-}
-
 static enum verdict judge(struct run *r, const mr_job *job, const struct exec_result *x) {
-    if (ended_well(x))
+    if (exec_ended_well(x))
         return VERDICT_DONE;
     if (x->end == EXEC_STOPPED)
         return VERDICT_NOT_RUN;
-    if (is_hopeless(r, x)) {
+    if (exec_is_missing(x) && !r->options->template.varies) { // for every line
         if (!atomic_exchange(&r->hopeless, true) && !atomic_load(&r->stopping))
             output_say(&r->output, "run: %s", x->reason);
         run_stop_any(r, CLI_USAGE, true);
@@ -200,9 +191,9 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
 // ---- Ending -----------------------------------------------------------------------------------
 
 // What people call a job: by its line, or, emitted, by its id.
-static void name_of(char name[32], const mr_job *job, const struct task *task) {
-    if (task->number)
-        snprintf(name, 32, "%" PRIu64, task->number);
+static void name_of(char name[32], const mr_job *job, const struct line *line) {
+    if (line->number)
+        snprintf(name, 32, "%" PRIu64, line->number);
     else
         snprintf(name, 32, "job-%" PRIu64, mr_job_id(job));
 }
@@ -265,12 +256,12 @@ static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x
     return err < 0 ? err : r->engine->impl->drop(r->engine, id);
 }
 
-static int end_line(struct run *r, mr_job *job, const struct task *task, bool failed,
+static int end_line(struct run *r, mr_job *job, const struct line *line, bool failed,
                     struct exec_result *x) {
     int64_t bytes = (int64_t)mr_job_body(job).size;
-    bool emitted = task->number == 0;
+    bool emitted = line->number == 0;
     char name[32];
-    name_of(name, job, task);
+    name_of(name, job, line);
     int err = show_before_commit(r, name, x);
     if (err < 0)
         return mr_release(job);
@@ -278,7 +269,7 @@ static int end_line(struct run *r, mr_job *job, const struct task *task, bool fa
     if (err < 0)
         return err;
     if (r->output.in_order &&
-        output_hold(&r->output, task->number, failed, &x->output, &x->errors) < 0)
+        output_hold(&r->output, line->number, failed, &x->output, &x->errors) < 0)
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)
@@ -296,7 +287,7 @@ static void note_time(struct run *r, uint64_t begun_us, uint64_t ended_us) {
     pthread_mutex_unlock(&r->lock);
 }
 
-static int end_attempt(struct run *r, mr_job *job, const struct task *task, struct exec_result *x) {
+static int end_attempt(struct run *r, mr_job *job, const struct line *line, struct exec_result *x) {
     enum verdict verdict = judge(r, job, x);
     switch (verdict) {
     case VERDICT_NOT_RUN:
@@ -308,18 +299,18 @@ static int end_attempt(struct run *r, mr_job *job, const struct task *task, stru
     case VERDICT_FAILED:
         break;
     }
-    return end_line(r, job, task, verdict == VERDICT_FAILED, x);
+    return end_line(r, job, line, verdict == VERDICT_FAILED, x);
 }
 
 static int run_line(struct run *r, mr_job *job) {
-    struct task task = task_read(mr_job_body(job));
+    struct line line = line_of_body(mr_job_body(job));
     struct exec_result x = { 0 };
-    uint64_t begun_us = run_now_us();
-    int err = run_task(r, job, &task, &x);
+    uint64_t begun_us = monotonic_us();
+    int err = try_line(r, job, &line, &x);
     if (err < 0)
         return mr_release(job); // too much runs on this machine: a little later
-    note_time(r, begun_us, run_now_us());
-    err = end_attempt(r, job, &task, &x);
+    note_time(r, begun_us, monotonic_us());
+    err = end_attempt(r, job, &line, &x);
     exec_result_finish(&x);
     return err;
 }

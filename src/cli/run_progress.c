@@ -4,6 +4,7 @@
 //
 // How many there will be is known only when the input has been read; until then the bar says how
 // many were read, and no time.
+#include "base/clock.h"
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/run.h"
@@ -49,7 +50,7 @@ struct figures {
 
 static struct figures look(const struct run *r) {
     struct figures f = { .read = r->read, .ended = r->ended, .failed = r->failed };
-    double s = (double)(run_now_us() - r->begun_us) / 1e6;
+    double s = (double)(monotonic_us() - r->begun_us) / 1e6;
     f.per_s = s > 0 ? (double)(f.ended - r->ended_before) / s : 0;
     f.level = r->look.level;
     return f;
@@ -113,7 +114,7 @@ static void print_words(struct run *r) {
         fprintf(stderr, ", %" PRIu64 " read and not ended", f.read - f.ended);
     if (r->ended_before)
         fprintf(stderr, ", %" PRIu64 " of them before", r->ended_before);
-    fprintf(stderr, " in %.1f s (%.1f/s)", (double)(run_now_us() - r->begun_us) / 1e6, f.per_s);
+    fprintf(stderr, " in %.1f s (%.1f/s)", (double)(monotonic_us() - r->begun_us) / 1e6, f.per_s);
     if (r->job_us.count)
         fprintf(stderr, "; half took up to %.1f ms, 95 %% up to %.1f ms", ms_of(r, 0.5),
                 ms_of(r, 0.95));
@@ -134,7 +135,7 @@ static void print_json(struct run *r, enum cli_exit code) {
     json_number(&j, "ended-before", r->ended_before);
     json_number(&j, "keyless", r->keyless);
     json_flag(&j, "complete", r->input_over && f.read == f.ended);
-    json_number(&j, "wall-ms", (run_now_us() - r->begun_us) / 1000);
+    json_number(&j, "wall-ms", (monotonic_us() - r->begun_us) / 1000);
     json_number(&j, "job-p50-us", histogram_quantile(&r->job_us, 0.5));
     json_number(&j, "job-p95-us", histogram_quantile(&r->job_us, 0.95));
     json_open(&j, "levels", '[');

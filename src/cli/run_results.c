@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,9 +47,13 @@ static int refuse_used(const char *dir) {
 }
 
 int results_open(const char *dir, bool goes_on) {
+    struct stat st;
     bool made = mkdir(dir, 0777) == 0;
     if (!made && errno != EEXIST)
         return failed(dir, "make");
+    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return error_set(MR_EINVAL, "results: %.200s is no directory: name a new or an empty one",
+                         dir);
     if (access(dir, W_OK | X_OK) < 0)
         return failed(dir, "write to");
     return made || goes_on ? 0 : refuse_used(dir);

@@ -5,7 +5,6 @@
 #include "cli/output.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -90,15 +89,12 @@ static const char *const style_codes[] = {
     [STYLE_BAD] = "\033[31m", [STYLE_GOOD] = "\033[32m", [STYLE_CHOSEN] = "\033[7m",
 };
 
-// As much of the text as the line has room for, a column each.
+// As much of the text as the line has room for.
 static void add_columns(struct screen *s, const char *text) {
-    for (; *text; text++) {
-        bool begins = ((uint8_t)*text & 0xc0) != 0x80;
-        if (begins && s->column >= s->columns)
-            return;
-        s->column += begins;
-        add(s, text, 1);
-    }
+    size_t room = s->column < s->columns ? (size_t)(s->columns - s->column) : 0;
+    size_t size = text_fits(text, room);
+    add(s, text, size);
+    s->column += text[size] ? (int)room : (int)text_columns(text);
 }
 
 void screen_put(struct screen *s, enum style style, const char *format, ...) {
@@ -118,15 +114,9 @@ void screen_put(struct screen *s, enum style style, const char *format, ...) {
 }
 
 void screen_cell(struct screen *s, enum style style, const char *text, int width) {
-    int letters = 0;
-    size_t size = 0;
-    for (; text[size]; size++) {
-        bool begins = ((uint8_t)text[size] & 0xc0) != 0x80;
-        if (begins && letters == width)
-            break;
-        letters += begins;
-    }
-    screen_put(s, style, "%.*s%*s", (int)size, text, width - letters, "");
+    char cell[PUT_MOST];
+    snprintf(cell, sizeof cell, "%.*s", (int)text_fits(text, (size_t)width), text);
+    screen_put(s, style, "%s%*s", cell, width - (int)text_columns(cell), "");
 }
 
 void screen_next(struct screen *s) {

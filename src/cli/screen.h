@@ -34,7 +34,6 @@ struct screen {
     bool coloured;      // styles are seen
     struct buffer text; // the picture
     struct termios before;
-    int before_flags;
     uint8_t typed[64]; // keys that were read, and not asked for yet
     size_t typed_used, typed_size;
 };

@@ -49,7 +49,8 @@ static void type(struct typing *t, const char *text, size_t size) {
 char *sentence_typed(char *out, size_t room, const char *p) {
     struct typing t = { out, room, 0 };
     bool begins = false;
-    int pair = 0; // words until the name of a policy: an equals sign follows it
+    int pair = 0;  // words until the name of a policy: an equals sign follows it
+    int stage = 0; // words until the stage of a worker: what that runs follows it
     out[0] = 0;
     while (*p) {
         size_t size = strcspn(p, " ");
@@ -59,8 +60,12 @@ char *sentence_typed(char *out, size_t room, const char *p) {
             other = typed(word);
         if (other && bytes_equal(word, mr_str("STAGE")))
             pair = 3;
+        if (other && bytes_equal(word, mr_str("TAKE")))
+            stage = 2;
         type(&t, p, (size_t)(core - p));
         type(&t, other ? other : core, other ? strlen(other) : word.size);
+        if (--stage == 0)
+            type(&t, " -- COMMAND", strlen(" -- COMMAND"));
         type(&t, behind, (size_t)(p + size - behind));
         begins = behind < p + size || bytes_equal(word, mr_str("or"));
         p += size;

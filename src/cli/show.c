@@ -104,24 +104,6 @@ static void cell_words(char out[CELL], enum shape shape, const struct response_v
         snprintf(out, CELL, "-");
 }
 
-// How many columns of a terminal UTF-8 takes, and how many bytes the first `columns` of them have.
-static size_t text_columns(const char *text) {
-    size_t columns = 0;
-    for (; *text; text++)
-        columns += ((uint8_t)*text & 0xc0) != 0x80;
-    return columns;
-}
-
-static size_t text_bytes(const char *text, size_t columns) {
-    size_t i = 0;
-    for (size_t seen = 0; text[i]; i++) {
-        seen += ((uint8_t)text[i] & 0xc0) != 0x80;
-        if (seen > columns)
-            break;
-    }
-    return i;
-}
-
 // ---- Tables -----------------------------------------------------------------------------------
 
 struct table {
@@ -175,9 +157,9 @@ static void print_cell(const struct table *t, size_t i, const char *text, enum c
     size_t width = t->widths[i], columns = text_columns(text);
     bool left = is_text(t->columns[i].shape), cut = columns > width, last = i + 1 == t->count;
     char shown[CELL];
-    size_t bytes = cut ? text_bytes(text, width - 1) : strlen(text);
+    size_t bytes = cut ? text_fits(text, width - 1) : strlen(text);
     snprintf(shown, sizeof shown, "%.*s%s", (int)bytes, text, cut ? "…" : "");
-    int pad = (int)(cut ? 0 : width - columns);
+    int pad = (int)(width - text_columns(shown)); // a wide letter may have been too much by one
     printf("%s%*s", i ? "  " : "", left ? 0 : pad, "");
     if (colour)
         print_coloured(colour, shown);

@@ -44,7 +44,7 @@ struct loaded {
 
 // Replays `log` into a core with this sink. Besides the core's and the log's errors MR_ECORRUPT:
 // the head of the log is missing. `out` is also filled, as far as it came, on failure.
-int store_load(struct log *, const struct core_sink *, void *owner, struct loaded *out);
+int store_load(struct log *, const struct core_sink *, struct loaded *out);
 
 // ---- Examining --------------------------------------------------------------------------------
 

@@ -1,5 +1,4 @@
 // store check: what was found, as two tables that line up however long a stage's name is.
-#include "base/errors.h"
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/store.h"

@@ -1,6 +1,7 @@
 // What is common to both ways of talking: opening, requests, replies, and what an error means.
 #include "cli/talk.h"
 
+#include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/interrupts.h"
@@ -78,6 +79,20 @@ int talk_engine(const struct input *in, const char *name, int signals, mr **out)
     return err;
 }
 
+bool talk_news(mr *engine, bool *away, char *out, size_t size) {
+    struct engine *e = engine->engine;
+    char why[512];
+    bool was = *away;
+    *away = e->impl->is_away && e->impl->is_away(e, why, sizeof why);
+    if (*away == was)
+        return false;
+    if (*away)
+        snprintf(out, size, TALK_AGAIN "%s", why);
+    else
+        snprintf(out, size, "%s", TALK_BACK);
+    return true;
+}
+
 bool talk_is_alone(const struct input *in) {
     struct address address;
     return talk_address(in, &address) == 0 && address.local;
@@ -101,7 +116,7 @@ static int talks_start(struct talks *ts) {
     return err;
 }
 
-enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
+static enum cli_exit talks_open(const struct input *in, enum talk_store store, struct talks **out) {
     struct talks *ts = mem_alloc(sizeof *ts);
     int err = ts ? 0 : error_set(MR_ENOMEM, "no memory to talk to an engine");
     enum cli_exit code = CLI_UNOPENED;

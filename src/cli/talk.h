@@ -22,9 +22,11 @@ enum talk_store {
     TALK_LOOKS, // it is refused: nothing could be in it
 };
 
-// The engine that --at, else MILLRACE_URL names. Anything but CLI_DONE: it cannot be reached or
-// opened, and that was said. From then on signals that would end the process only end waits.
-enum cli_exit talks_open(const struct input *, enum talk_store, struct talks **out);
+// The engine that --at, else MILLRACE_URL names, and a first connection. Anything but CLI_DONE: it
+// cannot be reached or opened, and that was said. From then on signals that would end the process
+// only end waits.
+enum cli_exit talk_begin(const struct input *, enum talk_store, struct talks **out_talks,
+                         struct talk **out);
 
 // Ends all connections, and an engine in this process. Takes NULL.
 void talks_close(struct talks *);
@@ -32,12 +34,8 @@ void talks_close(struct talks *);
 // Whether the engine lives in this process: then nobody else can work on what it has.
 bool talk_is_alone(const struct input *);
 
-// One more connection, which talks_close ends. Errors as those of talks_open, and said.
+// One more connection, which talks_close ends. Errors as those of talk_begin, and said.
 enum cli_exit talk_open(struct talks *, struct talk **out);
-
-// talks_open and its first connection.
-enum cli_exit talk_begin(const struct input *, enum talk_store, struct talks **out_talks,
-                         struct talk **out);
 
 // ---- Requests ---------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 #include "cli/talk_state.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 #include "cli/interrupts.h"
 #include "tls/socket.h"
 

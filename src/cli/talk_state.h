@@ -6,6 +6,10 @@
 #include "cli/talk.h"
 #include "tls/tls.h"
 
+// What is said of a server that has gone, before the reason, and when it is there again.
+#define TALK_AGAIN "trying again: "
+#define TALK_BACK "connected again"
+
 enum { TALK_WHERE = 512, TALK_SECRET = 512 };
 
 // What a URL names.
@@ -70,6 +74,10 @@ int talk_address(const struct input *, struct address *out);
 // Opens it by the public API, as a client called `name`; for commands that work. A signal ends the
 // process meanwhile; `signals` is of interrupts_open. Errors of mr_open; MR_EIO.
 int talk_engine(const struct input *, const char *name, int signals, mr **out);
+
+// Whether there is news of the server of `engine`: that it is away and is looked for, which is
+// noted in `away`, or that it is back. `out` (of `size` bytes) has it in words.
+bool talk_news(mr *engine, bool *away, char *out, size_t size);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.

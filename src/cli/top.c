@@ -2,6 +2,7 @@
 // made again, for as long as somebody watches. Where there is no terminal it is the table of
 // stages, once.
 #include "cli/top.h"
+#include "base/clock.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 1000, PAGE = 10 };
@@ -86,12 +86,6 @@ struct watch {
     bool end;
 };
 
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int draw(struct watch *w) {
     top_draw(&w->top, &w->screen);
     return screen_show(&w->screen);
@@ -99,7 +93,7 @@ static int draw(struct watch *w) {
 
 // A server that does not answer is told of, and q is still heard.
 static int hear(struct watch *w, const struct response_value **out) {
-    int64_t since_ms = now_ms();
+    uint64_t since_ms = monotonic_ms();
     for (;;) {
         int heard = talk_hear(w->talk, out);
         if (heard != 0)
@@ -110,10 +104,11 @@ static int hear(struct watch *w, const struct response_value **out) {
         w->end = typed > 0 && screen_is_typed(&w->screen, 'q');
         if (w->end)
             return MR_EAGAIN;
-        if (now_ms() - since_ms < LOOK_MS)
+        uint64_t silent_ms = monotonic_ms() - since_ms;
+        if (silent_ms < LOOK_MS)
             continue;
         snprintf(w->top.trouble, sizeof w->top.trouble, "no answer for %d s from %s",
-                 (int)((now_ms() - since_ms) / 1000), w->top.where);
+                 (int)(silent_ms / 1000), w->top.where);
         int err = draw(w);
         if (err < 0)
             return err;
@@ -136,7 +131,7 @@ static int ask(struct watch *w, const char *command, const char *stage,
 }
 
 static void lose(struct watch *w) {
-    snprintf(w->top.trouble, sizeof w->top.trouble, "trying again: %.400s", error_text());
+    snprintf(w->top.trouble, sizeof w->top.trouble, TALK_AGAIN "%.400s", error_text());
     if (w->talk)
         talk_leave(w->talk);
     w->talk = NULL;
@@ -167,7 +162,7 @@ static int connect_again(struct watch *w) {
         return err;
     err = greet(w);
     if (err >= 0)
-        snprintf(w->top.said, sizeof w->top.said, "connected again");
+        snprintf(w->top.said, sizeof w->top.said, TALK_BACK);
     return err;
 }
 
@@ -274,19 +269,20 @@ static int bear(struct watch *w, int err) {
 
 // Until somebody has had enough, or it cannot go on.
 static int watch(struct watch *w) {
-    int64_t looked_ms = now_ms();
+    uint64_t looked_ms = monotonic_ms();
     int err = bear(w, look(w));
     while (err >= 0 && !w->end) {
         err = draw(w);
         if (err < 0)
             break;
-        int64_t wait_ms = looked_ms + LOOK_MS - now_ms();
-        err = bear(w, talks_turn(w->talks, STDIN_FILENO, wait_ms > 0 ? wait_ms : 0));
+        uint64_t since_ms = monotonic_ms() - looked_ms;
+        int64_t wait_ms = since_ms < LOOK_MS ? (int64_t)(LOOK_MS - since_ms) : 0;
+        err = bear(w, talks_turn(w->talks, STDIN_FILENO, wait_ms));
         for (int key; err >= 0 && !w->end && (key = screen_key(&w->screen)) != KEY_NONE;)
             err = bear(w, press(w, key));
-        if (err >= 0 && !w->end && now_ms() - looked_ms >= LOOK_MS) {
+        if (err >= 0 && !w->end && monotonic_ms() - looked_ms >= LOOK_MS) {
             err = bear(w, look(w));
-            looked_ms = now_ms();
+            looked_ms = monotonic_ms();
         }
     }
     return err;

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 enum {
-    TOP_STAGES = 1000, // as many as one reply tells
     TOP_CHANNELS = 8,
     TOP_WORKERS = 8,
     TOP_PAST = 60, // looks that are remembered

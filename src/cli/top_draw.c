@@ -220,9 +220,9 @@ static void draw_workers(const struct top *t, struct screen *s) {
     screen_next(s);
     for (uint32_t i = 0; i < t->worker_count; i++) {
         const struct top_worker *w = &t->workers[i];
-        screen_put(s, STYLE_PLAIN, "%-24.24s %-22.22s %6" PRId64 " %8" PRId64 " %8s",
-                   w->name[0] ? w->name : "-", w->address, w->leases, w->ended,
-                   oldest_words(age, w->age_ms));
+        screen_cell(s, STYLE_PLAIN, w->name[0] ? w->name : "-", 24);
+        screen_put(s, STYLE_PLAIN, " %-22.22s %6" PRId64 " %8" PRId64 " %8s", w->address, w->leases,
+                   w->ended, oldest_words(age, w->age_ms));
         screen_next(s);
     }
     if (t->worker_all > t->worker_count)

@@ -14,11 +14,9 @@
 #include "work/carry.h"
 #include "work/exec.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,11 +34,25 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
+    bool away;            // the server is
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
 
 // ---- A job ------------------------------------------------------------------------------------
+
+// One that was told to stop has not failed by itself: nobody wants it any more, or its lease is
+// over.
+static int fail(struct working *w, mr_job *job, const char *reason, bool tell) {
+    char plain[1024];
+    if (tell)
+        complain("work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
+                 mr_job_stage(job), mr_job_attempt(job),
+                 text_plain(plain, sizeof plain, mr_str(reason)));
+    mr_set_reason(job, reason);
+    atomic_fetch_add(&w->failed, 1);
+    return FAILED;
+}
 
 static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
                   struct exec_result *x) {
@@ -51,9 +63,9 @@ static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
     if (err >= 0)
         err = carry_collect(slot, job);
     if (err < 0)
-        mr_set_reason(job, mr_error());
-    atomic_fetch_add(err < 0 ? &w->failed : &w->done, 1);
-    return err < 0 ? FAILED : 0;
+        return fail(w, job, mr_error(), true);
+    atomic_fetch_add(&w->done, 1);
+    return 0;
 }
 
 // Nothing is wrong with the job: it goes back as it was.
@@ -62,25 +74,18 @@ static int give_back(mr_job *job) {
     return MR_LATER;
 }
 
-static bool is_missing(const struct exec_result *x) {
-    return x->end == EXEC_UNSTARTED &&
-           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
-}
-
 static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot,
                    struct exec_result *x) {
-    if (x->end == EXEC_EXITED && x->code == 0)
+    if (exec_ended_well(x))
         return commit(w, job, slot, x);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
         return give_back(job);
-    if (is_missing(x) && !w->template.varies) {
+    if (exec_is_missing(x) && !w->template.varies) {
         if (!atomic_exchange(&w->hopeless, true))
             complain("work: %s", x->reason);
         return give_back(job);
     }
-    mr_set_reason(job, x->reason);
-    atomic_fetch_add(&w->failed, 1);
-    return FAILED;
+    return fail(w, job, x->reason, x->end != EXEC_STOPPED);
 }
 
 static int run_command(struct working *w, mr_job *job, const char *const *argv) {
@@ -119,9 +124,7 @@ static int work_job(mr_job *job, void *arg) {
     filled_finish(&filled);
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
-    if (err < 0)
-        mr_set_reason(job, mr_error());
-    return err;
+    return err < 0 ? fail(w, job, mr_error(), true) : err;
 }
 
 static void stop_job(mr_job *job, void *arg) {
@@ -137,9 +140,26 @@ static bool hears(struct working *w, int wait_ms) {
     return poll(&p, 1, wait_ms) > 0 && interrupt_heard(&w->interrupts, w->signals);
 }
 
+static void tell_news(struct working *w) {
+    char sentence[600];
+    if (talk_news(w->engine, &w->away, sentence, sizeof sentence))
+        complain("work: %s", sentence);
+}
+
+// To a server that is away it cannot be told for a while how jobs have ended, and nothing of them
+// runs any more: a signal then ends that, too.
+static int stop(struct working *w) {
+    struct listener listener;
+    bool listens = w->away && listener_begin(&listener, w->signals) == 0;
+    int err = mr_worker_stop(w->worker, LOOK_MS);
+    if (listens)
+        listener_end(&listener);
+    return err;
+}
+
 // Once: what runs may finish. Twice: it is ended, and goes back.
 static void drain(struct working *w) {
-    while (mr_worker_stop(w->worker, LOOK_MS) == MR_EBUSY) {
+    while (stop(w) == MR_EBUSY) {
         if (!hears(w, 0) || atomic_exchange(&w->ending, true))
             continue;
         complain("work: ending what runs");
@@ -148,11 +168,16 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS))
+    while (!hears(w, LOOK_MS)) {
         if (atomic_load(&w->hopeless))
             break;
+        tell_news(w);
+    }
+    tell_news(w);
     if (!atomic_load(&w->hopeless))
-        complain("work: taking no more; what runs may finish (again to end it)");
+        complain("work: taking no more; %s",
+                 w->away ? "the server is waited for, to hear what has ended (again to leave)"
+                         : "what runs may finish (again to end it)");
     drain(w);
     if (atomic_load(&w->hopeless))
         return CLI_USAGE;

@@ -4,12 +4,12 @@
 //     said ─► id known ─► ended: a thread is woken, or the teller calls on_end
 //      ▲          │
 //      └──────────┘ the link was lost: said again with the same `once`, the server knows it
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "client/state.h"
 #include "wire/number.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -26,7 +26,7 @@ static struct exchange *call_words(struct client *c, mr_bytes stage, mr_bytes bo
                                    const mr_push_options *o) {
     char name[40];
     mr_push_options named = *o;
-    struct exchange *x = exchange_new(c, "CALL");
+    struct exchange *x = exchange_new("CALL");
     if (!x)
         return NULL;
     if (!o->once.size) {
@@ -56,7 +56,7 @@ static struct call *call_create(struct client *c, mr_bytes stage, mr_bytes body,
         error_set(MR_ENOMEM, "no memory for a call");
         return NULL;
     }
-    pthread_cond_init(&call->told, &c->clock);
+    cond_init(&call->told);
     snprintf(call->stage, sizeof call->stage, "%.*s", (int)stage.size, (const char *)stage.data);
     call->x = x;
     call->deadline_ms = o->deadline_ms;
@@ -308,7 +308,7 @@ static int say_end(mr_id id, int err) {
 int client_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *out_result) {
     struct client *c = (struct client *)base;
     uint64_t until_ms = wait_ms < 0 ? UINT64_MAX : client_until(wait_ms) + CLIENT_SLACK_MS;
-    struct exchange *x = exchange_new(c, "AWAIT");
+    struct exchange *x = exchange_new("AWAIT");
     if (!x)
         return MR_ENOMEM;
     exchange_number(x, id);

@@ -14,10 +14,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 static int client_close(struct engine *);
+static bool client_is_away(struct engine *, char *out_why, size_t size);
 
 static const struct engine_impl client_impl = {
     .close = client_close,
@@ -51,6 +52,7 @@ static const struct engine_impl client_impl = {
     .dead = client_dead,
     .retry = client_retry,
     .drop = client_drop,
+    .is_away = client_is_away,
 };
 
 // ---- Time, chance -----------------------------------------------------------------------------
@@ -63,13 +65,7 @@ uint64_t client_until(int64_t wait_ms) {
 }
 
 void client_sleep(struct client *c, pthread_cond_t *cond, uint64_t until_ms) {
-    if (until_ms >= UINT64_MAX / 2) {
-        pthread_cond_wait(cond, &c->lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(cond, &c->lock, &t);
+    cond_wait_until(cond, &c->lock, until_ms < UINT64_MAX / 2 ? until_ms : UINT64_MAX);
 }
 
 // Names must not meet those of other clients: from the system, else from a series that began there.
@@ -210,11 +206,13 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
     c->values = link_values_create();
     c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->lease_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     struct epoll_event event = { .events = EPOLLIN };
     if (!c->values)
         return error_set(MR_ENOMEM, "no memory for answers");
-    if (c->epoll_fd < 0 || c->wake_fd < 0 ||
-        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wake_fd, &event) < 0)
+    if (c->epoll_fd < 0 || c->wake_fd < 0 || c->lease_fd < 0 ||
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wake_fd, &event) < 0 ||
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->lease_fd, &event) < 0)
         return error_set(MR_EIO, "no descriptors for a client: %s", strerror(errno));
     return 0;
 }
@@ -226,14 +224,12 @@ static void client_init(struct client *c) {
     for (size_t i = 0; i < CLIENT_BUCKETS; i++)
         list_init(&c->calls_by_id[i]);
     c->base.impl = &client_impl;
-    c->epoll_fd = c->wake_fd = -1;
+    c->epoll_fd = c->wake_fd = c->lease_fd = -1;
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
     c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&c->clock);
-    pthread_condattr_setclock(&c->clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->tell, &c->clock);
-    pthread_cond_init(&c->told, &c->clock);
+    cond_init(&c->tell);
+    cond_init(&c->told);
 }
 
 static void client_free(struct client *c) {
@@ -248,17 +244,16 @@ static void client_free(struct client *c) {
         next = s->next;
         mem_free(s);
     }
-    if (c->epoll_fd >= 0)
-        close(c->epoll_fd);
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
+    int fds[] = { c->epoll_fd, c->wake_fd, c->lease_fd };
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     tls_context_destroy(c->tls);
     void *owned[] = { c->values, c->addresses, c->user, c->secret, c->name };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         mem_free(owned[i]);
     pthread_cond_destroy(&c->tell);
     pthread_cond_destroy(&c->told);
-    pthread_condattr_destroy(&c->clock);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);
 }
@@ -330,6 +325,21 @@ int client_open(const char *url, const struct client_options *o, struct engine *
     }
     *out = &c->base;
     return 0;
+}
+
+// A lane comes and goes with what waits on it: the others are lost when the server is.
+static bool client_is_away(struct engine *base, char *out_why, size_t size) {
+    struct client *c = (struct client *)base;
+    bool away = false;
+    pthread_mutex_lock(&c->lock);
+    for (const struct list *at = c->links.next; at != &c->links && !away; at = at->next) {
+        const struct link *l = list_entry(at, struct link, of_client);
+        away = !l->lane && l->err && l->down_since_ms;
+        if (away)
+            snprintf(out_why, size, "%s", l->why);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return away;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------

@@ -9,13 +9,13 @@
 
 // ---- Requests ---------------------------------------------------------------------------------
 
-struct exchange *exchange_new(struct client *c, const char *command) {
+struct exchange *exchange_new(const char *command) {
     struct exchange *x = mem_alloc(sizeof *x);
     if (!x) {
         error_set(MR_ENOMEM, "no memory for a request");
         return NULL;
     }
-    pthread_cond_init(&x->told, &c->clock);
+    cond_init(&x->told);
     exchange_word(x, command);
     return x;
 }

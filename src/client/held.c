@@ -256,8 +256,8 @@ static struct lease lease_of(const struct mr_job *job) {
     return lease;
 }
 
-static struct exchange *end_new(struct client *c, const char *command, const struct lease *lease) {
-    struct exchange *x = exchange_new(c, command);
+static struct exchange *end_new(const char *command, const struct lease *lease) {
+    struct exchange *x = exchange_new(command);
     if (x)
         lease_words(x, lease);
     return x;
@@ -268,14 +268,14 @@ static int end_send(struct client_puller *, struct exchange *);
 static void end_hook(struct client *c, struct exchange *x, const struct response_value *v,
                      uint32_t count) {
     struct client_puller *p = x->puller;
-    (void)v, (void)count;
+    (void)c, (void)v, (void)count;
     p->unanswered--;
     pthread_cond_broadcast(&p->changed);
     if (x->err >= 0 || is_lost(x->err))
         return;
     struct lease lease;
     memcpy(&lease, x->about.data, sizeof lease);
-    struct exchange *failed = end_new(c, "FAIL", &lease);
+    struct exchange *failed = end_new("FAIL", &lease);
     if (!failed)
         return; // its lease will run out
     exchange_bytes(failed, buffer_bytes(&x->answer));
@@ -377,7 +377,7 @@ static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) 
 
 int client_done(mr_job *job, unsigned how) {
     struct lease lease = lease_of(job);
-    struct exchange *x = end_new(client_of(job), "DONE", &lease);
+    struct exchange *x = end_new("DONE", &lease);
     if (x) {
         done_words(x, job);
         x->hook = end_hook;
@@ -389,7 +389,7 @@ int client_done(mr_job *job, unsigned how) {
 
 int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
     struct lease lease = lease_of(job);
-    struct exchange *x = end_new(client_of(job), "FAIL", &lease);
+    struct exchange *x = end_new("FAIL", &lease);
     if (x)
         exchange_bytes(x, reason);
     if (x && retry_ms == MR_NEVER) {
@@ -404,7 +404,7 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
 int client_release(mr_job *job, unsigned how) {
     struct lease lease = lease_of(job);
     hand_carry_state(job, false); // if it had ended already, the lease goes on
-    return end(job, end_new(client_of(job), "RELEASE", &lease), how);
+    return end(job, end_new("RELEASE", &lease), how);
 }
 
 void held_give_back(struct mr_job *jobs) {
@@ -412,7 +412,7 @@ void held_give_back(struct mr_job *jobs) {
         struct client *c = client_of(job);
         struct lease lease = lease_of(job);
         next = job->next;
-        struct exchange *x = end_new(c, "RELEASE", &lease);
+        struct exchange *x = end_new("RELEASE", &lease);
         if (x && end_send(puller_of(job), x) < 0)
             exchange_free(x);
         atomic_store(&job->used_up, true);
@@ -463,7 +463,7 @@ void beat_add(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
 
 int client_beat(mr_job *job) {
     struct client *c = client_of(job);
-    struct exchange *x = exchange_new(c, "BEAT");
+    struct exchange *x = exchange_new("BEAT");
     if (!x)
         return MR_ENOMEM;
     pthread_mutex_lock(&c->lock);
@@ -503,7 +503,7 @@ static uint64_t beat_if_due(struct client *c, struct exchange **beat, struct mr_
         beat_send(c, *beat);
         *beat = NULL;
     }
-    if (*beat || (*beat = exchange_new(c, "BEAT")))
+    if (*beat || (*beat = exchange_new("BEAT")))
         beat_add(*beat, job, now_ms);
     return now_ms + third_ms;
 }

@@ -3,6 +3,7 @@
 #include "client/state.h"
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 enum { EVENTS_AT_ONCE = 64 };
@@ -37,9 +38,21 @@ static void turn(struct client *c) {
     } while (c->io_wanted);
 }
 
-// -1: nothing is due by itself.
+// Leases run out while the machine is suspended, too, and then there is no time to sleep on: a
+// timer of their own rings in that moment.
+static void plan_lease_check(struct client *c) {
+    uint64_t at_ms = c->lease_check_ms < UINT64_MAX ? c->lease_check_ms : 0;
+    if (at_ms == c->lease_fd_ms)
+        return;
+    struct itimerspec at = { .it_value = { .tv_sec = (time_t)(at_ms / 1000),
+                                           .tv_nsec = (long)(at_ms % 1000) * 1000000 } };
+    timerfd_settime(c->lease_fd, TFD_TIMER_ABSTIME, &at, NULL); // can not fail with such values
+    c->lease_fd_ms = at_ms;
+}
+
+// -1: nothing else is due by itself.
 static int sleep_ms(const struct client *c) {
-    uint64_t next = sooner(c->lease_check_ms, c->call_check_ms), now_ms = monotonic_ms();
+    uint64_t next = c->call_check_ms, now_ms = monotonic_ms();
     for (struct list *at = c->links.next; at != &c->links; at = at->next)
         next = sooner(next, link_next_ms(list_entry(at, struct link, of_client)));
     for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
@@ -71,6 +84,7 @@ void *io_thread(void *client) {
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
         turn(c);
+        plan_lease_check(c);
         int wait_ms = sleep_ms(c);
         c->io_sleeps = true;
         pthread_mutex_unlock(&c->lock);
@@ -78,10 +92,12 @@ void *io_thread(void *client) {
         pthread_mutex_lock(&c->lock);
         c->io_sleeps = false;
         for (int i = 0; i < count; i++) {
-            if (events[i].data.ptr)
+            if (events[i].data.ptr) {
                 link_event(events[i].data.ptr, events[i].events);
-            else
+            } else {
                 be_quiet(c->wake_fd);
+                be_quiet(c->lease_fd);
+            }
         }
     }
     pthread_mutex_unlock(&c->lock);

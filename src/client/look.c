@@ -2,7 +2,6 @@
 // maps is read by name, so that servers may tell more.
 #include "base/clock.h"
 #include "base/errors.h"
-#include "base/mem.h"
 #include "client/state.h"
 #include "wire/number.h"
 
@@ -77,7 +76,7 @@ int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     static _Thread_local char held_by[sizeof((struct stage_answer *)0)->held_by];
     struct client *c = (struct client *)base;
     struct stage_answer answer = { 0 };
-    struct exchange *x = exchange_new(c, "STAGES");
+    struct exchange *x = exchange_new("STAGES");
     if (x) {
         exchange_word(x, "NAME");
         exchange_bytes(x, stage);
@@ -134,8 +133,8 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
     to->there = to->info.resume != 0;
 }
 
-static struct exchange *epic_new(struct client *c, mr_bytes name, struct epic_answer *to) {
-    struct exchange *x = exchange_new(c, "EPIC");
+static struct exchange *epic_new(mr_bytes name, struct epic_answer *to) {
+    struct exchange *x = exchange_new("EPIC");
     if (!x)
         return NULL;
     exchange_bytes(x, name);
@@ -158,7 +157,7 @@ static int epic_show(const struct epic_answer *answer, mr_epic_info *out) {
 int client_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
     struct client *c = (struct client *)base;
     struct epic_answer answer = { 0 };
-    int err = exchange_do(c, epic_new(c, name, &answer), NULL, NULL);
+    int err = exchange_do(c, epic_new(name, &answer), NULL, NULL);
     return err < 0 ? err : epic_show(&answer, out);
 }
 
@@ -167,7 +166,7 @@ int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t 
     struct client *c = (struct client *)base;
     uint64_t until_ms = wait_ms < 0 ? UINT64_MAX : client_until(wait_ms) + CLIENT_SLACK_MS;
     struct epic_answer answer = { 0 };
-    struct exchange *x = epic_new(c, name, &answer);
+    struct exchange *x = epic_new(name, &answer);
     if (!x)
         return MR_ENOMEM;
     exchange_option(x, "WAIT", wait_ms);
@@ -193,7 +192,7 @@ int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t 
 
 static int act_on_epic(struct engine *base, mr_bytes name, const char *what, uint64_t number) {
     struct client *c = (struct client *)base;
-    struct exchange *x = epic_new(c, name, NULL);
+    struct exchange *x = epic_new(name, NULL);
     if (x) {
         exchange_word(x, what);
         exchange_number(x, number);
@@ -212,7 +211,7 @@ int client_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
 static void pause_for(struct client *c, uint64_t ms) {
     pthread_cond_t never;
     uint64_t until_ms = monotonic_ms() + ms;
-    pthread_cond_init(&never, &c->clock);
+    cond_init(&never);
     pthread_mutex_lock(&c->lock);
     while (monotonic_ms() < until_ms)
         client_sleep(c, &never, until_ms);
@@ -290,7 +289,7 @@ static void dead_hook(struct client *c, struct exchange *x, const struct respons
 
 // Fetches what stands behind job `from` (0: the first ones) in place of what is in `to`.
 static int dead_fetch(struct client *c, mr_bytes stage, mr_id from, struct dead_page *to) {
-    struct exchange *x = exchange_new(c, "DEAD");
+    struct exchange *x = exchange_new("DEAD");
     if (x) {
         exchange_bytes(x, stage);
         exchange_option(x, "COUNT", DEAD_AT_ONCE);
@@ -353,7 +352,7 @@ int client_dead(struct engine *base, mr_bytes stage,
 
 static int act_on_stage(struct engine *base, const char *command, mr_bytes stage) {
     struct client *c = (struct client *)base;
-    struct exchange *x = exchange_new(c, command);
+    struct exchange *x = exchange_new(command);
     if (x)
         exchange_bytes(x, stage);
     return exchange_do(c, x, NULL, NULL);
@@ -369,7 +368,7 @@ int client_resume(struct engine *base, mr_bytes stage) {
 
 int client_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
     struct client *c = (struct client *)base;
-    struct exchange *x = exchange_new(c, "STAGE");
+    struct exchange *x = exchange_new("STAGE");
     if (x) {
         exchange_bytes(x, stage);
         exchange_bytes(x, policy);
@@ -388,7 +387,7 @@ static void act_hook(struct client *c, struct exchange *x, const struct response
 
 static int act_on_job(struct engine *base, const char *command, mr_id id) {
     struct client *c = (struct client *)base;
-    struct exchange *x = exchange_new(c, command);
+    struct exchange *x = exchange_new(command);
     if (x) {
         exchange_number(x, id);
         x->hook = act_hook;
@@ -406,7 +405,7 @@ int client_drop(struct engine *base, mr_id id) {
 
 int client_epic_drop(struct engine *base, mr_bytes name) {
     struct client *c = (struct client *)base;
-    struct exchange *x = epic_new(c, name, NULL);
+    struct exchange *x = epic_new(name, NULL);
     if (x) {
         exchange_word(x, "DROP");
         x->hook = act_hook;

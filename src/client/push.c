@@ -70,9 +70,9 @@ void push_words(struct exchange *x, mr_bytes stage, mr_bytes body, const mr_push
     exchange_option(x, "ROOM", o->room_ms);
 }
 
-static struct exchange *push_new(struct client *c, mr_bytes stage, mr_bytes body,
-                                 const mr_push_options *o, const struct numbered *n) {
-    struct exchange *x = exchange_new(c, "PUSH");
+static struct exchange *push_new(mr_bytes stage, mr_bytes body, const mr_push_options *o,
+                                 const struct numbered *n) {
+    struct exchange *x = exchange_new("PUSH");
     if (!x)
         return NULL;
     push_words(x, stage, body, o);
@@ -122,7 +122,7 @@ static int pipeline_send(struct pipeline *p, const mr_item *items, size_t accept
         o.key = items[sent].key;
         o.once = items[sent].once;
         struct numbered n = pipeline_number(p, accepted, sent);
-        struct exchange *x = push_new(p->client, p->stage, items[sent].body, &o, &n);
+        struct exchange *x = push_new(p->stage, items[sent].body, &o, &n);
         pthread_mutex_lock(&p->client->lock);
         err = x ? exchange_send(p->link, x) : MR_ENOMEM;
         if (x)
@@ -242,7 +242,7 @@ int client_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_pus
 
 int client_cancel(struct engine *base, mr_id id) {
     struct client *c = (struct client *)base;
-    struct exchange *x = exchange_new(c, "CANCEL");
+    struct exchange *x = exchange_new("CANCEL");
     if (x)
         exchange_number(x, id);
     return exchange_do(c, x, NULL, NULL);

@@ -167,12 +167,12 @@ struct client {
     char *user, *secret, *name;
     uint64_t patience_ms;
     pthread_t io, teller;
-    int epoll_fd, wake_fd;
-    pthread_condattr_t clock; // … to here
+    int epoll_fd, wake_fd, lease_fd; // … to here
 
     struct response_value *values; // the I/O thread's …
     size_t address;                // … which tries this one next
     uint64_t found_ms;             // when the addresses were asked for
+    uint64_t lease_fd_ms;          // when it rings; 0: not at all
     uint64_t random;
 
     pthread_mutex_t lock;      // guards what follows
@@ -209,7 +209,7 @@ void client_wake_io(struct client *);                                    // with
 // ---- exchange.c -------------------------------------------------------------------------------
 
 // A request, or NULL with MR_ENOMEM noted.
-struct exchange *exchange_new(struct client *, const char *command);
+struct exchange *exchange_new(const char *command);
 void exchange_free(struct exchange *); // takes NULL
 
 // Adds words to a request. A failure is kept in `err` until it is to be sent.

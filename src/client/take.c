@@ -116,7 +116,7 @@ static void renewed_hook(struct client *c, struct exchange *x, const struct resp
 // Beats before anybody begins to work. False: that cannot be sent.
 static bool renew(struct client_puller *p, struct taker *t, struct mr_job *jobs, uint64_t now_ms) {
     struct client *c = client_of(p);
-    struct exchange *x = exchange_new(c, "BEAT");
+    struct exchange *x = exchange_new("BEAT");
     if (!x)
         return false;
     for (struct mr_job *job = jobs; job; job = job->next) {
@@ -205,7 +205,7 @@ static void tell_level(struct client_puller *p, const struct pull *pull, struct 
 }
 
 static struct exchange *take_new(struct client_puller *p, const struct pull *pull, uint64_t count) {
-    struct exchange *x = exchange_new(client_of(p), "TAKE");
+    struct exchange *x = exchange_new("TAKE");
     if (!x)
         return NULL;
     for (size_t i = 0; i < pull->stage_count; i++)
@@ -257,7 +257,7 @@ static void unblock(struct client_puller *p, uint64_t now_ms) {
     if (p->unblocking || now_ms < p->unblock_at_ms)
         return;
     struct client *c = client_of(p);
-    struct exchange *x = exchange_new(c, "CLIENT");
+    struct exchange *x = exchange_new("CLIENT");
     p->unblock_at_ms = now_ms + UNBLOCK_AGAIN_MS;
     if (!x)
         return;
@@ -378,7 +378,7 @@ int client_take(struct puller *base, const struct pull *pull, mr_job **out) {
     if (p->options.ring)
         return take_in_loop(p, pull, out);
     struct taker t = { 0 };
-    pthread_cond_init(&t.cond, &c->clock);
+    cond_init(&t.cond);
     pthread_mutex_lock(&c->lock);
     int err = p->interrupted ? MR_EAGAIN : 0;
     if (err >= 0 && !(t.jobs = take_arrived(p, pull)))
@@ -441,7 +441,7 @@ int client_puller_open(struct engine *base, const struct puller_options *options
     list_init(&p->jobs);
     list_init(&p->takers);
     list_init(&p->notices);
-    pthread_cond_init(&p->changed, &c->clock);
+    cond_init(&p->changed);
     pthread_mutex_lock(&c->lock);
     bool works = options->handlers || options->ring;
     p->link = works ? link_create(c, false) : NULL;

@@ -2,8 +2,6 @@
 // entry is alive if it is the home of something: then that gets a new one.
 #include "core/link.h"
 
-#include "base/errors.h"
-
 // Writes one copy; its position and size are then out.at[0] and out_size(0).
 static int write_copy(struct core *c, struct record *r, mr_bytes body) {
     r->copy = true;

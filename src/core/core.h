@@ -69,11 +69,14 @@ struct token {
 
 // ---- What the owner provides ------------------------------------------------------------------
 
-// Where records go. `append` keeps a group of entries, all or none, and tells their positions; a
-// failure leaves everything as it was. `read` brings back the body of an entry.
+// Where things are kept. `append` keeps a group of entries, all or none, and tells their positions;
+// a failure leaves everything as it was. `read` brings back the body of an entry. `running` notes
+// down for rule 22 that a lease begins, or has ended; NULL: nothing does.
 struct core_sink {
     int (*append)(void *owner, const struct entry *, size_t count, enum room, uint64_t *out_at);
     int (*read)(void *owner, uint64_t at, struct buffer *out_body);
+    void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
+    void *owner;
 };
 
 // Every limit of the core, in one place; zero means the default given here (names: base/limits.h).
@@ -172,8 +175,6 @@ struct core_events {
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-    // A lease begins (true) or has ended (false): what rule 22 notes down.
-    void (*running)(void *owner, uint64_t id, uint32_t attempt, bool begins);
     // What these shards (bit n: shard n) were held by at this stage has become less: each needs a
     // turn with core_wake. The name is borrowed until the event returns.
     void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
@@ -189,13 +190,14 @@ struct core_config {
     struct core_limits limits;
     struct core_sink sink;
     struct core_events events;  // those that are NULL are not told
-    void *owner;                // handed to sink and events
+    void *owner;                // handed to the events
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
     // The stage's sums over all shards, lent until core_destroy; NULL: there is no memory. Without
     // this function, or with one shard, a core has its limits to itself.
-    struct ledger_stage *(*ledger)(void *owner, mr_bytes stage);
+    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
+    void *ledger_owner;
 };
 
 // ---- Life -------------------------------------------------------------------------------------
@@ -259,6 +261,12 @@ int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 // Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
 int core_check_gap(const struct core *, const struct conn *, mr_bytes source, uint64_t number);
+// Those of them that `seen` has were accepted since, by whichever shard.
+struct epic_seen;
+void core_fill_gaps(const struct core *, const struct conn *, mr_bytes source,
+                    const struct epic_seen *seen);
+// Whether a push of this number would be a repeat here.
+bool core_has_seen(const struct core *, mr_bytes source, uint64_t number);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
@@ -309,6 +317,12 @@ int core_done(struct core *, const struct done *);
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
 int core_release(struct core *, uint64_t id, const struct token *);
 
+// The body of a job that was just leased cannot be read. The first of a lease fails, as above; any
+// other is given back with all that follow it under the lease, uncounted, and those before it stay:
+// next time it is the first.
+int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
+                    int64_t retry_ms);
+
 // Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_beat(struct core *, uint64_t id, const struct token *);
 
@@ -351,6 +365,8 @@ static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
 }
 
 int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
+// MR_EINVAL: a number beyond `total` is there. A core of several sees only its own numbers and does
+// not look: its owner asks epic_check_end about all of them before.
 int core_epic_end(struct core *, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes name);
@@ -378,6 +394,7 @@ int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR
 int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
 void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
 uint64_t epic_seen_resume(const struct epic_seen *);
+int epic_check_end(const struct epic_seen *, uint64_t total); // MR_EINVAL: it has gone beyond that
 
 // ---- Links ------------------------------------------------------------------------------------
 //
@@ -510,15 +527,16 @@ uint64_t core_memory(const struct core *);
 // until it is told again. If that is reached, some ended jobs are forgotten before their time; if
 // not, pushes that wait for room go on.
 void core_tell_memory(struct core *, uint64_t outside_bytes);
+bool core_memory_is_short(const struct core *); // and so pushes are refused
 
 // ---- Cleaning ---------------------------------------------------------------------------------
 
 // Bytes of the log that are homes of something alive.
 uint64_t core_live_bytes(const struct core *);
 
-// Whether anything lives at positions from `from` to below `upto`, as far as is known without a
-// look: false is certain.
-bool core_lives_in(const struct core *, uint64_t from, uint64_t upto);
+// How much of that is at positions from `from` to below `upto`, as far as is known without a look:
+// UINT64_MAX if it is not; 0 is certain.
+uint64_t core_live_in(const struct core *, uint64_t from, uint64_t upto);
 
 // Gives whatever the core finds by itself (stages, sources, its own marks) and has its home there a
 // new one, so that often nothing is left to be looked for. After core_open.

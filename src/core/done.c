@@ -17,7 +17,6 @@ struct commit {
     uint64_t position;
     size_t end; // which entry of the group ends the job
     bool writes_state;
-    size_t births_from; // in the group of records
 };
 
 static int done_check(const struct core *c, const struct done *d) {

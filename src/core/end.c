@@ -142,7 +142,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     stage_sweep(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);
-    if (c->room_bytes)
+    if (c->room_pushes)
         wake_pushers(c);
 }
 
@@ -350,7 +350,7 @@ int core_drop(struct core *c, uint64_t id) {
     if ((err = write_event(c, RECORD_DROP, j, 0)) < 0)
         return err;
     job_drop(c, number);
-    if (c->room_bytes)
+    if (c->room_pushes)
         wake_pushers(c);
     settle(c);
     return 0;

@@ -1,8 +1,6 @@
 // The table of jobs, found by id, and the attributes that only some of them have.
 #include "core/state.h"
 
-#include "base/errors.h"
-
 #include <assert.h>
 
 uint32_t job_find(const struct core *c, uint64_t id) {
@@ -241,7 +239,7 @@ int reasons_of(struct core *c, const struct job *j, struct buffer *out) {
     const struct attr *a = job_attr(c, j, ATTR_REASONS);
     if (!a)
         return 0;
-    int err = c->config.sink.read(c->config.owner, a->value, out);
+    int err = c->config.sink.read(c->config.sink.owner, a->value, out);
     if (err < 0)
         buffer_clear(out);
     return err;

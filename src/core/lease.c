@@ -5,7 +5,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 static uint64_t lease_id(const struct lease *l, uint32_t i) {
@@ -27,8 +26,8 @@ static bool lease_is_current(const struct core *c, const struct token *t) {
 }
 
 static void tell_running(struct core *c, uint64_t id, uint32_t attempt, bool begins) {
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, id, attempt, begins);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, id, attempt, begins);
 }
 
 static void lease_free(struct core *c, uint32_t number) {
@@ -47,7 +46,7 @@ static void lease_free(struct core *c, uint32_t number) {
 }
 
 // The lease is over: jobs still under it wait again, the channel goes where it belongs.
-void lease_end(struct core *c, uint32_t number, enum place place) {
+static void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {
@@ -150,6 +149,8 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     const struct lease *l = is_held ? lease_at(c, t->lease) : NULL;
     bool is_next = is_held && lease_id(l, l->next) == id; // as nearly always
     *out_job = is_next ? lease_job(c, l, l->next) : job_find(c, id);
+    if (!*out_job && is_held && lease_holds(l, id))
+        *out_lease = t->lease; // as below, and forgotten since
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);
@@ -361,6 +362,44 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
     settle(c);
     return 0;
 }
+
+// ---- What cannot be read ------------------------------------------------------------------------
+
+// The jobs from number `from` on are under it no longer.
+static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
+    for (uint32_t i = from; i < l->count; i++) {
+        uint32_t job = lease_running(c, l, i);
+        if (job)
+            job_set_status(c, job_at(c, job), JOB_WAITING);
+    }
+    l->count = from;
+    stage_mark(c, c->stages[l->stage]);
+}
+
+// Which job of the lease it is, if another runs before it; else 0.
+static uint32_t lease_behind(const struct core *c, const struct lease *l, uint64_t id) {
+    bool runs = false;
+    for (uint32_t i = l->next; i < l->count; i++) {
+        if (lease_id(l, i) == id)
+            return runs && lease_running(c, l, i) ? i : 0;
+        runs = runs || lease_running(c, l, i);
+    }
+    return 0;
+}
+
+int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
+                    int64_t retry_ms) {
+    struct lease *l = lease_is_current(c, t) ? lease_at(c, t->lease) : NULL;
+    uint32_t behind = l ? lease_behind(c, l, id) : 0;
+    if (!behind)
+        return core_fail(c, id, t, reason, retry_ms);
+    job_at(c, lease_job(c, l, behind))->flags |= JOB_UNREAD;
+    lease_cut(c, l, behind);
+    settle(c);
+    return 0;
+}
+
+// ---- Losing it ----------------------------------------------------------------------------------
 
 // The first job of the lease that is still running; 0: all were ended by others.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {

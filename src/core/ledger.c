@@ -71,31 +71,31 @@ static uint64_t bit_of(uint32_t shard) {
     return UINT64_C(1) << shard;
 }
 
-// The first of the line behind the shard that started last, round and round.
-static uint64_t first_of(uint64_t line, uint32_t last) {
-    uint64_t behind = line & ~(bit_of(last) | (bit_of(last) - 1));
-    uint64_t from = behind ? behind : line;
+// The first of these behind the shard that had its turn last, round and round.
+static uint64_t first_of(uint64_t shards, uint32_t last) {
+    uint64_t behind = shards & ~(bit_of(last) | (bit_of(last) - 1));
+    uint64_t from = behind ? behind : shards;
     return from & -from;
 }
 
-void ledger_join_line(struct ledger_stage *l, uint32_t shard) {
-    atomic_fetch_or(&l->line, bit_of(shard));
+void ledger_join_line(struct ledger_line *l, uint32_t shard) {
+    atomic_fetch_or(&l->shards, bit_of(shard));
 }
 
-void ledger_leave_line(struct ledger_stage *l, uint32_t shard) {
-    atomic_fetch_and(&l->line, ~bit_of(shard));
+void ledger_leave_line(struct ledger_line *l, uint32_t shard) {
+    atomic_fetch_and(&l->shards, ~bit_of(shard));
 }
 
-uint64_t ledger_next(struct ledger_stage *l) {
-    uint64_t line = atomic_load(&l->line);
-    return line ? first_of(line, atomic_load(&l->last)) : 0;
+uint64_t ledger_next(struct ledger_line *l) {
+    uint64_t shards = atomic_load(&l->shards);
+    return shards ? first_of(shards, atomic_load(&l->last)) : 0;
 }
 
-bool ledger_is_next(struct ledger_stage *l, uint32_t shard) {
-    uint64_t own = bit_of(shard), line = atomic_load(&l->line) | own;
-    return line == own || first_of(line, atomic_load(&l->last)) == own;
+bool ledger_is_next(struct ledger_line *l, uint32_t shard) {
+    uint64_t own = bit_of(shard), shards = atomic_load(&l->shards) | own;
+    return shards == own || first_of(shards, atomic_load(&l->last)) == own;
 }
 
-void ledger_took_turn(struct ledger_stage *l, uint32_t shard) {
+void ledger_took_turn(struct ledger_line *l, uint32_t shard) {
     atomic_store(&l->last, shard);
 }

@@ -12,9 +12,10 @@
 // who makes a sum smaller looks at `held` afterwards, clears it, and has those shards told. One of
 // the two sees the other, because all of it is sequentially consistent.
 //
-// Starts go round. A shard that has work and takers, and may not start for a limit or a rate,
-// stands in `line`; who comes next is the first in it behind the shard that started last, and
-// nobody else may start before it. Whoever has changed that (a start, a lease that ended, a shard
+// Starts and room go round. A shard that has work and takers, and may not start for a limit or a
+// rate, stands in the line `starts`; one whose pushes wait for a place among max-jobs in `rooms`.
+// Who comes next is the first in the line behind the shard that had its turn last, and nobody else
+// may go before it. Whoever has changed that (a start, a lease that ended, a job that went, a shard
 // that left the line) has the next one told; who has stepped into the line looks once more. So the
 // shard that is next when nothing changes any more was told after the last change, and none is
 // passed over.
@@ -28,15 +29,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ledger_line {
+    _Atomic uint64_t shards; // bit n: shard n waits for its turn
+    _Atomic uint32_t last;   // the shard that has had it last
+};
+
 struct ledger_stage {
     _Atomic uint64_t running;      // leases, where concurrency is limited
     _Atomic uint64_t jobs;         // that count in max-jobs, places kept for pushers included
     _Atomic uint64_t depth;        // waiting, delayed, on their way: where there is a high mark
     _Atomic uint64_t rate_next_us; // when the rate allows the next start
-    _Atomic uint64_t held;         // bit n: shard n waits for jobs or depth to become less
-    _Atomic uint64_t line;         // bit n: shard n waits for a start
-    _Atomic uint32_t last;         // the shard that has started last
+    _Atomic uint64_t held;         // bit n: shard n waits for the depth to become less
     _Atomic bool over;             // beyond its high mark, and not yet down to the low one
+    struct ledger_line starts, rooms;
 };
 
 // What one shard has in the sums.
@@ -70,15 +75,15 @@ void ledger_hold(struct ledger_stage *, uint32_t shard);
 // Something has become less: the shards that wait for it, which then do so no longer.
 uint64_t ledger_release(struct ledger_stage *);
 
-// A shard steps into the line, or out of it.
-void ledger_join_line(struct ledger_stage *, uint32_t shard);
-void ledger_leave_line(struct ledger_stage *, uint32_t shard);
+// A shard steps into a line, or out of it.
+void ledger_join_line(struct ledger_line *, uint32_t shard);
+void ledger_leave_line(struct ledger_line *, uint32_t shard);
 
 // Whether nobody in the line comes before this shard; and whom it is the turn of (0: nobody's).
-bool ledger_is_next(struct ledger_stage *, uint32_t shard);
-uint64_t ledger_next(struct ledger_stage *);
+bool ledger_is_next(struct ledger_line *, uint32_t shard);
+uint64_t ledger_next(struct ledger_line *);
 
-// It has started: everybody else comes before it now.
-void ledger_took_turn(struct ledger_stage *, uint32_t shard);
+// It has had its turn: everybody else comes before it now.
+void ledger_took_turn(struct ledger_line *, uint32_t shard);
 
 #endif

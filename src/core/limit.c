@@ -26,7 +26,8 @@ uint64_t stage_jobs(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->jobs) : jobs_here(s);
 }
 
-bool stage_is_over(const struct stage *s) {
+// Beyond its high mark.
+static bool stage_is_over(const struct stage *s) {
     return s->ledger ? atomic_load(&s->ledger->over) : s->over;
 }
 
@@ -103,7 +104,7 @@ static bool goes_round(const struct stage *s) {
 }
 
 bool stage_is_next(const struct core *c, const struct stage *s) {
-    return !goes_round(s) || ledger_is_next(s->ledger, c->config.shard);
+    return !goes_round(s) || ledger_is_next(&s->ledger->starts, c->config.shard);
 }
 
 // Those of these shards that are not this one have to look again.
@@ -116,28 +117,27 @@ static void tell_others(struct core *c, const struct stage *s, uint64_t shards) 
 // Who may start now. While all that may run do so it is nobody: the next lease that ends tells.
 static uint64_t next_to_start(const struct stage *s) {
     uint64_t most = s->policy.concurrency;
-    return most && running(s) >= most ? 0 : ledger_next(s->ledger);
+    return most && running(s) >= most ? 0 : ledger_next(&s->ledger->starts);
 }
 
-static void tell_next(struct core *c, struct stage *s) {
-    uint64_t next = next_to_start(s);
+static void tell_next(struct core *c, struct stage *s, uint64_t next) {
     if (next >> c->config.shard & 1)
         stage_wake(c, s);
     tell_others(c, s, next);
 }
 
-static void join_line(struct core *c, struct stage *s) {
-    if (!s->in_line)
-        ledger_join_line(s->ledger, c->config.shard);
-    s->in_line = true;
+static void join_line(const struct core *c, struct ledger_line *line, bool *in_line) {
+    if (!*in_line)
+        ledger_join_line(line, c->config.shard);
+    *in_line = true;
 }
 
 APART void stage_leave_line(struct core *c, struct stage *s) {
     if (!s->in_line)
         return;
     s->in_line = false;
-    ledger_leave_line(s->ledger, c->config.shard);
-    tell_next(c, s);
+    ledger_leave_line(&s->ledger->starts, c->config.shard);
+    tell_next(c, s, next_to_start(s));
 }
 
 void stage_check_line(struct core *c, struct stage *s) {
@@ -155,7 +155,7 @@ static bool claim_start(struct core *c, struct stage *s) {
     if (!s->claimed) {
         stage_tell(c, s);
     } else if (goes_round(s)) {
-        ledger_took_turn(s->ledger, c->config.shard);
+        ledger_took_turn(&s->ledger->starts, c->config.shard);
         tell_others(c, s, next_to_start(s)); // this one goes on by itself, or was told before
     }
     return s->claimed;
@@ -167,7 +167,7 @@ static void note_held(struct core *c, struct stage *s, enum hold hold, uint32_t 
     if (hold == HOLD_PAUSED || hold == HOLD_DOWNSTREAM)
         stage_leave_line(c, s);
     else
-        join_line(c, s);
+        join_line(c, &s->ledger->starts, &s->in_line);
     if (hold == HOLD_DOWNSTREAM && c->stages[holder]->ledger)
         ledger_hold(c->stages[holder]->ledger, c->config.shard);
 }
@@ -194,16 +194,47 @@ APART void stage_unclaim(struct core *c, struct stage *s) {
     stage_tell(c, s);
 }
 
-APART bool stage_claim_room(struct core *c, struct stage *s) {
+// ---- Room -------------------------------------------------------------------------------------
+
+// Whose pushes may have a place now. While there is none it is nobody: the next job that goes
+// tells.
+static uint64_t next_for_room(const struct stage *s) {
+    uint64_t most = s->policy.max_jobs;
+    return most && stage_jobs(s) >= most ? 0 : ledger_next(&s->ledger->rooms);
+}
+
+APART void stage_leave_rooms(struct core *c, struct stage *s) {
+    if (!s->in_rooms)
+        return;
+    s->in_rooms = false;
+    ledger_leave_line(&s->ledger->rooms, c->config.shard);
+    tell_next(c, s, next_for_room(s));
+}
+
+void stage_check_rooms(struct core *c, struct stage *s) {
+    if (s->in_rooms && list_empty(&s->pushers))
+        stage_leave_rooms(c, s);
+}
+
+static bool claim_place(struct core *c, struct stage *s, uint64_t jobs) {
+    if (!ledger_is_next(&s->ledger->rooms, c->config.shard) ||
+        !ledger_claim(&s->ledger->jobs, &s->share.jobs, jobs, s->policy.max_jobs))
+        return false;
+    ledger_took_turn(&s->ledger->rooms, c->config.shard);
+    tell_others(c, s, next_for_room(s)); // this one goes on by itself
+    return true;
+}
+
+APART bool stage_claim_room(struct core *c, struct stage *s, bool waits) {
     uint64_t jobs = jobs_here(s), most = s->policy.max_jobs;
     if (!s->ledger || !most)
         return !most || jobs < most;
-    for (int look = 0; look < 2; look++) {
-        if (ledger_claim(&s->ledger->jobs, &s->share.jobs, jobs + 1, most))
-            return true;
-        ledger_hold(s->ledger, c->config.shard);
-    }
-    return false;
+    if (s->share.jobs > jobs || claim_place(c, s, jobs + 1)) // one may have been kept for it
+        return true;
+    if (!waits)
+        return false;
+    join_line(c, &s->ledger->rooms, &s->in_rooms);
+    return claim_place(c, s, jobs + 1);
 }
 
 APART bool stage_is_choked(struct core *c, struct stage *s) {
@@ -219,7 +250,7 @@ APART bool stage_is_choked(struct core *c, struct stage *s) {
 int stage_join_ledger(struct core *c, struct stage *s) {
     if (s->ledger || !c->config.ledger || c->config.shards == 1)
         return 0;
-    s->ledger = c->config.ledger(c->config.owner, bytes_of(s->name, s->name_size));
+    s->ledger = c->config.ledger(c->config.ledger_owner, bytes_of(s->name, s->name_size));
     if (!s->ledger)
         return error_set(MR_ENOMEM, "no memory for a stage's limits");
     watch_all(s);
@@ -231,8 +262,10 @@ void stage_leave_ledger(struct stage *s, uint32_t shard) {
         return;
     (void)ledger_tell(s->ledger, &s->share, &(struct ledger_share){ 0 });
     if (s->in_line)
-        ledger_leave_line(s->ledger, shard);
-    s->in_line = false;
+        ledger_leave_line(&s->ledger->starts, shard);
+    if (s->in_rooms)
+        ledger_leave_line(&s->ledger->rooms, shard);
+    s->in_line = s->in_rooms = false;
     s->ledger = NULL;
     watch_all(s);
 }
@@ -272,20 +305,23 @@ bool stage_share_is_right(const struct core *c, const struct stage *s) {
         return true;
     struct ledger_share now = share_now(c, s);
     return s->share.running == now.running && s->share.jobs == now.jobs &&
-           s->share.depth == now.depth && !s->claimed && (!s->in_line || !list_empty(&s->takers));
+           s->share.depth == now.depth && !s->claimed && (!s->in_line || !list_empty(&s->takers)) &&
+           (!s->in_rooms || !list_empty(&s->pushers));
 }
 
 APART void stage_tell(struct core *c, struct stage *s) {
     struct ledger_share now = share_now(c, s);
     struct ledger_less less = ledger_tell(s->ledger, &s->share, &now);
     bool under = ledger_turn(s->ledger, s->policy.high_mark);
-    uint64_t held = less.jobs || under ? ledger_release(s->ledger) : 0;
+    uint64_t held = under ? ledger_release(s->ledger) : 0;
     watch_share(c, s);
-    if (under || held >> c->config.shard & 1)
+    if (under)
         stage_wake_around(c, s);
     tell_others(c, s, held);
     if (less.running)
-        tell_next(c, s);
+        tell_next(c, s, next_to_start(s));
+    if (less.jobs)
+        tell_next(c, s, next_for_room(s));
 }
 
 APART void stage_mark_turn(struct core *c, struct stage *s) {

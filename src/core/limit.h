@@ -27,10 +27,13 @@ static inline bool stage_may_start(struct core *c, struct stage *s, bool waits) 
     return s->ledger ? stage_claim(c, s, waits) : stage_hold(c, s, NULL) == HOLD_NONE;
 }
 
-// A place in max-jobs; kept until the job is born, or stage_tell.
-bool stage_claim_room(struct core *, struct stage *);
+// A place in max-jobs; kept until the job is born, or stage_tell. If it can not have one and
+// somebody `waits`, the shard is told by `freed` when it is its turn.
+bool stage_claim_room(struct core *, struct stage *, bool waits);
+// Whose pushes wait for something else, or not any more, does not wait for a place.
+void stage_leave_rooms(struct core *, struct stage *); // if it does
+void stage_check_rooms(struct core *, struct stage *);
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs, of all shards
-bool stage_is_over(const struct stage *);  // beyond its high mark
 bool stage_in_cycle(const struct stage *);
 bool stage_is_choked(struct core *, struct stage *); // over, and in one
 

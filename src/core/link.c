@@ -372,11 +372,9 @@ static int accept(struct core *c, uint32_t from, const struct link_entry *e, mr_
                          .delay_ms = is_due ? 0 : left_ms(c, e->due_ms),
                          .deadline_ms = left_ms(c, e->deadline_ms),
                          .attempts = e->attempts };
-    struct birth b;
-    int err = push_check(c, &push);
+    struct birth b; // its sizes were checked when it was emitted: limits may be lower since
+    int err = birth_look(c, &push, &b);
     if (err < 0)
-        return err;
-    if ((err = birth_look(c, &push, &b)) < 0)
         return err;
     return b.is_repeat ? arrival_repeat(c, &b, from, e->number) : arrival_make(c, &b, from, e);
 }

@@ -51,13 +51,13 @@ void live_finish(struct live *l) {
     mem_free(l->bytes);
 }
 
-bool core_lives_in(const struct core *c, uint64_t from, uint64_t upto) {
+uint64_t core_live_in(const struct core *c, uint64_t from, uint64_t upto) {
     const struct live *l = &c->live;
+    uint64_t bytes = 0;
     if (l->unknown)
-        return true;
+        return UINT64_MAX;
     uint64_t i = from >> l->shift, last = (upto - 1) >> l->shift;
     for (i = i > l->first ? i : l->first; i <= last && i - l->first < l->size; i++)
-        if (l->bytes[i & (l->size - 1)])
-            return true;
-    return false;
+        bytes += l->bytes[i & (l->size - 1)];
+    return bytes;
 }

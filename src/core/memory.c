@@ -40,23 +40,25 @@ static bool bytes_are_short(const struct core *c, uint64_t bytes) {
     return c->limits.max_bytes && c->live_bytes + bytes > c->limits.max_bytes;
 }
 
-static bool memory_is_short(const struct core *c) {
+bool core_memory_is_short(const struct core *c) {
     return c->limits.max_memory && core_memory(c) + c->outside_bytes >= c->limits.max_memory;
 }
 
 static bool is_short(const struct core *c, uint64_t bytes) {
-    return bytes_are_short(c, bytes) || memory_is_short(c);
+    return bytes_are_short(c, bytes) || core_memory_is_short(c);
 }
 
-enum { EARLY = 1000 }; // jobs forgotten at once
+enum { EARLY = 1000 }; // jobs forgotten at once for the sake of memory
 
-// What is only retained goes before its time rather than have pushes refused.
+// What is only retained goes before its time rather than have pushes refused: as many as bytes are
+// wanted for, but of memory, which others may take up, a little at a time.
 static void forget_early(struct core *c, uint64_t bytes) {
     bool in_vain = c->limits.max_bytes && bytes > c->limits.max_bytes;
-    uint32_t left = in_vain ? 0 : EARLY;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        while (left && is_short(c, bytes) && stage_forget_early(c, c->stages[i]))
-            left--;
+    uint32_t left = EARLY;
+    for (uint32_t i = 1; !in_vain && i <= c->stage_count; i++)
+        while ((bytes_are_short(c, bytes) || (left && memory_is_short(c))) &&
+               stage_forget_early(c, c->stages[i]))
+            left -= left > 0;
 }
 
 APART int memory_make_room(struct core *c, uint64_t bytes) {
@@ -64,7 +66,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
     if (bytes_are_short(c, bytes))
         return error_set(MR_EFULL, "the engine holds %" PRIu64 " bytes, which is its max-bytes",
                          c->live_bytes);
-    if (memory_is_short(c))
+    if (core_memory_is_short(c))
         return error_set(MR_EFULL, "jobs take up %" PRIu64 " bytes of memory, which is max-bytes",
                          core_memory(c) + c->outside_bytes);
     return 0;
@@ -73,7 +75,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
 void core_tell_memory(struct core *c, uint64_t outside_bytes) {
     c->outside_bytes = outside_bytes;
     forget_early(c, 1);
-    if (!c->room_bytes || is_short(c, 1))
+    if (!c->room_pushes || is_short(c, 1))
         return;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         stage_wake(c, c->stages[i]);

@@ -4,7 +4,6 @@
 
 #include "base/errors.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 #define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
@@ -209,12 +208,10 @@ static size_t push_size(const struct push *p) {
     return p->body.size + p->key.size + p->once.size;
 }
 
-static int check_room(struct core *c, const struct birth *b) {
+// Other limits than max-jobs.
+static int check_limits(struct core *c, const struct birth *b) {
     struct stage *s = c->stages[b->stage];
     const struct policy *policy = &s->policy;
-    if (policy->max_jobs && !stage_claim_room(c, s))
-        return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
-                         s->name_size, s->name, stage_jobs(s));
     bool bounded = policy->max_channel && b->push->key.size;
     chan ref = bounded ? channel_find(c, b->stage, b->push->key) : 0;
     if (ref) {
@@ -232,6 +229,17 @@ static int check_room(struct core *c, const struct birth *b) {
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
     return 0;
+}
+
+static int check_room(struct core *c, const struct birth *b) {
+    struct stage *s = c->stages[b->stage];
+    if (s->policy.max_jobs && !stage_claim_room(c, s, b->push->pusher))
+        return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
+                         s->name_size, s->name, stage_jobs(s));
+    int err = check_limits(c, b);
+    if (err < 0)
+        stage_leave_rooms(c, s);
+    return err;
 }
 
 // Whoever was told and finds no room all the same takes its old place again.
@@ -253,6 +261,7 @@ APART static int wait_for_room(struct core *c, const struct birth *b) {
     waiting->stage = b->stage;
     waiting->bytes = (uint32_t)bytes;
     c->room_bytes += bytes;
+    c->room_pushes++;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
     if (!b->first)
@@ -276,6 +285,7 @@ static int push_admit(struct core *c, const struct birth *b) {
 }
 
 static void pusher_unlink(struct core *c, struct pusher *p) {
+    c->room_pushes -= !list_empty(&p->of_stage);
     list_remove(&p->of_conn);
     list_remove(&p->of_stage);
     c->room_bytes -= p->bytes;
@@ -285,8 +295,10 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
 // Whether the push that has waited longest has no room.
 static bool stage_is_full(struct core *c, struct stage *s) {
     const struct pusher *first = list_entry(s->pushers.next, struct pusher, of_stage);
-    return memory_check(c, entry_size(RECORD_MAX, first->bytes)) < 0 || stage_is_choked(c, s) ||
-           !stage_claim_room(c, s);
+    if (memory_check(c, entry_size(RECORD_MAX, first->bytes)) == 0 && !stage_is_choked(c, s))
+        return !stage_claim_room(c, s, true);
+    stage_leave_rooms(c, s);
+    return true;
 }
 
 // When the stage drains, all are told, and refused when they push again.
@@ -303,6 +315,7 @@ APART void push_rooms(struct core *c, struct stage *s) {
         if (s->policy.max_channel && !s->draining)
             break; // it may have waited for its channel only: one at a time
     }
+    stage_check_rooms(c, s);
     if (s->ledger)
         stage_tell(c, s);
 }
@@ -315,6 +328,7 @@ void pusher_leave(struct core *c, struct pusher *p) {
     if (p->granted)
         s->granted_rooms--;
     *p = (struct pusher){ .conn = p->conn };
+    stage_check_rooms(c, s);
     stage_mark(c, s);
     stage_wake(c, s);
     stage_forget_unused(c, bytes_of(s->name, s->name_size));
@@ -345,7 +359,12 @@ APART static int push_repeat(struct core *c, const struct birth *b, struct pushe
     struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
     if (b->push->caller && !j)
         return error_set(MR_EGONE, "that call was made before and its result is no longer kept");
+    struct source *s = b->source ? source_at(c, b->source) : NULL;
     int err = 0;
+    if (s && !source_has_seen(s, b->push->number)) // it is its name that was used before
+        err = source_note(c, s, b->push->number, b->repeat_id);
+    if (err < 0)
+        return err;
     if (j && has_ended(j)) {
         told.ended = true;
         told.outcome = outcome_of(c, j);
@@ -460,8 +479,10 @@ static void room_keep(struct core *c, struct pusher *p) {
 // What was claimed for a push that did not come to be is given back.
 APART static void push_unclaim(struct core *c, mr_bytes stage) {
     uint32_t number = stage_find(c, stage);
-    if (number && c->stages[number]->ledger)
-        stage_tell(c, c->stages[number]);
+    if (!number || !c->stages[number]->ledger)
+        return;
+    stage_check_rooms(c, c->stages[number]);
+    stage_tell(c, c->stages[number]);
 }
 
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {

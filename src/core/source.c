@@ -129,7 +129,7 @@ uint64_t source_id(const struct source *s, uint64_t number) {
     return s->ids[number % SOURCE_WINDOW];
 }
 
-uint64_t source_resume(const struct source *s) {
+static uint64_t source_resume(const struct source *s) {
     uint64_t n = s->seen.highest >= SOURCE_WINDOW ? s->seen.highest - SOURCE_WINDOW + 1 : 1;
     while (n <= s->seen.highest && bit_is_set(s, n))
         n++;
@@ -200,6 +200,11 @@ int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes sourc
                    uint64_t number) {
     uint32_t index = source_find(c, source);
     return index ? check_refused(conn, source_at(c, index), number) : 0;
+}
+
+bool core_has_seen(const struct core *c, mr_bytes source, uint64_t number) {
+    uint32_t index = source_find(c, source);
+    return index && source_has_seen(source_at(c, index), number);
 }
 
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
@@ -381,6 +386,18 @@ uint64_t epic_seen_resume(const struct epic_seen *s) {
     return n;
 }
 
+void core_fill_gaps(const struct core *c, const struct conn *conn, mr_bytes source,
+                    const struct epic_seen *seen) {
+    uint32_t index = source_find(c, source);
+    for (struct list *l = conn->gaps.next, *next; index && l != &conn->gaps; l = next) {
+        struct gap *g = list_entry(l, struct gap, of_conn);
+        next = l->next;
+        bool filled = g->number < window_begin(seen->highest) || seen_in(seen, g->number);
+        if (g->source == source_at(c, index)->number && filled)
+            gap_drop(g);
+    }
+}
+
 int core_each_epic(struct core *c, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
     uint32_t first = from.size ? epic_find(c, from) : 0;
@@ -395,6 +412,24 @@ int core_each_epic(struct core *c, mr_bytes from,
         stop = each(arg, bytes_of(s->name, s->name_size), &info);
     }
     return stop;
+}
+
+int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) {
+    int err = source_keep_ids(s);
+    if (err < 0)
+        return err;
+    struct record_source before = s->seen;
+    uint64_t *ids = s->ids;
+    s->ids = NULL; // they follow once it is written down
+    source_see(s, number, id);
+    err = source_record(c, s, ROOM_COMMIT);
+    s->seen = before;
+    s->ids = ids;
+    if (err < 0)
+        return err;
+    source_see(s, number, id);
+    watchers_tell_all(c, s);
+    return 0;
 }
 
 // Changes an epic and writes it down; on failure it is as it was.
@@ -417,9 +452,23 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     return err;
 }
 
+int epic_check_end(const struct epic_seen *s, uint64_t total) {
+    if (total >= s->highest)
+        return 0;
+    return error_set(MR_EINVAL,
+                     "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
+                     s->highest, total);
+}
+
 int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
     if (total == EPIC_EMPTY)
         return error_set(MR_EINVAL, "no epic has so many pushes");
+    struct epic_seen seen = { 0 };
+    if (is_alone(c) && core_epic_seen(c, name, &seen) >= 0) {
+        int err = epic_check_end(&seen, total);
+        if (err < 0)
+            return err;
+    }
     return epic_change(c, name, total ? total : EPIC_EMPTY, 0);
 }
 

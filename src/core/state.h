@@ -49,6 +49,7 @@ enum job_flag {
     JOB_IN_GRACE = 1 << 4, // a call from before a restart: its callers may still come back
     JOB_RELEASED = 1 << 5, // parked because it was released again and again: not recorded
     JOB_HALTS = 1 << 6,    // dead, and its channel goes no further than its place
+    JOB_UNREAD = 1 << 7,   // its body could not be read: it stands first in its block; not recorded
 };
 
 struct job {
@@ -154,7 +155,7 @@ struct stage {
     uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
-    bool in_line;                // this shard waits for a start
+    bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs
     uint64_t halted;             // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
@@ -228,7 +229,7 @@ struct core {
     uint64_t now_ms, last_position;
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
-    uint64_t live_bytes, room_bytes, last_pusher, next_source;
+    uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
     uint64_t outside_bytes; // of memory, as the owner has told
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
@@ -448,9 +449,10 @@ uint32_t source_find_number(const struct core *, uint64_t number);
 int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
 bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
-uint64_t source_resume(const struct source *);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
+// Of a number that makes no job; `id`: that of the job which was there before. Writes it down.
+int source_note(struct core *, struct source *, uint64_t number, uint64_t id);
 int source_check_gap(const struct core *, const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
@@ -493,7 +495,8 @@ void out_add_end(struct core *, const struct job *, enum job_status, uint64_t po
 void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
 
 static inline int out_commit(struct core *c, enum room room) {
-    return c->config.sink.append(c->config.owner, c->out.entries, c->out.count, room, c->out.at);
+    const struct core_sink *sink = &c->config.sink;
+    return sink->append(sink->owner, c->out.entries, c->out.count, room, c->out.at);
 }
 
 int out_write(struct core *, const struct record *, enum room); // one that has no body, whole
@@ -541,7 +544,6 @@ void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
 
-void serve(struct core *, struct stage *); // gives ready work to waiting takers
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 
@@ -558,7 +560,6 @@ bool token_fits(const struct core *, const struct token *, const struct job *);
 // Answers `err`; if the job was ended by others under this lease, that counts as letting go of it.
 int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
-void lease_end(struct core *, uint32_t lease, enum place);     // gives back what is left
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.

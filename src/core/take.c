@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.
@@ -107,9 +106,11 @@ static uint32_t block_size(const struct core *c, chan ref, const struct wish *w,
     uint32_t count = 0, n = ch->jobs.head;
     uint64_t bytes = w->bytes;
     for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
-        if (count && (bytes >= c->limits.max_take_bytes || job_is_past_deadline(c, job_at(c, n))))
+        const struct job *j = job_at(c, n);
+        bool apart = j->flags & JOB_UNREAD || job_is_past_deadline(c, j);
+        if (count && (apart || bytes >= c->limits.max_take_bytes))
             break;
-        bytes += job_at(c, n)->size;
+        bytes += j->size;
         count++;
     }
     return count;
@@ -160,8 +161,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
-    if (c->config.events.running)
-        c->config.events.running(c->config.owner, out[0].id, out[0].attempt, true);
+    if (c->config.sink.running)
+        c->config.sink.running(c->config.sink.owner, out[0].id, out[0].attempt, true);
     *out_count = count;
     return 0;
 }
@@ -314,20 +315,27 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
+// Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
 // The start is claimed before the taker, and given back if that takes something else.
-void serve(struct core *c, struct stage *s) {
-    while (!list_empty(&s->takers) && pass_expired(c, s) == 0 && s->ready.head &&
-           stage_may_start(c, s, true)) {
+static int serve_some(struct core *c, struct stage *s) {
+    while (!list_empty(&s->takers)) {
+        int err = pass_expired(c, s);
+        if (err < 0 || !s->ready.head || !stage_may_start(c, s, true))
+            return err;
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
-        if (c->config.events.claim && !c->config.events.claim(c->config.owner, t)) {
+        bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
+        if (!waits)
             taker_unseat(c, t);
-            continue;
-        }
-        if (taker_give(c, t) < 0) { // no memory now
-            stage_leave_line(c, s);
-            serve_later(c, s, c->now_ms + AGAIN_MS);
-            break;
-        }
+        else if ((err = taker_give(c, t)) < 0)
+            return err;
+    }
+    return 0;
+}
+
+static void serve(struct core *c, struct stage *s) {
+    if (serve_some(c, s) < 0) {
+        stage_leave_line(c, s);
+        serve_later(c, s, c->now_ms + AGAIN_MS);
     }
     stage_check_line(c, s);
     stage_unclaim(c, s);

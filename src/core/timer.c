@@ -2,8 +2,6 @@
 // when it rings: what it was for says so.
 #include "core/state.h"
 
-#include "base/errors.h"
-
 static uint32_t kind_of(struct heap_entry e) {
     return e.value >> ATTR_SHIFT;
 }

@@ -4,19 +4,13 @@
 #include "base/clock.h"
 #include "millrace.h"
 
-#include <time.h>
-
 void ask_init(struct ask *a) {
     atomic_init(&a->claim, ASK_OVER);
     atomic_init(&a->missed, 0);
     a->seated = 0;
     a->told = a->again = false;
     a->err = 0;
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&a->cond, &clock);
-    pthread_condattr_destroy(&clock);
+    cond_init(&a->cond);
     pthread_mutex_init(&a->lock, NULL);
 }
 
@@ -76,21 +70,11 @@ static bool time_is_up(uint64_t until_ms) {
     return monotonic_ms() >= until_ms;
 }
 
-static void wait_some(struct ask *a, uint64_t until_ms) {
-    if (until_ms == UINT64_MAX) {
-        pthread_cond_wait(&a->cond, &a->lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(&a->cond, &a->lock, &t);
-}
-
 // Once a shard has claimed it, its word comes: within the turn.
 int ask_sleep(struct ask *a, uint64_t until_ms) {
     pthread_mutex_lock(&a->lock);
     while (!a->told && !a->err && !time_is_up(until_ms))
-        wait_some(a, until_ms);
+        cond_wait_until(&a->cond, &a->lock, until_ms);
     uint32_t open = ASK_OPEN;
     bool over = !a->told && atomic_compare_exchange_strong(&a->claim, &open, ASK_OVER);
     while (!over && !a->told)

@@ -55,7 +55,7 @@ bool ask_try(struct ask *);
 uint64_t ask_open(struct ask *);
 
 // Sleeps until a shard has granted (0), wants everything asked anew (MR_LATER), it is broken off,
-// or CLOCK_MONOTONIC reaches `until_ms` (MR_EAGAIN). It is over then; after 0, `claim` says whose.
+// or monotonic_ms reaches `until_ms` (MR_EAGAIN). It is over then; after 0, `claim` says whose.
 int ask_sleep(struct ask *, uint64_t until_ms);
 
 #endif

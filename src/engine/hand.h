@@ -60,7 +60,7 @@ struct mr_job {
     mr_id id;
     uint64_t token[5]; // the engine's own
     uint32_t attempt;
-    uint64_t deadline_at_ms; // CLOCK_MONOTONIC; 0: none
+    uint64_t deadline_at_ms; // of monotonic_ms; 0: none
     uint64_t lease_ms;
     _Atomic uint64_t lease_from_ms; // beats move it while the holder looks
     uint32_t stage_size, key_size;

@@ -1,11 +1,10 @@
 // The local engine's life: opening shards and a thread for each, refusing to close while in use,
 // freeing. One shard is an engine by itself; a spread stands before several.
+#include "base/clock.h"
 #include "engine/spread.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
-
-#include <time.h>
 
 static int local_close(struct engine *);
 
@@ -69,12 +68,8 @@ static void local_init(struct local *e) {
         list_init(lists[i]);
     e->base.impl = &local_impl;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->due, &clock);
-    pthread_cond_init(&e->calls_told, &clock);
-    pthread_condattr_destroy(&clock);
+    cond_init(&e->due);
+    cond_init(&e->calls_told);
 }
 
 static struct local *local_create(void) {

@@ -167,7 +167,7 @@ void local_end_keep(struct local *); // the same, still holding the lock
 int local_show(struct local *, uint64_t at, int err);
 int local_end_and_show(struct local *, int err);
 
-// An instant to wait until: milliseconds of CLOCK_MONOTONIC; UINT64_MAX is for ever.
+// An instant of monotonic_ms to wait until; UINT64_MAX is for ever.
 uint64_t local_until(int64_t wait_ms);
 
 // With the lock: nothing more will be told by the core; whoever waits hears that.
@@ -223,6 +223,10 @@ struct mr_job *hands_fill(struct local *, struct local_puller *, struct mr_job *
                           const struct grant *, size_t count);
 void hands_unpin(struct local *, struct mr_job *); // it is used again when nobody pins it
 int hands_load(struct local *, struct mr_job *);   // reads its body and state, without the lock
+// Without the lock: this job of a take could not be read, and why is noted. It fails, or comes
+// first another time; it and those that follow under its lease are in hand no longer. Returns the
+// job behind them.
+struct mr_job *hands_leave_out(struct local *, struct mr_job *, int err);
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
 // failed before). The caller frees `emits` after both.

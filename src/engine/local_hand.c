@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <time.h>
 
 enum { TABLE_FIRST = 64, BEATS_PER_LEASE = 3 };
 
@@ -119,12 +118,6 @@ struct mr_job *spares_get(struct local *e, uint32_t count) {
 
 // ---- Into hand, and out of it -----------------------------------------------------------------
 
-static uint64_t coarse_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t); // a little late, so leases seem older than they are
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
     assert(g->stage.size <= HAND_STAGE && g->key.size <= HAND_KEY);
     hand_renew(job);
@@ -132,7 +125,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->id = g->id;
     memcpy(job->token, &g->token, sizeof g->token);
     job->attempt = g->attempt;
-    job->deadline_at_ms = g->left_ms < 0 ? 0 : monotonic_ms() + (uint64_t)g->left_ms;
+    job->deadline_at_ms = g->left_ms < 0 ? 0 : now_ms + (uint64_t)g->left_ms;
     job->lease_ms = (uint64_t)g->lease_ms;
     atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     memcpy(job->stage, g->stage.data, g->stage.size);
@@ -148,7 +141,7 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
 struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job **spare,
                           const struct grant *grants, size_t count) {
     struct mr_job *first = NULL, **next = &first;
-    uint64_t now_ms = coarse_ms();
+    uint64_t now_ms = shard_boot_ms(e->shard);
     for (size_t i = 0; i < count; i++) {
         struct mr_job *job = *spare;
         *spare = job->chain;
@@ -189,6 +182,28 @@ int hands_load(struct local *e, struct mr_job *job) {
     if (err >= 0 && job->state_at)
         err = local_read(e, job->id, HOME_STATE, job->state_at, &job->state);
     return err;
+}
+
+// A damaged body stays so; what else keeps it from being read may pass.
+struct mr_job *hands_leave_out(struct local *e, struct mr_job *bad, int err) {
+    char why[HAND_REASON + 1];
+    size_t size = strnlen(error_text(), HAND_REASON);
+    memcpy(why, error_text(), size);
+    why[size] = 0;
+    struct token token = token_of(bad);
+    if (local_enter(e) >= 0)
+        (void)core_unreadable(e->core, bad->id, &token, (mr_bytes){ why, size },
+                              err == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
+    for (bool more = true; more;) {
+        struct mr_job *job = bad;
+        more = hand_is_followed(job);
+        bad = job->next;
+        atomic_store(&job->used_up, true);
+        hands_drop(e, job, FINISH_UNPIN);
+    }
+    local_end(e);
+    error_set(err, "%s", why);
+    return bad;
 }
 
 // ---- Ending -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 // Looks work also when the log has stopped. What lies in the log is read without the lock; if the
 // cleaner has moved it meanwhile, the core is asked again where it is.
 #include "base/errors.h"
-#include "base/mem.h"
 #include "core/record.h"
 #include "engine/local.h"
 

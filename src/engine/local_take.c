@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 // ---- Grants -----------------------------------------------------------------------------------
 
@@ -97,39 +98,40 @@ static int take_now(struct local *e, struct local_taker *t, const struct pull *p
 
 // ---- Giving back ------------------------------------------------------------------------------
 
-// What was taken cannot be handed out: the one that could not be read has failed, the others go
-// back as they were.
-static int give_back(struct mr_job *jobs, struct mr_job *bad, int err) {
+// What was taken cannot be handed out.
+static int give_back(struct mr_job *jobs, int err) {
     char why[HAND_REASON + 1];
-    size_t size = strnlen(error_text(), HAND_REASON);
-    memcpy(why, error_text(), size);
-    why[size] = 0;
+    snprintf(why, sizeof why, "%s", error_text());
     for (struct mr_job *job = jobs, *next; job; job = next) {
         next = job->next;
         atomic_store(&job->used_up, true);
-        if (job == bad && err != MR_ENOMEM)
-            local_fail(job, (mr_bytes){ why, size }, MR_BACKOFF, FINISH_UNPIN);
-        else
-            local_release(job, FINISH_UNPIN);
+        local_release(job, FINISH_UNPIN);
     }
     return error_set(err, "%s", why);
 }
 
-static int load_all(struct local *e, struct mr_job *jobs) {
-    for (struct mr_job *job = jobs; job; job = job->next) {
-        int err = hands_load(e, job);
-        if (err < 0)
-            return give_back(jobs, job, err);
+// Hands out what can be read.
+static int load_all(struct local *e, struct mr_job *jobs, mr_job **out) {
+    int err = 0;
+    for (struct mr_job **at = &jobs; *at;) {
+        int read = hands_load(e, *at);
+        if (read == MR_ENOMEM)
+            return give_back(jobs, read);
+        err = read < 0 ? read : err;
+        if (read < 0)
+            *at = hands_leave_out(e, *at, read);
+        else
+            at = &(*at)->next;
     }
+    if (!jobs)
+        return err;
+    *out = jobs;
     return 0;
 }
 
 static int hand_out(struct local *e, uint64_t at, struct mr_job *jobs, mr_job **out) {
     int err = local_show(e, at, 0);
-    err = err < 0 ? give_back(jobs, NULL, err) : load_all(e, jobs);
-    if (err >= 0)
-        *out = jobs;
-    return err;
+    return err < 0 ? give_back(jobs, err) : load_all(e, jobs, out);
 }
 
 // ---- Taking -----------------------------------------------------------------------------------
@@ -194,10 +196,7 @@ static int take_in_loop(struct local *e, struct local_puller *p, const struct pu
     pthread_mutex_unlock(&e->lock);
     if (!jobs)
         return err < 0 && err != MR_EAGAIN ? err : take_nothing_came(pull);
-    err = load_all(e, jobs);
-    if (err >= 0)
-        *out = jobs;
-    return err;
+    return load_all(e, jobs, out);
 }
 
 int local_try(struct local_puller *p, const struct pull *pull, mr_job **out) {
@@ -303,10 +302,7 @@ int local_collect(struct local_puller *p, mr_job **out) {
     pthread_mutex_lock(&e->lock);
     struct mr_job *jobs = collect(e, p);
     pthread_mutex_unlock(&e->lock);
-    int err = jobs ? load_all(e, jobs) : MR_EAGAIN;
-    if (err >= 0)
-        *out = jobs;
-    return err;
+    return jobs ? load_all(e, jobs, out) : MR_EAGAIN;
 }
 
 // ---- Stopping what runs -----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 //
 // It sleeps until the next thing is due and is woken earlier only when that came nearer or there is
 // something to tell. What it tells has been made durable first, like every other answer.
-#include "base/errors.h"
 #include "engine/spread.h"
 
 // How long to rest when driving the shard failed, for want of memory say.

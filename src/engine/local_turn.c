@@ -3,10 +3,7 @@
 // A waiter has a condition of its own, so that exactly those wake that were told something. It is
 // made only when the thread really goes to sleep.
 #include "base/clock.h"
-#include "base/errors.h"
 #include "engine/spread.h"
-
-#include <time.h>
 
 // How far the log grows before it is asked whether it wants to be cleaned.
 enum { ASK_EVERY_BYTES = 1 << 20 };
@@ -177,16 +174,6 @@ void local_break_off(struct waiter *w, int err) {
         pthread_cond_signal(&w->cond);
 }
 
-static void cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ms) {
-    if (until_ms == UINT64_MAX) {
-        pthread_cond_wait(cond, lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(cond, lock, &t);
-}
-
 // A callback that waits keeps the engine's thread; so that thread looks after the timers from here.
 static void thread_waits(struct local *e, pthread_cond_t *cond, uint64_t until_ms) {
     int64_t due_ms = e->stopped ? -1 : shard_next_ms(e->shard);
@@ -210,11 +197,7 @@ void local_sleep(struct local *e, pthread_cond_t *cond, uint64_t until_ms) {
 }
 
 static void waiter_sleep(struct local *e, struct waiter *w, uint64_t until_ms) {
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->cond, &clock);
-    pthread_condattr_destroy(&clock);
+    cond_init(&w->cond);
     w->asleep = true;
     list_append(&e->waiters, &w->of_engine);
     bool is_thread = pthread_equal(pthread_self(), e->thread);

@@ -55,10 +55,6 @@ struct spread_puller {
 // Takes over the group and the engines of its shards, which it frees when it fails: MR_ENOMEM.
 int spread_open(struct group *, struct local *const *locals, struct engine **out);
 
-static inline struct local *spread_local(struct engine *base, uint32_t index) {
-    return ((struct spread *)base)->locals[index];
-}
-
 // ---- What a shard's engine tells its spread ---------------------------------------------------
 
 // With the shard's lock: it has callbacks to be called.

@@ -241,14 +241,35 @@ int spread_check_ahead(struct spread *s, mr_bytes source, uint64_t number) {
 
 // ---- Acting -----------------------------------------------------------------------------------
 
+// Of what was changed: `err`, or MR_ESTOPPED if a log has failed meanwhile.
+static int end_all_and_show(struct spread *s, int err) {
+    uint64_t at[SHARDS_MOST];
+    for (uint32_t i = 0; i < s->count; i++)
+        at[i] = local_end(s->locals[i]);
+    for (uint32_t i = 0; i < s->count; i++)
+        err = local_show(s->locals[i], at[i], err);
+    return err;
+}
+
+// With all locks: nobody pushes a number beyond the end while that comes to all shards.
+static int end_in_all(struct spread *s, mr_bytes name, uint64_t total) {
+    struct epic_seen seen = { 0 }, more;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (core_epic_seen(s->locals[i]->core, name, &more) >= 0)
+            epic_seen_add(&seen, &more);
+    int err = epic_check_end(&seen, total);
+    for (uint32_t i = 0; err >= 0 && i < s->count; i++)
+        err = core_epic_end(s->locals[i]->core, name, total);
+    return err;
+}
+
 int spread_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
     struct spread *s = (struct spread *)base;
-    int err = 0;
-    pthread_mutex_lock(&s->acting);
-    for (uint32_t i = 0; err >= 0 && i < s->count; i++)
-        err = local_epic_end(&s->locals[i]->base, name, total);
-    pthread_mutex_unlock(&s->acting);
-    return err;
+    if (spread_has_stopped(s))
+        return spread_say_stopped(s);
+    enter_all(s);
+    int err = end_in_all(s, name, total);
+    return end_all_and_show(s, err);
 }
 
 // In all of them: a push of that number may belong to any, by its key.
@@ -274,9 +295,6 @@ int spread_epic_drop(struct engine *base, mr_bytes name) {
         err = core_epic_drop(s->locals[i]->core, name);
         dropped = dropped || err >= 0;
     }
-    end_all(s);
     note_missing(s, bytes_hash(name, 0), 0); // its numbers begin anew
-    if (spread_has_stopped(s))
-        return spread_say_stopped(s);
-    return err == MR_EGONE && dropped ? 0 : err;
+    return end_all_and_show(s, err == MR_EGONE && dropped ? 0 : err);
 }

@@ -9,7 +9,6 @@
 //
 // A crash at any point, or a step that failed, only means that some are carried again: the receiver
 // knows them. One thread does this for a link, so entries arrive in order.
-#include "base/errors.h"
 #include "engine/spread.h"
 
 enum { CARRY_MOST = 256, CARRY_BYTES = 1 << 20, REST_MS = 100 };

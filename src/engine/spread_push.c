@@ -3,7 +3,6 @@
 //
 // Pushes of many keep their order although they go to several shards: all those shards' turns are
 // begun, then every push goes to its own, and the first that is refused ends it.
-#include "base/errors.h"
 #include "engine/spread.h"
 
 enum { MANY_A_TURN = 256 };

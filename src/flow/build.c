@@ -1,5 +1,6 @@
 // Making a flow and its operators. Names of others are looked up later, so operators may come in
 // any order.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "flow/state.h"
@@ -93,11 +94,7 @@ int mr_flow_open(mr *m, const char *name, const mr_flow_options *o, mr_flow **ou
     snprintf(f->name, sizeof f->name, "%s", name);
     set_options(f, o);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&f->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    cond_init(&f->changed);
     *out = f;
     return 0;
 }

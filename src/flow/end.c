@@ -7,6 +7,7 @@
 //
 // Heads that reach each other through a loop are one group: it is empty when all of it was empty
 // and nothing has run meanwhile, and it is flushed until nothing comes of it.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "flow/block.h"
@@ -14,31 +15,18 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
-
-uint64_t flow_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 uint64_t flow_until_ms(int64_t wait_ms) {
-    return wait_ms < 0 ? UINT64_MAX : flow_now_ms() + (uint64_t)wait_ms;
+    return wait_ms < 0 ? UINT64_MAX : monotonic_ms() + (uint64_t)wait_ms;
 }
 
 void flow_sleep(struct mr_flow *f, uint64_t until_ms) {
-    if (until_ms == UINT64_MAX) {
-        pthread_cond_wait(&f->changed, &f->lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(&f->changed, &f->lock, &t);
+    cond_wait_until(&f->changed, &f->lock, until_ms);
 }
 
 // How long to wait before looking around: 0 when the time is over.
 static int64_t slice_ms(uint64_t until_ms) {
-    uint64_t now = flow_now_ms(), left = until_ms > now ? until_ms - now : 0;
+    uint64_t now = monotonic_ms(), left = until_ms > now ? until_ms - now : 0;
     return left < FLOW_SLICE_MS ? (int64_t)left : FLOW_SLICE_MS;
 }
 
@@ -243,7 +231,7 @@ static int wait_read(struct op *op, uint64_t until_ms) {
     struct mr_flow *f = op->flow;
     int err = 0;
     pthread_mutex_lock(&f->lock);
-    while (!op->reader.finished && !atomic_load(&f->stopping) && flow_now_ms() < until_ms)
+    while (!op->reader.finished && !atomic_load(&f->stopping) && monotonic_ms() < until_ms)
         flow_sleep(f, until_ms);
     bool finished = op->kind == OPERATOR_SOURCE && op->reader.finished;
     if (finished && op->reader.err < 0)

@@ -5,6 +5,7 @@
 //     text source …      when it is over and forgotten, only
 //     run 7 over         so that the next one has another number
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/errors.h"
 #include "flow/state.h"
 
@@ -295,7 +296,7 @@ int mr_flow_start(mr_flow *f) {
 // ---- Stopping ---------------------------------------------------------------------------------
 
 static int64_t left_ms(uint64_t until_ms) {
-    uint64_t now = flow_now_ms();
+    uint64_t now = monotonic_ms();
     if (until_ms == UINT64_MAX)
         return MR_FOREVER;
     return until_ms > now ? (int64_t)(until_ms - now) : 0;

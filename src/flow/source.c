@@ -1,6 +1,7 @@
 // Readers: a thread for each source, which pushes block after block as an epic. The engine knows
 // which numbers it has; how far ahead of the workers a reader may be is the epic's to say, and the
 // reader sleeps in its push until then.
+#include "base/clock.h"
 #include "base/errors.h"
 #include "flow/state.h"
 
@@ -90,7 +91,7 @@ int source_stop(struct op *op, uint64_t until_ms) {
     if (!op->reader.started)
         return 0;
     pthread_mutex_lock(&f->lock);
-    while (!op->reader.finished && flow_now_ms() < until_ms)
+    while (!op->reader.finished && monotonic_ms() < until_ms)
         flow_sleep(f, until_ms);
     bool finished = op->reader.finished;
     pthread_mutex_unlock(&f->lock);

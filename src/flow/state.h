@@ -284,7 +284,6 @@ int flow_end(struct mr_flow *, uint64_t until_ms);
 int head_order(struct op *, uint8_t what);
 // Until all have done so; whether any had something to flush. MR_EAGAIN: not in time.
 int head_ordered(struct op *, uint64_t until_ms, bool *out_any);
-uint64_t flow_now_ms(void);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);
 // With the lock: sleeps until something has changed, or until then.

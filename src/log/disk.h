@@ -3,7 +3,6 @@
 #ifndef LOG_DISK_H
 #define LOG_DISK_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>

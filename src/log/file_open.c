@@ -4,6 +4,7 @@
 //
 // A store is made in an order that leaves no doubt: segment 0 first, then the store file. Without
 // a store file a directory is empty, or was left half made, or is not ours.
+#include "base/clock.h"
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -261,13 +262,9 @@ struct file_log *file_log_make(const char *dir, const struct log_options *option
     for (size_t end = strlen(dir); end > 1 && copy[end - 1] == '/'; end--)
         copy[end - 1] = 0;
     l->lock_fd = l->store_fd = -1;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->work, &monotonic);
-    pthread_cond_init(&l->done, NULL);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&l->work);
+    cond_init(&l->done);
     return l;
 }
 

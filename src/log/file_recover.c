@@ -14,9 +14,6 @@
 // they may be in the page cache only, from an owner whose sync failed.
 #include "log/file.h"
 
-#include "base/errors.h"
-#include "base/mem.h"
-
 // Walks whole groups. Stops at the seal, or where no valid frame stands, or none that fits.
 static int examine_groups(struct walk *w, struct recovered *r) {
     struct walk_frame f;

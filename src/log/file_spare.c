@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "log/file.h"
 
-#include "base/errors.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,12 +10,10 @@
 #include "log/file.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 void writer_tell(struct file_log *l) {
     pthread_cond_broadcast(&l->done);
@@ -264,9 +262,7 @@ static void writer_sleep(struct file_log *l) {
         pthread_cond_wait(&l->work, &l->lock);
         return;
     }
-    struct timespec at = { .tv_sec = (time_t)(at_ms / 1000),
-                           .tv_nsec = (long)(at_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(&l->work, &l->lock, &at);
+    cond_wait_until(&l->work, &l->lock, at_ms);
     if (l->spare_failed && monotonic_ms() >= l->spare_retry_ms)
         l->spare_failed = false;
 }

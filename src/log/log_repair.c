@@ -9,7 +9,6 @@
 #include "log/survey.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -146,6 +146,19 @@ void answer_text(struct session *s, const char *name, mr_bytes value) {
     reply_bulk(&s->reply, value);
 }
 
+static bool share_lease(const struct grant *a, const struct grant *b) {
+    return a->token.serial == b->token.serial && a->shard == b->shard;
+}
+
+// One could not be read: it is skipped, and those behind it under its lease.
+static void skip_from(struct session *s, const struct grant *grants, size_t count, size_t i,
+                      int err, bool *skip) {
+    const struct grant *bad = &grants[i];
+    host_note_unreadable(s->host, bad, err == MR_ECORRUPT);
+    for (; i < count && share_lease(&grants[i], bad); i++)
+        skip[i] = true;
+}
+
 // Writes those that are not to be skipped. MR_EAGAIN: one is to be waited for. 1: one could not be
 // read, and is to be skipped too.
 static int try_grants(struct session *s, const struct grant *grants, size_t count, bool wait,
@@ -165,10 +178,8 @@ static int try_grants(struct session *s, const struct grant *grants, size_t coun
         s->out.size = before;
         if (err == MR_EAGAIN)
             return err;
-        if (skip) {
-            skip[i] = true;
-            host_note_unreadable(s->host, &grants[i]);
-        }
+        if (skip)
+            skip_from(s, grants, count, i, err, skip);
         return 1;
     }
     return 0;

@@ -1,12 +1,10 @@
 // See command.h. The row is found by a hash of its name; options are read by their kinds.
 #include "server/command.h"
 
-#include "base/errors.h"
 #include "server/access.h"
 #include "wire/code.h"
 #include "wire/number.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 

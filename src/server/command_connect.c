@@ -2,7 +2,6 @@
 #include "server/access.h"
 #include "server/shards.h"
 
-#include "base/errors.h"
 #include "millrace.h"
 #include "wire/code.h"
 

@@ -181,14 +181,17 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
-// What a front was asked is answered, too; it is told as if the server ended.
+// What a front was asked is answered, too, as if the server ended, unless that waits for others.
 static void hear_end(struct connection *c) {
+    struct session *s = c->session;
     c->reading = false;
-    host_begin(&c->server->host);
-    if (c->session->front)
-        session_close(c->session);
+    host_begin(s->host);
+    if (!s->front)
+        session_say_no_more(s);
+    else if (session_waits_for_others(s))
+        connection_close(c);
     else
-        session_say_no_more(c->session);
+        session_close(s);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
@@ -215,6 +218,11 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
 // Lets the session have what has come; if that takes no more now, reading stops until it does.
 static void secure_read(struct connection *c) {
     int all = tls_pour(c->tls, c->session);
+    if (all < 0 && tls_said_all(c->tls) && !c->session->broken) {
+        uv_read_stop((uv_stream_t *)&c->tcp);
+        hear_end(c);
+        return;
+    }
     if (all < 0)
         notice(NOTICE_DEBUG, "the connection of %s ends: %s", c->address, error_text());
     if (all < 0 || c->session->broken) {

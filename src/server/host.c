@@ -10,7 +10,6 @@
 #include "server/session.h"
 #include "server/shards.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -151,21 +150,22 @@ void host_take_back(struct host *h, struct buffer *b) {
 }
 
 // Where there are too many the rest fail when their leases run out.
-void host_note_unreadable(struct host *h, const struct grant *g) {
+void host_note_unreadable(struct host *h, const struct grant *g, bool for_good) {
     if (h->unreadable_count == HOST_UNREADABLE)
         return;
     h->unreadable[h->unreadable_count].id = g->id;
     h->unreadable[h->unreadable_count].shard = g->shard;
+    h->unreadable[h->unreadable_count].for_good = for_good;
     h->unreadable[h->unreadable_count++].token = g->token;
 }
 
 static void fail_unreadable(struct host *h) {
     while (h->unreadable_count) {
-        h->unreadable_count--;
-        (void)core_fail(h->parts[h->unreadable[h->unreadable_count].shard].core,
-                        h->unreadable[h->unreadable_count].id,
-                        &h->unreadable[h->unreadable_count].token,
-                        mr_str("its body could not be read from the store"), MR_BACKOFF);
+        uint32_t i = --h->unreadable_count;
+        (void)core_unreadable(h->parts[h->unreadable[i].shard].core, h->unreadable[i].id,
+                              &h->unreadable[i].token,
+                              mr_str("its body could not be read from the store"),
+                              h->unreadable[i].for_good ? MR_NEVER : MR_BACKOFF);
     }
 }
 

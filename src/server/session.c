@@ -211,7 +211,7 @@ static bool runs_again(const struct session *s) {
 
 static void leave(struct session *);
 
-static bool waits_for_others(const struct session *s) {
+bool session_waits_for_others(const struct session *s) {
     return s->blocked == BLOCKED_TAKE || s->blocked == BLOCKED_END || s->blocked == BLOCKED_ROOM ||
            s->blocked == BLOCKED_EPIC || s->blocked == BLOCKED_REFUSED;
 }
@@ -225,7 +225,7 @@ static void abandon(struct session *s) {
 
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
     command_run(s, words, count);
-    if (s->said_all && waits_for_others(s))
+    if (s->said_all && session_waits_for_others(s))
         abandon(s);
     if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
         s->broken = true;
@@ -301,7 +301,7 @@ void session_receive(struct session *s, size_t size) {
 void session_say_no_more(struct session *s) {
     s->said_all = true;
     offer(s);
-    if (waits_for_others(s))
+    if (session_waits_for_others(s))
         abandon(s);
 }
 

@@ -124,6 +124,7 @@ void session_receive(struct session *, size_t size);
 // The client says no more, but may still listen: what it has said is answered. What would wait for
 // somebody else is not, since a client that has gone looks the same.
 void session_say_no_more(struct session *);
+bool session_waits_for_others(const struct session *);
 
 // Runs a command as if it had been received. It is not blocked, and nothing else is received.
 void session_command(struct session *, const mr_bytes *words, uint32_t count);

@@ -45,23 +45,33 @@ static uint32_t push_route(struct session *s, const struct push *p) {
     return h->next_push++ % h->shards;
 }
 
-// A number that another shard has refused on this connection holds its source here, too.
-static int check_gaps(const struct session *s, const struct push *p, uint32_t to) {
-    const struct host *h = s->host;
-    int err = 0;
-    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
-        if (i != to)
-            err = core_check_gap(h->parts[i].core, &s->presences[i].conn, p->source, p->number);
-    return err;
-}
-
-// The first number of a source that no shard has.
-static uint64_t source_resume(const struct host *h, mr_bytes source) {
+// The numbers of a source that any shard has.
+static struct epic_seen source_seen(const struct host *h, mr_bytes source) {
     struct epic_seen seen = { 0 }, more;
     for (uint32_t i = 0; i < h->shards; i++)
         if (core_source_seen(h->parts[i].core, source, &more) == 0)
             epic_seen_add(&seen, &more);
-    return epic_seen_resume(&seen);
+    return seen;
+}
+
+static int find_gap(const struct session *s, const struct push *p) {
+    const struct host *h = s->host;
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
+        err = core_check_gap(h->parts[i].core, &s->presences[i].conn, p->source, p->number);
+    return err;
+}
+
+// A number that a shard has refused on this connection holds its source in all of them, until one
+// has accepted it.
+static int check_gaps(const struct session *s, const struct push *p) {
+    const struct host *h = s->host;
+    if (find_gap(s, p) == 0)
+        return 0;
+    struct epic_seen seen = source_seen(h, p->source);
+    for (uint32_t i = 0; i < h->shards; i++)
+        core_fill_gaps(h->parts[i].core, &s->presences[i].conn, p->source, &seen);
+    return find_gap(s, p);
 }
 
 // A number too far ahead of what is missing would be taken for the proof that that was there. Where
@@ -72,18 +82,30 @@ static int check_ahead(struct host *h, const struct push *p) {
     if (known && p->number < *resume + SOURCE_WINDOW)
         return 0;
     h->sources[name % HOST_SOURCES].name = name;
-    *resume = source_resume(h, p->source);
+    struct epic_seen seen = source_seen(h, p->source);
+    *resume = epic_seen_resume(&seen);
     if (p->number < *resume + SOURCE_WINDOW)
         return 0;
     return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
                      *resume, p->number);
 }
 
+// A repeat goes where the first one went, also if it has another key.
+static int route_numbered(struct session *s, const struct push *p, uint32_t *to) {
+    const struct host *h = s->host;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        if (!core_has_seen(h->parts[i].core, p->source, p->number))
+            continue;
+        *to = i;
+        return 0;
+    }
+    int err = check_gaps(s, p);
+    return err < 0 ? err : check_ahead(s->host, p);
+}
+
 int shards_route(struct session *s, const struct push *p, uint32_t *out) {
     uint32_t to = push_route(s, p);
-    int err = p->source.size ? check_gaps(s, p, to) : 0;
-    if (err == 0 && p->source.size)
-        err = check_ahead(s->host, p);
+    int err = p->source.size ? route_numbered(s, p, &to) : 0;
     if (err == 0)
         *out = to;
     return err;

@@ -99,6 +99,10 @@ int shards_look_job(const struct host *, uint64_t id, struct job_info *out);
 int shards_list(struct host *, const struct job_walk *,
                 int (*each)(void *, const struct job_info *), void *arg);
 
+// As core_walk of one shard; MR_EGONE only if no other knows the stage either.
+int shards_walk_one(const struct host *, uint32_t shard, const struct job_walk *,
+                    int (*each)(void *, const struct job_info *), void *arg);
+
 // As core_walk, one shard behind the other: for those who come by all of them.
 int shards_walk(const struct host *, const struct job_walk *,
                 int (*each)(void *, const struct job_info *), void *arg);

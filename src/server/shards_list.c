@@ -199,7 +199,7 @@ int shards_list(struct host *h, const struct job_walk *walk,
                 int (*each)(void *, const struct job_info *), void *arg) {
     uint32_t only = route_of(h->shards, walk->stage, walk->key, (mr_bytes){ 0 });
     if (only != ROUTE_ANY)
-        return core_walk(h->parts[only].core, walk, each, arg);
+        return shards_walk_one(h, only, walk, each, arg);
     if (!walk->most)
         return 0;
     struct listing l = { .host = h, .walk = walk };

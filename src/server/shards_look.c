@@ -124,13 +124,21 @@ int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {
     return core_look_job(core_of_job(h, id), id, out);
 }
 
+// Where those of a key are the stage may be unknown, and known elsewhere.
+int shards_walk_one(const struct host *h, uint32_t shard, const struct job_walk *walk,
+                    int (*each)(void *, const struct job_info *), void *arg) {
+    size_t place;
+    int err = core_walk(h->parts[shard].core, walk, each, arg);
+    return err == MR_EGONE && !walk->from ? shards_stage_place(h, walk->stage, &place) : err;
+}
+
 // Those of a key are in one shard; the others follow one another, from that of `from` on.
 int shards_walk(const struct host *h, const struct job_walk *walk,
                 int (*each)(void *, const struct job_info *), void *arg) {
-    struct job_walk w = *walk;
-    uint32_t only = route_of(h->shards, w.stage, w.key, (mr_bytes){ 0 });
+    uint32_t only = route_of(h->shards, walk->stage, walk->key, (mr_bytes){ 0 });
     if (only != ROUTE_ANY)
-        return core_walk(h->parts[only].core, &w, each, arg);
+        return shards_walk_one(h, only, walk, each, arg);
+    struct job_walk w = *walk;
     bool known = false;
     int err = 0;
     for (uint32_t i = w.from ? shard_of_job(h, w.from) : 0; i < h->shards; i++) {
@@ -156,7 +164,6 @@ static void add_epic(struct epic_info *sum, const struct epic_info *e) {
     sum->ended = sum->ended || e->ended;
     sum->total = e->total > sum->total ? e->total : sum->total;
     sum->expected = e->expected > sum->expected ? e->expected : sum->expected;
-    sum->stage = e->stage.size ? e->stage : sum->stage;
 }
 
 int shards_epic(const struct host *h, mr_bytes name, struct epic_info *out) {
@@ -170,6 +177,8 @@ int shards_epic(const struct host *h, mr_bytes name, struct epic_info *out) {
         err = core_epic(h->parts[i].core, name, &e);
         if (err < 0 || (err = core_epic_seen(h->parts[i].core, name, &more)) < 0)
             continue;
+        if (e.stage.size && (more.highest >= seen.highest || !sum.stage.size))
+            sum.stage = e.stage; // that of the latest push
         add_epic(&sum, &e);
         epic_seen_add(&seen, &more);
         known = true;
@@ -183,7 +192,11 @@ int shards_epic(const struct host *h, mr_bytes name, struct epic_info *out) {
 }
 
 int shards_epic_end(const struct host *h, mr_bytes name, uint64_t total) {
-    int err = 0;
+    struct epic_seen seen = { 0 }, more;
+    for (uint32_t i = 0; i < h->shards; i++)
+        if (core_epic_seen(h->parts[i].core, name, &more) == 0)
+            epic_seen_add(&seen, &more);
+    int err = epic_check_end(&seen, total);
     for (uint32_t i = 0; err == 0 && i < h->shards; i++)
         err = core_epic_end(h->parts[i].core, name, total);
     return err;

@@ -4,7 +4,6 @@
 #ifndef SERVER_SYSTEMD_H
 #define SERVER_SYSTEMD_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 // "READY=1", "STOPPING=1", "STATUS=…"; several are parted by line breaks. What cannot be told is

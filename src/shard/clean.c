@@ -2,6 +2,10 @@
 // being written and the one being scanned cannot be given up; twice, because copying half-dead
 // segments costs one byte written for one byte gained, and fuller ones cost more.
 //
+// Where pushes are refused for lack of room, which is all that may be gained, it is worth more: a
+// head in which little lives goes at once; and in memory, where copies cost little, the rest may be
+// a quarter of what lives.
+//
 // `at` only moves forward: below it nothing lives, and nothing comes to live there again.
 #include "shard/clean.h"
 
@@ -13,13 +17,23 @@ static uint64_t from(const struct cleaner *c, const struct log_state *log) {
     return c->at > log->head ? c->at : log->head;
 }
 
+// Copies are small enough for what a full disk keeps for them.
+static bool is_nearly_dead(const struct cleaner *c, const struct log_state *log, uint64_t at) {
+    return core_live_in(c->core, at, log_segment_end(c->log, at)) <= log->segment_size / 16;
+}
+
 // Segments given up but not yet removed do not count; and what is in the segment being written
 // cannot be gained by copying. A little that lives in two segments is brought together in one.
 static bool is_too_long(const struct cleaner *c, const struct log_state *log) {
     uint64_t live = core_live_bytes(c->core), segment = log->segment_size;
-    uint64_t first = from(c, log) / segment;
+    uint64_t at = from(c, log), first = at / segment;
     uint64_t given_up = (first - log->head / segment) * segment;
-    return log->bytes > 2 * live + 2 * segment + given_up && first < log->tail / segment;
+    bool memory_is_short = log->memory && core_memory_is_short(c->core);
+    uint64_t dead = memory_is_short ? live / 4 : live; // that may stay
+    if (first >= log->tail / segment)
+        return false;
+    return log->bytes > live + dead + 2 * segment + given_up ||
+           ((log->full || memory_is_short) && is_nearly_dead(c, log, at));
 }
 
 static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
@@ -51,7 +65,7 @@ static int begin(struct cleaner *c, const struct log_state *log) {
     int err = core_clean_own(c->core, c->at, c->end);
     if (err < 0)
         return err;
-    if (next <= log->tail && !core_lives_in(c->core, c->at, next))
+    if (next <= log->tail && !core_live_in(c->core, c->at, next))
         c->at = c->end = next;
     c->state = CLEANER_SCANNING;
     return scan(c);

@@ -3,13 +3,22 @@
 
 #include <string.h>
 
+// What holds back work that is not ready: one shard would tell the last of these that it has.
+static int rank_of(const struct stage_info *i) {
+    static const char *const order[] = { "delay", "backoff", "halted", "draining" };
+    int rank = sizeof order / sizeof *order;
+    while (rank && strcmp(i->held_by, order[rank - 1]) != 0)
+        rank--;
+    return rank;
+}
+
 // Nothing starts in the engine only if nothing starts in any shard that has something to start.
 static const struct stage_info *who_knows(const struct stage_info *a, const struct stage_info *b) {
     if (a->ready && b->ready)
         return b->held_by[0] ? a : b;
     if (a->ready || b->ready)
         return a->ready ? a : b;
-    return a->held_by[0] ? a : b;
+    return rank_of(b) > rank_of(a) || !a->held_by[0] ? b : a;
 }
 
 // A worker that is at one shard takes from all.

@@ -18,10 +18,6 @@ struct shard {
     struct core *core;
     struct running *running; // NULL: the log dies with the process anyway
     struct cleaner cleaner;
-    struct core_events events; // the owner's
-    void *owner;
-    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
-    void *ledger_owner;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
@@ -62,6 +58,10 @@ static uint64_t shard_now_ms(const struct shard *s) {
     return now > known ? now : known;
 }
 
+uint64_t shard_boot_ms(const struct shard *s) {
+    return s->base_boot_ms + (core_now(s->core) - s->base_ms);
+}
+
 // ---- What the core asks for -------------------------------------------------------------------
 
 static bool is_epoch(const struct entry *e) {
@@ -84,85 +84,32 @@ static int sink_read(void *owner, uint64_t at, struct buffer *out_body) {
     return shard_read(owner, at, out_body);
 }
 
-static bool tell_claim(void *owner, struct taker *taker) {
+static void sink_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
     struct shard *s = owner;
-    return s->events.claim(s->owner, taker);
-}
-
-static void tell_granted(void *owner, struct taker *taker, const struct grant *grants,
-                         size_t count) {
-    struct shard *s = owner;
-    s->events.granted(s->owner, taker, grants, count);
-}
-
-static void tell_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
-    struct shard *s = owner;
-    s->events.ended(s->owner, caller, outcome);
-}
-
-static void tell_room(void *owner, struct pusher *pusher) {
-    struct shard *s = owner;
-    s->events.room(s->owner, pusher);
-}
-
-static void tell_epic(void *owner, struct watcher *watcher) {
-    struct shard *s = owner;
-    s->events.epic(s->owner, watcher);
-}
-
-static void tell_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
-                      int why) {
-    struct shard *s = owner;
-    s->events.stop(s->owner, conn, id, token, why);
-}
-
-static void note_running(void *owner, uint64_t id, uint32_t attempt, bool begins) {
-    struct shard *s = owner;
-    if (s->running && begins)
+    if (begins)
         running_begin(s->running, id, attempt);
-    else if (s->running)
+    else
         running_end(s->running, id);
-    if (s->events.running)
-        s->events.running(s->owner, id, attempt, begins);
-}
-
-static void tell_freed(void *owner, mr_bytes stage, uint64_t shards) {
-    struct shard *s = owner;
-    s->events.freed(s->owner, stage, shards);
-}
-
-static int tell_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    struct shard *s = owner;
-    return s->events.edge(s->owner, stage, downstream);
-}
-
-static struct ledger_stage *ask_ledger(void *owner, mr_bytes stage) {
-    struct shard *s = owner;
-    return s->ledger(s->ledger_owner, stage);
 }
 
 static struct core_config core_config_of(struct shard *s, const struct shard_options *o) {
-    const struct core_events *e = &o->events;
     struct log_state log;
     log_look(s->log, &log);
-    return (struct core_config){
-        .limits = o->limits,
-        .segment_size = log.segment_size,
-        .sink = { .append = sink_append, .read = sink_read },
-        .events = { .claim = e->claim ? tell_claim : NULL,
-                    .granted = e->granted ? tell_granted : NULL,
-                    .ended = e->ended ? tell_ended : NULL,
-                    .room = e->room ? tell_room : NULL,
-                    .epic = e->epic ? tell_epic : NULL,
-                    .stop = e->stop ? tell_stop : NULL,
-                    .running = s->running || e->running ? note_running : NULL,
-                    .freed = e->freed ? tell_freed : NULL,
-                    .edge = e->edge && o->shards > 1 ? tell_edge : NULL },
-        .owner = s,
-        .shard = o->shard,
-        .shards = o->shards,
-        .ledger = o->ledger ? ask_ledger : NULL,
-    };
+    struct core_config config = { .limits = o->limits,
+                                  .segment_size = log.segment_size,
+                                  .sink = { .append = sink_append,
+                                            .read = sink_read,
+                                            .running = s->running ? sink_running : NULL,
+                                            .owner = s },
+                                  .events = o->events,
+                                  .owner = o->owner,
+                                  .shard = o->shard,
+                                  .shards = o->shards,
+                                  .ledger = o->ledger,
+                                  .ledger_owner = o->ledger_owner };
+    if (o->shards <= 1)
+        config.events.edge = NULL; // nobody else has to learn it
+    return config;
 }
 
 // ---- Opening and closing ----------------------------------------------------------------------
@@ -228,10 +175,6 @@ int shard_load(const struct shard_options *options, struct shard **out) {
     struct shard *s = mem_alloc(sizeof *s);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a shard");
-    s->events = options->events;
-    s->owner = options->owner;
-    s->ledger = options->ledger;
-    s->ledger_owner = options->ledger_owner;
     s->world = options->world;
     int err = shard_fill(s, options);
     if (err < 0) {

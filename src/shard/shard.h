@@ -66,6 +66,9 @@ struct core *shard_core(struct shard *);
 // Moves the core to the present. MR_ESTOPPED: the log has failed; looks still work.
 int shard_begin(struct shard *);
 
+// The instant that it was moved to, as boot time: the clock is not read again.
+uint64_t shard_boot_ms(const struct shard *);
+
 // Wakes the log's writer. What commands and events of this turn told may be shown when the log is
 // durable up to the position returned (shard_wait). If an id block was reserved, waits for it here.
 uint64_t shard_end(struct shard *);

@@ -124,6 +124,10 @@ ptrdiff_t tls_read(struct tls *t, void *to, size_t room) {
     return outcome(t, SSL_read(t->ssl, to, at_most(room)));
 }
 
+bool tls_said_all(const struct tls *t) {
+    return SSL_get_shutdown(t->ssl) & SSL_RECEIVED_SHUTDOWN;
+}
+
 ptrdiff_t tls_write(struct tls *t, const void *data, size_t size) {
     ERR_clear_error();
     return outcome(t, SSL_write(t->ssl, data, at_most(size)));

@@ -10,7 +10,6 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
-#include "server/auth.h"
 #include "web/json.h"
 #include "wire/code.h"
 

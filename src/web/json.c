@@ -103,10 +103,6 @@ static void put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
     put_base64(d, bytes);
 }
 
-void doc_bytes(struct doc *d, const char *name, mr_bytes bytes) {
-    put_bytes(d, named(name), bytes);
-}
-
 // ---- Values of the wire -------------------------------------------------------------------------
 
 static uint32_t put_value(struct doc *d, mr_bytes name, const struct response_value *, uint32_t at);

@@ -21,8 +21,7 @@ struct doc {
 void doc_open(struct doc *, const char *name, char bracket); // name NULL: none
 void doc_close(struct doc *, char bracket);
 void doc_number(struct doc *, const char *name, int64_t);
-void doc_text(struct doc *, const char *name, mr_bytes); // what is not UTF-8 becomes U+FFFD
-void doc_bytes(struct doc *, const char *name, mr_bytes);
+void doc_text(struct doc *, const char *name, mr_bytes);        // what is not UTF-8 becomes U+FFFD
 void doc_raw(struct doc *, const char *name, const char *text); // null, true, 0.5 …
 
 // The value at `at` with all that is in it. Returns the index behind it.

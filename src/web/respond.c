@@ -6,7 +6,6 @@
 #include "web/state.h"
 #include "wire/code.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -359,6 +359,11 @@ int exec_run(struct execs *e, const struct exec_order *order, struct exec_result
     return err;
 }
 
+bool exec_is_missing(const struct exec_result *x) {
+    return x->end == EXEC_UNSTARTED &&
+           (x->code == ENOENT || x->code == EACCES || x->code == ENOEXEC || x->code == ENOTDIR);
+}
+
 void exec_result_finish(struct exec_result *r) {
     spool_finish(&r->output);
     spool_finish(&r->errors);

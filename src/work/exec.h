@@ -81,6 +81,13 @@ struct exec_result {
     struct spool output, errors; // what it has written, whatever the end
 };
 
+static inline bool exec_ended_well(const struct exec_result *x) {
+    return x->end == EXEC_EXITED && x->code == 0;
+}
+
+// The command itself is missing or cannot be executed; not the fault of its arguments.
+bool exec_is_missing(const struct exec_result *);
+
 // Runs a command and returns when it has ended. 0: `out` has how, also if it could not be started;
 // finish it with exec_result_finish. Negative: it is not the command's fault, and it did not run or
 // was killed: MR_ENOMEM; MR_EIO: no process, pipe or temporary file could be made; MR_EBUSY: the

@@ -1,7 +1,6 @@
 // One job: the handler is called with no lock held, and what it returns decides. Whoever claims the
 // job first ends it: this thread after the handler, or the program from anywhere.
 #include "base/clock.h"
-#include "base/errors.h"
 #include "work/state.h"
 
 #include <stdio.h>

@@ -7,16 +7,9 @@
 #include "work/state.h"
 
 #include <string.h>
-#include <time.h>
 
 void worker_sleep(struct worker *w, pthread_cond_t *cond, uint64_t until_ms) {
-    if (until_ms == UINT64_MAX) {
-        pthread_cond_wait(cond, &w->lock);
-        return;
-    }
-    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000 };
-    pthread_cond_timedwait(cond, &w->lock, &t);
+    cond_wait_until(cond, &w->lock, until_ms);
 }
 
 // ---- Opening ----------------------------------------------------------------------------------
@@ -62,13 +55,9 @@ static void worker_init(struct worker *w, struct engine *engine, const struct wo
     worker_tune(w);
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->tuner_lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &clock);
-    pthread_cond_init(&w->called, &clock);
-    pthread_cond_init(&w->beat_due, &clock);
-    pthread_condattr_destroy(&clock);
+    cond_init(&w->changed);
+    cond_init(&w->called);
+    cond_init(&w->beat_due);
 }
 
 static int worker_start(struct worker *w, const struct worker_options *o) {

@@ -63,7 +63,7 @@ static int read_nothing(void *owner, uint64_t at, struct buffer *out) {
 
 static void replay_all(const uint8_t *data, size_t size) {
     uint64_t end = 64;
-    struct core_config config = { .sink = { append, read_nothing }, .owner = &end };
+    struct core_config config = { .sink = { append, read_nothing, .owner = &end } };
     struct core *core;
     int err = core_create(&config, &core);
     assert(err == 0);

@@ -1,55 +1,7 @@
-"""A real server for tests in Python that may come and go, and a proxy that stands between it and a client: it
-remembers what the client says, and can lose a reply. Both listen on free loopback ports and end with the test."""
-import atexit
-import signal
+"""A proxy that stands between a server and a client: it remembers what the client says, and can lose a reply.
+It listens on a free loopback port and ends with the test."""
 import socket
-import subprocess
 import threading
-
-
-held = []  # sockets
-
-
-def lasting_port():
-    """A port for a server that may come and go. It is bound here, too: so the system gives it to nobody else,
-    and to no client, which could even be connected to itself; but a server, which may reuse addresses, can
-    listen there."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    held.append(holder)
-    return holder.getsockname()[1]
-
-
-class Server:
-    """millrace serve, on a port that stays its own."""
-
-    def __init__(self, millrace, *options):
-        self.command = [millrace, "serve", "--http", "off", *options]
-        self.port, self.process = lasting_port(), None
-        atexit.register(self.kill)
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{self.port}"],
-                                        stderr=subprocess.PIPE)
-        said = b""
-        while b"ready" not in said:
-            line = self.process.stderr.readline()
-            if not line:
-                raise AssertionError(f"the server has ended: {said}")
-            said += line
-
-    def stop(self):
-        """Ends it in peace; its exit code."""
-        self.process.terminate()
-        self.process.stderr.read()
-        return self.process.wait()
-
-    def kill(self):
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
 
 
 def read_frame(file):
