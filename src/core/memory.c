@@ -56,7 +56,7 @@ static void forget_early(struct core *c, uint64_t bytes) {
     bool in_vain = c->limits.max_bytes && bytes > c->limits.max_bytes;
     uint32_t left = EARLY;
     for (uint32_t i = 1; !in_vain && i <= c->stage_count; i++)
-        while ((bytes_are_short(c, bytes) || (left && memory_is_short(c))) &&
+        while ((bytes_are_short(c, bytes) || (left && core_memory_is_short(c))) &&
                stage_forget_early(c, c->stages[i]))
             left -= left > 0;
 }
