@@ -542,7 +542,6 @@ void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
 void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
-
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 

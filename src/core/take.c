@@ -98,22 +98,17 @@ static void note_wait(const struct core *c, const struct stage *s, const struct 
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
 
-// How many jobs at the head of a channel may go out under one lease.
-static uint32_t block_size(const struct core *c, chan ref, const struct wish *w, uint32_t most) {
-    if (!(ref & CHAN_KEYED) || most <= 1)
-        return 1;
-    const struct channel *ch = channel_at(c, ref);
-    uint32_t count = 0, n = ch->jobs.head;
-    uint64_t bytes = w->bytes;
-    for (; n && count < most && channel_reaches(c, ch, n); n = job_at(c, n)->link.next) {
-        const struct job *j = job_at(c, n);
-        bool apart = j->flags & JOB_UNREAD || job_is_past_deadline(c, j);
-        if (count && (apart || bytes >= c->limits.max_take_bytes))
-            break;
-        bytes += j->size;
-        count++;
-    }
-    return count;
+// How many jobs at the head of a channel may go out under one lease, at most.
+static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
+    uint32_t count = ref & CHAN_KEYED ? channel_at(c, ref)->jobs.count : 1;
+    return count < most ? count : most;
+}
+
+// Whether a block goes on with this job.
+static bool block_goes_on(const struct core *c, chan ref, const struct wish *w, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return w->bytes < c->limits.max_take_bytes && channel_reaches(c, channel_at(c, ref), job) &&
+           !(j->flags & JOB_UNREAD) && !job_is_past_deadline(c, j);
 }
 
 static uint32_t state_size(const struct core *c, chan ref) {
@@ -129,7 +124,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         s->waits = mem_alloc(sizeof *s->waits);
     if (!s->runs)
         s->runs = mem_alloc(sizeof *s->runs);
-    uint32_t count = block_size(c, ref, w, w->batch < most ? w->batch : most), lease = 0;
+    uint32_t count = block_size(c, ref, w->batch < most ? w->batch : most), lease = 0;
     int err = lease_create(c, s, ref, count, w, &lease);
     if (err < 0) {
         stage_unclaim(c, s);
@@ -138,9 +133,11 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
-    uint32_t number = chan_head(c, ref);
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t number = chan_head(c, ref), i = 0;
+    for (; i < count && (i == 0 || block_goes_on(c, ref, w, number)); i++) {
         struct job *j = job_at(c, number);
+        if (i + 1 < count)
+            __builtin_prefetch(job_at(c, j->link.next), 1); // it lies anywhere
         note_wait(c, s, j);
         if (job_has_attrs(j)) {
             job_drop_attr(c, j, ATTR_DUE);
@@ -155,6 +152,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
             out[i].state_at = 0; // comes with the first; the worker carries it along
         number = j->link.next;
     }
+    l->count = count = i;
     w->bytes += state_size(c, ref);
     s->leases++;
     s->claimed = false;
