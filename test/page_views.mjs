@@ -318,6 +318,39 @@ test('workers are shown with what they run, since when, and their level', async 
     await page.leave();
 });
 
+test('who works for several stages is one worker, and of many running jobs it is said how many', async () => {
+    const server = await Server.start(['--store', 'mem:', '--shards', '3']);
+    const worker = new Client(server);
+    for (let i = 0; i < 101; i++) await worker.ask('PUSH', 'one', 'x');
+    await worker.ask('PUSH', 'two', 'x', 'DELAY', 1e9);
+    await worker.ask('TAKE', 'one', 'two', 'COUNT', 101);
+    const page = await openPage(server.address, '#/');
+    await page.main
+        .locator('div')
+        .filter({ hasText: /^Workers1$/ })
+        .waitFor();
+    await page.go('#/workers');
+    await page.sees('100 of 101 jobs are shown.');
+    await page.leave();
+    worker.close();
+    await server.stop();
+});
+
+test('a day is that of the clock beside it, wherever one is', async () => {
+    const id = await push('yesterday', 'x', 'KEY', 'k');
+    await world.client.kill('yesterday', 'no');
+    const timezoneId = new Date().getUTCHours() < 11 ? 'Etc/GMT+12' : 'Etc/GMT-14'; // another day
+    const dayMs = 24 * 3600 * 1000;
+    const page = await open('#/', { timezoneId });
+    const said = await (await fetch(`${world.server.address}api/jobs/${id}?body=1`)).json();
+    said.job.reasons[0]['age-ms'] = dayMs;
+    await page.route(`**/api/jobs/${id}*`, (route) => route.fulfill({ json: said }));
+    await page.go(`#/job/${id}`);
+    const day = new Date(Date.now() - dayMs).toLocaleDateString('sv', { timeZone: timezoneId });
+    await page.sees(day);
+    await page.leave();
+});
+
 test('epics are shown with their progress', async () => {
     for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
     await world.client.ask('EPIC', 'june', 'END', 8);

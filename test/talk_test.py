@@ -366,6 +366,7 @@ def _():
     lines = os.path.join(top, "too-long")
     with open(lines, "wb") as file:
         file.write(b"1\n" + b"x" * (16 << 20) + b"\n3\n")
+    fails(2, "push: 1 line was pushed; the same", "push", "gaps", "--lines", lines, *name)
     fails(2, "epic gaps --skip 2", "push", "gaps", "--lines", lines, *name)
     equal(read("epic", "gaps", "--skip", "2")["resume"], 3)
     equal(ok("push", "gaps", "--lines", lines, *name), "1 pushed, 2 before\n")

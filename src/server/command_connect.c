@@ -236,16 +236,19 @@ static size_t info_stats(const struct session *s, char *to, size_t room) {
 
 static size_t info_clients(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
-    size_t connected = 0, blocked = 0;
+    size_t connected = 0, blocked = 0, workers = 0;
     if (!sees_server(s))
         return 0;
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        const struct session *one = list_entry(l, struct session, of_host);
         connected++;
-        blocked += list_entry(l, struct session, of_host)->blocked != BLOCKED_NOT;
+        blocked += one->blocked != BLOCKED_NOT;
+        workers += one->stages[0] != 0;
     }
     return (size_t)snprintf(to, room,
-                            "# Clients\r\nconnected_clients:%zu\r\nblocked_clients:%zu\r\n",
-                            connected, blocked);
+                            "# Clients\r\nconnected_clients:%zu\r\nblocked_clients:%zu\r\n"
+                            "workers:%zu\r\n",
+                            connected, blocked, workers);
 }
 
 static size_t info_replication(const struct session *s, char *to, size_t room) {

@@ -181,17 +181,14 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init((char *)room, (unsigned)(size < INT32_MAX ? size : INT32_MAX));
 }
 
-// What a front was asked is answered, too, as if the server ended, unless that waits for others.
+// What a front was asked is answered, too; it is told as if the server ended.
 static void hear_end(struct connection *c) {
-    struct session *s = c->session;
     c->reading = false;
-    host_begin(s->host);
-    if (!s->front)
-        session_say_no_more(s);
-    else if (session_waits_for_others(s))
-        connection_close(c);
+    host_begin(&c->server->host);
+    if (c->session->front)
+        session_close(c->session);
     else
-        session_close(s);
+        session_say_no_more(c->session);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {

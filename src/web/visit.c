@@ -16,8 +16,6 @@
 #include <assert.h>
 #include <string.h>
 
-static void visit_run(struct visit *);
-
 static struct visit *visit_of(struct front *f) {
     return (struct visit *)f;
 }
@@ -73,9 +71,11 @@ static void visit_close(struct front *f) {
     mem_free(v);
 }
 
+// Where he has gone, or the server ends, what waits for others is not answered any more.
 static bool visit_is_over(const struct front *f) {
     const struct visit *v = (const struct visit *)f;
-    bool ends = v->closing || (v->session->closing && !v->asked);
+    bool comes = v->asked && !session_waits_for_others(v->session);
+    bool ends = v->closing || (v->session->closing && !comes);
     bool lingers = v->lingers && !v->session->closing;
     return ends && !unsent(v) && !stream_ready(v).size && !lingers;
 }

@@ -59,7 +59,7 @@ export function bytes(n) {
 export function moment(agoMs) {
   const at = new Date(Date.now() - agoMs);
   const time = at.toTimeString().slice(0, 8);
-  return agoMs < 12 * HOUR ? time : `${at.toISOString().slice(0, 10)} ${time}`;
+  return agoMs < 12 * HOUR ? time : `${at.toLocaleDateString('sv')} ${time}`; // 2026-01-31
 }
 
 // A key that may be empty or long.

@@ -24,7 +24,8 @@ function totals() {
     ['In a second', () => rate(of('in-per-s'))],
     ['Done a second', () => rate(of('out-per-s'))],
     ['Dead', () => compact(of('dead')), () => of('dead') > 0],
-    ['Workers', () => count(of('workers'))],
+    // Who works for several stages is one; a token for some stages is told of these only.
+    ['Workers', () => count(store.info.workers ?? of('workers'))],
   ]);
 }
 

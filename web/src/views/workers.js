@@ -3,7 +3,7 @@ import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
 import { button, el, fragment, link, panel, setText } from '../dom.js';
-import { count, duration } from '../format.js';
+import { count, counted, duration } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
 import { jobColumn, keyColumn, liveTable, stageColumn } from '../table.js';
@@ -101,18 +101,27 @@ async function runningJobs(signal) {
     .slice(0, ROWS);
 }
 
+// What is not in the table.
+function leftOut(shown) {
+  const all = store.stages.reduce((n, s) => n + s.running, 0);
+  return shown < ROWS || all <= shown ? '' : `${shown} of ${counted(all, 'job')} are shown.`;
+}
+
 export function workersView() {
   let names = new Map();
   const nameOf = (id) => (id ? (names.get(id) ?? `#${id}`) : '–');
   const workers = workerTable(),
     running = runningTable(nameOf, () => loading.now());
-  const said = el('p.error', { role: 'alert' });
+  const said = el('p.error', { role: 'alert' }),
+    left = el('p.soft');
   const loading = poller(
     async (signal) => {
       const list = await look.workers(signal);
       names = new Map(list.map((w) => [w.id, w.name || `#${w.id}`]));
       workers.update(list);
-      running.update(await runningJobs(signal));
+      const jobs = await runningJobs(signal);
+      running.update(jobs);
+      setText(left, leftOut(jobs.length));
       setText(said, '');
     },
     (error) => setText(said, sentence(error)),
@@ -123,7 +132,7 @@ export function workersView() {
       el('div.title', el('h1', 'Workers')),
       said,
       panel('Who asks for work', workers.node),
-      panel('What runs now', running.node),
+      panel('What runs now', running.node, left),
     ),
     update: loading.tick,
     end: loading.end,
