@@ -3,10 +3,10 @@
 #ifndef TEST_API_H
 #define TEST_API_H
 
+#include "folder.h"
 #include "millrace.h"
 #include "serving.h"
 
-#include <ftw.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -173,14 +173,8 @@ static inline struct store store_make(void) {
     return s;
 }
 
-static inline int store_remove_one(const char *path, const struct stat *stat, int type,
-                                   struct FTW *at) {
-    (void)stat, (void)type, (void)at;
-    return remove(path);
-}
-
 static inline void store_remove(struct store *s) {
-    nftw(s->dir, store_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(s->dir);
 }
 
 static inline mr *store_open(const struct store *s) {

@@ -348,6 +348,25 @@ static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) 
     refused(MR_ESTALE, find_unreadable(t, b[1]));
 }
 
+// Also if it was ended by others before that was found out: those behind it were not handed out.
+static void C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest(void **state) {
+    struct tale *t = *state;
+    struct taken b[4];
+    uint64_t first = push(t, "k", "a");
+    push(t, "k", "b");
+    push(t, "k", "c");
+    assert_int_equal(take_block(t, 4, b), 3);
+    assert_true(cancel(t, first));
+    must(find_unreadable(t, b[0]));
+    expect_state(t, "k", CHANNEL_READY);
+    assert_int_equal(take_block(t, 4, b), 2);
+    assert_int_equal(b[0].attempt, 1);
+    assert_true(cancel(t, b[1].id));
+    must(find_unreadable(t, b[1]));
+    done(t, b[0]);
+    expect_unknown(t, "k");
+}
+
 // Rule 3: state comes with the first; the worker carries it along.
 static void C9_state_comes_with_the_first_of_a_block(void **state) {
     struct tale *t = *state;
@@ -510,6 +529,7 @@ int main(void) {
         TALE(C9_a_block_is_the_front_of_one_channel),
         TALE(C9_a_failure_inside_loses_nothing_behind_it),
         TALE(C9_one_that_cannot_be_read_costs_nobody_else_anything),
+        TALE(C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest),
         TALE(C9_the_block_is_given_back_whole),
         TALE(C9_one_cancelled_inside_is_skipped),
         TALE(C9_or_passed_over_in_silence),

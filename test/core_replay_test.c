@@ -22,7 +22,7 @@ static int aside_read(void *owner, uint64_t at, struct buffer *out_body) {
 
 // Opens what is left of the log, if that can be, and works a little.
 static bool opens(const struct tale *t) {
-    struct core_config config = { .sink = { aside_append, aside_read } };
+    struct core_config config = { .sink = { .append = aside_append, .read = aside_read } };
     struct core *core;
     assert_int_equal(core_create(&config, &core), 0);
     int err = tale_replay_into(t, t->log_count, core);
@@ -102,7 +102,7 @@ static void any_record_missing_or_repeated(void **state) {
 }
 
 static int replay_one(const struct record *r) {
-    struct core_config config = { .sink = { aside_append, aside_read } };
+    struct core_config config = { .sink = { .append = aside_append, .read = aside_read } };
     struct core *core;
     uint8_t head[8192];
     assert_int_equal(core_create(&config, &core), 0);

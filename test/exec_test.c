@@ -1,5 +1,6 @@
 // Commands run for jobs: whatever a command does, its job ends, with a reason, and nothing is left.
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "command_support.h"
 #include "work/exec.h"
@@ -252,12 +253,17 @@ struct other {
     pthread_t thread;
     struct meeting meeting;
     const mr_job *job; // NULL: all of them
+    mr_job *lost;      // this one's lease has run out; NULL: none has
     pid_t pid;
 };
 
 static void *stop_when_there(void *arg) {
     struct other *o = arg;
     o->pid = meeting_wait(&o->meeting);
+    if (o->lost) {
+        atomic_store(&o->lost->lease_from_ms, monotonic_ms() - o->lost->lease_ms);
+        (void)hand_stop(o->lost, MR_ESTALE);
+    }
     if (o->job)
         exec_stop_any(execs, o->job);
     else
@@ -294,6 +300,28 @@ static void A9_a_command_is_stopped_by_another_thread(void **state) {
     expect_end(&r, EXEC_STOPPED, 0, "stopped");
     r = run_order((struct exec_order){ .argv = ARGV("true"), .job = job });
     expect_end(&r, EXEC_STOPPED, 0, "stopped"); // all were, for good
+    must(mr_done(job));
+    must(mr_close(m));
+}
+
+// F6: one that does not end is killed when the lease that was lost ends, whatever is left of its
+// grace: from then on somebody else may have the job. (Here that is at once, and the grace too long
+// for a test.)
+static void F6_a_deaf_command_does_not_outlive_its_lease(void **state) {
+    (void)state;
+    struct execs_options options = { .grace_ms = 1000000 };
+    execs_destroy(execs);
+    must(execs_create(&options, &execs));
+    mr *m = open_mem();
+    push(m, "s", "k", "body");
+    mr_job *job = take(m, "s", "body");
+    struct other other = { .meeting = meeting_make(), .job = job, .lost = job };
+    pthread_create(&other.thread, NULL, stop_when_there, &other);
+    struct exec_result r = run_order((struct exec_order){
+        .argv = ARGV(misbehave, "ignore-term", other.meeting.path), .job = job });
+    pthread_join(other.thread, NULL);
+    meeting_end(&other.meeting);
+    expect_end(&r, EXEC_STOPPED, 0, "stopped: the lease is no longer held");
     must(mr_done(job));
     must(mr_close(m));
 }
@@ -440,6 +468,7 @@ int main(void) {
         TEST(a_timeout_ends_it),
         TEST(A9_one_that_ignores_TERM_is_killed),
         TEST(A9_a_command_is_stopped_by_another_thread),
+        TEST(F6_a_deaf_command_does_not_outlive_its_lease),
         TEST(A9_a_job_told_before_is_not_started),
         TEST(what_is_left_of_its_group_is_killed),
         TEST(who_leaves_the_group_is_not_waited_for),

@@ -1,5 +1,6 @@
 // Filters: processes that stay, a line in, an answer out; and how often they are started again.
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "command_support.h"
 #include "work/filter.h"
@@ -238,13 +239,39 @@ struct other {
     pthread_t thread;
     struct meeting meeting;
     const mr_job *job;
+    mr_job *lost; // its lease has run out; NULL: it has not
 };
 
 static void *stop_when_there(void *arg) {
     struct other *o = arg;
     meeting_wait(&o->meeting);
+    if (o->lost) {
+        atomic_store(&o->lost->lease_from_ms, monotonic_ms() - o->lost->lease_ms);
+        (void)hand_stop(o->lost, MR_ESTALE);
+    }
     filter_stop_any(filters, o->job);
     return NULL;
+}
+
+// F6: whatever is left of its grace, which is too long for a test.
+static void F6_a_deaf_filter_does_not_outlive_the_lease_of_its_job(void **state) {
+    (void)state;
+    struct other other = { .meeting = meeting_make() };
+    open_filters((struct filters_options){
+        .argv = ARGV("sh", "-c", "trap '' TERM; read line; echo $$ > $0; exec sleep 1000",
+                     other.meeting.path),
+        .grace_ms = 1000000 });
+    mr *m = open_mem();
+    push(m, "s", "k", "line");
+    mr_job *job = take(m, "s", "line");
+    other.job = other.lost = job;
+    pthread_create(&other.thread, NULL, stop_when_there, &other);
+    struct exec_order order = { .job = job, .input = mr_job_body(job) };
+    expect_failure(order, EXEC_STOPPED, "stopped: the lease is no longer held");
+    pthread_join(other.thread, NULL);
+    meeting_end(&other.meeting);
+    must(mr_done(job));
+    must(mr_close(m));
 }
 
 static void A9_a_filter_is_stopped_by_another_thread(void **state) {
@@ -342,6 +369,7 @@ int main(void) {
         TEST(a_crash_between_jobs_costs_no_attempt),
         TEST(a_timeout_ends_the_filter_and_is_no_crash),
         TEST(A9_a_filter_is_stopped_by_another_thread),
+        TEST(F6_a_deaf_filter_does_not_outlive_the_lease_of_its_job),
         TEST(one_that_does_not_end_with_its_input_is_killed),
         TEST(each_thread_has_a_filter_for_itself),
         TEST(F51_every_allocation_may_fail),

@@ -1056,7 +1056,10 @@ def _():
     got = os.read(first, 1)
     os.close(first)
     r = r.end()
-    equal((got, r.code), (b"1", 130), r)
+    equal((got, r.code, "could not be written" in r.err), (b"1", 130, False), r)
+    with open("/dev/full", "w") as full:
+        r = flow("plan.yaml", stdout=full)
+    check(r.code == 1 and r.err.count("No space left") == 1 and "could not be written" not in r.err, r)
     r = flow("plan.yaml")
     equal((r.code, max(map(int, r.out.split()))), (0, 30000), r)
 

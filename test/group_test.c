@@ -1,5 +1,6 @@
 // The shards of one engine: where they lie, what they agree on, and what is refused.
 #include "base/errors.h"
+#include "folder.h"
 #include "shard/group.h"
 
 #include <setjmp.h>
@@ -12,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include <ftw.h>
 #include <unistd.h>
 
 // ---- A directory, and a clock -----------------------------------------------------------------
@@ -25,15 +25,6 @@ static struct place place_make(void) {
     struct place p = { .dir = "/tmp/millrace-group-XXXXXX" };
     assert_non_null(mkdtemp(p.dir));
     return p;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static void remove_all(const char *dir) {
-    assert_int_equal(nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 static uint64_t wall_ms, boot_ms;
@@ -108,7 +99,7 @@ static void one_shard_lies_as_ever(void **state) {
     struct group *g = open_group(&p, 1);
     assert_int_equal(group_count(g), 1);
     group_close(g);
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void several_lie_beside_one_another_and_are_found_again(void **state) {
@@ -124,7 +115,7 @@ static void several_lie_beside_one_another_and_are_found_again(void **state) {
     uint32_t shards = 0;
     assert_int_equal(layout_read(NULL, p.dir, &shards), 0);
     assert_int_equal(shards, 3);
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void another_number_is_refused_and_said(void **state) {
@@ -136,8 +127,8 @@ static void another_number_is_refused_and_said(void **state) {
     refuses(MR_EINVAL, &three, 1, "has 3 shards, not 1: millrace store copy");
     refuses(MR_EINVAL, &three, 4, "has 3 shards, not 4");
     refuses(MR_EINVAL, NULL, 65, "65 shards are too many");
-    remove_all(one.dir);
-    remove_all(three.dir);
+    folder_remove(one.dir);
+    folder_remove(three.dir);
 }
 
 static void F31_a_store_has_one_owner(void **state) {
@@ -148,7 +139,7 @@ static void F31_a_store_has_one_owner(void **state) {
     refuses(MR_EBUSY, &p, 0, "in use");
     group_close(g);
     group_close(open_group(&p, 2));
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void F17_a_shard_that_is_missing_is_noticed(void **state) {
@@ -157,9 +148,9 @@ static void F17_a_shard_that_is_missing_is_noticed(void **state) {
     char shard[128];
     group_close(open_group(&p, 3));
     snprintf(shard, sizeof shard, "%s/shard-1", p.dir);
-    remove_all(shard);
+    folder_remove(shard);
     refuses(MR_ECORRUPT, &p, 0, "shard-1");
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void F28_a_store_left_half_made_is_made_whole(void **state) {
@@ -170,14 +161,14 @@ static void F28_a_store_left_half_made_is_made_whole(void **state) {
     write_text(&p, "shards", "3 shards, being made\n");
     write_text(&p, "shards.tmp", "");
     snprintf(shard, sizeof shard, "%s/shard-2", p.dir);
-    remove_all(shard);
+    folder_remove(shard);
     struct group *g = open_group(&p, 0);
     assert_int_equal(group_count(g), 3);
     group_close(g);
     snprintf(shard, sizeof shard, "%s/shard-0", p.dir);
-    remove_all(shard);
+    folder_remove(shard);
     refuses(MR_ECORRUPT, &p, 0, "shard-0"); // from then on it is whole
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void what_is_not_a_store_is_left_alone(void **state) {
@@ -186,11 +177,11 @@ static void what_is_not_a_store_is_left_alone(void **state) {
     write_text(&p, "letter.txt", "dear reader");
     refuses(MR_EINVAL, &p, 2, "letter.txt");
     assert_false(exists(&p, "shards"));
-    remove_all(p.dir);
+    folder_remove(p.dir);
     struct place damaged = place_make();
     write_text(&damaged, "shards", "many\n");
     refuses(MR_ECORRUPT, &damaged, 0, "how many shards");
-    remove_all(damaged.dir);
+    folder_remove(damaged.dir);
 }
 
 // ---- What they agree on -----------------------------------------------------------------------
@@ -216,7 +207,7 @@ static void R19_time_goes_on_from_the_latest_instant_of_any_shard(void **state) 
         assert_int_equal(core_now(shard_core(group_shard(g, i))), 1090011);
     }
     group_close(g);
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void no_two_shards_give_the_same_id(void **state) {
@@ -236,7 +227,7 @@ static void no_two_shards_give_the_same_id(void **state) {
             }
         group_close(g);
     }
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static struct stage_info look(struct group *g, uint32_t shard) {
@@ -264,7 +255,7 @@ static void R14_policies_that_a_crash_left_in_the_first_shard_reach_all(void **s
         }
         group_close(g);
     }
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 static void push_number(struct group *g, uint32_t shard, uint64_t number) {
@@ -312,7 +303,7 @@ static void F28_an_end_that_a_crash_left_in_some_shards_reaches_all(void **state
             expect_total(g, 2);
             group_close(g);
         }
-        remove_all(p.dir);
+        folder_remove(p.dir);
     }
 }
 
@@ -328,7 +319,7 @@ static void F28_of_two_ends_that_of_the_first_shard_counts(void **state) {
     g = open_group(&p, 0);
     expect_total(g, 5);
     group_close(g);
-    remove_all(p.dir);
+    folder_remove(p.dir);
 }
 
 // ---- One stage, as several shards see it ------------------------------------------------------

@@ -215,6 +215,7 @@ def _():
         fails(4, "'sms' is not among", "push", "sms", "a", "--at", url, MILLRACE_TOKEN=secret)
         fails(4, "has not the role read", "stages", "--at", url, MILLRACE_TOKEN=secret)
         fails(4, "nobody here has", "work", "mail", "--at", url, "--", "true", MILLRACE_TOKEN="no")
+        fails(4, "'sms' is not among", "work", "sms", "--at", url, "--", "true", MILLRACE_TOKEN=secret)
         said = server.stop()
         check("wrong secrets from 127.0.0.1:" in said and secret not in said, said)
 

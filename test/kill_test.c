@@ -3,6 +3,7 @@
 // checks it and goes on. A story that has grown long is drained, and a new one begins.
 //
 // MILLRACE_SECONDS says how long (8), MILLRACE_SEED which histories.
+#include "folder.h"
 #include "proof.h"
 #include "story.h"
 
@@ -12,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -21,14 +21,6 @@
 #include <unistd.h>
 
 enum { STEPS_SYNCED = 1500, STEPS_UNSYNCED = 30000, SEGMENT = 64 << 10 };
-
-static void remove_files(const char *dir) {
-    DIR *d = opendir(dir);
-    for (struct dirent *e; (e = readdir(d));)
-        unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
 
 // Works until it is killed. The pipe's other end tells the parent should it end by itself.
 static _Noreturn void child_work(struct story *h, const struct shard_options *options) {
@@ -78,7 +70,7 @@ static void a_life(struct story *h, uint64_t seed, uint64_t until_ms, uint64_t *
     must(h, story_open(h, &options) == 0);
     story_drain(h);
     story_close(h);
-    remove_files(dir);
+    folder_remove(dir);
 }
 
 static void nothing_acknowledged_is_lost_by_a_kill(void **state) {

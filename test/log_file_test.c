@@ -501,7 +501,7 @@ static void F31_two_processes_on_one_directory(void **state) {
     assert_int_equal(child_opens(path), 1);
     log_close(l);
     assert_int_equal(child_opens(path), 2);
-    remove_tree(path);
+    folder_remove(path);
 }
 
 static void a_store_is_never_stdin(void **state) {
@@ -518,7 +518,7 @@ static void a_store_is_never_stdin(void **state) {
     if (before >= 0)
         assert_int_equal(dup2(before, STDIN_FILENO), STDIN_FILENO);
     close(before);
-    remove_tree(path);
+    folder_remove(path);
 }
 
 static int refusals; // so often the lock is somebody's, who has not signed it
@@ -543,7 +543,7 @@ static void F31_a_lock_left_by_the_dead_is_waited_for(void **state) {
     log_close(l);
     refusals = INT_MAX;
     assert_int_equal(log_file_open(path, &options, &l), MR_EBUSY); // this process lives
-    remove_tree(path);
+    folder_remove(path);
 }
 
 int main(void) {

@@ -5,7 +5,6 @@
 #ifndef TEST_LOG_SUPPORT_H
 #define TEST_LOG_SUPPORT_H
 
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +17,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "folder.h"
 #include "log/log.h"
 
 enum { SAMPLE_HEAD = 16, SAMPLES = 4096 };
@@ -109,15 +109,6 @@ static inline int sample_read(struct log *l, uint64_t at, uint64_t number, bool 
     buffer_finish(&head);
     buffer_finish(&body);
     return err;
-}
-
-static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static inline void remove_tree(const char *path) {
-    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static inline struct log_state look(struct log *l) {

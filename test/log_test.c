@@ -46,7 +46,7 @@ static int teardown(void **state) {
     if (f->sim)
         sim_disk_destroy(f->sim);
     if (f->kind == FILE_REAL)
-        remove_tree(f->dir);
+        folder_remove(f->dir);
     free(f);
     return 0;
 }

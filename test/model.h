@@ -3,8 +3,7 @@
 //
 // It is slow and obviously right, or meant to be. It shares nothing with the core but the names in
 // its header, policy_set and policy_default. It cannot know two things, and is told them after the
-// core has answered: ids and tokens (model_learn_…), and how long a backoff with jitter lasts
-// (`unsure`, model_learn_due).
+// core has answered: ids and tokens, and how long a backoff with jitter lasts (`unsure`).
 //
 //     model_advance(m, now)    what is due, in order of time
 //     model_say(m, c, &answer) the command: the answer it must have, and what must happen

@@ -1,8 +1,8 @@
 // Pushes with numbers through the engine: a number met again makes no second job, also after the
 // engine was opened again; and an epic says how far it is.
 #include "engine/engine.h"
+#include "folder.h"
 
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -108,13 +108,6 @@ static void R12_what_is_too_far_ahead_is_refused(void **state) {
     assert_int_equal(e->impl->close(e), 0);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static void R12_also_after_opening_again(void **state) {
     (void)state;
     char dir[] = "/tmp/millrace-numbered-XXXXXX";
@@ -131,7 +124,7 @@ static void R12_also_after_opening_again(void **state) {
     assert_int_equal(again[0], ids[0]);
     assert_int_equal(waiting(e), 3); // the dropped one does not come back
     assert_int_equal(e->impl->close(e), 0);
-    assert_int_equal(nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+    folder_remove(dir);
 }
 
 int main(void) {

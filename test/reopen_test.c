@@ -2,6 +2,7 @@
 // promises about them. A process that dies is a child that leaves without closing anything.
 #include "api.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -204,15 +205,19 @@ static void F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiti
 // ---- A body that is damaged -------------------------------------------------------------------
 
 static const char spoiled[] = "spoiled";
-static atomic_bool spoils;
+static atomic_bool spoils, fails;
 
-// The engine's disk: where it was told to, it brings these bytes back otherwise than they were.
+// The engine's disk: where it was told to, it brings these bytes back otherwise than they were, or
+// not at all.
 ssize_t pread(int fd, void *to, size_t size, off_t at) {
     ssize_t got = syscall(SYS_pread64, fd, to, size, at);
-    uint8_t *found = got > 0 && atomic_load(&spoils) ? memmem(to, (size_t)got, spoiled, 7) : NULL;
-    if (found)
+    uint8_t *found = got > 0 ? memmem(to, (size_t)got, spoiled, 7) : NULL;
+    if (found && atomic_load(&spoils))
         *found ^= 1;
-    return got;
+    if (!found || !atomic_load(&fails))
+        return got;
+    errno = EIO;
+    return -1;
 }
 
 static int note_spoiled(mr_id id, mr_bytes key, const char *reason, void *dead) {
@@ -257,6 +262,29 @@ static void F22_a_damaged_body_costs_its_own_job_only(void **state) {
     }
 }
 
+// A disk that cannot be read just now costs one attempt, not one of each job that was taken.
+static void F22_what_cannot_be_read_now_costs_one_attempt(void **state) {
+    (void)state;
+    struct store s = store_make();
+    mr *m = store_open(&s);
+    for (int i = 0; i < 3; i++)
+        push(m, "s", (char[]){ (char)('a' + i), 0 }, spoiled);
+    must(mr_close(m));
+    m = store_open(&s);
+    atomic_store(&fails, true);
+    mr_job *job = NULL;
+    refused(MR_EIO, mr_take(m, "s", &(mr_take_options){ .batch = 3 }, &job));
+    assert_int_equal(look(m, "s").failed, 1);
+    atomic_store(&fails, false);
+    for (int i = 0; i < 2; i++) {
+        job = take(m, "s", spoiled);
+        assert_int_equal(mr_job_attempt(job), 1);
+        must(mr_done(job));
+    }
+    must(mr_close(m));
+    store_remove(&s);
+}
+
 int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(F4_T17_T18_killed_before_done_it_runs_again_before_new_work),
@@ -265,6 +293,7 @@ int main(void) {
         cmocka_unit_test(F31_a_directory_has_one_owner),
         cmocka_unit_test(R21_pushes_of_many_threads_are_all_durable_when_they_return),
         cmocka_unit_test(F22_a_damaged_body_costs_its_own_job_only),
+        cmocka_unit_test(F22_what_cannot_be_read_now_costs_one_attempt),
         cmocka_unit_test(F24_a_failed_disk_stops_the_engine_for_good_and_nobody_is_left_waiting),
     };
     return run_here(tests, sizeof tests / sizeof *tests);

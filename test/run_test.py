@@ -9,6 +9,7 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import shutil
 import signal
@@ -712,6 +713,21 @@ def _():
 
 
 # ---- Journals ----------------------------------------------------------------------------------
+
+
+@case("when the system has no room to start a command, that is told once, and tried again")
+def _():
+    r = Run("--jobs", "1", "--", "touch")
+    r.feed(b"1\n")
+    wait_for("1")
+    limits = resource.prlimit(r.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(r.process.pid, resource.RLIMIT_NOFILE, (8, limits[1]))  # which it keeps open itself
+    r.feed(b"2\n3\n")
+    wait_in(r.err, b"millrace: run: no command can be started: ")
+    resource.prlimit(r.process.pid, resource.RLIMIT_NOFILE, limits)
+    r = r.end()
+    equal((r.code, r.err.count(b"\n")), (0, 1), r)
+    check(b"Too many open files; trying again" in r.err and all(map(os.path.exists, "123")), r)
 
 
 def interrupt(*arguments, data, after="up"):

@@ -1,6 +1,7 @@
 // The shard: what comes back after reopening, what time does, how long the log gets, and what a
 // disk that fails costs. Real core, real logs; the clock is in the test's hands.
 #include "base/errors.h"
+#include "folder.h"
 #include "shard/running.h"
 #include "shard/shard.h"
 #include "sim_disk.h"
@@ -69,18 +70,10 @@ static int rig_setup(void **state) {
     return 0;
 }
 
-static void remove_files(const char *dir) {
-    DIR *d = opendir(dir);
-    for (struct dirent *e; (e = readdir(d));)
-        unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
-
 static int rig_teardown(void **state) {
     struct rig *r = *state;
     shard_close(r->shard);
-    remove_files(r->dir);
+    folder_remove(r->dir);
     free(r);
     return 0;
 }
@@ -110,7 +103,7 @@ static void rig_die(struct rig *r) {
     assert_non_null(mkdtemp(dir));
     copy_dir(r->dir, dir);
     shard_close(r->shard);
-    remove_files(r->dir);
+    folder_remove(r->dir);
     memcpy(r->dir, dir, sizeof dir);
     rig_open(r);
 }

@@ -247,11 +247,8 @@ static void *push_patiently(void *arg) {
     char key[16];
     snprintf(key, sizeof key, "key %d", p->key);
     mr_push_options o = { .key = mr_str(key), .room_ms = p->key % 2 ? MR_FOREVER : 1 };
-    for (int i = 0; i < PUSHES;) {
-        int err = mr_push(p->m, "s", mr_str("x"), &o, NULL);
-        assert_true(err == 0 || err == MR_EFULL);
-        i += err == 0;
-    }
+    for (int err = 0, i = 0; i < PUSHES && (err == 0 || err == MR_EFULL); i += err == 0)
+        err = mr_push(p->m, "s", mr_str("x"), &o, NULL);
     return NULL;
 }
 
@@ -413,6 +410,31 @@ static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
     must(mr_close(m));
 }
 
+// E2: nor does one that was accepted before make a second job, with whatever key it comes again.
+static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
+    (void)state;
+    mr *m = open_shards("mem:", SHARDS);
+    mr_epic e = { .name = "e" };
+    mr_id first[2] = { 0 }, again[2] = { 0 };
+    size_t n = 0;
+    mr_item items[2] = { { .body = mr_str("x"), .key = mr_str("a") },
+                         { .body = mr_str("y"), .key = mr_str("b") } };
+    must(mr_epic_begin(m, &e));
+    must(mr_epic_push_many(m, &e, "s", items, 2, NULL, first, &n));
+    assert_int_equal(n, 2);
+    for (int key = 0; key < KEYS; key++) {
+        char name[16];
+        snprintf(name, sizeof name, "key %d", key);
+        items[0].key = items[1].key = mr_str(name);
+        e.next = 1;
+        must(mr_epic_push_many(m, &e, "s", items, 2, NULL, again, &n));
+        assert_int_equal(n, 2);
+        assert_true(again[0] == first[0] && again[1] == first[1]);
+    }
+    assert_int_equal(look(m, "s").waiting, 2);
+    must(mr_close(m));
+}
+
 // D4: the highest number of all shards counts, and none is changed by an end that is refused.
 static void D4_an_epic_does_not_end_before_its_highest_number(void **state) {
     (void)state;
@@ -483,6 +505,38 @@ static void X_an_engine_with_waiting_threads_does_not_close(void **state) {
     must(mr_close(m));
 }
 
+enum { CHAINS = 300 };
+
+// A call whose end starts another one, in another shard.
+struct chain {
+    mr *m;
+    atomic_int links, ended;
+};
+
+static void call_again(mr_id id, int status, mr_bytes result, void *arg) {
+    struct chain *c = arg;
+    (void)id, (void)status, (void)result;
+    int link = atomic_fetch_add(&c->links, 1);
+    for (int i = 0; i < link * 7 % 50; i++)
+        sched_yield(); // now sooner, now later than who closes the engine
+    char key[16];
+    snprintf(key, sizeof key, "key %d", link);
+    mr_push_options o = { .key = mr_str(key), .deadline_ms = 1 };
+    int err = link < CHAINS ? mr_call_start(c->m, "s", mr_str("x"), &o, call_again, c, NULL) : 0;
+    atomic_fetch_add(&c->ended, err == 0);
+}
+
+// Nobody works, so every call ends at its deadline; the engine is busy until the last one has.
+static void X_an_engine_does_not_close_between_the_calls_of_a_chain(void **state) {
+    (void)state;
+    struct chain c = { .m = open_shards("mem:", SHARDS) };
+    mr_push_options o = { .deadline_ms = 1 };
+    must(mr_call_start(c.m, "s", mr_str("x"), &o, call_again, &c, NULL));
+    while (mr_close(c.m) == MR_EBUSY)
+        sched_yield();
+    assert_int_equal(c.ended, CHAINS + 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(D2_an_ask_is_granted_by_one_shard_however_many_have_work),
@@ -499,9 +553,11 @@ int main(void) {
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
         cmocka_unit_test(looks_add_up_and_ids_are_found),
         cmocka_unit_test(E2_a_skipped_number_is_skipped_for_every_key),
+        cmocka_unit_test(E2_a_number_is_known_whichever_shard_has_it),
         cmocka_unit_test(D4_an_epic_does_not_end_before_its_highest_number),
         cmocka_unit_test(F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works),
         cmocka_unit_test(X_an_engine_with_waiting_threads_does_not_close),
+        cmocka_unit_test(X_an_engine_does_not_close_between_the_calls_of_a_chain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

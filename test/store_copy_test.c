@@ -1,10 +1,10 @@
 // Copies of a store in which emits are on their way from one shard to another: whatever of them was
 // accepted or acknowledged when the engine ended, in the copy each is there once, and in order.
 #include "base/errors.h"
+#include "folder.h"
 #include "shard/group.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -183,11 +183,6 @@ static void expect_all(const char *dir) {
     group_close(g);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static void E4_emits_on_their_way_arrive_in_a_copy(void **state) {
     (void)state;
     static const uint32_t counts[] = { 1, 2, 3, 7 };
@@ -201,7 +196,7 @@ static void E4_emits_on_their_way_arrive_in_a_copy(void **state) {
             copy_store(from, to, counts[i]);
             expect_all(to);
         }
-        assert_int_equal(nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+        folder_remove(dir);
     }
 }
 

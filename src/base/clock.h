@@ -24,11 +24,13 @@ static inline uint64_t monotonic_ms(void) {
     return monotonic_ns() / 1000000;
 }
 
-// The same, up to a few milliseconds ago, for less.
-static inline uint64_t monotonic_coarse_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+// How long it is until then, on any clock; -1: there is no such instant.
+static inline int64_t wait_ms_until(uint64_t at_ms, uint64_t now_ms) {
+    return at_ms == UINT64_MAX ? -1 : at_ms > now_ms ? (int64_t)(at_ms - now_ms) : 0;
+}
+
+static inline int64_t wait_shorter(int64_t a_ms, int64_t b_ms) {
+    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
 }
 
 // A condition for `cond_wait_until`.

@@ -27,7 +27,7 @@ void epic_bar_init(struct epic_bar *b, struct talks *talks, const char *command,
 // ---- In words ---------------------------------------------------------------------------------
 
 static mr_bytes text_of(const struct response_value *map, const char *name) {
-    const struct response_value *v = value_field(map, name);
+    const struct response_value *v = response_field(map, name);
     return v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 };
 }
 

@@ -176,8 +176,9 @@ static struct totals totals_of(const struct flow *f) {
 static void print_words(const struct flow *f, bool over) {
     struct totals t = totals_of(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
-    fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " lines read, %" PRIu64 " written in %.1f s",
-            f->plan->name, over ? "has finished" : "is not finished", t.read, t.written, seconds);
+    fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written in %.1f s",
+            f->plan->name, over ? "has finished" : "is not finished", t.read,
+            t.read == 1 ? "" : "s", t.written, seconds);
     if (t.failed || t.dead)
         fprintf(stderr, "; %" PRIu64 " failed attempt%s, %" PRIu64 " dead job%s", t.failed,
                 t.failed == 1 ? "" : "s", t.dead, t.dead == 1 ? "" : "s");

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 
 const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
@@ -288,5 +289,8 @@ int receive_print(mr_pair pair, uint64_t number, void *arg) {
     if (fwrite(pair.value.data, 1, pair.value.size, stdout) == pair.value.size &&
         putchar('\n') != EOF && fflush(stdout) != EOF)
         return 0;
-    return actor_give_up(a, errno == EPIPE ? "" : strerror(errno));
+    int failed = errno;
+    __fpurge(stdout); // so that it is not told again at the end
+    clearerr(stdout);
+    return actor_give_up(a, failed == EPIPE ? "" : strerror(failed));
 }

@@ -367,8 +367,9 @@ static void tell(const struct pushing *p, enum cli_exit code) {
     if (code == CLI_USAGE && p->answered == before) {
         return; // it was refused
     } else if (code != CLI_DONE) {
-        complain("push: %" PRIu64 " lines were pushed%s", p->answered - before,
-                 p->epic ? "; the same command goes on behind them" : "");
+        complain("push: %" PRIu64 " line%s pushed%s", p->answered - before,
+                 p->answered - before == 1 ? " was" : "s were",
+                 p->epic ? "; the same command goes on from there" : "");
     } else if (input_option(p->in, "--json")) {
         json_open(&j, NULL, '{');
         json_number(&j, "pushed", p->answered - before);

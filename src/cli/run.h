@@ -64,6 +64,7 @@ struct run {
     atomic_int running; // handlers
     _Atomic uint64_t read, ended;
     _Atomic uint64_t done, failed, retried, keyless;
+    atomic_uint refused;     // commands that the system had no room to start, one after another
     _Atomic int64_t bytes;   // of lines read and not ended
     _Atomic int64_t ring_at; // a handler rings when so many lines or fewer are not ended
     atomic_bool stopping;    // nothing more is started

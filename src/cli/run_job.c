@@ -302,13 +302,22 @@ static int end_attempt(struct run *r, mr_job *job, const struct line *line, stru
     return end_line(r, job, line, verdict == VERDICT_FAILED, x);
 }
 
+// So often that it may last: others have to end first, or a limit is too low.
+static void tell_refused(struct run *r) {
+    if (++r->refused == CLI_REFUSED_OFTEN)
+        output_say(&r->output, "run: no command can be started: %s; trying again", error_text());
+}
+
 static int run_line(struct run *r, mr_job *job) {
     struct line line = line_of_body(mr_job_body(job));
     struct exec_result x = { 0 };
     uint64_t begun_us = monotonic_us();
     int err = try_line(r, job, &line, &x);
-    if (err < 0)
+    if (err < 0) {
+        tell_refused(r);
         return mr_release(job); // too much runs on this machine: a little later
+    }
+    r->refused = 0;
     note_time(r, begun_us, monotonic_us());
     err = end_attempt(r, job, &line, &x);
     exec_result_finish(&x);

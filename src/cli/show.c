@@ -16,20 +16,6 @@ const struct response_value *value_next(const struct response_value *v) {
     return v + response_skip(v, 0);
 }
 
-const struct response_value *value_field(const struct response_value *map, const char *name) {
-    const struct response_value *v = map + 1;
-    if (map->type != RESPONSE_MAP && map->type != RESPONSE_ARRAY)
-        return NULL;
-    for (uint32_t i = 0; i + 1 < map->count; i += 2) {
-        const struct response_value *value = value_next(v);
-        if (v->type == RESPONSE_BULK && v->bytes.size == strlen(name) &&
-            memcmp(v->bytes.data, name, v->bytes.size) == 0)
-            return value;
-        v = value_next(value);
-    }
-    return NULL;
-}
-
 static double real_of(const struct response_value *v) {
     char text[64];
     if (v->type == RESPONSE_INTEGER)
@@ -42,12 +28,12 @@ static double real_of(const struct response_value *v) {
 }
 
 int64_t value_number(const struct response_value *map, const char *name) {
-    const struct response_value *v = value_field(map, name);
+    const struct response_value *v = response_field(map, name);
     return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
 }
 
 double value_real(const struct response_value *map, const char *name) {
-    const struct response_value *v = value_field(map, name);
+    const struct response_value *v = response_field(map, name);
     return v ? real_of(v) : 0;
 }
 
@@ -84,7 +70,7 @@ static const struct response_value *last_text(const struct response_value *reaso
         last = inside;
         inside = value_next(inside);
     }
-    return last ? value_field(last, "text") : NULL;
+    return last ? response_field(last, "text") : NULL;
 }
 
 // What is not there, and an age below 0, is a dash.
@@ -129,7 +115,7 @@ static void measure(struct table *t, const struct response_value *rows) {
     const struct response_value *row = rows + 1;
     for (uint32_t r = 0; r < rows->count; r++, row = value_next(row)) {
         for (size_t i = 0; i < t->count; i++) {
-            cell_words(cell, t->columns[i].shape, value_field(row, t->columns[i].field));
+            cell_words(cell, t->columns[i].shape, response_field(row, t->columns[i].field));
             widen(&t->widths[i], cell);
         }
     }
@@ -172,7 +158,7 @@ static void print_row(const struct table *t, const struct response_value *row) {
     char cell[CELL];
     for (size_t i = 0; i < t->count; i++) {
         const struct column *c = &t->columns[i];
-        cell_words(cell, c->shape, value_field(row, c->field));
+        cell_words(cell, c->shape, response_field(row, c->field));
         bool bad = c->shape == SHAPE_BAD && strcmp(cell, "0") != 0 && strcmp(cell, "-") != 0;
         print_cell(t, i, cell, bad ? RED : 0);
     }
@@ -208,7 +194,7 @@ static bool ends_in_ms(const char *name) {
 static void print_reasons(int width, const struct response_value *reasons) {
     const struct response_value *r = reasons + 1;
     for (uint32_t i = 0; i < reasons->count; i++, r = value_next(r)) {
-        const struct response_value *text = value_field(r, "text");
+        const struct response_value *text = response_field(r, "text");
         char cell[CELL], age[AGE_WORDS];
         cell_words(cell, SHAPE_TEXT, text);
         printf("%-*s  attempt %" PRId64 ", %s ago: %s\n", width, "reason",

@@ -16,10 +16,7 @@
 // The value behind this one and all that is in it.
 const struct response_value *value_next(const struct response_value *);
 
-// The value of that name in a map, or NULL.
-const struct response_value *value_field(const struct response_value *map, const char *name);
-
-// That value as a number; 0: there is none, or it is not one.
+// The value of that name in a map as a number; 0: there is none, or it is not one.
 int64_t value_number(const struct response_value *map, const char *name);
 double value_real(const struct response_value *map, const char *name);
 

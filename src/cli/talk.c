@@ -79,17 +79,15 @@ int talk_engine(const struct input *in, const char *name, int signals, mr **out)
     return err;
 }
 
-bool talk_news(mr *engine, bool *away, char *out, size_t size) {
+bool talk_news(mr *engine, int *trouble, char *out, size_t size) {
     struct engine *e = engine->engine;
     char why[512];
-    bool was = *away;
-    *away = e->impl->is_away && e->impl->is_away(e, why, sizeof why);
-    if (*away == was)
+    int before = *trouble;
+    *trouble = e->impl->trouble ? e->impl->trouble(e, why, sizeof why) : 0;
+    if ((*trouble == 0) == (before == 0) && *trouble != MR_EPERM)
         return false;
-    if (*away)
-        snprintf(out, size, TALK_AGAIN "%s", why);
-    else
-        snprintf(out, size, "%s", TALK_BACK);
+    snprintf(out, size, "%s%s", *trouble && *trouble != MR_EPERM ? TALK_AGAIN : "",
+             *trouble ? why : TALK_BACK);
     return true;
 }
 

@@ -75,9 +75,10 @@ int talk_address(const struct input *, struct address *out);
 // process meanwhile; `signals` is of interrupts_open. Errors of mr_open; MR_EIO.
 int talk_engine(const struct input *, const char *name, int signals, mr **out);
 
-// Whether there is news of the server of `engine`: that it is away and is looked for, which is
-// noted in `away`, or that it is back. `out` (of `size` bytes) has it in words.
-bool talk_news(mr *engine, bool *away, char *out, size_t size);
+// Whether there is news of the server of `engine`: what keeps workers from it just now, which is
+// noted in `trouble` (engine.h), or that nothing does any more. `out` (of `size` bytes) has it in
+// words. MR_EPERM is final: trying again would not help.
+bool talk_news(mr *engine, int *trouble, char *out, size_t size);
 
 // Waits for `fds` (the first two are left to be filled with the signals and `fd`; one that is -1 is
 // none) up to `wait_ms`: 1 if `fd` can be read. MR_ECANCELLED: interrupted.

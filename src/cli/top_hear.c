@@ -17,7 +17,7 @@ struct top_stage *top_named(const struct top *t, const char *name) {
 }
 
 static void copy_text(char *out, size_t room, const struct response_value *map, const char *name) {
-    const struct response_value *v = value_field(map, name);
+    const struct response_value *v = response_field(map, name);
     text_plain(out, room, v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 });
 }
 

@@ -34,7 +34,8 @@ struct working {
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
-    bool away;            // the server is
+    atomic_uint refused;  // commands that the system had no room to start, one after another
+    int trouble;          // with the server: see talk_news
     atomic_bool ending;   // everything is to end at once
     atomic_bool hopeless; // there is no such command
 };
@@ -122,8 +123,11 @@ static int work_job(mr_job *job, void *arg) {
     if (err >= 0)
         err = run_command(w, job, argv);
     filled_finish(&filled);
+    if (err == MR_EBUSY && ++w->refused == CLI_REFUSED_OFTEN)
+        complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
+    w->refused = 0;
     return err < 0 ? fail(w, job, mr_error(), true) : err;
 }
 
@@ -142,7 +146,7 @@ static bool hears(struct working *w, int wait_ms) {
 
 static void tell_news(struct working *w) {
     char sentence[600];
-    if (talk_news(w->engine, &w->away, sentence, sizeof sentence))
+    if (talk_news(w->engine, &w->trouble, sentence, sizeof sentence))
         complain("work: %s", sentence);
 }
 
@@ -150,7 +154,7 @@ static void tell_news(struct working *w) {
 // runs any more: a signal then ends that, too.
 static int stop(struct working *w) {
     struct listener listener;
-    bool listens = w->away && listener_begin(&listener, w->signals) == 0;
+    bool listens = w->trouble == MR_ENET && listener_begin(&listener, w->signals) == 0;
     int err = mr_worker_stop(w->worker, LOOK_MS);
     if (listens)
         listener_end(&listener);
@@ -168,16 +172,18 @@ static void drain(struct working *w) {
 }
 
 static enum cli_exit work_on(struct working *w) {
-    while (!hears(w, LOOK_MS)) {
-        if (atomic_load(&w->hopeless))
-            break;
+    while (!hears(w, LOOK_MS) && !atomic_load(&w->hopeless) && w->trouble != MR_EPERM)
         tell_news(w);
+    if (w->trouble == MR_EPERM) {
+        drain(w);
+        return CLI_REFUSED;
     }
     tell_news(w);
     if (!atomic_load(&w->hopeless))
         complain("work: taking no more; %s",
-                 w->away ? "the server is waited for, to hear what has ended (again to leave)"
-                         : "what runs may finish (again to end it)");
+                 w->trouble == MR_ENET
+                     ? "the server is waited for, to hear what has ended (again to leave)"
+                     : "what runs may finish (again to end it)");
     drain(w);
     if (atomic_load(&w->hopeless))
         return CLI_USAGE;

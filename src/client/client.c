@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static int client_close(struct engine *);
-static bool client_is_away(struct engine *, char *out_why, size_t size);
+static int client_trouble(struct engine *, char *out_why, size_t size);
 
 static const struct engine_impl client_impl = {
     .close = client_close,
@@ -52,7 +52,7 @@ static const struct engine_impl client_impl = {
     .dead = client_dead,
     .retry = client_retry,
     .drop = client_drop,
-    .is_away = client_is_away,
+    .trouble = client_trouble,
 };
 
 // ---- Time, chance -----------------------------------------------------------------------------
@@ -328,18 +328,36 @@ int client_open(const char *url, const struct client_options *o, struct engine *
 }
 
 // A lane comes and goes with what waits on it: the others are lost when the server is.
-static bool client_is_away(struct engine *base, char *out_why, size_t size) {
-    struct client *c = (struct client *)base;
-    bool away = false;
-    pthread_mutex_lock(&c->lock);
-    for (const struct list *at = c->links.next; at != &c->links && !away; at = at->next) {
+static int lost_link(const struct client *c, char *out_why, size_t size) {
+    for (const struct list *at = c->links.next; at != &c->links; at = at->next) {
         const struct link *l = list_entry(at, struct link, of_client);
-        away = !l->lane && l->err && l->down_since_ms;
-        if (away)
-            snprintf(out_why, size, "%s", l->why);
+        if (l->lane || !l->err || !l->down_since_ms)
+            continue;
+        snprintf(out_why, size, "%s", l->why);
+        return MR_ENET;
     }
+    return 0;
+}
+
+static int refused_take(const struct client *c, char *out_why, size_t size) {
+    for (const struct list *at = c->pullers.next; at != &c->pullers; at = at->next) {
+        const struct client_puller *p = list_entry(at, struct client_puller, of_client);
+        if (!p->refused)
+            continue;
+        snprintf(out_why, size, "%s", p->why);
+        return p->refused;
+    }
+    return 0;
+}
+
+static int client_trouble(struct engine *base, char *out_why, size_t size) {
+    struct client *c = (struct client *)base;
+    pthread_mutex_lock(&c->lock);
+    int err = lost_link(c, out_why, size);
+    if (err == 0)
+        err = refused_take(c, out_why, size);
     pthread_mutex_unlock(&c->lock);
-    return away;
+    return err;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 //     HELLO 3 [AUTH user secret] [SETNAME name]   ─► a map: server millrace, id …
 //     CLIENT CANCELS ON                           ─► OK: it will tell what is not wanted any more
 //     INFO persistence                            ─► loading:1, and later loading:0
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "client/state.h"
 #include "wire/request.h"
@@ -46,24 +47,15 @@ static int say_stranger(const struct link *l) {
                      l->client->where, l->client->where);
 }
 
-static bool is_name(const struct response_value *v, const char *name) {
-    return (v->type == RESPONSE_BULK || v->type == RESPONSE_SIMPLE) &&
-           v->bytes.size == strlen(name) && memcmp(v->bytes.data, name, v->bytes.size) == 0;
-}
-
-static int read_hello(struct link *l, const struct response_value *v, uint32_t count) {
-    bool ours = false;
-    if (v->type != RESPONSE_MAP)
+static int read_hello(struct link *l, const struct response_value *v) {
+    const struct response_value *server = response_field(v, "server"),
+                                *id = response_field(v, "id");
+    bool is_text = server && (server->type == RESPONSE_BULK || server->type == RESPONSE_SIMPLE);
+    if (v->type != RESPONSE_MAP || !is_text || !bytes_equal(server->bytes, mr_str("millrace")))
         return say_stranger(l);
-    for (uint32_t at = 1; at < count;) {
-        const struct response_value *name = &v[at], *value = &v[response_skip(v, at)];
-        if (is_name(name, "server"))
-            ours = is_name(value, "millrace");
-        if (is_name(name, "id") && value->type == RESPONSE_INTEGER)
-            l->session = (uint64_t)value->integer;
-        at = response_skip(v, response_skip(v, at));
-    }
-    return ours ? 0 : say_stranger(l);
+    if (id && id->type == RESPONSE_INTEGER)
+        l->session = (uint64_t)id->integer;
+    return 0;
 }
 
 static bool says_loading(const struct response_value *v) {
@@ -71,7 +63,7 @@ static bool says_loading(const struct response_value *v) {
     return memmem(v->bytes.data, v->bytes.size, loading, sizeof loading - 1) != NULL;
 }
 
-int greet_read(struct link *l, const struct response_value *v, uint32_t count) {
+int greet_read(struct link *l, const struct response_value *v) {
     if (v->type == RESPONSE_ERROR) {
         mr_bytes sentence;
         int err = error_read(v->bytes, &sentence);
@@ -80,7 +72,7 @@ int greet_read(struct link *l, const struct response_value *v, uint32_t count) {
     }
     switch (l->greeted++) {
     case 0:
-        return read_hello(l, v, count);
+        return read_hello(l, v);
     case 1:
         return v->type == RESPONSE_SIMPLE ? 0 : say_stranger(l);
     }

@@ -280,8 +280,8 @@ static void hear_push(struct link *l, const struct response_value *v, uint32_t c
         calls_hear(l, id, &v[3]);
 }
 
-static void hear_greeting(struct link *l, const struct response_value *v, uint32_t count) {
-    int err = greet_read(l, v, count);
+static void hear_greeting(struct link *l, const struct response_value *v) {
+    int err = greet_read(l, v);
     if (err < 0) {
         link_lose(l, err, "%s", error_text());
         return;
@@ -299,7 +299,7 @@ static void hear(struct link *l, const struct response_value *v, uint32_t count)
     if (v->type == RESPONSE_PUSH) {
         hear_push(l, v, count);
     } else if (l->state != LINK_UP) {
-        hear_greeting(l, v, count);
+        hear_greeting(l, v);
     } else if (list_empty(&l->sent)) {
         link_lose(l, MR_ENET, "%s answers what was not asked", l->client->where);
     } else {

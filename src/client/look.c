@@ -16,27 +16,19 @@ enum {
 
 // ---- Maps -------------------------------------------------------------------------------------
 
-// Where in `v` the value stands that the map at `map` has under this name; 0: nowhere.
-static uint32_t map_find(const struct response_value *v, uint32_t map, const char *name) {
-    uint32_t at = map + 1;
-    for (uint32_t pairs = v[map].count / 2; pairs; pairs--) {
-        uint32_t value = response_skip(v, at);
-        if (v[at].type == RESPONSE_BULK && v[at].bytes.size == strlen(name) &&
-            memcmp(v[at].bytes.data, name, v[at].bytes.size) == 0)
-            return value;
-        at = response_skip(v, value);
-    }
-    return 0;
+static int64_t map_number(const struct response_value *map, const char *name) {
+    const struct response_value *v = response_field(map, name);
+    return v && v->type == RESPONSE_INTEGER ? v->integer : 0;
 }
 
-static int64_t map_number(const struct response_value *v, uint32_t map, const char *name) {
-    uint32_t at = map_find(v, map, name);
-    return at && v[at].type == RESPONSE_INTEGER ? v[at].integer : 0;
+static mr_bytes map_bytes(const struct response_value *map, const char *name) {
+    const struct response_value *v = response_field(map, name);
+    return v && v->type == RESPONSE_BULK ? v->bytes : (mr_bytes){ 0 };
 }
 
-static mr_bytes map_bytes(const struct response_value *v, uint32_t map, const char *name) {
-    uint32_t at = map_find(v, map, name);
-    return at && v[at].type == RESPONSE_BULK ? v[at].bytes : (mr_bytes){ 0 };
+static void map_text(const struct response_value *map, const char *name, char *to, size_t size) {
+    mr_bytes text = map_bytes(map, name);
+    snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
 }
 
 static bool is_map(const struct response_value *v) {
@@ -57,18 +49,16 @@ static void stage_hook(struct client *c, struct exchange *x, const struct respon
     (void)c;
     if (x->err < 0 || v->type != RESPONSE_ARRAY || count < 2 || !is_map(&v[1]))
         return;
-    mr_bytes held_by = map_bytes(v, 1, "held-by");
-    snprintf(to->held_by, sizeof to->held_by, "%.*s", (int)held_by.size,
-             held_by.size ? (const char *)held_by.data : "");
-    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(v, 1, "waiting"),
-                                .running = (uint64_t)map_number(v, 1, "running"),
-                                .parked = (uint64_t)map_number(v, 1, "parked"),
-                                .delayed = (uint64_t)map_number(v, 1, "delayed"),
-                                .dead = (uint64_t)map_number(v, 1, "dead"),
-                                .done = (uint64_t)map_number(v, 1, "done"),
-                                .failed = (uint64_t)map_number(v, 1, "failed"),
-                                .oldest_ms = map_number(v, 1, "oldest-ms"),
-                                .vain_ms = (uint64_t)map_number(v, 1, "vain-ms") };
+    map_text(&v[1], "held-by", to->held_by, sizeof to->held_by);
+    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(&v[1], "waiting"),
+                                .running = (uint64_t)map_number(&v[1], "running"),
+                                .parked = (uint64_t)map_number(&v[1], "parked"),
+                                .delayed = (uint64_t)map_number(&v[1], "delayed"),
+                                .dead = (uint64_t)map_number(&v[1], "dead"),
+                                .done = (uint64_t)map_number(&v[1], "done"),
+                                .failed = (uint64_t)map_number(&v[1], "failed"),
+                                .oldest_ms = map_number(&v[1], "oldest-ms"),
+                                .vain_ms = (uint64_t)map_number(&v[1], "vain-ms") };
     to->there = true;
 }
 
@@ -102,10 +92,6 @@ struct epic_answer {
     bool there;
 };
 
-static void copy_text(char *to, size_t size, mr_bytes text) {
-    snprintf(to, size, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
-}
-
 // Total, and with it the end, is known or -1.
 static bool epic_is_over(const mr_epic_info *i) {
     return i->total >= 0 && i->resume > (uint64_t)i->total && !i->waiting && !i->running;
@@ -117,19 +103,19 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
     (void)c;
     if (!to || x->err < 0 || !is_map(v) || count < 2)
         return;
-    to->info = (mr_epic_info){ .resume = (uint64_t)map_number(v, 0, "resume"),
-                               .total = map_number(v, 0, "total"),
-                               .accepted = (uint64_t)map_number(v, 0, "accepted"),
-                               .waiting = (uint64_t)map_number(v, 0, "waiting"),
-                               .running = (uint64_t)map_number(v, 0, "running"),
-                               .done = (uint64_t)map_number(v, 0, "done"),
-                               .dead = (uint64_t)map_number(v, 0, "dead"),
-                               .cancelled = (uint64_t)map_number(v, 0, "cancelled"),
-                               .expired = (uint64_t)map_number(v, 0, "expired"),
-                               .expected = map_number(v, 0, "expected") };
+    to->info = (mr_epic_info){ .resume = (uint64_t)map_number(v, "resume"),
+                               .total = map_number(v, "total"),
+                               .accepted = (uint64_t)map_number(v, "accepted"),
+                               .waiting = (uint64_t)map_number(v, "waiting"),
+                               .running = (uint64_t)map_number(v, "running"),
+                               .done = (uint64_t)map_number(v, "done"),
+                               .dead = (uint64_t)map_number(v, "dead"),
+                               .cancelled = (uint64_t)map_number(v, "cancelled"),
+                               .expired = (uint64_t)map_number(v, "expired"),
+                               .expected = map_number(v, "expected") };
     to->info.over = epic_is_over(&to->info);
-    copy_text(to->stage, sizeof to->stage, map_bytes(v, 0, "stage"));
-    copy_text(to->held_by, sizeof to->held_by, map_bytes(v, 0, "held-by"));
+    map_text(v, "stage", to->stage, sizeof to->stage);
+    map_text(v, "held-by", to->held_by, sizeof to->held_by);
     to->there = to->info.resume != 0;
 }
 
@@ -255,13 +241,13 @@ struct dead_row {
     uint32_t key_size, reason_size;
 };
 
-static int dead_add(struct dead_page *to, const struct response_value *v, uint32_t map) {
+static int dead_add(struct dead_page *to, const struct response_value *job) {
     struct dead_row row = { 0 };
-    mr_bytes key = map_bytes(v, map, "key"), reason = mr_str("no reason was kept");
-    uint32_t reasons = map_find(v, map, "reasons");
-    if (reasons && v[reasons].type == RESPONSE_ARRAY && v[reasons].count && is_map(&v[reasons + 1]))
-        reason = map_bytes(v, reasons + 1, "text");
-    if (!is_map(&v[map]) || number_parse(map_bytes(v, map, "id"), &row.id) < 0)
+    mr_bytes key = map_bytes(job, "key"), reason = mr_str("no reason was kept");
+    const struct response_value *reasons = response_field(job, "reasons");
+    if (reasons && reasons->type == RESPONSE_ARRAY && reasons->count && is_map(&reasons[1]))
+        reason = map_bytes(&reasons[1], "text");
+    if (number_parse(map_bytes(job, "id"), &row.id) < 0)
         return error_set(MR_ENET, "the server answers DEAD with what is not a job");
     row.key_size = (uint32_t)key.size;
     row.reason_size = (uint32_t)(reason.size < HAND_REASON ? reason.size : HAND_REASON);
@@ -284,7 +270,7 @@ static void dead_hook(struct client *c, struct exchange *x, const struct respons
         return;
     uint32_t at = 1;
     for (uint32_t i = 0; to->err >= 0 && i < v->count; i++, at = response_skip(v, at))
-        to->err = dead_add(to, v, at);
+        to->err = dead_add(to, &v[at]);
 }
 
 // Fetches what stands behind job `from` (0: the first ones) in place of what is in `to`.

@@ -137,6 +137,8 @@ struct client_puller {
     bool wants;              // with `ring`: its loop has found nothing
     uint64_t ask_at_ms;      // not before
     uint32_t refusals;       // TAKEs that came back empty or failed, one after another
+    int refused;             // how the server has refused the last one; 0: it has not …
+    char why[320];           // … with the sentence
     bool unblocking;         // the server was asked to let go of the TAKE …
     uint64_t unblock_at_ms;  // … and is not asked again before
 };
@@ -280,7 +282,7 @@ void addresses_renew(struct client *, uint64_t now_ms);
 int greet_write(struct link *);     // what is said first
 int greet_ask_again(struct link *); // whether it has loaded
 // One answer to that. 0, or why this cannot be worked with, noted.
-int greet_read(struct link *, const struct response_value *, uint32_t count);
+int greet_read(struct link *, const struct response_value *);
 
 // ---- io.c, teller.c: the threads --------------------------------------------------------------
 

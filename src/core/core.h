@@ -318,8 +318,8 @@ int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason,
 int core_release(struct core *, uint64_t id, const struct token *);
 
 // The body of a job that was just leased cannot be read. The first of a lease fails, as above; any
-// other is given back with all that follow it under the lease, uncounted, and those before it stay:
-// next time it is the first.
+// other is given back, uncounted, and those before it stay: next time it is the first. All that
+// follow it under the lease are given back in any case.
 int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
                     int64_t retry_ms);
 

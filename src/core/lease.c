@@ -376,25 +376,32 @@ static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
     stage_mark(c, c->stages[l->stage]);
 }
 
-// Which job of the lease it is, if another runs before it; else 0.
-static uint32_t lease_behind(const struct core *c, const struct lease *l, uint64_t id) {
-    bool runs = false;
-    for (uint32_t i = l->next; i < l->count; i++) {
-        if (lease_id(l, i) == id)
-            return runs && lease_running(c, l, i) ? i : 0;
-        runs = runs || lease_running(c, l, i);
+// Where in the lease it stands, and whether another runs before it. False: it is not under it.
+static bool lease_place(const struct core *c, const struct lease *l, uint64_t id, uint32_t *out,
+                        bool *out_behind) {
+    *out_behind = false;
+    for (*out = l->next; *out < l->count; ++*out) {
+        if (lease_id(l, *out) == id)
+            return true;
+        *out_behind = *out_behind || lease_running(c, l, *out);
     }
-    return 0;
+    return false;
 }
 
 int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
                     int64_t retry_ms) {
     struct lease *l = lease_is_current(c, t) ? lease_at(c, t->lease) : NULL;
-    uint32_t behind = l ? lease_behind(c, l, id) : 0;
-    if (!behind)
+    uint32_t place = 0;
+    bool behind = false, held = l && lease_place(c, l, id, &place, &behind);
+    uint32_t job = held ? lease_running(c, l, place) : 0;
+    if (!held || (job && !behind))
         return core_fail(c, id, t, reason, retry_ms);
-    job_at(c, lease_job(c, l, behind))->flags |= JOB_UNREAD;
-    lease_cut(c, l, behind);
+    if (job)
+        job_at(c, job)->flags |= JOB_UNREAD;
+    if (behind)
+        lease_cut(c, l, place);
+    else
+        lease_end(c, t->lease, AT_HEAD); // it was ended by others; those behind it were not told
     settle(c);
     return 0;
 }

@@ -184,9 +184,8 @@ struct lease {
     uint32_t count, next; // jobs under it; the first not let go
     struct leased only, *block; // the only one, or all
     struct conn *conn;          // NULL: lost, and waiting out its time
-    bool detached;              // it outlives its connection
-    bool lost;                  // its connection is gone, which could not be written down yet
-    uint32_t attempt;           // of the first job not let go, as told to `running`
+    bool detached, lost; // outlives its connection; that is gone, which is not written down yet
+    uint32_t attempt;    // of the first job not let go, as told to `running`
     struct list of_conn;
 };
 

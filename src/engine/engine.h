@@ -119,9 +119,10 @@ struct engine_impl {
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);
     int (*drop)(struct engine *, mr_id);
-    // Whether it is away just now, and is looked for; then `out_why` (of `size` bytes) says why.
-    // NULL: the engine is in this process.
-    bool (*is_away)(struct engine *, char *out_why, size_t size);
+    // What keeps its workers from it just now, though they try again; then `out_why` (of `size`
+    // bytes) has the sentence. MR_ENET: it is away; else what it answered to their last take. NULL:
+    // the engine is in this process.
+    int (*trouble)(struct engine *, char *out_why, size_t size);
 };
 
 // Whether this can be a stage's name, on any engine: 0, or MR_EINVAL with what can.

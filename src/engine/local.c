@@ -212,10 +212,14 @@ static int check_unused(const struct local *e) {
     return 0;
 }
 
+bool local_is_telling(const struct local *e) {
+    return e->telling_calls || !list_empty(&e->calls) || !list_empty(&e->started);
+}
+
 int local_check_unused(struct local *e) {
     pthread_mutex_lock(&e->lock);
     int err = check_unused(e);
-    while (err >= 0 && (e->telling_calls || !list_empty(&e->calls))) {
+    while (err >= 0 && local_is_telling(e)) {
         pthread_cond_wait(&e->calls_told, &e->lock); // calls that have ended are told first
         err = check_unused(e);
     }

@@ -150,8 +150,9 @@ struct local_pusher {
 void local_attach(struct local *, struct shard *);
 int local_start(struct local *); // its thread
 int local_check_unused(struct local *);
-void local_join(struct local *); // ends the thread, if it was started
-void local_free(struct local *); // the shard has been closed
+bool local_is_telling(const struct local *); // calls have been started or are told; with the lock
+void local_join(struct local *);             // ends the thread, if it was started
+void local_free(struct local *);             // the shard has been closed
 
 // ---- local_turn.c: turns and waits ------------------------------------------------------------
 

@@ -345,10 +345,6 @@ int local_beat(mr_job *job) {
     return err;
 }
 
-static int64_t sooner(int64_t a, int64_t b) {
-    return a < 0 || (b >= 0 && b < a) ? b : a;
-}
-
 int64_t local_beat_all(struct puller *base) {
     struct local_puller *p = (struct local_puller *)base;
     struct local *e = (struct local *)base->engine;
@@ -362,7 +358,7 @@ int64_t local_beat_all(struct puller *base) {
         if (due_ms <= now_ms && beat_one(e, job, now_ms) < 0)
             continue; // its holder hears of it
         due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
-        next_ms = sooner(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);
+        next_ms = wait_shorter(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);
     }
     local_end(e);
     return next_ms;

@@ -110,7 +110,8 @@ static int give_back(struct mr_job *jobs, int err) {
     return error_set(err, "%s", why);
 }
 
-// Hands out what can be read.
+// Hands out what can be read. What is damaged costs its own job only; anything else may be the
+// matter with those behind it as well, which go back as they were.
 static int load_all(struct local *e, struct mr_job *jobs, mr_job **out) {
     int err = 0;
     for (struct mr_job **at = &jobs; *at;) {
@@ -122,6 +123,10 @@ static int load_all(struct local *e, struct mr_job *jobs, mr_job **out) {
             *at = hands_leave_out(e, *at, read);
         else
             at = &(*at)->next;
+        if (read < 0 && read != MR_ECORRUPT) {
+            give_back(*at, read);
+            *at = NULL;
+        }
     }
     if (!jobs)
         return err;

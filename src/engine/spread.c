@@ -279,13 +279,27 @@ int spread_open(struct group *group, struct local *const *locals, struct engine 
     return err;
 }
 
+// At one instant: a call of one shard that is told may start one in a shard that was looked at
+// before.
+static bool is_telling(struct spread *s) {
+    bool telling = false;
+    for (uint32_t i = 0; i < s->count; i++)
+        pthread_mutex_lock(&s->locals[i]->lock);
+    for (uint32_t i = 0; i < s->count; i++)
+        telling = telling || local_is_telling(s->locals[i]);
+    for (uint32_t i = 0; i < s->count; i++)
+        pthread_mutex_unlock(&s->locals[i]->lock);
+    return telling;
+}
+
 static int spread_close(struct engine *base) {
     struct spread *s = (struct spread *)base;
-    for (uint32_t i = 0; i < s->count; i++) {
-        int err = local_check_unused(s->locals[i]);
-        if (err < 0)
-            return err;
-    }
-    spread_free(s);
-    return 0;
+    int err = 0;
+    do
+        for (uint32_t i = 0; err >= 0 && i < s->count; i++)
+            err = local_check_unused(s->locals[i]);
+    while (err >= 0 && is_telling(s));
+    if (err >= 0)
+        spread_free(s);
+    return err;
 }

@@ -10,8 +10,8 @@
 //
 // Callbacks of all shards are called by one thread, the teller, so that they come one after another
 // and may wait for anything: the shards' own threads never wait for a program. Nobody holds the
-// locks of two shards, but for pushes of many, wait_empty and epics, which take them in ascending
-// order.
+// locks of two shards, but for pushes of many, wait_empty, epics and closing, which take them in
+// ascending order.
 //
 // When the log of one shard has failed, all answer MR_ESTOPPED.
 #ifndef ENGINE_SPREAD_H

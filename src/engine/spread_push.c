@@ -63,6 +63,20 @@ static void push_item(const struct many *m, size_t i, struct push *out) {
     out->number += out->source.size ? i : 0;
 }
 
+// A repeat goes where the first one went, also if it has another key.
+static void route_repeats(struct many *m, size_t count) {
+    for (uint32_t shard = 0; m->push.source.size && shard < m->spread->count; shard++) {
+        struct local *e = m->spread->locals[shard];
+        struct epic_seen seen = { 0 };
+        pthread_mutex_lock(&e->lock);
+        (void)core_source_seen(e->core, m->push.source, &seen); // not known: none of them is here
+        for (size_t i = 0; i < count && m->push.number + i <= seen.highest; i++)
+            if (core_has_seen(e->core, m->push.source, m->push.number + i))
+                m->shards[i] = (uint8_t)shard;
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+
 static size_t route_some(struct many *m) {
     size_t count = m->count < MANY_A_TURN ? m->count : MANY_A_TURN;
     m->touched = 0;
@@ -70,8 +84,10 @@ static size_t route_some(struct many *m) {
         struct push push;
         push_item(m, i, &push);
         m->shards[i] = (uint8_t)shard_of(m->spread, &push);
-        m->touched |= UINT64_C(1) << m->shards[i];
     }
+    route_repeats(m, count);
+    for (size_t i = 0; i < count; i++)
+        m->touched |= UINT64_C(1) << m->shards[i];
     m->touched_ever |= m->touched;
     return count;
 }

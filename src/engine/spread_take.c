@@ -5,10 +5,11 @@
 // two threads do not meet at one shard while there are others, and yet every shard is served by
 // somebody within a few milliseconds, however few threads there are. Of several stages the one
 // named first is looked for in every shard before the next.
-#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/spread.h"
+
+#include <time.h>
 
 static struct spread *spread_of(const struct spread_puller *p) {
     return (struct spread *)p->base.engine;
@@ -19,7 +20,10 @@ static uint32_t own_shard(uint32_t count) {
     static _Thread_local uint32_t number;
     if (!number)
         number = atomic_fetch_add(&threads, 1) + 1;
-    return (uint32_t)((number + monotonic_coarse_ms() / 4) % count);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    uint64_t tick = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (uint32_t)((number + tick / 4) % count);
 }
 
 // ---- Now --------------------------------------------------------------------------------------

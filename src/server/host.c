@@ -2,6 +2,7 @@
 // was said is marked with the turn, which has to become durable.
 #include "server/host.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
@@ -371,20 +372,15 @@ void host_wait(struct host *h) {
     }
 }
 
-static int64_t sooner(int64_t a_ms, int64_t b_ms) {
-    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
-}
-
 int64_t host_next_ms(struct host *h) {
     if (!h->shards || h->stopped)
         return -1;
     if (!list_empty(&h->pieces))
         return 0;
-    uint64_t now = host_now_ms(h), next = heap_next(&h->waits);
-    int64_t ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
+    int64_t ms = wait_ms_until(heap_next(&h->waits), host_now_ms(h));
     for (uint32_t i = 0; i < h->shards; i++)
-        ms = sooner(ms, shard_next_ms(h->parts[i].shard));
-    return h->links ? sooner(ms, links_next_ms(h)) : ms;
+        ms = wait_shorter(ms, shard_next_ms(h->parts[i].shard));
+    return h->links ? wait_shorter(ms, links_next_ms(h)) : ms;
 }
 
 void host_stop(struct host *h) {

@@ -2,6 +2,7 @@
 // before the shard is handed out, because the epoch names all its ids and tokens.
 #include "shard/shard.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "core/record.h"
@@ -268,12 +269,9 @@ int shard_read_head(struct shard *s, uint64_t at, struct buffer *out_head) {
 int64_t shard_next_ms(struct shard *s) {
     struct log_state log;
     log_look(s->log, &log);
-    uint64_t now = shard_now_ms(s), next = core_next(s->core);
-    int64_t core_ms = next == UINT64_MAX ? -1 : next > now ? (int64_t)(next - now) : 0;
-    int64_t clean_ms = cleaner_next_ms(&s->cleaner, &log, now);
-    if (core_ms < 0 || clean_ms < 0)
-        return core_ms < 0 ? clean_ms : core_ms;
-    return core_ms < clean_ms ? core_ms : clean_ms;
+    uint64_t now_ms = shard_now_ms(s);
+    return wait_shorter(wait_ms_until(core_next(s->core), now_ms),
+                        cleaner_next_ms(&s->cleaner, &log, now_ms));
 }
 
 int shard_clean(struct shard *s, bool *out_more) {

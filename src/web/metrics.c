@@ -133,13 +133,8 @@ static const struct figure stage_figures[] = {
 
 static const struct response_value *field(const struct response_value *map, const char *name) {
     static const struct response_value none = { .type = RESPONSE_NULL };
-    uint32_t at = 1;
-    for (uint32_t i = 0; i < map->count; i += 2) {
-        if (http_same(map[at].bytes, name))
-            return &map[at + 1];
-        at = response_skip(map, at + 1);
-    }
-    return &none;
+    const struct response_value *found = response_field(map, name);
+    return found ? found : &none;
 }
 
 static void put_figure(struct doc *d, const struct figure *f, const struct response_value *stages) {

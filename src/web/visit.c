@@ -16,8 +16,6 @@
 #include <assert.h>
 #include <string.h>
 
-static void visit_run(struct visit *);
-
 static struct visit *visit_of(struct front *f) {
     return (struct visit *)f;
 }

@@ -2,6 +2,7 @@
 // counts in the reader, so nesting costs no recursion.
 #include "wire/response.h"
 
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "wire/number.h"
 
@@ -204,4 +205,23 @@ ptrdiff_t response_read(struct response *r, const struct response_limits *limits
         return response_read(r, limits, data, size, out_values, out_count);
     *out_count = count;
     return used;
+}
+
+// ---- Looking into a reply ---------------------------------------------------------------------
+
+static bool is_text(const struct response_value *v, mr_bytes text) {
+    return (v->type == RESPONSE_BULK || v->type == RESPONSE_SIMPLE) && bytes_equal(v->bytes, text);
+}
+
+const struct response_value *response_field(const struct response_value *map, const char *name) {
+    if (map->type != RESPONSE_MAP && map->type != RESPONSE_ARRAY)
+        return NULL;
+    uint32_t at = 1;
+    for (uint32_t i = 0; i + 1 < map->count; i += 2) {
+        uint32_t value = response_skip(map, at);
+        if (is_text(&map[at], mr_str(name)))
+            return &map[value];
+        at = response_skip(map, value);
+    }
+    return NULL;
 }

@@ -74,4 +74,8 @@ static inline uint32_t response_skip(const struct response_value *values, uint32
     return at;
 }
 
+// The value that a map has under this name; an array will do, which is a map in RESP2. NULL: none,
+// or it is neither.
+const struct response_value *response_field(const struct response_value *map, const char *name);
+
 #endif

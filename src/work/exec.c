@@ -191,7 +191,7 @@ static void run_end(struct execs *e, struct run *r, enum exec_end why) {
         return;
     r->ending = true;
     r->result.end = why;
-    r->kill_at_ms = monotonic_ms() + (uint64_t)e->grace_ms;
+    r->kill_at_ms = stop_kill_at_ms(r->order->job, e->grace_ms);
     process_signal(&r->process, SIGTERM);
     process_signal(&r->process, SIGCONT); // one that was stopped may tidy up as well
 }

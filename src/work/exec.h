@@ -9,7 +9,8 @@
 //     how it ended, in one line of words
 //
 // The command ends by itself; or it is asked to (its timeout, exec_stop_any, too much output): the
-// group gets SIGTERM, and SIGKILL when the grace is over, whatever the command does about signals.
+// group gets SIGTERM, and SIGKILL when the grace is over or the lease that was lost, whatever the
+// command does about signals.
 // When the command has ended, by itself or not, what is left of its group is killed: a job leaves
 // nothing running, except what moved to a group of its own. Output is what was written when the
 // command ended; nobody who holds the pipes longer is waited for. No zombie is left, no descriptor

@@ -111,11 +111,10 @@ static int filter_create(const struct filters *f, struct filter **out) {
     return err;
 }
 
-// Gives it the grace to end by itself. Returns its status.
-static int filter_destroy(struct filter *filter, int64_t grace_ms) {
+// Gives it until then to end by itself. Returns its status.
+static int filter_destroy(struct filter *filter, uint64_t kill_at_ms) {
     struct pollfd on = { filter->process.pidfd, POLLIN, 0 };
-    uint64_t until = monotonic_ms() + (uint64_t)grace_ms;
-    while (poll(&on, 1, process_wait_ms(until)) < 0 && errno == EINTR)
+    while (poll(&on, 1, process_wait_ms(kill_at_ms)) < 0 && errno == EINTR)
         ;
     int status = process_finish(&filter->process);
     if (filter->in >= 0)
@@ -125,17 +124,17 @@ static int filter_destroy(struct filter *filter, int64_t grace_ms) {
     return status;
 }
 
-// Ended by us, while it may be at work.
-static void filter_end(struct filters *f, struct filter *filter) {
+// Ended by us, while it may be at work on this job (NULL: on none).
+static void filter_end(struct filters *f, struct filter *filter, const mr_job *job) {
     process_signal(&filter->process, SIGTERM);
     process_signal(&filter->process, SIGCONT);
-    filter_destroy(filter, f->options.grace_ms);
+    filter_destroy(filter, stop_kill_at_ms(job, f->options.grace_ms));
 }
 
 // Ended by itself: tells how, notes whether others may be started, and returns its status.
 static int filter_crashed(struct filters *f, struct filter *filter, char *out, size_t size) {
     char words[EXEC_REASON - 32];
-    int status = filter_destroy(filter, f->options.grace_ms);
+    int status = filter_destroy(filter, stop_kill_at_ms(NULL, f->options.grace_ms));
     process_tell(status, words, sizeof words);
     snprintf(out, size, "the filter ended: %s", words[0] ? words : "exit code 0");
     pthread_mutex_lock(&f->lock);
@@ -176,7 +175,7 @@ void filters_destroy(struct filters *f) {
     while (!list_empty(&f->idle)) {
         struct filter *filter = list_entry(list_first(&f->idle), struct filter, link);
         list_remove(&filter->link);
-        filter_destroy(filter, f->options.grace_ms);
+        filter_destroy(filter, stop_kill_at_ms(NULL, f->options.grace_ms));
     }
     stops_finish(&f->stops);
     pthread_mutex_destroy(&f->lock);
@@ -229,7 +228,7 @@ static int filter_get(struct filters *f, struct filter **out) {
         if (on.revents & POLLHUP)
             filter_crashed(f, filter, words, sizeof words);
         else
-            filter_end(f, filter);
+            filter_end(f, filter, NULL);
     }
 }
 
@@ -366,7 +365,7 @@ static int ask_end(struct filters *f, struct ask *a, enum turn turn) {
         r->end = WIFSIGNALED(status) ? EXEC_KILLED : EXEC_EXITED;
         r->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
     } else {
-        filter_end(f, a->filter);
+        filter_end(f, a->filter, a->order->job);
     }
     return a->failed;
 }

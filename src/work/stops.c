@@ -1,6 +1,7 @@
 // An eventfd for each waiting thread; they are few, so that a list is searched.
 #include "work/stops.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 
@@ -92,6 +93,13 @@ void stops_ring_any(struct stops *s, const mr_job *job) {
             ring(stop);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t stop_kill_at_ms(const mr_job *job, int64_t grace_ms) {
+    uint64_t at_ms = monotonic_ms() + (uint64_t)grace_ms;
+    uint64_t lease_ends_ms = job ? job->lease_from_ms + job->lease_ms : UINT64_MAX;
+    bool lost = job && hand_stopped(job) == MR_ESTALE;
+    return lost && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
 }
 
 void stop_tell(const mr_job *job, char *out, size_t size) {

@@ -38,6 +38,10 @@ bool stop_is_rung(const struct stop *);
 // Rings for one job; NULL: for all, and for all who enter later. Any thread.
 void stops_ring_any(struct stops *, const mr_job *job);
 
+// When a process that was asked to end is to be killed: after its grace; but if its job's lease was
+// lost, when that ends at the latest: then somebody else may have the job.
+uint64_t stop_kill_at_ms(const mr_job *, int64_t grace_ms);
+
 // "stopped: the job was cancelled"
 void stop_tell(const mr_job *, char *out, size_t size);
 
