@@ -398,6 +398,18 @@ static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
     ask(d, 0, "EPIC e", "[\"resume\" :4 \"total\" :-1 \"accepted\" :3 *]");
 }
 
+// Rule 12: a source that is used is kept, also by shards that none of its pushes go to for long.
+static void E2_a_source_in_use_is_kept_by_all_shards(void **state) {
+    struct dialogue *d = *state;
+    sayf(d, 0, "PUSH s x KEY %s SOURCE me 1", key_in("s", 0));
+    hear(d, 0, "\"*\"");
+    for (int i = 2; i <= 1100; i++) {
+        pass_ms(d, 10000);
+        sayf(d, 0, "PUSH s x KEY %s SOURCE me %d", key_in("s", 1), i);
+        hear(d, 0, "\"*\"");
+    }
+}
+
 // Rule 12: a producer does not run ahead of what is missing, whichever shard that belongs to.
 static void E2_numbers_too_far_ahead_are_refused(void **state) {
     struct dialogue *d = *state;
@@ -684,6 +696,7 @@ int main(void) {
         SHARDED(rule14_shards_take_turns_at_a_limit),
         SHARDED(E2_a_refused_number_holds_its_source_everywhere),
         SHARDED(E2_a_number_is_known_whichever_shard_has_it),
+        SHARDED(E2_a_source_in_use_is_kept_by_all_shards),
         SHARDED(E2_numbers_too_far_ahead_are_refused),
         SHARDED(T9_an_epic_is_one_over_all_shards),
         SHARDED(D4_an_epic_is_watched_in_all_shards),

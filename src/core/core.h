@@ -265,8 +265,8 @@ int core_check_gap(const struct core *, const struct conn *, mr_bytes source, ui
 struct epic_seen;
 void core_fill_gaps(const struct core *, const struct conn *, mr_bytes source,
                     const struct epic_seen *seen);
-// Whether a push of this number would be a repeat here.
-bool core_has_seen(const struct core *, mr_bytes source, uint64_t number);
+// Whether a push of this number would be a repeat here. The source is in use, wherever that goes.
+bool core_has_seen(struct core *, mr_bytes source, uint64_t number);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);

@@ -202,9 +202,12 @@ int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes sourc
     return index ? check_refused(conn, source_at(c, index), number) : 0;
 }
 
-bool core_has_seen(const struct core *c, mr_bytes source, uint64_t number) {
+bool core_has_seen(struct core *c, mr_bytes source, uint64_t number) {
     uint32_t index = source_find(c, source);
-    return index && source_has_seen(source_at(c, index), number);
+    if (!index)
+        return false;
+    source_at(c, index)->idle_since_ms = c->now_ms;
+    return source_has_seen(source_at(c, index), number);
 }
 
 int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
