@@ -333,7 +333,7 @@ def _():
     ok("epic", "left", "--drop")
     ended = Ended(process)
     check(ended.code == 1 and b"dropped while it was pushed" in ended.err, ended)
-    fails(1, "no epic", "epic", "left")
+    fails(1, "no epic 'left' is known", "epic", "left")
 
 
 # T16: the server is killed in the middle of an epic; the same command goes on.

@@ -314,6 +314,12 @@ uint32_t epic_find(const struct core *c, mr_bytes name) {
     return index && source_at(c, index)->seen.epic && source_at(c, index)->size ? index : 0;
 }
 
+int epic_unknown(mr_bytes name) {
+    return error_set(MR_EGONE, "no epic '%.*s' is known",
+                     (int)(name.size < ONCE_MOST ? name.size : ONCE_MOST),
+                     name.size ? (const char *)name.data : "");
+}
+
 static struct epic_info epic_look(const struct core *c, const struct source *s) {
     uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
     const struct stage *stage = s->stage ? c->stages[s->stage] : NULL;
@@ -337,7 +343,7 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
 int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
     uint32_t index = epic_find(c, name);
     if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return epic_unknown(name);
     *out = epic_look(c, source_at(c, index));
     return 0;
 }
@@ -405,7 +411,7 @@ int core_each_epic(struct core *c, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
     uint32_t first = from.size ? epic_find(c, from) : 0;
     if (from.size && !first)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return epic_unknown(from);
     int stop = 0;
     for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++) {
         const struct source *s = source_at(c, i);
@@ -507,7 +513,7 @@ static int source_drop(struct core *c, uint32_t index) {
 int core_epic_drop(struct core *c, mr_bytes name) {
     uint32_t index = epic_find(c, name);
     if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return epic_unknown(name);
     return source_drop(c, index);
 }
 

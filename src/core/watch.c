@@ -41,7 +41,7 @@ void watchers_tell_all(struct core *c, struct source *s) {
 int core_epic_watch(struct core *c, mr_bytes name, int64_t left, struct watcher *w) {
     uint32_t index = epic_find(c, name);
     if (!index)
-        return error_set(MR_EGONE, "no epic of that name is known");
+        return epic_unknown(name);
     struct source *s = source_at(c, index);
     w->left = left;
     list_append(&s->watches.watchers, &w->of_epic);
