@@ -5,7 +5,7 @@
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
-#:   make check      tests under sanitizers, both compilers, the model, fuzzers; about ten minutes
+#:   make check      tests under sanitizers, both compilers, the model, fuzzers; MILLRACE_SECONDS=30 bounds each
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make format     clang-format, in place
 #:   make acceptance writes docs/acceptance.md anew
