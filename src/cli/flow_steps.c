@@ -12,7 +12,7 @@
 
 const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
     enum { MOST = 60 }; // bytes
-    char plain[LINE_SHOWN];
+    char plain[LINE_SHOWN - sizeof "…" + 1];
     bool cut = line.size > MOST;
     text_plain(plain, sizeof plain, (mr_bytes){ line.data, cut ? MOST : line.size });
     snprintf(out, LINE_SHOWN, "%s%s", plain, cut ? "…" : "");
@@ -20,7 +20,7 @@ const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
 }
 
 int step_fail(mr_flow_out *out, mr_bytes line, int code, const char *format, ...) {
-    char why[300], sentence[512], shown[LINE_SHOWN];
+    char why[300], sentence[sizeof why + LINE_SHOWN + 20], shown[LINE_SHOWN];
     va_list values;
     va_start(values, format);
     vsnprintf(why, sizeof why, format, values);
