@@ -271,8 +271,8 @@ static void *stop_when_there(void *arg) {
     return NULL;
 }
 
-static struct exec_result run_and_stop(const char *how, const mr_job *job, bool all) {
-    struct other other = { .meeting = meeting_make(), .job = all ? NULL : job };
+static struct exec_result run_and_stop(const char *how, const mr_job *job, struct other other) {
+    other.meeting = meeting_make();
     pthread_create(&other.thread, NULL, stop_when_there, &other);
     struct exec_result r = run_order(
         (struct exec_order){ .argv = ARGV(misbehave, how, other.meeting.path), .job = job });
@@ -282,21 +282,26 @@ static struct exec_result run_and_stop(const char *how, const mr_job *job, bool 
     return r;
 }
 
-// A9: another thread stops a command that obeys. The grace is too long for a test: TERM was enough.
-static void A9_a_command_is_stopped_by_another_thread(void **state) {
-    (void)state;
+// A job whose command has a grace that is too long for a test.
+static mr_job *take_with_grace(mr *m) {
     struct execs_options options = { .grace_ms = 1000000 };
     execs_destroy(execs);
     must(execs_create(&options, &execs));
-    mr *m = open_mem();
     push(m, "s", "k", "body");
-    mr_job *job = take(m, "s", "body");
-    struct exec_result r = run_and_stop("obey-term", job, false);
+    return take(m, "s", "body");
+}
+
+// A9: another thread stops a command that obeys: TERM was enough.
+static void A9_a_command_is_stopped_by_another_thread(void **state) {
+    (void)state;
+    mr *m = open_mem();
+    mr_job *job = take_with_grace(m);
+    struct exec_result r = run_and_stop("obey-term", job, (struct other){ .job = job });
     expect_text(&r.output, "here\nbye\n");
     expect_end(&r, EXEC_STOPPED, 0, "stopped");
     r = run_order((struct exec_order){ .argv = ARGV("true"), .job = job }); // the next one runs
     expect_end(&r, EXEC_EXITED, 0, "");
-    r = run_and_stop("stop", job, true); // told to continue, TERM ends it
+    r = run_and_stop("stop", job, (struct other){ 0 }); // told to continue, TERM ends it
     expect_end(&r, EXEC_STOPPED, 0, "stopped");
     r = run_order((struct exec_order){ .argv = ARGV("true"), .job = job });
     expect_end(&r, EXEC_STOPPED, 0, "stopped"); // all were, for good
@@ -305,22 +310,13 @@ static void A9_a_command_is_stopped_by_another_thread(void **state) {
 }
 
 // F6: one that does not end is killed when the lease that was lost ends, whatever is left of its
-// grace: from then on somebody else may have the job. (Here that is at once, and the grace too long
-// for a test.)
+// grace: from then on somebody else may have the job. (Here that is at once.)
 static void F6_a_deaf_command_does_not_outlive_its_lease(void **state) {
     (void)state;
-    struct execs_options options = { .grace_ms = 1000000 };
-    execs_destroy(execs);
-    must(execs_create(&options, &execs));
     mr *m = open_mem();
-    push(m, "s", "k", "body");
-    mr_job *job = take(m, "s", "body");
-    struct other other = { .meeting = meeting_make(), .job = job, .lost = job };
-    pthread_create(&other.thread, NULL, stop_when_there, &other);
-    struct exec_result r = run_order((struct exec_order){
-        .argv = ARGV(misbehave, "ignore-term", other.meeting.path), .job = job });
-    pthread_join(other.thread, NULL);
-    meeting_end(&other.meeting);
+    mr_job *job = take_with_grace(m);
+    struct exec_result r =
+        run_and_stop("ignore-term", job, (struct other){ .job = job, .lost = job });
     expect_end(&r, EXEC_STOPPED, 0, "stopped: the lease is no longer held");
     must(mr_done(job));
     must(mr_close(m));
