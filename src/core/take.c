@@ -422,7 +422,7 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, t->taker, 0 };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
-        uint32_t more;
+        uint32_t more = 0;
         if (!stages[i])
             continue;
         err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
