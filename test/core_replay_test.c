@@ -137,11 +137,128 @@ static void names_and_keys_that_cannot_be(void **state) {
     assert_int_equal(replay_one(&r), MR_ECORRUPT);
 }
 
+// A log of records of stage 1, called s, and of jobs 1 (waiting), 2 (done), 3 (dead) and 4
+// (delayed).
+static struct core *replay_some(struct record_about *about) {
+    const struct record log[] = {
+        { .kind = RECORD_EPOCH, .epoch = 3, .next_id = 1000 },
+        { .kind = RECORD_STAGE, .stage = 1, .name = mr_str("s"), .about = about },
+        { .kind = RECORD_SOURCE, .source = 1, .name = mr_str("e"), .about = about },
+        { .kind = RECORD_PUSH, .id = 1, .stage = 1, .key = mr_str("k"), .position = 1 },
+        { .kind = RECORD_PUSH, .id = 2, .stage = 1, .position = 2, .source = 1, .number = 1 },
+        { .kind = RECORD_END, .id = 2, .stage = 1, .position = 3, .status = JOB_DONE },
+        { .kind = RECORD_PUSH, .id = 3, .stage = 1, .key = mr_str("k"), .position = 4 },
+        { .kind = RECORD_FAIL, .id = 3, .stage = 1, .attempt = 1, .status = JOB_DEAD },
+        { .kind = RECORD_PUSH, .id = 4, .stage = 1, .due_ms = 9000, .position = 5 },
+        { .kind = RECORD_TRIM, .upto = 64 },
+        { .kind = RECORD_LINK, .shard = 1, .number = 7 },
+        { .kind = RECORD_OUTBOX, .shard = 1, .number = 8, .stage = 1 },
+    };
+    struct core_config config = { .sink = { .append = aside_append, .read = aside_read },
+                                  .shards = 3 };
+    struct core *core;
+    uint8_t head[RECORD_MAX];
+    assert_int_equal(core_create(&config, &core), 0);
+    for (size_t i = 0; i < sizeof log / sizeof *log; i++)
+        must(core_replay(core, 64 * (i + 1), bytes_of(head, record_encode(&log[i], head)), 0));
+    return core;
+}
+
+// U9: a record that cannot be true of the state it applies to is refused, and changes nothing.
+static void U9_records_that_cannot_be(void **state) {
+    (void)state;
+    struct record_about good = { .stage.policy = policy_default() }, bad = good;
+    bad.stage.policy.retention_ms = UINT64_MAX;
+    bad.source.highest = UINT64_MAX;
+    const struct record wrong[] = {
+        { .kind = RECORD_DROP, .id = 2, .stage = 1, .status = JOB_DEAD },
+        { .kind = RECORD_DROP, .id = 2, .stage = 1, .status = JOB_WAITING },
+        { .kind = RECORD_DROP, .id = 1, .stage = 1, .status = JOB_DEAD },
+        { .kind = RECORD_DROP, .id = 1, .stage = 1, .status = JOB_RUNNING },
+        { .kind = RECORD_DROP, .id = 1, .stage = 2, .status = JOB_WAITING },
+        { .kind = RECORD_END, .id = 1, .stage = 1, .status = JOB_DELAYED },
+        { .kind = RECORD_END, .id = 1, .stage = 1, .status = JOB_DEAD },
+        { .kind = RECORD_END, .id = 9, .stage = 1, .status = JOB_RUNNING },
+        { .kind = RECORD_END, .id = 2, .stage = 1, .status = JOB_DONE },
+        { .kind = RECORD_END, .id = 3, .stage = 1, .status = JOB_CANCELLED },
+        { .kind = RECORD_END, .id = 1, .stage = 2, .status = JOB_DONE },
+        { .kind = RECORD_END, .id = 0, .stage = 1, .status = JOB_DONE },
+        { .kind = RECORD_END, .id = 9, .stage = 1, .status = JOB_EXPIRED, .due_ms = 5 },
+        { .kind = RECORD_END, .id = 9, .stage = 1, .status = JOB_DONE, .pushed_ms = 5 },
+        { .kind = RECORD_END,
+          .copy = true,
+          .id = 2,
+          .stage = 1,
+          .status = JOB_DONE,
+          .source = 2,
+          .number = 1 },
+        { .kind = RECORD_FAIL, .id = 1, .stage = 1, .status = JOB_DONE },
+        { .kind = RECORD_FAIL, .id = 2, .stage = 1, .status = JOB_WAITING },
+        { .kind = RECORD_FAIL, .id = 3, .stage = 1, .status = JOB_DEAD },
+        { .kind = RECORD_FAIL, .id = 1, .stage = 1, .status = JOB_WAITING, .attempt = 65535 },
+        { .kind = RECORD_FAIL, .id = 1, .stage = 1, .status = JOB_DEAD, .attempt = 65536 },
+        { .kind = RECORD_RETRY, .id = 1, .stage = 1 },
+        { .kind = RECORD_RETRY, .id = 2, .stage = 1 },
+        { .kind = RECORD_WANT },
+        { .kind = RECORD_PUSH, .id = 1, .stage = 1 },
+        { .kind = RECORD_PUSH, .id = 2, .stage = 1 },
+        { .kind = RECORD_PUSH, .id = UINT64_MAX, .stage = 1 },
+        { .kind = RECORD_PUSH, .id = 9 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 10001 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 1, .attempts = 65536 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 1, .time_ms = UINT64_C(1) << 44 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 1, .deadline_ms = UINT64_C(1) << 44 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 1, .source = UINT64_MAX, .number = 1 },
+        { .kind = RECORD_PUSH, .id = 9, .stage = 1, .source = 1, .number = UINT64_MAX },
+        { .kind = RECORD_JOB, .id = 9, .stage = 1, .status = JOB_DONE },
+        { .kind = RECORD_JOB, .id = 9, .stage = 1, .status = JOB_RUNNING },
+        { .kind = RECORD_JOB, .id = 9, .stage = 1, .status = JOB_DELAYED },
+        { .kind = RECORD_JOB, .id = 9, .stage = 1, .status = JOB_DEAD, .deadline_ms = 1 },
+        { .kind = RECORD_JOB, .id = 9, .stage = 1, .status = JOB_WAITING, .pushed_ms = 1 },
+        { .kind = RECORD_JOB, .id = 2, .stage = 1, .status = JOB_WAITING },
+        { .kind = RECORD_JOB, .id = 1, .stage = 1, .status = JOB_WAITING, .key = mr_str("l") },
+        { .kind = RECORD_STAGE, .stage = 1, .name = mr_str("t"), .about = &good },
+        { .kind = RECORD_STAGE, .stage = 2, .name = mr_str("s"), .about = &good },
+        { .kind = RECORD_STAGE, .stage = 2, .name = mr_str("t"), .about = &bad },
+        { .kind = RECORD_SOURCE, .source = 1, .name = mr_str("f"), .about = &good },
+        { .kind = RECORD_SOURCE, .source = 2, .name = mr_str("e"), .about = &good },
+        { .kind = RECORD_SOURCE, .source = 2, .name = mr_str("f"), .about = &bad },
+        { .kind = RECORD_SOURCE, .source = 0, .name = mr_str("f"), .about = &good },
+        { .kind = RECORD_STATE, .stage = 1 },
+        { .kind = RECORD_STATE, .stage = 1, .key = mr_str("k"), .due_ms = 5 },
+        { .kind = RECORD_ONCE, .stage = 1, .id = 9 },
+        { .kind = RECORD_EPOCH, .epoch = 2, .next_id = 2000 },
+        { .kind = RECORD_EPOCH, .epoch = UINT64_C(1) << 24, .next_id = 2000 },
+        { .kind = RECORD_EPOCH, .epoch = 4, .next_id = 4 },
+        { .kind = RECORD_EPOCH, .epoch = 4, .next_id = UINT64_MAX },
+        { .kind = RECORD_TRIM, .upto = 1 << 20 },
+        { .kind = RECORD_TRIM, .upto = 32 },
+        { .kind = RECORD_LINK, .shard = 0, .number = 9 },
+        { .kind = RECORD_LINK, .shard = 3, .number = 9 },
+        { .kind = RECORD_OUTBOX, .shard = 2, .number = 8, .stage = 1 },
+        { .kind = RECORD_OUTBOX, .shard = 1, .number = UINT64_MAX, .stage = 1 },
+        { .kind = RECORD_ARRIVAL, .shard = 1, .number = 7, .id = 9, .stage = 1 },
+    };
+    uint8_t head[RECORD_MAX];
+    struct core *core = replay_some(&good);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        size_t size = record_encode(&wrong[i], head);
+        if (core_replay(core, 4096, bytes_of(head, size), 1) != MR_ECORRUPT)
+            fail_msg("wrong record %zu, a %s, was accepted", i, record_kind_name(wrong[i].kind));
+    }
+    must(core_open(core, 0, 1));
+    must(core_check(core));
+    assert_true(core_advance(core, 10000) == 0); // all of it at time 0: ages count it all the same
+    must(core_check(core));
+    core_destroy(core);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(any_byte_of_any_record_flipped),
         TALE(any_record_missing_or_repeated),
         TALE(names_and_keys_that_cannot_be),
+        TALE(U9_records_that_cannot_be),
     };
     return TALES(tests);
 }

@@ -415,6 +415,17 @@ int link_restore_mark(struct core *c, const struct record *r) {
     return err;
 }
 
+// From the front only, which is nearly all: copies of the cleaner's that stand behind later entries
+// go when they are sorted.
+static void link_forget_acked(struct core *c, struct link_end *l) {
+    while (l->first && outbox_at(c, l->first)->number <= l->acked) {
+        uint32_t entry = l->first;
+        l->first = outbox_at(c, entry)->next;
+        (void)outbox_forget(c, entry);
+    }
+    l->last = l->first ? l->last : 0;
+}
+
 int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     struct link_end *l = NULL;
     int err = link_restore_mark(c, r);
@@ -425,14 +436,7 @@ int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t s
     link_set_home(c, l, at, size);
     if (r->upto > l->acked)
         l->acked = r->upto;
-    uint32_t entry = l->first, next;
-    for (l->first = l->last = 0; entry; entry = next) {
-        next = outbox_at(c, entry)->next;
-        if (outbox_at(c, entry)->number <= l->acked)
-            (void)outbox_forget(c, entry);
-        else
-            link_append(c, l, entry);
-    }
+    link_forget_acked(c, l);
     return 0;
 }
 
@@ -472,6 +476,7 @@ static void link_sort(struct core *c, struct link_end *l, struct heap *order) {
     l->first = l->last = 0;
     while (order->count)
         link_append(c, l, heap_pop(order).value);
+    link_forget_acked(c, l);
 }
 
 int links_open(struct core *c) {

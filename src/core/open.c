@@ -47,6 +47,16 @@ static int check_stage(struct core *c, uint32_t number) {
     return 0;
 }
 
+// A source whose record is missing has no name by which it could be asked for or pushed to again:
+// its jobs go on without it.
+static void forget_nameless_sources(struct core *c) {
+    for (uint32_t i = 1; i < c->sources.next_new; i++) {
+        const struct source *s = source_at(c, i);
+        if (s->in_use && !s->dropped && !s->name_size)
+            source_forget(c, i);
+    }
+}
+
 // A delayed job whose instant has passed joined its channel then, in its place by position.
 static void join_due(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
@@ -118,14 +128,16 @@ static bool is_unended(const struct job *j) {
 
 // Two passes over the jobs: the oldest of each stage, then how many are how old.
 static void count_ages(struct core *c) {
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        c->stages[i]->oldest_ms = UINT64_MAX;
     for (uint32_t i = 1; i < c->jobs.next_new; i++) {
         const struct job *j = job_at(c, i);
         struct stage *s = is_unended(j) ? stage_of(c, j) : NULL;
-        if (s && (!s->oldest_ms || j->time_ms < s->oldest_ms))
+        if (s && j->time_ms < s->oldest_ms)
             s->oldest_ms = j->time_ms;
     }
     for (uint32_t i = 1; i <= c->stage_count; i++)
-        if (c->stages[i]->oldest_ms)
+        if (c->stages[i]->oldest_ms != UINT64_MAX)
             ages_divide(&c->stages[i]->ages, c->stages[i]->oldest_ms, c->now_ms);
     for (uint32_t i = 1; i < c->jobs.next_new; i++)
         if (is_unended(job_at(c, i)))
@@ -142,6 +154,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         if (err < 0)
             return err;
     }
+    forget_nameless_sources(c);
     int err = links_open(c);
     if (err < 0)
         return err;

@@ -12,6 +12,7 @@ enum { SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
 
 #define MOST_MS (UINT64_C(100) * 365 * 24 * HOUR)
 #define MOST_COUNT UINT64_C(1000000000000)
+#define MOST_RATE UINT64_C(1000000000)
 
 struct policy policy_default(void) {
     return (struct policy){
@@ -35,6 +36,21 @@ bool policy_equal(const struct policy *a, const struct policy *b) {
            a->retention_count == b->retention_count && a->concurrency == b->concurrency &&
            a->rate_per_h == b->rate_per_h && a->max_states == b->max_states &&
            a->state_ttl_ms == b->state_ttl_ms && a->high_mark == b->high_mark;
+}
+
+bool policy_is_possible(const struct policy *p) {
+    const uint64_t counts[] = { p->max_jobs,    p->max_channel, p->retention_count,
+                                p->concurrency, p->max_states,  p->high_mark };
+    const uint64_t times[] = { p->backoff_most_ms, p->dedupe_window_ms, p->retention_ms,
+                               p->state_ttl_ms };
+    bool possible = p->lease_ms && p->lease_ms <= UINT32_MAX && p->attempts &&
+                    p->attempts <= UINT16_MAX && p->backoff_first_ms <= p->backoff_most_ms &&
+                    p->rate_per_h <= MOST_RATE * 3600;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        possible = possible && counts[i] <= MOST_COUNT;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        possible = possible && times[i] <= MOST_MS;
+    return possible;
 }
 
 // Reads digits up to the first other byte; false if there are none or too many.
@@ -166,7 +182,7 @@ static bool read_rate(struct policy *p, mr_bytes v) {
         return true;
     }
     uint64_t n;
-    if (!digits(&v, &n) || !n || n > 1000000000)
+    if (!digits(&v, &n) || !n || n > MOST_RATE)
         return false;
     uint64_t scale = 3600;
     if (starts_with(&v, "/h"))

@@ -25,6 +25,9 @@ struct policy {
 struct policy policy_default(void);
 bool policy_equal(const struct policy *, const struct policy *);
 
+// Whether policy_set could have made it.
+bool policy_is_possible(const struct policy *);
+
 // Sets the policy called `name`. Durations are milliseconds, or carry a unit (250ms 30s 5m 2h 7d);
 // "none" lifts a limit. MR_EINVAL names what was wrong and what is possible; nothing is changed.
 //   max-jobs N · max-channel N · lease D · attempts N · backoff D[..D] · on-dead skip|halt ·

@@ -47,6 +47,10 @@ enum { SOURCE_WINDOW = 1024, SOURCE_BITMAP = SOURCE_WINDOW / 8 };
 
 #define EPIC_EMPTY UINT64_MAX // the total of an epic that ended without a push
 
+// Ids, and the numbers of sources and of their pushes, are not larger, so that they can be added
+// to.
+#define NUMBER_MOST (UINT64_C(1) << 62)
+
 struct record_source {
     bool epic;
     uint64_t highest;

@@ -1,7 +1,7 @@
-// Replay: records taken in again, in log order. Nothing is started, timed or told meanwhile; jobs
-// only gather in their channels, in whatever order the cleaner left them. core_open then puts
-// every line in order of position, every channel in the state its content says, and begins a new
-// epoch.
+// Replay: records taken in again, in log order, each after replay_check has accepted it. Nothing is
+// started, timed or told meanwhile; jobs only gather in their channels, in whatever order the
+// cleaner left them. core_open then puts every line in order of position, every channel in the
+// state its content says, and begins a new epoch.
 #include "core/limit.h"
 #include "core/link.h"
 
@@ -16,12 +16,14 @@ static bool is_ended(enum job_status status) {
 static int take_source(struct core *c, const struct record *r, uint32_t job) {
     if (!r->source || !r->number)
         return 0;
+    struct job *j = job_at(c, job);
+    if (j->flags & JOB_HAS_SOURCE)
+        return 0;
     uint32_t index = 0;
     int err = source_restore(c, r, &index);
     if (err < 0)
         return err;
     struct source *s = source_at(c, index);
-    struct job *j = job_at(c, job);
     source_attach(c, j, index, r->number);
     if (j->status < JOB_DONE)
         s->unended[j->status]++;
@@ -138,8 +140,6 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
 
 static int replay_push(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     uint32_t number = job_find(c, r->id);
-    if (number && r->kind != RECORD_JOB)
-        return error_set(MR_ECORRUPT, "job %" PRIu64 " is pushed twice", r->id);
     if (!number)
         return make_job(c, r, at, size);
     job_set_home(c, job_at(c, number), at, size); // nothing else has changed
@@ -242,7 +242,7 @@ static void count_unknown(struct core *c, const struct record *r, enum job_statu
     if (!index)
         return;
     struct record_source *seen = &source_at(c, index)->seen;
-    seen->dead -= before == JOB_DEAD;
+    seen->dead -= before == JOB_DEAD && seen->dead;
     seen->dead += after == JOB_DEAD;
     seen->cancelled += after == JOB_CANCELLED;
 }
@@ -293,7 +293,7 @@ static int replay_retry(struct core *c, const struct record *r) {
     uint32_t number = job_find(c, r->id);
     if (!number)
         count_unknown(c, r, JOB_DEAD, JOB_WAITING);
-    if (!number || job_at(c, number)->status != JOB_DEAD)
+    if (!number)
         return 0;
     unplace(c, number);
     struct job *j = job_at(c, number);
@@ -338,12 +338,8 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
-    if (!s->name_size) {
-        if ((err = stage_name_check(r->name)) < 0)
-            return MR_ECORRUPT;
-        if ((err = stage_name_it(c, r->stage, r->name)) < 0)
-            return err;
-    }
+    if (!s->name_size && (err = stage_name_it(c, r->stage, r->name)) < 0)
+        return err;
     if ((err = stage_join_ledger(c, s)) < 0)
         return err;
     const struct record_stage *a = &r->about->stage;
@@ -437,8 +433,8 @@ static int replay_record(struct core *c, const struct record *r, uint64_t at, ui
         return replay_once(c, r, at, size);
     case RECORD_EPOCH:
         epoch_set_home(c, at, size);
-        c->epoch = r->epoch > c->epoch ? r->epoch : c->epoch;
-        c->next_id = r->next_id > c->next_id ? r->next_id : c->next_id;
+        c->epoch = r->epoch;
+        c->next_id = r->next_id; // less than before: a block was given back
         return 0;
     case RECORD_TRIM:
         trim_set_home(c, at, size);
@@ -452,6 +448,8 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
     struct record r;
     struct record_about about;
     int err = record_decode(head, &about, &r);
+    if (err == 0)
+        err = replay_check(c, &r, at);
     if (err < 0)
         return err;
     if (r.time_ms > c->now_ms)

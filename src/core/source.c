@@ -302,7 +302,8 @@ uint64_t source_unended(const struct source *s) {
 APART void source_count(struct core *c, struct job *j, enum job_status before,
                         enum job_status after) {
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
-    --*counter(s, before);
+    uint64_t *less = counter(s, before);
+    *less -= *less > 0; // a SOURCE record may have said anything
     ++*counter(s, after);
     if (!list_empty(&s->watches.watchers))
         watchers_tell(c, s);
@@ -536,12 +537,24 @@ int source_record(struct core *c, struct source *s, enum room room) {
     return 0;
 }
 
+int source_check(const struct core *c, const struct record *r) {
+    if (!r->source)
+        return error_set(MR_ECORRUPT, "a record names source 0");
+    if (!r->name.size || r->name.size > sizeof((struct source *)0)->name)
+        return error_set(MR_ECORRUPT, "a source's name of %zu bytes", r->name.size);
+    uint32_t index = source_find_number(c, r->source), found = source_find(c, r->name);
+    bool is_named = index && source_at(c, index)->name_size;
+    if (found ? found != index : is_named)
+        return error_set(MR_ECORRUPT, "source %" PRIu64 " has another's name", r->source);
+    const struct record_source *seen = &r->about->source;
+    if (seen->highest > NUMBER_MOST || (seen->total > NUMBER_MOST && seen->total != EPIC_EMPTY))
+        return error_set(MR_ECORRUPT, "source %" PRIu64 " counts too far", r->source);
+    return 0;
+}
+
 // Finds or makes the source that a record names; a SOURCE record says everything about it.
 int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     uint32_t index = source_find_number(c, r->source);
-    bool named = r->name.size && r->name.size <= sizeof((struct source *)0)->name;
-    if (r->kind == RECORD_SOURCE && !named)
-        return error_set(MR_ECORRUPT, "a source's name of %zu bytes", r->name.size);
     if (!index) {
         int err = source_create(c, r->source, &index);
         if (err < 0)

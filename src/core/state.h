@@ -461,6 +461,7 @@ int source_record(struct core *, struct source *, enum room);
 void source_set_home(struct core *, struct source *, uint64_t at, uint32_t size);
 void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
+int source_check(const struct core *, const struct record *); // a SOURCE record; MR_ECORRUPT
 int source_restore(struct core *, const struct record *, uint32_t *out);
 void source_forget(struct core *, uint32_t source);
 void gaps_drop(struct core *, struct conn *);
@@ -511,6 +512,9 @@ struct record record_of_job(const struct core *, const struct job *);
 void record_add_source(const struct core *, const struct job *, struct record *);
 
 void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
+
+// Whether the record at `at` may be applied to the state as it is; changes nothing. MR_ECORRUPT.
+int replay_check(struct core *, const struct record *, uint64_t at);
 
 // ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
 
