@@ -182,6 +182,22 @@ def _():
     fails(3, "can be written by others", "auth", "list", "--auth", "t.auth")
 
 
+@case("U10: auth add --out writes the secret to a new private file, whatever the umask")
+def _():
+    add = ["auth", "add", "--auth", "out.auth", "--role", "push", "--out"]
+    before = os.umask(0)
+    equal(ok(*add, "out.token", "first"), "")
+    os.umask(before)
+    equal(stat.S_IMODE(os.stat("out.token").st_mode), 0o600)
+    check(re.fullmatch(r"mrt_[\w-]{43}\n", open("out.token").read()))
+    kept = open("out.auth").read()
+    fails(2, "exists already", *add, "out.token", "second")
+    fails(3, "cannot write --out", *add, "missing/out.token", "second")
+    fails(2, "'first' already", *add, "second.token", "first")
+    equal(open("out.auth").read(), kept)
+    check(not os.path.exists("second.token"))
+
+
 @case("redis-cli comes with user and password, and is held to its roles")
 def _():
     push = token("r.auth", "push", "push")

@@ -116,10 +116,10 @@ def ended_epic():
 
 def prepare(line):
     """Makes what the line speaks of; what stands in it for something of the world."""
-    ok("rm -rf data spread copy-of-* millrace.auth ci.token")
+    ok("rm -rf data spread copy-of-* millrace.auth ci.token ops.token")
     ok("millrace push mail hello --at file:./data && millrace resume mail")
     if re.search("auth list|auth remove|--auth|_FILE", line):
-        ok("millrace auth add ci --role push,read --stages 'mail.*' > ci.token")
+        ok("millrace auth add ci --role push,read --stages 'mail.*' --out ci.token")
     if re.search("epic june", line) and "push" not in line:
         ended_epic()
     elif "epic" in line:

@@ -4,8 +4,11 @@
 #include "cli/output.h"
 #include "server/auth_file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_FILE "millrace.auth"
 
@@ -19,23 +22,71 @@ static enum cli_exit say_failed(const struct input *in, int err) {
     return err == MR_EINVAL ? CLI_USAGE : err == MR_EGONE ? CLI_FAILED : CLI_UNOPENED;
 }
 
-// The secret goes to stdout alone, so that it can go on into a file or a variable.
+static enum cli_exit out_failed(const char *path) {
+    complain("auth add: cannot write --out %s: %s", path, strerror(errno));
+    return CLI_UNOPENED;
+}
+
+// Creates the file of --out before the token exists. An existing file is left alone: it may hold
+// a secret that is in use. Sets `*out` to NULL without --out.
+static enum cli_exit secret_file_create(const char *path, FILE **out) {
+    *out = NULL;
+    if (!path)
+        return CLI_DONE;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST) {
+        complain("auth add: --out %s exists already; remove it or name another file", path);
+        return CLI_USAGE;
+    }
+    *out = fd < 0 ? NULL : fdopen(fd, "w");
+    return *out ? CLI_DONE : out_failed(path);
+}
+
+static enum cli_exit secret_file_write(FILE *file, const char *path, const char *secret) {
+    bool failed = fprintf(file, "%s\n", secret) < 0 || fflush(file) != 0 || fsync(fileno(file)) < 0;
+    failed = fclose(file) != 0 || failed;
+    return failed ? out_failed(path) : CLI_DONE;
+}
+
+// Without --out the secret goes to stdout, alone, so that a script can capture it.
+static enum cli_exit secret_hand_over(const struct input *in, FILE *file, const char *secret) {
+    const char *path = input_option(in, "--out"), *name = in->arguments[0];
+    enum cli_exit code = CLI_DONE;
+    if (file)
+        code = secret_file_write(file, path, secret);
+    else
+        printf("%s\n", secret);
+    if (code != CLI_DONE) {
+        (void)unlink(path);
+        if (auth_remove(file_of(in), mr_str(name)) < 0)
+            complain("auth add: remove '%s' with millrace auth remove: %s", name, error_text());
+        return code;
+    }
+    complain("auth add: %s the secret of '%s', which is stored nowhere else; a running server "
+             "reads the new token on SIGHUP",
+             file ? "the file has" : "this is", name);
+    return CLI_DONE;
+}
+
 enum cli_exit auth_add_run(const struct input *in) {
     const char *role = input_option(in, "--role"), *stages = input_option(in, "--stages");
+    const char *path = input_option(in, "--out");
     char secret[AUTH_SECRET + 1];
+    FILE *file;
     if (!role) {
         complain("auth add: which --role? push, work, read, admin or several of them: push,read");
         return CLI_USAGE;
     }
+    enum cli_exit code = secret_file_create(path, &file);
+    if (code != CLI_DONE)
+        return code;
     int err = auth_add(file_of(in), mr_str(in->arguments[0]), mr_str(role),
                        mr_str(stages ? stages : "*"), secret);
-    if (err < 0)
-        return say_failed(in, err);
-    printf("%s\n", secret);
-    complain("auth add: this is the secret of '%s', which is kept nowhere; a server that runs "
-             "learns of it with SIGHUP",
-             in->arguments[0]);
-    return CLI_DONE;
+    if (err < 0 && file) {
+        (void)fclose(file);
+        (void)unlink(path);
+    }
+    return err < 0 ? say_failed(in, err) : secret_hand_over(in, file, secret);
 }
 
 enum cli_exit auth_remove_run(const struct input *in) {
