@@ -376,9 +376,10 @@ def _():
     own = Server("--store", "mem:")
     text = read(os.path.join(ROOT, "README.md")).decode()
     program = re.search(r"```js\n(.*?)```", text, re.S)[1].replace(":7411", f":{own.port}")
-    done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,
-                          capture_output=True, text=True, timeout=PATIENCE)
-    check(done.returncode == 0 and done.stdout == "sent to: ann\n" and not done.stderr, done)
+    for _ in range(2):  # U15: it works every time
+        done = subprocess.run(["node", "--input-type=module"], input=program, cwd=NODE,
+                              capture_output=True, text=True, timeout=PATIENCE)
+        check(done.returncode == 0 and done.stdout == "sent to: ann\n" and not done.stderr, done)
     own.stop()
 
 

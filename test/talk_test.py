@@ -686,6 +686,7 @@ def _():
     fails(3, "cannot reach", "stages", url="millrace://no.such.host.invalid:1")
     for url in "http://x", "millrace://", "millrace://h:0", "millrace://h:99999", "file:", "nats://a":
         fails(2, "millrace://HOST:PORT", "stages", url=url)
+        fails(2, "millraces://", "stages", url=url)  # U15
     fails(2, "millraces://HOST", "stages", url="millraced://h:1")
 
 

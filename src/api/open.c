@@ -59,7 +59,9 @@ static int parse_url(const char *url, struct local_options *out) {
         out->dir = url + strlen("file:");
         return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
     }
-    return error_set(MR_EINVAL, "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT",
+    return error_set(MR_EINVAL,
+                     "the URL '%.200s' is none of mem:, file:DIR, millrace://HOST:PORT "
+                     "and, with TLS, millraces://HOST:PORT",
                      strchr(url, '@') ? "..." : url); // there may be a secret in it
 }
 

@@ -64,7 +64,8 @@ static int read_server(const char *text, struct address *a) {
     const char *at = strrchr(text, '@');
     if ((at && !read_secret(text, (size_t)(at - text), a)) || !read_place(at ? at + 1 : text, a))
         return error_set(MR_EINVAL, "the engine's URL is millrace://HOST:PORT, with a secret "
-                                    "millrace://SECRET@HOST:PORT");
+                                    "millrace://SECRET@HOST:PORT; millraces:// is the same "
+                                    "with TLS");
     return 0;
 }
 

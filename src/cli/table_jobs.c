@@ -6,7 +6,7 @@
         { "--once", "NAME", "a second push of that name makes no second job" },                    \
         { "--delay", "D", "do not start it before: 250ms, 30s, 5m, 2h, 7d" },                      \
         { "--deadline", "D", "do not start it later, and stop it then" },                          \
-        { "--attempts", "N", "so many, not as the stage says" }, {                                 \
+        { "--attempts", "N", "how many attempts it has (0: as the stage says)" }, {                \
         "--room", "D", "wait so long if a limit is reached"                                        \
     }
 

@@ -9,8 +9,10 @@ const struct command command_table[] = {
     { "PUSH", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, run_push, PUSH_SYNTAX,
       "id (the first one's, when it is a repeat)",
       "hands in a job; those of one KEY run one after another, in order; two of a key with the "
-      "same ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how often it may "
-      "fail; ROOM waits for room where otherwise there is FULL; EPIC and SOURCE number the pushes "
+      "same ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how many attempts "
+      "it "
+      "has (0: as many as the stage says); ROOM waits for room where otherwise there is FULL; EPIC "
+      "and SOURCE number the pushes "
       "of a stream from 1, so that one repeated makes no second job" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
