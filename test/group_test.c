@@ -354,6 +354,25 @@ static void R20_a_stage_is_held_if_every_shard_with_work_is(void **state) {
     add(seen(1, 0, "no-worker"), seen(0, 1, ""), ""); // it is busy there, and comes here next
 }
 
+// U9: whoever ends a server while it reads its store need not wait for that.
+static void U9_reading_a_store_can_be_cancelled(void **state) {
+    (void)state;
+    struct place p = place_make();
+    struct group *g = open_group(&p, 3);
+    uint64_t before = push(g, 1);
+    group_close(g);
+    atomic_bool cancel = true;
+    struct group_options o = { .dir = p.dir, .cancel = &cancel };
+    g = NULL;
+    assert_int_equal(group_open(&o, &g), MR_ECANCELLED);
+    assert_null(g);
+    cancel = false;
+    assert_int_equal(group_open(&o, &g), 0);
+    assert_true(push(g, 1) > before);
+    group_close(g);
+    folder_remove(p.dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shard_lies_as_ever),
@@ -369,6 +388,7 @@ int main(void) {
         cmocka_unit_test(F28_an_end_that_a_crash_left_in_some_shards_reaches_all),
         cmocka_unit_test(F28_of_two_ends_that_of_the_first_shard_counts),
         cmocka_unit_test(R20_a_stage_is_held_if_every_shard_with_work_is),
+        cmocka_unit_test(U9_reading_a_store_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

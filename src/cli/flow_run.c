@@ -72,7 +72,14 @@ static int journal_begin(struct flow *f) {
     buffer_finish(&identity);
     if (err >= 0)
         snprintf(f->where, sizeof f->where, "file:%s", f->journal.store);
-    return err < 0 ? err : mr_open(f->where, NULL, &f->engine);
+    if (err < 0)
+        return err;
+    struct listener listener; // a large journal takes a while to read
+    bool listens = listener_begin(&listener, f->signals) == 0;
+    err = mr_open(f->where, NULL, &f->engine);
+    if (listens)
+        listener_end(&listener);
+    return err;
 }
 
 static int engine_open(struct flow *f, const struct input *in) {

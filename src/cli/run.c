@@ -49,7 +49,11 @@ static int engine_open(struct run *r) {
                                                { "attempts", "65535" },
                                                { "backoff", "200ms..1m" } };
     struct local_options options = { .dir = r->journal.store };
+    struct listener listener; // a large journal takes a while to read
+    bool listens = listener_begin(&listener, r->signals) == 0;
     int err = local_open(&options, &r->engine);
+    if (listens)
+        listener_end(&listener);
     for (size_t i = 0; err >= 0 && i < sizeof policies / sizeof *policies; i++)
         err = r->engine->impl->set(r->engine, mr_str(RUN_STAGE), mr_str(policies[i][0]),
                                    mr_str(policies[i][1]));

@@ -180,6 +180,7 @@ static void on_signal(uv_signal_t *signal, int number) {
     if (v->stopping || v->loading_now) {
         notice(NOTICE_WARN, "stopping at once");
         v->stopping = true;
+        atomic_store(&v->cancel_load, true);
         close_all(v);
         if (v->closing)
             close_now(v);
@@ -221,7 +222,8 @@ static void load(uv_work_t *work) {
                                             .on_durable = log_is_durable,
                                             .arg = v },
                                    .limits = { .max_body = o->max_body,
-                                               .max_memory = o->max_bytes } };
+                                               .max_memory = o->max_bytes },
+                                   .cancel = &v->cancel_load };
     host_group_options(&v->host, &group);
     v->load_err = group_open(&group, &v->group);
     if (v->load_err < 0)
@@ -235,7 +237,7 @@ static void on_loaded(uv_work_t *work, int status) {
     if (v->load_err == 0 && (v->load_err = host_load(&v->host, v->group)) < 0)
         snprintf(v->load_text, sizeof v->load_text, "%s", error_text());
     if (v->load_err < 0) {
-        v->exit = v->load_err;
+        v->exit = v->load_err == MR_ECANCELLED ? 0 : v->load_err; // as it was asked to
         close_all(v);
         return;
     }

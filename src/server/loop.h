@@ -12,6 +12,7 @@
 #include "server/server.h"
 #include "server/session.h"
 
+#include <stdatomic.h>
 #include <uv.h>
 
 // Where clients connect.
@@ -55,6 +56,7 @@ struct server {
     char load_text[512];
     uint32_t fetching; // bodies are read for so many sessions
     bool refusing;
+    atomic_bool cancel_load; // for the thread that loads
     bool loading_now, stopping, closing, finished;
     int exit;
 };

@@ -123,7 +123,8 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
                                    .shard = index,
                                    .shards = g->count,
                                    .ledger = g->count > 1 ? group_ledger : NULL,
-                                   .ledger_owner = g };
+                                   .ledger_owner = g,
+                                   .cancel = o->cancel };
     out->log.max_bytes = share_of(o->log.max_bytes, g->count);
     out->limits.max_bytes = share_of(o->limits.max_bytes, g->count);
     out->limits.max_memory = share_of(o->limits.max_memory, g->count);

@@ -29,6 +29,7 @@ struct group_options {
     void *(*owner)(void *arg, uint32_t shard, uint32_t shards);
     void *arg;
     struct shard_world world;
+    const atomic_bool *cancel; // see shard.h
 };
 
 // Opens all shards, or none. MR_EINVAL: more than SHARDS_MOST, or another number than the store

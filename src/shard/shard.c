@@ -115,8 +115,16 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
 
 // ---- Opening and closing ----------------------------------------------------------------------
 
-static int replay_one(void *core, const struct log_seen *seen) {
-    return core_replay(core, seen->at, seen->head, seen->body_size);
+struct replaying {
+    struct core *core;
+    const atomic_bool *cancel;
+};
+
+static int replay_one(void *arg, const struct log_seen *seen) {
+    const struct replaying *r = arg;
+    if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed))
+        return error_set(MR_ECANCELLED, "reading the store was cancelled");
+    return core_replay(r->core, seen->at, seen->head, seen->body_size);
 }
 
 static int count_crashed(void *arg, uint64_t id, uint32_t attempt) {
@@ -160,7 +168,8 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
     if (err < 0)
         return err;
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
-    err = log_replay(s->log, replay_one, s->core);
+    struct replaying replaying = { s->core, o->cancel };
+    err = log_replay(s->log, replay_one, &replaying);
     return err < 0 ? err : cleaner_resume(&s->cleaner);
 }
 

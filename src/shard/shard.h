@@ -14,6 +14,7 @@
 #include "core/core.h"
 #include "log/log.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,10 +42,12 @@ struct shard_options {
     // See core_config; with `ledger_owner`. NULL: this is the only shard.
     struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
     void *ledger_owner;
+    const atomic_bool *cancel; // any thread sets it to end an opening; NULL: nobody does
 };
 
 // Opens the log, replays it, counts an attempt for whatever ran when the engine died, and begins a
-// new epoch, durably. Errors are the log's and the core's; nothing is then left open.
+// new epoch, durably. Errors are the log's and the core's, and MR_ECANCELLED; nothing is then left
+// open, and the store is as it was.
 int shard_open(const struct shard_options *, struct shard **out);
 
 // The same in two steps, for shards that agree on the time: the log is opened and replayed; then,
