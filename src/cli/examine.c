@@ -39,8 +39,9 @@ static void problems_drop_first(struct findings *f, uint64_t first, const char *
     f->problem_count--;
 }
 
-static void problem_in_records(struct findings *f, const char *file, uint64_t offset) {
-    struct log_problem p = { .file = file, .offset = offset, .what = error_text() };
+static void problem_in_records(struct findings *f, const char *file, uint64_t offset,
+                               const char *what) {
+    struct log_problem p = { .file = file, .offset = offset, .what = what };
     problem_add(f, &p);
     if (f->problems && f->problem_count <= PROBLEMS_LISTED)
         f->problems[f->problem_count - 1].in_records = true;
@@ -78,13 +79,18 @@ static int examine_log(const char *dir, struct findings *f) {
 
 // ---- The records ------------------------------------------------------------------------------
 
+volatile sig_atomic_t store_interrupted;
+
 static int load_one(void *arg, const struct log_seen *seen) {
     struct loaded *l = arg;
+    if (store_interrupted)
+        return error_set(MR_ECANCELLED, "interrupted");
     l->entries++;
     int err = core_replay(l->core, seen->at, seen->head, seen->body_size);
     if (err < 0) {
         l->at = seen->at;
         l->refused = true;
+        snprintf(l->what, sizeof l->what, "%s", error_text());
     }
     return err;
 }
@@ -127,7 +133,8 @@ static void tell_refused(const char *dir, struct findings *f, uint64_t segment_s
     snprintf(path, sizeof path, "%s", dir);
     if (l->refused)
         segment_path(path, dir, l->at / segment_size, "seg");
-    problem_in_records(f, path, l->refused ? l->at % segment_size : 0);
+    problem_in_records(f, path, l->refused ? l->at % segment_size : 0,
+                       l->refused ? l->what : error_text());
 }
 
 static int examine_core(struct log *log, struct loaded *l) {

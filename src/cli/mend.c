@@ -1,23 +1,108 @@
-// A log that has lost a part can be read, but may not make sense: jobs of a stage that has no name,
-// a head that nobody has given up, ids that were issued and are not known. Each of these is mended
-// by appending the one record that was lost or would have been written.
+// A log that can be read may still make no sense.
+//
+// Records that a core refuses are given up, with what was appended together with them. What then
+// follows may be refused in turn, so the rest is looked at again, a few times; if that does not
+// help, all that lies behind the first record that is refused is given up.
+//
+// A log that has lost a part may have jobs of a stage that has no name, a head that nobody has
+// given up, ids that were issued and are not known. Each of these is mended by appending the one
+// record that was lost or would have been written.
 #include "cli/mend.h"
 
 #include "base/errors.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "core/record.h"
 #include "log/log.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGES_MOST = 1 << 16 };
+enum { STAGES_MOST = 1 << 16, PASSES = 8 };
+
+// What an engine could not count on from: it would open the store, and refuse what it wrote itself.
+#define INSTANT_WORN (UINT64_C(1) << 43) // the year 2248
+#define NUMBER_WORN (NUMBER_MOST / 4)
+#define EPOCH_WORN (UINT64_C(1) << 22)
 
 #define IDS_SKIPPED (UINT64_C(1) << 32) // more than were issued since any record that is left
+
+// ---- Records that are refused -----------------------------------------------------------------
+
+struct refusals {
+    struct core *core;
+    struct buffer at; // positions, u64 each, ascending
+};
+
+static bool is_worn_out(const struct log_seen *seen) {
+    struct record_about about;
+    struct record r;
+    if (record_decode(seen->head, &about, &r) < 0)
+        return false;
+    return r.time_ms > INSTANT_WORN || r.id > NUMBER_WORN || r.number > NUMBER_WORN ||
+           r.source > NUMBER_WORN || r.next_id > NUMBER_WORN || r.epoch > EPOCH_WORN;
+}
+
+static int refusal_note(void *arg, const struct log_seen *seen) {
+    struct refusals *f = arg;
+    int err = is_worn_out(seen) ? MR_ECORRUPT
+                                : core_replay(f->core, seen->at, seen->head, seen->body_size);
+    return err == MR_ECORRUPT ? buffer_append(&f->at, &seen->at, sizeof seen->at) : err;
+}
+
+static int refusals_find(const char *dir, uint32_t shard, uint32_t shards, struct refusals *out) {
+    struct core_config config = { .shard = shard, .shards = shards };
+    struct log *log = NULL;
+    buffer_clear(&out->at);
+    int err = core_create(&config, &out->core);
+    if (err < 0)
+        return err;
+    err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
+    if (err == 0)
+        err = log_replay(log, refusal_note, out);
+    log_close(log);
+    core_destroy(out->core);
+    return err;
+}
+
+static void repair_add(struct log_repair *sum, const struct log_repair *more) {
+    for (uint64_t i = 0; i < more->places && i < LOG_REPAIR_PLACES; i++)
+        if (sum->places + i < LOG_REPAIR_PLACES)
+            sum->place[sum->places + i] = more->place[i];
+    sum->places += more->places;
+    sum->segments += more->segments;
+    sum->missing += more->missing;
+    sum->bytes += more->bytes;
+}
+
+int records_give_up(const char *dir, uint32_t shard, uint32_t shards, struct log_repair *sum) {
+    struct refusals found = { 0 };
+    int err = 0;
+    for (int pass = 1; err == 0 && pass <= PASSES + 1; pass++) {
+        err = refusals_find(dir, shard, shards, &found);
+        if (err < 0 || !found.at.size)
+            break;
+        struct log_given_up which = { .at = (const uint64_t *)found.at.data,
+                                      .count = found.at.size / sizeof(uint64_t),
+                                      .from = UINT64_MAX };
+        if (pass > PASSES)
+            which.from = which.at[0];
+        struct log_repair more;
+        err = log_file_give_up(dir, NULL, &which, &more);
+        if (err == 0)
+            repair_add(sum, &more);
+    }
+    buffer_finish(&found.at);
+    return err;
+}
+
+// ---- Records that are missing -----------------------------------------------------------------
 
 struct mend {
     struct log *log;
     uint8_t used[STAGES_MOST], named[STAGES_MOST]; // by stage number: 1
+    uint8_t taken[STAGES_MOST];                    // somebody is called lost-NUMBER
     uint64_t time_ms, epoch, next_id, mark;        // the latest
     uint64_t last_at;
 };
@@ -31,6 +116,11 @@ static int mend_note(void *arg, const struct log_seen *seen) {
         return err;
     if (r.stage < STAGES_MOST)
         (r.kind == RECORD_STAGE ? m->named : m->used)[r.stage] = 1;
+    char name[STAGE_NAME_MOST + 1];
+    unsigned number;
+    snprintf(name, sizeof name, "%.*s", (int)r.name.size, (const char *)r.name.data);
+    if (r.kind == RECORD_STAGE && sscanf(name, "lost-%u", &number) == 1 && number < STAGES_MOST)
+        m->taken[number] = 1;
     if (r.kind == RECORD_TRIM)
         m->mark = r.upto;
     uint64_t next_id = r.next_id > r.id ? r.next_id : r.id + 1;
@@ -52,9 +142,12 @@ static int mend_stages(struct mend *m, struct mended *out) {
     for (uint32_t i = 1; err == 0 && i < STAGES_MOST; i++) {
         if (!m->used[i] || m->named[i])
             continue;
-        char name[32];
+        char name[64];
         struct record_about about = { .stage.policy = policy_default() };
-        snprintf(name, sizeof name, "lost-%u", (unsigned)i);
+        if (m->taken[i])
+            snprintf(name, sizeof name, "lost-%u-%" PRIx64, (unsigned)i, m->time_ms);
+        else
+            snprintf(name, sizeof name, "lost-%u", (unsigned)i);
         err = mend_append(
             m, (struct record){
                    .kind = RECORD_STAGE, .stage = i, .name = mr_str(name), .about = &about });

@@ -9,6 +9,8 @@
 #include "log/segment.h"
 #include "shard/layout.h"
 
+#include <signal.h>
+
 struct json;
 
 // The directory that `url` names, borrowed from it. NULL: none, and that was said.
@@ -38,9 +40,13 @@ struct loaded {
     uint32_t shard, shards; // which of how many; 0 of 0: the only one
     struct core *core;      // the caller destroys it
     uint64_t entries;
-    uint64_t at;  // where it went wrong …
-    bool refused; // … if it was the core that found no sense in an entry
+    uint64_t at;    // where it went wrong …
+    bool refused;   // … if it was the core that refused a record …
+    char what[256]; // … and why
 };
+
+// Set by a handler of signals: loading ends with MR_ECANCELLED.
+extern volatile sig_atomic_t store_interrupted;
 
 // Replays `log` into a core with this sink. Besides the core's and the log's errors MR_ECORRUPT:
 // the head of the log is missing. `out` is also filled, as far as it came, on failure.

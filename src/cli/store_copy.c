@@ -33,11 +33,10 @@ struct copy {
     uint64_t scanned; // bytes of shards that are done with
 };
 
-static volatile sig_atomic_t interrupted;
-
+// The first signal ends the copy and removes what there is of it; a second one ends the process.
 static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
+    signal(number, SIG_DFL);
+    store_interrupted = 1;
 }
 
 // ---- The target's directory -------------------------------------------------------------------
@@ -145,7 +144,7 @@ static int copy_shard(struct copy *c, uint32_t shard) {
         err = log_scan(from, at, STEP_BYTES, copy_one, &scan, &at);
         if (err == 0)
             err = flush_all(&c->recast);
-        if (err == 0 && interrupted)
+        if (err == 0 && store_interrupted)
             err = error_set(MR_ECANCELLED, "interrupted");
         progress_draw(&c->progress, c->scanned + at - log.head);
     }

@@ -137,7 +137,7 @@ static int dump_one(void *arg, const struct log_seen *seen) {
     struct record r;
     int err = record_decode(seen->head, &about, &r);
     if (err < 0)
-        return error_set(err, "position %" PRIu64 ": %s", seen->at, error_text());
+        return err;
     int fits = stage_fits(d, &r);
     if (fits <= 0 || seen->at < d->from || (d->id && r.id != d->id))
         return fits < 0 ? fits : 0;

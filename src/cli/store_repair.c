@@ -125,8 +125,10 @@ static void done_json(const char *url, const struct repaired *all, uint32_t shar
 // ---- The command ------------------------------------------------------------------------------
 
 // One shard.
-static int repair(const char *dir, struct repaired *out) {
+static int repair(const char *dir, uint32_t shard, uint32_t shards, struct repaired *out) {
     int err = log_file_repair(dir, NULL, &out->log);
+    if (err == 0)
+        err = records_give_up(dir, shard, shards, &out->log);
     if (err < 0)
         return err;
     return records_mend(dir, out->log.places || out->log.missing, &out->records);
@@ -139,7 +141,7 @@ static int repair_all(const char *dir, const struct findings *f, bool json, stru
         if (!(f->damaged >> i & 1))
             continue;
         layout_path(path, dir, f->shards, i);
-        int err = repair(path, &out[i]);
+        int err = repair(path, i, f->shards, &out[i]);
         if (err < 0)
             return err;
         if (!json)

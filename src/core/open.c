@@ -114,6 +114,9 @@ static int begin_epoch(struct core *c, uint64_t random) {
     if (next < first)
         next = first;
     next += (step - (next - first) % step) % step;
+    if (next > NUMBER_MOST / 2 || c->epoch >= UINT64_C(1) << (63 - EPOCH_SHIFT))
+        return error_set(MR_ECORRUPT, "epoch %" PRIu64 " would begin with id %" PRIu64,
+                         c->epoch + 1, next);
     c->next_id = next;
     c->id_limit = next;
     c->epoch++;

@@ -33,9 +33,9 @@ static const char *status_of(const struct job *j) {
 static int check_instants(const struct record *r) {
     const uint64_t instants[] = { r->time_ms, r->pushed_ms, r->due_ms, r->deadline_ms };
     for (size_t i = 0; i < sizeof instants / sizeof *instants; i++)
-        ACCEPT_IF(instants[i] <= INSTANT_MOST, "a %s record of the year 2527 or later",
+        ACCEPT_IF(instants[i] <= INSTANT_MOST, "this %s record of the year 2527 or later",
                   record_kind_name(r->kind));
-    ACCEPT_IF(r->pushed_ms <= r->time_ms, "a %s record tells of a later instant than its own",
+    ACCEPT_IF(r->pushed_ms <= r->time_ms, "this %s record tells of a later instant than its own",
               record_kind_name(r->kind));
     return 0;
 }
@@ -43,12 +43,13 @@ static int check_instants(const struct record *r) {
 static int check_numbers(const struct core *c, const struct record *r) {
     const uint64_t numbers[] = { r->id, r->source, r->number, r->next_id };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        ACCEPT_IF(numbers[i] <= NUMBER_MOST, "a %s record with the number %" PRIu64,
+        ACCEPT_IF(numbers[i] <= NUMBER_MOST, "this %s record with the number %" PRIu64,
                   record_kind_name(r->kind), numbers[i]);
-    ACCEPT_IF(r->stage <= c->limits.max_stages, "a %s record names stage %" PRIu32 " of at most %u",
-              record_kind_name(r->kind), r->stage, (unsigned)c->limits.max_stages);
+    ACCEPT_IF(r->stage <= c->limits.max_stages,
+              "this %s record names stage %" PRIu32 " of at most %u", record_kind_name(r->kind),
+              r->stage, (unsigned)c->limits.max_stages);
     ACCEPT_IF(r->attempt <= UINT16_MAX && r->attempts <= UINT16_MAX,
-              "a %s record with more than %d attempts", record_kind_name(r->kind), UINT16_MAX);
+              "this %s record with more than %d attempts", record_kind_name(r->kind), UINT16_MAX);
     ACCEPT_IF(r->key.size <= KEY_MOST, "a key of %zu bytes: %d at most", r->key.size, KEY_MOST);
     return 0;
 }
@@ -58,20 +59,21 @@ static int check_numbers(const struct core *c, const struct record *r) {
 // Whatever happens to a known job happens in its stage.
 static int check_stage_of(const struct core *c, const struct record *r, const struct job *j) {
     ACCEPT_IF(stage_of(c, j)->number == r->stage,
-              "a %s record names job %" PRIu64 " in stage %" PRIu32 ", but it is in stage %" PRIu32,
+              "this %s record names job %" PRIu64 " in stage %" PRIu32
+              ", but it is in stage %" PRIu32,
               record_kind_name(r->kind), r->id, r->stage, stage_of(c, j)->number);
     return 0;
 }
 
 static int refuse_job(const struct record *r, const struct job *j) {
-    return error_set(MR_ECORRUPT, "a %s record for job %" PRIu64 ", which is %s",
+    return error_set(MR_ECORRUPT, "this %s record for job %" PRIu64 ", which is %s",
                      record_kind_name(r->kind), r->id, status_of(j));
 }
 
 static int check_job_fields(const struct record *r) {
-    ACCEPT_IF(r->id, "a %s record of job 0", record_kind_name(r->kind));
-    ACCEPT_IF(r->stage, "a %s record of job %" PRIu64 " names stage 0", record_kind_name(r->kind),
-              r->id);
+    ACCEPT_IF(r->id, "this %s record of job 0", record_kind_name(r->kind));
+    ACCEPT_IF(r->stage, "this %s record of job %" PRIu64 " names stage 0",
+              record_kind_name(r->kind), r->id);
     return 0;
 }
 

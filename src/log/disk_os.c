@@ -27,7 +27,7 @@ static int os_open(const struct disk *d, const char *path, int flags, int mode) 
     (void)d;
     int fd;
     do
-        fd = open(path, flags | O_CLOEXEC, mode);
+        fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, mode); // somebody may have put a pipe there
     while (fd < 0 && errno == EINTR);
     fd = above_standard(fd);
     return fd < 0 ? -errno : fd;

@@ -38,8 +38,10 @@ static int store_refuse_foreign(const struct file_log *l, const struct store_nam
 
 // ---- Making a store ---------------------------------------------------------------------------
 
+_Static_assert(SEGMENT_SIZE_MIN == 1 << 10 && SEGMENT_SIZE_MAX == 1 << 30, "the bounds of shift");
+
 void file_log_set_size(struct file_log *l, uint64_t segment_size) {
-    for (l->shift = 10; UINT64_C(1) << l->shift < segment_size;)
+    for (l->shift = 10; UINT64_C(1) << l->shift < segment_size && l->shift < 30;)
         l->shift++;
 }
 
@@ -67,7 +69,8 @@ static int remnant_remove(struct file_log *l, const struct store_names *n) {
     struct segment s;
     uint64_t segment_size, end = SEGMENT_START;
     int err = segment_header_read(l->disk, fd, path, &s, &segment_size);
-    struct walk w = { .disk = l->disk, .path = path, .fd = fd, .limit = err ? 0 : s.capacity };
+    struct walk w = { .disk = l->disk, .path = path, .fd = fd };
+    w.limit = err ? 0 : walk_limit(&w, s.capacity);
     if (err == 0)
         err = walk_content_end(&w, SEGMENT_START, &end);
     walk_finish(&w);
@@ -153,8 +156,7 @@ static int segment_check(const struct file_log *l, int fd, const char *path, uin
         return log_damaged(l, number, 0, "there is no segment header");
     if (err < 0)
         return err;
-    if (out->number != number || segment_size != l->store.segment_size ||
-        out->capacity > segment_size || out->capacity < SEGMENT_SIZE_MIN)
+    if (out->number != number || segment_size != l->store.segment_size)
         return log_damaged(l, number, 0, "the header is another segment's");
     int64_t size = l->disk->size(l->disk, fd);
     if (size < 0)
@@ -209,8 +211,6 @@ static int store_load(struct file_log *l) {
     if (err < 0)
         return err;
     file_log_set_size(l, l->store.segment_size);
-    if (UINT64_C(1) << l->shift != l->store.segment_size)
-        return error_set(MR_ECORRUPT, "%s/store: no valid segment size", l->dir);
     return 0;
 }
 

@@ -9,18 +9,21 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { READ_GUESS = 2048 }; // what is read of an entry before its size is known
 
 struct walk segment_walk(const struct file_log *l, const struct segment *s, char *path,
                          uint64_t from) {
     segment_path(path, l->dir, s->number, "seg");
-    return (struct walk){ .disk = l->disk,
-                          .path = path,
-                          .fd = s->fd,
-                          .base = segment_base(l, s->number),
-                          .at = from,
-                          .limit = s->capacity };
+    struct walk w = { .disk = l->disk,
+                      .path = path,
+                      .fd = s->fd,
+                      .base = segment_base(l, s->number),
+                      .at = from,
+                      .room = s->capacity - ENTRY_FRAME };
+    w.limit = walk_limit(&w, s->capacity);
+    return w;
 }
 
 static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *out_head,
@@ -306,13 +309,24 @@ struct replay {
     struct index index;
 };
 
+// What is refused is told with its place, and how to go on without it.
+static int replay_show(void *arg, const struct log_seen *seen) {
+    struct replay *r = arg;
+    int err = r->each(r->arg, seen);
+    if (err != MR_ECORRUPT)
+        return err;
+    char what[256];
+    snprintf(what, sizeof what, "%s", error_text());
+    return log_damaged(r->log, segment_of(r->log, seen->at), offset_of(r->log, seen->at), what);
+}
+
 static int replay_frame(struct replay *r, const struct segment *s, const struct walk_frame *f) {
     if (!frame_is_entry(&f->frame))
         return 0;
     struct log_seen seen = { .at = segment_base(r->log, s->number) + f->at,
                              .head = walk_head(f),
                              .body_size = f->frame.body_size };
-    return r->each(r->arg, &seen);
+    return replay_show(r, &seen);
 }
 
 // Reads the segment itself up to offset `end`, or to its seal, and makes an index on the way.
@@ -358,33 +372,29 @@ static int replay_reindex(struct replay *r, struct segment *s) {
     return err;
 }
 
-// An index speaks for its segment only if that ends where the index says.
-static int seal_check(const struct file_log *l, const struct segment *s, uint64_t seal) {
+// An index speaks for its segment only if that ends where the index says. 1: it does.
+static int index_fits(const struct file_log *l, const struct segment *s, uint64_t seal) {
     char path[LOG_PATH];
     struct walk w = segment_walk(l, s, path, seal);
     struct walk_frame f;
     w.step = ENTRY_FRAME;
-    int err = walk_next(&w, &f);
+    int found = walk_next(&w, &f);
     walk_finish(&w);
-    if (err < 0)
-        return err;
-    return err && f.frame.flags & FRAME_SEAL
-               ? 0
-               : log_damaged(l, s->number, seal, "the end of a sealed segment is missing");
+    return found < 0 ? found : found && f.frame.flags & FRAME_SEAL;
 }
 
+// Without an index, or with one that is of no use, the segment itself is read.
 static int replay_sealed(struct replay *r, struct segment *s) {
     struct file_log *l = r->log;
-    int err = index_load(&r->index, l->disk, l->dir, s->number);
-    if (err == MR_EGONE)
+    int err = index_load(&r->index, l->disk, l->dir, s->number, s->capacity);
+    int fits = err == 0 ? index_fits(l, s, r->index.seal) : 0;
+    if (err == MR_EGONE || (err == 0 && fits == 0))
         return replay_reindex(r, s);
-    if (err == 0)
-        err = seal_check(l, s, r->index.seal);
-    if (err < 0)
-        return err;
+    if (err < 0 || fits < 0)
+        return err < 0 ? err : fits;
     s->seal = r->index.seal;
     index_count(l, s, r->index.file_bytes);
-    return index_walk(&r->index, segment_base(l, s->number), r->each, r->arg);
+    return index_walk(&r->index, segment_base(l, s->number), replay_show, r);
 }
 
 static int replay_one(struct replay *r, struct segment *s) {

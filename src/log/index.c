@@ -137,16 +137,36 @@ static int index_unusable(const char *path) {
     return error_set(MR_EGONE, "%s: the index is missing or wrong", path);
 }
 
+// Whether its entries stand one behind the other below the seal, in a file of this capacity, and
+// there are as many as the header says: a sum proves who wrote it as little as elsewhere.
+static bool index_is_sound(const struct index *x, uint64_t capacity) {
+    const uint8_t *at = x->content.data, *end = at + x->content.size;
+    uint64_t next = SEGMENT_START, count = 0;
+    if (x->seal % 8 || x->seal < SEGMENT_START || x->seal > capacity - ENTRY_FRAME)
+        return false;
+    for (; at < end && count < x->count; count++) {
+        if (end - at < INDEX_ENTRY || (size_t)(end - at) - INDEX_ENTRY < load_u32(at + 4))
+            return false;
+        uint64_t from = (uint64_t)load_u32(at) * 8;
+        struct frame f = { .head_size = load_u32(at + 4), .body_size = load_u32(at + 8) };
+        if (from < next || from >= x->seal || frame_size(&f) > x->seal - from)
+            return false;
+        next = from + frame_size(&f);
+        at += INDEX_ENTRY + f.head_size;
+    }
+    return at == end && count == x->count;
+}
+
 static int index_load_fd(struct index *x, const struct disk *d, int fd, const char *path,
-                         uint64_t number) {
+                         uint64_t number, uint64_t capacity) {
     uint8_t raw[INDEX_HEADER];
     uint64_t size;
     int64_t n = disk_read_all(d, fd, raw, sizeof raw, 0);
     if (n < 0)
         return disk_failed(path, "read", (int)n);
     int64_t file_size = d->size(d, fd);
-    if (!header_get(raw, number, x, &size) || file_size < 0 ||
-        size + INDEX_HEADER != (uint64_t)file_size)
+    if (!header_get(raw, number, x, &size) || file_size < INDEX_HEADER ||
+        size != (uint64_t)file_size - INDEX_HEADER)
         return index_unusable(path);
     buffer_clear(&x->content);
     int err = buffer_reserve(&x->content, (size_t)size);
@@ -157,10 +177,12 @@ static int index_load_fd(struct index *x, const struct disk *d, int fd, const ch
         return disk_failed(path, "read", (int)n);
     x->content.size = (size_t)size;
     x->file_bytes = (uint64_t)file_size;
-    return content_sum(&x->content) == load_u64(raw + 48) ? 0 : index_unusable(path);
+    bool usable = content_sum(&x->content) == load_u64(raw + 48) && index_is_sound(x, capacity);
+    return usable ? 0 : index_unusable(path);
 }
 
-int index_load(struct index *x, const struct disk *d, const char *dir, uint64_t number) {
+int index_load(struct index *x, const struct disk *d, const char *dir, uint64_t number,
+               uint64_t capacity) {
     char path[LOG_PATH];
     segment_path(path, dir, number, "idx");
     int fd = d->open(d, path, O_RDONLY, 0);
@@ -168,16 +190,14 @@ int index_load(struct index *x, const struct disk *d, const char *dir, uint64_t 
         return index_unusable(path);
     if (fd < 0)
         return disk_failed(path, "open", fd);
-    int err = index_load_fd(x, d, fd, path, number);
+    int err = index_load_fd(x, d, fd, path, number, capacity);
     d->close(d, fd);
     return err;
 }
 
 int index_walk(const struct index *x, uint64_t base, log_each *each, void *arg) {
-    const uint8_t *at = x->content.data, *end = at + x->content.size;
+    const uint8_t *at = x->content.data;
     for (uint64_t i = 0; i < x->count; i++) {
-        if (end - at < INDEX_ENTRY || (size_t)(end - at) - INDEX_ENTRY < load_u32(at + 4))
-            return error_set(MR_ECORRUPT, "an index holds less than its header says");
         struct log_seen seen = { .at = base + (uint64_t)load_u32(at) * 8,
                                  .head = { at + INDEX_ENTRY, load_u32(at + 4) },
                                  .body_size = load_u32(at + 8) };

@@ -40,9 +40,11 @@ struct index {
 };
 
 // 0, or why it cannot be used: MR_EGONE (missing, wrong, of another segment), MR_ENOMEM, MR_EIO.
-int index_load(struct index *, const struct disk *, const char *dir, uint64_t number);
+// `capacity` is the segment's.
+int index_load(struct index *, const struct disk *, const char *dir, uint64_t number,
+               uint64_t capacity);
 
-// Calls `each` for every entry; `base` is the segment's first position. MR_ECORRUPT.
+// Calls `each` for every entry; `base` is the segment's first position.
 int index_walk(const struct index *, uint64_t base, log_each *each, void *arg);
 
 #endif

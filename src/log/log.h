@@ -67,7 +67,7 @@ struct log_impl {
 };
 
 // Walks all whole groups from head to tail, once, before the first append. Errors: MR_ECORRUPT with
-// file and offset, MR_EIO, and what `each` returns.
+// file and offset, also where `each` returns it; MR_EIO, and what else `each` returns.
 static inline int log_replay(struct log *l, log_each *each, void *arg) {
     return l->impl->replay(l, each, arg);
 }
@@ -206,5 +206,17 @@ struct log_repair {
 // for a copy of each damaged segment. MR_EBUSY: somebody uses it; MR_EINVAL: no store; MR_EFULL;
 // MR_EIO; MR_ENOMEM.
 int log_file_repair(const char *dir, const struct disk *, struct log_repair *out);
+
+// Entries whose content makes no sense, by their positions.
+struct log_given_up {
+    const uint64_t *at; // ascending
+    size_t count;
+    uint64_t from; // and all from this position on; UINT64_MAX: none
+};
+
+// Makes a file log that opens one without these entries, nor the others of their groups: what was
+// appended together goes together. As log_file_repair otherwise.
+int log_file_give_up(const char *dir, const struct disk *, const struct log_given_up *,
+                     struct log_repair *out);
 
 #endif

@@ -15,6 +15,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+enum { REPAIR_GAP_MOST = 1024 }; // segments that may be missing in a row
+
 struct repair {
     struct file_log *log;
     struct store_names names;
@@ -171,8 +173,7 @@ static int header_guess(struct repair *r, int fd, uint64_t number, struct segmen
         return repair_result(r, "look at a segment", (int)bytes);
     if (err < 0 && err != MR_ECORRUPT)
         return err;
-    *out_good = err == 0 && out->number == number && size == whole && out->capacity <= whole &&
-                out->capacity >= SEGMENT_SIZE_MIN;
+    *out_good = err == 0 && out->number == number && size == whole;
     if (!*out_good) {
         uint64_t capacity = (uint64_t)bytes & ~UINT64_C(7);
         bool usable = capacity >= SEGMENT_SIZE_MIN && capacity <= whole;
@@ -238,8 +239,10 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
 
 // ---- The store --------------------------------------------------------------------------------
 
+// The size of segments as a header that can be read says, or else as the largest file suggests.
 static int size_from_segments(struct repair *r) {
     const struct disk *d = r->log->disk;
+    uint64_t guess = SEGMENT_SIZE_MIN;
     for (size_t i = 0; i < store_names_count(&r->names); i++) {
         char path[LOG_PATH];
         struct segment s;
@@ -249,20 +252,49 @@ static int size_from_segments(struct repair *r) {
         if (fd < 0)
             return disk_failed(path, "open", fd);
         int err = segment_header_read(d, fd, path, &s, &size);
+        int64_t bytes = d->size(d, fd);
         d->close(d, fd);
         if (err == 0) {
             r->log->store.segment_size = size;
             return 0;
         }
+        while (bytes > 0 && guess < (uint64_t)bytes && guess < SEGMENT_SIZE_MAX)
+            guess *= 2;
     }
-    return error_set(MR_EINVAL, "%s is not a Millrace store: no segment can be read", r->log->dir);
+    r->log->store.segment_size = guess;
+    return 0;
+}
+
+// Segments that lie so far behind the others, or have such numbers, that they cannot belong to this
+// log: their names are taken away from them.
+static int segments_put_aside(struct repair *r) {
+    const struct disk *d = r->log->disk;
+    size_t count = store_names_count(&r->names), kept = 0;
+    uint64_t *numbers = (uint64_t *)r->names.segments.data;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t number = numbers[i];
+        bool belongs = segment_number_is_possible(number, UINT64_C(1) << r->log->shift) &&
+                       (!kept || number - numbers[kept - 1] <= REPAIR_GAP_MOST);
+        if (belongs) {
+            numbers[kept++] = number;
+            continue;
+        }
+        char from[LOG_PATH], to[LOG_PATH];
+        segment_path(from, r->log->dir, number, "seg");
+        segment_path(to, r->log->dir, number, "seg.damaged");
+        int err = disk_rename(d, r->log->dir, from, to);
+        if (err < 0)
+            return disk_failed(from, "put aside", err);
+        r->out.segments++;
+    }
+    r->names.segments.size = kept * sizeof *numbers;
+    return 0;
 }
 
 // Learns the segment size and the first segment, and writes the store file anew if that was lost or
 // the log begins later now.
 static int store_repair(struct repair *r) {
     struct file_log *l = r->log;
-    size_t count = store_names_count(&r->names);
     int err = store_open(l->disk, l->dir, false, &l->store, &l->store_fd);
     bool lost = err == MR_ECORRUPT || err == MR_EGONE;
     if (lost)
@@ -270,6 +302,9 @@ static int store_repair(struct repair *r) {
     if (err < 0)
         return err;
     file_log_set_size(l, l->store.segment_size);
+    if ((err = segments_put_aside(r)) < 0)
+        return err;
+    size_t count = store_names_count(&r->names);
     uint64_t first = l->store.first;
     for (size_t i = count; i-- > 0 && store_names_at(&r->names, i) >= l->store.first;)
         first = store_names_at(&r->names, i);
@@ -297,27 +332,127 @@ static int segments_repair(struct repair *r) {
     return err == 0 && missing ? segment_replace(r, number, true) : err;
 }
 
-static int repair_run(struct repair *r) {
+static int repair_begin(struct repair *r) {
     struct file_log *l = r->log;
     int err = store_names_read(l->disk, l->dir, &r->names);
     if (err == 0 && !r->names.store && !store_names_count(&r->names))
         err = error_set(MR_EINVAL, "%s is not a Millrace store", l->dir);
     if (err == 0)
         err = store_lock(l->disk, l->dir, &l->lock_fd);
-    if (err == 0)
-        err = store_repair(r);
-    return err < 0 ? err : segments_repair(r);
+    return err < 0 ? err : store_repair(r);
 }
 
-int log_file_repair(const char *dir, const struct disk *disk, struct log_repair *out) {
+static int repair_all(struct repair *r, const void *arg) {
+    (void)arg;
+    return segments_repair(r);
+}
+
+static int repair_run(const char *dir, const struct disk *disk,
+                      int (*run)(struct repair *, const void *), const void *arg,
+                      struct log_repair *out) {
     struct log_options o = { .disk = disk };
     struct repair r = { .log = file_log_make(dir, &o) };
     if (!r.log)
         return error_set(MR_ENOMEM, "no memory to repair %s", dir);
-    int err = repair_run(&r);
+    int err = repair_begin(&r);
+    if (err == 0)
+        err = run(&r, arg);
     store_names_finish(&r.names);
     file_log_destroy(r.log);
     if (err == 0)
         *out = r.out;
     return err;
+}
+
+int log_file_repair(const char *dir, const struct disk *disk, struct log_repair *out) {
+    return repair_run(dir, disk, repair_all, NULL, out);
+}
+
+// ---- Giving up entries ------------------------------------------------------------------------
+
+static bool is_given_up(const struct log_given_up *g, uint64_t at) {
+    size_t low = 0, high = g->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (g->at[middle] < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return at >= g->from || (low < g->count && g->at[low] == at);
+}
+
+// The next group of a segment in which an entry is given up. 1: there is one.
+static int group_next(const struct log_given_up *g, struct walk *w, struct stretch *out) {
+    struct walk_frame f;
+    bool wanted = false;
+    uint64_t begin = w->at;
+    int found;
+    while ((found = walk_next(w, &f)) > 0 && !(f.frame.flags & FRAME_SEAL)) {
+        if (!frame_is_entry(&f.frame))
+            continue;
+        if (f.frame.flags & FRAME_FIRST) {
+            begin = f.at;
+            wanted = false;
+        }
+        wanted = wanted || is_given_up(g, w->base + f.at);
+        if (wanted && f.frame.flags & FRAME_LAST) {
+            *out = (struct stretch){ begin, w->at };
+            return 1;
+        }
+    }
+    return found < 0 ? found : 0;
+}
+
+static int segment_give_up(struct repair *r, struct segment *s, const struct log_given_up *g) {
+    const struct disk *d = r->log->disk;
+    char path[LOG_PATH], index[LOG_PATH];
+    struct walk w = segment_walk(r->log, s, path, SEGMENT_START);
+    struct stretch group;
+    bool changed = false;
+    int err;
+    while ((err = group_next(g, &w, &group)) > 0) {
+        err = changed ? 0 : segment_keep(r, s->number, s->fd);
+        if (err < 0) {
+            err = repair_result(r, "keep a copy of a segment", err);
+            break;
+        }
+        if ((err = segment_skip(r, s, group)) < 0)
+            break;
+        changed = true;
+    }
+    walk_finish(&w);
+    if (err < 0 || !changed)
+        return err;
+    segment_path(index, r->log->dir, s->number, "idx");
+    d->unlink(d, index);
+    r->out.segments++;
+    return repair_result(r, "sync a repaired segment", d->sync(d, s->fd));
+}
+
+static int segments_give_up(struct repair *r, const void *arg) {
+    const struct disk *d = r->log->disk;
+    int err = 0;
+    for (size_t i = 0; err == 0 && i < store_names_count(&r->names); i++) {
+        uint64_t number = store_names_at(&r->names, i), size;
+        char path[LOG_PATH];
+        struct segment s;
+        if (number < r->log->store.first)
+            continue;
+        segment_path(path, r->log->dir, number, "seg");
+        int fd = d->open(d, path, O_RDWR, 0);
+        if (fd < 0)
+            return disk_failed(path, "open", fd);
+        err = segment_header_read(d, fd, path, &s, &size);
+        s.fd = fd;
+        if (err == 0)
+            err = segment_give_up(r, &s, arg);
+        d->close(d, fd);
+    }
+    return err;
+}
+
+int log_file_give_up(const char *dir, const struct disk *disk, const struct log_given_up *which,
+                     struct log_repair *out) {
+    return repair_run(dir, disk, segments_give_up, which, out);
 }

@@ -84,6 +84,15 @@ int disk_sync_above(const struct disk *d, const char *dir) {
     return err < 0 ? disk_failed(dir, "sync the directory above", err) : 0;
 }
 
+bool segment_size_is_possible(uint64_t size) {
+    bool is_power = (size & (size - 1)) == 0;
+    return is_power && size >= SEGMENT_SIZE_MIN && size <= SEGMENT_SIZE_MAX;
+}
+
+bool segment_number_is_possible(uint64_t number, uint64_t segment_size) {
+    return number < POSITION_MOST / segment_size;
+}
+
 //      0       8         12   16       24             32         40      56    64
 //      │ magic │ version │ 0  │ number │ segment size │ capacity │ zeros │ sum │
 int segment_header_write(const struct disk *d, int fd, const struct segment *s,
@@ -107,10 +116,19 @@ int segment_header_read(const struct disk *d, int fd, const char *path, struct s
     if (memcmp(raw, segment_magic, sizeof segment_magic) != 0 ||
         load_u64(raw + 56) != XXH3_64bits(raw, 56) || load_u32(raw + 8) != LOG_FORMAT)
         return error_set(MR_ECORRUPT, "%s: no segment header at offset 0", path);
-    *out =
-        (struct segment){ .number = load_u64(raw + 16), .capacity = load_u64(raw + 32), .fd = -1 };
-    *out_segment_size = load_u64(raw + 24);
+    uint64_t number = load_u64(raw + 16), size = load_u64(raw + 24), capacity = load_u64(raw + 32);
+    if (!segment_size_is_possible(size) || !segment_number_is_possible(number, size) ||
+        capacity < SEGMENT_SIZE_MIN || capacity > size || capacity % 8)
+        return error_set(MR_ECORRUPT, "%s: an impossible segment header at offset 0", path);
+    *out = (struct segment){ .number = number, .capacity = capacity, .fd = -1 };
+    *out_segment_size = size;
     return 0;
+}
+
+uint64_t walk_limit(const struct walk *w, uint64_t capacity) {
+    int64_t size = w->disk->size(w->disk, w->fd);
+    uint64_t whole = size > 0 ? (uint64_t)size & ~UINT64_C(7) : 0;
+    return whole < capacity ? whole : capacity;
 }
 
 static int window_grow(struct walk *w, size_t size) {
@@ -158,11 +176,12 @@ static int window_get(struct walk *w, uint64_t at, size_t size, const uint8_t **
 }
 
 static bool frame_plausible(const struct walk *w, const struct frame *f, uint64_t at) {
-    return frame_size(f) <= w->limit - at && f->unsynced <= at;
+    uint64_t limit = w->room && w->room < w->limit && !(f->flags & FRAME_SEAL) ? w->room : w->limit;
+    return at <= limit && frame_size(f) <= limit - at && f->unsynced <= at;
 }
 
 int walk_next(struct walk *w, struct walk_frame *out) {
-    if (w->at + ENTRY_FRAME > w->limit)
+    if (w->at > w->limit || w->limit - w->at < ENTRY_FRAME)
         return 0;
     struct walk_frame seen = { .at = w->at };
     int err = window_get(w, w->at, ENTRY_FRAME, &seen.raw);
@@ -184,7 +203,7 @@ int walk_next(struct walk *w, struct walk_frame *out) {
 }
 
 int walk_find(struct walk *w, uint64_t upto, struct walk_frame *out) {
-    for (; w->at < upto && w->at + ENTRY_FRAME <= w->limit; w->at += 8) {
+    for (; w->at < upto && w->at < w->limit; w->at += 8) {
         int found = walk_next(w, out);
         if (found != 0)
             return found;

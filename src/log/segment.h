@@ -21,6 +21,7 @@
 enum {
     SEGMENT_START = 64,
     SEGMENT_SIZE_MIN = 1 << 10,
+    SEGMENT_SIZE_MAX = 1 << 30,
     LOG_FORMAT = 1, // the version of everything on disk
     LOG_PATH = 4096,
 };
@@ -58,7 +59,14 @@ int disk_rename(const struct disk *, const char *dir, const char *from, const ch
 // Makes the name of a directory durable, which is in the one above it. MR_EIO.
 int disk_sync_above(const struct disk *, const char *dir);
 
-// The header of a segment file. Reading: MR_ECORRUPT, MR_EIO.
+// Positions are below this, so that they can be added to.
+#define POSITION_MOST (UINT64_C(1) << 62)
+
+// Whether segments can have this size, and the segment with this number then.
+bool segment_size_is_possible(uint64_t size);
+bool segment_number_is_possible(uint64_t number, uint64_t segment_size);
+
+// The header of a segment file. Reading: MR_ECORRUPT (also one that says what cannot be), MR_EIO.
 int segment_header_write(const struct disk *, int fd, const struct segment *,
                          uint64_t segment_size);
 int segment_header_read(const struct disk *, int fd, const char *path, struct segment *out,
@@ -71,9 +79,10 @@ struct walk {
     int fd;
     uint64_t base;  // the position of the file's first byte
     uint64_t at;    // the offset of the next frame
-    uint64_t limit; // no frame reaches beyond this offset
-    bool bodies;    // check them
-    size_t step;    // bytes to read at once; 0: WALK_STEP
+    uint64_t limit; // no frame reaches beyond this offset …
+    uint64_t room; // … and none but a seal beyond this one, if it is not 0: a seal must fit behind
+    bool bodies;   // check them
+    size_t step;   // bytes to read at once; 0: WALK_STEP
     uint8_t *window;
     uint64_t window_from;
     size_t window_size, window_capacity;
@@ -88,6 +97,9 @@ struct walk_frame {
     struct frame frame;
     const uint8_t *raw;
 };
+
+// What a walk through a file of this capacity is limited to: no file is read beyond its end.
+uint64_t walk_limit(const struct walk *, uint64_t capacity);
 
 // 1: a valid frame, and the walk stands behind it. 0: there is none here; the walk stays.
 // MR_EIO, MR_ENOMEM.

@@ -36,10 +36,15 @@ static uint32_t slot_get(const uint8_t *raw, struct store *out) {
     if (memcmp(raw, store_magic, sizeof store_magic) != 0 ||
         load_u64(raw + SLOT_SUM) != XXH3_64bits(raw, SLOT_SUM))
         return 0;
-    *out = (struct store){ .segment_size = load_u64(raw + 16),
-                           .first = load_u64(raw + 24),
-                           .generation = load_u64(raw + 32) };
-    return load_u32(raw + 8);
+    uint32_t version = load_u32(raw + 8);
+    struct store s = { .segment_size = load_u64(raw + 16),
+                       .first = load_u64(raw + 24),
+                       .generation = load_u64(raw + 32) };
+    if (version == LOG_FORMAT && (!segment_size_is_possible(s.segment_size) ||
+                                  !segment_number_is_possible(s.first, s.segment_size)))
+        return 0;
+    *out = s;
+    return version;
 }
 
 static int slots_read(const uint8_t *raw, const char *path, struct store *out) {
