@@ -1,6 +1,7 @@
 # The front door. Meson does the building; CONTRIBUTING.md says how things fit together.
 #
-#:   make            sets up what is missing and builds into build/
+#:   make            builds into build/; says which packages are missing, and installs none
+#:   make setup      installs the Debian packages that building and testing need
 #:   make demo       builds, then runs the Santa story (DEMO_SECONDS=60), also on a server with its page
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
@@ -16,25 +17,33 @@ DESTDIR ?=
 DEMO_SECONDS ?= 60
 BUILD := build
 
-.PHONY: all configured demo run test bench check install format acceptance protocol clean help
+.NOTPARALLEL: # ninja builds with all cores; the steps here have an order
+.PHONY: all configured setup setup-build demo run test bench check install format acceptance protocol clean help
 
 all: configured
 	@ninja -C $(BUILD) --quiet
 
 configured:
-	@tools/setup build
-	@[ -f $(BUILD)/build.ninja ] || tools/setup page || echo "Without them the page is left out." >&2
+	@tools/setup --check build
+	@[ -f $(BUILD)/build.ninja ] || tools/setup --check page || echo "Without them the page is left out." >&2
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null || meson setup $(BUILD)
 
-demo: all
+# Before the build, so that the page is part of it.
+setup-build:
+	@tools/setup build
+	@tools/setup page || echo "Without them the page is left out." >&2
+
+setup: setup-build
+	@tools/setup test
+	@tools/setup browser || echo "Without it the page is not tested." >&2
+
+demo: setup-build all
 	@DEMO_SECONDS=$(DEMO_SECONDS) tools/demo $(BUILD)
 
 run: all
 	@$(BUILD)/millrace serve
 
-test: all
-	@tools/setup test
-	@tools/setup browser || echo "Without it the page is not tested." >&2
+test: setup all
 	@tools/run-tests $(BUILD) $(T)
 
 bench: all
