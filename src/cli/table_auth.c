@@ -25,7 +25,7 @@ const struct command auth_commands[] = {
                 "Clients give the secret as MILLRACE_TOKEN, in a file that MILLRACE_TOKEN_FILE\n"
                 "names, or in the URL (millrace://NAME:SECRET@HOST); other Redis clients as\n"
                 "user and password.\n",
-        .examples = "millrace auth add ci --role push,read --stages 'mail.*' --out ci.token\n"
+        .examples = "millrace auth add ci --role push --stages 'mail.*' --out ci.token\n"
                     "MILLRACE_TOKEN_FILE=ci.token millrace push mail.in hello\n",
         .options = { { "--role", "ROLES", "push, work, read, admin: one, or with commas" },
                      { "--stages", "NAMES", "which stages, with commas and * (all)" },
