@@ -484,6 +484,20 @@ def _():
     equal(sorted(lines_of("out.txt")), sorted(f"{n}y" for n in range(1, 21)))
 
 
+@case("U1: a flow's shell gets lines and keys as variables; where that cannot be, --check says so")
+def _():
+    hostile = ["; touch own", "$(touch own)", "`touch own`", "' ; touch own ; '"]
+    write("in.txt", "".join(line + "\n" for line in hostile))
+    simple(["""name: a, map: [sh, -c, 'echo {} "<{key}>"'], key: regex .*"""])
+    r = flow("plan.yaml")
+    equal(r.code, 0, r)
+    equal(sorted(lines_of("out.txt")), sorted(f"{line} <{line}>" for line in hostile))
+    simple(["""name: a, map: [sh, -c, "echo '{}'"]"""])
+    r = flow("--check", "plan.yaml")
+    check(r.code == 2 and "plan.yaml:4:" in r.err and "single quotes" in r.err, r)
+    check(not os.path.exists("own"), os.listdir("."))
+
+
 @case("lines of one key keep their order through commands, and state is the key's own")
 def _():
     write("in.txt", "".join(f"k{n % 3} {n}\n" for n in range(60)))

@@ -9,6 +9,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -104,16 +105,19 @@ static void long_keys_have_channels_of_their_own(void **state) {
 static const char *fill(const char *word, mr_bytes line) {
     static char filled_word[256];
     const char *const words[] = { "command", word, NULL };
-    struct template t = template_of(words, true);
+    struct template t;
+    assert_int_equal(template_open(words, true, &t), 0);
     struct parts parts = { .line = line, .key = mr_str("the key"), .number = 17 };
     struct filled room = { 0 };
-    const char *const *argv;
-    assert_int_equal(template_fill(&t, &parts, &room, &argv), 0);
+    assert_int_equal(template_fill(&t, &parts, NULL, &room), 0);
+    const char *const *argv = room.argv;
+    assert_null(room.variables[0]);
     assert_string_equal(argv[0], "command");
     assert_null(argv[2]);
     assert_true(strlen(argv[1]) < sizeof filled_word);
     memcpy(filled_word, argv[1], strlen(argv[1]) + 1);
     filled_finish(&room);
+    template_close(&t);
     return filled_word;
 }
 
@@ -160,33 +164,216 @@ static void paths_of_all_shapes(void **state) {
 static void the_line_is_appended_where_nothing_else_says(void **state) {
     (void)state;
     const char *const words[] = { "echo", "-n", NULL };
-    struct template t = template_of(words, false);
+    struct template t;
+    assert_int_equal(template_open(words, false, &t), 0);
     assert_true(t.append && !t.varies && !t.uses_key);
     struct parts parts = { .line = mr_str("{} {key}"), .number = 1 };
     struct filled room = { 0 };
-    const char *const *argv;
-    assert_int_equal(template_fill(&t, &parts, &room, &argv), 0);
-    assert_string_equal(argv[1], "-n");
-    assert_string_equal(argv[2], "{} {key}"); // what the line holds is not filled in again
-    assert_null(argv[3]);
+    assert_int_equal(template_fill(&t, &parts, "A=b", &room), 0);
+    assert_string_equal(room.argv[1], "-n");
+    assert_string_equal(room.argv[2], "{} {key}"); // what the line holds is not filled in again
+    assert_null(room.argv[3]);
+    assert_string_equal(room.variables[0], "A=b");
+    assert_null(room.variables[1]);
     filled_finish(&room);
+    template_close(&t);
 
     const char *const numbered[] = { "{}", "{#}", "{key}", NULL };
-    t = template_of(numbered, false);
-    assert_true(!t.append && t.varies && t.uses_key);
-    assert_false(template_of(words, true).append);
+    assert_int_equal(template_open(numbered, false, &t), 0);
+    assert_true(!t.append && t.varies && t.uses_key && t.takes_line);
+    template_close(&t);
+    assert_int_equal(template_open(words, true, &t), 0);
+    assert_false(t.append);
+    template_close(&t);
 }
 
 static void a_zero_byte_fits_no_argument(void **state) {
     (void)state;
     const char *const words[] = { "echo", NULL };
-    struct template t = template_of(words, false);
+    struct template t;
+    assert_int_equal(template_open(words, false, &t), 0);
     struct parts parts = { .line = bytes_of("a\0b", 3), .number = 1 };
     struct filled room = { 0 };
-    const char *const *argv;
-    assert_int_equal(template_fill(&t, &parts, &room, &argv), MR_EINVAL);
+    assert_int_equal(template_fill(&t, &parts, NULL, &room), MR_EINVAL);
     assert_non_null(strstr(error_text(), "--stdin"));
     filled_finish(&room);
+    template_close(&t);
+}
+
+// ---- Scripts ----------------------------------------------------------------------------------
+
+enum { WORDS_MOST = 12 };
+
+// Words that are separated by tabs.
+static void split(const char *text, char room[512], const char *words[WORDS_MOST]) {
+    size_t count = 0;
+    snprintf(room, 512, "%s", text);
+    for (char *rest = room; rest;) {
+        assert_true(count + 1 < WORDS_MOST);
+        words[count++] = strsep(&rest, "\t");
+    }
+    words[count] = NULL;
+}
+
+// What a shell is given for this script.
+static const char *rewritten(const char *script) {
+    static char out[512];
+    const char *const words[] = { "sh", "-c", script, "sh", NULL };
+    struct parts parts = { .line = mr_str("$(id);`id`"), .key = mr_str("'\"\n"), .number = 1 };
+    struct template t;
+    struct filled room = { 0 };
+    int err = template_open(words, true, &t);
+    if (err < 0)
+        return NULL;
+    assert_int_equal(template_fill(&t, &parts, NULL, &room), 0);
+    snprintf(out, sizeof out, "%s", room.argv[2]);
+    filled_finish(&room);
+    template_close(&t);
+    return out;
+}
+
+// U1: in a shell's script a placeholder is a variable, quoted where it was not.
+static void U1_placeholders_in_scripts_are_variables(void **state) {
+    (void)state;
+    static const char *const scripts[][2] = {
+        { "echo {}", "echo \"${MILLRACE_BODY}\"" },
+        { "echo a{}b{key}", "echo a\"${MILLRACE_BODY}\"b\"${MILLRACE_KEY}\"" },
+        { "echo \"a {} b\" {}", "echo \"a ${MILLRACE_BODY} b\" \"${MILLRACE_BODY}\"" },
+        { "echo {.} {/} {//} {/.} {#} {id}",
+          "echo \"${MILLRACE_STEM}\" \"${MILLRACE_BASE}\" \"${MILLRACE_DIR}\" "
+          "\"${MILLRACE_BASE_STEM}\" \"${MILLRACE_NUMBER}\" \"${MILLRACE_NUMBER}\"" },
+        { "x={}; cp \"$x\" \"$(basename {})\"",
+          "x=\"${MILLRACE_BODY}\"; cp \"$x\" \"$(basename \"${MILLRACE_BODY}\")\"" },
+        { "a 'it''s' >{} && (cat <{})",
+          "a 'it''s' >\"${MILLRACE_BODY}\" && (cat <\"${MILLRACE_BODY}\")" },
+        { "echo {} ${#} ${key} ${id} # {}", "echo \"${MILLRACE_BODY}\" ${#} ${key} ${id} # {}" },
+        { "cat {} | sed s/a/b/; head -1 {}",
+          "cat \"${MILLRACE_BODY}\" | sed s/a/b/; head -1 \"${MILLRACE_BODY}\"" },
+        { "[ -e {} ] || A=1 make `uname` {}",
+          "[ -e \"${MILLRACE_BODY}\" ] || A=1 make `uname` \"${MILLRACE_BODY}\"" },
+        { "./my.sh {}", "./my.sh \"${MILLRACE_BODY}\"" },
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        const char *got = rewritten(scripts[i][0]);
+        assert_non_null(got);
+        assert_string_equal(got, scripts[i][1]);
+    }
+}
+
+// U1: where a shell would not expand it, or would read it once more, it is refused.
+static void U1_placeholders_that_cannot_be_variables_are_refused(void **state) {
+    (void)state;
+    static const char *const scripts[] = {
+        "echo '{}'",
+        "echo '{key}' {}",
+        "echo `basename {}`",
+        "eval echo {}",
+        "{}",
+        "a; {} b",
+        "if {}; then a; fi",
+        "sudo {}",
+        "X=1 {}",
+        "echo $(( {} ))",
+        "echo $[{}]",
+        "((x={}))",
+        "[[ {} -eq 1 ]]",
+        "cat <<E\n{}\nE",
+        "echo \\{}",
+        "echo $'{}'",
+        "echo ${x:-{}}",
+        "bash -c \"echo {}\"",
+        "echo {} | sh",
+        "ssh host rm {}",
+        "awk {} file",
+        "sed \"s/x/{}/\" f",
+        "perl -e \"print {}\"",
+        "trap {} EXIT",
+        "echo \"{}",
+        "echo 'a {}",
+        "x={}; /bin/dash -c \"$x\"",
+        ". {}",
+        "declare {}=1",
+        "printf -v {} x",
+        "awk \"$(echo {})\"",
+        "let x={}",
+        "echo $(case {} in a) echo {} ;; esac)",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        if (rewritten(scripts[i]))
+            fail_msg("accepted: %s", scripts[i]);
+        assert_non_null(strstr(error_text(), "sh -c 'SCRIPT' sh {}"));
+    }
+}
+
+// U1: whoever reads a script is found, whatever stands before it.
+static void U1_scripts_are_found_in_commands(void **state) {
+    (void)state;
+    static const char *const refused[] = {
+        "python3\t-c\tprint({})",
+        "/usr/bin/python3.11\t-uc\t{}",
+        "perl\t-lane\tprint {}",
+        "perl\t-eprint {}",
+        "node\t--eval={}",
+        "node\t--print\t{}",
+        "ruby\t-e\t{key}",
+        "awk\t{}\tfile",
+        "awk\t-F\t:\t{}",
+        "sed\t-e\ts/{}//",
+        "sed\t-n\ts/{}//p\tfile",
+        "sed\tfile\t-e\t{}",
+        "jq\t.{}",
+        "psql\tdb\t-c\tselect {}",
+        "sqlite3\tdb\tselect {}",
+        "ssh\thost\techo {}",
+        "ssh\t-p\t22\thost\t{}",
+        "su\tann\t-c\tls {}",
+        "env\t-S\tsh -c {}",
+        "watch\tls\t{}",
+        "nice\t-n\t5\tawk\t{}",
+        "timeout\t5\tpython3\t-c\t{}",
+        "fish\t-c\techo {}",
+        "sh\t-c\t{}",
+        "find\t.\t-exec\tsh\t-c\techo '{}'\t;",
+    };
+    static const char *const accepted[] = {
+        "python3\t-c\tprint(1)\t{}",
+        "python3\tx.py\t-c\t{}",
+        "perl\t-e\tprint\t{}",
+        "awk\tBEGIN\t{}",
+        "awk\t-f\tx.awk\t{}",
+        "awk\t-v\tx={}\tBEGIN",
+        "sed\t-e\ts/a/b/\t{}",
+        "sed\t-n\t1p\t{}",
+        "jq\t--arg\tx\t{}\t.a",
+        "ssh\t{}\tuptime",
+        "sqlite3\t{}\tselect",
+        "sh\t-c\techo \"$1\"\tsh\t{}",
+        "bash\tscript.sh\t{}",
+        "env\tA={}\techo\t-S\t{}",
+        "man\tsed\t{}",
+        "sh\t-e\t-c\techo \"$1\"\tsh\t{}",
+    };
+    struct template t;
+    char room[512];
+    const char *words[WORDS_MOST];
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        split(refused[i], room, words);
+        if (template_open(words, true, &t) != MR_EINVAL)
+            fail_msg("accepted: %s", refused[i]);
+    }
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        split(accepted[i], room, words);
+        if (template_open(words, true, &t) != 0)
+            fail_msg("refused: %s: %s", accepted[i], error_text());
+        assert_int_equal(t.variables, 0);
+        template_close(&t);
+    }
+    split("env\tA=1\t/bin/bash\t-o\tpipefail\t-lc\tls {}", room, words);
+    assert_int_equal(template_open(words, true, &t), 0);
+    assert_int_not_equal(t.variables, 0);
+    template_close(&t);
+    split("sh\t-c", room, words); // the line, appended, would be the script
+    assert_int_equal(template_open(words, false, &t), MR_EINVAL);
 }
 
 // ---- Durations --------------------------------------------------------------------------------
@@ -247,6 +434,9 @@ int main(void) {
         cmocka_unit_test(paths_of_all_shapes),
         cmocka_unit_test(the_line_is_appended_where_nothing_else_says),
         cmocka_unit_test(a_zero_byte_fits_no_argument),
+        cmocka_unit_test(U1_placeholders_in_scripts_are_variables),
+        cmocka_unit_test(U1_placeholders_that_cannot_be_variables_are_refused),
+        cmocka_unit_test(U1_scripts_are_found_in_commands),
         cmocka_unit_test(durations_have_units),
         cmocka_unit_test(signals_that_come_together_are_one),
     };

@@ -395,6 +395,39 @@ def _():
         check(said in ended.err, ended)
 
 
+# What would run a command if a shell ever read it, in each of its ways.
+HOSTILE = ["; touch own", "$(touch own)", "`touch own`", "' ; touch own ; '", '" ; touch own ; "',
+           "& touch own", "| touch own", "\\\"; touch own; \\'", "a/$(touch own)/b;touch own.c", "-n", "*"]
+
+
+@case("U1: in a shell's script every placeholder is a variable: nothing of a line or key is run")
+def _():
+    data = "".join(line + "\0" for line in HOSTILE + ["two\ntouch own"]).encode()
+    places = ["{}", "{.}", "{/}", "{//}", "{/.}", "{key}", "{#}", "{id}"]
+    for script in [f"printf '%s\\n' {place}" for place in places] + [f'printf "%s\\n" "{place}"' for place in places]:
+        for command in (["sh", "-c", script], ["env", "A=1", "bash", "-ec", script], ["/bin/sh", "-c", script, "sh"]):
+            r = run("-0", "-k", "--key-regex", ".*", "--", *command, data=data)
+            equal(r.code, 0, script, r)
+            if "{}" in script or "{key}" in script:
+                shown = data if "{}" in script else data.replace(b"two\ntouch own", b"two")
+                check(r.out == shown.replace(b"\0", b"\n") or "{key}" in script, script, r)
+    check(not os.path.exists("own"), os.listdir("."))
+
+
+@case("U1: a placeholder that would become part of a script is refused with the way out, which works")
+def _():
+    for command in (["sh", "-c", "echo '{}'"], ["sh", "-c", "{}"], ["sh", "-c"], ["bash", "-c", "echo $(({}))"],
+                    ["python3", "-c", "print('{}')"], ["ssh", "host", "echo", "{}"], ["ssh", "host", "echo"],
+                    ["awk", "{}"], ["sh", "-c", "eval echo {}"]):
+        r = run("--", *command, data=HOSTILE)
+        check(r.code == 2 and b"sh -c 'SCRIPT' sh {}" in r.err and r.out == b"", command, r)
+    r = run("-k", "--", "sh", "-c", "printf '%s\\n' \"$1\"", "sh", "{}", data=HOSTILE)
+    equal(r.out.decode().splitlines(), HOSTILE, r)
+    r = run("--stdin", "--", "sh", data=["echo this is a script"])
+    equal(r.out, b"this is a script\n", r)
+    check(not os.path.exists("own"), os.listdir("."))
+
+
 @case("nor is one that turns out not to be startable told for each line")
 def _():
     with open("odd", "w") as file:

@@ -174,6 +174,22 @@ def _():
         worker.take("toiled")
 
 
+@case("U1: work --shell hands bodies and keys to its script as variables, and runs nothing of them")
+def _():
+    own = os.path.join(top, "own")
+    hostile = [f"; touch {own}", f"$(touch {own})", f"`touch {own}`", f"' ; touch {own} ; '",
+               f'" ; touch {own} ; "', f"a\ntouch {own}"]
+    ids = [ok("push", "hostile", body, "--key", body).strip() for body in hostile]
+    process = start("work", "hostile", "--shell", "--", r'printf "%s\n" {} "<{key}>" {/} {//} {.} {/.} {#} {id}')
+    for job, body in zip(ids, hostile):
+        check(ok("await", job, "--wait", "60s").startswith(f"{body}\n<{body}>\n"), body)
+    process.send_signal(signal.SIGINT)
+    equal(Ended(process).code, 130)
+    check(not os.path.exists(own))
+    fails(2, "single quotes", "work", "hostile", "--shell", "--", "echo '{}'")
+    fails(2, "sh -c 'SCRIPT' sh {}", "work", "hostile", "--", "python3", "-c", "print('{key}')")
+
+
 @case("work says once that there is no such command, and gives the job back")
 def _():
     job = ok("push", "untoiled", "x").strip()

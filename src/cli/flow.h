@@ -37,7 +37,6 @@ struct actor {
     struct flow *flow;
     const struct flow_node *node;
     struct template template; // of a command
-    bool in_argument;         // the line goes where {} stands, not to stdin
     bool has_outputs;         // with names: lines carry the name of theirs
     char title[TITLE];        // where it stands in the file, and its name: of reasons
     struct filters *filters;  // of a long-lived command

@@ -17,17 +17,15 @@ enum { OUTPUT_MOST = 8 << 20 };
 int program_open(struct actor *a) {
     const struct flow_node *n = a->node;
     bool one = n->verb == VERB_MAP;
-    a->template = template_of(n->words, true);
-    for (size_t i = 0; i < n->word_count; i++)
-        a->in_argument = a->in_argument || strstr(n->words[i], "{}");
     if (n->mode != MODE_FILTER)
-        return 0;
+        return template_open(n->words, true, &a->template);
     struct filters_options options = { .argv = n->words, .mode = one ? FILTER_LINE : FILTER_LINES };
     return filters_create(&options, &a->filters);
 }
 
 void program_close(struct actor *a) {
     filters_destroy(a->filters);
+    template_close(&a->template);
     a->filters = NULL;
 }
 
@@ -135,16 +133,15 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const ch
     struct filled filled = { 0 };
     struct parts parts = { .line = pair.value, .key = pair.key, .number = mr_job_id(job) };
     struct buffer input = { 0 };
-    const char *const variables[] = { variable, NULL };
-    const char *const *argv;
-    int err = template_fill(&a->template, &parts, &filled, &argv);
-    if (err >= 0 && !a->in_argument && pair.value.size)
+    bool piped = !a->template.takes_line;
+    int err = template_fill(&a->template, &parts, variable, &filled);
+    if (err >= 0 && piped && pair.value.size)
         err = buffer_append(&input, pair.value.data, pair.value.size);
-    if (err >= 0 && !a->in_argument)
+    if (err >= 0 && piped)
         err = buffer_append(&input, "\n", 1);
-    struct exec_order order = { .argv = argv,
+    struct exec_order order = { .argv = filled.argv,
                                 .job = job,
-                                .variables = variables,
+                                .variables = filled.variables,
                                 .input = buffer_bytes(&input),
                                 .timeout_ms = a->node->timeout_ms,
                                 .max_output = OUTPUT_MOST,

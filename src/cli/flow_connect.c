@@ -1,5 +1,6 @@
 // What a plan means as a whole: which node a name stands for, where lines go, what does not fit
 // together. And what it means in the world: whether files and commands are there.
+#include "base/errors.h"
 #include "cli/flow_plan.h"
 
 #include "cli/placeholders.h"
@@ -324,7 +325,16 @@ static void check_output(struct plan *p, const struct flow_node *n) {
                     strerror(errno));
 }
 
+// Placeholders of a command that runs for each line.
+static void check_placeholders(struct plan *p, const struct flow_node *n) {
+    struct template template = { 0 };
+    if (n->mode == MODE_JOB && template_open(n->words, true, &template) < 0)
+        plan_refuse(p, n->words_at[0], "%s", error_text());
+    template_close(&template);
+}
+
 static void check_program(struct plan *p, const struct flow_node *n) {
+    check_placeholders(p, n);
     const char *name = n->words[0];
     if (command_is_there(name))
         return;

@@ -2,6 +2,8 @@
 #include "cli/placeholders.h"
 
 #include "base/errors.h"
+#include "base/mem.h"
+#include "cli/scripts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,16 +67,17 @@ static mr_bytes part_base_stem(const struct parts *p) {
 
 static const struct {
     const char *name;
-    part_of *find; // NULL: the number
+    part_of *find;        // NULL: the number
+    const char *variable; // in a script
 } places[] = {
-    { "{}", part_line },
-    { "{.}", part_stem },
-    { "{/}", part_base },
-    { "{//}", part_directory },
-    { "{/.}", part_base_stem },
-    { "{key}", part_key },
-    { "{#}", NULL },
-    { "{id}", NULL },
+    { "{}", part_line, "MILLRACE_BODY" },
+    { "{.}", part_stem, "MILLRACE_STEM" },
+    { "{/}", part_base, "MILLRACE_BASE" },
+    { "{//}", part_directory, "MILLRACE_DIR" },
+    { "{/.}", part_base_stem, "MILLRACE_BASE_STEM" },
+    { "{key}", part_key, "MILLRACE_KEY" },
+    { "{#}", NULL, "MILLRACE_NUMBER" },
+    { "{id}", NULL, "MILLRACE_NUMBER" },
 };
 
 enum { PLACES = sizeof places / sizeof *places };
@@ -87,40 +90,115 @@ static int place_at(const char *text) {
     return -1;
 }
 
-struct template template_of(const char *const *words, bool input) {
-    struct template t = { .words = words, .append = !input };
-    for (size_t i = 0; words[i]; i++) {
-        for (const char *at = strchr(words[i], '{'); at; at = strchr(at + 1, '{')) {
-            int place = place_at(at);
-            if (place < 0)
-                continue;
-            t.append = false;
-            t.uses_key |= places[place].find == part_key;
-            t.varies |= i == 0;
-        }
-    }
-    return t;
+static const char *variable_at(const char *text, size_t *out_size) {
+    int place = place_at(text);
+    if (place < 0)
+        return NULL;
+    *out_size = strlen(places[place].name);
+    return places[place].variable;
 }
+
+// ---- The template -----------------------------------------------------------------------------
+
+static unsigned places_in(const char *word) {
+    unsigned found = 0;
+    for (const char *at = strchr(word, '{'); at; at = strchr(at + 1, '{')) {
+        int place = place_at(at);
+        found |= place < 0 ? 0 : 1U << place;
+    }
+    return found;
+}
+
+static int copy_word(const char *text, struct template_word *out) {
+    size_t size = strlen(text) + 1;
+    out->text = mem_alloc(size);
+    if (!out->text)
+        return error_set(MR_ENOMEM, "no memory for a command");
+    memcpy(out->text, text, size);
+    return 0;
+}
+
+static int rewrite_word(const char *text, struct template_word *out) {
+    struct buffer script = { 0 };
+    int err = script_rewrite(text, variable_at, &script);
+    if (err >= 0)
+        err = copy_word((const char *)script.data, out);
+    out->fixed = true;
+    buffer_finish(&script);
+    return err;
+}
+
+static int refuse_script(const char *program) {
+    return script_refuse(program, "it would be read as part of it, and could run commands");
+}
+
+static int open_word(struct template *t, const char *const *words, size_t i) {
+    unsigned found = places_in(words[i]);
+    const char *program;
+    enum script_kind kind = found ? script_kind_of(words, i, &program) : SCRIPT_NONE;
+    t->append &= !found;
+    t->takes_line |= found & 1;
+    t->varies |= i == 0 && found;
+    for (int p = 0; p < PLACES; p++)
+        t->uses_key |= (found >> p & 1) && places[p].find == part_key;
+    switch (kind) {
+    case SCRIPT_OTHER:
+        return refuse_script(program);
+    case SCRIPT_SHELL:
+        t->variables |= found;
+        return rewrite_word(words[i], &t->words[i]);
+    case SCRIPT_NONE:
+        break;
+    }
+    return copy_word(words[i], &t->words[i]);
+}
+
+int template_open(const char *const *words, bool input, struct template *out) {
+    struct template t = { .append = !input };
+    const char *program;
+    while (words[t.count])
+        t.count++;
+    t.words = mem_alloc((t.count + 1) * sizeof *t.words);
+    int err = t.words ? 0 : error_set(MR_ENOMEM, "no memory for a command");
+    for (size_t i = 0; err >= 0 && i < t.count; i++)
+        err = open_word(&t, words, i);
+    if (err >= 0 && t.append && script_kind_of(words, t.count, &program) != SCRIPT_NONE)
+        err = refuse_script(program);
+    if (err < 0)
+        template_close(&t);
+    else
+        *out = t;
+    return err;
+}
+
+void template_close(struct template *t) {
+    for (size_t i = 0; t->words && i < t->count; i++)
+        mem_free(t->words[i].text);
+    mem_free(t->words);
+    *t = (struct template){ 0 };
+}
+
+// ---- Filling ----------------------------------------------------------------------------------
 
 static int append_part(struct buffer *text, int place, const struct parts *p) {
     char digits[24];
     snprintf(digits, sizeof digits, "%" PRIu64, p->number);
     mr_bytes part = places[place].find ? places[place].find(p) : mr_str(digits);
     if (part.size && memchr(part.data, 0, part.size))
-        return error_set(MR_EINVAL, "it has a 0 byte, which no argument can hold; --stdin pipes it "
-                                    "in instead");
+        return error_set(MR_EINVAL, "it has a 0 byte, which no argument can hold; on stdin it "
+                                    "could be read (run --stdin; work and flow without {})");
     return part.size ? buffer_append(text, part.data, part.size) : 0;
 }
 
-static int append_word(struct buffer *text, const char *word, const struct parts *p) {
+static int append_word(struct buffer *text, const char *word, bool fixed, const struct parts *p) {
     int err = 0;
     while (*word && err >= 0) {
-        int place = place_at(word);
+        int place = fixed ? -1 : place_at(word);
         if (place >= 0) {
             err = append_part(text, place, p);
             word += strlen(places[place].name);
         } else {
-            size_t size = 1 + strcspn(word + 1, "{");
+            size_t size = fixed ? strlen(word) : 1 + strcspn(word + 1, "{");
             err = buffer_append(text, word, size);
             word += size;
         }
@@ -128,44 +206,70 @@ static int append_word(struct buffer *text, const char *word, const struct parts
     return err < 0 ? err : buffer_append(text, "", 1);
 }
 
+static int append_variable(struct buffer *text, int place, const struct parts *p) {
+    const char *name = places[place].variable;
+    int err = buffer_append(text, name, strlen(name));
+    if (err >= 0)
+        err = buffer_append(text, "=", 1);
+    if (err >= 0)
+        err = append_part(text, place, p);
+    return err < 0 ? err : buffer_append(text, "", 1);
+}
+
+// Words and variables, one behind the other; `out_words` and `out_count` of both.
 static int fill_text(const struct template *t, const struct parts *p, struct buffer *text,
-                     size_t *out_count) {
-    size_t count = 0;
+                     size_t *out_words, size_t *out_count) {
+    size_t words = t->count, count;
     int err = 0;
-    for (; t->words[count] && err >= 0; count++)
-        err = append_word(text, t->words[count], p);
+    for (size_t i = 0; i < t->count && err >= 0; i++)
+        err = append_word(text, t->words[i].text, t->words[i].fixed, p);
     if (t->append && err >= 0) {
-        err = append_word(text, "{}", p);
+        err = append_word(text, "{}", false, p);
+        words++;
+    }
+    count = words;
+    for (int i = 0; i < PLACES && err >= 0; i++) {
+        if (!(t->variables >> i & 1))
+            continue;
+        err = append_variable(text, i, p);
         count++;
     }
+    *out_words = words;
     *out_count = count;
     return err;
 }
 
-int template_fill(const struct template *t, const struct parts *p, struct filled *room,
-                  const char *const **out_argv) {
-    size_t count;
-    buffer_clear(&room->text);
-    buffer_clear(&room->argv);
-    int err = fill_text(t, p, &room->text, &count);
+int template_fill(const struct template *t, const struct parts *p, const char *variable,
+                  struct filled *out) {
+    enum { MORE = 3 }; // NULL twice, and `variable`
+    size_t words, count;
+    buffer_clear(&out->text);
+    buffer_clear(&out->pointers);
+    int err = fill_text(t, p, &out->text, &words, &count);
     if (err >= 0)
-        err = buffer_reserve(&room->argv, (count + 1) * sizeof(char *));
+        err = buffer_reserve(&out->pointers, (count + MORE) * sizeof(char *));
     if (err < 0)
         return err;
-    const char **argv = (const char **)(void *)room->argv.data;
-    const char *word = (const char *)room->text.data;
-    for (size_t i = 0; i < count; i++) {
-        argv[i] = word;
-        word += strlen(word) + 1;
+    const char **at = (const char **)(void *)out->pointers.data;
+    const char *text = (const char *)out->text.data;
+    out->argv = (const char *const *)at;
+    for (size_t i = 0; i < count; i++, text += strlen(text) + 1) {
+        if (i == words)
+            *at++ = NULL;
+        *at++ = text;
     }
-    argv[count] = NULL;
-    *out_argv = (const char *const *)argv;
+    if (words == count)
+        *at++ = NULL;
+    out->variables = out->argv + words + 1;
+    if (variable)
+        *at++ = variable;
+    *at = NULL;
     return 0;
 }
 
 void filled_finish(struct filled *f) {
     buffer_finish(&f->text);
-    buffer_finish(&f->argv);
+    buffer_finish(&f->pointers);
 }
 
 // ---- The command ------------------------------------------------------------------------------

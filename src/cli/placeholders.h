@@ -8,11 +8,20 @@
 
 #include "base/buffer.h"
 
+struct template_word {
+    char *text; // owned
+    bool fixed; // no placeholder is looked for in it
+};
+
 struct template {
-    const char *const *words; // end with NULL; borrowed
-    bool append;              // no place for anything: the line comes behind the last word
-    bool uses_key;            // {key} is in it
-    bool varies;              // a placeholder is in the first word, the command itself
+    struct template_word *words; // owned; `count` of them
+    size_t count;
+    unsigned
+        variables;   // bits: which placeholders are handed over as variables, to a shell's script
+    bool append;     // no place for anything: the line comes behind the last word
+    bool takes_line; // {} is in it
+    bool uses_key;   // {key} is in it
+    bool varies;     // a placeholder is in the first word, the command itself
 };
 
 struct parts {
@@ -20,17 +29,23 @@ struct parts {
     uint64_t number;
 };
 
-// With `input` the line goes elsewhere: it is then never appended.
-struct template template_of(const char *const *words, bool input);
+// With `input` the line goes elsewhere: it is then never appended. Placeholders in the script of a
+// shell become variables of the command's environment; MR_EINVAL: one would become part of a script
+// (see scripts.h), and the sentence names the way out. MR_ENOMEM. A zeroed template may be closed,
+// too.
+int template_open(const char *const *words, bool input, struct template *out);
+void template_close(struct template *);
 
 // A command with everything in its place. Zero is a valid start; to be used again and again.
 struct filled {
-    struct buffer text, argv;
+    struct buffer text, pointers;
+    const char *const *argv, *const *variables; // end with NULL
 };
 
-// `out_argv` ends with NULL and lives in `room`. MR_EINVAL: a part has a 0 byte; MR_ENOMEM.
-int template_fill(const struct template *, const struct parts *, struct filled *room,
-                  const char *const **out_argv);
+// Fills `out` for a line; `variable`, "NAME=value", is the first of its variables. MR_EINVAL: a
+// part has a 0 byte; MR_ENOMEM.
+int template_fill(const struct template *, const struct parts *, const char *variable,
+                  struct filled *out);
 
 void filled_finish(struct filled *);
 

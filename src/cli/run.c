@@ -376,6 +376,6 @@ enum cli_exit run_run(const struct input *in) {
         code = run_all(r, in);
         run_close(r);
     }
-    keys_close(&o.keys);
+    run_options_close(&o);
     return code;
 }

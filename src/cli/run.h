@@ -79,8 +79,9 @@ struct run {
 
 // ---- run_options.c ----------------------------------------------------------------------------
 
-// False: they were refused, and that was said. Else the caller closes `keys`.
+// False: they were refused, and that was said. Else run_options_close follows.
 bool run_options_read(const struct input *, struct run_options *out);
+void run_options_close(struct run_options *);
 bool command_check(const struct run_options *); // false: there is none, and that was said
 
 // What makes a run the same one, for its journal. MR_ENOMEM.

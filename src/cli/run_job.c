@@ -74,24 +74,27 @@ static int collect(const struct run *r, const struct carry_slot *slot, mr_job *j
     return err;
 }
 
-static int run_command(struct run *r, mr_job *job, const struct line *line, const char *const *argv,
-                       struct exec_result *out) {
+static int run_command(struct run *r, mr_job *job, const struct line *line,
+                       const struct parts *parts, struct exec_result *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
     struct carry_slot slot;
+    struct filled filled = { 0 };
     int err = carry_begin(r->carry, mr_job_state(job), &slot);
     if (err < 0)
         return err;
-    const char *const variables[] = { slot.variable, NULL };
-    struct exec_order order = { .argv = argv,
+    err = template_fill(&o->template, parts, slot.variable, &filled);
+    struct exec_order order = { .argv = filled.argv,
                                 .job = job,
-                                .variables = variables,
+                                .variables = filled.variables,
                                 .input = o->input ? line->text : (mr_bytes){ 0 },
                                 .timeout_ms = o->timeout_ms,
                                 .max_output = kept ? kept_output : 0 };
-    err = exec_run(r->execs, &order, out);
+    if (err >= 0)
+        err = exec_run(r->execs, &order, out);
     if (err >= 0 && exec_ended_well(out) && collect(r, &slot, job) < 0)
         refuse(out, error_text());
+    filled_finish(&filled);
     carry_end(&slot);
     return err;
 }
@@ -105,22 +108,17 @@ static int try_line(struct run *r, mr_job *job, const struct line *line, struct 
         refuse(out, why);
         return 0;
     }
-    struct filled filled = { 0 };
     struct buffer key = { 0 };
     struct parts parts = { .line = line->text, .number = line->number };
-    const char *const *argv;
     int err = find_key(r, job, line->text, &key, &parts.key);
     if (err >= 0)
-        err = template_fill(&r->options->template, &parts, &filled, &argv);
-    if (err >= 0)
-        err = run_command(r, job, line, argv, out);
+        err = run_command(r, job, line, &parts, out);
     if (err == 0 && out->end == EXEC_UNSTARTED && out->code == E2BIG)
         refuse(out, "it is too long for an argument; --stdin pipes it in instead");
     if (err < 0 && err != MR_EBUSY) {
         refuse(out, error_text());
         err = 0;
     }
-    filled_finish(&filled);
     buffer_finish(&key);
     return err;
 }

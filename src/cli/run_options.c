@@ -37,7 +37,6 @@ bool run_options_read(const struct input *in, struct run_options *o) {
     o->json = input_option(in, "--json") != NULL;
     o->journal = input_option(in, "--journal");
     o->results = input_option(in, "--results");
-    o->template = template_of(in->words, o->input);
     if (!input_jobs(in, &o->jobs) || !read_halt(in, &o->halt) ||
         !input_count(in, "--retries", UINT16_MAX - 1, &o->retries) ||
         !input_duration(in, "--timeout", &o->timeout_ms) ||
@@ -46,19 +45,28 @@ bool run_options_read(const struct input *in, struct run_options *o) {
     if (keys_open(input_option(in, "--key-field"), input_option(in, "--key-regex"),
                   input_option(in, "--key-json"), &o->keys) < 0)
         return refuse(in);
+    if (template_open(in->words, o->input, &o->template) < 0) {
+        keys_close(&o->keys);
+        return refuse(in);
+    }
     return true;
+}
+
+void run_options_close(struct run_options *o) {
+    template_close(&o->template);
+    keys_close(&o->keys);
 }
 
 // ---- The command ------------------------------------------------------------------------------
 
 // Whether it is more than the name of a command: GNU parallel would give that to a shell.
 static bool is_script(const struct run_options *o) {
-    const char *name = o->template.words[0];
-    return !o->template.words[1] && strpbrk(name, " ;|&<>$") && !strchr("./", *name);
+    const char *name = o->template.words[0].text;
+    return o->template.count == 1 && strpbrk(name, " ;|&<>$") && !strchr("./", *name);
 }
 
 bool command_check(const struct run_options *o) {
-    const char *name = o->template.words[0];
+    const char *name = o->template.words[0].text;
     if ((o->template.varies && !is_script(o)) || command_is_there(name))
         return true;
     if (is_script(o))

@@ -25,7 +25,6 @@ enum { FAILED = 2 }; // a handler's answer that is neither 0 nor MR_LATER
 
 struct working {
     struct template template;
-    bool in_argument; // the body goes where {} stands, not to stdin
     int64_t timeout_ms;
     mr *engine;
     mr_worker *worker;
@@ -89,40 +88,45 @@ static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot
     return fail(w, job, x->reason, x->end != EXEC_STOPPED);
 }
 
-static int run_command(struct working *w, mr_job *job, const char *const *argv) {
-    struct carry_slot slot;
+static int run_filled(struct working *w, mr_job *job, const struct carry_slot *slot,
+                      const struct filled *command) {
     struct exec_result x;
-    int err = carry_begin(w->carry, mr_job_state(job), &slot);
-    if (err < 0)
-        return err;
-    const char *const variables[] = { slot.variable, NULL };
-    struct exec_order order = { .argv = argv,
+    struct exec_order order = { .argv = command->argv,
                                 .job = job,
-                                .variables = variables,
-                                .input = w->in_argument ? (mr_bytes){ 0 } : mr_job_body(job),
+                                .variables = command->variables,
+                                .input =
+                                    w->template.takes_line ? (mr_bytes){ 0 } : mr_job_body(job),
                                 .timeout_ms = w->timeout_ms,
                                 .max_output = BODY_MOST,
                                 .pass_errors = true };
-    err = exec_run(w->execs, &order, &x);
-    if (err >= 0) {
-        err = end_job(w, job, &slot, &x);
-        exec_result_finish(&x);
-    }
+    int err = exec_run(w->execs, &order, &x);
+    if (err < 0)
+        return err;
+    err = end_job(w, job, slot, &x);
+    exec_result_finish(&x);
+    return err;
+}
+
+static int run_command(struct working *w, mr_job *job) {
+    struct filled filled = { 0 };
+    struct parts parts = { .line = mr_job_body(job),
+                           .key = mr_job_key(job),
+                           .number = mr_job_id(job) };
+    struct carry_slot slot;
+    int err = carry_begin(w->carry, mr_job_state(job), &slot);
+    if (err < 0)
+        return err;
+    err = template_fill(&w->template, &parts, slot.variable, &filled);
+    if (err >= 0)
+        err = run_filled(w, job, &slot, &filled);
+    filled_finish(&filled);
     carry_end(&slot);
     return err;
 }
 
 static int work_job(mr_job *job, void *arg) {
     struct working *w = arg;
-    struct filled filled = { 0 };
-    struct parts parts = { .line = mr_job_body(job),
-                           .key = mr_job_key(job),
-                           .number = mr_job_id(job) };
-    const char *const *argv;
-    int err = template_fill(&w->template, &parts, &filled, &argv);
-    if (err >= 0)
-        err = run_command(w, job, argv);
-    filled_finish(&filled);
+    int err = run_command(w, job);
     if (err == MR_EBUSY && ++w->refused == CLI_REFUSED_OFTEN)
         complain("work: no command can be started: %s; trying again", mr_error());
     if (err == MR_EBUSY)
@@ -213,10 +217,10 @@ static bool read_options(const struct input *in, struct working *w, mr_work_opti
         }
     }
     const char *const *words = input_option(in, "--shell") ? shell : in->words;
-    w->template = template_of(words, true);
-    for (; *words; words++)
-        w->in_argument = w->in_argument || strstr(*words, "{}");
-    return true;
+    if (template_open(words, true, &w->template) >= 0)
+        return true;
+    complain("work: %s", mr_error());
+    return false;
 }
 
 static enum cli_exit work_start(const struct input *in, struct working *w, mr_work_options *o) {
@@ -253,6 +257,7 @@ enum cli_exit work_run(const struct input *in) {
         complain("work: %s", mr_error());
     carry_destroy(w.carry);
     execs_destroy(w.execs);
+    template_close(&w.template);
     if (w.signals >= 0)
         close(w.signals);
     return code;

@@ -36,9 +36,11 @@ int process_wait_ms(uint64_t until_ms) {
 
 // Of a job we may be part of ourselves, and no part of the jobs we run.
 static bool is_of_a_job(const char *variable) {
-    static const char *const names[] = { "MILLRACE_ID=",    "MILLRACE_KEY=",
-                                         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
-                                         "MILLRACE_CARRY=", "MILLRACE_DEADLINE_MS=" };
+    static const char *const names[] = {
+        "MILLRACE_ID=",    "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
+        "MILLRACE_CARRY=", "MILLRACE_DEADLINE_MS=", "MILLRACE_BODY=",  "MILLRACE_STEM=",
+        "MILLRACE_BASE=",  "MILLRACE_BASE_STEM=",   "MILLRACE_DIR=",   "MILLRACE_NUMBER=",
+    };
     if (strncmp(variable, "MILLRACE_", 9) != 0)
         return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -59,7 +61,16 @@ static uint64_t left_ms(const mr_job *job) {
     return job->deadline_at_ms > now_ms ? job->deadline_at_ms - now_ms : 0;
 }
 
-static size_t fill_of_job(struct environment *e, const mr_job *job, size_t at) {
+// Whether one of `more` is of this name, which ends with =.
+static bool has_variable(const char *const *more, const char *name) {
+    for (; more && *more; more++)
+        if (strncmp(*more, name, strlen(name)) == 0)
+            return true;
+    return false;
+}
+
+static size_t fill_of_job(struct environment *e, const mr_job *job, const char *const *more,
+                          size_t at) {
     snprintf(e->id, sizeof e->id, "MILLRACE_ID=%" PRIu64, job->id);
     snprintf(e->attempt, sizeof e->attempt, "MILLRACE_ATTEMPT=%u", job->attempt);
     snprintf(e->stage, sizeof e->stage, "MILLRACE_STAGE=%s", job->stage);
@@ -68,7 +79,8 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, size_t at) {
     e->all[at++] = e->id;
     e->all[at++] = e->attempt;
     e->all[at++] = e->stage;
-    e->all[at++] = e->key;
+    if (!has_variable(more, "MILLRACE_KEY=")) // whole, where it is longer than an engine's
+        e->all[at++] = e->key;
     if (!job->deadline_at_ms)
         return at;
     snprintf(e->deadline, sizeof e->deadline, "MILLRACE_DEADLINE_MS=%" PRIu64, left_ms(job));
@@ -88,7 +100,7 @@ int environment_fill(struct environment *e, const mr_job *job, const char *const
         if (!is_of_a_job(*ours))
             e->all[at++] = *ours;
     if (job)
-        at = fill_of_job(e, job, at);
+        at = fill_of_job(e, job, more, at);
     for (; more && *more; more++)
         e->all[at++] = *more;
     e->all[at] = NULL;

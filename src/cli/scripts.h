@@ -1,0 +1,39 @@
+// Scripts: which words of a command another program reads as a script, and how a placeholder may
+// stand in one.
+//
+//     sh -c 'mv {} done/'    ─►  sh -c 'mv "${MILLRACE_BODY}" done/'    the value is a variable
+//     python3 -c 'f("{}")'   ─►  refused: the line would become part of a program
+//
+// What comes from a job never becomes text of a script: whoever may push a job, or write a line,
+// could run commands otherwise. In scripts of the shells that read ${NAME} a placeholder becomes a
+// variable. It is refused where the shell would not expand it (single quotes), or would read what
+// it expands to once more (eval, arithmetic, the script of another program).
+//
+// Programs are recognised by their names; `scripts.c` has the table. A program that is not in it is
+// handed its words as they are.
+#ifndef CLI_SCRIPTS_H
+#define CLI_SCRIPTS_H
+
+#include "base/buffer.h"
+
+enum script_kind {
+    SCRIPT_NONE,
+    SCRIPT_SHELL, // placeholders can become variables
+    SCRIPT_OTHER,
+};
+
+// Whether `words[index]` is, or has in it, a script; `index` may be that of the NULL, for a word
+// that is to be appended. `out_program` is the name of who reads it.
+enum script_kind script_kind_of(const char *const *words, size_t index, const char **out_program);
+
+// The variable for the placeholder that `text` begins with, and the placeholder's size; NULL: none.
+typedef const char *script_variable(const char *text, size_t *out_size);
+
+// Appends a shell's script and its 0 byte, with variables for placeholders. MR_EINVAL: one cannot
+// stand where it does, and the sentence says why; MR_ENOMEM.
+int script_rewrite(const char *script, script_variable *, struct buffer *out);
+
+// Refuses a placeholder in a script. Returns MR_EINVAL.
+int script_refuse(const char *program, const char *why);
+
+#endif
