@@ -374,6 +374,139 @@ static void rule6_overlap_never_waits_out_the_lease(void **state) {
     expect_powerless(t, a);
 }
 
+// ---- Leases that outlive the engine
+// ---------------------------------------------------------------
+
+static struct taken take_detached(struct tale *t, int64_t lease_ms) {
+    struct taken taken = { 0 };
+    assert_int_equal(try_take(t, (struct take){ .detached = true, .lease_ms = lease_ms }, &taken),
+                     1);
+    return taken;
+}
+
+static void U21_overlap_never_holds_over_a_crash(void **state) {
+    struct tale *t = *state;
+    set(t, "overlap", "never");
+    set(t, "lease", "3000");
+    set(t, "backoff", "0");
+    push(t, "k", "a");
+    push(t, "k", "b");
+    take(t);
+    pass_ms(t, 80);
+    crash_noted(t);
+    expect_state(t, "k", CHANNEL_IN_PROGRESS);
+    pass_ms(t, 2919);
+    expect_no_work(t);
+    pass_ms(t, 1);
+    assert_int_equal(take(t).attempt, 2); // it ran out, which counts once
+}
+
+static void U21_so_does_a_detached_lease_also_without_a_key(void **state) {
+    struct tale *t = *state;
+    set(t, "backoff", "0");
+    uint64_t id = push(t, "", "a");
+    struct taken a = take_detached(t, 3000);
+    pass_ms(t, 80);
+    crash(t);
+    expect_status(t, id, JOB_RUNNING);
+    pass_ms(t, 2920);
+    assert_int_equal(take(t).attempt, 2);
+    expect_powerless(t, a);
+}
+
+static void U21_its_token_is_good_after_a_crash(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    push(t, "k", "b");
+    struct taken a = take_detached(t, 3000), forged = a;
+    crash_noted(t);
+    crash_noted(t);
+    forged.token.random++;
+    refused(MR_ESTALE, done_again(t, forged));
+    done(t, a);
+    crash(t);
+    must(done_again(t, a));
+    assert_string_equal(take(t).body, "b"); // nothing is held any more
+}
+
+static void U21_a_beat_is_recorded_before_it_is_answered(void **state) {
+    struct tale *t = *state;
+    set(t, "backoff", "0");
+    push(t, "k", "a");
+    struct taken a = take_detached(t, 1000);
+    pass_ms(t, 900);
+    must(beat(t, a));
+    crash(t);
+    pass_ms(t, 999);
+    expect_no_work(t);
+    must(beat(t, a)); // also after it
+    pass_ms(t, 999);
+    expect_no_work(t);
+    pass_ms(t, 1);
+    assert_int_equal(take(t).attempt, 2);
+}
+
+static void U21_a_lease_that_is_over_holds_nothing(void **state) {
+    struct tale *t = *state;
+    set(t, "overlap", "never");
+    uint64_t id = push(t, "k", "a");
+    must(release_job(t, take(t)));
+    crash(t);
+    must(fail_with(t, take(t), "no", 0));
+    crash(t);
+    struct taken a = take(t);
+    push(t, "k", "b");
+    cancel(t, id);
+    crash(t);
+    expect_no_work(t); // its worker has not heard of it
+    refused(MR_ECANCELLED, done_again(t, a));
+    crash(t);
+    expect_take(t, "b");
+}
+
+static void U21_a_block_is_held_as_far_as_it_was_leased(void **state) {
+    struct tale *t = *state;
+    static const char *const bodies[] = { "a", "b", "c", "d" };
+    struct taken out[4];
+    set(t, "overlap", "never");
+    for (int i = 0; i < 4; i++)
+        push(t, "k", bodies[i]);
+    assert_int_equal(take_block(t, 3, out), 3);
+    done(t, out[0]);
+    cancel(t, out[2].id);
+    crash(t);
+    expect_order(t, "k", "b d");
+    expect_no_work(t);
+    done(t, out[1]);
+    crash(t);
+    expect_take(t, "d");
+}
+
+static void U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted(void **state) {
+    struct tale *t = *state;
+    push(t, "k", "a");
+    take_detached(t, 1000);
+    t->now_ms += 1000;
+    crash(t);
+    assert_int_equal(take(t).attempt, 1);
+}
+
+static void U21_other_starts_write_nothing(void **state) {
+    struct tale *t = *state;
+    struct taken out[2];
+    push(t, "k", "a");
+    push(t, "k", "b");
+    assert_int_equal(take_block(t, 2, out), 2);
+    done(t, out[0]);
+    done(t, out[1]);
+    set(t, "overlap", "never"); // nor do those of the engine's own process
+    push(t, "k", "c");
+    assert_int_equal(try_take(t, (struct take){ .in_process = true }, out), 1);
+    assert_int_equal(records_of(t, RECORD_LEASE), 0);
+    crash(t);
+    assert_string_equal(take(t).body, "c");
+}
+
 static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
     struct tale *t = *state;
     uint64_t id = push(t, "k", "a");
@@ -609,6 +742,14 @@ int main(void) {
         TALE(F11_a_disconnect_that_cannot_be_recorded_counts_soon),
         TALE(F12_orphans_return_without_a_restart),
         TALE(rule6_overlap_never_waits_out_the_lease),
+        TALE(U21_overlap_never_holds_over_a_crash),
+        TALE(U21_so_does_a_detached_lease_also_without_a_key),
+        TALE(U21_its_token_is_good_after_a_crash),
+        TALE(U21_a_beat_is_recorded_before_it_is_answered),
+        TALE(U21_a_lease_that_is_over_holds_nothing),
+        TALE(U21_a_block_is_held_as_far_as_it_was_leased),
+        TALE(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
+        TALE(U21_other_starts_write_nothing),
         TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
         TALE(rule6_any_connection_may_answer),
         TALE(rule6_a_take_may_say_how_long),

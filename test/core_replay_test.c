@@ -64,7 +64,11 @@ static void tell_everything(struct tale *t) {
     struct pushed pushed;
     must(try_push(t, p, &pushed));
     must(core_epic_drop(t->core, mr_str("x")));
+    struct taken held;
+    push(t, "n", "g");
+    try_take(t, (struct take){ .detached = true, .lease_ms = 100000 }, &held);
     pass_ms(t, 1500);
+    must(beat(t, held));
     clean(t);
     push(t, "k", "f");
     must(core_epic(t->core, mr_str("e"), &e));

@@ -153,13 +153,14 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_EPOCH:
     case RECORD_TRIM:
     case RECORD_LINK:
+    case RECORD_LEASE:
         break;
     }
 }
 
 static void write_link(FILE *out, const struct record *r) {
     static const char *const which[] = { "to", "from", "with" };
-    if (r->kind < RECORD_OUTBOX)
+    if (r->kind < RECORD_OUTBOX || r->kind > RECORD_LINK)
         return;
     fprintf(out, " %s shard %u", which[r->kind - RECORD_OUTBOX], r->shard);
     if (r->name.size)
@@ -181,6 +182,8 @@ static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
         fprintf(t->said, " %s", job_status_name(r->status));
     if (r->kind == RECORD_FAIL || (r->kind == RECORD_JOB && r->attempt))
         fprintf(t->said, " attempt %u", r->attempt);
+    if (r->kind == RECORD_LEASE && !r->due_ms)
+        fprintf(t->said, " is over");
     if (r->kind == RECORD_EPOCH)
         fprintf(t->said, " %" PRIu64, r->epoch);
     write_link(t->said, r);

@@ -473,6 +473,7 @@ static int start_block(struct model *m, const struct command *c, int stage, int 
     l->channel = m->stages[stage].ready[0];
     l->lease_ms = c->lease_ms ? (uint64_t)c->lease_ms : m->stages[stage].policy.lease_ms;
     l->until_ms = m->now_ms + l->lease_ms;
+    l->recorded = c->detached || m->stages[stage].policy.overlap_never;
     channel_move(m, l->channel, CHANNEL_IN_PROGRESS, false);
     int jobs[BLOCK], count = 0;
     for (int job; count < most && (job = model_nth(m, l->channel, count)) >= 0; count++) {

@@ -50,6 +50,7 @@ struct model_channel {
 
 struct model_lease {
     bool alive, detached;
+    bool recorded;      // it outlives a crash
     struct token token; // learnt
     int channel, conn, stage;
     uint64_t until_ms, lease_ms;

@@ -158,11 +158,37 @@ static int first_unplaced(struct model *m, int stage, const bool *placed) {
     return best;
 }
 
+// Rule 6: a lease that was recorded holds its channel until its end. Without a key the channel is
+// the job, and when that has ended there is nothing to hold.
+static bool outlives_crash(const struct model *m, const struct model_lease *l, uint64_t now_ms) {
+    const struct model_channel *ch = &m->channels[l->channel];
+    bool has_channel = *ch->key || m->jobs[l->jobs[0]].status == JOB_RUNNING;
+    return l->alive && l->recorded && l->until_ms > now_ms && has_channel;
+}
+
+// Jobs that were ended by others count as answered, but of a block nothing is left of: then the
+// channel is held for the last.
+static void restore_lease(const struct model *m, struct model_lease *l) {
+    bool left = false;
+    l->conn = -1;
+    for (int i = 0; i < l->count; i++) {
+        l->let_go[i] = m->jobs[l->jobs[i]].status != JOB_RUNNING;
+        left |= !l->let_go[i];
+    }
+    if (!left)
+        l->let_go[l->count - 1] = false;
+}
+
 static void forget_unrecorded(struct model *m, uint64_t now_ms) {
+    for (int l = 0; l < m->lease_count; l++) {
+        m->leases[l].alive = outlives_crash(m, &m->leases[l], now_ms);
+        if (m->leases[l].alive)
+            restore_lease(m, &m->leases[l]);
+    }
     for (int j = 0; j < m->job_count; j++) {
         struct model_job *job = &m->jobs[j];
         job->replayed = !job_unended(job);
-        if (job->status == JOB_RUNNING)
+        if (job->status == JOB_RUNNING && !m->leases[model_lease_of(m, j)].alive)
             job->status = JOB_WAITING;
         if (job->released)
             job->wait_ms = 0;
@@ -171,8 +197,6 @@ static void forget_unrecorded(struct model *m, uint64_t now_ms) {
         if (job_unended(job) && job->call)
             job->grace_ms = now_ms + MODEL_GRACE_MS;
     }
-    for (int l = 0; l < m->lease_count; l++)
-        m->leases[l].alive = false;
     for (int i = 0; i < SEATS; i++)
         m->takers[i].waits = m->callers[i].waits = m->pushers[i].waits = false;
     m->gap_count = 0;
@@ -196,6 +220,13 @@ static void join_overdue(struct model *m) {
     }
 }
 
+static bool is_held(const struct model *m, int channel) {
+    for (int l = 0; l < m->lease_count; l++)
+        if (m->leases[l].alive && m->leases[l].channel == channel)
+            return true;
+    return false;
+}
+
 void model_crash(struct model *m, uint64_t now_ms) {
     bool placed[MANY] = { false };
     m->now_ms = now_ms;
@@ -207,7 +238,8 @@ void model_crash(struct model *m, uint64_t now_ms) {
         memset(m->stages[s].edges, 0, sizeof m->stages[s].edges);
         for (int c; (c = first_unplaced(m, s, placed)) >= 0;) {
             placed[c] = true;
-            rule_place(m, c, false);
+            if (!is_held(m, c))
+                rule_place(m, c, false);
         }
     }
     rule_settle(m);
@@ -219,6 +251,8 @@ void model_crashed(struct model *m, uint64_t id, uint32_t attempt) {
     if (job < 0 || m->jobs[job].status != JOB_WAITING || m->jobs[job].attempt + 1 != attempt)
         return;
     rule_attempt(m, job, "", RETRY_AT_HEAD);
-    rule_correct(m, rule_channel_of(m, job), true);
+    int channel = rule_channel_of(m, job);
+    if (m->channels[channel].state != CHANNEL_IN_PROGRESS)
+        rule_correct(m, channel, true);
     rule_settle(m);
 }

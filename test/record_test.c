@@ -82,6 +82,8 @@ static struct record full(enum record_kind kind, const struct record_about *abou
         .attempts = 12,
         .status = JOB_EXPIRED,
         .serial = UINT64_C(1) << 40 | 5,
+        .random = UINT64_MAX - 2,
+        .lease_ms = 30000,
         .source = 17,
         .number = 1000,
         .shard = 63,
@@ -125,7 +127,7 @@ static void every_kind_survives_being_written_and_read(void **state) {
     struct record_about about = everything(), empty = { 0 };
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         assert_string_not_equal(record_kind_name(kind), "unknown");
         struct record records[] = { full(kind, &about), bare(kind, &empty) };
         for (int i = 0; i < 2; i++) {
@@ -135,7 +137,7 @@ static void every_kind_survives_being_written_and_read(void **state) {
         }
     }
     assert_string_equal(record_kind_name((enum record_kind)0), "unknown");
-    assert_string_equal(record_kind_name((enum record_kind)(RECORD_LINK + 1)), "unknown");
+    assert_string_equal(record_kind_name((enum record_kind)(RECORD_LAST + 1)), "unknown");
 }
 
 static void a_push_says_everything_about_a_job(void **state) {
@@ -201,7 +203,7 @@ static void the_longest_of_each_kind_fits(void **state) {
     memset(&about, 0xff, sizeof about);
     about.stage.paused = about.stage.draining = about.source.epic = true;
     about.stage.policy.halt_on_dead = about.stage.policy.overlap_never = true;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         struct record r = full(kind, &about);
         bool about_jobs = kind <= RECORD_END || kind == RECORD_STATE || kind >= RECORD_OUTBOX;
         r.key = bytes_of(key, about_jobs ? sizeof key : 0);
@@ -235,7 +237,7 @@ static void cut_off_anywhere_it_is_no_record(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         struct record r = full(kind, &about);
         size_t size = record_encode(&r, head);
         for (size_t cut = 0; cut < size; cut++)
@@ -247,7 +249,7 @@ static void with_more_behind_it_it_is_no_record(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         struct record r = full(kind, &about);
         size_t size = record_encode(&r, head);
         head[size] = 0;
@@ -260,7 +262,7 @@ static void flipped_anywhere_it_is_no_record_or_another_one(void **state) {
     struct record_about some = everything(), none = { 0 };
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         struct record records[] = { full(kind, &some), bare(kind, &none) };
         for (int i = 0; i < 2; i++) {
             size_t size = record_encode(&records[i], head);
@@ -285,7 +287,7 @@ static void any_bytes_are_no_record_or_one(void **state) {
             dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
             noise[i] = (uint8_t)(dice >> 33);
         }
-        noise[0] = (uint8_t)(round % (RECORD_LINK + 2));
+        noise[0] = (uint8_t)(round % (RECORD_LAST + 2));
         (void)decodes(at_the_edge(noise, (size_t)round % sizeof noise));
     }
 }
@@ -294,7 +296,7 @@ static void a_peek_sees_what_decoding_sees(void **state) {
     struct record_about about = everything();
     uint8_t head[RECORD_MAX];
     (void)state;
-    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LINK; kind++) {
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
         for (int named = 0; named < 2; named++) {
             struct record r = full(kind, &about);
             r.has_once = named;

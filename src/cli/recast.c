@@ -305,6 +305,7 @@ static int take_record(struct recast_from *f, struct record *r, mr_bytes body, u
     case RECORD_END:
     case RECORD_FAIL:
     case RECORD_STATE:
+    case RECORD_LEASE:
         err = translate(f, r);
         return err < 0 ? err : write_job(c, r, body, out_to);
     case RECORD_RETRY:

@@ -32,6 +32,7 @@ static const char *body_name(enum record_kind kind) {
     case RECORD_EPOCH:
     case RECORD_TRIM:
     case RECORD_LINK:
+    case RECORD_LEASE:
         return NULL;
     }
     return NULL;
@@ -179,6 +180,17 @@ static void print_outbox(const struct shown *s) {
     print_body(s);
 }
 
+static void print_lease(const struct shown *s) {
+    const struct record *r = s->record;
+    printf("lease %" PRIx64 " up to ", r->serial);
+    print_job(s);
+    print_key(s);
+    if (r->due_ms)
+        print_time(", until ", r->due_ms);
+    else
+        printf(" is over");
+}
+
 static void print_words(const struct shown *s) {
     const struct record *r = s->record;
     switch (r->kind) {
@@ -194,6 +206,9 @@ static void print_words(const struct shown *s) {
     case RECORD_LINK:
         printf("shard %" PRIu32 ": accepted up to %" PRIu64 ", acknowledged up to %" PRIu64,
                r->shard, r->number, r->upto);
+        break;
+    case RECORD_LEASE:
+        print_lease(s);
         break;
     case RECORD_FAIL:
         print_fail(s);
@@ -268,11 +283,12 @@ static void json_job(struct json *j, const struct shown *s) {
         json_text(j, "status", job_status_name(r->status));
     json_optional(j, "attempt", r->attempt);
     json_optional(j, "attempts", r->attempts);
-    json_optional_time(j, ended ? "ended" : "pushed", r->pushed_ms);
+    bool lease = r->kind == RECORD_LEASE;
+    json_optional_time(j, ended ? "ended" : lease ? "began" : "pushed", r->pushed_ms);
     if (r->due_ms && r->status == JOB_DEAD)
         json_flag(j, "halts", true); // what a due instant says of a dead job
     else
-        json_optional_time(j, ended ? "pushed" : "due", r->due_ms);
+        json_optional_time(j, ended ? "pushed" : lease ? "until" : "due", r->due_ms);
     json_optional_time(j, "deadline", r->deadline_ms);
     if (r->has_once || (r->kind == RECORD_OUTBOX && r->name.size))
         json_flag(j, "once", true);

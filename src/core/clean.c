@@ -134,6 +134,12 @@ static int clean_link(struct core *c, uint64_t at, uint32_t shard) {
     return is_home ? link_record(c, shard, ROOM_CLEAN) : 0;
 }
 
+static int clean_lease(struct core *c, uint64_t at, uint64_t serial) {
+    uint32_t number = lease_find_recorded(c, serial);
+    struct lease *l = number ? lease_at(c, number) : NULL;
+    return l && l->record->at == at ? lease_write(c, l, l->until_ms, ROOM_CLEAN) : 0;
+}
+
 void trim_set_home(struct core *c, uint64_t at, uint32_t size) {
     home_add(c, at, size);
     home_remove(c, c->trim_at, c->trim_size);
@@ -247,6 +253,8 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
         return clean_outbox(c, at, body, &r);
     case RECORD_LINK:
         return clean_link(c, at, r.shard);
+    case RECORD_LEASE:
+        return clean_lease(c, at, r.serial);
     case RECORD_RETRY:
     case RECORD_DROP:
     case RECORD_WANT:

@@ -76,8 +76,10 @@ int core_create(const struct core_config *config, struct core **out) {
 }
 
 static void finish_parts(struct core *c) {
-    for (uint32_t i = 1; i < c->leases.next_new; i++)
+    for (uint32_t i = 1; i < c->leases.next_new; i++) {
         mem_free(lease_at(c, i)->block);
+        mem_free(lease_at(c, i)->record);
+    }
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         if (source_at(c, i)->in_use)
             mem_free(source_at(c, i)->ids);
@@ -102,7 +104,8 @@ void core_destroy(struct core *c) {
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
     struct map *maps[] = { &c->by_key,           &c->once,          &c->source_by_name,
-                           &c->source_by_number, &c->stage_by_name, &c->outbox_by_number };
+                           &c->source_by_number, &c->stage_by_name, &c->outbox_by_number,
+                           &c->recorded_leases };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);

@@ -119,7 +119,7 @@ struct taker {
     struct taker_seat *seats;
     uint32_t seat_count, count, batch;
     int64_t lease_ms;
-    bool detached;
+    bool detached, in_process;
 };
 
 struct caller {
@@ -284,6 +284,7 @@ struct take {
     uint32_t count, batch; // 0: 1
     int64_t lease_ms;      // 0: as the stage says
     bool detached;         // the lease outlives the connection
+    bool in_process;       // the taker ends with the engine's process: its lease is not recorded
     struct conn *conn;
     struct taker *taker; // waits (MR_EAGAIN, event `granted`); NULL: MR_EAGAIN at once
 };

@@ -182,10 +182,11 @@ APART static void add_state(struct core *c, const struct channel *ch, mr_bytes s
 static int commit_write(struct core *c, struct commit *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
-    size_t extra = 2 * RECORD_MAX;
+    size_t extra = 3 * RECORD_MAX;
     for (uint32_t i = 0; i < m->prepared; i++)
         extra += d->emits[i].key.size + d->emits[i].stage.size + d->emits[i].once.size;
-    int err = out_begin(c, 2 + 2 * (size_t)m->prepared, extra);
+    const struct lease *l = lease_at(c, m->lease);
+    int err = out_begin(c, 3 + 2 * (size_t)m->prepared, extra);
     if (err < 0)
         return err;
     if (m->prepared)
@@ -198,6 +199,8 @@ static int commit_write(struct core *c, struct commit *m) {
         add_state(c, channel_at(c, j->owner), d->state);
     if (m->prepared)
         add_emits(c, m);
+    if (l->record && lease_ends_with(c, l, m->done->id))
+        lease_add_end(c, l);
     err = out_commit(c, ROOM_COMMIT);
     if (m->prepared)
         new_stages_written(c, m, err);

@@ -14,26 +14,40 @@ static uint64_t lease_id(const struct lease *l, uint32_t i) {
 // The job there, by number; 0: it ended and was forgotten.
 static uint32_t lease_job(const struct core *c, const struct lease *l, uint32_t i) {
     struct leased leased = l->block ? l->block[i] : l->only;
+    if (!leased.job)
+        return 0;
     const struct job *j = job_at(c, leased.job);
     return j->owner && j->id == leased.id ? leased.job : 0;
 }
 
-static bool lease_is_current(const struct core *c, const struct token *t) {
-    if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
-        return false;
-    const struct lease *l = lease_at(c, t->lease);
-    return l->count && l->serial == t->serial;
+// A token of an earlier epoch names a lease that was restored: where that was then says nothing.
+APART static uint32_t lease_restored(const struct core *c, const struct token *t) {
+    uint32_t number = lease_find_recorded(c, t->serial);
+    return number && lease_at(c, number)->record->random == t->random ? number : 0;
 }
 
-static void tell_running(struct core *c, uint64_t id, uint32_t attempt, bool begins) {
-    if (c->config.sink.running)
-        c->config.sink.running(c->config.sink.owner, id, attempt, begins);
+// The lease that a token names, while it is current; 0: it is not.
+static uint32_t lease_of(const struct core *c, const struct token *t) {
+    if (t->serial >> EPOCH_SHIFT != c->epoch)
+        return lease_restored(c, t);
+    if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
+        return 0;
+    const struct lease *l = lease_at(c, t->lease);
+    return l->count && l->serial == t->serial ? t->lease : 0;
+}
+
+// What was restored was not noted by this engine: if it does not come back, its time runs out.
+static void tell_running(struct core *c, const struct lease *l, bool begins) {
+    bool restored = l->record && l->record->restored;
+    if (c->config.sink.running && !restored)
+        c->config.sink.running(c->config.sink.owner, lease_id(l, l->next), l->attempt, begins);
 }
 
 static void lease_free(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->next < l->count)
-        tell_running(c, lease_id(l, l->next), l->attempt, false);
+        tell_running(c, l, false);
+    lease_unrecord(c, l);
     list_remove(&l->of_conn);
     mem_free(l->block);
     struct stage *s = c->stages[l->stage];
@@ -101,7 +115,7 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
         l->block[i].id = 0;
         return;
     }
-    tell_running(c, lease_id(l, l->next), l->attempt, false);
+    tell_running(c, l, false);
     l->next = i + 1;
     while (l->next < l->count && !lease_id(l, l->next))
         l->next++;
@@ -111,7 +125,20 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
     }
     uint32_t job = lease_job(c, l, l->next);
     l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
-    tell_running(c, lease_id(l, l->next), l->attempt, true);
+    tell_running(c, l, true);
+}
+
+bool lease_ends_with(const struct core *c, const struct lease *l, uint64_t id) {
+    for (uint32_t i = l->next; i < l->count; i++) {
+        if (lease_id(l, i) != id && lease_running(c, l, i))
+            return false;
+        if (lease_id(l, i) != id)
+            continue;
+        for (i++; i < l->count; i++)
+            if (lease_id(l, i))
+                return false;
+    }
+    return true;
 }
 
 void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
@@ -120,7 +147,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
         lease_let_go_of_one(c, number, id);
         return;
     }
-    tell_running(c, l->only.id, l->attempt, false);
+    tell_running(c, l, false);
     l->next = 1;
     lease_end(c, number, AT_TAIL);
 }
@@ -145,12 +172,13 @@ static int answer_ended(const struct core *c, const struct job *j, const struct 
 int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out_job,
                uint32_t *out_lease) {
     *out_lease = 0;
-    bool is_held = lease_is_current(c, t);
-    const struct lease *l = is_held ? lease_at(c, t->lease) : NULL;
+    uint32_t held = lease_of(c, t);
+    bool is_held = held;
+    const struct lease *l = is_held ? lease_at(c, held) : NULL;
     bool is_next = is_held && lease_id(l, l->next) == id; // as nearly always
     *out_job = is_next ? lease_job(c, l, l->next) : job_find(c, id);
     if (!*out_job && is_held && lease_holds(l, id))
-        *out_lease = t->lease; // as below, and forgotten since
+        *out_lease = held; // as below, and forgotten since
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);
@@ -159,15 +187,20 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
         int err = lease_check_order(c, l, id);
         if (err < 0)
             return err;
-        *out_lease = t->lease;
+        *out_lease = held;
         return 0;
     }
     if (current && lease_holds(l, id))
-        *out_lease = t->lease; // ended by others while the worker holds on
+        *out_lease = held; // ended by others while the worker holds on
     return answer_ended(c, j, t);
 }
 
 int lease_refuse(struct core *c, uint32_t lease, uint64_t id, int err) {
+    int written = 0;
+    if (lease && lease_ends_with(c, lease_at(c, lease), id))
+        written = lease_write_end(c, lease_at(c, lease));
+    if (written < 0)
+        return written;
     if (lease)
         lease_let_go(c, lease, id);
     settle(c);
@@ -179,10 +212,17 @@ int core_beat(struct core *c, uint64_t id, const struct token *t) {
     if (!job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, job);
-    if (!lease_is_current(c, t) || j->serial != t->serial || j->status != JOB_RUNNING)
+    uint32_t lease = lease_of(c, t);
+    if (!lease || j->serial != t->serial || j->status != JOB_RUNNING)
         return answer_ended(c, j, t);
-    struct lease *l = lease_at(c, t->lease);
-    l->until_ms = c->now_ms + l->lease_ms; // its timer looks again when it rings
+    struct lease *l = lease_at(c, lease);
+    uint64_t until_ms = c->now_ms + l->lease_ms;
+    if (l->record && until_ms != l->until_ms) { // the jobs of a block beat together
+        int err = lease_write(c, l, until_ms, ROOM_COMMIT);
+        if (err < 0)
+            return err;
+    }
+    l->until_ms = until_ms; // its timer looks again when it rings
     return 0;
 }
 
@@ -197,8 +237,8 @@ static mr_bytes clean_reason(const struct core *c, mr_bytes reason, char *out) {
     return bytes_of(out, size);
 }
 
-static int write_failure(struct core *c, const struct job *j, mr_bytes reason, uint64_t due_ms,
-                         bool dead, enum room room) {
+static int write_failure(struct core *c, const struct job *j, const struct lease *l,
+                         mr_bytes reason, uint64_t due_ms, bool dead, enum room room) {
     char text[REASON_MOST];
     if (reasons_of(c, j, &c->reasons) < 0)
         buffer_clear(&c->reasons); // earlier reasons cannot be read: this one still counts
@@ -206,7 +246,7 @@ static int write_failure(struct core *c, const struct job *j, mr_bytes reason, u
     int err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
     if (err < 0)
         return err;
-    if ((err = out_begin(c, 1, 0)) < 0)
+    if ((err = out_begin(c, 2, KEY_MOST)) < 0)
         return err;
     struct record record = { .kind = RECORD_FAIL,
                              .time_ms = c->now_ms,
@@ -217,6 +257,8 @@ static int write_failure(struct core *c, const struct job *j, mr_bytes reason, u
                              .status = dead ? JOB_DEAD : JOB_WAITING };
     record_add_source(c, j, &record);
     out_add(c, &record, buffer_bytes(&c->reasons));
+    if (l && l->record)
+        lease_add_end(c, l);
     return out_commit(c, room);
 }
 
@@ -258,8 +300,8 @@ void job_die(struct core *c, uint32_t number) {
 }
 
 // Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.
-int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_ms, bool dead,
-                 enum room room) {
+int attempt_fail(struct core *c, uint32_t number, const struct lease *l, mr_bytes reason,
+                 uint64_t due_ms, bool dead, enum room room) {
     struct job *j = job_at(c, number);
     dead = dead || j->attempt + 1u >= job_attempts(c, j);
     int err = job_reserve_due(c);
@@ -268,7 +310,7 @@ int attempt_fail(struct core *c, uint32_t number, mr_bytes reason, uint64_t due_
     struct stage *s = stage_of(c, j);
     bool halts = s->policy.halt_on_dead && job_is_keyed(j);
     uint64_t dead_due = halts ? c->now_ms : 0; // a dead job with a due instant halts its channel
-    if ((err = write_failure(c, j, reason, dead ? dead_due : due_ms, dead, room)) < 0)
+    if ((err = write_failure(c, j, l, reason, dead ? dead_due : due_ms, dead, room)) < 0)
         return err;
     job_set_reasons(c, j, c->out.at[0], out_size(c, 0));
     j->attempt++;
@@ -292,10 +334,10 @@ static bool lease_returns_more(const struct core *c, const struct lease *l, uint
 // The failing job is the first unended of its lease, which ends with it.
 static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
                       uint64_t due_ms, bool dead, enum place place) {
-    int died = attempt_fail(c, number, reason, due_ms, dead, ROOM_COMMIT);
+    struct lease *l = lease_at(c, lease);
+    int died = attempt_fail(c, number, l, reason, due_ms, dead, ROOM_COMMIT);
     if (died < 0)
         return died;
-    struct lease *l = lease_at(c, lease);
     if (died && !lease_returns_more(c, l, job_at(c, number)->id))
         place = AT_TAIL; // nothing comes back
     if (died && !job_is_keyed(job_at(c, number))) {
@@ -349,6 +391,8 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
         return lease_refuse(c, lease, id, err);
     if ((err = job_reserve_due(c)) < 0)
         return err;
+    if ((err = lease_write_end(c, lease_at(c, lease))) < 0)
+        return err;
     struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
     uint32_t releases = (counts->small >> 16) + 1;
     if (releases <= UINT16_MAX)
@@ -388,20 +432,31 @@ static bool lease_place(const struct core *c, const struct lease *l, uint64_t id
     return false;
 }
 
+// The last job before that place which runs; there is one.
+static uint32_t lease_last_running(const struct core *c, const struct lease *l, uint32_t before) {
+    while (!lease_running(c, l, --before)) {
+    }
+    return lease_job(c, l, before);
+}
+
 int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
                     int64_t retry_ms) {
-    struct lease *l = lease_is_current(c, t) ? lease_at(c, t->lease) : NULL;
-    uint32_t place = 0;
+    uint32_t lease = lease_of(c, t), place = 0;
+    struct lease *l = lease ? lease_at(c, lease) : NULL;
     bool behind = false, held = l && lease_place(c, l, id, &place, &behind);
     uint32_t job = held ? lease_running(c, l, place) : 0;
     if (!held || (job && !behind))
         return core_fail(c, id, t, reason, retry_ms);
+    int err =
+        behind ? lease_record_cut(c, l, lease_last_running(c, l, place)) : lease_write_end(c, l);
+    if (err < 0)
+        return err;
     if (job)
         job_at(c, job)->flags |= JOB_UNREAD;
     if (behind)
         lease_cut(c, l, place);
     else
-        lease_end(c, t->lease, AT_HEAD); // it was ended by others; those behind it were not told
+        lease_end(c, lease, AT_HEAD); // it was ended by others; those behind it were not told
     settle(c);
     return 0;
 }
@@ -424,6 +479,7 @@ int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
     uint64_t id = job ? job_at(c, job)->id : lease_id(l, l->next);
     int err = 0;
     if (!job) {
+        (void)lease_write_end(c, l); // else it holds its channel until its end after a restart
         lease_end(c, number, AT_TAIL);
     } else {
         uint64_t due = backoff ? backoff_until(c, job_at(c, job)) : c->now_ms;

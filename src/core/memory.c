@@ -30,7 +30,8 @@ uint64_t core_memory(const struct core *c) {
     bytes += of_keys(&c->keys) + of_slab(&c->by_id.slab) + of_map(&c->by_id.pages);
     bytes += of_map(&c->by_key) + of_map(&c->once) + of_map(&c->source_by_name) +
              of_map(&c->source_by_number) + of_map(&c->stage_by_name) +
-             of_map(&c->outbox_by_number);
+             of_map(&c->outbox_by_number) + of_map(&c->recorded_leases);
+    bytes += map_count(&c->recorded_leases) * sizeof(struct lease_record);
     bytes += (uint64_t)c->sources.used * SOURCE_WINDOW * sizeof(uint64_t);
     bytes += (uint64_t)c->stage_count * (sizeof(struct stage) + 2 * sizeof(struct histogram));
     return bytes + c->timers.capacity * sizeof *c->timers.entries;

@@ -13,14 +13,15 @@ static uint64_t by_time(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->time_ms;
 }
 
-// Channels with work are ready or parked; halted ones wait for somebody.
+// Channels with work are ready or parked; halted ones wait for somebody, leased ones stay so.
 static void place_channels(struct core *c) {
     for (uint32_t i = 1; i < c->channels.next_new; i++) {
         struct channel *ch = channel_at(c, i);
         if (!ch->key)
             continue;
         line_sort(c, &ch->jobs, by_position);
-        channel_resolve(c, i | CHAN_KEYED, AT_TAIL);
+        if (ch->channel_state != CHANNEL_IN_PROGRESS)
+            channel_resolve(c, i | CHAN_KEYED, AT_TAIL);
     }
 }
 
@@ -163,9 +164,13 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         return err;
     if ((err = wake_jobs(c)) < 0)
         return err;
+    if ((err = leases_bind(c)) < 0)
+        return err;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         park_unkeyed(c, c->stages[i]);
     place_channels(c);
+    if ((err = leases_hold(c)) < 0)
+        return err;
     count_ages(c);
     c->replaying = false;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
@@ -193,13 +198,13 @@ int core_crashed(struct core *c, uint64_t id, uint32_t attempt) {
     if (j->status != JOB_WAITING || attempt <= j->attempt)
         return 0;
     chan ref = chan_of(c, number);
-    int died = attempt_fail(c, number, mr_str("the engine died while it ran"), c->now_ms, false,
-                            ROOM_CLEAN);
+    int died = attempt_fail(c, number, NULL, mr_str("the engine died while it ran"), c->now_ms,
+                            false, ROOM_CLEAN);
     if (died < 0)
         return died;
     if (died)
         job_die(c, number);
-    if (!died || ref & CHAN_KEYED)
+    if ((!died || ref & CHAN_KEYED) && chan_state(c, ref) != CHANNEL_IN_PROGRESS)
         channel_resolve(c, ref, AT_HEAD);
     settle(c);
     return 0;

@@ -29,6 +29,8 @@ static const struct {
     [RECORD_OUTBOX] = { "outbox", HAS_STAGE | HAS_LINK | HAS_NAME },
     [RECORD_ARRIVAL] = { "arrival", FIELDS_OF_PUSH | HAS_LINK },
     [RECORD_LINK] = { "link", HAS_LINK | HAS_UPTO },
+    [RECORD_LEASE] = { "lease", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
+                                    HAS_SERIAL | HAS_LEASE },
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -89,6 +91,8 @@ static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) 
         p = write_u64(p, r->source);
     if (fields & HAS_LINK)
         p = write_number(write_number(p, r->shard), r->number);
+    if (fields & HAS_LEASE)
+        p = write_number(write_u64(p, r->random), r->lease_ms);
     if (fields & HAS_NAME)
         p = write_bytes(p, r->name);
     if (fields & HAS_ABOUT_STAGE)
@@ -202,6 +206,10 @@ static void get_rare(struct reader *in, struct record *r, uint32_t fields,
     if (fields & HAS_LINK) {
         r->shard = get_small(in);
         r->number = get_number(in);
+    }
+    if (fields & HAS_LEASE) {
+        r->random = get_u64(in);
+        r->lease_ms = get_small(in);
     }
     if (fields & HAS_NAME)
         r->name = get_bytes(in);

@@ -7,8 +7,9 @@
 // Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
 // failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,
 // the epoch EPOCH, the trim mark TRIM, an emit on its way to another shard OUTBOX, what was
-// accepted from a shard and acknowledged by it LINK. A record with `copy` set was written by the
-// cleaner: it carries on a thing and makes nothing happen.
+// accepted from a shard and acknowledged by it LINK, a lease that outlives the engine LEASE. A
+// record with `copy` set was written by the cleaner: it carries on a thing and makes nothing
+// happen.
 #ifndef CORE_RECORD_H
 #define CORE_RECORD_H
 
@@ -33,6 +34,8 @@ enum record_kind {
     RECORD_OUTBOX,  // an emit for another shard; name: its `once`; body: the job's
     RECORD_ARRIVAL, // a job, as PUSH has it, that came from another shard under this number
     RECORD_LINK,    // another shard: accepted from it up to `number`, acknowledged by it `upto`
+    RECORD_LEASE,   // a lease of the jobs up to this one; due_ms: its end; none: it is over
+    RECORD_LAST = RECORD_LEASE,
 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
@@ -77,11 +80,13 @@ struct record {
     bool has_once, call;
     struct hash128 once;
     uint64_t pushed_ms;                     // END, ONCE: when the job ended, due_ms: when pushed,
-                                            // if it waited in vain
+                                            // if it waited in vain; LEASE: when it began
     uint64_t position, due_ms, deadline_ms; // 0: none
     uint32_t attempt, attempts;
     enum job_status status;
     uint64_t serial;         // of the lease that ended it
+    uint64_t random;         // LEASE: the random bits of its token
+    uint32_t lease_ms;       // LEASE: what a beat extends it by
     uint64_t source, number; // source's number; the push's number in it, or the emit's in its link
     uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;

@@ -225,6 +225,26 @@ static int check_arrival(const struct core *c, const struct record *r, const str
     return check_push(r, j);
 }
 
+// ---- Leases -----------------------------------------------------------------------------------
+
+// No lease lasts longer than from its record on, for its own length.
+static int check_lease(const struct core *c, const struct record *r) {
+    ACCEPT_IF(r->id && r->stage && r->serial >> EPOCH_SHIFT,
+              "a lease record without a job, a stage or an epoch");
+    ACCEPT_IF(r->due_ms <= r->time_ms + r->lease_ms, "a lease of %" PRIu32 " ms that ends later",
+              r->lease_ms);
+    uint32_t number = lease_find_recorded(c, r->serial);
+    if (!number)
+        return 0;
+    const struct lease *l = lease_at(c, number);
+    mr_bytes key = { 0 };
+    if (l->channel)
+        key = channel_key(c, channel_at(c, l->channel));
+    ACCEPT_IF(l->stage == r->stage && bytes_equal(key, r->key),
+              "lease %" PRIx64 " has changed its channel", r->serial);
+    return 0;
+}
+
 // ---- Marks ------------------------------------------------------------------------------------
 
 // Ids below the one that is next were issued, and are not issued again.
@@ -283,6 +303,8 @@ static int check_kind(struct core *c, const struct record *r, uint64_t at) {
     case RECORD_ONCE:
         ACCEPT_IF(r->stage && r->id && r->has_once, "a once record without a name or a job");
         return 0;
+    case RECORD_LEASE:
+        return check_lease(c, r);
     case RECORD_EPOCH:
         return check_epoch(c, r);
     case RECORD_TRIM:

@@ -186,7 +186,16 @@ struct lease {
     struct conn *conn;          // NULL: lost, and waiting out its time
     bool detached, lost; // outlives its connection; that is gone, which is not written down yet
     uint32_t attempt;    // of the first job not let go, as told to `running`
+    struct lease_record *record; // by which it outlives the engine; NULL: it ends with it
     struct list of_conn;
+};
+
+// What the log knows of a lease: see lease_record.c.
+struct lease_record {
+    uint64_t at, random;             // its home; the random bits of its token
+    uint64_t last_id, last_position; // of the last job under it, as it was leased
+    uint32_t size;
+    bool restored; // by replay
 };
 
 struct source {
@@ -239,6 +248,7 @@ struct core {
     struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
+    struct map recorded_leases;                                            // by serial
     struct stage **stages;                                                 // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
@@ -562,10 +572,14 @@ bool token_fits(const struct core *, const struct token *, const struct job *);
 // Answers `err`; if the job was ended by others under this lease, that counts as letting go of it.
 int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
+// Whether letting go of this job, which runs or was ended by others, ends the lease.
+bool lease_ends_with(const struct core *, const struct lease *, uint64_t id);
 #define LEASE_LOST "the worker's connection was lost"
 int lease_lose(struct core *, uint32_t lease, const char *why, bool backoff);
 // Returns 1 if that was the last attempt: then job_die follows.
-int attempt_fail(struct core *, uint32_t job, mr_bytes why, uint64_t due_ms, bool dead, enum room);
+// `lease`: that ends with it; NULL: none does.
+int attempt_fail(struct core *, uint32_t job, const struct lease *lease, mr_bytes why,
+                 uint64_t due_ms, bool dead, enum room);
 void job_die(struct core *, uint32_t job);
 void job_set_reasons(struct core *, struct job *, uint64_t at, uint32_t size);
 
@@ -581,6 +595,25 @@ void caller_link(struct core *, uint32_t job, struct caller *); // after job_res
 int caller_leave(struct core *, struct caller *);
 void pusher_leave(struct core *, struct pusher *);
 struct outcome outcome_of(const struct core *, const struct job *);
+
+// ---- lease_record.c: leases that outlive the engine --------------------------------------------
+
+// Whether a lease must hold whatever happens to the engine: its worker does not end with it.
+static inline bool lease_outlives_engine(const struct stage *s, bool detached, bool in_process) {
+    return !in_process && (detached || s->policy.overlap_never);
+}
+
+int lease_record_start(struct core *, struct lease *, uint32_t last_job); // before its jobs run
+int lease_record_cut(struct core *, struct lease *, uint32_t last_job);   // if it is recorded
+// Writes it with this end; as a copy, if the cleaner asks.
+int lease_write(struct core *, struct lease *, uint64_t until_ms, enum room);
+void lease_add_end(struct core *, const struct lease *);  // to the group: it is over
+int lease_write_end(struct core *, const struct lease *); // the same alone, if it is recorded
+void lease_unrecord(struct core *, struct lease *);       // if it is
+uint32_t lease_find_recorded(const struct core *, uint64_t serial); // 0: none
+int lease_replay(struct core *, const struct record *, uint64_t at, uint32_t size);
+int leases_bind(struct core *); // after replay: channels that are held are in progress
+int leases_hold(struct core *); // and once they are in order, so are their jobs
 
 // When and in which order the lease's timer rings, if it does not ring before.
 void lease_ring_at(struct core *, struct lease *, uint64_t at_ms, uint32_t order);

@@ -21,8 +21,9 @@ struct wish {
     struct conn *conn;
     int64_t lease_ms;
     uint32_t batch;
-    bool detached, waits; // it waits, or will if there is nothing
-    uint64_t bytes;       // of what it was given so far
+    bool detached, in_process; // see struct take
+    bool waits;                // it waits, or will if there is nothing
+    uint64_t bytes;            // of what it was given so far
 };
 
 static void grant_fill(const struct core *c, const struct stage *s, const struct job *j,
@@ -98,22 +99,42 @@ static void note_wait(const struct core *c, const struct stage *s, const struct 
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
 
-// How many jobs at the head of a channel may go out under one lease, at most.
-static uint32_t block_size(const struct core *c, chan ref, uint32_t most) {
-    uint32_t count = ref & CHAN_KEYED ? channel_at(c, ref)->jobs.count : 1;
-    return count < most ? count : most;
+// Whether a block goes on with this job.
+static bool block_goes_on(const struct core *c, chan ref, uint64_t bytes, uint32_t job) {
+    const struct job *j = job_at(c, job);
+    return bytes < c->limits.max_take_bytes && channel_reaches(c, channel_at(c, ref), job) &&
+           !(j->flags & JOB_UNREAD) && !job_is_past_deadline(c, j);
 }
 
-// Whether a block goes on with this job.
-static bool block_goes_on(const struct core *c, chan ref, const struct wish *w, uint32_t job) {
-    const struct job *j = job_at(c, job);
-    return w->bytes < c->limits.max_take_bytes && channel_reaches(c, channel_at(c, ref), job) &&
-           !(j->flags & JOB_UNREAD) && !job_is_past_deadline(c, j);
+// How many jobs at the head of a channel go out under one lease, and which is the last.
+static uint32_t block_size(const struct core *c, chan ref, uint64_t bytes, uint32_t most,
+                           uint32_t *out_last) {
+    uint32_t count = ref & CHAN_KEYED ? channel_at(c, ref)->jobs.count : 1, i = 0;
+    *out_last = chan_head(c, ref);
+    for (uint32_t job = *out_last; i < count && i < most; i++) {
+        if (i && !block_goes_on(c, ref, bytes, job))
+            break;
+        *out_last = job;
+        bytes += job_at(c, job)->size;
+        job = job_at(c, job)->link.next;
+    }
+    return i;
 }
 
 static uint32_t state_size(const struct core *c, chan ref) {
     uint32_t state = ref & CHAN_KEYED ? channel_at(c, ref)->state : 0;
     return state ? ((const struct state *)slab_at(&c->states, state))->size : 0;
+}
+
+// A lease that did not come to be.
+APART static void lease_undo(struct core *c, uint32_t number) {
+    struct lease *l = lease_at(c, number);
+    list_remove(&l->of_conn);
+    mem_free(l->block);
+    l->block = NULL;
+    l->count = 0;
+    l->serial = 0;
+    slab_give(&c->leases, number);
 }
 
 // Leases the channel at the head of ready; fills `out` with `*out_count` grants.
@@ -124,8 +145,14 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         s->waits = mem_alloc(sizeof *s->waits);
     if (!s->runs)
         s->runs = mem_alloc(sizeof *s->runs);
-    uint32_t count = block_size(c, ref, w->batch < most ? w->batch : most), lease = 0;
+    uint32_t last, lease = 0;
+    uint32_t count = block_size(c, ref, w->bytes, w->batch < most ? w->batch : most, &last);
     int err = lease_create(c, s, ref, count, w, &lease);
+    if (err == 0 && lease_outlives_engine(s, w->detached, w->in_process)) {
+        err = lease_record_start(c, lease_at(c, lease), last);
+        if (err < 0)
+            lease_undo(c, lease);
+    }
     if (err < 0) {
         stage_unclaim(c, s);
         return err;
@@ -133,11 +160,9 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
-    uint32_t number = chan_head(c, ref), i = 0;
-    for (; i < count && (i == 0 || block_goes_on(c, ref, w, number)); i++) {
+    uint32_t number = chan_head(c, ref);
+    for (uint32_t i = 0; i < count; i++) {
         struct job *j = job_at(c, number);
-        if (i + 1 < count)
-            __builtin_prefetch(job_at(c, j->link.next), 1); // it lies anywhere
         note_wait(c, s, j);
         if (job_has_attrs(j)) {
             job_drop_attr(c, j, ATTR_DUE);
@@ -152,7 +177,6 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
             out[i].state_at = 0; // comes with the first; the worker carries it along
         number = j->link.next;
     }
-    l->count = count = i;
     w->bytes += state_size(c, ref);
     s->leases++;
     s->claimed = false;
@@ -266,6 +290,7 @@ APART static int taker_seat(struct core *c, const struct take *take, uint32_t *s
     t->batch = take->batch ? take->batch : 1;
     t->lease_ms = take->lease_ms;
     t->detached = take->detached;
+    t->in_process = take->in_process;
     t->conn = take->conn;
     list_init(&t->of_conn);
     if (t->conn)
@@ -295,7 +320,12 @@ static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
         return MR_ENOMEM;
-    struct wish w = { t->conn, t->lease_ms, t->batch, t->detached, true, 0 };
+    struct wish w = { .conn = t->conn,
+                      .lease_ms = t->lease_ms,
+                      .batch = t->batch,
+                      .detached = t->detached,
+                      .in_process = t->in_process,
+                      .waits = true };
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
         uint32_t more;
@@ -420,7 +450,12 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    struct wish w = { t->conn, t->lease_ms, t->batch ? t->batch : 1, t->detached, t->taker, 0 };
+    struct wish w = { .conn = t->conn,
+                      .lease_ms = t->lease_ms,
+                      .batch = t->batch ? t->batch : 1,
+                      .detached = t->detached,
+                      .in_process = t->in_process,
+                      .waits = t->taker };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
         uint32_t more = 0;
         if (!stages[i])

@@ -87,6 +87,7 @@ static int take_now(struct local *e, struct local_taker *t, const struct pull *p
                          .count = pull->batch,
                          .batch = pull->batch,
                          .lease_ms = pull->lease_ms,
+                         .in_process = true,
                          .conn = &t->puller->conn,
                          .taker = stay ? &t->taker : NULL };
     size_t count = 0;

@@ -47,7 +47,9 @@ const struct command command_table[] = {
       "lease-ms",
       "leases jobs: at most COUNT (1) in all, at most BATCH (1) of one channel, from the stages in "
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
-      "the connection, unless it is DETACHED; LEVEL tells whoever looks how many jobs this worker "
+      "the connection, unless it is DETACHED (then, and in stages with overlap never, it holds "
+      "over a "
+      "restart of the server); LEVEL tells whoever looks how many jobs this worker "
       "has at once, until it tells another" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, run_done,
       "id token [RESULT r] [STATE s] "

@@ -240,6 +240,11 @@ void run_release(struct session *s, struct arguments *a) {
         answer_end(s, core_release(core_of_job(s->host, id), id, &token));
 }
 
+// A beat that could not be recorded extends nothing, but the lease goes on until its end.
+static bool must_stop(int err) {
+    return err == MR_ESTALE || err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE;
+}
+
 // Those that may not go on are told; an id that cannot be read refuses all.
 void run_beat(struct session *s, struct arguments *a) {
     struct host *h = s->host;
@@ -256,7 +261,7 @@ void run_beat(struct session *s, struct arguments *a) {
     for (uint32_t i = 1; i < a->count; i += 2) {
         (void)read_id(s, a->words[i], &id); // it was read before
         bool lives = token_read(a->words[i + 1], &token) == 0 && access_sees_job(s, id) &&
-                     core_beat(core_of_job(h, id), id, &token) == 0;
+                     !must_stop(core_beat(core_of_job(h, id), id, &token));
         if (!lives)
             h->arguments[stops++] = a->words[i]; // in place: it was read already
     }
