@@ -238,6 +238,9 @@ static const struct record wrong[] = {
     { .kind = RECORD_OUTBOX, .shard = 2, .number = 8, .stage = 1 },
     { .kind = RECORD_OUTBOX, .shard = 1, .number = UINT64_MAX, .stage = 1 },
     { .kind = RECORD_ARRIVAL, .shard = 1, .number = 7, .id = 9, .stage = 1 },
+    { .kind = RECORD_LEASE, .id = 9, .stage = 1, .serial = 1 },
+    { .kind = RECORD_LEASE, .stage = 1, .serial = UINT64_C(1) << 40 },
+    { .kind = RECORD_LEASE, .id = 9, .stage = 1, .serial = UINT64_C(1) << 40, .due_ms = 9 },
 };
 
 // U9: a record that cannot be true of the state it applies to is refused, and changes nothing.
