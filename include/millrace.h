@@ -432,7 +432,7 @@ int mr_stage(mr *, const char *stage, mr_stage_info *out);
 // overlap brief|never · dedupe-window 1h · retention 1h,10000 · high-mark 10000 · max-jobs,
 // max-channel, concurrency, rate (N/s), max-states, state-ttl: none. Durations are milliseconds or
 // carry a unit (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible. `overlap never`: a job
-// whose worker was lost starts again only when its lease has ended, also after a crash of the engine.
+// whose worker was lost starts again only when its lease has ended, also after a server's crash.
 int mr_set(mr *, const char *stage, const char *policy, const char *value);
 
 int mr_pause(mr *, const char *stage); // accepts, does not start
