@@ -156,7 +156,21 @@ static void flush(struct dialogue *d) {
     }
 }
 
+// Sessions that have more to run than the budget of a turn go on, unless a command is done in pieces.
+static bool has_backlog(const struct host *h) {
+    for (const struct list *l = h->backlog.next; l != &h->backlog; l = l->next)
+        if (!list_entry(l, struct session, of_backlog)->blocked)
+            return true;
+    return false;
+}
+
 void turn(struct dialogue *d) {
+    do
+        turn_once(d);
+    while (has_backlog(&d->host));
+}
+
+void turn_once(struct dialogue *d) {
     struct host *h = &d->host;
     host_begin(h);
     do {

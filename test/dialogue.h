@@ -72,7 +72,8 @@ int dialogue_run(const struct CMUnitTest *any, size_t any_count, const struct CM
 void connect_client(struct dialogue *, int client);
 void hang_up(struct dialogue *, int client);
 void say_no_more(struct dialogue *, int client); // it still listens
-void turn(struct dialogue *);
+void turn(struct dialogue *);      // and those that follow because budgets were used up …
+void turn_once(struct dialogue *); // … or this one alone
 void hold_syncs(struct dialogue *, bool hold); // with a writer's thread; what is durable is heard
 void pass_ms(struct dialogue *, uint64_t ms);
 

@@ -31,7 +31,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_once_entries, 100000000);
     LIMIT(max_block, 1000);
     LIMIT(max_take, 1000);
-    LIMIT(max_take_bytes, UINT64_C(64) << 20);
+    LIMIT(max_take_bytes, UINT64_C(16) << 20);
     LIMIT(max_take_stages, 64);
     LIMIT(max_emits, 1000);
     LIMIT(max_emit_bytes, BODY_MOST);

@@ -94,7 +94,7 @@ struct core_limits {
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
-    uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 64 MiB
+    uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 16 MiB
     uint32_t max_take_stages;  // stages in one TAKE: 64
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
@@ -522,6 +522,9 @@ int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const 
 // ---- Memory -----------------------------------------------------------------------------------
 
 // Bytes that the index takes up now: jobs, channels, keys, names, timers.
+// Entries that walks and other searches have looked at since this was asked last: what they cost.
+uint64_t core_take_steps(struct core *);
+
 uint64_t core_memory(const struct core *);
 
 // Says how much memory the owner uses for the same jobs: bodies, buffers. Counts against max_memory

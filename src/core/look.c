@@ -230,6 +230,12 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
     };
 }
 
+uint64_t core_take_steps(struct core *c) {
+    uint64_t steps = c->steps;
+    c->steps = 0;
+    return steps;
+}
+
 int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
     uint32_t number = job_find(c, id);
     if (!number)
@@ -241,6 +247,7 @@ int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
 static int walk(struct core *c, const struct line *l, int (*each)(void *, const struct job_info *),
                 void *arg) {
     for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
+        c->steps++;
         if (ref & CHAN_KEYED)
             continue;
         struct job_info info = look_at_job(c, job_at(c, ref));

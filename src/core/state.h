@@ -253,6 +253,7 @@ struct core {
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
     uint32_t last_stage;                 // that stage_find found
+    uint64_t steps;                      // see core_take_steps
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
     struct link_end *links;              // by shard
     uint32_t link_count;

@@ -30,7 +30,7 @@ static int show(const struct walk *w, uint32_t job) {
 // Those with the status, from `job` on.
 static int walk_jobs(const struct walk *w, uint32_t job) {
     int stop = 0;
-    for (; !stop && job; job = job_at(w->core, job)->link.next)
+    for (; !stop && job; job = job_at(w->core, job)->link.next, w->core->steps++)
         if (job_at(w->core, job)->status == w->status)
             stop = show(w, job);
     return stop;
@@ -40,7 +40,7 @@ static int walk_jobs(const struct walk *w, uint32_t job) {
 
 static int walk_channels(const struct walk *w, chan ref) {
     int stop = 0;
-    for (; !stop && ref; ref = link_of(w->core, ref)->next)
+    for (; !stop && ref; ref = link_of(w->core, ref)->next, w->core->steps++)
         stop = ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head) : show(w, ref);
     return stop;
 }
@@ -48,7 +48,7 @@ static int walk_channels(const struct walk *w, chan ref) {
 // The jobs under a lease behind the one with the id `from`; 0: all.
 static int walk_lease(const struct walk *w, const struct lease *l, uint64_t from) {
     int stop = 0;
-    for (uint32_t i = l->next; !stop && i < l->count; i++) {
+    for (uint32_t i = l->next; !stop && i < l->count; i++, w->core->steps++) {
         uint32_t job = lease_running(w->core, l, i);
         if (job && !from)
             stop = show(w, job);
@@ -61,7 +61,7 @@ static int walk_lease(const struct walk *w, const struct lease *l, uint64_t from
 static int walk_leases(const struct walk *w, uint32_t number) {
     uint64_t left = w->stage->leases;
     int stop = 0;
-    for (; !stop && left && number < w->core->leases.next_new; number++) {
+    for (; !stop && left && number < w->core->leases.next_new; number++, w->core->steps++) {
         const struct lease *l = lease_at(w->core, number);
         if (!l->count || l->stage != w->stage->number)
             continue;
@@ -127,7 +127,7 @@ static bool holds_its_channel(const struct walk *w, uint32_t job) {
 static int walk_parked(const struct walk *w, uint32_t from) {
     chan ref = from ? link_of(w->core, chan_of(w->core, from))->next : w->stage->parked.head;
     int stop = 0;
-    for (; !stop && ref; ref = link_of(w->core, ref)->next)
+    for (; !stop && ref; ref = link_of(w->core, ref)->next, w->core->steps++)
         stop = show(w, holder_of(w, ref));
     return stop;
 }
@@ -147,7 +147,7 @@ static uint32_t delayed_by(const struct walk *w, struct heap_entry e) {
 // Keeps the lowest ids above `from` in a heap whose next one is the highest of them.
 static void gather_delayed(const struct walk *w, uint64_t from, uint32_t most, struct heap *found) {
     const struct heap *timers = &w->core->timers;
-    for (size_t i = 0; i < timers->count; i++) {
+    for (size_t i = 0; i < timers->count; i++, w->core->steps++) {
         uint32_t number = delayed_by(w, timers->entries[i]);
         uint64_t id = number ? job_at(w->core, number)->id : 0;
         if (id <= from || (found->count == most && UINT64_MAX - id < heap_next(found)))

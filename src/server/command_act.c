@@ -1,10 +1,11 @@
 // Acting on what is there: RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
 //
-// RETRY and DROP of a whole stage look at LIMIT_PIECE jobs a turn, so that everybody else is served
-// meanwhile: the request is run again in the next turn and goes on behind the last job that it left
-// alone.
+// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: the request is run
+// again in the next turn. Of a list of ids it goes on with the next one, of a stage behind the last
+// job that it left alone.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -19,27 +20,35 @@ typedef int act(struct core *, uint64_t id);
 
 // ---- By id ------------------------------------------------------------------------------------
 
-// Those that cannot be acted on are not counted; if none can, the first error is told.
+static int act_on_id(struct session *s, mr_bytes word, act *act) {
+    uint64_t id = 0;
+    (void)number_parse(word, &id); // it was read before
+    budget_spend(s, STEPS_CHANGE);
+    return access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
+}
+
+// Those that cannot be acted on are not counted; if none can, the first is tried once more for the
+// error that is told.
 static void act_on_ids(struct session *s, struct arguments *a, act *act) {
-    uint64_t id, count = 0;
-    int first_err = 0;
-    for (uint32_t i = 1; i < a->count; i++)
+    uint64_t id;
+    for (uint32_t i = 1; i < a->count && !s->again; i++)
         if (!read_id(s, a->words[i], &id))
             return;
-    char text[256] = "";
-    for (uint32_t i = 1; i < a->count; i++) {
-        (void)number_parse(a->words[i], &id); // it was read before
-        int err = access_sees_job(s, id) ? act(core_of_job(s->host, id), id) : access_no_job(id);
-        count += err == 0;
-        if (err < 0 && !first_err) {
-            first_err = err;
-            snprintf(text, sizeof text, "%s", error_text());
-        }
+    if (!s->again)
+        memset(&s->bulk, 0, sizeof s->bulk);
+    while (s->bulk.from < a->count - 1 && budget_left(s))
+        s->bulk.count += act_on_id(s, a->words[1 + s->bulk.from++], act) == 0;
+    int err = 0;
+    if (s->bulk.from < a->count - 1) {
+        session_block(s, BLOCKED_TURN, -1);
+        return;
     }
-    if (count || !first_err)
-        reply_integer(&s->reply, (int64_t)count);
+    if (!s->bulk.count && (err = act_on_id(s, a->words[1], act)) == 0)
+        s->bulk.count = 1;
+    if (err < 0)
+        answer_error(s, err);
     else
-        answer_error(s, error_set(first_err, "%s", text));
+        reply_integer(&s->reply, (int64_t)s->bulk.count);
 }
 
 // ---- By stage ---------------------------------------------------------------------------------
@@ -73,6 +82,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
     struct buffer *kept = &s->host->scratch;
     struct reason last = { .text = mr_str("") };
     buffer_clear(kept);
+    budget_spend(s, STEPS_READ);
     if (!i->reasons_at || shard_read(shard_at(s->host, i->shard), i->reasons_at, kept) < 0)
         return false;
     for (size_t next = 0; reasons_next(buffer_bytes(kept), &next, &last);)
@@ -83,7 +93,7 @@ static bool has_reason(struct session *s, const struct job_info *i, mr_bytes tex
 static int piece_add(void *arg, const struct job_info *i) {
     struct piece *p = arg;
     const struct bulk_options *o = p->options;
-    if (p->count == p->left || p->looked == LIMIT_PIECE)
+    if (p->count == p->left || p->looked == LIMIT_PIECE || !budget_left(p->session))
         return 1;
     p->looked++;
     bool fits = (!o->key.data || bytes_equal(o->key, i->key)) &&
@@ -110,6 +120,7 @@ static int act_on_piece(struct session *s, struct job_walk *w, const struct bulk
         int err = o->dry ? 0 : act(core_of_job(s->host, p.ids[i]), p.ids[i]);
         if (err < 0)
             return err;
+        budget_spend(s, STEPS_CHANGE);
         s->bulk.count++;
     }
     return more > 0 && s->bulk.count < o->max ? 1 : more < 0 ? more : 0;

@@ -1,6 +1,7 @@
 // Handing in and waiting for ends: PUSH, PUSHMANY, CALL, AWAIT, CANCEL.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -174,11 +175,12 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
     return false;
 }
 
-// Pushes what is left of the items. MR_EAGAIN: the next one waits for room.
+// Pushes what is left of the items, as far as the budget of this turn goes. MR_EAGAIN: the next one
+// waits for room.
 static int push_many(struct session *s, const struct arguments *a, struct push_options *o,
                      size_t count) {
     int err = push_due(s, o);
-    for (; err >= 0 && s->pushed < count; s->pushed++) {
+    for (; err >= 0 && s->pushed < count && budget_left(s); s->pushed++) {
         const mr_bytes *item = a->words + a->at + 2 * s->pushed;
         struct push p = push_of(a->words[1], item[1], o);
         struct pushed pushed;
@@ -188,11 +190,12 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
         if (err < 0)
             break;
         s->ids[s->pushed] = pushed.id;
+        budget_spend(s, STEPS_CHANGE);
     }
     return err;
 }
 
-// Run again after it had to wait for room, it goes on where it stopped.
+// Run again after it had to wait for room, or for the next turn, it goes on where it stopped.
 void run_pushmany(struct session *s, struct arguments *a) {
     struct push_options o = { 0 };
     a->at = 2;
@@ -207,6 +210,10 @@ void run_pushmany(struct session *s, struct arguments *a) {
         s->ids ? push_many(s, a, &o, count) : error_set(MR_ENOMEM, "no memory for %zu ids", count);
     if (err == MR_EAGAIN) {
         wait_for_room(s, &o);
+        return;
+    }
+    if (err >= 0 && s->pushed < count) {
+        session_block(s, BLOCKED_TURN, -1);
         return;
     }
     if (err < 0 && !s->pushed) {

@@ -121,7 +121,7 @@ const struct command command_table[] = {
       "ends PAUSE and DRAIN" },
     { "DRAIN", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, run_drain, "stage", "OK",
       "the stage finishes what it has and refuses pushes" },
-    { "STAGE", 1, 0, ROLE_ADMIN, SCOPE_STAGE, false, run_stage, "stage [name value] …",
+    { "STAGE", 1, LIMIT_NAMES, ROLE_ADMIN, SCOPE_STAGE, false, run_stage, "stage [name value] …",
       "OK, or without values a map of the policies: max-jobs max-channel lease attempts backoff "
       "on-dead overlap dedupe-window retention concurrency rate max-states state-ttl high-mark",
       "sets policies, all or none, or shows them; durations are milliseconds or carry a unit "
@@ -133,9 +133,9 @@ const struct command command_table[] = {
     { "PING", 0, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_ping, "[text]", "PONG or the text",
       "asks whether anybody is there" },
     { "ECHO", 1, 1, ROLE_ANYBODY, SCOPE_NONE, false, run_echo, "text", "the text", "says it back" },
-    { "INFO", 0, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_info, "[section …]", "lines of name:value",
+    { "INFO", 0, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_OWN, false, run_info, "[section …]", "lines of name:value",
       "tells how the server is" },
-    { "COMMAND", 0, 0, ROLE_ANYBODY, SCOPE_NONE, false, run_command,
+    { "COMMAND", 0, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_NONE, false, run_command,
       "[COUNT | DOCS [name …] | INFO [name …]]", "what was asked for",
       "tells what commands there are" },
     { "CLIENT", 1, 0, ROLE_ANYBODY, SCOPE_OWN, false, run_client,
@@ -143,7 +143,7 @@ const struct command command_table[] = {
       "OK or the answer; UNBLOCK: 1 if that connection waited in TAKE, else 0",
       "about this connection; CANCELS ON has cancellations pushed to it (RESP3); UNBLOCK ends the "
       "wait of another one" },
-    { "CONFIG", 1, 0, ROLE_ANYBODY, SCOPE_NONE, false, run_config,
+    { "CONFIG", 1, LIMIT_NAMES, ROLE_ANYBODY, SCOPE_NONE, false, run_config,
       "GET name [name …] | SET name value", "map of those that are known, * being all; OK",
       "shows what clients ask for (save, appendonly) and what can change while the server runs; "
       "SET changes that until it is restarted or reloaded: log-level is error, warn, info or "

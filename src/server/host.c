@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/fetch.h"
 #include "server/links.h"
 #include "server/session.h"
@@ -27,7 +28,7 @@ int host_init(struct host *h, const char *store) {
                              .size = STRANGER_REQUEST },
     };
     struct list *lists[] = { &h->sessions, &h->touched, &h->held,
-                             &h->resuming, &h->ready,   &h->pieces };
+                             &h->resuming, &h->ready,   &h->backlog };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     slab_init(&h->seats, sizeof(struct seat), 0);
@@ -233,10 +234,7 @@ static bool begin_parts(struct host *h) {
     return runs;
 }
 
-void host_begin(struct host *h) {
-    if (h->in_turn || !h->shards)
-        return;
-    h->in_turn = true;
+static void begin_turn(struct host *h) {
     h->edges_rest = false;
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
@@ -249,8 +247,15 @@ void host_begin(struct host *h) {
     if (h->links && !h->stopped)
         links_pump(h);
     end_waits(h);
-    while (!list_empty(&h->pieces))
-        session_run_again(list_entry(h->pieces.next, struct session, of_again));
+}
+
+void host_begin(struct host *h) {
+    if (h->in_turn)
+        return;
+    h->in_turn = true;
+    if (h->shards)
+        begin_turn(h);
+    budget_serve(h);
 }
 
 // What one frees lets others go on, in other shards as well.
@@ -373,10 +378,10 @@ void host_wait(struct host *h) {
 }
 
 int64_t host_next_ms(struct host *h) {
+    if (!list_empty(&h->backlog))
+        return 0;
     if (!h->shards || h->stopped)
         return -1;
-    if (!list_empty(&h->pieces))
-        return 0;
     int64_t ms = wait_ms_until(heap_next(&h->waits), host_now_ms(h));
     for (uint32_t i = 0; i < h->shards; i++)
         ms = wait_shorter(ms, shard_next_ms(h->parts[i].shard));

@@ -101,7 +101,7 @@ struct host {
     struct list held;     // sessions with replies that are not durable yet
     struct list resuming; // sessions that may go on with what they have received
     struct list ready;    // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list pieces;   // sessions that go on in the next turn
+    struct list backlog;  // sessions that go on in a later turn (see budget.h)
     struct heap waits;    // of blocked sessions, by the end of their wait
     struct slab seats;    // struct seat, of sessions: the numbers that `waits` tells
     uint8_t *inbox;       // READ_SIZE bytes: where sessions that hold nothing receive
@@ -124,6 +124,7 @@ struct host {
     void (*watch)(void *watcher);
     void *watcher;
     struct buffer scratch; // what is read from the log on its way into a reply
+    uint64_t steps;        // of work so far (see budget.h)
     uint64_t next_session;
     uint64_t commands, connections; // so far …
     uint64_t refusals, rejections;  // … of wrong secrets, and of connections

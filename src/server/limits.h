@@ -15,7 +15,10 @@ enum {
     LIMIT_UNREAD_MS = 60000,          // nothing of them is read: the same; or --max-unread
     LIMIT_CLIENTS = 10000,            // connections, or --max-clients …
     LIMIT_CLIENTS_OF_ADDRESS = 5000,  // … and from one address, or --max-per-address
-    LIMIT_TAKEN = 64 << 20,           // bytes of one TAKE, after which no other shard is asked
+    LIMIT_TAKEN = 16 << 20,           // bytes of one TAKE, after which no other shard is asked
+    LIMIT_SESSION_STEPS = 20000,      // of work that one session does in a turn (see budget.h) …
+    LIMIT_TURN_STEPS = 50000,         // … and of those together that could not finish theirs
+    LIMIT_COMMAND_STEPS = 120000,     // of one command: what could be more is done in pieces
     LIMIT_LATES = 1 << 16,            // calls of one connection whose ends are told LATER
     STRANGER_ARGUMENTS = 8,           // of a request before AUTH, where it is asked for …
     STRANGER_ARGUMENT = 512,          // … bytes of one: of a secret …
@@ -29,6 +32,7 @@ enum {
     REFUSAL_MS = 1000,     // how long a wrong secret waits for its answer; then twice that
     REFUSALS = 3,          // after so many the connection is closed
     LIMIT_NAME = 128,      // bytes of a client's name
+    LIMIT_NAMES = 256,     // words that INFO, COMMAND, CONFIG and STAGE take
     LIMIT_LISTED = 1000,   // rows of one answer, unless fewer are asked for
     LIMIT_LOOKED = 100000, // jobs looked at for one answer
     LIMIT_PIECE = 1000,    // jobs looked at in one turn by a command done in pieces

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/command.h"
 #include "server/fetch.h"
 #include "server/shards.h"
@@ -64,7 +65,7 @@ int session_create(struct host *h, struct session **out) {
     s->since_ms = host_now_ms(h);
     s->reply.out = &s->out;
     struct list *links[] = { &s->of_host,  &s->of_touched, &s->of_held, &s->of_resuming,
-                             &s->of_ready, &s->of_again,   &s->lates };
+                             &s->of_ready, &s->of_backlog, &s->lates };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_init(links[i]);
     list_append(&h->sessions, &s->of_host);
@@ -79,7 +80,7 @@ void session_destroy(struct session *s) {
     struct host *h = s->host;
     session_part(s);
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
-                             &s->of_resuming, &s->of_ready,   &s->of_again };
+                             &s->of_resuming, &s->of_ready,   &s->of_backlog };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_remove(links[i]);
     if (s->fetch)
@@ -157,7 +158,8 @@ static void offer(struct session *s) {
 }
 
 bool session_is_over(const struct session *s) {
-    bool answered = s->said_all && !s->blocked && list_empty(&s->of_resuming);
+    bool waits = s->blocked || !list_empty(&s->of_resuming) || !list_empty(&s->of_backlog);
+    bool answered = s->said_all && !waits;
     return s->broken || ((s->closing || answered) && !session_unsent(s));
 }
 
@@ -175,7 +177,7 @@ static void refuse_large(struct session *s, const char *why) {
 // While it is blocked or rests it receives a little, so that a client that has gone is noticed.
 uint8_t *session_room(struct session *s, size_t *out_size) {
     size_t most = is_stranger(s) ? STRANGER_REQUEST : READ_SIZE;
-    bool waits = s->blocked || rests(s);
+    bool waits = s->blocked || rests(s) || !list_empty(&s->of_backlog);
     if (s->broken || s->closing || s->said_all || (waits && s->in.size >= most))
         return NULL;
     if (!s->in.size) {
@@ -223,8 +225,17 @@ static void abandon(struct session *s) {
     session_close(s);
 }
 
+// Bytes of replies since the beginning.
+static uint64_t said_so_far(const struct session *s) {
+    return s->sent + session_unsent(s);
+}
+
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
+    uint64_t said = said_so_far(s);
+    (void)budget_left(s); // a new turn begins at nothing
     command_run(s, words, count);
+    budget_spend(s, STEPS_COMMAND + count / STEP_WORDS + (said_so_far(s) - said) / STEP_BYTES_OUT +
+                        shards_steps(s->host));
     if (s->said_all && session_waits_for_others(s))
         abandon(s);
     if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
@@ -237,6 +248,10 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     size_t at = 0;
     while (at < size && !s->blocked && !s->again && !s->closing && !rests(s)) {
         uint32_t count;
+        if (!budget_left(s)) {
+            budget_defer(s);
+            break;
+        }
         if (size - at < s->request.need)
             break;
         const struct request_limits *limits =
@@ -250,6 +265,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
         if (count)
             run_one(s, h->arguments, count);
         at += (size_t)used;
+        budget_spend(s, 1 + (size_t)used / STEP_BYTES_IN); // also of an empty line
     }
     return s->closing ? size : at;
 }
@@ -319,7 +335,7 @@ void session_block(struct session *s, enum blocked blocked, int64_t wait_ms) {
         s->first_until_ms = wait_ms < 0 ? UINT64_MAX : host_now_ms(h) + (uint64_t)wait_ms;
     s->wait_until_ms = s->first_until_ms;
     if (blocked == BLOCKED_TURN)
-        list_append(&h->pieces, &s->of_again);
+        budget_defer(s);
     host_plan_wait(h, s);
 }
 
@@ -335,7 +351,7 @@ static void unblock(struct session *s, bool again) {
     s->again = again;
     s->blocked = BLOCKED_NOT;
     s->wait_until_ms = UINT64_MAX;
-    list_remove(&s->of_again);
+    list_remove(&s->of_backlog);
     if (list_empty(&s->of_resuming))
         list_append(&s->host->resuming, &s->of_resuming);
 }
@@ -526,8 +542,8 @@ void session_sent(struct session *s, size_t size) {
         s->out_sent = buffer_compact(&s->out, s->out_sent); // a busy pipeline may never run empty
     }
     count_buffers(s);
-    if (rested && !rests(s) && list_empty(&s->of_resuming))
-        list_append(&s->host->resuming, &s->of_resuming);
+    if (rested && !rests(s) && !s->blocked && list_empty(&s->of_resuming))
+        budget_defer(s); // not in this turn: whoever reads fast would keep it for itself
 }
 
 void session_usage(struct session *s, const char *format, ...) {

@@ -56,9 +56,12 @@ struct session {
     uint64_t id;
     uint32_t seat;              // among the host's sessions
     struct presence *presences; // one for each shard; NULL: the store is not there yet
-    struct list of_host, of_touched, of_held, of_resuming, of_ready, of_again;
+    struct list of_host, of_touched, of_held, of_resuming, of_ready, of_backlog;
     void *owner;         // the loop's
     struct front *front; // its connection's; NULL: RESP is spoken there
+    void (*resume)(struct session *); // goes on in a later turn; NULL: session_run
+
+    uint64_t spent, spent_turn; // steps it has used up, and in which turn (see budget.h)
 
     struct request request;          // how far the one being received has come
     struct buffer in;                // received and not yet run
@@ -92,7 +95,8 @@ struct session {
     size_t pushed; // PUSHMANY: how many so far …
     uint64_t *ids; // … and their ids
     struct {
-        uint64_t count, from; // RETRY, DROP: how many so far, the last job that was left alone
+        // RETRY, DROP: how many so far; the last job that was left alone, or how many ids were read
+        uint64_t count, from;
     } bulk;
 
     const struct auth_entry *who; // of the host's list; NULL: a stranger, or nobody is asked

@@ -272,6 +272,13 @@ void shards_wake(struct host *h) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
+uint64_t shards_steps(const struct host *h) {
+    uint64_t steps = 0;
+    for (uint32_t i = 0; i < h->shards; i++)
+        steps += core_take_steps(h->parts[i].core);
+    return steps;
+}
+
 uint64_t shards_memory(const struct host *h) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < h->shards; i++)

@@ -125,6 +125,9 @@ int shards_each_epic(const struct host *, mr_bytes from,
 
 // ---- Memory -------------------------------------------------------------------------------------
 
+// Entries that the cores have looked at since this was asked last.
+uint64_t shards_steps(const struct host *);
+
 uint64_t shards_memory(const struct host *);
 uint64_t shards_live_bytes(const struct host *);
 void shards_tell_memory(const struct host *, uint64_t outside_bytes);

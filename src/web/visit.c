@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
+#include "server/budget.h"
 #include "server/limits.h"
 #include "web/web.h"
 #include "wire/code.h"
@@ -37,6 +38,8 @@ static void count_buffers(struct visit *v) {
 
 // ---- Life ---------------------------------------------------------------------------------------
 
+static void visit_resume(struct session *);
+
 static int visit_open(void *all, struct session *s, const uint8_t *address, struct front **out) {
     struct web *w = all;
     struct visit *v = mem_alloc(sizeof *v);
@@ -50,6 +53,7 @@ static int visit_open(void *all, struct session *s, const uint8_t *address, stru
     v->base.impl = web_front();
     v->web = w;
     v->session = s;
+    v->session->resume = visit_resume;
     v->session->reply.resp3 = true; // its replies say what is a map
     web_wait(v, &w->idle);
     *out = &v->base;
@@ -62,6 +66,7 @@ static void visit_close(struct front *f) {
         return;
     struct web *w = v->web;
     v->session->front = NULL;
+    v->session->resume = NULL;
     stream_leave(v);
     web_wait(v, NULL);
     crowd_leave(&w->crowd, &v->guest);
@@ -74,7 +79,7 @@ static void visit_close(struct front *f) {
 // Where he has gone, or the server ends, what waits for others is not answered any more.
 static bool visit_is_over(const struct front *f) {
     const struct visit *v = (const struct visit *)f;
-    bool comes = v->asked && !session_waits_for_others(v->session);
+    bool comes = v->follows || (v->asked && !session_waits_for_others(v->session));
     bool ends = v->closing || (v->session->closing && !comes);
     bool lingers = v->lingers && !v->session->closing;
     return ends && !unsent(v) && !stream_ready(v).size && !lingers;
@@ -344,13 +349,17 @@ static void visit_receive(struct front *f, size_t size) {
 static mr_bytes visit_ready(struct front *f) {
     struct visit *v = visit_of(f);
     visit_hear(v);
-    if (v->follows && !v->asked && !unsent(v)) {
-        host_begin(v->web->place.host);
-        visit_run(v);
-    }
+    if (v->follows && !v->asked && !unsent(v))
+        budget_defer(v->session); // other clients have their turn first
     if (unsent(v))
         return (mr_bytes){ v->out.data + v->out_sent, unsent(v) };
     return stream_ready(v);
+}
+
+static void visit_resume(struct session *s) {
+    struct visit *v = visit_of(s->front);
+    if (v->follows && !v->asked && !unsent(v))
+        visit_run(v);
 }
 
 static void visit_sent(struct front *f, size_t size) {

@@ -1,0 +1,28 @@
+// See budget.h.
+#include "server/budget.h"
+
+void budget_defer(struct session *s) {
+    if (list_empty(&s->of_backlog))
+        list_append(&s->host->backlog, &s->of_backlog);
+}
+
+// A session that is deferred again goes behind the mark, and is not served twice.
+void budget_serve(struct host *h) {
+    struct list mark = { 0 };
+    uint64_t until = h->steps + LIMIT_TURN_STEPS;
+    if (list_empty(&h->backlog))
+        return;
+    list_append(&h->backlog, &mark);
+    while (h->backlog.next != &mark && h->steps < until) {
+        struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
+        list_remove(&s->of_backlog);
+        if (s->blocked == BLOCKED_TURN)
+            session_run_again(s);
+        list_remove(&s->of_resuming);
+        if (s->resume && !s->again)
+            s->resume(s);
+        else
+            session_run(s);
+    }
+    list_remove(&mark);
+}

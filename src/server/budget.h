@@ -1,0 +1,49 @@
+// Budget: how much work a session may do in one turn. Work is counted in steps, not in commands,
+// because one command can be as much work as a thousand others. A step is about a tenth of a
+// microsecond: an entry that is looked at, some words of a request, some bytes in or out.
+//
+//     received ─► commands run ─► budget used up ─► backlog ─► next turn, in rotation ─► …
+//
+// A session that has used up its steps waits in the host's backlog and goes on in a later turn. A
+// turn serves the backlog in order until LIMIT_TURN_STEPS are used up, however many sessions wait
+// there; a session that is not in the backlog runs as soon as its request arrives. So a client
+// delays others by its own steps of one turn at most, and many clients together by those of a turn.
+//
+// One command must not cost more than LIMIT_COMMAND_STEPS. What could be more is done in pieces:
+// the command blocks its session until the next turn (BLOCKED_TURN) and is run again then.
+#ifndef SERVER_BUDGET_H
+#define SERVER_BUDGET_H
+
+#include "server/session.h"
+
+enum {
+    STEPS_COMMAND = 8,   // whatever it does
+    STEPS_CHANGE = 10,   // a job that is pushed, ended or changed
+    STEPS_READ = 20,     // an entry that is read from the log
+    STEP_WORDS = 8,      // words of a request that cost one step,
+    STEP_BYTES_IN = 256, // its bytes …
+    STEP_BYTES_OUT = 64, // … and bytes of its reply
+};
+
+// Counts work of the command that is being run, beyond what its bytes cost.
+static inline void budget_spend(struct session *s, uint64_t steps) {
+    s->host->steps += steps;
+    s->spent += steps;
+}
+
+// Whether the session may go on in this turn. A new turn has a new budget.
+static inline bool budget_left(struct session *s) {
+    if (s->spent_turn != s->host->turn) {
+        s->spent_turn = s->host->turn;
+        s->spent = 0;
+    }
+    return s->spent < LIMIT_SESSION_STEPS;
+}
+
+// The session goes on in a later turn, behind those that wait already.
+void budget_defer(struct session *);
+
+// Lets sessions of the backlog go on, each once, until the steps of a turn are used up.
+void budget_serve(struct host *);
+
+#endif
