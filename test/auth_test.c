@@ -68,18 +68,19 @@ static const struct {
     const char *name;
     enum role role;
 } roles[] = {
-    { "PUSH", ROLE_PUSH },       { "PUSHMANY", ROLE_PUSH },  { "CALL", ROLE_PUSH },
-    { "AWAIT", ROLE_PUSH },      { "CANCEL", ROLE_PUSH },    { "EPIC", ROLE_PUSH },
-    { "TAKE", ROLE_WORK },       { "DONE", ROLE_WORK },      { "FAIL", ROLE_WORK },
-    { "RELEASE", ROLE_WORK },    { "BEAT", ROLE_WORK },      { "JOB", ROLE_READ },
-    { "JOBS", ROLE_READ },       { "DEAD", ROLE_READ },      { "STAGES", ROLE_READ },
-    { "CHANNELS", ROLE_READ },   { "WORKERS", ROLE_READ },   { "EPICS", ROLE_READ },
-    { "WHY", ROLE_READ },        { "RETRY", ROLE_ADMIN },    { "DROP", ROLE_ADMIN },
-    { "PAUSE", ROLE_ADMIN },     { "RESUME", ROLE_ADMIN },   { "DRAIN", ROLE_ADMIN },
-    { "STAGE", ROLE_ADMIN },     { "AUTH", ROLE_STRANGER },  { "HELLO", ROLE_STRANGER },
-    { "PING", ROLE_ANYBODY },    { "ECHO", ROLE_ANYBODY },   { "INFO", ROLE_ANYBODY },
-    { "COMMAND", ROLE_ANYBODY }, { "CLIENT", ROLE_ANYBODY }, { "CONFIG", ROLE_ANYBODY },
-    { "SELECT", ROLE_ANYBODY },  { "QUIT", ROLE_STRANGER },
+    { "PUSH", ROLE_PUSH },       { "PUSHMANY", ROLE_PUSH },   { "CALL", ROLE_PUSH },
+    { "AWAIT", ROLE_PUSH },      { "CANCEL", ROLE_PUSH },     { "EPIC", ROLE_PUSH },
+    { "TAKE", ROLE_WORK },       { "DONE", ROLE_WORK },       { "FAIL", ROLE_WORK },
+    { "RELEASE", ROLE_WORK },    { "BEAT", ROLE_WORK },       { "JOB", ROLE_READ },
+    { "JOBS", ROLE_READ },       { "DEAD", ROLE_READ },       { "STAGES", ROLE_READ },
+    { "CHANNELS", ROLE_READ },   { "WORKERS", ROLE_READ },    { "EPICS", ROLE_READ },
+    { "WHY", ROLE_READ },        { "RETRY", ROLE_ADMIN },     { "DROP", ROLE_ADMIN },
+    { "PAUSE", ROLE_ADMIN },     { "RESUME", ROLE_ADMIN },    { "DRAIN", ROLE_ADMIN },
+    { "STAGE", ROLE_ADMIN },     { "AUTH", ROLE_STRANGER },   { "HELLO", ROLE_STRANGER },
+    { "PING", ROLE_ANYBODY },    { "ECHO", ROLE_ANYBODY },    { "INFO", ROLE_ANYBODY },
+    { "COMMAND", ROLE_ANYBODY }, { "CLIENT", ROLE_ANYBODY },  { "CONFIG", ROLE_ANYBODY },
+    { "SELECT", ROLE_ANYBODY },  { "QUIT", ROLE_STRANGER },   { "MULTI", ROLE_ANYBODY },
+    { "EXEC", ROLE_ANYBODY },    { "DISCARD", ROLE_ANYBODY },
 };
 
 static enum role role_of(const struct command *c) {
@@ -106,6 +107,25 @@ static void expect_allowed(struct dialogue *d, const struct command *c, const ch
         fail_msg("%s says %s and hears %s", name ? name : "a stranger", c->name, heard);
     if (d->clients[0].closed)
         come_as(d, 0, name);
+}
+
+// U3: rights are asked for when a command is queued, too.
+static void U3_what_a_token_may_not_do_aborts_EXEC(void **state) {
+    struct dialogue *d = *state;
+    static const char *const refused[] = { "TAKE s", "STAGES", "PAUSE s", "DROP 1" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        come_as(d, 0, "push");
+        ask(d, 0, "MULTI", "+OK");
+        ask(d, 0, "PUSH s a", "+QUEUED");
+        say(d, 0, refused[i]);
+        hear(d, 0, "-NOPERM *");
+        ask(d, 0, "EXEC", "-EXECABORT *");
+    }
+    come_as(d, 0, NULL);
+    ask(d, 0, "MULTI", "-NOAUTH *");
+    ask(d, 0, "EXEC", "-NOAUTH *");
+    come_as(d, 0, "admin");
+    ask(d, 0, "TAKE s", "[]");
 }
 
 static void every_command_asks_for_its_role(void **state) {
@@ -632,6 +652,7 @@ static void F45_strangers_are_few(void **state) {
 int main(void) {
     const struct CMUnitTest any[] = {
         WITH_PEOPLE(every_command_asks_for_its_role),
+        WITH_PEOPLE(U3_what_a_token_may_not_do_aborts_EXEC),
         WITH_PEOPLE(F45_strangers_may_say_who_they_are_and_go),
         WITH_PEOPLE(F45_what_strangers_say_is_short),
         WITH_PEOPLE(F43_F45_refusals_that_strangers_do_not_read_are_few),

@@ -35,7 +35,7 @@ class Client:
         running.append(self)
 
     def spell(self, words):
-        return json.dumps([str(w) for w in words])
+        return json.dumps([w if isinstance(w, list) else str(w) for w in words])
 
     def say(self, *words):
         self.process.stdin.write(self.spell(words) + "\n")

@@ -1,5 +1,6 @@
 // A Redis client for Node in the hands of a test: `clients_node.mjs PACKAGE RESP PORT [OPTIONS]`
-// reads a command a line, an array of words as JSON, and writes a line for each answer:
+// reads a command a line, an array of words as JSON (an array of such arrays is a multi() of them),
+// and writes a line for each answer:
 // {"reply": …}, or {"error": …} with what a program that caught it would see. {"event": …} says that
 // it is ready, or that its connection has gone.
 import { createInterface } from 'node:readline';
@@ -22,13 +23,23 @@ async function connect() {
         client.on('ready', () => turn('ready'));
         client.on('reconnecting', () => turn('gone'));
         await client.connect();
-        return (words) => client.sendCommand(words);
+        return (words) => {
+            if (!Array.isArray(words[0])) return client.sendCommand(words);
+            const multi = client.multi();
+            for (const command of words) multi.addCommand(command);
+            return multi.exec();
+        };
     }
     const client = new library.Redis({ port, protocol: Number(resp), ...more });
     client.on('error', () => {});
     client.on('ready', () => turn('ready'));
     client.on('close', () => turn('gone'));
-    return ([command, ...words]) => client.call(command, ...words);
+    return ([command, ...words]) => {
+        if (!Array.isArray(command)) return client.call(command, ...words);
+        const multi = client.multi();
+        for (const queued of [command, ...words]) multi.call(...queued);
+        return multi.exec().then((replies) => replies.map(([, reply]) => reply));
+    };
 }
 
 const send = await connect();

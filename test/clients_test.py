@@ -218,6 +218,58 @@ def _():
         equal(fields(other, other.ask("JOB", job))["status"], "running")
 
 
+@own_case("U3: multi() of node-redis and ioredis runs all of it, or none if one is refused", NodeRedis5,
+          NodeRedis6, Ioredis5, Ioredis6)
+def _():
+    for kind, resp in SPOKEN:
+        if kind not in (NodeRedis5, NodeRedis6, Ioredis5, Ioredis6) or why_missing(kind):
+            continue
+        client, stage = pair(kind, resp)[0], own_stage("multi", kind, resp)
+        first, second, pong = client.ask(["PUSH", stage, "a", "KEY", "k"],
+                                         ["PUSH", stage, "b", "KEY", "k"], ["PING", "x"])
+        equal(pong, "x")
+        jobs = client.ask("TAKE", stage, "COUNT", "2", "BATCH", "2")
+        equal([job[0] for job in jobs], [first, second])
+        client.refused("", ["PUSH", stage, "c"], ["PUSH", stage], ["PUSH", stage, "d"])
+        equal(client.ask("TAKE", stage), [])
+        equal(client.ask("PING"), "PONG")
+
+
+REDIS_PY = """
+import redis
+client = redis.Redis(port=PORT, decode_responses=True)
+stage = "multi-redis-py"
+pipe = client.pipeline()
+for body in "ab":
+    pipe.execute_command("PUSH", stage, body, "KEY", "k")
+ids = pipe.execute()
+jobs = client.execute_command("TAKE", stage, "COUNT", 2, "BATCH", 2)
+assert [job[0] for job in jobs] == ids, (ids, jobs)
+pipe.execute_command("PUSH", stage, "c")
+pipe.execute_command("PUSH", stage)
+try:
+    pipe.execute()
+    raise SystemExit("a refused command went unnoticed")
+except redis.ResponseError as error:
+    assert "wrong number of arguments" in str(error), error
+assert client.execute_command("TAKE", stage) == []
+pipe = client.pipeline(transaction=False)
+pipe.execute_command("PING")
+assert pipe.execute() == [True], "without MULTI"
+"""
+
+
+@own_case("U3: pipeline() of redis-py runs all of it, or none if one is refused")
+def _():
+    python = "/usr/bin/python3"  # the system's, which has the system's packages
+    if subprocess.run([python, "-c", "import redis"], capture_output=True).returncode:
+        print("# there is no redis-py: python3-redis")
+        return
+    done = subprocess.run([python, "-c", REDIS_PY.replace("PORT", str(server.port))],
+                          capture_output=True, text=True)
+    check(done.returncode == 0, done.stderr)
+
+
 @own_case("redis-cli: with a command as arguments it sends once, and -e makes errors exit codes", RedisCli)
 def _():
     proxy = Proxy(server, lose=b"PUSH")

@@ -170,7 +170,7 @@ static void what_clients_say_at_connect_is_answered(void **state) {
     ask(d, 0, "INFO server", "\"# Server*");
     ask(d, 0, "INFO server clients", "\"# Server*# Clients*");
     ask(d, 0, "INFO nonsense", "\"\"");
-    static const char *const others[] = { "MULTI",       "EXEC",    "LPUSH a b", "BLPOP a 0",
+    static const char *const others[] = { "WATCH a",     "UNWATCH", "LPUSH a b", "BLPOP a 0",
                                           "SUBSCRIBE c", "SET a b", "GET a",     "DEL a",
                                           "XADD a",      "EVAL x 0" };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

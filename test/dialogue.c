@@ -156,7 +156,8 @@ static void flush(struct dialogue *d) {
     }
 }
 
-// Sessions that have more to run than the budget of a turn go on, unless a command is done in pieces.
+// Sessions that have more to run than the budget of a turn go on; a command done in pieces does
+// not.
 static bool has_backlog(const struct host *h) {
     for (const struct list *l = h->backlog.next; l != &h->backlog; l = l->next)
         if (!list_entry(l, struct session, of_backlog)->blocked)

@@ -381,6 +381,7 @@ enum cli_exit talk_page(const struct input *in, struct words *w, const char *opt
 static enum cli_exit exit_of(enum code code) {
     switch (code) {
     case CODE_ERR:
+    case CODE_EXECABORT:
     case CODE_TOOBIG:
         return CLI_USAGE;
     case CODE_FULL:

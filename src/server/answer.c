@@ -95,7 +95,7 @@ static int answer_entry(struct session *s, struct shard *shard, uint64_t at, boo
     size_t begin = reply_bulk_begin(&s->reply, BODY_GUESS);
     int err = s->reply.err;
     if (err == 0)
-        err = wait ? shard_read(shard, at, &s->out) : shard_read_now(shard, at, &s->out);
+        err = wait ? shard_read(shard, at, s->reply.out) : shard_read_now(shard, at, s->reply.out);
     if (err == 0)
         reply_bulk_end(&s->reply, begin);
     return err;
@@ -125,10 +125,10 @@ static int answer_grant(struct session *s, const struct grant *g, bool wait) {
 }
 
 void answer_body(struct session *s, uint32_t shard, uint64_t at) {
-    size_t before = s->out.size;
+    size_t before = s->reply.out->size;
     if (answer_entry(s, shard_at(s->host, shard), at, true) == 0)
         return;
-    s->out.size = before;
+    s->reply.out->size = before;
     reply_null(&s->reply);
 }
 
@@ -163,7 +163,7 @@ static void skip_from(struct session *s, const struct grant *grants, size_t coun
 // read, and is to be skipped too.
 static int try_grants(struct session *s, const struct grant *grants, size_t count, bool wait,
                       bool *skip) {
-    size_t shown = 0, before = s->out.size;
+    size_t shown = 0, before = s->reply.out->size;
     for (size_t i = 0; i < count; i++)
         shown += !skip || !skip[i];
     reply_array(&s->reply, shown);
@@ -175,7 +175,7 @@ static int try_grants(struct session *s, const struct grant *grants, size_t coun
             s->reply.err = err;
         if (s->reply.err)
             return 0; // the session is broken
-        s->out.size = before;
+        s->reply.out->size = before;
         if (err == MR_EAGAIN)
             return err;
         if (skip)
@@ -223,13 +223,13 @@ static void say_ended(struct session *s, enum code code, uint64_t id, const char
 // Whoever leaves so much unread that the result has no room is cut off, and can ask again: that it
 // could not be read would not be true.
 static void answer_result(struct session *s, const struct outcome *o) {
-    size_t before = s->out.size;
+    size_t before = s->reply.out->size;
     int err = answer_entry(s, shard_at(s->host, o->shard), o->at, true);
     if (err == MR_ETOOBIG)
         s->reply.err = err;
     if (err == 0 || err == MR_ETOOBIG)
         return;
-    s->out.size = before;
+    s->reply.out->size = before;
     answer_error(s, MR_EIO);
 }
 

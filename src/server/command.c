@@ -85,19 +85,31 @@ static bool may_run(struct session *s, const struct command *c, const struct arg
     return !s->who || access_scope(s, c, a);
 }
 
-void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
-    const struct command *c = command_row(words[0]);
+void command_try(struct session *s, const struct command *c, const mr_bytes *words,
+                 uint32_t count) {
     struct arguments a = { words, count, 1 };
-    session_reply(s);
-    s->host->commands += !s->again;
     if (!is_permitted(s, c))
         ; // told
     else if (!c)
         say_unknown(s, words[0]);
     else if (count - 1 < c->least || (c->most && count - 1 > c->most))
         say_arity(s, c);
-    else if (may_run(s, c, &a))
+    else if (!may_run(s, c, &a))
+        ; // told
+    else if (s->checks)
+        multi_check(s, c, &a);
+    else
         c->run(s, &a);
+}
+
+void command_run(struct session *s, const mr_bytes *words, uint32_t count) {
+    const struct command *c = command_row(words[0]);
+    session_reply(s);
+    s->host->commands += !s->again;
+    if (multi_queues(s, c))
+        multi_queue(s, c, words, count);
+    else
+        command_try(s, c, words, count);
     s->again = false;
     if (s->blocked)
         return;
@@ -174,6 +186,10 @@ int option_read(struct session *s, struct arguments *a, const struct option *opt
         return -1;
     }
     mr_bytes value = a->words[a->at + values];
+    if (s->checks && o->kind == OPTION_WAIT && !word_is(value, "0")) {
+        session_usage(s, "%s waits, and what is queued behind MULTI must not", o->name);
+        return -1;
+    }
     a->at += 1 + values;
     if (o->kind == OPTION_FLAG) {
         *(bool *)to = true;
@@ -201,7 +217,7 @@ bool options_read(struct session *s, struct arguments *a, const struct option *o
             return false;
         }
     }
-    return true;
+    return !s->checks;
 }
 
 bool read_number(struct session *s, mr_bytes word, const char *what, uint64_t *out) {

@@ -62,13 +62,24 @@ extern const struct command command_table[]; // ends with a row without a name
 // Runs the command that the words name. The first word is there.
 void command_run(struct session *, const mr_bytes *words, uint32_t count);
 
+// The same without counting it or its reply. The row may be NULL: it is unknown. With `checks` set
+// it is only refused if it has to be.
+void command_try(struct session *, const struct command *, const mr_bytes *words, uint32_t count);
+
+// Whether the command is queued, behind MULTI, instead of being run; queues it, or refuses that.
+bool multi_queues(const struct session *, const struct command *);
+void multi_queue(struct session *, const struct command *, const mr_bytes *words, uint32_t count);
+
+// Refuses what cannot be queued, or what is wrong with its words.
+void multi_check(struct session *, const struct command *, struct arguments *);
+
 const struct command *command_row(mr_bytes name); // NULL: there is none
 
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,
 // and the session was told why.
 int option_read(struct session *, struct arguments *a, const struct option *options, void *into);
 
-// Reads all that is left as options. False: refused, and told.
+// Reads all that is left as options. False: refused, and told; or the session only checks.
 bool options_read(struct session *, struct arguments *, const struct option *, void *into);
 
 bool word_is(mr_bytes word, const char *name); // `name` in capitals; the word in any case
@@ -109,6 +120,10 @@ void run_pause(struct session *, struct arguments *);
 void run_resume(struct session *, struct arguments *);
 void run_drain(struct session *, struct arguments *);
 void run_stage(struct session *, struct arguments *);
+
+void run_multi(struct session *, struct arguments *); // command_multi.c
+void run_exec(struct session *, struct arguments *);
+void run_discard(struct session *, struct arguments *);
 
 void run_auth(struct session *, struct arguments *); // command_connect.c
 void run_hello(struct session *, struct arguments *);

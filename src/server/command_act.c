@@ -1,8 +1,8 @@
 // Acting on what is there: RETRY, DROP, PAUSE, RESUME, DRAIN, STAGE.
 //
-// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: the request is run
-// again in the next turn. Of a list of ids it goes on with the next one, of a stage behind the last
-// job that it left alone.
+// RETRY and DROP of many jobs are done in pieces, as the budget of a turn allows: the request is
+// run again in the next turn. Of a list of ids it goes on with the next one, of a stage behind the
+// last job that it left alone.
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
@@ -34,6 +34,8 @@ static void act_on_ids(struct session *s, struct arguments *a, act *act) {
     for (uint32_t i = 1; i < a->count && !s->again; i++)
         if (!read_id(s, a->words[i], &id))
             return;
+    if (s->checks)
+        return;
     if (!s->again)
         memset(&s->bulk, 0, sizeof s->bulk);
     while (s->bulk.from < a->count - 1 && budget_left(s))

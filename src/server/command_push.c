@@ -151,7 +151,7 @@ static void say_many(struct session *s) {
         reply_id(&s->reply, s->ids[i]);
 }
 
-// Reads the options up to ITEMS; false: refused, and told.
+// Reads the options up to ITEMS; false: refused, and told, or the session only checks.
 static bool many_read(struct session *s, struct arguments *a, struct push_options *o) {
     while (a->at < a->count && !word_is(a->words[a->at], "ITEMS")) {
         struct arguments one = { a->words, a->count, a->at };
@@ -170,7 +170,7 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
     }
     a->at++; // ITEMS
     if (a->at < a->count && (a->count - a->at) % 2 == 0)
-        return true;
+        return !s->checks;
     session_usage(s, "PUSHMANY needs ITEMS, and behind it a key and a body for each job");
     return false;
 }

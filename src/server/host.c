@@ -454,10 +454,11 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     struct session *s = session_of(conn);
     if (!s->cancels)
         return; // it hears with its next beat
-    reply_push(session_reply(s), 2);
+    struct buffer *replies = session_push_begin(s);
+    reply_push(&s->reply, 2);
     reply_bulk(&s->reply, mr_str("cancel"));
     reply_id(&s->reply, id);
-    session_touch(s);
+    session_push_end(s, replies);
 }
 
 static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {

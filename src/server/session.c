@@ -92,6 +92,8 @@ void session_destroy(struct session *s) {
     h->buffered -= s->buffered;
     buffer_finish(&s->in);
     buffer_finish(&s->kept);
+    buffer_finish(&s->multi.queue);
+    buffer_finish(&s->multi.replies);
     buffer_finish(&s->out);
     mem_free(s->ids);
     mem_free(s);
@@ -125,17 +127,19 @@ void late_destroy(struct late *l) {
 
 void late_tell(struct late *l, const struct outcome *outcome) {
     struct session *s = l->session;
-    struct reply *r = session_reply(s);
-    reply_push(r, 3);
-    reply_bulk(r, mr_str("ended"));
-    reply_id(r, outcome->id);
+    struct buffer *replies = session_push_begin(s);
+    reply_push(&s->reply, 3);
+    reply_bulk(&s->reply, mr_str("ended"));
+    reply_id(&s->reply, outcome->id);
     answer_outcome(s, outcome);
+    session_push_end(s, replies);
     late_destroy(l);
 }
 
 // The host knows of every buffer: to be called when one may have grown or gone.
 static void count_buffers(struct session *s) {
-    size_t now = s->in.capacity + s->kept.capacity + s->out.capacity;
+    size_t now = s->in.capacity + s->kept.capacity + s->out.capacity + s->multi.queue.capacity +
+                 s->multi.replies.capacity;
     s->host->buffered += now - s->buffered; // what has become less wraps around, twice
     s->buffered = now;
 }
@@ -463,6 +467,18 @@ struct reply *session_reply(struct session *s) {
     if (!s->out.capacity)
         host_lend(s->host, &s->out);
     return &s->reply;
+}
+
+struct buffer *session_push_begin(struct session *s) {
+    struct buffer *replies = s->reply.out;
+    s->reply.out = &s->out;
+    session_reply(s);
+    return replies;
+}
+
+void session_push_end(struct session *s, struct buffer *replies) {
+    s->reply.out = replies;
+    session_touch(s);
 }
 
 void session_touch(struct session *s) {

@@ -57,8 +57,8 @@ struct session {
     uint32_t seat;              // among the host's sessions
     struct presence *presences; // one for each shard; NULL: the store is not there yet
     struct list of_host, of_touched, of_held, of_resuming, of_ready, of_backlog;
-    void *owner;         // the loop's
-    struct front *front; // its connection's; NULL: RESP is spoken there
+    void *owner;                      // the loop's
+    struct front *front;              // its connection's; NULL: RESP is spoken there
     void (*resume)(struct session *); // goes on in a later turn; NULL: session_run
 
     uint64_t spent, spent_turn; // steps it has used up, and in which turn (see budget.h)
@@ -98,6 +98,15 @@ struct session {
         // RETRY, DROP: how many so far; the last job that was left alone, or how many ids were read
         uint64_t count, from;
     } bulk;
+
+    struct {
+        bool open, refused;           // MULTI was said; a command behind it was refused
+        bool blocked;                 // EXEC waits for the command at `at`
+        uint32_t count;               // commands queued …
+        struct buffer queue, replies; // … as requests; what those have said that were run
+        size_t at;                    // where in the queue EXEC goes on
+    } multi;
+    bool checks; // a command is to check its words, and to do nothing else
 
     const struct auth_entry *who; // of the host's list; NULL: a stranger, or nobody is asked
     uint32_t refusals;            // of wrong secrets
@@ -163,6 +172,11 @@ bool session_introduce(struct session *, mr_bytes secret);
 int late_create(struct session *, struct late **out);
 void late_destroy(struct late *);
 void late_tell(struct late *, const struct outcome *);
+
+// Where to write a push message: not among the replies that EXEC gathers. The end takes what the
+// beginning returned.
+struct buffer *session_push_begin(struct session *);
+void session_push_end(struct session *, struct buffer *);
 
 struct reply *session_reply(struct session *); // where to write what it says
 void session_touch(struct session *);          // it has something new to say

@@ -98,6 +98,7 @@ static enum http_status status_of(enum code code) {
         return HTTP_FULL;
     case CODE_ERR:
     case CODE_NOPROTO:
+    case CODE_EXECABORT:
     case CODES:
         break;
     }

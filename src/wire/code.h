@@ -30,6 +30,7 @@
     X(DRAINING, MR_EDRAINING, "the stage takes no pushes: DRAIN")                                  \
     X(BUSY, MR_EBUSY, "the job is running")                                                        \
     X(LOADING, MR_EBUSY, "the store is being read: try again soon")                                \
+    X(EXECABORT, MR_EINVAL, "a command behind MULTI was refused: nothing was run")                 \
     X(STOPPED, MR_ESTOPPED,                                                                        \
       "the log has failed, and whether this happened is not known; repeat it elsewhere with the "  \
       "same once, number or token")

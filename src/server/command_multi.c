@@ -1,0 +1,179 @@
+// MULTI, EXEC, DISCARD: commands that are queued and then run one after another.
+//
+//     MULTI ─► each command is checked ─► QUEUED ─► EXEC runs them ─► an array of their replies
+//                        │
+//                        └ refused: told at once; EXEC then answers EXECABORT, and nothing was run
+//
+// Unlike in Redis EXEC is not atomic: others are served between two commands when there are many.
+// What waits, or changes who the client is, cannot be queued. The replies gather in a buffer of
+// their own, because a push message must not come between them.
+#include "server/budget.h"
+#include "server/command.h"
+#include "wire/code.h"
+
+#include <assert.h>
+#include <string.h>
+
+// The commands that can be queued. `checked`: its `run` refuses wrong words before it does anything
+// else, and does nothing else in a session that only checks.
+static const struct {
+    void (*run)(struct session *, struct arguments *);
+    bool checked;
+} queueable[] = {
+    { run_push, true },     { run_pushmany, true },  { run_done, true },    { run_fail, true },
+    { run_release, false }, { run_beat, false },     { run_cancel, false }, { run_await, true },
+    { run_job, true },      { run_jobs, true },      { run_dead, true },    { run_stages, true },
+    { run_channels, true }, { run_workers, true },   { run_epics, true },   { run_why, false },
+    { run_retry, true },    { run_drop, true },      { run_pause, false },  { run_resume, false },
+    { run_drain, false },   { run_stage, false },    { run_ping, false },   { run_echo, false },
+    { run_info, false },    { run_command, false },  { run_client, false }, { run_config, false },
+    { run_select, false },  { run_elsewhere, true }, // these only refuse
+    { run_browser, true },
+};
+
+static void multi_end(struct session *s) {
+    buffer_finish(&s->multi.queue);
+    buffer_finish(&s->multi.replies);
+    memset(&s->multi, 0, sizeof s->multi);
+}
+
+// ---- Queueing ---------------------------------------------------------------------------------
+
+bool multi_queues(const struct session *s, const struct command *c) {
+    bool at_once = c && (c->run == run_multi || c->run == run_exec || c->run == run_discard ||
+                         c->run == run_quit);
+    return s->multi.open && !at_once;
+}
+
+void multi_check(struct session *s, const struct command *c, struct arguments *a) {
+    for (size_t i = 0; i < sizeof queueable / sizeof *queueable; i++) {
+        if (queueable[i].run != c->run)
+            continue;
+        if (queueable[i].checked)
+            c->run(s, a);
+        return;
+    }
+    session_usage(s,
+                  "%s cannot be queued: it may wait, or is about the connection itself; say it "
+                  "before MULTI or behind EXEC",
+                  c->name);
+}
+
+static bool keep(struct session *s, const mr_bytes *words, uint32_t count) {
+    s->multi.queue.limit = LIMIT_QUEUED_BYTES;
+    if (s->multi.count < LIMIT_QUEUED && request_write(&s->multi.queue, words, count) == 0) {
+        s->multi.count++;
+        return true;
+    }
+    session_usage(s, "MULTI takes at most %d commands and %d bytes of them: say EXEC earlier",
+                  LIMIT_QUEUED, LIMIT_QUEUED_BYTES);
+    return false;
+}
+
+void multi_queue(struct session *s, const struct command *c, const mr_bytes *words,
+                 uint32_t count) {
+    size_t before = s->out.size;
+    s->checks = true;
+    command_try(s, c, words, count);
+    s->checks = false;
+    if (s->out.size == before && (s->multi.refused || keep(s, words, count))) {
+        reply_simple(&s->reply, "QUEUED");
+        return;
+    }
+    s->multi.refused = true;
+    buffer_finish(&s->multi.queue); // none of them will be run
+}
+
+void run_multi(struct session *s, struct arguments *a) {
+    (void)a;
+    if (s->multi.open) {
+        session_usage(s, "MULTI was said before: EXEC or DISCARD ends it");
+        s->multi.refused = true;
+        return;
+    }
+    s->multi.open = true;
+    reply_simple(&s->reply, "OK");
+}
+
+void run_discard(struct session *s, struct arguments *a) {
+    (void)a;
+    if (!s->multi.open) {
+        session_usage(s, "DISCARD ends what MULTI began, and that was not said");
+        return;
+    }
+    multi_end(s);
+    reply_simple(&s->reply, "OK");
+}
+
+// ---- Running ----------------------------------------------------------------------------------
+
+// Runs the next of them; `again`: the one that had blocked the session.
+static void run_next(struct session *s, bool again) {
+    struct host *h = s->host;
+    struct buffer *queue = &s->multi.queue;
+    struct request request = { 0 };
+    uint32_t count = 0;
+    ptrdiff_t used = request_read(&request, &h->request_limits, queue->data + s->multi.at,
+                                  queue->size - s->multi.at, h->arguments, &count);
+    assert(used > 0); // it was written here
+    size_t before = s->multi.replies.size;
+    s->again = again;
+    s->reply.out = &s->multi.replies;
+    h->commands += !again;
+    command_try(s, command_row(h->arguments[0]), h->arguments, count);
+    s->reply.out = &s->out;
+    s->again = false;
+    budget_spend(s, STEPS_COMMAND + count / STEP_WORDS + (size_t)used / STEP_BYTES_IN +
+                        (s->multi.replies.size - before) / STEP_BYTES_OUT);
+    if (!s->blocked)
+        s->multi.at += (size_t)used;
+}
+
+// EXEC is run again later: its own words are not in the host's arguments any more.
+static void wait_for_more(struct session *s) {
+    static const mr_bytes exec = { "EXEC", 4 };
+    if (!s->blocked)
+        session_block(s, BLOCKED_TURN, -1);
+    else
+        s->multi.blocked = true;
+    if (!s->kept.size && request_write(&s->kept, &exec, 1) < 0)
+        s->broken = true;
+}
+
+static void say_replies(struct session *s) {
+    reply_array(&s->reply, s->multi.count);
+    if (!s->reply.err)
+        s->reply.err = buffer_append(&s->out, s->multi.replies.data, s->multi.replies.size);
+}
+
+static void exec(struct session *s) {
+    bool again = s->again && s->multi.blocked;
+    s->multi.replies.limit = LIMIT_UNSENT;
+    s->multi.blocked = false;
+    while (s->multi.at < s->multi.queue.size && !s->blocked && (again || budget_left(s))) {
+        run_next(s, again);
+        again = false;
+    }
+    if (s->multi.at < s->multi.queue.size && !s->reply.err) {
+        wait_for_more(s);
+        return;
+    }
+    say_replies(s);
+    multi_end(s);
+}
+
+void run_exec(struct session *s, struct arguments *a) {
+    (void)a;
+    if (!s->multi.open) {
+        session_usage(s, "EXEC runs what was queued behind MULTI, and that was not said");
+    } else if (s->multi.refused) {
+        multi_end(s);
+        reply_error(&s->reply, code_name(CODE_EXECABORT),
+                    mr_str("nothing was run: a command was refused when it was queued"));
+    } else if (s->again && s->host->stopped) { // some were run, and may be lost
+        multi_end(s);
+        reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(s->host->why_stopped));
+    } else {
+        exec(s);
+    }
+}
