@@ -4,6 +4,7 @@
 #include "base/codec.h"
 #include "base/errors.h"
 #include "base/mem.h"
+#include "log/disk.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -102,7 +103,7 @@ static int sync_dir(const char *dir) {
 static int write_identity(const struct journal *j, const char *path, mr_bytes identity) {
     char new[PATH_MAX];
     path_of(new, j, "journal.new");
-    int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, DISK_FILE_MODE);
     if (fd < 0)
         return failed(new, "make");
     ssize_t written = write(fd, identity.data, identity.size);
@@ -204,7 +205,7 @@ static int begin_anew(const struct journal *j, const char *path, mr_bytes identi
 static int open_dir(struct journal *j, mr_bytes identity) {
     char path[PATH_MAX], finished[PATH_MAX];
     struct stat st;
-    if (mkdir(j->dir, 0777) < 0 && errno != EEXIST)
+    if (mkdir(j->dir, DISK_DIR_MODE) < 0 && errno != EEXIST)
         return failed(j->dir, "make");
     path_of(finished, j, "finished");
     path_of(path, j, "journal");
@@ -244,7 +245,7 @@ void journal_close(struct journal *j) {
 int journal_mark(const struct journal *j) {
     char path[PATH_MAX];
     path_of(path, j, "printed");
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     return fd < 0 ? failed(path, "open") : fd;
 }
 
@@ -263,7 +264,7 @@ int journal_resume(struct journal *j, struct engine *engine) {
         return err;
     j->resume = look.resume;
     path_of(path, j, "lines");
-    j->lines = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    j->lines = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     if (j->lines < 0 || fstat(j->lines, &st) < 0)
         return failed(path, "open");
     if (st.st_size < place_of(j->resume))

@@ -97,7 +97,7 @@ static int making_open(struct copy *c, uint64_t segment_size) {
     struct log_options o = { .sync = LOG_SYNC_NONE, .segment_size = segment_size };
     char path[LAYOUT_PATH];
     int err = 0;
-    if (count > 1 && mkdir(c->making, 0777) < 0)
+    if (count > 1 && mkdir(c->making, DISK_DIR_MODE) < 0)
         err = disk_failed(c->making, "make the directory", -errno);
     if (err == 0 && count > 1)
         err = layout_write(&disk_os, c->making, &(struct layout){ .shards = count });
@@ -205,7 +205,7 @@ static int running_gather(const struct copy *c, const char *to) {
         if (in < 0 && errno == ENOENT)
             continue;
         if (in >= 0 && out < 0)
-            out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+            out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, DISK_FILE_MODE);
         err = in < 0 || out < 0 ? -errno : file_append(in, out, &at);
         if (in >= 0)
             close(in);

@@ -2,18 +2,13 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "cli/json.h"
-#include "cli/mend.h"
 #include "cli/output.h"
 #include "cli/store.h"
+#include "shard/repair.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
-
-struct repaired {
-    struct log_repair log;
-    struct mended records;
-};
 
 // ---- What would be done -----------------------------------------------------------------------
 
@@ -60,7 +55,7 @@ static void plan_json(const char *url, const struct findings *f) {
 
 // ---- What was done ----------------------------------------------------------------------------
 
-static void done_print(const char *dir, const struct repaired *r) {
+static void done_print(const char *dir, const struct shard_repair *r) {
     char size[SIZE_WORDS];
     const struct log_repair *l = &r->log;
     printf("\nRepaired %s:\n\n", dir);
@@ -75,10 +70,10 @@ static void done_print(const char *dir, const struct repaired *r) {
     if (l->missing)
         printf("  %" PRIu64 " segment%s missing, and all that was in %s\n", l->missing,
                l->missing == 1 ? " was" : "s were", l->missing == 1 ? "it" : "them");
-    if (r->records.stages)
-        printf("  %" PRIu64 " stage%s had lost the name, now called lost-NUMBER\n",
-               r->records.stages, r->records.stages == 1 ? "" : "s");
-    if (!l->segments && !l->missing && !r->records.stages)
+    if (r->stages)
+        printf("  %" PRIu64 " stage%s had lost the name, now called lost-NUMBER\n", r->stages,
+               r->stages == 1 ? "" : "s");
+    if (!l->segments && !l->missing && !r->stages)
         printf("  nothing was lost\n");
 }
 
@@ -97,14 +92,15 @@ static void places_json(struct json *j, const struct log_repair *l, uint32_t sha
     }
 }
 
-static void done_json(const char *url, const struct repaired *all, uint32_t shards, bool sound) {
+static void done_json(const char *url, const struct shard_repair *all, uint32_t shards,
+                      bool sound) {
     struct json j = { 0 };
-    struct repaired sum = { 0 };
+    struct shard_repair sum = { 0 };
     for (uint32_t i = 0; i < shards; i++) {
         sum.log.segments += all[i].log.segments;
         sum.log.missing += all[i].log.missing;
         sum.log.bytes += all[i].log.bytes;
-        sum.records.stages += all[i].records.stages;
+        sum.stages += all[i].stages;
     }
     json_open(&j, NULL, '{');
     json_text(&j, "store", url);
@@ -113,7 +109,7 @@ static void done_json(const char *url, const struct repaired *all, uint32_t shar
     json_number(&j, "segments", sum.log.segments);
     json_number(&j, "segments-missing", sum.log.missing);
     json_number(&j, "bytes-lost", sum.log.bytes);
-    json_number(&j, "stages-renamed", sum.records.stages);
+    json_number(&j, "stages-renamed", sum.stages);
     json_open(&j, "places", '[');
     for (uint32_t i = 0; i < shards; i++)
         places_json(&j, &all[i].log, i, shards);
@@ -124,24 +120,16 @@ static void done_json(const char *url, const struct repaired *all, uint32_t shar
 
 // ---- The command ------------------------------------------------------------------------------
 
-// One shard.
-static int repair(const char *dir, uint32_t shard, uint32_t shards, struct repaired *out) {
-    int err = log_file_repair(dir, NULL, &out->log);
-    if (err == 0)
-        err = records_give_up(dir, shard, shards, &out->log);
-    if (err < 0)
-        return err;
-    return records_mend(dir, out->log.places || out->log.missing, &out->records);
-}
-
 // Those that are damaged; `out` has one for each.
-static int repair_all(const char *dir, const struct findings *f, bool json, struct repaired *out) {
+static int repair_all(const char *dir, const struct findings *f, bool json,
+                      struct shard_repair *out) {
     char path[LAYOUT_PATH];
     for (uint32_t i = 0; i < f->shards; i++) {
         if (!(f->damaged >> i & 1))
             continue;
         layout_path(path, dir, f->shards, i);
-        int err = repair(path, i, f->shards, &out[i]);
+        int err = shard_repair(
+            &(struct shard_place){ .dir = path, .shard = i, .shards = f->shards }, &out[i]);
         if (err < 0)
             return err;
         if (!json)
@@ -151,7 +139,8 @@ static int repair_all(const char *dir, const struct findings *f, bool json, stru
 }
 
 // Looks once more; says so if something is still wrong.
-static enum cli_exit finish(const struct input *in, const char *dir, const struct repaired *all) {
+static enum cli_exit finish(const struct input *in, const char *dir,
+                            const struct shard_repair *all) {
     struct findings after;
     int err = store_examine(dir, &after);
     if (err < 0)
@@ -185,7 +174,7 @@ static enum cli_exit decide(const struct input *in, const char *dir, const struc
     }
     if (!json)
         problems_print(dir, f);
-    struct repaired *all = mem_alloc(f->shards * sizeof *all);
+    struct shard_repair *all = mem_alloc(f->shards * sizeof *all);
     int err =
         all ? repair_all(dir, f, json, all) : error_set(MR_ENOMEM, "no memory to repair %s", dir);
     enum cli_exit code = err < 0 ? store_failed(in, dir, err) : finish(in, dir, all);

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+// What is stored is its owner's only, whatever the umask: bodies may be anything.
+enum { DISK_FILE_MODE = 0600, DISK_DIR_MODE = 0700 };
+
 struct disk {
     int (*open)(const struct disk *, const char *path, int flags, int mode); // a descriptor
     int (*close)(const struct disk *, int fd);

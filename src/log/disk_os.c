@@ -122,7 +122,7 @@ static int os_unlink(const struct disk *d, const char *path) {
 
 static int os_make_dir(const struct disk *d, const char *path) {
     (void)d;
-    return mkdir(path, 0777) < 0 ? -errno : 0;
+    return mkdir(path, DISK_DIR_MODE) < 0 ? -errno : 0;
 }
 
 static int os_sync_dir(const struct disk *d, const char *path) {

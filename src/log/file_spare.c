@@ -45,7 +45,7 @@ bool spare_due(const struct file_log *l) {
 // A descriptor of an allocated and synced file; -errno. A sync that fails sets `out_final`.
 static int spare_make(const struct file_log *l, const char *path, uint64_t size, bool *out_final) {
     const struct disk *d = l->disk;
-    int fd = d->open(d, path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int fd = d->open(d, path, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (fd < 0)
         return fd;
     int err = d->allocate(d, fd, 0, size);

@@ -50,7 +50,7 @@ void index_begin(struct index_builder *b, const struct disk *disk, const char *d
     *b = (struct index_builder){ .disk = disk, .dir = dir, .number = number, .block = b->block };
     char path[LOG_PATH];
     index_path(path, b, "idx.tmp");
-    b->fd = disk->open(disk, path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    b->fd = disk->open(disk, path, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     b->active = b->fd >= 0;
 }
 
@@ -140,10 +140,12 @@ static int index_unusable(const char *path) {
 // Whether its entries stand one behind the other below the seal, in a file of this capacity, and
 // there are as many as the header says: a sum proves who wrote it as little as elsewhere.
 static bool index_is_sound(const struct index *x, uint64_t capacity) {
-    const uint8_t *at = x->content.data, *end = at + x->content.size;
-    uint64_t next = SEGMENT_START, count = 0;
     if (x->seal % 8 || x->seal < SEGMENT_START || x->seal > capacity - ENTRY_FRAME)
         return false;
+    if (!x->content.size)
+        return !x->count;
+    const uint8_t *at = x->content.data, *end = at + x->content.size;
+    uint64_t next = SEGMENT_START, count = 0;
     for (; at < end && count < x->count; count++) {
         if (end - at < INDEX_ENTRY || (size_t)(end - at) - INDEX_ENTRY < load_u32(at + 4))
             return false;

@@ -62,7 +62,7 @@ static int segment_keep(struct repair *r, uint64_t number, int fd) {
     int there = d->open(d, path, O_RDONLY, 0);
     if (there >= 0)
         return d->close(d, there);
-    int to = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int to = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (to < 0)
         return to;
     int err = file_copy(d, fd, to);
@@ -219,7 +219,7 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
     if (err < 0 && err != -ENOENT)
         return disk_failed(path, "remove", err);
     segment_path(path, r->log->dir, number, "seg");
-    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (fd < 0)
         return disk_failed(temporary, "create", fd);
     err = d->allocate(d, fd, 0, capacity);

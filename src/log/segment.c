@@ -68,7 +68,8 @@ int64_t disk_read_all(const struct disk *d, int fd, void *to, size_t size, uint6
             break;
         done += (size_t)n;
     }
-    memset((uint8_t *)to + done, 0, size - done);
+    if (done < size)
+        memset((uint8_t *)to + done, 0, size - done);
     return (int64_t)done;
 }
 

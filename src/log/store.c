@@ -77,7 +77,7 @@ int store_create(const struct disk *d, const char *dir, const struct store *s) {
     char temporary[LOG_PATH], path[LOG_PATH];
     path_make(temporary, dir, "store.tmp");
     path_make(path, dir, "store");
-    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (fd < 0)
         return disk_failed(temporary, "create", fd);
     struct store copy = *s;
@@ -161,7 +161,7 @@ static void lock_sign(const struct disk *d, int fd) {
 int store_lock(const struct disk *d, const char *dir, int *out_fd) {
     char path[LOG_PATH];
     path_make(path, dir, "lock");
-    int fd = d->open(d, path, O_RDWR | O_CREAT, 0666);
+    int fd = d->open(d, path, O_RDWR | O_CREAT, DISK_FILE_MODE);
     if (fd < 0)
         return disk_failed(path, "open", fd);
     int err = lock_wait(d, fd);

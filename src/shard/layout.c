@@ -79,7 +79,7 @@ int layout_write(const struct disk *d, const char *dir, const struct layout *lay
     path_make(path, dir, "shards");
     int size = snprintf(text, sizeof text, "%u%s", layout->shards,
                         layout->making ? making_text : whole_text);
-    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int fd = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (fd < 0)
         return disk_failed(temporary, "create", fd);
     int err = disk_write_all(d, fd, text, (size_t)size, 0);

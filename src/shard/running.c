@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "log/disk.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -79,7 +80,7 @@ static int running_map(struct running *r, uint32_t capacity) {
 }
 
 static int running_open_file(struct running *r) {
-    r->fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    r->fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, DISK_FILE_MODE);
     if (r->fd < 0)
         return running_failed(r, "open", errno);
     struct stat st;

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""hostile_stores_test.py BUILD: stores whose sums are right and whose content cannot be, as in
-test/data/hostile-stores. Each of them once made a command fault or hang. They are refused with the way
-out, and a repair makes stores of them that open."""
+"""stores_test.py BUILD: stores as files. Who may read them; and stores whose sums are right and whose
+content cannot be, as in test/data/hostile-stores. Each of them once made a command fault or hang. They are
+refused with the way out, and a repair makes stores of them that open."""
+import contextlib
 import os
 import shutil
+import stat
 import subprocess
 
 from tap import MILLRACE, PATIENCE, case, check, equal, main, top
@@ -90,6 +92,54 @@ def U9_a_lone_segment_far_away_is_put_aside():
     equal(code, 0, heard)
     equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
     check(os.path.exists(os.path.join(store, "f" * 16 + ".seg.damaged")))
+
+
+@contextlib.contextmanager
+def open_to_all():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder):
+    """Of a folder and all that is in it, in octal, by name."""
+    found = {folder: stat.S_IMODE(os.stat(folder).st_mode)}
+    for where, folders, names in os.walk(folder):
+        for name in folders + names:
+            found[os.path.join(where, name)] = stat.S_IMODE(os.lstat(os.path.join(where, name)).st_mode)
+    return {name: oct(mode) for name, mode in found.items()}
+
+
+def expect_private(folder):
+    for name, mode in modes(folder).items():
+        equal(mode, oct(0o700 if os.path.isdir(name) else 0o600), name)
+
+
+@case
+def U10_stores_are_their_owners_only_whatever_the_umask():
+    store = os.path.join(top, "private")
+    with open_to_all():
+        equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
+        equal(say("store", "copy", f"file:{store}", f"file:{store}-3", "--shards", "3")[0], 0)
+        equal(say("push", "s", "x", "--at", f"file:{store}-3")[0], 0)
+        with open(os.path.join(store, "0" * 16 + ".seg"), "r+b") as segment:
+            segment.seek(80)
+            segment.write(b"damage")
+        equal(say("store", "repair", f"file:{store}")[0], 0)
+    expect_private(store)
+    expect_private(store + "-3")
+    check(len(modes(store + "-3")) > 10)
+
+
+@case
+def U10_journals_are_their_owners_only_whatever_the_umask():
+    journal = os.path.join(top, "journal")
+    with open_to_all():
+        done = subprocess.run([MILLRACE, "run", "--journal", journal, "--", "sh", "-c",
+                               f"find {journal} -printf '%m %y\\n'"],
+                              input=b"a line\n", capture_output=True, timeout=PATIENCE)
+    equal(done.returncode, 0, done.stderr)
+    equal(set(done.stdout.split(b"\n")), {b"700 d", b"600 f", b""})
 
 
 main()

@@ -1,4 +1,4 @@
-// A log that can be read may still make no sense.
+// First the log is made readable; what can be read may still make no sense.
 //
 // Records that a core refuses are given up, with what was appended together with them. What then
 // follows may be refused in turn, so the rest is looked at again, a few times; if that does not
@@ -7,7 +7,7 @@
 // A log that has lost a part may have jobs of a stage that has no name, a head that nobody has
 // given up, ids that were issued and are not known. Each of these is mended by appending the one
 // record that was lost or would have been written.
-#include "cli/mend.h"
+#include "shard/repair.h"
 
 #include "base/errors.h"
 #include "base/limits.h"
@@ -51,14 +51,15 @@ static int refusal_note(void *arg, const struct log_seen *seen) {
     return err == MR_ECORRUPT ? buffer_append(&f->at, &seen->at, sizeof seen->at) : err;
 }
 
-static int refusals_find(const char *dir, uint32_t shard, uint32_t shards, struct refusals *out) {
-    struct core_config config = { .shard = shard, .shards = shards };
+static int refusals_find(const struct shard_place *p, struct refusals *out) {
+    struct core_config config = { .shard = p->shard, .shards = p->shards };
+    struct log_options options = { .disk = p->disk, .read_only = true };
     struct log *log = NULL;
     buffer_clear(&out->at);
     int err = core_create(&config, &out->core);
     if (err < 0)
         return err;
-    err = log_file_open(dir, &(struct log_options){ .read_only = true }, &log);
+    err = log_file_open(p->dir, &options, &log);
     if (err == 0)
         err = log_replay(log, refusal_note, out);
     log_close(log);
@@ -76,11 +77,11 @@ static void repair_add(struct log_repair *sum, const struct log_repair *more) {
     sum->bytes += more->bytes;
 }
 
-int records_give_up(const char *dir, uint32_t shard, uint32_t shards, struct log_repair *sum) {
+static int refused_give_up(const struct shard_place *p, struct log_repair *sum) {
     struct refusals found = { 0 };
     int err = 0;
     for (int pass = 1; err == 0 && pass <= PASSES + 1; pass++) {
-        err = refusals_find(dir, shard, shards, &found);
+        err = refusals_find(p, &found);
         if (err < 0 || !found.at.size)
             break;
         struct log_given_up which = { .at = (const uint64_t *)found.at.data,
@@ -89,7 +90,7 @@ int records_give_up(const char *dir, uint32_t shard, uint32_t shards, struct log
         if (pass > PASSES)
             which.from = which.at[0];
         struct log_repair more;
-        err = log_file_give_up(dir, NULL, &which, &more);
+        err = log_file_give_up(p->dir, p->disk, &which, &more);
         if (err == 0)
             repair_add(sum, &more);
     }
@@ -99,7 +100,7 @@ int records_give_up(const char *dir, uint32_t shard, uint32_t shards, struct log
 
 // ---- Records that are missing -----------------------------------------------------------------
 
-struct mend {
+struct missing {
     struct log *log;
     uint8_t used[STAGES_MOST], named[STAGES_MOST]; // by stage number: 1
     uint8_t taken[STAGES_MOST];                    // somebody is called lost-NUMBER
@@ -107,8 +108,8 @@ struct mend {
     uint64_t last_at;
 };
 
-static int mend_note(void *arg, const struct log_seen *seen) {
-    struct mend *m = arg;
+static int missing_note(void *arg, const struct log_seen *seen) {
+    struct missing *m = arg;
     struct record_about about;
     struct record r;
     int err = record_decode(seen->head, &about, &r);
@@ -130,14 +131,14 @@ static int mend_note(void *arg, const struct log_seen *seen) {
     return 0;
 }
 
-static int mend_append(struct mend *m, struct record r) {
+static int missing_append(struct missing *m, struct record r) {
     uint8_t head[RECORD_MAX];
     r.time_ms = m->time_ms;
     struct entry e = { .head = { head, record_encode(&r, head) } };
     return log_append(m->log, &e, 1, ROOM_CLEAN, &m->last_at);
 }
 
-static int mend_stages(struct mend *m, struct mended *out) {
+static int missing_stages(struct missing *m, struct shard_repair *out) {
     int err = 0;
     for (uint32_t i = 1; err == 0 && i < STAGES_MOST; i++) {
         if (!m->used[i] || m->named[i])
@@ -148,7 +149,7 @@ static int mend_stages(struct mend *m, struct mended *out) {
             snprintf(name, sizeof name, "lost-%u-%" PRIx64, (unsigned)i, m->time_ms);
         else
             snprintf(name, sizeof name, "lost-%u", (unsigned)i);
-        err = mend_append(
+        err = missing_append(
             m, (struct record){
                    .kind = RECORD_STAGE, .stage = i, .name = mr_str(name), .about = &about });
         out->stages++;
@@ -156,45 +157,54 @@ static int mend_stages(struct mend *m, struct mended *out) {
     return err;
 }
 
-static int mend_head(struct mend *m, struct mended *out) {
+static int missing_head(struct missing *m, struct shard_repair *out) {
     struct log_state log;
     log_look(m->log, &log);
     if (log.head / log.segment_size <= m->mark / log.segment_size)
         return 0;
     out->head = true;
-    return mend_append(m, (struct record){ .kind = RECORD_TRIM, .upto = log.head });
+    return missing_append(m, (struct record){ .kind = RECORD_TRIM, .upto = log.head });
 }
 
-static int mend_ids(struct mend *m) {
-    return mend_append(m, (struct record){ .kind = RECORD_EPOCH,
-                                           .epoch = m->epoch + 1,
-                                           .next_id = m->next_id + IDS_SKIPPED });
+static int missing_ids(struct missing *m) {
+    return missing_append(m, (struct record){ .kind = RECORD_EPOCH,
+                                              .epoch = m->epoch + 1,
+                                              .next_id = m->next_id + IDS_SKIPPED });
 }
 
-static int mend_run(struct mend *m, bool lost, struct mended *out) {
-    int err = log_replay(m->log, mend_note, m);
+static int missing_write(struct missing *m, bool lost, struct shard_repair *out) {
+    int err = log_replay(m->log, missing_note, m);
     if (err == 0)
-        err = mend_stages(m, out);
+        err = missing_stages(m, out);
     if (err == 0)
-        err = mend_head(m, out);
+        err = missing_head(m, out);
     if (err == 0 && lost)
-        err = mend_ids(m);
+        err = missing_ids(m);
     if (err < 0 || !m->last_at)
         return err;
     log_flush(m->log, true);
     return log_wait(m->log, m->last_at);
 }
 
-int records_mend(const char *dir, bool lost, struct mended *out) {
-    struct mend *m = mem_alloc(sizeof *m);
+static int missing_add(const struct shard_place *p, bool lost, struct shard_repair *out) {
+    struct missing *m = mem_alloc(sizeof *m);
     if (!m)
-        return error_set(MR_ENOMEM, "no memory to look through %s", dir);
-    struct mended done = { 0 };
-    int err = log_file_open(dir, NULL, &m->log);
+        return error_set(MR_ENOMEM, "no memory to look through %s", p->dir);
+    int err = log_file_open(p->dir, &(struct log_options){ .disk = p->disk }, &m->log);
     if (err == 0)
-        err = mend_run(m, lost, &done);
+        err = missing_write(m, lost, out);
     log_close(m->log);
     mem_free(m);
+    return err;
+}
+
+int shard_repair(const struct shard_place *p, struct shard_repair *out) {
+    struct shard_repair done = { 0 };
+    int err = log_file_repair(p->dir, p->disk, &done.log);
+    if (err == 0)
+        err = refused_give_up(p, &done.log);
+    if (err == 0)
+        err = missing_add(p, done.log.places || done.log.missing, &done);
     if (err == 0)
         *out = done;
     return err;
