@@ -616,7 +616,7 @@ static void F42_F45_strangers_have_little_time(void **state) {
     assert_true(door_next_ms(&d) == UINT64_MAX);
     assert_null(door_overdue(&d, UINT64_MAX - 1));
     for (uint64_t i = 0; i < 3; i++)
-        assert_true(door_enter(&d, arrive(&s[i], 1), 100 * i));
+        door_enter(&d, arrive(&s[i], 1), 100 * i);
     assert_int_equal(door_next_ms(&d), STRANGER_MS);
     assert_null(door_overdue(&d, STRANGER_MS - 1));
     assert_ptr_equal(door_overdue(&d, STRANGER_MS), &s[0]);
@@ -628,21 +628,32 @@ static void F42_F45_strangers_have_little_time(void **state) {
     door_leave(&d, &s[0]); // when its connection closes
 }
 
-static void F45_strangers_are_few(void **state) {
+// The one that has to leave, if any, does; then this one is counted.
+static struct stranger *squeeze_in(struct door *d, struct stranger *s, uint8_t from) {
+    struct stranger *oldest = door_must_leave(d, arrive(s, from)->address);
+    if (oldest)
+        door_leave(d, oldest);
+    door_enter(d, s, 0);
+    return oldest;
+}
+
+// U8: the oldest unauthenticated connection makes room: of the same address if that has too many,
+// else of all. One that has authenticated never does.
+static void F45_U8_strangers_are_few_and_the_oldest_makes_room(void **state) {
     (void)state;
     struct door d = { .is_known = has_come_in };
-    static struct stranger s[LIMIT_STRANGERS + 1], one, other;
+    static struct stranger s[LIMIT_STRANGERS + 1], more[2], one, other;
+    assert_null(squeeze_in(&d, &other, 2));
     for (int i = 0; i < LIMIT_STRANGERS_OF_ADDRESS; i++)
-        assert_true(door_enter(&d, arrive(&s[i], 1), 0));
-    assert_false(door_enter(&d, arrive(&one, 1), 0));
-    assert_true(door_enter(&d, arrive(&other, 2), 0)); // others may
-    s[7].address[DOOR_ADDRESS - 1] = 'i';
-    assert_true(door_enter(&d, &one, 0)); // one has come in
+        assert_null(squeeze_in(&d, &s[i], 1));
+    s[0].address[DOOR_ADDRESS - 1] = s[1].address[DOOR_ADDRESS - 1] = 'i'; // authenticated
+    assert_null(squeeze_in(&d, &more[0], 1));
+    assert_null(squeeze_in(&d, &more[1], 1));
+    assert_ptr_equal(squeeze_in(&d, &one, 1), &s[2]);
     for (int i = LIMIT_STRANGERS_OF_ADDRESS; d.count < LIMIT_STRANGERS; i++)
-        assert_true(door_enter(&d, arrive(&s[i], (uint8_t)(3 + i / 100)), 0));
-    door_leave(&d, &other);
-    assert_true(door_enter(&d, arrive(&other, 200), 0));
-    assert_false(door_enter(&d, arrive(&s[LIMIT_STRANGERS], 201), 0)); // all of them are too many
+        assert_null(squeeze_in(&d, &s[i], (uint8_t)(3 + i / 100)));
+    assert_ptr_equal(squeeze_in(&d, &s[LIMIT_STRANGERS], 201), &other); // the oldest of all
+    assert_ptr_equal(door_oldest(&d, NULL), &s[3]);
     assert_int_equal(d.count, LIMIT_STRANGERS);
 }
 
@@ -671,7 +682,7 @@ int main(void) {
         cmocka_unit_test(T1_a_list_that_is_wrong_is_refused_with_its_line),
         cmocka_unit_test(F51_lists_need_memory),
         cmocka_unit_test(F42_F45_strangers_have_little_time),
-        cmocka_unit_test(F45_strangers_are_few),
+        cmocka_unit_test(F45_U8_strangers_are_few_and_the_oldest_makes_room),
     };
     const struct CMUnitTest alone[] = {
         WITH_PEOPLE(what_is_out_of_bounds_is_not_there),

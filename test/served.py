@@ -141,8 +141,8 @@ class Refused(Exception):
 class Wire:
     """A connection on which words are said, and replies heard as they are, RESP2."""
 
-    def __init__(self, port, context=None, host="localhost"):
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    def __init__(self, port, context=None, host="localhost", source="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0))
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname=host)
         self.file = self.socket.makefile("rb")

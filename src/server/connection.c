@@ -378,16 +378,46 @@ static void on_door(uv_timer_t *timer) {
     turn_end(v);
 }
 
-// Where nothing is asked for, nobody is a stranger.
-static int stand_at_door(struct connection *c) {
+// An unauthenticated connection makes room for a new one. Of many in a row one a second is noticed.
+// False: there is none.
+static bool close_stranger(struct server *v, struct stranger *oldest) {
+    if (!oldest)
+        return false;
+    struct connection *c = list_entry(oldest, struct connection, stranger);
+    v->host.rejections++;
+    v->evicted_unsaid++;
+    if (uv_now(&v->loop) >= v->evicted_notice_ms) {
+        notice(NOTICE_WARN,
+               "%" PRIu64 " connections were closed for newer ones before they said who they are, "
+               "the last of them from %s",
+               v->evicted_unsaid, c->address);
+        v->evicted_unsaid = 0;
+        v->evicted_notice_ms = uv_now(&v->loop) + EVICTED_NOTICE_MS;
+    }
+    connection_close(c);
+    return true;
+}
+
+// Without auth and TLS there is nothing to wait for.
+static void stand_at_door(struct connection *c) {
     struct server *v = c->server;
     if (!v->host.auth && !c->tls)
-        return 0;
-    if (!door_enter(&v->door, &c->stranger, uv_now(&v->loop)))
-        return error_set(MR_EFULL, "too many have not said yet who they are");
+        return;
+    (void)close_stranger(v, door_must_leave(&v->door, c->stranger.address));
+    door_enter(&v->door, &c->stranger, uv_now(&v->loop));
     if (!uv_is_active((uv_handle_t *)&v->door_timer))
         uv_timer_start(&v->door_timer, on_door, STRANGER_MS, 0);
-    return 0;
+}
+
+// Where all places are taken an unauthenticated connection has to leave: any, or one of the same
+// address if that has too many.
+static int count_in(struct connection *c, const uint8_t *address) {
+    struct server *v = c->server;
+    int err = crowd_enter(&v->crowd, address, &c->guest);
+    const uint8_t *whose = v->crowd.count >= v->crowd.most ? NULL : c->stranger.address;
+    if (err == MR_EFULL && close_stranger(v, door_oldest(&v->door, whose)))
+        err = crowd_enter(&v->crowd, address, &c->guest);
+    return err;
 }
 
 static int connection_set_up(struct connection *c, struct listener *l) {
@@ -397,7 +427,7 @@ static int connection_set_up(struct connection *c, struct listener *l) {
         return error_set(MR_ENET, "%s", uv_strerror(err));
     note_address(c);
     const uint8_t *address = c->local ? NULL : c->stranger.address;
-    err = crowd_enter(&v->crowd, address, &c->guest);
+    err = count_in(c, address);
     if (err == 0 && v->credentials.context)
         err = tls_accept(v->credentials.context, &c->tls);
     if (err == 0)
@@ -410,7 +440,8 @@ static int connection_set_up(struct connection *c, struct listener *l) {
     (void)uv_tcp_keepalive(&c->tcp, 1, LIMIT_SILENCE_S);
     c->session->owner = c;
     c->session->address = c->address;
-    return stand_at_door(c);
+    stand_at_door(c);
+    return 0;
 }
 
 // It hears why, if it can be told in the clear; of many in a row the first is noticed.
@@ -471,6 +502,7 @@ static void let_wait(struct listener *l) {
                "%" PRIu32 " connections are all there are descriptors for: others wait",
                v->connections);
     v->said_crowded = true;
+    (void)close_stranger(v, door_oldest(&v->door, NULL)); // it is accepted when that has closed
 }
 
 static void accept_waiting(struct listener *l) {

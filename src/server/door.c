@@ -23,17 +23,30 @@ static uint32_t sweep(struct door *d, const uint8_t *address) {
     return same;
 }
 
-static bool has_room(const struct door *d, uint32_t same) {
-    return d->count < LIMIT_STRANGERS && same < LIMIT_STRANGERS_OF_ADDRESS;
+struct stranger *door_oldest(struct door *d, const uint8_t *address) {
+    for (struct list *l = d->strangers.next, *next; l && l != &d->strangers; l = next) {
+        struct stranger *s = stranger_at(l);
+        next = l->next;
+        if (d->is_known(s))
+            door_leave(d, s);
+        else if (!address || memcmp(s->address, address, DOOR_ADDRESS) == 0)
+            return s;
+    }
+    return NULL;
 }
 
-bool door_enter(struct door *d, struct stranger *s, uint64_t now_ms) {
-    if (d->count >= LIMIT_STRANGERS_OF_ADDRESS && !has_room(d, sweep(d, s->address)))
-        return false;
+struct stranger *door_must_leave(struct door *d, const uint8_t *address) {
+    if (d->count < LIMIT_STRANGERS_OF_ADDRESS)
+        return NULL;
+    if (sweep(d, address) >= LIMIT_STRANGERS_OF_ADDRESS)
+        return door_oldest(d, address);
+    return d->count >= LIMIT_STRANGERS ? door_oldest(d, NULL) : NULL;
+}
+
+void door_enter(struct door *d, struct stranger *s, uint64_t now_ms) {
     s->until_ms = now_ms + STRANGER_MS;
     list_append(&d->strangers, &s->of_door);
     d->count++;
-    return true;
 }
 
 void door_leave(struct door *d, struct stranger *s) {

@@ -1,6 +1,7 @@
-// Door: where strangers stand: connections that have still to show a certificate or a secret. They
-// are few, few of one address, and none stands there for long; whoever has come in is not counted
-// any more. So those who may not come in cannot keep out those who may, nor cost much.
+// Door: the unauthenticated connections: those that have still to show a certificate or a secret.
+// They are few, few of one address, and none stays for long; one that has authenticated is not
+// counted any more. When there are too many the oldest is closed in favour of a new one, so that
+// idle connections of clients without a token cannot keep out those that have one.
 //
 // That one has come in is noticed when it matters: when there is no room, or its time is up. Time
 // is an argument. One thread.
@@ -25,8 +26,15 @@ struct door {
     bool (*is_known)(const struct stranger *); // whether it has come in by now
 };
 
-// False: there are too many already. Else `address` is to be set before.
-bool door_enter(struct door *, struct stranger *, uint64_t now_ms);
+// Counts one more, whose `address` is set.
+void door_enter(struct door *, struct stranger *, uint64_t now_ms);
+
+// Which one the caller has to close before one more of that address is counted; NULL: there is
+// room.
+struct stranger *door_must_leave(struct door *, const uint8_t *address);
+
+// The oldest of that address; NULL: of all. NULL if there is none.
+struct stranger *door_oldest(struct door *, const uint8_t *address);
 
 void door_leave(struct door *, struct stranger *); // also one who is not there
 

@@ -30,6 +30,7 @@ enum {
     LIMIT_STRANGERS = 1024,           // connections that have not got that far …
     LIMIT_STRANGERS_OF_ADDRESS = 128, // … and of one address
     LIMIT_SILENCE_S = 300,            // then the system asks whether somebody is still there
+    EVICTED_NOTICE_MS = 1000,         // between notices of connections that made room for others
     REFUSED_NOTICE_MS = 60000,        // between notices of connections that were refused
     REFUSAL_MS = 1000,     // how long a wrong secret waits for its answer; then twice that
     REFUSALS = 3,          // after so many the connection is closed

@@ -50,6 +50,8 @@ struct server {
     bool said_crowded;          // that one more waits to be accepted
     uint64_t refused_notice_ms; // from when on refused connections may be noticed again …
     uint64_t refused_unsaid;    // … and how many were not
+    uint64_t evicted_notice_ms; // the same of unauthenticated ones that had to leave
+    uint64_t evicted_unsaid;
     uv_work_t loading;
     uint64_t timer_at_ms; // of the loop's clock; UINT64_MAX: not armed
     int load_err;
