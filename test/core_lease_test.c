@@ -507,6 +507,22 @@ static void U21_other_starts_write_nothing(void **state) {
     assert_string_equal(take(t).body, "c");
 }
 
+static void U20_an_engine_that_closes_gives_back_uncounted(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
+    push(t, "k", "b");
+    struct taken a = take(t), b = take_detached(t, 1000);
+    core_give_back(t->core, &t->conns[0]);
+    tale_check(t->core, "given back");
+    expect_status(t, id, JOB_WAITING);
+    expect_powerless(t, a);
+    lose(t, 0);
+    crash(t);
+    assert_int_equal(take(t).attempt, 1);
+    expect_no_work(t);
+    done(t, b);
+}
+
 static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
     struct tale *t = *state;
     uint64_t id = push(t, "k", "a");
@@ -750,6 +766,7 @@ int main(void) {
         TALE(U21_a_block_is_held_as_far_as_it_was_leased),
         TALE(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
         TALE(U21_other_starts_write_nothing),
+        TALE(U20_an_engine_that_closes_gives_back_uncounted),
         TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
         TALE(rule6_any_connection_may_answer),
         TALE(rule6_a_take_may_say_how_long),

@@ -337,6 +337,61 @@ static void F50_a_socket_closed_on_one_side_hears_its_replies(void **state) {
     store_remove(&store);
 }
 
+// ---- Stopping -----------------------------------------------------------------------------------
+
+// Takes one job; true if this is its first attempt. Its id and token are read.
+static bool take_first_attempt(int fd, const char *take, char id[64], char token[64]) {
+    bool first = false;
+    assert_true(tell(fd, take, strlen(take)));
+    assert_string_equal(hear_line(fd), "*1\r");
+    long fields = strtol(hear_line(fd) + 1, NULL, 10);
+    for (long i = 0; i < fields; i++) {
+        char kind[8192];
+        snprintf(kind, sizeof kind, "%s", hear_line(fd));
+        first |= i == 5 && strcmp(kind, ":1\r") == 0;
+        const char *value = kind[0] == '$' && kind[1] != '-' ? hear_line(fd) : "";
+        if (i < 2)
+            snprintf(i ? token : id, 64, "%.*s", (int)strcspn(value, "\r"), value);
+    }
+    return first;
+}
+
+// The second signal ends the time that running jobs have to end.
+static void server_stop_with_leases(struct running *r) {
+    kill(getpid(), SIGTERM);
+    for (int other; (other = dial_or_not(r)) >= 0;) // until the server has heard
+        close(other);
+    server_stop(r);
+}
+
+// U20: a graceful stop counts no attempt; U21: what was leased DETACHED stays so.
+static void U20_U21_a_stop_gives_running_jobs_back_uncounted(void **state) {
+    (void)state;
+    struct store store = store_make();
+    struct running r;
+    char id[64], token[64], line[256];
+    server_start_at(&r, store.dir, -1);
+    int fd = dial(&r);
+    assert_true(ask(fd, "PUSH s a ATTEMPTS 1\r\n", "$1\r\n1\r\n"));
+    assert_true(take_first_attempt(fd, "TAKE s\r\n", id, token));
+    assert_true(ask(fd, "PUSH d b ATTEMPTS 1\r\n", "$1\r\n2\r\n"));
+    assert_true(take_first_attempt(fd, "TAKE d DETACHED\r\n", id, token));
+    server_stop_with_leases(&r);
+    close(fd);
+    server_start_at(&r, store.dir, -1);
+    fd = dial(&r);
+    assert_true(ask(fd, "DEAD\r\n", "*0\r\n"));
+    assert_true(ask(fd, "TAKE d\r\n", "*0\r\n"));
+    snprintf(line, sizeof line, "DONE %s %s\r\n", id, token);
+    assert_true(ask(fd, line, "+OK\r\n"));
+    assert_true(take_first_attempt(fd, "TAKE s\r\n", id, token));
+    snprintf(line, sizeof line, "DONE %s %s\r\n", id, token);
+    assert_true(ask(fd, line, "+OK\r\n"));
+    close(fd);
+    server_stop(&r);
+    store_remove(&store);
+}
+
 // ---- Looking ------------------------------------------------------------------------------------
 
 static void D1_a_worker_is_shown_with_its_address(void **state) {
@@ -366,6 +421,7 @@ int main(void) {
         cmocka_unit_test(T22_what_was_said_is_sent_before_the_server_ends),
         cmocka_unit_test(C7_bodies_come_from_the_disk_as_they_do_from_memory),
         cmocka_unit_test(F50_a_socket_closed_on_one_side_hears_its_replies),
+        cmocka_unit_test(U20_U21_a_stop_gives_running_jobs_back_uncounted),
         cmocka_unit_test(D1_a_worker_is_shown_with_its_address),
     };
     notice_set(NOTICE_ERROR, false);

@@ -154,6 +154,17 @@ static int leave_lease(struct core *c, struct lease *l) {
     return err;
 }
 
+void core_give_back(struct core *c, struct conn *conn) {
+    while (!list_empty(&conn->leases)) {
+        struct lease *l = list_entry(conn->leases.next, struct lease, of_conn);
+        list_remove(&l->of_conn);
+        l->conn = NULL;
+        if (!l->record)
+            lease_end(c, l->number, AT_HEAD);
+    }
+    settle(c);
+}
+
 int core_leave(struct core *c, struct conn *conn) {
     int first_err = 0;
     while (!list_empty(&conn->takers))

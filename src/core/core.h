@@ -233,6 +233,10 @@ size_t core_leases(const struct conn *); // how many it holds
 // (unless detached).
 int core_leave(struct core *, struct conn *);
 
+// The engine is about to close: what the connection has leased goes back to its place, uncounted,
+// and its worker is not told. Leases that outlive the engine stay, without a connection.
+void core_give_back(struct core *, struct conn *);
+
 // ---- Handing in -------------------------------------------------------------------------------
 
 struct push {

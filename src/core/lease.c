@@ -59,8 +59,7 @@ static void lease_free(struct core *c, uint32_t number) {
     stage_wake(c, s);
 }
 
-// The lease is over: jobs still under it wait again, the channel goes where it belongs.
-static void lease_end(struct core *c, uint32_t number, enum place place) {
+void lease_end(struct core *c, uint32_t number, enum place place) {
     struct lease *l = lease_at(c, number);
     chan ref = l->channel;
     for (uint32_t i = l->next; ref && i < l->count; i++) {

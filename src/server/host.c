@@ -397,6 +397,11 @@ void host_stop(struct host *h) {
     }
 }
 
+void host_give_back(struct host *h) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
+        session_give_back(list_entry(l, struct session, of_host));
+}
+
 void host_close(struct host *h) {
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
         session_close(list_entry(l, struct session, of_host));

@@ -176,6 +176,9 @@ int64_t host_next_ms(struct host *);
 // From now on nothing is started: takers that wait are answered with nothing.
 void host_stop(struct host *);
 
+// What is still running goes back to its place without counting an attempt. Before host_close.
+void host_give_back(struct host *);
+
 // Nothing more is run: a session is over when what it has said was sent.
 void host_close(struct host *);
 

@@ -148,6 +148,7 @@ static void close_all(struct server *v) {
         return;
     v->closing = true;
     if (v->group) {
+        host_give_back(&v->host);
         host_end(&v->host);
         host_wait(&v->host);
     }

@@ -39,6 +39,11 @@ static void session_part(struct session *s) {
     mem_free(s->presences);
 }
 
+void session_give_back(struct session *s) {
+    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
+        core_give_back(s->host->parts[i].core, &s->presences[i].conn);
+}
+
 uint64_t session_leases(const struct session *s) {
     uint64_t held = 0;
     for (uint32_t i = 0; s->presences && i < s->host->shards; i++)

@@ -149,6 +149,7 @@ size_t session_unsent(const struct session *); // bytes of replies, also of thos
 void session_close(struct session *);          // nothing more is run; it is over when all was sent
 bool session_is_over(const struct session *);  // close it
 uint64_t session_leases(const struct session *);
+void session_give_back(struct session *); // what it has leased, uncounted: the server closes
 
 // ---- For commands -----------------------------------------------------------------------------
 
