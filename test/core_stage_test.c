@@ -463,6 +463,28 @@ static void rule18_the_same_commands_give_the_same_records(void **state) {
     tale_destroy(tales[1]);
 }
 
+// U22: ten jobs of a block at a limit of one run one by one; an answered one makes room.
+static void U22_concurrency_counts_jobs(void **state) {
+    struct tale *t = *state;
+    struct taken out[8];
+    char body[2] = "a";
+    for (; *body <= 'f'; ++*body)
+        push(t, "k", body);
+    push(t, "l", "other");
+    set(t, "concurrency", "1");
+    assert_int_equal(take_block(t, 8, out), 1);
+    expect_held(t, "s", "limit");
+    done(t, out[0]);
+    set(t, "concurrency", "3");
+    assert_int_equal(try_take(t, (struct take){ .count = 8, .batch = 8 }, out), 3);
+    expect_no_work(t);
+    push(t, "m", "more");
+    cancel(t, out[2].id); // its worker does not know yet
+    expect_no_work(t);
+    done(t, out[1]); // the first of a block of two
+    assert_int_equal(try_take(t, (struct take){ .count = 8, .batch = 8 }, out + 3), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(S10_as_many_wake_as_there_is_work),
@@ -491,6 +513,7 @@ int main(void) {
         TALE(F25_a_full_log_is_cleaned_and_opened),
         TALE(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
         TALE(rule18_the_same_commands_give_the_same_records),
+        TALE(U22_concurrency_counts_jobs),
     };
     return TALES(tests);
 }

@@ -430,13 +430,19 @@ static void mark_levels(struct model *m) {
     }
 }
 
+// Jobs of a stage that workers have not answered.
+static uint64_t leased_jobs(const struct model *m, int stage) {
+    uint64_t jobs = 0;
+    for (int l = 0; l < m->lease_count; l++)
+        for (int i = 0; i < m->leases[l].count; i++)
+            jobs += m->leases[l].alive && m->leases[l].stage == stage && !m->leases[l].let_go[i];
+    return jobs;
+}
+
 // Rule 2: the one predicate.
 static bool may_start(struct model *m, int stage) {
     struct model_stage *s = &m->stages[stage];
-    uint64_t leases = 0;
-    for (int l = 0; l < m->lease_count; l++)
-        leases += m->leases[l].alive && m->leases[l].stage == stage;
-    if (s->paused || (s->policy.concurrency && leases >= s->policy.concurrency))
+    if (s->paused || (s->policy.concurrency && leased_jobs(m, stage) >= s->policy.concurrency))
         return false;
     for (int d = 0; d < STAGES; d++)
         if (s->edges[d] && m->stages[d].over)
@@ -466,6 +472,9 @@ static void grant(struct model *m, int lease, int job, int taker, bool first) {
 }
 
 static int start_block(struct model *m, const struct command *c, int stage, int most, int taker) {
+    uint64_t limit = m->stages[stage].policy.concurrency;
+    if (limit && limit - leased_jobs(m, stage) < (uint64_t)most)
+        most = (int)(limit - leased_jobs(m, stage));
     int lease = m->lease_count++;
     struct model_lease *l = &m->leases[lease];
     *l = (struct model_lease){ .alive = true, .detached = c->detached, .conn = c->conn };

@@ -231,6 +231,7 @@ static void let_go(struct model *m, int lease, int index) {
     bool in_turn = first_of_block(m, lease, index);
     for (int i = in_turn ? 0 : index; i <= index; i++)
         m->leases[lease].let_go[i] = true;
+    rule_touch(m, m->leases[lease].stage);
     rule_lease_over(m, lease);
 }
 

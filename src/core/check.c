@@ -242,13 +242,18 @@ int core_check(const struct core *c) {
         return err;
     if ((err = check_links(c, &t)) < 0)
         return err;
-    uint32_t recorded = 0;
+    uint64_t recorded = 0, leased = 0;
     for (uint32_t i = 1; i < c->leases.next_new; i++) {
         const struct lease *l = lease_at(c, i);
         EXPECT(!l->record || lease_find_recorded(c, l->serial) == i, "a lease's record is lost");
         t.live_bytes += l->record ? l->record->size : 0;
         recorded += l->record != NULL;
+        for (uint32_t k = l->next; k < l->count; k++)
+            leased += l->block ? l->block[k].id != 0 : 1;
     }
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        leased -= c->stages[i]->leased;
+    EXPECT(!leased, "leased jobs are miscounted");
     EXPECT(recorded == map_count(&c->recorded_leases), "recorded leases are miscounted");
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;

@@ -43,11 +43,20 @@ static void tell_running(struct core *c, const struct lease *l, bool begins) {
         c->config.sink.running(c->config.sink.owner, lease_id(l, l->next), l->attempt, begins);
 }
 
+// The worker is at none of the jobs from `from` on any more, up to `upto`.
+static void lease_uncount(struct core *c, const struct lease *l, uint32_t from, uint32_t upto) {
+    uint64_t jobs = 0;
+    for (uint32_t i = from; i < upto; i++)
+        jobs += lease_id(l, i) != 0;
+    c->stages[l->stage]->leased -= jobs;
+}
+
 static void lease_free(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->next < l->count)
         tell_running(c, l, false);
     lease_unrecord(c, l);
+    lease_uncount(c, l, l->next, l->count);
     list_remove(&l->of_conn);
     mem_free(l->block);
     struct stage *s = c->stages[l->stage];
@@ -101,6 +110,15 @@ static bool lease_holds(const struct lease *l, uint64_t id) {
     return false;
 }
 
+// Fewer jobs run under it than before, which may let others start.
+static void lease_shrunk(struct core *c, const struct lease *l) {
+    struct stage *s = c->stages[l->stage];
+    if (!s->policy.concurrency)
+        return;
+    stage_mark(c, s);
+    stage_wake(c, s);
+}
+
 // Lets go of one job. If another before it still runs, that is only noted: in its turn it is
 // passed over.
 APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t id) {
@@ -111,10 +129,13 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
             continue;
         while (l->block[i].id != id)
             i++;
+        lease_uncount(c, l, i, i + 1);
         l->block[i].id = 0;
+        lease_shrunk(c, l);
         return;
     }
     tell_running(c, l, false);
+    lease_uncount(c, l, l->next, i + 1);
     l->next = i + 1;
     while (l->next < l->count && !lease_id(l, l->next))
         l->next++;
@@ -125,6 +146,7 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
     uint32_t job = lease_job(c, l, l->next);
     l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
     tell_running(c, l, true);
+    lease_shrunk(c, l);
 }
 
 bool lease_ends_with(const struct core *c, const struct lease *l, uint64_t id) {
@@ -147,6 +169,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
         return;
     }
     tell_running(c, l, false);
+    lease_uncount(c, l, 0, 1);
     l->next = 1;
     lease_end(c, number, AT_TAIL);
 }
@@ -415,8 +438,10 @@ static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
         if (job)
             job_set_status(c, job_at(c, job), JOB_WAITING);
     }
+    lease_uncount(c, l, from, l->count);
     l->count = from;
     stage_mark(c, c->stages[l->stage]);
+    stage_wake(c, c->stages[l->stage]);
 }
 
 // Where in the lease it stands, and whether another runs before it. False: it is not under it.

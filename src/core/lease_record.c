@@ -270,6 +270,7 @@ static int hold(struct core *c, struct lease *l, chan ref) {
     if (ref & CHAN_KEYED)
         channel_unpin(c, ref); // it is in progress now
     c->stages[l->stage]->leases++;
+    c->stages[l->stage]->leased += l->count;
     return 0;
 }
 

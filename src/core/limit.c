@@ -19,7 +19,7 @@ static uint64_t depth_here(const struct stage *s) {
 }
 
 static uint64_t running(const struct stage *s) {
-    return s->ledger ? atomic_load(&s->ledger->running) : s->leases;
+    return s->ledger ? atomic_load(&s->ledger->running) : s->leased;
 }
 
 uint64_t stage_jobs(const struct stage *s) {
@@ -82,6 +82,15 @@ static uint64_t rate_earliest_us(const struct core *c) {
 static bool claim_rate(const struct core *c, const struct stage *s) {
     return !s->policy.rate_per_h ||
            ledger_claim_rate(s->ledger, c->now_ms * 1000, rate_earliest_us(c), rate_each_us(s));
+}
+
+// With a ledger one start was claimed.
+uint32_t stage_start_most(const struct stage *s, uint32_t most) {
+    uint64_t limit = s->policy.concurrency;
+    if (!limit)
+        return most;
+    uint64_t left = s->ledger ? 1 : limit - s->leased;
+    return left < most ? (uint32_t)left : most;
 }
 
 void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
@@ -149,7 +158,7 @@ static bool claim_start(struct core *c, struct stage *s) {
     uint64_t most = s->policy.concurrency;
     if (!stage_is_next(c, s))
         return false;
-    if (most && !ledger_claim(&s->ledger->running, &s->share.running, s->leases + 1, most))
+    if (most && !ledger_claim(&s->ledger->running, &s->share.running, s->leased + 1, most))
         return false;
     s->claimed = claim_rate(c, s);
     if (!s->claimed) {
@@ -281,7 +290,7 @@ static struct ledger_share share_now(const struct core *c, const struct stage *s
     uint64_t depth = policy->high_mark ? depth_here(s) : 0, told = s->share.depth;
     uint64_t change = depth > told ? depth - told : told - depth;
     return (struct ledger_share){
-        .running = policy->concurrency ? s->leases + s->claimed : 0,
+        .running = policy->concurrency ? s->leased + s->claimed : 0,
         .jobs = policy->max_jobs ? jobs_here(s) : 0,
         .depth = change > depth_step(c, s) ? depth : told,
     };

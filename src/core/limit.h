@@ -15,6 +15,8 @@ enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_do
 // somebody `waits`, the shard is told by `freed` when it may.
 bool stage_claim(struct core *, struct stage *, bool waits);
 void stage_unclaim(struct core *, struct stage *); // gives back a start that did not happen, if any
+// How many of so many jobs may start at once, when one may.
+uint32_t stage_start_most(const struct stage *, uint32_t most);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
 uint64_t stage_rate_next_us(const struct stage *); // when the rate allows the next start
 

@@ -152,7 +152,9 @@ struct stage {
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
-    uint64_t leases, granted_rooms, linked; // linked: emits to it that have not arrived
+    uint64_t leases,
+        leased; // leases; jobs under them that were not answered: those count as running
+    uint64_t granted_rooms, linked; // linked: emits to it that have not arrived
     struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
     struct ledger_share share;   // of this shard
     bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs

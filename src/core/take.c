@@ -146,7 +146,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     if (!s->runs)
         s->runs = mem_alloc(sizeof *s->runs);
     uint32_t last, lease = 0;
-    uint32_t count = block_size(c, ref, w->bytes, w->batch < most ? w->batch : most, &last);
+    most = stage_start_most(s, w->batch < most ? w->batch : most);
+    uint32_t count = block_size(c, ref, w->bytes, most, &last);
     int err = lease_create(c, s, ref, count, w, &lease);
     if (err == 0 && lease_outlives_engine(s, w->detached, w->in_process)) {
         err = lease_record_start(c, lease_at(c, lease), last);
@@ -179,6 +180,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     }
     w->bytes += state_size(c, ref);
     s->leases++;
+    s->leased += count;
     s->claimed = false;
     stage_mark_less(c, s);
     stage_started(c, s, count);
