@@ -365,7 +365,7 @@ def what_is_wrong_is_told():
     web.refuses(400, "ERR", "COUNT", "GET", "/api/jobs?stage=a&count=many")
     web.refuses(400, "ERR", "", "GET", "/api/jobs/seventeen")
     for body, text in (("", "object"), ("{", "no JSON"), ("[]", "object"), ("7", "no JSON"), ("nul\0", "no JSON"),
-                       ('{"stage":"s","stage":"t"}', "no JSON"), ("[" * 100000, "no JSON"),
+                       ('{"stage":"s","stage":"t"}', "twice"), ("[" * 100000, "no JSON"),
                        ('{"stage":"s"}', "'body' is missing"), ('{"body":"x"}', "'stage' is missing"),
                        ('{"stage":"s","body":"x","what":1}', "'what'"), ('{"stage":["s"],"body":"x"}', "list"),
                        ('{"stage":"s","body-base64":"a"}', "base64"), ('{"stage":"s","body-base64":7}', "base64"),
@@ -376,6 +376,11 @@ def what_is_wrong_is_told():
                        ('{"stage":"s","body":"x","what":[]}', "'what'"), ('{"stage":"s","body":"x","key":{}}', "'key'"),
                        ('{"stage":"s s","body":"x"}', "stage")):
         web.refuses(400, "ERR", text, "POST", "/api/jobs", body)
+    for body, text in (('{"stage":"s","body":%s}' % ("[" * 200), "128"),
+                       ('{"stage":"s","body":%s}' % ("[" * 200 + "]" * 200), "128"),
+                       ('{"stage":"s","body":[%s]}' % ",".join(["{}"] * (1 << 20)), "1048576"),
+                       ('{"stage":"s","body":[%s]}' % ("7" * 5000), "1024")):
+        web.refuses(413, "TOOBIG", text, "POST", "/api/jobs", body)
     for ids, text in ({}, "'ids' is missing"), ({"ids": []}, "empty list"), ({"ids": True}, "number"), \
             ({"ids": ["STAGE", "s", "DEAD"]}, "number"), ({"ids": ["1", {}]}, "number"):
         web.refuses(400, "ERR", text, "POST", "/api/jobs/retry", ids)
@@ -505,6 +510,41 @@ def roles_and_stages_hold_as_on_the_wire():
     web.hear("read again")
     equal(streams[0].answer.read().count(b"sms.a"), 0)  # it ends
     streams[1].event()
+    web.stop()
+
+
+# U5: what the head of a request tells is decided before any of its body is read: nothing of it is sent here.
+@case
+def U5_rights_and_sizes_are_checked_before_a_body_is_read():
+    push, read, own = (token_of("heads", *row) for row in (("p", "push"), ("r", "read"), ("o", "admin", "mine.*")))
+    web = Web("--auth", path("heads"))
+
+    def head(target, token, size=32 << 20, **more):
+        lines = {"Host": web.host, "Origin": f"http://{web.host}", "Content-Type": "application/json",
+                 "Content-Length": size, "Authorization": f"Bearer {token}", "Expect": "100-continue"} | more
+        text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        with socket.create_connection(("127.0.0.1", web.http), PATIENCE) as s:
+            s.sendall(f"POST {target} HTTP/1.1\r\n{text}\r\n".encode())
+            return status_of(s.recv(65536))
+    equal(head("/api/jobs", push), 100)
+    equal(head("/api/jobs", read), 403)
+    equal(head("/api/jobs", "wrong"), 401)
+    equal(head("/api/jobs", push, Host="evil.example", Origin="http://evil.example"), 421)
+    equal(head("/api/jobs", push, Origin="http://evil.example"), 403)
+    equal(head("/api/jobs", push, **{"Content-Type": "text/plain"}), 415)
+    for size in (32 << 20) + 1, 1 << 40, (1 << 64) - 1:
+        equal(head("/api/jobs", push, size), 413, size)
+        equal(head("/api/jobs", read, size), 403, size)
+    equal(head("/api/jobs/1/cancel", push, 65536), 100)
+    equal(head("/api/jobs/1/cancel", push, 65537), 413)
+    equal(head("/api/dead/retry", own, 65537), 413)
+    equal(head("/api/stages/mine.a/pause", own, 100), 100)
+    equal(head("/api/stages/theirs/pause", own, 100), 403)
+    equal(head("/api/stages/theirs%2Fa/policy", own, 100), 403)
+    equal(head("/api/jobs/drop", push, 100), 403)
+    Client(web).refused("NOAUTH", "STAGES")
+    with contextlib.closing(web.connect()) as one:  # the whole of it: nothing is kept, and the next one is told
+        web.refuses(403, "NOPERM", "push", "POST", "/api/jobs", "{}," * (32 << 20 >> 2), token=read, connection=one)
     web.stop()
 
 

@@ -82,7 +82,18 @@ static bool may_run(struct session *s, const struct command *c, const struct arg
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(h->why_stopped));
         return false;
     }
-    return !s->who || access_scope(s, c, a);
+    return !s->who || a->count < 2 || access_scope(s, c, a);
+}
+
+bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
+    const struct command *c = command_row(words[0]);
+    struct arguments a = { words, count, 1 };
+    session_reply(s);
+    if (c && is_permitted(s, c) && may_run(s, c, &a))
+        return true;
+    s->replies++;
+    session_touch(s);
+    return false;
 }
 
 void command_try(struct session *s, const struct command *c, const mr_bytes *words,

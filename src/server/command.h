@@ -73,6 +73,11 @@ void multi_queue(struct session *, const struct command *, const mr_bytes *words
 // Refuses what cannot be queued, or what is wrong with its words.
 void multi_check(struct session *, const struct command *, struct arguments *);
 
+// Whether that command may be run at all, by its name and, if it is there, its first argument: for
+// clients whose commands are known before all of their arguments have come. False: refused, as
+// command_run would, and that is a reply of the session.
+bool command_admit(struct session *, const mr_bytes *words, uint32_t count);
+
 const struct command *command_row(mr_bytes name); // NULL: there is none
 
 // Reads one option at `a->at` into `into`. 1: done; 0: the word is no option of these; -1: refused,

@@ -7,9 +7,6 @@
 #include "base/text.h"
 #include "web/limits.h"
 
-#include <inttypes.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 void form_finish(struct form *f) {
@@ -139,123 +136,164 @@ int form_read_query(struct form *f, mr_bytes query) {
 }
 
 // ---- JSON ---------------------------------------------------------------------------------------
-
-// The text of the name or value that comes next inside brackets, of JSON that was found to be
-// right;
-// `*at` moves behind it.
-static mr_bytes json_next(const char **at) {
-    const char *from = *at + strspn(*at, " \t\r\n,:"), *p = from;
-    int depth = 0;
-    do {
-        bool opens = *p == '{' || *p == '[', closes = *p == '}' || *p == ']';
-        depth += opens - closes;
-        if (*p == '"')
-            for (p++; *p != '"'; p++)
-                p += *p == '\\';
-        p += opens || closes || *p == '"' ? 1 : strcspn(p, ",:{}[]\" \t\r\n");
-        p += depth ? strspn(p, " \t\r\n,:") : 0;
-    } while (depth);
-    *at = p;
-    return (mr_bytes){ from, (size_t)(p - from) };
-}
+//
+// A member's value is a field, and so is each item of a list; but a list or an object that is the
+// body of a job is that body. A string is its letters; anything else the JSON that it is, as it was
+// sent: a number that was read and written again might be another.
 
 static const char base64[] = "-base64";
 
-static bool is_base64(const char *name, size_t size) {
-    size_t behind = sizeof base64 - 1;
-    return size > behind && memcmp(name + size - behind, base64, behind) == 0;
+static int refuse_base64(void) {
+    return error_set(MR_EINVAL, "what ends in -base64 is a string of base64");
 }
 
-static int add_base64(struct form *f, const json_t *value) {
-    mr_bytes letters = { json_string_value(value), json_string_length(value) };
-    size_t size;
-    int err = buffer_reserve(&f->text, letters.size);
-    if (err < 0)
-        return err;
-    if (!json_is_string(value) || !text_base64_read(letters, f->text.data + f->text.size, &size))
-        return error_set(MR_EINVAL, "what ends in -base64 is a string of base64");
-    f->text.size += size;
+// Values that become fields are inside so many brackets.
+static uint32_t field_depth(const struct form_json *j) {
+    return j->is_list ? 2 : 1;
+}
+
+static void end_name(struct form *f, struct form_json *j) {
+    const uint8_t *name = f->text.data + j->name;
+    size_t size = f->text.size - j->name, behind = sizeof base64 - 1;
+    j->is_base64 = size > behind && memcmp(name + size - behind, base64, behind) == 0;
+    j->name_size = size - (j->is_base64 ? behind : 0);
+    j->is_body = j->name_size == 4 && memcmp(name, "body", 4) == 0;
+}
+
+static enum form_kind kind_of(const struct form_json *j, char first) {
+    return j->is_list                     ? FORM_ITEM
+           : j->is_body                   ? FORM_TEXT
+           : first == 't'                 ? FORM_FLAG
+           : first == 'f' || first == 'n' ? FORM_OFF
+           : first == '{'                 ? FORM_ITEM
+                                          : FORM_TEXT;
+}
+
+static int end_field(struct form *f, const struct form_json *j, int err) {
+    err = field_end(f, err);
+    return err < 0 || j->is_list ? err : refuse_twice(f, &f->fields[f->count - 1]);
+}
+
+// A value ends that is no string: it is kept as it was sent.
+static int add_raw(struct form *f, struct form_json *j, const char *text, size_t to) {
+    if (j->is_base64)
+        return refuse_base64();
+    int err = field_begin(f, kind_of(j, text[j->from]), j->name, j->name_size);
+    return err < 0 ? err : end_field(f, j, buffer_append(&f->text, text + j->from, to - j->from));
+}
+
+static int refuse_empty(const struct form *f, const struct form_json *j) {
+    return error_set(MR_EINVAL, "'%.*s' is an empty list",
+                     (int)(j->name_size < 64 ? j->name_size : 64),
+                     (const char *)f->text.data + j->name);
+}
+
+static int json_opens(struct form_json *j) {
+    bool value = j->read.depth == 1 + field_depth(j);
+    if (!value)
+        return 0;
+    if (!j->is_list && !j->is_body && !json_read_in_object(&j->read)) {
+        j->is_list = true;
+        j->from = 0; // no item so far
+        return 0;
+    }
+    j->from = j->read.from;
     return 0;
 }
 
-// A string is its letters; anything else the JSON that it is, as it was sent: a number that was
-// read and written again might be another.
-static int add_value(struct form *f, const json_t *value, mr_bytes text) {
-    if (json_is_string(value))
-        return buffer_append(&f->text, json_string_value(value), json_string_length(value));
-    return buffer_append(&f->text, text.data, text.size);
-}
-
-static enum form_kind kind_of(const json_t *value) {
-    return json_is_true(value)                           ? FORM_FLAG
-           : json_is_false(value) || json_is_null(value) ? FORM_OFF
-           : json_is_object(value)                       ? FORM_ITEM
-                                                         : FORM_TEXT;
-}
-
-static int add_items(struct form *f, size_t name, size_t name_size, const json_t *list,
-                     mr_bytes text) {
-    const char *at = (const char *)text.data + 1;
-    int err = 0;
-    if (!json_array_size(list))
-        return error_set(MR_EINVAL, "'%.*s' is an empty list",
-                         (int)(name_size < 64 ? name_size : 64), (const char *)f->text.data + name);
-    for (size_t i = 0; err == 0 && i < json_array_size(list); i++) {
-        err = field_begin(f, FORM_ITEM, name, name_size);
-        if (err == 0)
-            err = field_end(f, add_value(f, json_array_get(list, i), json_next(&at)));
+static int json_closes(struct form *f, struct form_json *j, const char *text) {
+    if (j->is_list && j->read.depth == 1) {
+        j->is_list = false;
+        return j->from ? 0 : refuse_empty(f, j);
     }
-    return err;
+    return j->read.depth == field_depth(j) ? add_raw(f, j, text, j->read.at) : 0;
 }
 
-// A body may be anything; elsewhere a list is one of texts, and an object is nothing.
-static int add_member(struct form *f, const char *name, size_t size, const json_t *value,
-                      mr_bytes text) {
-    size_t at = f->text.size;
-    bool packed = is_base64(name, size);
-    int err = buffer_append(&f->text, name, size);
-    size -= packed ? sizeof base64 - 1 : 0;
-    if (err < 0)
-        return no_memory();
-    bool body = size == 4 && memcmp(name, "body", 4) == 0;
-    if (json_is_array(value) && !body)
-        return add_items(f, at, size, value, text);
-    err = field_begin(f, body ? FORM_TEXT : kind_of(value), at, size);
-    if (err < 0)
-        return err;
-    err = field_end(f, packed ? add_base64(f, value) : add_value(f, value, text));
-    return err < 0 ? err : refuse_twice(f, &f->fields[f->count - 1]);
-}
-
-// Members are walked in the order in which they stand in the text.
-static int add_members(struct form *f, json_t *root, const char *text) {
-    const char *name, *at = text + strspn(text, " \t\r\n") + 1;
-    size_t size;
-    json_t *value;
+// The letters of a name, or of a string that is a field.
+static int add_piece(struct form *f, struct form_json *j) {
+    const struct json_read *r = &j->read;
+    bool begins = !r->piece.size;
     int err = 0;
-    if (!json_is_object(root))
-        return error_set(MR_EINVAL, "a body is a JSON object, such as {}");
-    json_object_keylen_foreach(root, name, size, value) {
-        (void)json_next(&at); // its name
-        mr_bytes said = json_next(&at);
-        if (err == 0)
-            err = add_member(f, name, size, value, said);
-    }
+    if (r->depth != (r->is_name ? 1 : field_depth(j)))
+        return 0;
+    if (begins && r->is_name)
+        j->name = f->text.size;
+    else if (begins)
+        err = field_begin(f, kind_of(j, '"'), j->name, j->name_size);
+    j->from = r->from;
+    if (err == 0 && buffer_append(&f->text, r->piece.data, r->piece.size) < 0)
+        err = no_memory();
     return err;
 }
 
-int form_read_json(struct form *f, mr_bytes text) {
-    json_error_t why;
-    if (!text.size)
-        return error_set(MR_EINVAL, "a body is a JSON object, such as {}");
-    // Numbers are only looked at: as doubles none is too long.
-    json_t *root =
-        json_loadb(text.data, text.size,
-                   JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
-    if (!root)
-        return error_set(MR_EINVAL, "the body is no JSON: %s (line %d, column %d)", why.text,
-                         why.line, why.column);
-    int err = add_members(f, root, text.data);
-    json_decref(root);
-    return err;
+static int string_ends(struct form *f, struct form_json *j) {
+    if (j->read.depth != field_depth(j))
+        return 0;
+    if (j->is_base64 && j->is_list)
+        return refuse_base64();
+    j->decodes = j->is_base64;
+    j->read_so_far = 0;
+    return j->decodes ? 0 : end_field(f, j, 0);
+}
+
+// Undoes base64 where it stands; the letters of four at a time.
+static int decode_some(struct form *f, struct form_json *j, size_t *steps) {
+    struct form_field *x = &f->fields[f->count - 1];
+    size_t letters = f->text.size - x->at, left = letters - j->read_so_far, size = 0;
+    size_t some = *steps < 4 ? 4 : *steps & ~(size_t)3;
+    some = left <= *steps || left < some ? left : some;
+    uint8_t *from = f->text.data + x->at + j->read_so_far;
+    uint8_t *to = f->text.data + x->at + j->read_so_far / 4 * 3;
+    bool last = some == left;
+    if (!text_base64_read((mr_bytes){ from, some }, to, &size) || (!last && size != some / 4 * 3))
+        return refuse_base64();
+    *steps -= last && some < *steps ? some : *steps;
+    j->read_so_far += some;
+    if (!last)
+        return 0;
+    j->decodes = false;
+    f->text.size = (size_t)(to - f->text.data) + size;
+    return end_field(f, j, 0);
+}
+
+static int take_token(struct form *f, struct form_json *j, enum json_token token,
+                      const char *text) {
+    switch (token) {
+    case JSON_MORE:
+    case JSON_END:
+        break;
+    case JSON_OPEN:
+        return json_opens(j);
+    case JSON_CLOSE:
+        return j->read.depth ? json_closes(f, j, text) : 0;
+    case JSON_PIECE:
+        return add_piece(f, j);
+    case JSON_NAME:
+        if (j->read.depth == 1)
+            end_name(f, j);
+        break;
+    case JSON_STRING:
+        return string_ends(f, j);
+    case JSON_SCALAR:
+        if (j->read.depth != field_depth(j))
+            break;
+        j->from = j->read.from;
+        return add_raw(f, j, text, j->read.at);
+    }
+    return 0;
+}
+
+int form_read_json(struct form *f, struct form_json *j, mr_bytes text, size_t *steps) {
+    enum json_token token = JSON_OPEN;
+    int err = 0;
+    while (err == 0 && *steps && token != JSON_END) {
+        if (j->decodes) {
+            err = decode_some(f, j, steps);
+            continue;
+        }
+        err = json_read_next(&j->read, text, steps, &token);
+        if (err == 0)
+            err = take_token(f, j, token, text.data);
+    }
+    return err < 0 ? err : token == JSON_END;
 }

@@ -9,6 +9,7 @@
 #define WEB_FORM_H
 
 #include "base/buffer.h"
+#include "web/json_read.h"
 
 enum form_kind {
     FORM_TEXT,
@@ -34,7 +35,20 @@ void form_finish(struct form *); // also after a failure, and of an empty one
 
 // MR_EINVAL: it cannot be read, and why; MR_ENOMEM.
 int form_read_query(struct form *, mr_bytes query);
-int form_read_json(struct form *, mr_bytes text);
+
+// How far a JSON object has been read. Zero is a valid start.
+struct form_json {
+    struct json_read read;
+    size_t name, name_size; // of the member at hand, in the form's text
+    size_t from;            // where its value, or the item of its list, begins
+    bool is_body, is_base64, is_list;
+    bool decodes;       // its base64 is being undone …
+    size_t read_so_far; // … of so many letters
+};
+
+// Reads on in at most `*steps` steps, one a byte, which it takes off. 1: that was all; 0: there is
+// more. Errors as above; MR_ETOOBIG: a bound of JSON. The same text is given each time.
+int form_read_json(struct form *, struct form_json *, mr_bytes text, size_t *steps);
 
 // The field of that name; NULL: there is none, or it is false or null.
 const struct form_field *form_find(struct form *, mr_bytes name);

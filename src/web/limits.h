@@ -5,7 +5,12 @@
 enum {
     WEB_HEAD = 16 << 10,              // bytes of a request before its body
     WEB_HEADERS = 64,                 // lines of these
-    WEB_BODY = 32 << 20,              // bytes of a body
+    WEB_BODY = 32 << 20,              // bytes of a body that carries a job's …
+    WEB_BODY_SMALL = 64 << 10,        // … and of any other
+    WEB_DEPTH = 128,                  // brackets of JSON inside one another
+    WEB_JSON_VALUES = 1 << 20,        // values of it
+    WEB_NUMBER = 1024,                // bytes of a number in it
+    WEB_STEP_BYTES = 16,              // of JSON that are read in one step (see server/budget.h)
     WEB_WORDS = 1024,                 // words of a command: ids, policies
     WEB_VALUES = 1 << 17,             // values of all replies to one request
     WEB_HEAD_MS = 10000,              // from the first byte of a request to the end of its head …

@@ -2,6 +2,7 @@
 #include "web/respond.h"
 
 #include "base/errors.h"
+#include "server/budget.h"
 #include "web/json.h"
 #include "web/state.h"
 #include "wire/code.h"
@@ -68,6 +69,7 @@ void respond(struct visit *v, const struct http_response *r) {
         err = buffer_append(&v->out, r->body.data, r->body.size);
     if (err < 0)
         v->session->broken = true;
+    budget_spend(v->session, STEPS_COMMAND + r->body.size / STEP_BYTES_OUT);
     visit_answered(v);
 }
 

@@ -26,7 +26,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/epics", "EPICS", "from count", .member = "epics" },
     { HTTP_GET, "/api/why", "WHY $of", .member = "why" },
     { HTTP_POST, "/api/jobs", "PUSH $stage $body", "key once delay deadline attempts room",
-      .member = "id" },
+      .member = "id", .most = WEB_BODY },
     { HTTP_POST, "/api/jobs/retry", "RETRY @ids", .member = "count" },
     { HTTP_POST, "/api/jobs/drop", "DROP @ids", .member = "count" },
     { HTTP_POST, "/api/jobs/*/cancel", "CANCEL *", .member = "changed" },
@@ -197,6 +197,23 @@ static int words_fill(struct words *w, const struct route *r, mr_bytes part) {
         w->ends[w->commands++] = w->count;
     const struct form_field *unknown = err < 0 ? NULL : form_next(w->form, NULL);
     return unknown ? refuse("'%.*s' is not known here", form_name(w->form, unknown)) : err;
+}
+
+// A path that names something has it behind the command's name.
+int route_head(const struct route *r, mr_bytes path, struct buffer *text, mr_bytes out_words[2]) {
+    size_t size = r->commands ? strcspn(r->commands, " ") : 0;
+    bool named = size && strncmp(r->commands + size, " *", 2) == 0;
+    if (!size)
+        return 0;
+    if (named) {
+        buffer_clear(text);
+        int err = form_unescape(text, part_of(r->path, path), false);
+        if (err < 0)
+            return err;
+        out_words[1] = buffer_bytes(text);
+    }
+    out_words[0] = (mr_bytes){ r->commands, size };
+    return 1 + named;
 }
 
 int route_run(const struct route *r, mr_bytes path, struct form *form,

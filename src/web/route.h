@@ -38,11 +38,16 @@ struct route {
     const char *member;      // what the reply is called in the answer; NULL: ok
     // Answers otherwise than that. The first reply is no error.
     void (*answer)(struct visit *, const struct replies *);
-    bool open; // to those without a token, too
+    bool open;     // to those without a token, too
+    uint32_t most; // bytes of a request's body; 0: WEB_BODY_SMALL
 };
 
 // The row for a path. NULL: there is none, and `*out_methods` has a bit for each method it has.
 const struct route *route_find(enum http_method, mr_bytes path, uint32_t *out_methods);
+
+// What the head of a request says of the row's first command: its name and, if the path names what
+// it is about, that. Returns how many words these are, into `text`. MR_EINVAL, MR_ENOMEM.
+int route_head(const struct route *, mr_bytes path, struct buffer *text, mr_bytes out_words[2]);
 
 // Runs the commands of the row by `run`. The form has been read; it holds what `part` was, too.
 // MR_EINVAL: a field is missing, or not known; MR_ENOMEM. Nothing was run then.

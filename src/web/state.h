@@ -48,7 +48,9 @@ struct visit {
     bool head_only;   // of the response, too
     bool keeps;       // the connection, behind this request
     const struct route *route;
-    uint32_t asked; // replies that have to come; 0: none
+    struct form form;           // what the request says …
+    struct form_json form_json; // … and how far that was read
+    uint32_t asked;             // replies that have to come; 0: none
 
     struct buffer out; // responses
     size_t out_sent, buffered;

@@ -2,14 +2,18 @@
 // once, and when their replies may be shown they become the response; the next request of the same
 // connection comes after that.
 //
-//     head ─► from whom? AUTH ─► body ─► commands ─► (durable) ─► replies ─► response
+//     head ─► who? may he? ─► body ─► JSON, in steps ─► commands ─► (durable) ─► replies ─►
+//     response
 //
-// Of a stranger no body is read.
+// Whatever the head of a request tells is decided before any of its body is read: Host and Origin,
+// the token, its role for the path, the stage or job that the path names, and how large the body
+// is.
 #include "web/state.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/budget.h"
+#include "server/command.h"
 #include "server/limits.h"
 #include "web/web.h"
 #include "wire/code.h"
@@ -25,14 +29,19 @@ static size_t unsent(const struct visit *v) {
     return v->out.size - v->out_sent;
 }
 
+static bool waits_for_turn(const struct visit *v) {
+    return !list_empty(&v->session->of_backlog);
+}
+
 static bool listens(const struct visit *v) {
     return !list_empty(&v->of_streams);
 }
 
 // The host knows of every buffer.
 static void count_buffers(struct visit *v) {
-    size_t now = v->in.capacity + v->out.capacity;
-    v->web->place.host->buffered += now - v->buffered; // what has become less wraps around, twice
+    size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity;
+    // Unsigned arithmetic: a decrease wraps and adds up correctly.
+    v->web->place.host->buffered += now - v->buffered;
     v->buffered = now;
 }
 
@@ -69,6 +78,7 @@ static void visit_close(struct front *f) {
     v->session->resume = NULL;
     stream_leave(v);
     web_wait(v, NULL);
+    form_finish(&v->form);
     crowd_leave(&w->crowd, &v->guest);
     buffer_finish(&v->in);
     buffer_finish(&v->out);
@@ -98,12 +108,18 @@ int visit_ask(struct visit *v, const struct route *r, mr_bytes path, struct form
     return route_run(r, path, form, run, v);
 }
 
+// The session's reply says why; what has not come of the body is not to be kept meanwhile.
+static void await_refusal(struct visit *v) {
+    v->asked = 1;
+    v->lingers = v->in.size < v->whole;
+}
+
 // Each request says anew who asks. False: that it is nobody is told later.
 static bool greet(struct visit *v, mr_bytes secret) {
     v->session->who = NULL;
     if (!v->web->place.host->auth || !secret.size || session_introduce(v->session, secret))
         return true;
-    v->asked = 1;
+    await_refusal(v);
     return false;
 }
 
@@ -111,17 +127,47 @@ static bool is_stranger(const struct visit *v) {
     return v->web->place.host->auth && !v->session->who;
 }
 
-static void ask(struct visit *v, const struct http_request *r, mr_bytes body) {
-    struct form form = { 0 };
-    int err =
-        r->method == HTTP_POST ? form_read_json(&form, body) : form_read_query(&form, r->query);
-    if (err == 0)
-        err = visit_ask(v, v->route, r->path, &form);
-    form_finish(&form);
+// The request is read on in a later turn.
+static void defer(struct visit *v) {
+    v->follows = true;
+    budget_defer(v->session);
+}
+
+// Reads what the request says. 1: all of it; 0: the session has no steps left in this turn.
+static int read_form(struct visit *v, const struct http_request *r, mr_bytes body) {
+    struct session *s = v->session;
+    if (r->method != HTTP_POST) {
+        int err = form_read_query(&v->form, r->query);
+        return err < 0 ? err : 1;
+    }
+    size_t left = (size_t)(LIMIT_SESSION_STEPS - s->spent) * WEB_STEP_BYTES, before = left;
+    int err = form_read_json(&v->form, &v->form_json, body, &left);
+    budget_spend(s, (before - left + WEB_STEP_BYTES - 1) / WEB_STEP_BYTES);
+    return err;
+}
+
+static void end_form(struct visit *v) {
+    form_finish(&v->form);
+    v->form_json = (struct form_json){ 0 };
+}
+
+// False: the request is read on in a later turn.
+static bool ask(struct visit *v, const struct http_request *r, mr_bytes body) {
+    int err = read_form(v, r, body);
+    if (err == 0) {
+        defer(v);
+        return false;
+    }
+    if (err > 0)
+        err = visit_ask(v, v->route, r->path, &v->form);
+    end_form(v);
     if (err < 0)
-        respond_wrong(v, err == MR_ENOMEM ? HTTP_FULL : HTTP_BAD);
+        respond_wrong(v, err == MR_ENOMEM    ? HTTP_FULL
+                         : err == MR_ETOOBIG ? HTTP_TOO_BIG
+                                             : HTTP_BAD);
     else if (!v->asked)
         respond_replies(v, v->route, &(struct replies){ 0 });
+    return true;
 }
 
 // ---- Requests -----------------------------------------------------------------------------------
@@ -160,11 +206,30 @@ static bool find_route(struct visit *v, const struct http_request *r) {
     return false;
 }
 
+// Whether the command that the request becomes may be run, as far as its head tells. False: that is
+// answered by a reply, or was; the body is not to be read.
+static bool may_ask(struct visit *v, const struct http_request *r) {
+    mr_bytes words[2];
+    int count = route_head(v->route, r->path, &v->web->scratch, words);
+    if (count < 0) {
+        refuse(v, count == MR_ENOMEM ? HTTP_FULL : HTTP_BAD);
+        return false;
+    }
+    if (!count || command_admit(v->session, words, (uint32_t)count))
+        return true;
+    await_refusal(v);
+    return false;
+}
+
+static uint64_t body_most(const struct visit *v) {
+    return v->route->most ? v->route->most : WEB_BODY_SMALL;
+}
+
 // Whether there may be so large a body. False: that was answered.
-static bool make_room(struct visit *v, const struct http_request *r) {
+static bool may_send(struct visit *v, const struct http_request *r) {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (r->body_size > WEB_BODY) {
-        error_set(MR_ETOOBIG, "a body has at most %d bytes", WEB_BODY);
+    if (r->body_size > body_most(v)) {
+        error_set(MR_ETOOBIG, "a body has at most %d bytes here", (int)body_most(v));
         refuse(v, HTTP_TOO_BIG);
     } else if (r->body_size > READ_SIZE && !host_may_receive(v->web->place.host, r->body_size)) {
         error_set(MR_EFULL, "too much is being received already for so large a body: max-bytes");
@@ -182,7 +247,7 @@ static bool make_room(struct visit *v, const struct http_request *r) {
 static void begin_request(struct visit *v, const struct http_request *r, size_t head_size) {
     v->keeps = r->keep;
     v->head_only = r->method == HTTP_HEAD;
-    v->whole = head_size + (r->body_size <= WEB_BODY ? (size_t)r->body_size : 0);
+    v->whole = r->body_size < SIZE_MAX - head_size ? head_size + (size_t)r->body_size : SIZE_MAX;
     int status = guard_check(&v->web->guard, r);
     if (status) {
         refuse(v, (enum http_status)status);
@@ -191,7 +256,8 @@ static void begin_request(struct visit *v, const struct http_request *r, size_t 
     bool page = r->method <= HTTP_HEAD && !r->body_size && respond_page(v, r);
     if (page || !greet(v, guard_secret(r)) || !find_route(v, r))
         return;
-    (void)make_room(v, r); // else it was answered
+    if (r->body_size && may_ask(v, r))
+        (void)may_send(v, r); // else it was answered
 }
 
 // Takes the request at hand one step further. False: more has to come first.
@@ -215,24 +281,28 @@ static bool step(struct visit *v) {
         begin_request(v, &r, (size_t)head);
         return true;
     }
-    ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
-    return true;
+    return ask(v, &r, (mr_bytes){ v->in.data + head, v->whole - (size_t)head });
 }
 
-// With what he is waited for.
+// Picks the timeout for what the client has to do next.
 static void wait_on(struct visit *v) {
     struct web *w = v->web;
-    bool busy = v->asked || v->closing || listens(v) || unsent(v) >= LIMIT_UNSENT_PAUSE;
-    web_wait(v, v->lingers    ? &w->lingering
-                : busy        ? NULL
-                : !v->in.size ? &w->idle
-                : !v->whole   ? &w->heads
-                              : &w->bodies);
+    bool busy = v->asked || v->closing || listens(v) || waits_for_turn(v) ||
+                unsent(v) >= LIMIT_UNSENT_PAUSE;
+    web_wait(v, v->lingers && v->closing ? &w->lingering
+                : busy                   ? NULL
+                : !v->in.size            ? &w->idle
+                : !v->whole              ? &w->heads
+                                         : &w->bodies);
 }
 
 static void visit_run(struct visit *v) {
     v->follows = false;
     while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
+        if (!budget_left(v->session)) {
+            defer(v);
+            break;
+        }
         if (unsent(v) >= LIMIT_UNSENT_PAUSE) {
             v->follows = true; // once that was read
             break;
@@ -313,7 +383,28 @@ void visit_hear(struct visit *v) {
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// While a request is run a little of the next is received, so that one who has gone is noticed.
+// Makes room for more of the request at hand: as much again as has come, so that a length which is
+// only announced takes up nothing. False: there is none.
+static bool grow(struct visit *v, size_t most) {
+    size_t room = v->in.capacity - v->in.size;
+    size_t more = v->in.size > READ_SIZE ? v->in.size : READ_SIZE;
+    if (room)
+        return true;
+    more = more < most - v->in.size ? more : most - v->in.size;
+    if (more > READ_SIZE && !host_may_receive(v->web->place.host, more)) {
+        error_set(MR_EFULL, "too much is being received already for so large a body: max-bytes");
+        refuse(v, HTTP_FULL);
+        session_touch(v->session);
+        return false;
+    }
+    if (buffer_reserve(&v->in, more) < 0)
+        v->session->broken = true;
+    count_buffers(v);
+    return !v->session->broken;
+}
+
+// While a request is run a little of the next is received, so that a client that has gone is
+// noticed.
 static uint8_t *visit_room(struct front *f, size_t *out_size) {
     struct visit *v = visit_of(f);
     if ((v->closing && !v->lingers) || v->session->broken || v->session->closing)
@@ -323,27 +414,24 @@ static uint8_t *visit_room(struct front *f, size_t *out_size) {
         return v->web->place.host->inbox;
     }
     size_t most = v->whole > v->in.size ? v->whole : v->whole + WEB_HEAD;
-    if (v->in.size >= most)
+    if (v->in.size >= most || !grow(v, most))
         return NULL;
-    if (buffer_reserve(&v->in, most - v->in.size) < 0) {
-        v->session->broken = true;
-        return NULL;
-    }
-    count_buffers(v);
-    *out_size = most - v->in.size;
+    size_t room = v->in.capacity - v->in.size;
+    *out_size = room < most - v->in.size ? room : most - v->in.size;
     return v->in.data + v->in.size;
 }
 
-// Whoever listens, or was refused, has nothing more to say.
+// A client that listens, or was refused, has nothing more to say.
 static void visit_receive(struct front *f, size_t size) {
     struct visit *v = visit_of(f);
-    if (listens(v) || v->closing)
+    if (listens(v) || v->closing || v->lingers)
         return;
     if (v->in.size)
         v->in.size += size;
     else if (buffer_append(&v->in, v->web->place.host->inbox, size) < 0)
         v->session->broken = true;
-    visit_run(v);
+    if (!waits_for_turn(v))
+        visit_run(v);
 }
 
 static mr_bytes visit_ready(struct front *f) {

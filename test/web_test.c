@@ -1,0 +1,304 @@
+// HTTP without a socket: JSON in steps, and what one turn of the loop does at most.
+#include "web/state.h"
+#include "web/web.h"
+
+#include "base/errors.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// ---- JSON ---------------------------------------------------------------------------------------
+
+// All fields as one line: name=value, with a sign for the kind.
+static void describe(struct form *f, char *to, size_t room) {
+    static const char signs[] = {
+        [FORM_TEXT] = '=', [FORM_FLAG] = '!', [FORM_OFF] = '-', [FORM_ITEM] = '+'
+    };
+    size_t used = 0;
+    *to = 0;
+    for (uint32_t i = 0; i < f->count; i++) {
+        const struct form_field *x = &f->fields[i];
+        mr_bytes name = form_name(f, x), value = form_value(f, x);
+        used += (size_t)snprintf(to + used, room - used, "%s%.*s%c%.*s", i ? " " : "",
+                                 (int)name.size, (const char *)name.data, signs[x->kind],
+                                 (int)value.size, (const char *)value.data);
+        assert(used < room);
+    }
+}
+
+// Reads the text in calls of so many steps; what came of it, or the code.
+static int read_in(const char *text, size_t size, size_t steps, char *to, size_t room,
+                   size_t *out_calls) {
+    struct form f = { 0 };
+    struct form_json j = { 0 };
+    int err = 0;
+    *out_calls = 0;
+    while (err == 0) {
+        size_t left = steps;
+        err = form_read_json(&f, &j, (mr_bytes){ text, size }, &left);
+        assert(++*out_calls <= 2 * size + 10);
+    }
+    describe(&f, to, room);
+    form_finish(&f);
+    return err;
+}
+
+static void expect_json(const char *text, const char *fields) {
+    char found[1024];
+    size_t calls;
+    for (size_t steps = 1; steps <= strlen(text) + 5; steps++) {
+        int err = read_in(text, strlen(text), steps, found, sizeof found, &calls);
+        if (fields)
+            assert_int_equal(err, 1);
+        else
+            assert_true(err == MR_EINVAL || err == MR_ETOOBIG);
+        if (fields)
+            assert_string_equal(found, fields);
+    }
+}
+
+static void U5_json_is_read_in_steps_of_any_size(void **state) {
+    (void)state;
+    expect_json("{}", "");
+    expect_json(" \t\r\n{ } ", "");
+    expect_json("{\"a\":\"b\",\"c\":1.5e3,\"d\":true,\"e\":false,\"f\":null}",
+                "a=b c=1.5e3 d!true e-false f-null");
+    expect_json("{\"s\":\"\\u00e9\\ud83d\\ude00\\n\\/\\\"é\"}", "s=é😀\n/\"é");
+    expect_json("{\"ids\":[ 1,\"2\" ,{\"a\":[{}]},[]]}", "ids+1 ids+2 ids+{\"a\":[{}]} ids+[]");
+    expect_json("{\"body\":[ 1,\"]\" ,{ }],\"key\":\"\"}", "body=[ 1,\"]\" ,{ }] key=");
+    expect_json("{\"b\\u006fdy\":0.10}", "body=0.10");
+    expect_json("{\"body\":{\"body\":\"x\",\"a-base64\":1}}",
+                "body={\"body\":\"x\",\"a-base64\":1}");
+    expect_json("{\"body-base64\":\"aGVsbG8gd29ybGQ=\",\"k\":1}", "body=hello world k=1");
+    expect_json("{\"x\":{\"y\":[\"z\"]}}", "x+{\"y\":[\"z\"]}");
+    static const char *const wrong[] = {
+        "",
+        "{",
+        "[]",
+        "{}x",
+        "{}{}",
+        "{,}",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{\"a\":1]",
+        "{\"a\":[1,]}",
+        "{\"a\":[1}",
+        "{\"a\":01}",
+        "{\"a\":1.}",
+        "{\"a\":1e}",
+        "{\"a\":+1}",
+        "{\"a\":-}",
+        "{\"a\":tru}",
+        "{\"a\":truex}",
+        "{\"a\":\"\\x\"}",
+        "{\"a\":\"\\u12\"}",
+        "{\"a\":\"\\ud800\"}",
+        "{\"a\":\"\\udc00\\ud800\"}",
+        "{\"a\":\"\n\"}",
+        "{\"a\":\"\xff\"}",
+        "{\"a\":\"\xed\xa0\x80\"}",
+        "{\"a\":\"",
+        "{a:1}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\":1,\"a\":2}",
+        "{\"a\":[]}",
+        "{\"a-base64\":\"a\"}",
+        "{\"a-base64\":\"aGVsbG8=aGVs\"}",
+        "{\"a-base64\":[\"aGVs\"]}",
+        "{\"a-base64\":{}}",
+        "{\"a\":NaN}",
+        "\xef\xbb\xbf{}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_json(wrong[i], NULL);
+}
+
+static void U5_json_has_bounds(void **state) {
+    (void)state;
+    struct buffer text = { 0 };
+    char found[64];
+    size_t calls;
+    for (int deep = WEB_DEPTH - 1; deep <= WEB_DEPTH; deep++) {
+        buffer_clear(&text);
+        assert_int_equal(buffer_append(&text, "{\"x\":", 5), 0);
+        for (int i = 0; i < 2 * deep; i++)
+            assert_int_equal(buffer_append(&text, i < deep ? "[" : "]", 1), 0);
+        assert_int_equal(buffer_append(&text, "}", 1), 0);
+        char wide[512];
+        int err = read_in((char *)text.data, text.size, 100, wide, sizeof wide, &calls);
+        assert_int_equal(err, deep < WEB_DEPTH ? 1 : MR_ETOOBIG);
+    }
+    buffer_clear(&text);
+    assert_int_equal(buffer_append(&text, "{\"body\":[0", 10), 0);
+    for (int i = 0; i < WEB_JSON_VALUES; i++)
+        assert_int_equal(buffer_append(&text, ",0", 2), 0);
+    assert_int_equal(buffer_append(&text, "]}", 2), 0);
+    assert_int_equal(read_in((char *)text.data, text.size, 1 << 16, found, sizeof found, &calls),
+                     MR_ETOOBIG);
+    assert_in_range(calls, WEB_JSON_VALUES * 2 >> 16, (WEB_JSON_VALUES * 2 >> 16) + 2);
+    buffer_finish(&text);
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+static struct world {
+    struct host host;
+    struct group *group;
+    struct web *web;
+    uv_loop_t loop;
+    char heard[4096];
+    size_t heard_size;
+} w;
+
+static uint64_t now(void *arg) {
+    (void)arg;
+    return 1000;
+}
+
+static uint64_t chance(void *arg) {
+    (void)arg;
+    return 4;
+}
+
+static void turn(void *arg) {
+    (void)arg;
+    do {
+        host_end(&w.host);
+        host_durable(&w.host);
+        while (!list_empty(&w.host.ready)) {
+            struct session *s = list_entry(w.host.ready.next, struct session, of_ready);
+            list_remove(&s->of_ready);
+            for (mr_bytes ready; (ready = front_ready(s)).size; front_sent(s, ready.size))
+                if (w.heard_size + ready.size < sizeof w.heard) {
+                    memcpy(w.heard + w.heard_size, ready.data, ready.size);
+                    w.heard_size += ready.size;
+                }
+        }
+    } while (w.host.in_turn || !list_empty(&w.host.touched) || !list_empty(&w.host.resuming));
+    w.heard[w.heard_size] = 0;
+}
+
+static void open_world(void) {
+    struct front_place place = {
+        .loop = &w.loop, .host = &w.host, .address = "127.0.0.1", .turn_end = turn
+    };
+    struct group_options options = { .log = { .inline_writer = true },
+                                     .world = { now, now, chance, NULL } };
+    void *web;
+    assert_int_equal(uv_loop_init(&w.loop), 0);
+    assert_int_equal(host_init(&w.host, "mem:"), 0);
+    host_group_options(&w.host, &options);
+    assert_int_equal(group_open(&options, &w.group), 0);
+    assert_int_equal(host_load(&w.host, w.group), 0);
+    assert_int_equal(web_front()->start(&place, &web), 0);
+    w.web = web;
+}
+
+static struct session *visitor(void) {
+    struct session *s;
+    assert_int_equal(session_create(&w.host, &s), 0);
+    assert_int_equal(web_front()->open(w.web, s, NULL, &s->front), 0);
+    return s;
+}
+
+static void leave(struct session *s) {
+    host_begin(&w.host);
+    s->front->impl->close(s->front);
+    session_destroy(s);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg) {
+    (void)arg;
+    uv_close(handle, NULL);
+}
+
+static void close_world(void) {
+    turn(NULL);
+    assert_int_equal(w.host.buffered, 0);
+    host_finish(&w.host);
+    group_close(w.group);
+    uv_walk(&w.loop, close_handle, NULL);
+    uv_run(&w.loop, UV_RUN_DEFAULT);
+    web_front()->stop(w.web);
+    assert_int_equal(uv_loop_close(&w.loop), 0);
+    memset(&w, 0, sizeof w);
+}
+
+// Without the end of the turn, as when several sockets have something at once.
+static void say(struct session *s, const void *data, size_t size) {
+    for (const uint8_t *p = data; size;) {
+        size_t room, some;
+        uint8_t *to = front_room(s, &room);
+        assert_non_null(to);
+        some = size < room ? size : room;
+        memcpy(to, p, some);
+        host_begin(&w.host);
+        front_receive(s, some);
+        p += some;
+        size -= some;
+    }
+}
+
+static void next_turn(void) {
+    host_begin(&w.host);
+    turn(NULL);
+}
+
+static size_t responses(void) {
+    size_t count = 0;
+    for (const char *at = w.heard; (at = strstr(at, "HTTP/1.1 200")) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void U5_a_large_body_is_read_over_many_turns(void **state) {
+    (void)state;
+    enum { PAIRS = 1000000 };
+    struct buffer body = { 0 };
+    char head[512];
+    open_world();
+    struct session *large = visitor(), *small = visitor();
+    assert_int_equal(buffer_append(&body, "{\"stage\":\"s\",\"body\":[{}", 23), 0);
+    for (int i = 0; i < PAIRS; i++)
+        assert_int_equal(buffer_append(&body, ",{}", 3), 0);
+    assert_int_equal(buffer_append(&body, "]}", 2), 0);
+    int size = snprintf(head, sizeof head,
+                        "POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                        "application/json\r\nOrigin: http://localhost\r\nContent-Length: "
+                        "%zu\r\n\r\n",
+                        body.size);
+    say(large, head, (size_t)size);
+    say(large, body.data, body.size);
+    turn(NULL);
+    assert_false(list_empty(&w.host.backlog));
+    static const char ask[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    say(small, ask, sizeof ask - 1);
+    turn(NULL);
+    assert_int_equal(responses(), 1); // the other one was served meanwhile
+    assert_false(list_empty(&w.host.backlog));
+    size_t count = 2, of_turn = LIMIT_SESSION_STEPS * WEB_STEP_BYTES;
+    for (; !list_empty(&w.host.backlog); count++)
+        next_turn();
+    assert_in_range(count, body.size / of_turn, body.size / of_turn + 4);
+    assert_int_equal(responses(), 2);
+    leave(large);
+    leave(small);
+    buffer_finish(&body);
+    close_world();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
+        cmocka_unit_test(U5_json_has_bounds),
+        cmocka_unit_test(U5_a_large_body_is_read_over_many_turns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
