@@ -174,6 +174,20 @@ def _():
         worker.take("toiled")
 
 
+@case("U13: the reason of a failed attempt has the end of its stderr, which is shown once")
+def _():
+    job = ok("push", "wordy", "x", "--attempts", "1").strip()
+    script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i + 1)); done; echo 'no such host' >&2; exit 3"
+    process = start("work", "wordy", "--shell", "--", script)
+    fails(1, "exit code 3: no such host", "await", job, "--wait", "60s")
+    check("exit code 3: no such host" in ok("dead", "wordy"))
+    process.send_signal(signal.SIGINT)
+    ended = Ended(process)
+    shown = ended.err.decode()
+    equal((shown.count("no such host"), shown.count("line 0\n"), shown.count("line 2999\n")), (1, 1, 1))
+    check(f"work: job {job} of wordy failed (attempt 1): exit code 3\n" in shown, ended)
+
+
 @case("U1: work --shell hands bodies and keys to its script as variables, and runs nothing of them")
 def _():
     own = os.path.join(top, "own")

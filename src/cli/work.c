@@ -43,12 +43,14 @@ struct working {
 
 // One that was told to stop has not failed by itself: nobody wants it any more, or its lease is
 // over.
-static int fail(struct working *w, mr_job *job, const char *reason, bool tell) {
+// `told` bytes of the reason are said here: what the command wrote to stderr was seen already.
+static int fail(struct working *w, mr_job *job, const char *reason, int told) {
     char plain[1024];
-    if (tell)
-        complain("work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
-                 mr_job_stage(job), mr_job_attempt(job),
-                 text_plain(plain, sizeof plain, mr_str(reason)));
+    if (told)
+        complain(
+            "work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
+            mr_job_stage(job), mr_job_attempt(job),
+            text_plain(plain, sizeof plain, (mr_bytes){ reason, strnlen(reason, (size_t)told) }));
     mr_set_reason(job, reason);
     atomic_fetch_add(&w->failed, 1);
     return FAILED;
@@ -63,7 +65,7 @@ static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
     if (err >= 0)
         err = carry_collect(slot, job);
     if (err < 0)
-        return fail(w, job, mr_error(), true);
+        return fail(w, job, mr_error(), EXEC_REASON);
     atomic_fetch_add(&w->done, 1);
     return 0;
 }
@@ -85,7 +87,7 @@ static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot
             complain("work: %s", x->reason);
         return give_back(job);
     }
-    return fail(w, job, x->reason, x->end != EXEC_STOPPED);
+    return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
 
 static int run_filled(struct working *w, mr_job *job, const struct carry_slot *slot,
@@ -132,7 +134,7 @@ static int work_job(mr_job *job, void *arg) {
     if (err == MR_EBUSY)
         return give_back(job); // the system allows no more processes just now
     w->refused = 0;
-    return err < 0 ? fail(w, job, mr_error(), true) : err;
+    return err < 0 ? fail(w, job, mr_error(), EXEC_REASON) : err;
 }
 
 static void stop_job(mr_job *job, void *arg) {

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIECE = 32 << 10, LAST_LINE = 300 };
+enum { PIECE = 32 << 10, LAST_LINE = 300, PASSED_KEPT = 8 << 10 };
 
 struct execs {
     int64_t grace_ms;
@@ -40,6 +40,7 @@ struct execs {
 struct stream {
     int fd; // -1: at its end, or not wanted
     struct spool *to;
+    bool passes; // written to our stderr, too; only its end is kept
 };
 
 // A command that runs; its thread's own.
@@ -136,7 +137,7 @@ static int stream_open(struct stream *s, struct spool *to, int *out_write_end) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return refuse_descriptor("pipe");
-    *s = (struct stream){ ends[0], to };
+    *s = (struct stream){ .fd = ends[0], .to = to };
     *out_write_end = ends[1];
     return 0;
 }
@@ -150,10 +151,9 @@ static int open_descriptors(struct execs *e, struct run *r, int out[3]) {
         out[0] = e->null;
     if (err >= 0)
         err = stream_open(&r->streams[0], &r->result.output, &out[1]);
-    if (err >= 0 && r->order->pass_errors)
-        out[2] = STDERR_FILENO;
-    else if (err >= 0)
+    if (err >= 0)
         err = stream_open(&r->streams[1], &r->result.errors, &out[2]);
+    r->streams[1].passes = r->order->pass_errors;
     return err < 0 ? err : 0;
 }
 
@@ -161,8 +161,7 @@ static void close_descriptors(struct execs *e, const int descriptors[3]) {
     if (descriptors[0] != e->null)
         close_open(descriptors[0]);
     close_open(descriptors[1]);
-    if (descriptors[2] != STDERR_FILENO)
-        close_open(descriptors[2]);
+    close_open(descriptors[2]);
 }
 
 static int run_start(struct execs *e, struct run *r) {
@@ -201,6 +200,15 @@ static void stream_close(struct stream *s) {
     s->fd = -1;
 }
 
+// Shows what the command has written to its stderr; keeps the end of it for the reason.
+static int stream_pass(const struct stream *s, const uint8_t *piece, size_t size) {
+    (void)file_write(STDERR_FILENO, piece, size); // if that fails, nobody can be told
+    int err = spool_append(s->to, piece, size);
+    if (err >= 0)
+        spool_keep_end(s->to, PASSED_KEPT);
+    return err;
+}
+
 // Takes up to `most` bytes of what there is. What does not fit ends the command, and its pipe.
 static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size_t most) {
     uint8_t piece[PIECE];
@@ -208,6 +216,10 @@ static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size
     if (got <= 0) {
         stream_close(s);
         return 0;
+    }
+    if (s->passes) {
+        r->failed = stream_pass(s, piece, (size_t)got);
+        return (size_t)got;
     }
     uint64_t room = r->order->max_output ? r->order->max_output - s->to->size : UINT64_MAX;
     size_t kept = (size_t)got < room ? (size_t)got : (size_t)room;
@@ -291,8 +303,11 @@ static void tell_exit(struct execs *e, struct exec_result *r, int status) {
     char line[LAST_LINE];
     spool_last_line(&r->errors, line, sizeof line);
     size_t used = strlen(r->reason);
-    snprintf(r->reason + used, sizeof r->reason - used, "%s%s%s",
-             r->out_of_memory ? ", the system was out of memory" : "", line[0] ? ": " : "", line);
+    if (r->out_of_memory)
+        snprintf(r->reason + used, sizeof r->reason - used, ", the system was out of memory");
+    r->how_size = (int)strlen(r->reason);
+    if (line[0])
+        snprintf(r->reason + r->how_size, sizeof r->reason - (size_t)r->how_size, ": %s", line);
 }
 
 static void run_tell(struct execs *e, struct run *r, int status) {

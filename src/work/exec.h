@@ -3,7 +3,7 @@
 //     exec_run ──spawn──► command, in a process group of its own
 //        │                   0 ◄── input: a file in memory, or /dev/null
 //        │                   1 ──► pipe ──► output   (a spool: memory, then a file)
-//        │ ◄──poll──┬──      2 ──► pipe ──► errors   (or our own stderr)
+//        │ ◄──poll──┬──      2 ──► pipe ──► errors   (or passed on, and the end of it kept)
 //        │          └─ exec_stop_any, from another thread
 //        ▼
 //     how it ended, in one line of words
@@ -59,7 +59,7 @@ struct exec_order {
     mr_bytes input;               // its stdin, any size; empty: /dev/null
     int64_t timeout_ms;           // 0: none
     uint64_t max_output;          // bytes of output, and of errors, before it is ended; 0: any
-    bool pass_errors;             // its stderr is ours; `errors` stays empty
+    bool pass_errors; // its stderr is written to ours as it comes; `errors` keeps the end of it
 };
 
 enum exec_end {
@@ -79,11 +79,17 @@ struct exec_result {
     // "timed out after 5000 ms". The words behind the colon are the last line of errors. Empty
     // when it exited with 0.
     char reason[EXEC_REASON];
+    int how_size;                // of the reason, without the words of errors; 0: all of it
     struct spool output, errors; // what it has written, whatever the end
 };
 
 static inline bool exec_ended_well(const struct exec_result *x) {
     return x->end == EXEC_EXITED && x->code == 0;
+}
+
+// The reason for people who have seen its stderr: up to so many bytes.
+static inline int exec_how_size(const struct exec_result *x) {
+    return x->how_size ? x->how_size : EXEC_REASON;
 }
 
 // The command itself is missing or cannot be executed; not the fault of its arguments.

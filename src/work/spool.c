@@ -143,6 +143,14 @@ static bool is_end(char c) {
     return c == '\n' || c == '\r' || c == ' ' || c == '\t' || c == 0;
 }
 
+void spool_keep_end(struct spool *s, size_t size) {
+    if (s->file || s->size <= 2 * size)
+        return;
+    memmove(s->memory.data, s->memory.data + s->memory.size - size, size);
+    s->memory.size = size;
+    s->size = size;
+}
+
 void spool_last_line(const struct spool *s, char *out, size_t size) {
     char tail[TAIL];
     uint64_t from = s->size > TAIL ? s->size - TAIL : 0;

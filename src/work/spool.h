@@ -30,6 +30,9 @@ int spool_bytes(struct spool *, mr_bytes *out);
 // Writes all of it to a descriptor that blocks. MR_EIO, with what the system says.
 int spool_write(const struct spool *, int to);
 
+// Forgets all but the last `size` bytes, if it has more than twice as many and no file.
+void spool_keep_end(struct spool *, size_t size);
+
 // The last line, without its end, empty lines aside; cut to `size` - 1 bytes, and what is not
 // printable becomes a blank. "" if there is none.
 void spool_last_line(const struct spool *, char *out, size_t size);
