@@ -763,9 +763,9 @@ def _():
     check(b"Too many open files; trying again" in r.err and r.out == b"1\n2\n3\n", r)
 
 
-def interrupt(*arguments, data, after="up"):
+def interrupt(*arguments, data, after="up", **more):
     """Ctrl-C when `after` is there; the command then waits for `go`."""
-    r = Run(*arguments)
+    r = Run(*arguments, **more)
     r.feed(data)
     wait_for(after)
     r.signal(signal.SIGINT)
@@ -793,7 +793,7 @@ def _():
         equal((second.code, numbers(second.out)), (0, [4, 5, 6]), second)
         equal(json.loads(second.err)["ended-before"], 3)
         equal(lines_of("log"), list("123456"))
-        equal(os.listdir("journal"), [])
+        check(not os.path.exists("journal"))
 
 
 @case("a journal that goes on does so with its own --results")
@@ -835,8 +835,56 @@ def _():
         equal(interrupt(*journal, *sh(script), data=SIX).code, 130)
         r = run(*journal, "--json", *sh(script), data=SIX)
         equal((r.code, numbers(r.out)), (1, [4, 5, 6]), r)
-        summary = json.loads(r.err)
+        summary = json.loads(r.err.splitlines()[-1])
         equal((summary["done"], summary["failed"], summary["complete"]), (5, 1, True))
+        shutil.rmtree("journal")
+
+
+@case("U13: a journal that has finished with failures keeps them, and the same command tries only those again")
+def _():
+    script = 'echo $1; [ -e good ] || [ $(($1 % 2)) = 1 ] || { echo "no even $1" >&2; exit 7; }'
+    arguments = ["--jobs", "1", "--journal", "journal", *sh(script)]
+    for expected in [1, 2, 3, 4, 5], [2, 4]:
+        r = run(*arguments, data=[1, 2, 3, 4, 5])
+        equal((r.code, numbers(r.out)), (1, expected), r)
+        check(b"journal/failed lists the lines that failed; the same command tries only those again" in r.err, r)
+        equal(lines_of("journal/failed"), [f"{n}\texit code 7: no even {n}\t{n}" for n in (2, 4)])
+    with open("good", "w"):
+        pass
+    r = run(*arguments, data=[1, 2, 3, 4, 5, 6])
+    equal((r.code, numbers(r.out), os.path.exists("journal")), (0, [2, 4, 6], False), r)
+
+
+@case("U13: with --keep-order such a journal lists what failed, and begins anew")
+def _():
+    arguments = ["--keep-order", "--journal", "journal", *sh("echo $1; [ $1 != 2 ]")]
+    for _ in range(2):
+        r = run(*arguments, data=[1, 2, 3])
+        equal((r.code, r.out), (1, b"1\n2\n3\n"), r)
+        check(b"the same command begins anew" in r.err, r)
+        equal(lines_of("journal/failed"), ["2\texit code 1\t2"])
+    r = run(*arguments, data=b"")
+    equal((r.code, os.path.exists("journal")), (0, False), r)
+
+
+@case("U13: a failed line is shown with its text, and what it wrote to stderr once")
+def _():
+    r = run(*sh("echo complaint of $1 >&2; exit 3"), data=["some text\x1b[2J"])
+    said = r.err.decode()
+    check("line 1 failed: exit code 3; the line is 'some text\\x1b[2J'\n" in said, r)
+    equal(said.count("complaint"), 1, r)
+
+
+@case("U13: an interrupted run says that > would empty what it has printed, and >> would not")
+def _():
+    for mode, warns in ("wb", True), ("ab", False):
+        for name in "up", "go", "log":
+            if os.path.exists(name):
+                os.unlink(name)
+        with open("out", mode) as out:
+            r = interrupt("--jobs", "1", "--journal", "journal", *sh(SLOW), data=SIX, stdout=out)
+        equal((r.code, b"use >> to keep" in r.err), (130, warns), r)
+        shutil.rmtree("journal")
 
 
 def sums(folder):
@@ -974,7 +1022,7 @@ def check_killed(seed, order):
                  *sh('echo $1'), "{#}"]
     outputs, ended = kill_and_resume(rng, data, total, arguments)
     check(ended.code in (0, -signal.SIGKILL), seed, ended)
-    equal(os.listdir("journal") if ended.code == 0 else [], [], seed)
+    check(ended.code != 0 or not os.path.exists("journal"), seed)
     whole = [numbers(o) for o in outputs]
     equal(sorted(set(sum(whole, []))), range_lines(1, total), seed)
     return whole

@@ -106,11 +106,6 @@ mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;
 
-// A line in a sentence: its beginning, and of that nothing that a terminal would take for more than
-// text; the end of a line of DOS is to be seen, too. Returns `out`.
-enum { LINE_SHOWN = 260 };
-const char *line_shown(char out[LINE_SHOWN], mr_bytes line);
-
 // Fails a line for a reason, which then shows the line: MR_EDEAD if trying again would not help,
 // else any other error. Returns it.
 int step_fail(mr_flow_out *, mr_bytes line, int code, const char *format, ...)

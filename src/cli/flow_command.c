@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/flow.h"
+#include "cli/output.h"
 
 #include <inttypes.h>
 

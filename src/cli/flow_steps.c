@@ -10,15 +10,6 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 
-const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
-    enum { MOST = 60 }; // bytes
-    char plain[LINE_SHOWN - sizeof "…" + 1];
-    bool cut = line.size > MOST;
-    text_plain(plain, sizeof plain, (mr_bytes){ line.data, cut ? MOST : line.size });
-    snprintf(out, LINE_SHOWN, "%s%s", plain, cut ? "…" : "");
-    return out;
-}
-
 int step_fail(mr_flow_out *out, mr_bytes line, int code, const char *format, ...) {
     char why[300], sentence[sizeof why + LINE_SHOWN + 20], shown[LINE_SHOWN];
     va_list values;

@@ -113,6 +113,15 @@ char *text_plain(char *out, size_t room, mr_bytes bytes) {
     return out;
 }
 
+const char *line_shown(char out[LINE_SHOWN], mr_bytes line) {
+    enum { MOST = 60 }; // bytes
+    char plain[LINE_SHOWN - sizeof "…" + 1];
+    bool cut = line.size > MOST;
+    text_plain(plain, sizeof plain, (mr_bytes){ line.data, cut ? MOST : line.size });
+    snprintf(out, LINE_SHOWN, "%s%s", plain, cut ? "…" : "");
+    return out;
+}
+
 // Whatever the user's locale is: what is shown is UTF-8. Where there is none for it, and for what
 // it does not know, a letter is a column.
 static size_t letter_columns(const char *letter, size_t size) {

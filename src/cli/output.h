@@ -33,6 +33,11 @@ const char *age_words(char *out, uint64_t ms);
 // is escaped as in C. What does not fit in `room` is left out. Returns `out`.
 char *text_plain(char *out, size_t room, mr_bytes);
 
+// A line in a sentence: its beginning, and of that nothing that a terminal would take for more than
+// text; the end of a line of DOS is to be seen, too. Returns `out`.
+enum { LINE_SHOWN = 260 };
+const char *line_shown(char out[LINE_SHOWN], mr_bytes line);
+
 // How many columns of a terminal UTF-8 takes, where a letter may take two or, as an accent on the
 // one before it, none; and how many of its bytes fit into so many columns.
 size_t text_columns(const char *text);

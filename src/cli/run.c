@@ -12,12 +12,14 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BAR_MS = 100, FIRST_BAR_MS = 500, LAST_COMMIT_MS = 20, LAST_WAIT_MS = EXEC_GRACE_MS + 3000 };
@@ -64,11 +66,17 @@ static int engine_open(struct run *r) {
     return err;
 }
 
-static int drop_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
+static int retry_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
     (void)key;
     (void)reason;
     struct run *r = run;
-    return r->engine->impl->drop(r->engine, id);
+    return r->engine->impl->retry(r->engine, id);
+}
+
+// The run before has ended: what failed in it is tried again.
+static int retry_failed(struct run *r) {
+    int err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), retry_dead, r);
+    return err < 0 ? err : journal_forget_failures(&r->journal);
 }
 
 // Printed is at least what the window has left behind, also if a power cut took the mark.
@@ -96,8 +104,8 @@ static int resume_counts(struct run *r) {
 // What an earlier run has ended counts as before.
 static int resume(struct run *r) {
     int err = journal_resume(&r->journal, r->engine);
-    if (err >= 0)
-        err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), drop_dead, r);
+    if (err >= 0 && r->journal.again)
+        err = retry_failed(r);
     if (err >= 0)
         err = r->output.in_order ? resume_output(r) : resume_counts(r);
     r->ended = r->ended_before = r->done + r->failed;
@@ -305,9 +313,36 @@ static enum cli_exit exit_code_of(const struct run *r) {
     return r->failed ? CLI_FAILED : CLI_DONE;
 }
 
+// A file that the same command line would empty, as > does and >> does not.
+static bool stdout_is_replaced(void) {
+    struct stat about;
+    return fstat(STDOUT_FILENO, &about) == 0 && S_ISREG(about.st_mode) &&
+           !(fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND);
+}
+
 static void say_how_to_go_on(struct run *r) {
-    if (r->journal.dir && !r->quiet)
-        output_say(&r->output, "the same command goes on from here (journal %s)", r->journal.dir);
+    if (!r->journal.dir || r->quiet)
+        return;
+    output_say(&r->output, "the same command goes on from here (journal %s)", r->journal.dir);
+    if (stdout_is_replaced())
+        output_say(&r->output, "it prints only what is left: use >> to keep what is in the file "
+                               "now, which > would empty (--results DIR keeps all)");
+}
+
+// A journal goes when all has ended, unless lines have failed.
+static void journal_end(struct run *r) {
+    bool store = !r->output.in_order;
+    r->engine->impl->close(r->engine);
+    r->engine = NULL;
+    if (!r->failed) {
+        if (journal_remove(&r->journal) < 0)
+            complain("run: %s", error_text());
+        else
+            (void)rmdir(r->journal.dir); // unless somebody else uses it
+        return;
+    }
+    if (journal_keep_failures(&r->journal, store) < 0)
+        complain("run: %s", error_text());
 }
 
 static void run_close(struct run *r) {
@@ -336,13 +371,12 @@ static enum cli_exit run_finish(struct run *r, int err) {
     enum cli_exit code = exit_code_of(r);
     if (!complete && err >= 0)
         say_how_to_go_on(r);
+    else if (complete && r->failed && r->journal.dir && !r->quiet)
+        output_say(&r->output, "%s/failed lists the lines that failed; the same command %s",
+                   r->journal.dir, r->output.in_order ? "begins anew" : "tries only those again");
     summary_print(r, code);
-    if (complete && r->journal.dir) {
-        r->engine->impl->close(r->engine);
-        r->engine = NULL;
-        if (journal_remove(&r->journal) < 0)
-            complain("run: %s", error_text());
-    }
+    if (complete && r->journal.dir)
+        journal_end(r);
     return code;
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/codec.h"
 #include "base/errors.h"
+#include "cli/output.h"
 #include "cli/run.h"
 
 #include <errno.h>
@@ -196,14 +197,19 @@ static void name_of(char name[32], const mr_job *job, const struct line *line) {
         snprintf(name, 32, "job-%" PRIu64, mr_job_id(job));
 }
 
-static void tell_failure(struct run *r, const char *name, const char *reason) {
+// Its stderr is shown with its output, so that only how it ended is said here.
+static void tell_failure(struct run *r, const char *name, const struct line *line,
+                         const struct exec_result *x) {
+    char shown[LINE_SHOWN];
     pthread_mutex_lock(&r->lock);
     uint64_t told = ++r->told;
     pthread_mutex_unlock(&r->lock);
     if (told <= FAILURES_TOLD)
-        output_say(&r->output, "line %s failed: %s", name, reason);
+        output_say(&r->output, "line %s failed: %.*s; the line is '%s'", name, exec_how_size(x),
+                   x->reason, line_shown(shown, line->text));
     if (told == FAILURES_TOLD)
-        output_say(&r->output, "further failures are only counted");
+        output_say(&r->output, "further failures are only counted%s",
+                   r->journal.dir ? ", and listed in the journal" : "");
 }
 
 // Nobody reads what we print, or it cannot be written: what is not printed is not done.
@@ -238,8 +244,8 @@ static int show_before_commit(struct run *r, const char *name, const struct exec
 }
 
 // In memory the worker commits when the handler returns, and so knows how long the job took. With a
-// journal the line is done when that is on disk; and in order a failure is a result as well: it has
-// to be printed in its turn.
+// journal the line is done when that is on disk, and a failed one stays there, to be tried again by
+// a later run; but in order a failure is a result as well: it has to be printed in its turn.
 static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x) {
     mr_id id = mr_job_id(job);
     bool kept = r->output.in_order && r->journal.dir;
@@ -251,7 +257,7 @@ static int commit(struct run *r, mr_job *job, bool failed, struct exec_result *x
     if (kept || !failed)
         return mr_done(job);
     err = mr_fail(job, x->reason, MR_NEVER);
-    return err < 0 ? err : r->engine->impl->drop(r->engine, id);
+    return err < 0 || r->journal.dir ? err : r->engine->impl->drop(r->engine, id);
 }
 
 static int end_line(struct run *r, mr_job *job, const struct line *line, bool failed,
@@ -263,7 +269,10 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
     int err = show_before_commit(r, name, x);
     if (err < 0)
         return mr_release(job);
-    err = commit(r, job, failed, x);
+    if (failed && r->journal.dir)
+        err = journal_note_failure(&r->journal, name, x->reason, line->text);
+    if (err >= 0)
+        err = commit(r, job, failed, x);
     if (err < 0)
         return err;
     if (r->output.in_order &&
@@ -271,7 +280,7 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)
-        tell_failure(r, name, x->reason);
+        tell_failure(r, name, line, x);
     r->bytes -= emitted ? 0 : bytes;
     r->ended += !emitted;
     if (failed && r->options->halt != HALT_NEVER)

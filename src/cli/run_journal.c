@@ -138,7 +138,8 @@ static int remove_dir(const char *path) {
 
 // `journal` goes last: without it a directory with something in it is not known to be ours.
 static int remove_rest(const struct journal *j) {
-    static const char *const names[] = { "lines", "printed", "journal.new", "journal" };
+    static const char *const names[] = { "lines",  "printed",     "failures",
+                                         "failed", "journal.new", "journal" };
     char path[PATH_MAX];
     path_of(path, j, "finished");
     int err = remove_dir(path);
@@ -203,17 +204,22 @@ static int begin_anew(const struct journal *j, const char *path, mr_bytes identi
 }
 
 static int open_dir(struct journal *j, mr_bytes identity) {
-    char path[PATH_MAX], finished[PATH_MAX];
+    char path[PATH_MAX], finished[PATH_MAX], failed_list[PATH_MAX];
     struct stat st;
+    path_of(failed_list, j, "failed");
     if (mkdir(j->dir, DISK_DIR_MODE) < 0 && errno != EEXIST)
         return failed(j->dir, "make");
     path_of(finished, j, "finished");
     path_of(path, j, "journal");
-    if (stat(finished, &st) == 0 && stat(path, &st) == 0) {
+    bool ours = stat(path, &st) == 0;
+    bool listed = stat(failed_list, &st) == 0, stored = stat(j->store, &st) == 0;
+    if (ours && (stat(finished, &st) == 0 || (listed && !stored))) {
         int err = remove_rest(j);
         if (err < 0)
             return err;
+        listed = false;
     }
+    j->again = listed;
     if (stat(path, &st) == 0)
         return compare_identity(j, path, identity);
     return begin_anew(j, path, identity);
@@ -247,6 +253,62 @@ int journal_mark(const struct journal *j) {
     path_of(path, j, "printed");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     return fd < 0 ? failed(path, "open") : fd;
+}
+
+// ---- Failures ---------------------------------------------------------------------------------
+
+// One write: lines of several threads do not mix.
+int journal_note_failure(const struct journal *j, const char *name, const char *reason,
+                         mr_bytes line) {
+    char path[PATH_MAX], head[1024];
+    struct buffer entry = { 0 };
+    path_of(path, j, "failures");
+    snprintf(head, sizeof head, "%s\t%s\t", name, reason);
+    for (char *tab = strpbrk(head + strlen(name) + 1, "\t\n"); tab && tab[1];
+         tab = strpbrk(tab, "\t\n"))
+        *tab = ' ';
+    int err = buffer_append(&entry, head, strlen(head));
+    if (err >= 0 && line.size)
+        err = buffer_append(&entry, line.data, line.size);
+    if (err >= 0 && (!line.size || ((const char *)line.data)[line.size - 1] != '\n'))
+        err = buffer_append(&entry, "\n", 1);
+    int fd = err < 0 ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
+    if (err >= 0 && (fd < 0 || write(fd, entry.data, entry.size) != (ssize_t)entry.size))
+        err = failed(path, "write");
+    if (fd >= 0)
+        close(fd);
+    buffer_finish(&entry);
+    return err;
+}
+
+int journal_forget_failures(struct journal *j) {
+    char path[PATH_MAX];
+    path_of(path, j, "failed");
+    if (unlink(path) < 0 && errno != ENOENT)
+        return failed(path, "remove");
+    j->again = false;
+    return 0;
+}
+
+int journal_keep_failures(const struct journal *j, bool store) {
+    char from[PATH_MAX], to[PATH_MAX], path[PATH_MAX];
+    path_of(from, j, "failures");
+    path_of(to, j, "failed");
+    if (rename(from, to) < 0)
+        return failed(to, "make");
+    if (store)
+        return sync_dir(j->dir);
+    path_of(path, j, "finished");
+    int err = journal_retire(j);
+    if (err >= 0)
+        err = remove_dir(path);
+    path_of(path, j, "lines");
+    if (err >= 0 && unlink(path) < 0)
+        err = failed(path, "remove");
+    path_of(path, j, "printed");
+    if (err >= 0 && unlink(path) < 0)
+        err = failed(path, "remove");
+    return err;
 }
 
 // ---- Lines ------------------------------------------------------------------------------------

@@ -3,14 +3,20 @@
 //     DIR/journal   what the run is: its command, how lines and keys are found
 //     DIR/lines     8 bytes a line that was read: its hash
 //     DIR/printed   with --keep-order: how many lines were printed, and how many of them failed
-//     DIR/store/    the engine: lines that wait or run, and which numbers it has accepted
+//     DIR/failures  of a run that has not ended: lines that failed, one a line: number, reason,
+//     text DIR/failed    the same, of a run that has ended DIR/store/    the engine: lines that
+//     wait or run, failed ones, and which numbers it has
+//                   accepted
 //
 // A line is pushed with its number as that of an epic: the engine accepts each number once, so
 // nothing is pushed, and nothing that ended is run, twice. The hashes tell whether the input is the
 // one that was read before. A line's hash is on disk before the line is pushed.
 //
-// When everything has ended, the store is renamed to DIR/finished and all of it is removed: what a
-// crash leaves half removed begins anew as well. Main thread only.
+// When everything has ended and nothing has failed, the store is renamed to DIR/finished and all of
+// it is removed: what a crash leaves half removed begins anew as well. If lines have failed they
+// stay, dead, in the store: the next run tries them again. (With --keep-order they are results of
+// the store, printed and forgotten: then only the list stays, and the next run begins anew.) Main
+// thread only, if not said otherwise.
 #ifndef CLI_RUN_JOURNAL_H
 #define CLI_RUN_JOURNAL_H
 
@@ -24,6 +30,7 @@ struct journal {
     const char *dir;    // NULL: none
     char *store;        // DIR/store
     int lines;          // descriptor
+    bool again;         // an earlier run has ended: what failed in it is tried again
     uint64_t resume;    // the first line that the engine does not have yet
     struct buffer seen; // hashes read from the file: those of the lines behind `seen_upto`
     uint64_t seen_upto;
@@ -41,6 +48,16 @@ int journal_resume(struct journal *, struct engine *);
 
 // A descriptor for what was printed. MR_EIO.
 int journal_mark(const struct journal *);
+
+// Adds a line that failed to the list: before its end is committed. Any thread. MR_EIO, MR_ENOMEM.
+int journal_note_failure(const struct journal *, const char *name, const char *reason,
+                         mr_bytes line);
+
+// The lines of `again` wait: what is said of them is outdated. MR_EIO.
+int journal_forget_failures(struct journal *);
+
+// All has ended, and lines have failed: keeps the list of them, and with `store` the store. MR_EIO.
+int journal_keep_failures(const struct journal *, bool store);
 
 // Compares a line below `resume` with what was read before. MR_EINVAL: it differs; MR_EIO.
 int journal_compare(struct journal *, const struct line *);
