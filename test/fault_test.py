@@ -356,26 +356,52 @@ def F51_a_flood_of_pushes_meets_the_end_of_memory():
     worked_off_makes_room(server, Client(server), count)
 
 
+def send_some(client, data):
+    try:
+        client.socket.sendall(data)
+    except OSError:
+        pass  # it was closed already
+
+
+# U6: an announced length reserves nothing, and what has arrived of many requests is bounded; nobody
+# else hears FULL because of it.
 @case
-def many_large_requests_at_once_do_not_fill_memory():
+def U6_many_large_requests_at_once_do_not_fill_memory():
     if sanitized():
         return "a sanitizer needs the memory"
     server = Server("--store", "mem:", "--max-bytes", "100M", preexec_fn=allow_memory)
-    body = 16 * MIB
-    clients = [Client(server) for _ in range(30)]
-    begun = b"*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$%d\r\n" % body + b"x" * MIB
+    control, clients = Client(server), [Client(server) for _ in range(30)]
     for client in clients:
-        try:
-            client.socket.sendall(begun)
-        except OSError:
-            pass  # it was refused and closed already
-    refused = 0
+        send_some(client, b"*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$%d\r\nx" % (16 * MIB))
+    check(int(control.info()["buffer_bytes"]) < 4 * MIB, control.info())
+    for client in clients:
+        send_some(client, b"x" * (8 * MIB))
+        check(control.ask("PUSH", "s", "small"))
+        check(int(control.info()["buffer_bytes"]) <= 80 * MIB, control.info())
+    server.hear("is cut off: clients take up more than 67108864 bytes")
+    equal(control.info()["refused_full"], "0")
+    for client in clients:
+        client.close()
+    server.stop()
+
+
+# U6: the same of replies that are not read: whoever has left most is closed.
+@case
+def U6_clients_that_do_not_read_do_not_fill_memory():
+    if sanitized():
+        return "a sanitizer needs the memory"
+    server = Server("--store", "mem:", "--max-bytes", "256M")
     control = Client(server)
-    while not refused:
-        refused = int(control.info()["refused_full"])
-    check(int(control.info()["buffer_bytes"]) <= 32 * MIB, control.info())
-    equal(control.ask("PUSH", "s", "small"), "1")
-    for client in clients:
+    control.ask("PUSH", "s", b"x" * (8 * MIB))
+    before, deaf = memory_of(server), [Client(server) for _ in range(30)]
+    for client in deaf:
+        client.socket.sendall(b"JOB 1 BODY\r\n" * 4)
+        check(control.ask("PUSH", "s", "small"))
+        check(int(control.info()["buffer_bytes"]) <= 80 * MIB, control.info())
+    server.hear("of which")
+    check(memory_of(server) - before < 160 * MIB, memory_of(server) - before)
+    equal(control.info()["refused_full"], "0")
+    for client in deaf:
         client.close()
     server.stop()
 

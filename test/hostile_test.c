@@ -101,7 +101,7 @@ static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     uint64_t before = d->host.buffered;
     s->late_count = LIMIT_LATES - 1; // as if there were so many
     ask(d, 0, "CALL s a LATER", "\"1\"");
-    assert_true(d->host.buffered > before); // it counts in max-bytes
+    assert_true(d->host.buffered > before); // it counts as clients' memory
     ask(d, 0, "CALL s b LATER", "-FULL *");
     ask(d, 0, "JOB 2", "-GONE *");
     ask(d, 1, "CANCEL 1", ":1");

@@ -174,6 +174,8 @@ static int read_patience(const struct input *in, const char *option, uint64_t *o
 static int read_limits(const struct input *in, struct server_options *o) {
     int err = read_size(in, "--max-bytes", UINT64_MAX >> 1, &o->max_bytes);
     if (err == 0)
+        err = read_size(in, "--max-client-bytes", UINT64_MAX >> 1, &o->max_client_bytes);
+    if (err == 0)
         err = read_clients(in, "--max-clients", &o->max_clients);
     if (err == 0)
         err = read_clients(in, "--max-per-address", &o->max_per_address);

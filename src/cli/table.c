@@ -41,6 +41,7 @@ static const struct command work_commands[] = {
                      { "--sync", "WHEN", "always, interval:MS or none (always)" },
                      { "--max-body", "SIZE", "the largest body, 16M at most (16M)" },
                      { "--max-bytes", "SIZE", "of memory for jobs; then pushes are FULL (none)" },
+                     { "--max-client-bytes", "SIZE", "of memory for clients; docs/operating.md" },
                      { "--max-clients", "N", "connections (10000)" },
                      { "--max-per-address", "N", "connections from another machine (5000)" },
                      { "--max-idle", "D", "close who does nothing for so long (none)" },

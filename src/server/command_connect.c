@@ -211,11 +211,12 @@ static size_t info_memory(const struct session *s, char *to, size_t room) {
     const struct host *h = s->host;
     if (!sees_server(s))
         return 0;
-    return (size_t)snprintf(
-        to, room,
-        "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64 "\r\nindex_bytes:%" PRIu64
-        "\r\nbuffer_bytes:%" PRIu64 "\r\nrefused_full:%" PRIu64 "\r\n",
-        host_memory(h), h->max_bytes, shards_memory(h), h->buffered, h->refused);
+    return (size_t)snprintf(to, room,
+                            "# Memory\r\nused_memory:%" PRIu64 "\r\nmaxmemory:%" PRIu64
+                            "\r\nindex_bytes:%" PRIu64 "\r\nbuffer_bytes:%" PRIu64
+                            "\r\nmaxbuffers:%" PRIu64 "\r\nrefused_full:%" PRIu64 "\r\n",
+                            host_memory(h), h->max_bytes, shards_memory(h), h->buffered,
+                            host_client_limit(h), h->refused);
 }
 
 static size_t info_stats(const struct session *s, char *to, size_t room) {

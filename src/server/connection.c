@@ -262,7 +262,8 @@ static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
     c->writing = false;
     end_unread(c);
-    c->server->host.buffered -= c->pending.size;
+    if (c->session)
+        session_hold(c->session, 0 - c->pending.size);
     buffer_finish(&c->pending);
     if (status < 0)
         connection_close(c);
@@ -294,7 +295,7 @@ static void write_rest(struct connection *c, mr_bytes rest) {
         return;
     }
     c->writing = true;
-    c->server->host.buffered += c->pending.size;
+    session_hold(c->session, c->pending.size);
     begin_unread(c, rest.size);
     connection_sent(c, rest.size);
 }
@@ -326,6 +327,22 @@ void connection_write(struct connection *c) {
         connection_close(c);
     else
         connection_read(c);
+}
+
+// ---- Memory -----------------------------------------------------------------------------------
+
+void connections_make_room(struct server *v) {
+    char name[CLIENT_NAME];
+    for (struct session *s; (s = host_client_to_close(&v->host)) != NULL;) {
+        struct connection *c = s->owner;
+        notice(NOTICE_WARN,
+               "%s is cut off: clients take up more than %" PRIu64
+               " bytes, and of these it has the most, %zu, of which %zu are replies that it has "
+               "not read: max-client-bytes",
+               client_name(c, &name), host_client_limit(&v->host), session_held(s),
+               session_unread(s));
+        connection_close(c);
+    }
 }
 
 // ---- Coming -----------------------------------------------------------------------------------

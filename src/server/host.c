@@ -123,16 +123,35 @@ void host_look(const struct host *h, struct log_state *out) {
 static uint64_t outside_memory(const struct host *h) {
     struct log_state log;
     host_look(h, &log);
-    return log.memory + h->buffered;
+    return log.memory;
 }
 
 uint64_t host_memory(const struct host *h) {
     return shards_memory(h) + outside_memory(h);
 }
 
-bool host_may_receive(const struct host *h, size_t more) {
-    uint64_t most = h->max_bytes / 4 < LIMIT_RECEIVED ? LIMIT_RECEIVED : h->max_bytes / 4;
-    return !h->max_bytes || h->buffered + more <= most;
+uint64_t host_client_limit(const struct host *h) {
+    uint64_t share = h->max_bytes / 4;
+    if (h->max_client_bytes)
+        return h->max_client_bytes;
+    if (!h->max_bytes)
+        return LIMIT_CLIENT_BYTES;
+    return share < LIMIT_CLIENT_LEAST ? LIMIT_CLIENT_LEAST : share;
+}
+
+// Of two with equally much the older one.
+struct session *host_client_to_close(const struct host *h) {
+    struct session *unread = NULL, *largest = NULL;
+    if (h->buffered <= host_client_limit(h))
+        return NULL;
+    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+        struct session *s = list_entry(l, struct session, of_host);
+        if (session_unread(s) > (unread ? session_unread(unread) : 0))
+            unread = s;
+        if (session_held(s) > (largest ? session_held(largest) : 0))
+            largest = s;
+    }
+    return unread ? unread : largest;
 }
 
 void host_lend(struct host *h, struct buffer *out) {

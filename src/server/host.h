@@ -129,7 +129,8 @@ struct host {
     uint64_t commands, connections; // so far …
     uint64_t refusals, rejections;  // … of wrong secrets, and of connections
     uint64_t refused;               // for lack of room or memory, so far
-    uint64_t max_bytes;             // of memory; 0: none
+    uint64_t max_bytes;             // of memory for jobs; 0: none
+    uint64_t max_client_bytes;      // of memory for clients; 0: see host_client_limit
     uint64_t buffered;              // bytes of all sessions' buffers
     uint64_t started_ms;
     bool in_turn, stopping;
@@ -187,13 +188,18 @@ uint64_t host_leases(const struct host *);
 
 uint64_t host_now_ms(const struct host *);
 
-// Bytes of memory for jobs: the index, bodies that are not on disk, and what is being received and
-// sent.
+// Bytes of memory for jobs: the index, and bodies that are not on disk.
 uint64_t host_memory(const struct host *);
 
-// Whether there is room for so large a part of a request. Buffers have a share of their own, so
-// that a push is received and then told that there is no room; only what many send at once is not.
-bool host_may_receive(const struct host *, size_t more);
+// Memory for clients is apart from that for jobs: requests as far as they have arrived, what is
+// queued, and replies until they were sent. Its limit is max-client-bytes, else a quarter of
+// max-bytes (at least LIMIT_CLIENT_LEAST), else LIMIT_CLIENT_BYTES.
+uint64_t host_client_limit(const struct host *);
+
+// Which client has to be closed because clients take up more than that: the one with the most bytes
+// of replies that it could have read and has not; if there are none, the one whose requests take
+// the most. NULL: there is room. Between turns, until it says so.
+struct session *host_client_to_close(const struct host *);
 
 // Makes room for the wait of one more session. MR_ENOMEM.
 int host_reserve_wait(struct host *);

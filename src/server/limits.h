@@ -9,7 +9,8 @@ enum {
     LIMIT_LINE = 64 << 10,            // bytes of an inline command
     LIMIT_ARGUMENT = ARGUMENT_MOST,   // bytes of one argument
     LIMIT_REQUEST = REQUEST_MOST,     // bytes of one request
-    LIMIT_RECEIVED = 32 << 20,        // bytes of all buffers, or a quarter of max-bytes if more
+    LIMIT_CLIENT_BYTES = 1024 << 20,  // memory for all clients where there is no max-bytes …
+    LIMIT_CLIENT_LEAST = 64 << 20,    // … and the least where there is: a quarter of that
     LIMIT_UNSENT_PAUSE = 256 << 10,   // replies nobody has read yet: then the session rests
     LIMIT_UNSENT = 256 << 20,         // replies nobody has read yet: then it is closed
     LIMIT_UNREAD_MS = 60000,          // nothing of them is read: the same; or --max-unread

@@ -53,6 +53,7 @@ void turn_end(struct server *v) {
     while (h->in_turn || !list_empty(&h->touched) || !list_empty(&h->resuming)) {
         host_end(h);
         flush(v); // what was sent may let sessions go on
+        connections_make_room(v);
     }
     plan(v);
     health_look(&v->health, h);
@@ -350,6 +351,7 @@ static void set_limits(struct server *v) {
     v->unread.ms = o->max_unread_ms ? o->max_unread_ms : LIMIT_UNREAD_MS;
     v->silent.ms = o->max_idle_ms;
     v->host.max_bytes = o->max_bytes;
+    v->host.max_client_bytes = o->max_client_bytes;
 }
 
 static int serve(struct server *v) {

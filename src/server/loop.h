@@ -86,7 +86,8 @@ bool has_come_in(const struct stranger *);
 
 // Sends what may be sent, as far as the socket takes it, closes what is over, reads on.
 void connection_write(struct connection *);
-void connection_close(struct connection *); // begins a turn: its session ends in it
+void connections_make_room(struct server *); // closes some if clients take up too much memory
+void connection_close(struct connection *);  // begins a turn: its session ends in it
 
 // ---- loop.c -----------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ struct server_options {
     uint32_t shards;   // 0: as many as the store has, 1 if it is new
     enum log_sync sync;
     uint32_t interval_ms;
-    uint64_t max_bytes; // of memory, see host_memory; 0: none
+    uint64_t max_bytes;        // of memory, see host_memory; 0: none
+    uint64_t max_client_bytes; // of memory for clients; 0: see host_client_limit
     uint32_t max_body;
     uint32_t max_clients, max_per_address; // connections; 0: as in limits.h
     uint64_t max_unread_ms;                // how long replies may stay unread; 0: as in limits.h

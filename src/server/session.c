@@ -94,7 +94,7 @@ void session_destroy(struct session *s) {
     slab_give(&h->seats, s->seat);
     while (!list_empty(&s->lates)) // the core has left them already
         late_destroy(list_entry(s->lates.next, struct late, of_session));
-    h->buffered -= s->buffered;
+    h->buffered -= session_held(s);
     buffer_finish(&s->in);
     buffer_finish(&s->kept);
     buffer_finish(&s->multi.queue);
@@ -153,6 +153,19 @@ size_t session_unsent(const struct session *s) {
     return s->out.size - s->out_sent;
 }
 
+size_t session_unread(const struct session *s) {
+    return (size_t)(s->shown - s->sent) + s->outside;
+}
+
+size_t session_held(const struct session *s) {
+    return s->buffered + s->outside;
+}
+
+void session_hold(struct session *s, size_t more) {
+    s->outside += more;
+    s->host->buffered += more;
+}
+
 static bool is_stranger(const struct session *s) {
     return s->host->auth && !s->who;
 }
@@ -194,17 +207,16 @@ uint8_t *session_room(struct session *s, size_t *out_size) {
         return s->host->inbox;
     }
     size_t more = s->request.need > s->in.size ? s->request.need - s->in.size : 0;
-    bool grows = more > READ_SIZE && s->in.capacity - s->in.size < more;
-    if (grows && !host_may_receive(s->host, more)) {
-        refuse_large(s, "too much is being received already for so large a request: max-bytes");
-        return NULL;
-    }
-    if (buffer_reserve(&s->in, more > most ? more : most) < 0) {
+    if (more > s->in.size) // an announced length reserves nothing: room grows with what has arrived
+        more = s->in.size;
+    if (more < most)
+        more = most;
+    if (buffer_reserve(&s->in, more) < 0) {
         refuse_large(s, "there is no memory for the request");
         return NULL;
     }
     count_buffers(s);
-    *out_size = s->in.capacity - s->in.size;
+    *out_size = more;
     return s->in.data + s->in.size;
 }
 
@@ -257,7 +269,7 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     size_t at = 0;
     while (at < size && !s->blocked && !s->again && !s->closing && !rests(s)) {
         uint32_t count;
-        if (!budget_left(s)) {
+        if (!budget_left(s) || h->buffered > host_client_limit(h)) {
             budget_defer(s);
             break;
         }

@@ -68,7 +68,8 @@ struct session {
     struct buffer kept;              // the request that will be run again
     struct buffer out;               // replies; lent by the host while there are any
     size_t out_sent;                 // bytes of it that were sent
-    size_t buffered;                 // bytes of these that the host has counted
+    size_t buffered;                 // bytes of these that the host has counted …
+    size_t outside;                  // … and of those that its connection or front has for it
     struct reply reply;              // writes into `out`
     uint64_t sent, shown;            // bytes of replies since the beginning: sent; may be sent
     uint64_t replies, shown_replies; // how many are complete; may be sent
@@ -146,8 +147,12 @@ void session_command(struct session *, const mr_bytes *words, uint32_t count);
 mr_bytes session_ready(const struct session *);
 void session_sent(struct session *, size_t size);
 size_t session_unsent(const struct session *); // bytes of replies, also of those not ready yet
-void session_close(struct session *);          // nothing more is run; it is over when all was sent
-bool session_is_over(const struct session *);  // close it
+size_t session_unread(const struct session *); // bytes of replies that wait for the client only
+size_t session_held(const struct session *);   // bytes of memory that are kept for it
+// So many bytes more are kept for it outside of the session; of fewer, the difference wraps.
+void session_hold(struct session *, size_t more);
+void session_close(struct session *);         // nothing more is run; it is over when all was sent
+bool session_is_over(const struct session *); // close it
 uint64_t session_leases(const struct session *);
 void session_give_back(struct session *); // what it has leased, uncounted: the server closes
 

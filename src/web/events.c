@@ -87,13 +87,9 @@ static bool sees_the_same(const struct visit *a, const struct visit *b) {
     return a->session->who == b->session->who || (sees_all(a) && sees_all(b));
 }
 
-// Who has one still is not given another; where buffers take up too much, he is cut off.
+// A client that has not read the last one is not given another.
 static void give(struct visit *v, struct snapshot *s) {
     bool behind = v->snapshot || v->out.size;
-    if (behind && !host_may_receive(v->web->place.host, 0)) {
-        v->session->broken = true;
-        session_touch(v->session);
-    }
     if (behind)
         return;
     v->snapshot = s;

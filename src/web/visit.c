@@ -41,7 +41,7 @@ static bool listens(const struct visit *v) {
 static void count_buffers(struct visit *v) {
     size_t now = v->in.capacity + v->out.capacity + v->form.text.capacity;
     // Unsigned arithmetic: a decrease wraps and adds up correctly.
-    v->web->place.host->buffered += now - v->buffered;
+    session_hold(v->session, now - v->buffered);
     v->buffered = now;
 }
 
@@ -231,9 +231,6 @@ static bool may_send(struct visit *v, const struct http_request *r) {
     if (r->body_size > body_most(v)) {
         error_set(MR_ETOOBIG, "a body has at most %d bytes here", (int)body_most(v));
         refuse(v, HTTP_TOO_BIG);
-    } else if (r->body_size > READ_SIZE && !host_may_receive(v->web->place.host, r->body_size)) {
-        error_set(MR_EFULL, "too much is being received already for so large a body: max-bytes");
-        refuse(v, HTTP_FULL);
     } else if (r->expects && v->in.size < v->whole &&
                buffer_append(&v->out, go_on, sizeof go_on - 1) < 0) {
         v->session->broken = true;
@@ -391,12 +388,6 @@ static bool grow(struct visit *v, size_t most) {
     if (room)
         return true;
     more = more < most - v->in.size ? more : most - v->in.size;
-    if (more > READ_SIZE && !host_may_receive(v->web->place.host, more)) {
-        error_set(MR_EFULL, "too much is being received already for so large a body: max-bytes");
-        refuse(v, HTTP_FULL);
-        session_touch(v->session);
-        return false;
-    }
     if (buffer_reserve(&v->in, more) < 0)
         v->session->broken = true;
     count_buffers(v);
