@@ -339,6 +339,52 @@ static void the_dead_come_back_dead(void **state) {
     assert_int_equal(take(r).id, id);
 }
 
+static int note_dead(void *arg, const struct job_info *info) {
+    char *names = arg;
+    sprintf(names + strlen(names), " %llu", (unsigned long long)info->id);
+    return 0;
+}
+
+// U22: jobs that died within one millisecond keep their order.
+static void U22_the_dead_of_one_instant_keep_their_order(void **state) {
+    struct rig *r = *state;
+    set(r, "attempts", "1");
+    struct taken t[6];
+    for (int i = 0; i < 6; i++)
+        push(r, "", "x");
+    for (int i = 0; i < 6; i++)
+        t[i] = take(r);
+    static const int order[] = { 4, 1, 5, 0, 3, 2 };
+    for (int i = 0; i < 6; i++)
+        fail_job(r, t[order[i]]);
+    char before[200] = "", after[200] = "";
+    (void)core_each_dead(r->core, mr_str("s"), note_dead, before);
+    rig_reopen(r);
+    (void)core_each_dead(r->core, mr_str("s"), note_dead, after);
+    assert_int_equal(look(r).dead, 6);
+    assert_string_equal(before, after);
+}
+
+// U15: ids follow on over a restart; after a crash some are skipped, and none is given twice.
+static void U15_ids_follow_on_over_a_restart(void **state) {
+    struct rig *r = *state;
+    uint64_t id = push(r, "k", "x");
+    for (int i = 0; i < 3; i++) {
+        rig_reopen(r);
+        assert_int_equal(push(r, "k", "x"), ++id);
+    }
+    for (int i = 0; i < 3; i++) { // whatever was given is forgotten meanwhile
+        for (struct taken t; try_take(r, &t);)
+            done(r, t);
+        set(r, "retention", "1ms,0");
+        pass_ms(r, 5000);
+        rig_die(r);
+        uint64_t next = push(r, "k", "x");
+        assert_true(next > id);
+        id = next;
+    }
+}
+
 // F14: every policy is replayed, and pause too.
 static void every_policy_is_replayed(void **state) {
     struct rig *r = *state;
@@ -936,6 +982,8 @@ int main(void) {
         RIGGED(confirmed_work_leaves_storage),
         RIGGED(everything_comes_back),
         RIGGED(the_dead_come_back_dead),
+        RIGGED(U22_the_dead_of_one_instant_keep_their_order),
+        RIGGED(U15_ids_follow_on_over_a_restart),
         RIGGED(every_policy_is_replayed),
         RIGGED(order_survives),
         RIGGED(dedupe_survives),

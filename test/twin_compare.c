@@ -283,13 +283,16 @@ static bool compare_dead(struct twin *t, int stage) {
     walk.count = 0;
     core_each_dead(t->core, mr_str(stage_names[stage]), walk_one, &walk);
     SAME(t, "dead", walk.count, model_count(m, stage, JOB_DEAD));
-    uint64_t above = 0;
+    uint64_t above_ms = 0, above_id = 0; // U22: of one instant they stand in order of ids
     for (int i = 0; i < walk.count; i++) {
         int job = model_find(m, walk.ids[i]);
-        if (job < 0 || m->jobs[job].status != JOB_DEAD || m->jobs[job].ended_ms < above)
+        uint64_t died_ms = job < 0 ? 0 : m->jobs[job].ended_ms;
+        if (job < 0 || m->jobs[job].status != JOB_DEAD || died_ms < above_ms ||
+            (died_ms == above_ms && walk.ids[i] < above_id))
             return twin_differs(t, "dead of %s: %" PRIu64 " is not in its place",
                                 stage_names[stage], walk.ids[i]);
-        above = m->jobs[job].ended_ms;
+        above_ms = died_ms;
+        above_id = walk.ids[i];
     }
     return true;
 }

@@ -215,6 +215,10 @@ int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
 // The shard makes the epoch record durable before it shows anything.
 int core_open(struct core *, uint64_t now_ms, uint64_t random);
 
+// Before an engine is closed in peace: ids that were reserved and not given are reserved no longer,
+// so that those of the next epoch follow on. Errors are the sink's; then they are skipped.
+int core_return_ids(struct core *);
+
 // After core_open: the engine died while this attempt ran. It counts as failed (rule 22).
 int core_crashed(struct core *, uint64_t id, uint32_t attempt);
 

@@ -292,6 +292,18 @@ void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) 
     home_add(c, at, size);
 }
 
+// The dead stand in order of their instants, and of one instant in order of ids: as core_open sorts
+// them, so that a restart changes nothing. Nearly always that is at the tail.
+static void dead_add(struct core *c, struct stage *s, uint32_t number) {
+    const struct job *j = job_at(c, number);
+    uint32_t before = 0, last = s->dead.tail;
+    while (last && job_at(c, last)->time_ms == j->time_ms && job_at(c, last)->id > j->id) {
+        before = last;
+        last = job_at(c, last)->link.prev;
+    }
+    line_insert_before(c, &s->dead, number, before);
+}
+
 // Takes a job out of its channel for good or until somebody retries it.
 void job_die(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
@@ -317,7 +329,7 @@ void job_die(struct core *c, uint32_t number) {
     } else if (chan_state(c, ref) != CHANNEL_DORMANT) {
         channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
     }
-    line_add(c, &s->dead, number, AT_TAIL);
+    dead_add(c, s, number);
     stage_mark(c, s);
 }
 

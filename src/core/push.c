@@ -69,6 +69,20 @@ int ids_reserve(struct core *c, uint32_t count) {
     return is_there ? 0 : ids_reserve_block(c, ROOM_COMMIT);
 }
 
+int core_return_ids(struct core *c) {
+    if (c->next_id == c->id_limit)
+        return 0;
+    struct record r = {
+        .kind = RECORD_EPOCH, .time_ms = c->now_ms, .epoch = c->epoch, .next_id = c->next_id
+    };
+    int err = out_write(c, &r, ROOM_COMMIT);
+    if (err < 0)
+        return err;
+    epoch_set_home(c, c->out.at[0], out_size(c, 0));
+    c->id_limit = c->next_id;
+    return 0;
+}
+
 void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
     home_add(c, at, size);
     home_remove(c, c->epoch_at, c->epoch_size);

@@ -128,7 +128,9 @@ int segment_header_read(const struct disk *d, int fd, const char *path, struct s
 
 uint64_t walk_limit(const struct walk *w, uint64_t capacity) {
     int64_t size = w->disk->size(w->disk, w->fd);
-    uint64_t whole = size > 0 ? (uint64_t)size & ~UINT64_C(7) : 0;
+    if (size < 0)
+        return capacity; // then reading fails, too, and tells
+    uint64_t whole = (uint64_t)size & ~UINT64_C(7);
     return whole < capacity ? whole : capacity;
 }
 

@@ -214,9 +214,13 @@ void shard_abandon(struct shard *s) {
         shard_free(s, false);
 }
 
+// Ids that are not returned are lost, not given twice: so it does not matter if they cannot be.
 void shard_close(struct shard *s) {
-    if (s)
-        shard_free(s, true);
+    if (!s)
+        return;
+    if (!shard_has_stopped(s))
+        (void)core_return_ids(s->core);
+    shard_free(s, true);
 }
 
 // ---- Turns ------------------------------------------------------------------------------------
