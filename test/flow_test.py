@@ -125,6 +125,10 @@ def with_step(step):
 MISTAKES = [
     ("", "plan.yaml: there is nothing in it"),
     ("a: [1\n", "plan.yaml:2:1: this is no YAML"),
+    # U10: nesting and the number of nodes are bounded.
+    ("[" * 200000, "plan.yaml:1:33: lists and mappings stand 32 deep in one another at most"),
+    ("a: " + "{a: " * 200000, "stand 32 deep in one another at most"),
+    ("a: [" + "b," * 300000 + "]", "a flow has 100000 texts, lists and mappings at most"),
     ("flow: f\n\tx: 1\n", "plan.yaml:2:1: this is no YAML: found a tab"),
     ("flow: f\n---\nflow: g\n", "plan.yaml:3:1: a file describes one flow"),
     ("- a\n", "plan.yaml:1:1: a flow is a mapping"),

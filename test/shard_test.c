@@ -339,9 +339,12 @@ static void the_dead_come_back_dead(void **state) {
     assert_int_equal(take(r).id, id);
 }
 
+enum { DEAD_NAMES = 200 };
+
 static int note_dead(void *arg, const struct job_info *info) {
     char *names = arg;
-    sprintf(names + strlen(names), " %llu", (unsigned long long)info->id);
+    size_t used = strlen(names);
+    snprintf(names + used, DEAD_NAMES - used, " %llu", (unsigned long long)info->id);
     return 0;
 }
 
@@ -357,7 +360,7 @@ static void U22_the_dead_of_one_instant_keep_their_order(void **state) {
     static const int order[] = { 4, 1, 5, 0, 3, 2 };
     for (int i = 0; i < 6; i++)
         fail_job(r, t[order[i]]);
-    char before[200] = "", after[200] = "";
+    char before[DEAD_NAMES] = "", after[DEAD_NAMES] = "";
     (void)core_each_dead(r->core, mr_str("s"), note_dead, before);
     rig_reopen(r);
     (void)core_each_dead(r->core, mr_str("s"), note_dead, after);

@@ -1,6 +1,7 @@
 // See flow_yaml.h.
 #include "cli/flow_yaml.h"
 
+#include "base/buffer.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
@@ -10,7 +11,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { FILE_MOST = 1 << 20, MISTAKES_TOLD = 20, FIELDS_MOST = 32, NAMES_TEXT = 512 };
+// A flow needs three levels and a few nodes for each step; libyaml would take any number of both.
+enum { FILE_MOST = 1 << 20, DEPTH_MOST = 32, NODES_MOST = 100000 };
+enum { MISTAKES_TOLD = 20, FIELDS_MOST = 32, NAMES_TEXT = 512 };
 
 // ---- Mistakes ---------------------------------------------------------------------------------
 
@@ -226,35 +229,85 @@ static bool load(struct plan *p, yaml_parser_t *parser) {
     return p->mistakes == 0;
 }
 
-static bool parse(struct plan *p, FILE *file) {
+// Counts one event. False: there are too many nodes, or they stand too deep.
+static bool event_fits(struct plan *p, const yaml_event_t *e, int *depth, int *nodes) {
+    bool begins = e->type == YAML_SEQUENCE_START_EVENT || e->type == YAML_MAPPING_START_EVENT;
+    bool ends = e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT;
+    *depth += begins - ends;
+    *nodes += !ends;
+    struct place at = { (int)e->start_mark.line + 1, (int)e->start_mark.column + 1 };
+    if (*depth > DEPTH_MOST)
+        plan_refuse(p, at, "lists and mappings stand %d deep in one another at most", DEPTH_MOST);
+    else if (*nodes > NODES_MOST)
+        plan_refuse(p, at, "a flow has %d texts, lists and mappings at most", NODES_MOST);
+    return p->mistakes == 0;
+}
+
+// Walks through the text before it becomes a document, so that nothing large is made of it. What is
+// no YAML is left to the loading.
+static bool fits(struct plan *p, yaml_parser_t *parser) {
+    int depth = 0, nodes = 0;
+    for (bool over = false; !over;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return true;
+        over = event.type == YAML_STREAM_END_EVENT || !event_fits(p, &event, &depth, &nodes);
+        yaml_event_delete(&event);
+    }
+    return p->mistakes == 0;
+}
+
+static bool with_parser(struct plan *p, const struct buffer *text,
+                        bool (*run)(struct plan *, yaml_parser_t *)) {
     yaml_parser_t parser;
-    p->document = mem_alloc(sizeof *p->document);
-    if (!p->document || !yaml_parser_initialize(&parser)) {
-        mem_free(p->document);
-        p->document = NULL;
+    if (!yaml_parser_initialize(&parser)) {
         plan_refuse(p, (struct place){ 0 }, "no memory to read it");
         return false;
     }
-    yaml_parser_set_input_file(&parser, file);
-    bool good = load(p, &parser);
+    yaml_parser_set_input_string(&parser, text->data, text->size);
+    bool good = run(p, &parser);
     yaml_parser_delete(&parser);
     return good;
+}
+
+static void parse(struct plan *p, const struct buffer *text) {
+    if (!with_parser(p, text, fits))
+        return;
+    p->document = mem_alloc(sizeof *p->document);
+    if (!p->document)
+        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+    else if (!with_parser(p, text, load) && !p->mistakes)
+        plan_refuse(p, (struct place){ 0 }, "it cannot be read");
+}
+
+// The file may be a pipe, whose size nobody knows before.
+static bool text_read(struct plan *p, FILE *file, struct buffer *out) {
+    if (buffer_reserve(out, FILE_MOST + 1) < 0) {
+        plan_refuse(p, (struct place){ 0 }, "no memory to read it");
+        return false;
+    }
+    out->size = fread(out->data, 1, FILE_MOST + 1, file);
+    if (ferror(file))
+        plan_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
+    else if (out->size > FILE_MOST)
+        plan_refuse(p, (struct place){ 0 }, "it has more than %d bytes", FILE_MOST);
+    return p->mistakes == 0;
 }
 
 bool document_load(struct plan *p) {
     FILE *file = fopen(p->path, "re");
     struct stat about;
+    struct buffer text = { 0 };
     if (!file || fstat(fileno(file), &about) < 0) {
         plan_refuse(p, (struct place){ 0 }, "%s", strerror(errno));
     } else if (S_ISDIR(about.st_mode)) {
         plan_refuse(p, (struct place){ 0 }, "this is a directory; a flow is a file");
-    } else if (about.st_size > FILE_MOST) {
-        plan_refuse(p, (struct place){ 0 }, "it has more than %d bytes", FILE_MOST);
-    } else {
-        parse(p, file);
+    } else if (text_read(p, file, &text)) {
+        parse(p, &text);
     }
     if (file)
         fclose(file);
+    buffer_finish(&text);
     return p->mistakes == 0;
 }
 
