@@ -6,7 +6,8 @@
 #:   make run        builds, then runs the server on ./data
 #:   make test       every test; T=name runs those whose name contains it
 #:   make bench      side by side with the peers; writes bench/results/
-#:   make check      tests under sanitizers, both compilers, the model, fuzzers; MILLRACE_SECONDS=30 bounds each
+#:   make check      tests under sanitizers, both compilers, the model, fuzzers; MILLRACE_SECONDS=30 bounds each, FUZZ_SECONDS=60 a fuzzer
+#:   make fuzz       every fuzzer, FUZZ_SECONDS=600 each
 #:   make install    into PREFIX (/usr/local), below DESTDIR
 #:   make format     clang-format, in place
 #:   make acceptance writes docs/acceptance.md anew
@@ -15,10 +16,11 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 DEMO_SECONDS ?= 60
+FUZZ_SECONDS ?= 600
 BUILD := build
 
 .NOTPARALLEL: # ninja builds with all cores; the steps here have an order
-.PHONY: all configured setup setup-build demo run test bench check install format acceptance protocol clean help
+.PHONY: all fuzz configured setup setup-build demo run test bench check install format acceptance protocol clean help
 
 all: configured
 	@ninja -C $(BUILD) --quiet
@@ -53,6 +55,10 @@ bench: all
 check: all
 	@tools/setup test bench check
 	@tools/check
+
+fuzz: all
+	@tools/setup check
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/check fuzzers
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
