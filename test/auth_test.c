@@ -657,6 +657,35 @@ static void F45_U8_strangers_are_few_and_the_oldest_makes_room(void **state) {
     assert_int_equal(d.count, LIMIT_STRANGERS);
 }
 
+// ---- Shares -------------------------------------------------------------------------------------
+
+static int setup_small(void **state) {
+    struct dialogue *d =
+        dialogue_create(STORE_MEMORY, (struct core_limits){ .max_stages = 8, .max_sources = 8 });
+    host_set_auth(&d->host, auth_without(NULL));
+    *state = d;
+    return 0;
+}
+
+// U7: one token never takes up all stages and sources, nor does a waiting TAKE.
+static void U7_a_token_has_a_share_of_stages_and_sources(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 0, "push");
+    ask(d, 0, "PUSH a x SOURCE c1 1", "\"*");
+    ask(d, 0, "PUSH b x SOURCE c2 1", "\"*");
+    ask(d, 0, "PUSH c x", "-FULL this token has made 2 stages, its share of 8*");
+    ask(d, 0, "PUSH a x SOURCE c3 1", "-FULL this token uses 2 sources*");
+    ask(d, 0, "PUSH a x", "\"*");
+    come_as(d, 1, "both");
+    ask(d, 1, "PUSH c x SOURCE c3 1", "\"*");
+    ask(d, 1, "TAKE e f WAIT -1", "-FULL this token has made 2 stages*");
+    come_as(d, 2, "admin");
+    ask(d, 2, "STAGE d lease 5s", "+OK");
+    ask(d, 2, "STAGE a REMOVE", "-ERR stage a is not empty: it has jobs that have not ended*");
+    ask(d, 2, "STAGE d REMOVE", "+OK");
+    ask(d, 2, "STAGE d", "-GONE *");
+}
+
 #define WITH_PEOPLE(test)                                                                          \
     { #test, test, setup, dialogue_teardown, NULL }
 
@@ -687,6 +716,8 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         WITH_PEOPLE(what_is_out_of_bounds_is_not_there),
         WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
+        { "U7_a_token_has_a_share_of_stages_and_sources",
+          U7_a_token_has_a_share_of_stages_and_sources, setup_small, dialogue_teardown, NULL },
         WITH_PEOPLE(D7_a_stage_downstream_out_of_bounds_has_no_name),
     };
     return DIALOGUES(any, alone);

@@ -731,6 +731,51 @@ static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
     tale_destroy(t);
 }
 
+// ---- U22: many short-lived clients --------------------------------------------------------------
+
+static int push_as(struct tale *t, const char *source) {
+    struct pushed pushed;
+    return try_push(t, (struct push){ .source = mr_str(source), .number = 1 }, &pushed);
+}
+
+static void U22_sources_that_are_not_used_give_way_oldest_first(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 3 });
+    (void)state;
+    must(push_number(t, "epic", 1, "e"));
+    must(push_as(t, "one"));
+    pass_ms(t, 1000);
+    must(push_as(t, "two"));
+    refused(MR_EFULL, push_as(t, "three")); // both may still be in use
+    pass_ms(t, 59000);
+    must(push_as(t, "three")); // in the place of the first
+    assert_true(core_has_seen(t->core, mr_str("two"), 1));
+    assert_false(core_has_seen(t->core, mr_str("one"), 1));
+    crash(t);
+    pass_ms(t, 60000);
+    must(core_has_seen(t->core, mr_str("two"), 1) ? 0 : -1); // which uses it
+    must(push_as(t, "four"));
+    assert_false(core_has_seen(t->core, mr_str("three"), 1));
+    assert_int_equal(look_epic(t, "epic").resume, 2); // epics stay until they are dropped
+    tale_destroy(t);
+}
+
+static void U22_a_maker_has_a_share_of_the_sources(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 8 });
+    (void)state;
+    core_act_for(t->core, 7);
+    must(push_as(t, "one"));
+    must(push_as(t, "two"));
+    refused(MR_EFULL, push_as(t, "three"));
+    core_act_for(t->core, 9);
+    must(push_as(t, "other"));
+    core_act_for(t->core, 7);
+    pass_ms(t, 60000);
+    must(push_as(t, "three")); // for one of its own
+    assert_false(core_has_seen(t->core, mr_str("one"), 1));
+    assert_true(core_has_seen(t->core, mr_str("other"), 1));
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(E2_a_name_pushed_twice_is_one_job),
@@ -766,6 +811,8 @@ int main(void) {
         TALE(rule13_what_is_refused_names_no_stage),
         TALE(rule13_a_stage_that_only_takers_named_goes_with_them),
         TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
+        TALE(U22_sources_that_are_not_used_give_way_oldest_first),
+        TALE(U22_a_maker_has_a_share_of_the_sources),
     };
     return TALES(tests);
 }

@@ -485,6 +485,95 @@ static void U22_concurrency_counts_jobs(void **state) {
     assert_int_equal(try_take(t, (struct take){ .count = 8, .batch = 8 }, out + 3), 1);
 }
 
+// ---- U7: stages are forgotten -------------------------------------------------------------------
+
+static bool is_known(struct tale *t, const char *stage) {
+    struct stage_info info;
+    return core_look_stage(t->core, mr_str(stage), &info) == 0;
+}
+
+static void expect_left(struct tale *t, const char *what) {
+    refused(MR_EINVAL, core_stage_remove(t->core, mr_str("s")));
+    assert_non_null(strstr(error_text(), what));
+}
+
+static void U7_a_stage_that_is_empty_is_forgotten(void **state) {
+    struct tale *t = *state;
+    push_once(t, "k", "n", "a");
+    push_to(t, "other", "k", "x");
+    expect_take(t, "a");
+    pass_ms(t, 3599999);
+    assert_true(is_known(t, "s"));
+    pass_ms(t, 1); // its retention and its once are over
+    assert_false(is_known(t, "s"));
+    assert_int_equal(core_stage_count(t->core), 1);
+    crash(t);
+    assert_false(is_known(t, "s"));
+    push_to(t, "third", "k", "y"); // under the same number
+    crash(t);
+    push(t, "k", "b");
+    assert_int_equal(look_stage(t, "s").pushed, 1); // counted anew
+    clean(t);
+    crash(t);
+    assert_int_equal(core_stage_count(t->core), 3);
+    assert_string_equal(take_from(t, "third").body, "y");
+}
+
+static void U7_what_was_set_keeps_a_stage(void **state) {
+    struct tale *t = *state;
+    set(t, "lease", "1000");
+    pause_stage(t, "paused");
+    push(t, "k", "a");
+    expect_take(t, "a");
+    pass_ms(t, 100000000);
+    assert_true(is_known(t, "s") && is_known(t, "paused"));
+}
+
+static void U7_remove_says_what_is_left(void **state) {
+    struct tale *t = *state;
+    refused(MR_EGONE, core_stage_remove(t->core, mr_str("s")));
+    set(t, "attempts", "1");
+    set(t, "retention", "1000,10");
+    set(t, "dedupe-window", "2000");
+    uint64_t id = push_once(t, "k", "n", "a");
+    expect_left(t, "not ended");
+    fail_job(t, take(t));
+    expect_left(t, "dead");
+    must(retry(t, id));
+    done_with(t, take(t), "result", "state");
+    expect_left(t, "results");
+    pass_ms(t, 1000);
+    expect_left(t, "once");
+    pass_ms(t, 1000);
+    expect_left(t, "states");
+    push(t, "k", "b");
+    done_with(t, take(t), "", "");
+    pass_ms(t, 1000);
+    wait_for_work(t, 1, "s");
+    expect_left(t, "takes");
+    core_take_leave(t->core, &t->takers[1]);
+    must(core_stage_remove(t->core, mr_str("s")));
+    tale_check(t->core, "removed");
+    crash(t);
+    assert_false(is_known(t, "s"));
+}
+
+static void U7_empty_stages_give_way_when_there_is_no_room(void **state) {
+    (void)state;
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    set_on(t, "kept", "lease", "1000");
+    must(drop(t, push_to(t, "empty", "", "a")));
+    push_to(t, "used", "", "b");
+    push_to(t, "fourth", "", "c");
+    assert_false(is_known(t, "empty"));
+    struct push p = { .stage = mr_str("fifth"), .body = mr_str("d") };
+    struct pushed pushed;
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    crash(t);
+    assert_true(is_known(t, "kept") && is_known(t, "used") && is_known(t, "fourth"));
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(S10_as_many_wake_as_there_is_work),
@@ -514,6 +603,10 @@ int main(void) {
         TALE(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
         TALE(rule18_the_same_commands_give_the_same_records),
         TALE(U22_concurrency_counts_jobs),
+        TALE(U7_a_stage_that_is_empty_is_forgotten),
+        TALE(U7_what_was_set_keeps_a_stage),
+        TALE(U7_remove_says_what_is_left),
+        TALE(U7_empty_stages_give_way_when_there_is_no_room),
     };
     return TALES(tests);
 }

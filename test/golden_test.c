@@ -154,6 +154,7 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
     case RECORD_TRIM:
     case RECORD_LINK:
     case RECORD_LEASE:
+    case RECORD_STAGE_DROP:
         break;
     }
 }

@@ -150,6 +150,10 @@ uint64_t model_count(const struct model *, int stage, enum job_status);
 bool model_has_room(const struct model *, const struct command_job *);
 int model_first_pusher(const struct model *, int stage);
 
+// Rule 13: the core has forgotten the stage, when is left to it. False: it is not empty, or
+// something was set there.
+bool model_forget_stage(struct model *, int stage);
+
 // True if something is planned for this very instant.
 bool model_taken(const struct model *, uint64_t at_ms);
 

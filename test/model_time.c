@@ -140,6 +140,38 @@ void model_advance(struct model *m, uint64_t now_ms) {
     m->now_ms = now_ms;
 }
 
+// ---- Stages that are forgotten ------------------------------------------------------------------
+
+static bool job_keeps_stage(const struct model *m, const struct model_job *j) {
+    uint64_t window_ms = m->stages[j->stage].policy.dedupe_window_ms;
+    bool is_named = *j->once && j->status == JOB_DONE && m->now_ms < j->ended_ms + window_ms;
+    return !j->forgotten || is_named;
+}
+
+static bool stage_is_empty(const struct model *m, int stage) {
+    for (int i = 0; i < m->job_count; i++)
+        if (m->jobs[i].stage == stage && job_keeps_stage(m, &m->jobs[i]))
+            return false;
+    for (int l = 0; l < m->lease_count; l++)
+        if (m->leases[l].alive && m->leases[l].stage == stage)
+            return false;
+    for (int c = 0; c < m->channel_count; c++)
+        if (m->channels[c].known && m->channels[c].stage == stage)
+            return false;
+    return true;
+}
+
+bool model_forget_stage(struct model *m, int stage) {
+    struct model_stage *s = &m->stages[stage];
+    struct policy plain = policy_default();
+    if (s->paused || s->draining || !policy_equal(&s->policy, &plain) || !stage_is_empty(m, stage))
+        return false;
+    *s = (struct model_stage){ .policy = plain };
+    for (int i = 0; i < STAGES; i++)
+        m->stages[i].edges[stage] = false;
+    return true;
+}
+
 // ---- Crash --------------------------------------------------------------------------------------
 
 static int first_unplaced(struct model *m, int stage, const bool *placed) {

@@ -369,6 +369,17 @@ static bool push_again(struct twin *t) {
     return nobody_overlooked(t);
 }
 
+// When a stage that is empty is forgotten is left to the core.
+static bool forget_stages(struct twin *t) {
+    struct stage_info info;
+    for (int s = 0; s < STAGES; s++)
+        if (t->model->stages[s].known &&
+            core_look_stage(t->core, mr_str(stage_names[s]), &info) == MR_EGONE &&
+            !model_forget_stage(t->model, s))
+            return twin_differs(t, "stage %s is forgotten, but is not empty", stage_names[s]);
+    return true;
+}
+
 static bool reach(struct twin *t, uint64_t now_ms) {
     for (;;) {
         uint64_t next = model_next(t->model);
@@ -381,7 +392,7 @@ static bool reach(struct twin *t, uint64_t now_ms) {
         model_advance(t->model, at);
         if (t->model->ambiguous)
             return true;
-        if (!same_happenings(t) || !push_again(t))
+        if (!same_happenings(t) || !push_again(t) || !forget_stages(t))
             return false;
         if (t->late)
             return true;
@@ -432,7 +443,7 @@ static bool crash(struct twin *t, const struct command *c) {
             return twin_differs(t, "core_crashed: %s", error_name(err));
         model_crashed(t->model, notes[i].id, notes[i].attempt);
     }
-    return same_happenings(t);
+    return same_happenings(t) && forget_stages(t);
 }
 
 bool twin_say(struct twin *t, const struct command *c) {

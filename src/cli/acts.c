@@ -266,7 +266,7 @@ static void print_policy(mr_bytes name, mr_bytes value) {
 
 static enum cli_exit answer_stage(const struct input *in, const struct response_value *reply) {
     if (reply->type == RESPONSE_SIMPLE)
-        return say_done(in, false, "is set");
+        return say_done(in, false, input_option(in, "--remove") ? "is removed" : "is set");
     if (input_option(in, "--json"))
         return show_map(in, reply);
     for (uint32_t i = 1; i + 1 <= reply->count;
@@ -279,11 +279,19 @@ enum cli_exit stage_run(const struct input *in) {
     struct words w = { 0 };
     words_text(&w, "STAGE");
     words_text(&w, in->arguments[0]);
+    if (input_option(in, "--remove"))
+        words_text(&w, "REMOVE");
+    if (input_option(in, "--remove") && in->count > 1) {
+        words_finish(&w);
+        complain("stage: --remove forgets the stage: NAME=VALUE does not go with it");
+        return CLI_USAGE;
+    }
     for (int i = 1; i < in->count; i++) {
         if (!say_policy(in->list[i], &w)) {
             words_finish(&w);
             return CLI_USAGE;
         }
     }
-    return talk_once(in, in->count > 1 ? TALK_MAKES : TALK_LOOKS, &w, answer_stage);
+    bool changes = in->count > 1 || input_option(in, "--remove");
+    return talk_once(in, changes ? TALK_MAKES : TALK_LOOKS, &w, answer_stage);
 }

@@ -312,6 +312,7 @@ static int take_record(struct recast_from *f, struct record *r, mr_bytes body, u
     case RECORD_DROP:
     case RECORD_WANT:
     case RECORD_SOURCE_DROP:
+    case RECORD_STAGE_DROP:
     case RECORD_TRIM:
     case RECORD_OUTBOX:
     case RECORD_LINK:

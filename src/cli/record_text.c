@@ -33,6 +33,7 @@ static const char *body_name(enum record_kind kind) {
     case RECORD_TRIM:
     case RECORD_LINK:
     case RECORD_LEASE:
+    case RECORD_STAGE_DROP:
         return NULL;
     }
     return NULL;
@@ -206,6 +207,9 @@ static void print_words(const struct shown *s) {
     case RECORD_LINK:
         printf("shard %" PRIu32 ": accepted up to %" PRIu64 ", acknowledged up to %" PRIu64,
                r->shard, r->number, r->upto);
+        break;
+    case RECORD_STAGE_DROP:
+        printf("stage %" PRIu32 " is forgotten", r->stage);
         break;
     case RECORD_LEASE:
         print_lease(s);

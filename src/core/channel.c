@@ -43,6 +43,11 @@ APART static void channel_free(struct core *c, chan ref) {
     slab_give(&c->channels, ref & ~CHAN_KEYED);
 }
 
+void channels_forget_idle(struct core *c, struct stage *s) {
+    while (s->idle.head)
+        channel_free(c, s->idle.head);
+}
+
 // Those that are kept for their next job give way when there are as many as there may be.
 static void forget_an_idle_one(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)

@@ -259,6 +259,7 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
     case RECORD_DROP:
     case RECORD_WANT:
     case RECORD_SOURCE_DROP:
+    case RECORD_STAGE_DROP:
         return 0; // what they changed is in the home of the thing
     }
     return 0;

@@ -38,6 +38,8 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_room_bytes, 64u << 20);
     LIMIT(grace_ms, 10000);
     LIMIT(source_idle_ms, 3600000);
+    LIMIT(source_least_ms, 60000);
+    LIMIT(maker_part, 4);
     return l;
 }
 
@@ -61,6 +63,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->jobs, sizeof(struct job), 0);
     slab_init(&c->channels, sizeof(struct channel), 0);
     pool_init(&c->keys);
+    list_init(&c->sources_by_use);
     live_init(&c->live, c->config.segment_size);
     slab_init(&c->attrs, sizeof(struct attr), 0);
     slab_init(&c->instants, sizeof(struct instant), 0);
@@ -119,6 +122,10 @@ void core_destroy(struct core *c) {
     buffer_finish(&c->reasons);
     buffer_finish(&c->grants);
     mem_free(c);
+}
+
+void core_act_for(struct core *c, uint64_t maker) {
+    c->maker = maker;
 }
 
 // ---- Connections ------------------------------------------------------------------------------
@@ -287,7 +294,9 @@ static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
 }
 
 int core_learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
+    c->stages_pinned = true;
     int err = learn_edge(c, stage, downstream);
+    c->stages_pinned = false;
     if (err < 0) {
         stage_forget_unused(c, stage);
         stage_forget_unused(c, downstream);

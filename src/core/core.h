@@ -81,16 +81,17 @@ struct core_sink {
 
 // Every limit of the core, in one place; zero means the default given here (names: base/limits.h).
 struct core_limits {
-    uint32_t max_body;         // BODY_MOST
-    uint32_t max_state;        // STATE_MOST
-    uint32_t max_key;          // KEY_MOST
-    uint32_t max_once;         // ONCE_MOST
-    uint32_t max_reason;       // REASON_MOST: so many bytes are kept
-    uint32_t max_reasons;      // of a job's latest attempts are kept: 10
-    uint32_t max_jobs;         // in all, ended ones included: 500 million
-    uint32_t max_channels;     // 100 million
-    uint32_t max_stages;       // 10,000
-    uint32_t max_sources;      // 10,000
+    uint32_t max_body;     // BODY_MOST
+    uint32_t max_state;    // STATE_MOST
+    uint32_t max_key;      // KEY_MOST
+    uint32_t max_once;     // ONCE_MOST
+    uint32_t max_reason;   // REASON_MOST: so many bytes are kept
+    uint32_t max_reasons;  // of a job's latest attempts are kept: 10
+    uint32_t max_jobs;     // in all, ended ones included: 500 million
+    uint32_t max_channels; // 100 million
+    uint32_t max_stages;   // 10,000
+    uint32_t max_sources;  // 10,000
+    uint32_t maker_part;   // one maker has at most this part of stages, and of sources: 4 (a 4th)
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
@@ -103,6 +104,7 @@ struct core_limits {
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s
     uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
+    uint64_t source_least_ms;  // after which it may be, when there is no room for another: 1 min
 };
 
 // A connection, or whatever else can be lost at once: what it holds ends with it. The owner
@@ -228,6 +230,11 @@ int core_advance(struct core *, uint64_t now_ms);
 uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
 uint64_t core_now(const struct core *);
 
+// Who makes what the following commands make, until it is told again: a number that stands for a
+// token. 0: nobody in particular, who has no share. Kept in memory only: what was made before a
+// restart counts as nobody's.
+void core_act_for(struct core *, uint64_t maker);
+
 // ---- Connections ------------------------------------------------------------------------------
 
 void core_join(struct core *, struct conn *);
@@ -342,6 +349,8 @@ int core_drop(struct core *, uint64_t id);  // waiting, delayed or dead; MR_EBUS
 // Whether this can be a stage's name: 0, or MR_EINVAL with what can.
 int stage_name_check(mr_bytes name);
 int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
+// Forgets an empty stage with its policy and counters. MR_EGONE; MR_EINVAL says what is left.
+int core_stage_remove(struct core *, mr_bytes stage);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);

@@ -287,7 +287,9 @@ HOT int core_done(struct core *c, const struct done *d) {
         return refuse_expired(c, &m);
     if ((err = done_check(c, d)) < 0)
         return err;
+    c->stages_pinned = true;
     err = commit_prepare(c, &m);
+    c->stages_pinned = false;
     if (err == 0)
         err = commit_write(c, &m);
     if (err < 0) {

@@ -186,6 +186,12 @@ int lease_replay(struct core *c, const struct record *r, uint64_t at, uint32_t s
     return 0;
 }
 
+void leases_forget(struct core *c, uint32_t stage) {
+    for (uint32_t i = 1; map_count(&c->recorded_leases) && i < c->leases.next_new; i++)
+        if (lease_at(c, i)->record && lease_at(c, i)->stage == stage)
+            drop_gathered(c, i);
+}
+
 // ---- Opening ----------------------------------------------------------------------------------
 
 // The channel that it holds, or 0: what it held has ended.

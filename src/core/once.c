@@ -116,6 +116,15 @@ APART void once_sweep(struct core *c, struct stage *s) {
     }
 }
 
+void onces_forget(struct core *c, struct stage *s) {
+    for (uint32_t number = s->first_spent, next; number; number = next) {
+        next = ((struct spent *)slab_at(&c->spents, number))->next;
+        spent_void(c, number);
+        slab_give(&c->spents, number);
+    }
+    s->first_spent = s->last_spent = 0;
+}
+
 void once_set_home(struct core *c, struct spent *sp, uint64_t at, uint32_t size) {
     home_add(c, at, size);
     home_remove(c, sp->at, sp->size);

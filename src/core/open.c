@@ -106,7 +106,6 @@ static void begin_limits(struct core *c) {
     limit(&c->channels, c->limits.max_channels);
     limit(&c->onces, c->limits.max_once_entries);
     limit(&c->spents, c->limits.max_once_entries);
-    limit(&c->sources, c->limits.max_sources);
 }
 
 static int begin_epoch(struct core *c, uint64_t random) {
@@ -153,6 +152,7 @@ static void count_ages(struct core *c) {
 int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     if (now_ms > c->now_ms)
         c->now_ms = now_ms;
+    c->nameless_stages = c->least_nameless = 0; // they are counted now
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         int err = check_stage(c, i);
         if (err < 0)

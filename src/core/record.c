@@ -31,6 +31,7 @@ static const struct {
     [RECORD_LINK] = { "link", HAS_LINK | HAS_UPTO },
     [RECORD_LEASE] = { "lease", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
                                     HAS_SERIAL | HAS_LEASE },
+    [RECORD_STAGE_DROP] = { "stage-drop", HAS_STAGE },
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -31,11 +31,12 @@ enum record_kind {
     RECORD_ONCE,  // a `once` that outlives its job
     RECORD_EPOCH,
     RECORD_TRIM,
-    RECORD_OUTBOX,  // an emit for another shard; name: its `once`; body: the job's
-    RECORD_ARRIVAL, // a job, as PUSH has it, that came from another shard under this number
-    RECORD_LINK,    // another shard: accepted from it up to `number`, acknowledged by it `upto`
-    RECORD_LEASE,   // a lease of the jobs up to this one; due_ms: its end; none: it is over
-    RECORD_LAST = RECORD_LEASE,
+    RECORD_OUTBOX,     // an emit for another shard; name: its `once`; body: the job's
+    RECORD_ARRIVAL,    // a job, as PUSH has it, that came from another shard under this number
+    RECORD_LINK,       // another shard: accepted from it up to `number`, acknowledged by it `upto`
+    RECORD_LEASE,      // a lease of the jobs up to this one; due_ms: its end; none: it is over
+    RECORD_STAGE_DROP, // a stage that was empty is forgotten; its number may be another's next
+    RECORD_LAST = RECORD_STAGE_DROP,
 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head

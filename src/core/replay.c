@@ -436,6 +436,9 @@ static int replay_record(struct core *c, const struct record *r, uint64_t at, ui
         c->epoch = r->epoch;
         c->next_id = r->next_id; // less than before: a block was given back
         return 0;
+    case RECORD_STAGE_DROP:
+        stage_replay_drop(c, r->stage);
+        return 0;
     case RECORD_LEASE:
         return lease_replay(c, r, at, size);
     case RECORD_TRIM:

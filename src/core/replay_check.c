@@ -190,6 +190,17 @@ static int check_stage(struct core *c, const struct record *r) {
     return 0;
 }
 
+// What was only retained may still be there: nobody writes down that it is forgotten.
+static int check_stage_drop(const struct core *c, const struct record *r) {
+    ACCEPT_IF(r->stage, "a record names stage 0");
+    const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
+    uint64_t jobs = s ? s->by_status[JOB_DEAD] + s->linked + s->states.count : 0;
+    for (int status = JOB_DELAYED; s && status <= JOB_RUNNING; status++)
+        jobs += s->by_status[status];
+    ACCEPT_IF(!jobs, "stage %" PRIu32 " is forgotten, but is not empty", r->stage);
+    return 0;
+}
+
 // ---- Links ------------------------------------------------------------------------------------
 
 static int check_link(const struct core *c, const struct record *r) {
@@ -305,6 +316,8 @@ static int check_kind(struct core *c, const struct record *r, uint64_t at) {
         return 0;
     case RECORD_LEASE:
         return check_lease(c, r);
+    case RECORD_STAGE_DROP:
+        return check_stage_drop(c, r);
     case RECORD_EPOCH:
         return check_epoch(c, r);
     case RECORD_TRIM:

@@ -36,7 +36,9 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     struct source *s = source_at(c, index);
     s->number = number;
     s->in_use = true;
+    s->maker = c->maker;
     s->idle_since_ms = c->now_ms;
+    list_append(&c->sources_by_use, &s->by_use);
     map_put(&c->source_by_number, number_hash(number), index);
     if (number >= c->next_source)
         c->next_source = number + 1;
@@ -56,11 +58,19 @@ static int source_name_it(struct core *c, uint32_t index, mr_bytes name) {
     return 0;
 }
 
+static void source_used(struct core *c, struct source *s, uint64_t now_ms) {
+    s->idle_since_ms = now_ms;
+    list_remove(&s->by_use);
+    list_append(&c->sources_by_use, &s->by_use);
+}
+
 static void source_free(struct core *c, uint32_t index) {
     mem_free(source_at(c, index)->ids);
     source_at(c, index)->in_use = false;
     slab_give(&c->sources, index);
 }
+
+static void source_set_stage(struct core *, struct source *, uint32_t stage);
 
 static void source_hide(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
@@ -70,6 +80,10 @@ static void source_hide(struct core *c, uint32_t index) {
     home_remove(c, s->at, s->size);
     s->size = 0;
     s->dropped = true;
+    list_remove(&s->by_use);
+    mem_free(s->ids); // no number of it is asked for any more
+    s->ids = NULL;
+    source_set_stage(c, s, 0);
     watchers_tell_all(c, s);
 }
 
@@ -77,6 +91,45 @@ void source_forget(struct core *c, uint32_t index) {
     source_hide(c, index);
     if (!source_at(c, index)->jobs)
         source_free(c, index);
+}
+
+static int source_drop(struct core *, uint32_t index);
+
+// A client's source that nobody has used for a while, unused for longest; 0: there is none. Of that
+// maker only, unless it is 0.
+static uint32_t source_least_used(const struct core *c, uint64_t maker) {
+    for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use; l = l->next) {
+        const struct source *s = list_entry(l, struct source, by_use);
+        if (s->idle_since_ms + c->limits.source_least_ms > c->now_ms)
+            return 0; // as are all that follow
+        bool is_kept = s->seen.epic && s->size;
+        if (!is_kept && (!maker || s->maker == maker))
+            return source_find_number(c, s->number);
+    }
+    return 0;
+}
+
+static uint32_t sources_of_maker(const struct core *c) {
+    uint32_t count = 0;
+    for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use; l = l->next)
+        count += list_entry(l, struct source, by_use)->maker == c->maker;
+    return count;
+}
+
+// Those that were dropped do not count: their jobs do.
+static int source_make_room(struct core *c) {
+    size_t known = map_count(&c->source_by_name),
+           share = c->limits.max_sources / c->limits.maker_part;
+    bool of_maker = c->maker && known >= share && sources_of_maker(c) >= share;
+    if (!of_maker && known < c->limits.max_sources)
+        return 0;
+    uint32_t least = source_least_used(c, of_maker ? c->maker : 0);
+    if (least)
+        return source_drop(c, least);
+    return of_maker
+               ? error_set(MR_EFULL, "this token uses %zu sources and epics, its share of %u",
+                           share, c->limits.max_sources)
+               : error_set(MR_EFULL, "%zu sources and epics are known, which is the limit", known);
 }
 
 int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
@@ -89,8 +142,10 @@ int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
         return 0;
     }
     uint32_t index = 0;
-    int err = source_create(c, c->next_source, &index);
+    int err = source_make_room(c);
     if (err < 0)
+        return err;
+    if ((err = source_create(c, c->next_source, &index)) < 0)
         return err;
     if ((err = source_name_it(c, index, name)) < 0) {
         source_forget(c, index);
@@ -206,7 +261,7 @@ bool core_has_seen(struct core *c, mr_bytes source, uint64_t number) {
     uint32_t index = source_find(c, source);
     if (!index)
         return false;
-    source_at(c, index)->idle_since_ms = c->now_ms;
+    source_used(c, source_at(c, index), c->now_ms);
     return source_has_seen(source_at(c, index), number);
 }
 
@@ -248,7 +303,7 @@ void source_refused(struct core *c, const struct push *p) {
 }
 
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
-    s->idle_since_ms = c->now_ms;
+    source_used(c, s, c->now_ms);
     if (p->conn)
         (void)gap_below(p->conn, s, p->number); // drops what it has filled
 }
@@ -261,6 +316,22 @@ void gaps_drop(struct core *c, struct conn *conn) {
 
 // ---- Progress ---------------------------------------------------------------------------------
 
+static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
+    if (s->stage == stage)
+        return;
+    if (s->stage)
+        c->stages[s->stage]->sources--;
+    if (stage)
+        c->stages[stage]->sources++;
+    s->stage = stage;
+}
+
+void stage_let_sources_go(struct core *c, uint32_t number) {
+    for (uint32_t i = 1; c->stages[number]->sources && i < c->sources.next_new; i++)
+        if (source_at(c, i)->in_use && source_at(c, i)->stage == number)
+            source_set_stage(c, source_at(c, i), 0);
+}
+
 void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t number) {
     struct attr *a = job_add_attr(c, j, ATTR_SOURCE);
     a->small = index;
@@ -268,7 +339,7 @@ void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t numbe
     j->flags |= JOB_HAS_SOURCE;
     struct source *s = source_at(c, index);
     s->jobs++;
-    s->stage = stage_of(c, j)->number;
+    source_set_stage(c, s, stage_of(c, j)->number);
 }
 
 void source_detach(struct core *c, uint32_t index) {
@@ -570,7 +641,7 @@ int source_restore(struct core *c, const struct record *r, uint32_t *out) {
         s->seen = r->about->source;
     }
     if (r->time_ms > s->idle_since_ms)
-        s->idle_since_ms = r->time_ms;
+        source_used(c, s, r->time_ms);
     *out = index;
     return 0;
 }

@@ -50,7 +50,9 @@ uint32_t stage_find(struct core *c, mr_bytes name) {
 
 static int stages_reserve(struct core *c, uint32_t number) {
     if (number > c->limits.max_stages)
-        return error_set(MR_EFULL, "%u stages are known, which is the limit", c->stage_count);
+        return error_set(MR_EFULL,
+                         "%u stages are known, which is the limit: STAGE name REMOVE forgets one",
+                         c->stage_count);
     if (number < c->stage_capacity)
         return 0;
     uint32_t capacity = c->stage_capacity ? c->stage_capacity * 2 : 16;
@@ -109,12 +111,40 @@ static uint32_t stage_free_number(struct core *c) {
     return c->stage_count + 1;
 }
 
+static void stages_drop_idle(struct core *);
+
+static uint32_t stages_of_maker(const struct core *c) {
+    uint32_t count = 0;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        count += c->stages[i]->name_size && c->stages[i]->maker == c->maker;
+    return count;
+}
+
+// Nobody makes so many stages that there is no room for others'.
+static int stage_check_share(struct core *c) {
+    uint32_t share = c->limits.max_stages / c->limits.maker_part;
+    if (!c->maker || c->stage_count - c->nameless_stages < share || stages_of_maker(c) < share)
+        return 0;
+    stages_drop_idle(c);
+    if (stages_of_maker(c) < share)
+        return 0;
+    return error_set(
+        MR_EFULL, "this token has made %u stages, its share of %u: STAGE name REMOVE forgets one",
+        share, c->limits.max_stages);
+}
+
 APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     int err = stage_name_check(name);
     if (err < 0)
         return err;
     struct stage *s;
+    if ((err = stage_check_share(c)) < 0)
+        return err;
     uint32_t number = stage_free_number(c);
+    if (number > c->limits.max_stages) {
+        stages_drop_idle(c);
+        number = stage_free_number(c);
+    }
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
         return err;
     uint32_t known = c->stage_count;
@@ -123,6 +153,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
+    s->maker = c->maker;
     c->looked_count = c->looked_stage = 0;
     *out = number;
     return 0;
@@ -148,16 +179,133 @@ static bool stage_is_needed(const struct stage *s) {
            !list_empty(&s->takers) || !list_empty(&s->pushers);
 }
 
+// Its number is free for another.
+static void stage_unname(struct core *c, struct stage *s) {
+    mr_bytes name = bytes_of(s->name, s->name_size);
+    map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
+    stage_leave_ledger(s, c->config.shard);
+    s->name_size = 0;
+    c->nameless_stages++;
+    c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
+    c->last_stage = c->looked_count = c->looked_stage = 0;
+}
+
 void stage_forget_unused(struct core *c, mr_bytes name) {
     uint32_t number = stage_find(c, name);
-    if (!number || stage_is_needed(c->stages[number]))
+    if (number && !stage_is_needed(c->stages[number]))
+        stage_unname(c, c->stages[number]);
+}
+
+// ---- Removing ---------------------------------------------------------------------------------
+
+const char *stage_what_is_left(const struct core *c, const struct stage *s) {
+    uint64_t unended = 0;
+    for (int status = JOB_DELAYED; status <= JOB_RUNNING; status++)
+        unended += s->by_status[status];
+    (void)c;
+    return unended || s->leases      ? "jobs that have not ended"
+           : s->by_status[JOB_DEAD]  ? "dead jobs (RETRY or DROP them)"
+           : s->ended.count          ? "ended jobs and results (they go with its retention)"
+           : s->first_spent          ? "once names (they go with its dedupe-window)"
+           : s->states.count         ? "states of channels"
+           : s->sources              ? "epics or sources (EPIC … DROP)"
+           : s->linked               ? "emits that are on their way to it"
+           : !list_empty(&s->takers) ? "takes that wait"
+           : !list_empty(&s->pushers) || s->granted_rooms ? "pushes that wait for room"
+                                                          : NULL;
+}
+
+static void drop_edges_to(struct stage *s, uint32_t to) {
+    for (uint32_t i = 0; i < s->edge_count; i++)
+        if (s->edges[i].to == to)
+            s->edges[i--] = s->edges[--s->edge_count];
+}
+
+// Edges are learned again with the next emit. A cycle that is not one any more holds less than it
+// might until another is learned.
+static void stage_drop_edges(struct core *c, struct stage *s) {
+    while (s->edge_count)
+        c->stages[s->edges[--s->edge_count].to]->edges_here--;
+    for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
+        if (c->stages[i])
+            drop_edges_to(c->stages[i], s->number);
+    s->edges_here = 0;
+}
+
+// As if it had never been; the struct stays, for the next of its number.
+static void stage_clear(struct core *c, struct stage *s) {
+    channels_forget_idle(c, s);
+    stage_drop_edges(c, s);
+    home_remove(c, s->at, s->size);
+    if (s->name_size)
+        stage_unname(c, s);
+    mem_free(s->waits);
+    mem_free(s->runs);
+    struct stage kept = *s;
+    memset(s, 0, sizeof *s);
+    s->number = kept.number;
+    s->policy = policy_default();
+    s->dirty = kept.dirty;
+    s->next_dirty = kept.next_dirty;
+    s->serve_timer = kept.serve_timer;
+    list_init(&s->takers);
+    list_init(&s->pushers);
+}
+
+int stage_drop(struct core *c, struct stage *s) {
+    struct record r = { .kind = RECORD_STAGE_DROP, .time_ms = c->now_ms, .stage = s->number };
+    int err = s->recorded ? out_write(c, &r, ROOM_COMMIT) : 0;
+    if (err == 0)
+        stage_clear(c, s);
+    return err;
+}
+
+static bool stage_is_idle(const struct core *c, const struct stage *s) {
+    struct policy plain = policy_default();
+    return s->recorded && !s->paused && !s->draining && !stage_what_is_left(c, s) &&
+           policy_equal(&s->policy, &plain);
+}
+
+// What can not be written down now is tried when room is needed.
+void stage_drop_if_idle(struct core *c, struct stage *s) {
+    if (!c->replaying && stage_is_idle(c, s))
+        (void)stage_drop(c, s);
+}
+
+// Makes room by forgetting stages that are empty, and by nothing else.
+static void stages_drop_idle(struct core *c) {
+    if (c->replaying || c->stages_pinned || c->stages_searched_ms == c->now_ms)
         return;
-    map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), number);
-    stage_leave_ledger(c->stages[number], c->config.shard);
-    c->stages[number]->name_size = 0;
-    c->nameless_stages++;
-    c->least_nameless = number < c->least_nameless ? number : c->least_nameless;
-    c->last_stage = c->looked_count = c->looked_stage = 0;
+    c->stages_searched_ms = c->now_ms;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        stage_drop_if_idle(c, c->stages[i]);
+}
+
+int core_stage_remove(struct core *c, mr_bytes name) {
+    uint32_t number = stage_find(c, name);
+    if (!number)
+        return error_set(MR_EGONE, "no stage '%.*s' is known",
+                         (int)(name.size < STAGE_NAME_MOST ? name.size : STAGE_NAME_MOST),
+                         name.size ? (const char *)name.data : "");
+    struct stage *s = c->stages[number];
+    const char *left = stage_what_is_left(c, s);
+    if (left)
+        return error_set(MR_EINVAL, "stage %.*s is not empty: it has %s", s->name_size, s->name,
+                         left);
+    return stage_drop(c, s);
+}
+
+// What was forgotten without a record may have come back with the log: it goes with its stage.
+void stage_replay_drop(struct core *c, uint32_t number) {
+    struct stage *s = number <= c->stage_count ? c->stages[number] : NULL;
+    if (!s)
+        return;
+    while (s->ended.head)
+        job_forget(c, s->ended.head);
+    onces_forget(c, s);
+    leases_forget(c, number);
+    stage_let_sources_go(c, number);
+    stage_clear(c, s);
 }
 
 // ---- Waking ------------------------------------------------------------------------------------

@@ -145,6 +145,7 @@ struct stage {
     uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
     bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
     uint32_t number;
+    uint64_t maker; // who made it; 0: not known
     uint64_t at;
     uint32_t size; // of its home
     struct policy policy;
@@ -159,6 +160,7 @@ struct stage {
     struct ledger_share share;   // of this shard
     bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs
     uint64_t halted;             // channels with a dead job that halts them
+    uint64_t sources;            // that were pushed into it last
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
@@ -212,6 +214,8 @@ struct source {
     uint64_t jobs;     // that count in it
     uint64_t expected; // of an epic: pushes in all, as far as its reader can tell
     struct watches watches;
+    struct list by_use;   // in `sources_by_use`
+    uint64_t maker;       // who made it; 0: not known
     bool in_use, dropped; // dropped: kept only until the last of them is forgotten
 };
 
@@ -244,6 +248,8 @@ struct core {
     uint64_t epoch_at, trim_at, trim_mark, grace_until_ms;
     uint32_t epoch_size, trim_size;
     bool replaying, sources_timer;
+    uint64_t maker;             // of what the command at hand makes: see core_act_for
+    struct list sources_by_use; // those that are not dropped, unused for longest first
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
@@ -254,8 +260,10 @@ struct core {
     struct stage **stages;                                                 // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
-    uint32_t last_stage;                 // that stage_find found
-    uint64_t steps;                      // see core_take_steps
+    uint32_t last_stage;         // that stage_find found
+    uint64_t steps;              // see core_take_steps
+    bool stages_pinned;          // by a command that has looked up more than one
+    uint64_t stages_searched_ms; // for empty ones, when there was no room: not twice in an instant
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
     struct link_end *links;              // by shard
     uint32_t link_count;
@@ -389,6 +397,7 @@ mr_bytes channel_key(const struct core *, const struct channel *);
 void channel_pin(struct core *, chan);
 void channel_unpin(struct core *, chan);
 void channel_check_idle(struct core *, chan); // after its pins or its state changed
+void channels_forget_idle(struct core *, struct stage *);
 
 // The one function that moves a channel between states.
 void channel_move(struct core *, chan, enum channel_state, enum place);
@@ -413,6 +422,12 @@ int stage_get(struct core *, mr_bytes name, uint32_t *out);               // mad
 int stage_get_number(struct core *, uint32_t number, struct stage **out); // replay: made nameless
 bool stage_forget_early(struct core *, struct stage *); // the job that ended first; false: none
 void stage_forget_unused(struct core *, mr_bytes name); // what nobody waits at or has written down
+// What is left in a stage, in words; NULL: it is empty.
+const char *stage_what_is_left(const struct core *, const struct stage *);
+int stage_drop(struct core *, struct stage *); // an empty one: writes down that it is forgotten
+void stage_drop_if_idle(struct core *, struct stage *); // if it is empty and nothing was set there
+void stage_replay_drop(struct core *, uint32_t number);
+void stage_let_sources_go(struct core *, uint32_t number); // source.c: none was pushed into it last
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);
@@ -453,6 +468,7 @@ struct hash128 once_at(const struct core *, uint32_t number);    // while its jo
 void once_release(struct core *, struct job *);
 int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
 void once_sweep(struct core *, struct stage *);
+void onces_forget(struct core *, struct stage *); // all that outlive their jobs
 int once_restore(struct core *, struct stage *, const struct record *, uint64_t at, uint32_t size);
 struct spent *once_spent(const struct core *, struct hash128); // NULL: none
 void once_set_home(struct core *, struct spent *, uint64_t at, uint32_t size);
@@ -617,6 +633,7 @@ int lease_write_end(struct core *, const struct lease *); // the same alone, if 
 void lease_unrecord(struct core *, struct lease *);       // if it is
 uint32_t lease_find_recorded(const struct core *, uint64_t serial); // 0: none
 int lease_replay(struct core *, const struct record *, uint64_t at, uint32_t size);
+void leases_forget(struct core *, uint32_t stage); // replay: it is gone
 int leases_bind(struct core *); // after replay: channels that are held are in progress
 int leases_hold(struct core *); // and once they are in order, so are their jobs
 

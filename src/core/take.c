@@ -281,7 +281,9 @@ APART static int taker_seat(struct core *c, const struct take *take, uint32_t *s
     struct taker_seat *seats = mem_alloc(take->stage_count * sizeof *seats);
     if (!seats)
         return error_set(MR_ENOMEM, "no memory to wait for work");
+    c->stages_pinned = true;
     int err = take_make_stages(c, take, stages);
+    c->stages_pinned = false;
     if (err < 0) {
         mem_free(seats);
         return err;

@@ -103,6 +103,8 @@ static int sweep_rings(struct core *c, struct stage *s) {
     stage_sweep(c, s);
     stage_sweep_states(c, s);
     stage_plan_sweep(c, s);
+    if (!s->sweep_at_ms)
+        stage_drop_if_idle(c, s);
     return 0;
 }
 

@@ -209,7 +209,9 @@ static int set_policies(struct host *h, const struct arguments *a, struct policy
 void run_stage(struct session *s, struct arguments *a) {
     struct stage_info info;
     int err = shards_look_stage(s->host, a->words[1], &info);
-    if (a->count % 2)
+    if (a->count == 3 && word_is(a->words[2], "REMOVE"))
+        answer_ok(s, err < 0 ? err : shards_remove_stage(s->host, a->words[1]));
+    else if (a->count % 2)
         session_usage(s, "STAGE needs a value behind each name of a policy");
     else if (a->count > 2)
         answer_ok(s, set_policies(s->host, a, err < 0 ? policy_default() : *info.policy));

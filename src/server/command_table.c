@@ -121,11 +121,15 @@ const struct command command_table[] = {
       "ends PAUSE and DRAIN" },
     { "DRAIN", 1, 1, ROLE_ADMIN, SCOPE_STAGE, true, run_drain, "stage", "OK",
       "the stage finishes what it has and refuses pushes" },
-    { "STAGE", 1, LIMIT_NAMES, ROLE_ADMIN, SCOPE_STAGE, false, run_stage, "stage [name value] …",
+    { "STAGE", 1, LIMIT_NAMES, ROLE_ADMIN, SCOPE_STAGE, false, run_stage,
+      "stage [REMOVE | name value …]",
       "OK, or without values a map of the policies: max-jobs max-channel lease attempts backoff "
       "on-dead overlap dedupe-window retention concurrency rate max-states state-ttl high-mark",
       "sets policies, all or none, or shows them; durations are milliseconds or carry a unit "
-      "(30s)" },
+      "(30s); REMOVE forgets an empty stage with its policy and counters: one without jobs, "
+      "results, once names, epics, states and waiting takes; an empty one with no policy of its "
+      "own "
+      "is forgotten by itself once its results are, or when there is no room for another" },
     { "AUTH", 1, 2, ROLE_STRANGER, SCOPE_NONE, false, run_auth, "[user] secret", "OK",
       "says who this is; user is the name of a token, or default" },
     { "HELLO", 0, 0, ROLE_STRANGER, SCOPE_NONE, false, run_hello,

@@ -200,6 +200,16 @@ int shards_act(struct host *h, int (*act)(struct core *, mr_bytes stage), mr_byt
     return err;
 }
 
+// It may be known to some shards only; what is left of it in one keeps it there.
+int shards_remove_stage(struct host *h, mr_bytes stage) {
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < h->shards; i++) {
+        err = core_stage_remove(h->parts[i].core, stage);
+        err = err == MR_EGONE ? 0 : err;
+    }
+    return err;
+}
+
 int shards_set(struct host *h, mr_bytes stage, mr_bytes name, mr_bytes value) {
     int err = 0;
     for (uint32_t i = 0; err == 0 && i < h->shards; i++)

@@ -71,6 +71,7 @@ void shards_take_leave(struct session *, const struct taker *but);
 
 // core_pause, core_resume or core_drain, in all shards.
 int shards_act(struct host *, int (*act)(struct core *, mr_bytes stage), mr_bytes stage);
+int shards_remove_stage(struct host *, mr_bytes stage); // core_stage_remove, in all shards
 int shards_set(struct host *, mr_bytes stage, mr_bytes name, mr_bytes value);
 
 // Stages stand where the first shard has them that knows them: others' places are empty.

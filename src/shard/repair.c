@@ -117,6 +117,8 @@ static int missing_note(void *arg, const struct log_seen *seen) {
         return err;
     if (r.stage < STAGES_MOST)
         (r.kind == RECORD_STAGE ? m->named : m->used)[r.stage] = 1;
+    if (r.kind == RECORD_STAGE_DROP && r.stage < STAGES_MOST)
+        m->named[r.stage] = m->used[r.stage] = 0;
     char name[STAGE_NAME_MOST + 1];
     unsigned number;
     snprintf(name, sizeof name, "%.*s", (int)r.name.size, (const char *)r.name.data);
