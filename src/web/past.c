@@ -101,7 +101,16 @@ static void note_levels(struct past *p, const struct host *h) {
     }
 }
 
+// A stage that was forgotten since and made anew counts from zero.
+static void stage_restart(struct past_stage *s, const struct stage_info *i) {
+    if (i->pushed >= s->pushed && i->done >= s->done && i->failed >= s->failed)
+        return;
+    s->pushed = s->done = s->failed = 0;
+    s->waits = s->runs = (struct histogram){ 0 };
+}
+
 static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t at_ms) {
+    stage_restart(s, i);
     struct sample *x = &s->samples[s->next];
     *x = (struct sample){ .at_ms = at_ms,
                           .waiting = (uint32_t)i->waiting,
@@ -119,6 +128,19 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint6
     s->count += s->count < WEB_SAMPLES;
 }
 
+// What was not sampled is not known any more.
+static void stages_drop_forgotten(struct past *p, uint64_t at_ms) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct past_stage *s = p->stages[i];
+        if (s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES].at_ms == at_ms)
+            p->stages[kept++] = s;
+        else
+            mem_free(s);
+    }
+    p->count = kept;
+}
+
 static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
     size_t places = shards_stage_places(h);
     note_levels(p, h);
@@ -132,6 +154,7 @@ static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
         if (s)
             stage_sample(s, &info, at_ms);
     }
+    stages_drop_forgotten(p, at_ms);
     p->sampled_ms = at_ms;
 }
 
