@@ -385,7 +385,7 @@ static const struct {
     { "TAKE other", "-NOPERM *" },
     { "TAKE mail.c other COUNT 2", "-NOPERM *" },
     { "DONE 3 %1$s", "-GONE job 3 *" },
-    { "DONE 5 %2$s EMIT mail.c '' x EMIT other '' x", "-NOPERM *" },
+    { "DONE 5 %1$.0s%2$s EMIT mail.c '' x EMIT other '' x", "-NOPERM *" },
     { "FAIL 3 %1$s reason", "-GONE job 3 *" },
     { "RELEASE 3 %1$s", "-GONE job 3 *" },
     { "BEAT 3 %1$s 5 %2$s", "[\"3\"]" },
