@@ -513,6 +513,19 @@ int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channe
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
 int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
 // Walks dead jobs, longest dead first. `each` returns nonzero to stop. Must not change anything.
+// The next stage behind that number (0: the first) which has dead jobs, without looking at others;
+// 0: there is none. And the number of a stage; 0: it is not known.
+uint32_t core_next_dead_stage(struct core *, uint32_t number, mr_bytes *out_name);
+uint32_t core_stage_number(struct core *, mr_bytes stage);
+
+// What is counted of a stage, by its number from 1 on; false: there are no more. A number that is
+// not used has an empty name and counts nothing.
+struct stage_counts {
+    mr_bytes name;
+    uint64_t waiting, running, delayed, dead, pushed, done, failed;
+};
+bool core_stage_counts(struct core *, uint32_t number, struct stage_counts *out);
+
 int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg);
 // For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.

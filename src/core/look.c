@@ -258,6 +258,57 @@ static int walk(struct core *c, const struct line *l, int (*each)(void *, const 
     return 0;
 }
 
+void stage_note_dead(struct core *c, const struct stage *s) {
+    c->dead_stages[s->number / 64] |= UINT64_C(1) << s->number % 64;
+}
+
+static bool has_dead(struct core *c, uint32_t number) {
+    bool has = c->stages[number] && c->stages[number]->dead.count;
+    if (!has)
+        c->dead_stages[number / 64] &= ~(UINT64_C(1) << number % 64);
+    c->steps++;
+    return has;
+}
+
+uint32_t core_next_dead_stage(struct core *c, uint32_t number, mr_bytes *out_name) {
+    for (number++; number <= c->stage_count; number++) {
+        uint64_t bits = c->dead_stages[number / 64] >> number % 64;
+        if (!bits) {
+            number |= 63;
+            continue;
+        }
+        number += (uint32_t)__builtin_ctzll(bits);
+        if (number <= c->stage_count && has_dead(c, number)) {
+            *out_name = bytes_of(c->stages[number]->name, c->stages[number]->name_size);
+            return number;
+        }
+    }
+    return 0;
+}
+
+uint32_t core_stage_number(struct core *c, mr_bytes stage) {
+    return stage_find(c, stage);
+}
+
+bool core_stage_counts(struct core *c, uint32_t number, struct stage_counts *out) {
+    if (number > c->stage_count)
+        return false;
+    const struct stage *s = c->stages[number];
+    *out = (struct stage_counts){ 0 };
+    c->steps += number % 4 == 0; // it is less than a look
+    if (!s)
+        return true;
+    *out = (struct stage_counts){ .name = bytes_of(s->name, s->name_size),
+                                  .waiting = s->by_status[JOB_WAITING] + s->linked,
+                                  .running = s->by_status[JOB_RUNNING],
+                                  .delayed = s->by_status[JOB_DELAYED],
+                                  .dead = s->by_status[JOB_DEAD],
+                                  .pushed = s->pushed,
+                                  .done = s->done,
+                                  .failed = s->failed };
+    return true;
+}
+
 int core_each_dead(struct core *c, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg) {
     struct stage *s = NULL;

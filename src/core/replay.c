@@ -75,6 +75,7 @@ static void place(struct core *c, uint32_t number) {
         if (keyed)
             channel_pin(c, j->owner);
         line_add(c, &s->dead, number, AT_TAIL);
+        stage_note_dead(c, s);
         break;
     case JOB_RUNNING:
     case JOB_DONE:

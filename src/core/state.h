@@ -260,9 +260,10 @@ struct core {
     struct stage **stages;                                                 // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
-    uint32_t last_stage;         // that stage_find found
-    uint64_t steps;              // see core_take_steps
-    bool stages_pinned;          // by a command that has looked up more than one
+    uint32_t last_stage;                         // that stage_find found
+    uint64_t steps;                              // see core_take_steps
+    uint64_t dead_stages[(UINT16_MAX + 1) / 64]; // bit n: stage n may have dead jobs
+    bool stages_pinned;                          // by a command that has looked up more than one
     uint64_t stages_searched_ms; // for empty ones, when there was no room: not twice in an instant
     uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
     struct link_end *links;              // by shard
@@ -428,6 +429,7 @@ int stage_drop(struct core *, struct stage *); // an empty one: writes down that
 void stage_drop_if_idle(struct core *, struct stage *); // if it is empty and nothing was set there
 void stage_replay_drop(struct core *, uint32_t number);
 void stage_let_sources_go(struct core *, uint32_t number); // source.c: none was pushed into it last
+void stage_note_dead(struct core *, const struct stage *); // it has dead jobs
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);

@@ -149,22 +149,25 @@ struct sums {
     uint64_t waiting, running, delayed, dead, pushed, done, failed;
 };
 
+static void add_counts(struct sums *sum, const struct stage_counts *n) {
+    sum->waiting += n->waiting;
+    sum->running += n->running;
+    sum->delayed += n->delayed;
+    sum->dead += n->dead;
+    sum->pushed += n->pushed;
+    sum->done += n->done;
+    sum->failed += n->failed;
+}
+
 // Of those it may see.
 static struct sums sum_stages(const struct session *s) {
     struct host *h = s->host;
     struct sums sum = { 0 };
-    for (size_t i = 0; i < shards_stage_places(h); i++) {
-        struct stage_info info;
-        if (!shards_stage_at(h, i, &info) || !access_sees(s, info.name))
-            continue;
-        sum.waiting += info.waiting;
-        sum.running += info.running;
-        sum.delayed += info.delayed;
-        sum.dead += info.dead;
-        sum.pushed += info.pushed;
-        sum.done += info.done;
-        sum.failed += info.failed;
-    }
+    struct stage_counts n;
+    for (uint32_t i = 0; i < h->shards; i++)
+        for (uint32_t k = 1; core_stage_counts(h->parts[i].core, k, &n); k++)
+            if (n.name.size && access_sees(s, n.name))
+                add_counts(&sum, &n);
     return sum;
 }
 
@@ -240,7 +243,7 @@ static size_t info_clients(const struct session *s, char *to, size_t room) {
     size_t connected = 0, blocked = 0, workers = 0;
     if (!sees_server(s))
         return 0;
-    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, s->host->steps++) {
         const struct session *one = list_entry(l, struct session, of_host);
         connected++;
         blocked += one->blocked != BLOCKED_NOT;

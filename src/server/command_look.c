@@ -39,17 +39,17 @@ struct crew {
     uint64_t level; // of those that have told theirs
 };
 
-// Who works for each stage, by its place.
-static void count_workers(const struct host *h, struct crew *out) {
-    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
+// Who works for each of `count` stages, from the place `first` on.
+static void count_workers(struct host *h, size_t first, size_t count, struct crew *out) {
+    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, h->steps++) {
         const struct session *s = list_entry(l, struct session, of_host);
         const char *names = s->stages;
         size_t place;
         for (mr_bytes name = next_name(&names); name.size; name = next_name(&names)) {
-            if (shards_stage_place(h, name, &place) < 0)
+            if (shards_stage_place(h, name, &place) < 0 || place < first || place - first >= count)
                 continue;
-            out[place].workers++;
-            out[place].level += s->level;
+            out[place - first].workers++;
+            out[place - first].level += s->level;
         }
     }
 }
@@ -112,6 +112,7 @@ static bool sees_stage_at(const struct session *s, size_t place) {
     struct stage_info info;
     if (s->host->shards == 1 && (!s->who || s->who->all))
         return true;
+    s->host->steps += 4; // a whole look
     return shards_stage_at(s->host, place, &info) && access_sees(s, info.name);
 }
 
@@ -125,25 +126,26 @@ void run_stages(struct session *s, struct arguments *a) {
     if (named.data && !access_name(s, "stage", named))
         return;
     int err = named.data ? shards_stage_place(h, named, &first) : 0;
-    struct crew *crews = err < 0 ? NULL : mem_alloc((count + 1) * sizeof *crews);
+    first += named.data && !o.name.data;
+    uint32_t most = o.name.data ? 1 : listed(o.count);
+    size_t behind = first; // what is not shown is not looked at
+    for (; err == 0 && behind < count && shown < most; behind++)
+        shown += sees_stage_at(s, behind);
+    struct crew *crews = err < 0 ? NULL : mem_alloc((behind - first + 1) * sizeof *crews);
     if (!err && !crews)
         err = error_set(MR_ENOMEM, "no memory for a list of stages");
     if (err < 0) {
         answer_error(s, err);
         return;
     }
-    first += named.data && !o.name.data;
-    uint32_t most = o.name.data ? 1 : listed(o.count);
-    for (size_t i = first; i < count && shown < most; i++)
-        shown += sees_stage_at(s, i);
-    count_workers(h, crews);
+    count_workers(h, first, behind - first, crews);
     reply_array(&s->reply, shown);
     for (size_t i = first; shown; i++) {
         struct stage_info info;
         if (!sees_stage_at(s, i))
             continue;
         (void)shards_stage_at(h, i, &info); // it is there
-        say_stage(s, &info, &crews[i]);
+        say_stage(s, &info, &crews[i - first]);
         shown--;
     }
     mem_free(crews);
@@ -240,7 +242,8 @@ void run_workers(struct session *s, struct arguments *a) {
         return;
     uint32_t most = listed(o.count), count = 0;
     char stages[SESSION_STAGES];
-    for (const struct list *l = all->next; l != all && count < most; l = l->next) {
+    for (const struct list *l = all->next; l != all && count < most;
+         l = l->next, s->host->steps++) {
         const struct session *w = list_entry(l, struct session, of_host);
         count += w->id > o.from && names_seen(s, w, stages);
     }

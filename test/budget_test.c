@@ -1,0 +1,272 @@
+// Budgets: whatever one client says, a turn is bounded in steps, and others are answered in it.
+#include "dialogue.h"
+
+#include "base/errors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STAGES = 10000,
+    MOST_TURNS = 100,
+    ATTACK = 64 << 10, // bytes that a socket gives at once
+    // What one turn may cost: those who wait, the attacker's own, and one command of it.
+    TURN = LIMIT_TURN_STEPS + LIMIT_SESSION_STEPS + LIMIT_COMMAND_STEPS,
+};
+
+// Hands over what fits, without a turn's end; how much that was.
+static size_t feed(struct dialogue *d, int client, mr_bytes bytes) {
+    struct session *s = d->clients[client].session;
+    size_t room = 0;
+    uint8_t *to = session_room(s, &room);
+    if (!to)
+        return 0;
+    room = room < bytes.size ? room : bytes.size;
+    memcpy(to, bytes.data, room);
+    host_begin(&d->host);
+    session_receive(s, room);
+    return room;
+}
+
+static void forget_heard(struct dialogue *d, int client) {
+    d->clients[client].heard.size = 0;
+}
+
+// Client 0 says all of it as fast as it is taken. Every turn is bounded, and in every one client 1
+// is answered. Returns how many turns it took.
+static int attack(struct dialogue *d, mr_bytes bytes) {
+    struct session *s = d->clients[0].session;
+    int turns = 0;
+    for (size_t at = 0; at < bytes.size || s->in.size || s->blocked; turns++) {
+        uint64_t before = d->host.steps;
+        mr_bytes rest = { (const char *)bytes.data + at, bytes.size - at };
+        at += feed(d, 0, rest);
+        assert_int_equal(feed(d, 1, mr_str("PING\r\n")), 6);
+        turn_once(d);
+        if (d->host.steps - before > TURN)
+            fail_msg("a turn took %llu steps", (unsigned long long)(d->host.steps - before));
+        hear(d, 1, "+PONG");
+        forget_heard(d, 0);
+        if (turns < MOST_TURNS)
+            continue;
+        hang_up(d, 0); // that is enough of it
+        connect_client(d, 0);
+        break;
+    }
+    return turns;
+}
+
+// As many of a command as a socket gives at once.
+static int attack_with(struct dialogue *d, const char *command) {
+    static char bytes[ATTACK];
+    size_t size = strlen(command), used = 0;
+    for (; used + size <= sizeof bytes; used += size)
+        memcpy(bytes + used, command, size);
+    return attack(d, (mr_bytes){ bytes, used });
+}
+
+static int attack_words(struct dialogue *d, const char *first, const char *each, size_t count) {
+    struct buffer b = { 0 };
+    mr_bytes *words = calloc(count + 4, sizeof *words);
+    size_t used = 0;
+    for (size_t size; (size = strcspn(first, " ")) > 0; first += size + (first[size] == ' '))
+        words[used++] = (mr_bytes){ first, size };
+    for (size_t i = 0; i < count; i++)
+        words[used++] = mr_str(each);
+    assert_int_equal(request_write(&b, words, used), 0);
+    int turns = attack(d, buffer_bytes(&b));
+    buffer_finish(&b);
+    free(words);
+    return turns;
+}
+
+static void make_stages(struct dialogue *d) {
+    for (int i = 0; i < STAGES; i++) {
+        sayf(d, 1, "PUSH stage-%d x", i);
+        forget_heard(d, 1);
+    }
+}
+
+// U4: looks cost what they show, however many stages there are.
+static void U4_looks_at_many_stages_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    static const char *const looks[] = {
+        "DEAD\r\n",
+        "INFO stats\r\n",
+        "STAGES COUNT 1\r\n",
+        "INFO\r\n",
+        "STAGES\r\n",
+        "WORKERS\r\n",
+        "EPICS\r\n",
+        "JOBS stage-1 STATUS dead\r\n",
+        "COMMAND\r\n",
+        "COMMAND DOCS EPIC\r\n",
+        "CHANNELS stage-1 TOP 1000\r\n",
+        "WHY stage-1\r\n",
+    };
+    make_stages(d);
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        attack_with(d, looks[i]);
+}
+
+// U4: without a stage DEAD looks at those only that have dead jobs.
+static void U4_DEAD_does_not_look_at_stages_without_dead_jobs(void **state) {
+    struct dialogue *d = *state;
+    make_stages(d);
+    struct job job = take(d, 0, "stage-7777");
+    sayf(d, 0, "FAIL %s %s no NEVER", job.id, job.token);
+    hear(d, 0, "+OK");
+    uint64_t before = d->host.steps;
+    ask(d, 0, "DEAD", "[[*\"stage-7777\"*]]");
+    assert_true(d->host.steps - before < 100);
+    before = d->host.steps;
+    ask(d, 0, "STAGES COUNT 1", "[[*]]");
+    assert_true(d->host.steps - before < 200);
+    sayf(d, 0, "DEAD FROM %s", job.id);
+    hear(d, 0, "[]");
+    sayf(d, 0, "DROP %s", job.id);
+    hear(d, 0, ":1");
+    ask(d, 0, "DEAD", "[]");
+}
+
+// U4: jobs that no filter lets through are looked at all the same.
+static void U4_lists_that_find_nothing_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    enum { JOBS = 5000 };
+    for (int i = 0; i < JOBS; i++) {
+        sayf(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
+        forget_heard(d, 1);
+    }
+    attack_with(d, "JOBS s KEY nobody\r\n");
+    attack_with(d, "JOBS s STATUS delayed\r\n");
+    attack_with(d, "JOBS s STATUS running\r\n");
+    attack_with(d, "DROP STAGE s WAITING KEY nobody DRY MAX 100000\r\n");
+    attack_with(d, "DROP STAGE s WAITING MAX 100000\r\n");
+}
+
+// U4: one command with as many words as there may be.
+static void U4_commands_of_very_many_words_are_done_in_pieces(void **state) {
+    struct dialogue *d = *state;
+    assert_true(attack_words(d, "PUSHMANY s ITEMS", "", 65000) > 5);
+    assert_true(attack_words(d, "DROP", "1", 65000) > 5);
+    assert_true(attack_words(d, "RETRY", "99999999", 65000) > 5);
+    attack_words(d, "COMMAND DOCS", "EPIC", 65000);
+    attack_words(d, "INFO", "x", 65000);
+    attack_words(d, "CONFIG GET", "x", 65000);
+    attack_words(d, "STAGE s", "max-jobs", 65000);
+    attack_words(d, "BEAT", "1", 65000);
+    attack_words(d, "TAKE", "s", 65000);
+    attack_words(d, "DONE 1 x", "EMIT", 65000);
+    attack_words(d, "TAKE s COUNT 4000000000", "", 0);
+    attack_with(d, "TAKE s COUNT 1000\r\n");
+}
+
+// U4: what is cheap is bounded, too, since there may be much of it.
+static void U4_floods_of_small_commands_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    static const char *const floods[] = {
+        "PING\r\n",
+        "\r\n",
+        "*0\r\n",
+        "X\r\n",
+        "PUSH s x\r\n",
+        "TAKE s\r\n",
+        "PUSH s x EPIC e 1\r\n",
+    };
+    for (size_t i = 0; i < sizeof floods / sizeof *floods; i++)
+        attack_with(d, floods[i]);
+}
+
+// U4: a queue of commands costs as much as they do.
+static void U4_MULTI_of_very_many_shares_its_turns(void **state) {
+    struct dialogue *d = *state;
+    attack(d, mr_str("MULTI\r\n"));
+    for (int i = 0; i < 10; i++)
+        attack_with(d, "PUSH s x\r\n");
+    assert_true(attack(d, mr_str("EXEC\r\n")) > 10);
+}
+
+// U4: clients that have more to run than their budget take turns.
+static void U4_the_backlog_is_served_in_rotation(void **state) {
+    struct dialogue *d = *state;
+    static char bytes[ATTACK];
+    for (size_t i = 0; i + 10 <= sizeof bytes; i += 10)
+        memcpy(bytes + i, "PUSH s x\r\n", 10);
+    uint64_t before[8];
+    for (int i = 2; i < 8; i++)
+        connect_client(d, i);
+    for (int i = 2; i < 8; i++)
+        feed(d, i, (mr_bytes){ bytes, sizeof bytes - sizeof bytes % 10 });
+    turn_once(d);
+    for (int i = 2; i < 8; i++)
+        before[i] = d->clients[i].session->replies;
+    for (int turns = 0; turns < 4; turns++) { // each is served in half as many
+        feed(d, 1, mr_str("PING\r\n"));
+        turn_once(d);
+        hear(d, 1, "+PONG");
+    }
+    for (int i = 2; i < 8; i++)
+        assert_true(d->clients[i].session->replies > before[i]);
+    turn(d);
+    for (int i = 2; i < 8; i++)
+        forget_heard(d, i);
+}
+
+// U6: of clients that do not read, the one that has left most has to go; of others none, nor does
+// anybody hear FULL.
+static void U6_the_client_that_left_most_unread_is_closed(void **state) {
+    struct dialogue *d = *state;
+    static char large[200 << 10];
+    memset(large, 'x', sizeof large);
+    mr_bytes push[] = { mr_str("PUSH"), mr_str("s"), { large, sizeof large } };
+    say_words(d, 1, push, 3);
+    hear(d, 1, "\"*\"");
+    for (int i = 2; i < 5; i++) {
+        connect_client(d, i);
+        d->clients[i].deaf = true;
+        say_bytes(d, i, mr_str(i == 3 ? "JOB 1 BODY\r\nJOB 1 BODY\r\n" : "JOB 1 BODY\r\n"));
+    }
+    d->host.max_client_bytes = 512 << 10;
+    assert_true(d->host.buffered > d->host.max_client_bytes);
+    assert_ptr_equal(host_client_to_close(&d->host), d->clients[3].session);
+    hang_up(d, 3);
+    while (host_client_to_close(&d->host)) {
+        struct session *s = host_client_to_close(&d->host);
+        assert_true(s != d->clients[1].session && s != d->clients[0].session);
+        for (int i = 2; i < 5; i++)
+            if (d->clients[i].session == s)
+                hang_up(d, i);
+    }
+    assert_true(d->host.buffered <= d->host.max_client_bytes);
+    ask(d, 1, "PUSH s small", "\"*\"");
+}
+
+// U6: a length that is announced takes up nothing.
+static void U6_an_announced_length_reserves_nothing(void **state) {
+    struct dialogue *d = *state;
+    uint64_t before = d->host.buffered;
+    say_bytes(d, 0, mr_str("*3\r\n$4\r\nPUSH\r\n$1\r\ns\r\n$33554432\r\n"));
+    for (int i = 0; i < 10; i++)
+        say_bytes(d, 0, mr_str("some bytes of it"));
+    assert_true(d->host.buffered - before < 2 * READ_SIZE + 4096);
+    hang_up(d, 0);
+    assert_true(d->host.buffered <= before);
+}
+
+int main(void) {
+    const struct CMUnitTest any[] = {
+        DIALOGUE(U4_lists_that_find_nothing_share_their_turns),
+        DIALOGUE(U4_commands_of_very_many_words_are_done_in_pieces),
+        DIALOGUE(U4_floods_of_small_commands_share_their_turns),
+        DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
+        DIALOGUE(U4_the_backlog_is_served_in_rotation),
+        DIALOGUE(U6_an_announced_length_reserves_nothing),
+    };
+    const struct CMUnitTest alone[] = {
+        DIALOGUE(U4_looks_at_many_stages_share_their_turns),
+        DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
+        DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
+    };
+    return DIALOGUES(any, alone);
+}
