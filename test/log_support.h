@@ -46,7 +46,8 @@ static inline int sample_append(struct log *l, uint64_t number, uint32_t count, 
         uint8_t *head = bytes + i * (SAMPLE_HEAD + body_size);
         sample_head(head, number + i, i, count);
         sample_body(head + SAMPLE_HEAD, number + i, body_size);
-        entries[i] = (struct entry){ { head, SAMPLE_HEAD }, { head + SAMPLE_HEAD, body_size } };
+        entries[i] = (struct entry){ .head = { head, SAMPLE_HEAD },
+                                     .body = { head + SAMPLE_HEAD, body_size } };
     }
     int err = log_append(l, entries, count, room, out_at);
     free(bytes);

@@ -128,9 +128,9 @@ static void entries_are_read_again_by_position(void **state) {
 
 static void either_part_may_be_unwanted_or_empty(void **state) {
     struct fixture *f = *state;
-    struct entry e[3] = { { mr_str("head"), mr_str("body") },
-                          { { NULL, 0 }, mr_str("b") },
-                          { mr_str("h"), { NULL, 0 } } };
+    struct entry e[3] = { { .head = mr_str("head"), .body = mr_str("body") },
+                          { .body = mr_str("b") },
+                          { .head = mr_str("h") } };
     uint64_t at[3];
     struct buffer b = { 0 };
     assert_int_equal(log_append(f->log, e, 3, ROOM_PUSH, at), 0);
@@ -182,7 +182,7 @@ struct copier {
 
 static int copy_entry(void *arg, const struct log_seen *seen) {
     struct copier *c = arg;
-    struct entry e = { seen->head, seen->body };
+    struct entry e = { .head = seen->head, .body = seen->body };
     uint64_t at;
     c->copied++;
     return log_append(c->f->log, &e, 1, ROOM_CLEAN, &at);
@@ -277,7 +277,7 @@ static void a_group_must_fit_in_a_segment(void **state) {
     struct fixture *f = *state;
     size_t size = (f->kind == MEMORY ? LOG_SEGMENT : 4096) + 1;
     void *body = calloc(1, size);
-    struct entry e = { mr_str("h"), { body, size } };
+    struct entry e = { .head = mr_str("h"), .body = { body, size } };
     uint64_t at = 12, tail = look(f->log).tail;
     assert_int_equal(log_append(f->log, &e, 1, ROOM_PUSH, &at), MR_ETOOBIG);
     assert_int_equal(at, 12);

@@ -2,6 +2,7 @@
 // disk that fails costs. Real core, real logs; the clock is in the test's hands.
 #include "base/errors.h"
 #include "folder.h"
+#include "shard/repair.h"
 #include "shard/running.h"
 #include "shard/shard.h"
 #include "sim_disk.h"
@@ -386,6 +387,81 @@ static void U15_ids_follow_on_over_a_restart(void **state) {
         assert_true(next > id);
         id = next;
     }
+}
+
+static uint64_t log_head(struct rig *r) {
+    struct log_state log;
+    shard_look(r->shard, &log);
+    return log.head;
+}
+
+// Changes a byte of the file of the first segment, where this text stands.
+static void damage_text(struct rig *r, const char *text) {
+    char path[128], bytes[SMALL_SEGMENT];
+    snprintf(path, sizeof path, "%s/0000000000000000.seg", r->dir);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, bytes, sizeof bytes, 0), sizeof bytes);
+    const char *found = memmem(bytes, sizeof bytes, text, strlen(text));
+    assert_non_null(found);
+    assert_int_equal(pwrite(fd, "?", 1, found - bytes), 1);
+    close(fd);
+}
+
+static int read_body(struct rig *r, uint64_t id) {
+    struct job_info info;
+    struct buffer body = { 0 };
+    assert_int_equal(core_look_job(r->core, id, &info), 0);
+    int err = shard_read(r->shard, info.at, &body);
+    buffer_finish(&body);
+    return err;
+}
+
+static void note_problem(void *arg, const struct log_problem *p) {
+    (void)arg, (void)p;
+}
+
+// U16: a damaged body does not keep the cleaner from what lies behind it: it moves on, stays
+// damaged, and is told.
+static void U16_the_cleaner_passes_a_damaged_body(void **state) {
+    struct rig *r = *state;
+    char body[1000] = "";
+    memset(body, 'x', sizeof body - 1);
+    uint64_t damaged = push_once(r, "other", "", "", "to be damaged").id;
+    uint64_t whole = push_once(r, "other", "", "", "not this one").id;
+    for (int i = 0; i < 40; i++)
+        push(r, "", body);
+    rig_reopen(r); // nothing of it is in memory any more
+    damage_text(r, "to be damaged");
+    uint64_t head = log_head(r);
+    for (int i = 0; i < 400 && log_head(r) == head; i++) {
+        struct taken t;
+        push(r, "", body);
+        while (try_take(r, &t))
+            done(r, t);
+        bool more;
+        begin(r);
+        assert_int_equal(shard_clean(r->shard, &more), 0);
+        end(r);
+    }
+    assert_true(log_head(r) > head);
+    const char *where;
+    assert_int_equal(shard_damage(r->shard, &where), 1);
+    assert_non_null(strstr(where, "0000000000000000.seg: damaged at offset"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_body(r, damaged), MR_ECORRUPT);
+        assert_int_equal(read_body(r, whole), 0);
+        rig_reopen(r);
+    }
+    // A check finds it where it is now; a repair gives it up, and nothing else.
+    shard_close(r->shard);
+    struct shard_repair repaired;
+    assert_true(log_file_check(r->dir, NULL, note_problem, NULL) > 0);
+    assert_int_equal(shard_repair(&(struct shard_place){ .dir = r->dir }, &repaired), 0);
+    assert_int_equal(log_file_check(r->dir, NULL, note_problem, NULL), 0);
+    rig_open(r);
+    assert_int_equal(read_body(r, whole), 0);
+    struct job_info info;
+    assert_int_equal(core_look_job(r->core, damaged, &info), MR_EGONE);
 }
 
 // F14: every policy is replayed, and pause too.
@@ -985,6 +1061,7 @@ int main(void) {
         RIGGED(confirmed_work_leaves_storage),
         RIGGED(everything_comes_back),
         RIGGED(the_dead_come_back_dead),
+        RIGGED(U16_the_cleaner_passes_a_damaged_body),
         RIGGED(U22_the_dead_of_one_instant_keep_their_order),
         RIGGED(U15_ids_follow_on_over_a_restart),
         RIGGED(every_policy_is_replayed),

@@ -5,6 +5,7 @@
 
 #include "millrace.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // What a log puts around an entry.
@@ -12,6 +13,7 @@ enum { ENTRY_FRAME = 32 };
 
 struct entry {
     mr_bytes head, body;
+    bool damaged; // the body is not what was written once: it is kept, but reading it fails
 };
 
 // Whose room on a nearly full disk an entry may use: pushes stop first, then commits (which make

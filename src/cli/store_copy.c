@@ -122,6 +122,8 @@ struct scan {
 
 static int copy_one(void *arg, const struct log_seen *seen) {
     const struct scan *s = arg;
+    if (seen->damaged)
+        return MR_ECORRUPT; // the log has said where
     return recast_entry(s->recast, s->shard, seen);
 }
 

@@ -234,6 +234,7 @@ struct recovered {
     uint64_t end;     // offset behind the last whole group
     uint64_t synced;  // offset below which all was known to be synced
     uint64_t content; // offset behind the last byte that is not zero, if not sealed
+    uint64_t damaged; // offset of the first entry with a damaged body that was moved here; 0: none
     bool sealed;
 };
 

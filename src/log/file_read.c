@@ -60,6 +60,8 @@ static int batch_read(const uint8_t *raw, uint64_t at, struct buffer *out_head,
     struct frame f;
     if (!frame_get(raw, &f) || !frame_is_entry(&f))
         return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
+    if (f.flags & FRAME_DAMAGED && out_body)
+        return error_set(MR_ECORRUPT, "the body of the entry at %" PRIu64 " was damaged", at);
     return entry_copy(&f, raw, out_head, out_body);
 }
 
@@ -77,7 +79,7 @@ static int entry_check(const struct file_log *l, const struct segment *s, uint64
         return log_damaged(l, s->number, offset_of(l, at), "the head of an entry is wrong");
     if (!frame_is_entry(f))
         return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
-    if (!frame_body_fits(f, raw))
+    if (f->flags & FRAME_DAMAGED || !frame_body_fits(f, raw))
         return log_damaged(l, s->number, offset_of(l, at), "the body of an entry is wrong");
     return 0;
 }
@@ -209,7 +211,7 @@ struct scan {
 };
 
 // Moves over a frame, showing it if it is an entry.
-static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw) {
+static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw, bool damaged) {
     if (f->flags & FRAME_SEAL) {
         c->at = segment_base(c->log, segment_of(c->log, c->at) + 1) + SEGMENT_START;
         return 0;
@@ -220,7 +222,11 @@ static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw) 
         struct log_seen seen = { .at = c->at,
                                  .head = { head, f->head_size },
                                  .body = { head + f->head_size, f->body_size },
-                                 .body_size = f->body_size };
+                                 .body_size = f->body_size,
+                                 .damaged = damaged };
+        if (damaged)
+            (void)log_damaged(c->log, segment_of(c->log, c->at), offset_of(c->log, c->at),
+                              "the body of an entry is wrong"); // for whoever passes it on
         int err = c->each(c->arg, &seen);
         if (err < 0)
             return err;
@@ -234,7 +240,7 @@ static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw) 
 static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) {
     char path[LOG_PATH];
     struct walk w = segment_walk(c->log, s, path, offset_of(c->log, c->at));
-    w.bodies = true;
+    w.bodies = w.damaged = true;
     w.step = c->left < WALK_STEP ? (size_t)c->left : WALK_STEP;
     int err = 0;
     while (err == 0 && c->left > 0 && c->at < upto && segment_of(c->log, c->at) == s->number) {
@@ -243,7 +249,7 @@ static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) 
         if (err == 0)
             err = log_damaged(c->log, s->number, w.at, "an entry is wrong");
         else if (err > 0)
-            err = scan_step(c, &f.frame, f.raw);
+            err = scan_step(c, &f.frame, f.raw, f.damaged);
     }
     walk_finish(&w);
     return err;
@@ -260,7 +266,7 @@ static int scan_batch(struct scan *c, struct buffer *copy) {
     if (err == 0)
         err = buffer_append(copy, raw, frame_size(&f));
     pthread_mutex_unlock(&c->log->lock);
-    return err < 0 ? err : scan_step(c, &f, copy->data);
+    return err < 0 ? err : scan_step(c, &f, copy->data, f.flags & FRAME_DAMAGED);
 }
 
 static int scan_next(struct scan *c, struct buffer *copy) {

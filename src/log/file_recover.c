@@ -32,6 +32,8 @@ static int examine_groups(struct walk *w, struct recovered *r) {
             r->sealed = true;
             break;
         }
+        if (f.frame.flags & FRAME_DAMAGED && !r->damaged)
+            r->damaged = f.at;
         in_group = frame_is_entry(&f.frame) && !(f.frame.flags & FRAME_LAST);
         if (!in_group)
             r->end = w->at;

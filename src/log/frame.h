@@ -24,10 +24,12 @@
 #include <xxhash.h>
 
 enum frame_flags {
-    FRAME_FIRST = 1, // of a group
-    FRAME_LAST = 2,  // of a group
-    FRAME_SEAL = 4,  // the segment ends here and the next one exists
-    FRAME_SKIP = 8,  // no entry: its bytes are to be passed over
+    FRAME_FIRST = 1,    // of a group
+    FRAME_LAST = 2,     // of a group
+    FRAME_SEAL = 4,     // the segment ends here and the next one exists
+    FRAME_SKIP = 8,     // no entry: its bytes are to be passed over
+    FRAME_DAMAGED = 16, // the body was found damaged, and moved here as it was
+    FRAME_FLAGS = 31,
 };
 
 #define FRAME_MAGIC UINT32_C(0x6d720000) // in the upper half of the flags
@@ -106,11 +108,11 @@ static inline void frame_put_mark(uint8_t *to, uint64_t at, uint32_t flags, uint
 // Decodes the fields. False: this is no frame.
 static inline bool frame_get(const uint8_t *raw, struct frame *out) {
     uint32_t flags = load_u32(raw + 8);
-    if ((flags & ~UINT32_C(15)) != FRAME_MAGIC)
+    if ((flags & ~(uint32_t)FRAME_FLAGS) != FRAME_MAGIC)
         return false;
     *out = (struct frame){ .head_size = load_u32(raw),
                            .body_size = load_u32(raw + 4),
-                           .flags = flags & 15,
+                           .flags = flags & FRAME_FLAGS,
                            .unsynced = load_u32(raw + 12),
                            .body_sum = load_u64(raw + 16),
                            .sum = load_u64(raw + 24) };

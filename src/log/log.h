@@ -36,6 +36,7 @@ struct log_seen {
     mr_bytes head;
     mr_bytes body;      // data is NULL when replaying: bodies are not read at opening
     uint32_t body_size; // known also then
+    bool damaged;       // scanning: the body is not what was written; error_text() says where
 };
 
 // Returning a negative code ends the walk, which then returns it.

@@ -66,6 +66,18 @@ static int check_segment(struct check *c, uint64_t number, bool last) {
     return err;
 }
 
+// A body that was found damaged and moved here is no reason not to open.
+static int check_last(struct check *c, struct file_log *l) {
+    struct recovered found;
+    char path[LOG_PATH];
+    int err = segment_examine(l, segment_last(l), &found);
+    segment_path(path, l->dir, segment_last(l)->number, "seg");
+    if (err == 0 && found.damaged)
+        check_tell(c, path, (struct stretch){ found.damaged, found.damaged },
+                   "the body of an entry was damaged");
+    return err;
+}
+
 // What an owner would be told. If it opens, all is well with the segment that the tail is in (a
 // crash may have torn it, and left another, empty, behind it): `out_last` is its number.
 static int check_open(struct check *c, uint64_t *out_last) {
@@ -75,8 +87,9 @@ static int check_open(struct check *c, uint64_t *out_last) {
     if (err == 0) {
         struct log_state state;
         log_look(l, &state);
-        log_close(l);
         *out_last = state.tail / state.segment_size;
+        err = check_last(c, (struct file_log *)l);
+        log_close(l);
     }
     if (err != MR_ECORRUPT)
         return err;

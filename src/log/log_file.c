@@ -213,7 +213,8 @@ static void group_put(struct file_log *l, const struct entry *entries, size_t co
                       uint64_t *out_at) {
     for (size_t i = 0; i < count; i++) {
         uint64_t at = l->tail;
-        uint32_t flags = (i == 0 ? FRAME_FIRST : 0) | (i == count - 1 ? FRAME_LAST : 0);
+        uint32_t flags = (i == 0 ? FRAME_FIRST : 0) | (i == count - 1 ? FRAME_LAST : 0) |
+                         (entries[i].damaged ? FRAME_DAMAGED : 0);
         uint32_t size = entry_size(entries[i].head.size, entries[i].body.size);
         frame_put(batch_extend(l, size), at, &entries[i], flags, unsynced_before(l, at));
         out_at[i] = at;

@@ -146,7 +146,7 @@ static int segment_mend(struct repair *r, struct segment *s, bool last) {
 static int last_sound(struct repair *r, struct segment *s, bool *out) {
     struct recovered found;
     int err = segment_examine(r->log, s, &found);
-    *out = err == 0;
+    *out = err == 0 && !found.damaged;
     s->seal = err == 0 && found.sealed;
     return err == MR_ECORRUPT ? 0 : err;
 }
@@ -201,7 +201,7 @@ static int segment_repair(struct repair *r, uint64_t number, bool last, bool *ou
     if (err == 0 && !(header && sound))
         err = segment_mend(r, &s, last);
     if (err == 0 && last && !sound)
-        err = last_sound(r, &s, &sound);
+        err = last_sound(r, &s, &sound); // whether it is sealed
     *out_sealed = s.seal;
     d->close(d, fd);
     return err;

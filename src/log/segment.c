@@ -197,9 +197,12 @@ int walk_next(struct walk *w, struct walk_frame *out) {
     err = window_get(w, w->at, needed + (whole ? seen.frame.body_size : 0), &seen.raw);
     if (err < 0)
         return err;
-    if (!frame_head_fits(&seen.frame, seen.raw, w->base + w->at) ||
-        (whole && !frame_body_fits(&seen.frame, seen.raw)))
+    if (!frame_head_fits(&seen.frame, seen.raw, w->base + w->at))
         return 0;
+    bool wrong = whole && !frame_body_fits(&seen.frame, seen.raw);
+    if (wrong && !w->damaged)
+        return 0;
+    seen.damaged = wrong || seen.frame.flags & FRAME_DAMAGED;
     w->at += frame_size(&seen.frame);
     *out = seen;
     return 1;

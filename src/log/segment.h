@@ -81,7 +81,8 @@ struct walk {
     uint64_t at;    // the offset of the next frame
     uint64_t limit; // no frame reaches beyond this offset …
     uint64_t room; // … and none but a seal beyond this one, if it is not 0: a seal must fit behind
-    bool bodies;   // check them
+    bool bodies;   // check them …
+    bool damaged;  // … and show those that are wrong all the same
     size_t step;   // bytes to read at once; 0: WALK_STEP
     uint8_t *window;
     uint64_t window_from;
@@ -96,6 +97,7 @@ struct walk_frame {
     uint64_t at;
     struct frame frame;
     const uint8_t *raw;
+    bool damaged; // the body is, as far as it was checked
 };
 
 // What a walk through a file of this capacity is limited to: no file is read beyond its end.

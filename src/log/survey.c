@@ -12,9 +12,9 @@ static bool begins(const struct frame *f) {
     return !frame_is_entry(f) || f->flags & FRAME_FIRST;
 }
 
-// True if the frame stands where it may.
+// True if the frame stands where it may, and its body can be read.
 static bool survey_take(struct survey *v, const struct frame *f) {
-    if (begins(f) == v->in_group)
+    if (begins(f) == v->in_group || f->flags & FRAME_DAMAGED)
         return false;
     if (f->flags & FRAME_SEAL) {
         v->sealed = true;

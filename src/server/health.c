@@ -4,6 +4,8 @@
 #include "server/notice.h"
 #include "server/systemd.h"
 
+#include <inttypes.h>
+
 static void look_full(struct health *e, const struct log_state *log) {
     if (log->full == e->full)
         return;
@@ -33,6 +35,12 @@ void health_look(struct health *e, const struct host *h) {
         notice(NOTICE_ERROR, "the log has failed: only looks are answered until a restart: %s",
                h->why_stopped);
         systemd_tell("STATUS=The log has failed: %s", h->why_stopped);
+    }
+    if (h->damaged != e->damaged) {
+        notice(NOTICE_WARN, "cleaning met %" PRIu64 " damaged %s, which stay as they are: %s",
+               h->damaged - e->damaged, h->damaged - e->damaged == 1 ? "body" : "bodies",
+               h->damage);
+        e->damaged = h->damaged;
     }
     if (!h->shards || h->stopped || (!e->full && h->refused == e->refused))
         return;

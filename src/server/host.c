@@ -325,13 +325,24 @@ uint64_t host_durable_turn(struct host *h) {
     return durable;
 }
 
-static void end_parts(struct host *h) {
+static void clean_part(struct host *h, struct part *p) {
     bool more;
+    const char *where;
+    uint64_t before = shard_damage(p->shard, &where);
+    (void)shard_clean(p->shard, &more); // it is tried again when host_next_ms says
+    uint64_t found = shard_damage(p->shard, &where) - before;
+    if (!found)
+        return;
+    h->damaged += found;
+    snprintf(h->damage, sizeof h->damage, "%s", where);
+}
+
+static void end_parts(struct host *h) {
     h->turn++;
     for (uint32_t i = 0; i < h->shards; i++) {
         struct part *p = &h->parts[i];
         if (!h->stopped)
-            (void)shard_clean(p->shard, &more); // it is tried again when host_next_ms says
+            clean_part(h, p);
         note_written(p, h->turn, shard_end(p->shard));
     }
 }

@@ -11,6 +11,9 @@
 
 #include "base/errors.h"
 
+#include <stdio.h>
+#include <string.h>
+
 enum { STEP_BYTES = 1 << 20, REST_MS = 1000, POLL_MS = 5 };
 
 static uint64_t from(const struct cleaner *c, const struct log_state *log) {
@@ -42,9 +45,23 @@ static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
     log_flush(c->log, true);
 }
 
+// A damaged body that is somebody's moves on as it is, marked: reading it goes on to fail, but what
+// lies behind it can be cleaned.
 static int clean_one(void *arg, const struct log_seen *seen) {
-    const struct cleaner *c = arg;
-    return core_clean(c->core, seen->at, seen->head, seen->body);
+    struct cleaner *c = arg;
+    uint64_t before = *c->last_at;
+    if (!seen->damaged)
+        return core_clean(c->core, seen->at, seen->head, seen->body);
+    char where[sizeof c->damage];
+    snprintf(where, sizeof where, "%s", error_text());
+    c->damaged = seen->body.data;
+    int err = core_clean(c->core, seen->at, seen->head, seen->body);
+    c->damaged = NULL;
+    if (err < 0 || *c->last_at == before)
+        return err;
+    c->damaged_count++;
+    memcpy(c->damage, where, sizeof where);
+    return 0;
 }
 
 static int scan(struct cleaner *c) {

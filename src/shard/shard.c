@@ -65,6 +65,8 @@ uint64_t shard_boot_ms(const struct shard *s) {
 
 // ---- What the core asks for -------------------------------------------------------------------
 
+enum { CLEANED_TOGETHER = 4 }; // records that the core copies at once, and some
+
 static bool is_epoch(const struct entry *e) {
     return e->head.size > 0 && *(const uint8_t *)e->head.data == RECORD_EPOCH;
 }
@@ -72,6 +74,14 @@ static bool is_epoch(const struct entry *e) {
 static int sink_append(void *owner, const struct entry *entries, size_t count, enum room room,
                        uint64_t *out_at) {
     struct shard *s = owner;
+    struct entry marked[CLEANED_TOGETHER];
+    if (s->cleaner.damaged && count <= CLEANED_TOGETHER) {
+        for (size_t i = 0; i < count; i++) {
+            marked[i] = entries[i];
+            marked[i].damaged = entries[i].body.data == s->cleaner.damaged;
+        }
+        entries = marked;
+    }
     int err = log_append(s->log, entries, count, room, out_at);
     if (err < 0)
         return err;
@@ -301,6 +311,11 @@ int shard_clean(struct shard *s, bool *out_more) {
     log_look(s->log, &log);
     *out_more = cleaner_next_ms(&s->cleaner, &log, now) == 0;
     return 0;
+}
+
+uint64_t shard_damage(const struct shard *s, const char **out_where) {
+    *out_where = s->cleaner.damage;
+    return s->cleaner.damaged_count;
 }
 
 void shard_look(struct shard *s, struct log_state *out) {

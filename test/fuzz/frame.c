@@ -30,7 +30,7 @@ static const struct disk disk = { .pread = read_file };
 
 static void add_entry(uint8_t what, const uint8_t *data, size_t size) {
     size_t head = size / 2;
-    struct entry e = { { data, head }, { data + head, size - head } };
+    struct entry e = { .head = { data, head }, .body = { data + head, size - head } };
     size_t need = entry_size(head, size - head);
     if (file.size + need > FILE_MOST)
         return;

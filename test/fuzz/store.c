@@ -81,7 +81,7 @@ static void slot_make(uint32_t slot, uint64_t size, uint64_t first, uint64_t gen
 
 static void add_entry(mr_bytes head, size_t body_size, uint8_t group) {
     static const uint8_t body[64];
-    struct entry e = { head, { body, body_size } };
+    struct entry e = { .head = head, .body = { body, body_size } };
     size_t need = entry_size(head.size, body_size), *end = &made.ends[made.last];
     if (*end + need > SEGMENT)
         return;
