@@ -34,8 +34,8 @@ def files(folder):
     return {name: open(os.path.join(folder, name), "rb").read() for name in sorted(os.listdir(folder))}
 
 
-@case
-def U9_hostile_stores_are_examined_without_a_change():
+@case("U9: hostile stores are examined without a change")
+def hostile_stores_are_examined_without_a_change():
     for name, store in stores():
         before = files(store)
         code, heard = say("store", "check", f"file:{store}")
@@ -48,16 +48,16 @@ def U9_hostile_stores_are_examined_without_a_change():
         equal(files(store), before, name)
 
 
-@case
-def U9_hostile_stores_are_not_opened():
+@case("U9: hostile stores are not opened, and the way out is named")
+def hostile_stores_are_not_opened():
     for name, store in stores():
         code, heard = say("push", "s", "x", "--at", f"file:{store}")
         check(code != 0 and f"store repair file:{store}" in heard, name, heard)
         check("offset" in heard or "/store is missing" in heard, name, heard)
 
 
-@case
-def U9_a_repair_makes_stores_that_open():
+@case("U9: a repair makes stores that open")
+def a_repair_makes_stores_that_open():
     for name, store in stores():
         code, heard = say("store", "repair", f"file:{store}")
         equal(code, 0, name, heard)
@@ -70,8 +70,8 @@ def U9_a_repair_makes_stores_that_open():
         equal(code, 0, name, heard)
 
 
-@case
-def U9_a_pipe_in_a_store_is_no_reason_to_wait():
+@case("U9: a pipe in a store is no reason to wait")
+def a_pipe_in_a_store_is_no_reason_to_wait():
     for place in ("store", "0000000000000000.seg", "shards", "running"):
         store = os.path.join(top, "pipes-" + place)
         equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
@@ -83,8 +83,8 @@ def U9_a_pipe_in_a_store_is_no_reason_to_wait():
             say(*words)
 
 
-@case
-def U9_a_lone_segment_far_away_is_put_aside():
+@case("U9: a lone segment far away is put aside")
+def a_lone_segment_far_away_is_put_aside():
     store = os.path.join(top, "far")
     equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
     shutil.copy(os.path.join(store, "0" * 16 + ".seg"), os.path.join(store, "f" * 16 + ".seg"))
@@ -115,8 +115,8 @@ def expect_private(folder):
         equal(mode, oct(0o700 if os.path.isdir(name) else 0o600), name)
 
 
-@case
-def U10_stores_are_their_owners_only_whatever_the_umask():
+@case("U10: stores are their owner's only, whatever the umask")
+def stores_are_their_owners_only_whatever_the_umask():
     store = os.path.join(top, "private")
     with open_to_all():
         equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
@@ -131,8 +131,8 @@ def U10_stores_are_their_owners_only_whatever_the_umask():
     check(len(modes(store + "-3")) > 10)
 
 
-@case
-def U10_journals_are_their_owners_only_whatever_the_umask():
+@case("U10: journals are their owner's only, whatever the umask")
+def journals_are_their_owners_only_whatever_the_umask():
     journal = os.path.join(top, "journal")
     with open_to_all():
         done = subprocess.run([MILLRACE, "run", "--journal", journal, "--", "sh", "-c",
