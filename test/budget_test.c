@@ -178,6 +178,29 @@ static void U4_floods_of_small_commands_share_their_turns(void **state) {
         attack_with(d, floods[i]);
 }
 
+// U4: refused numbers are kept in order and bounded: whoever has had too many refused connects
+// anew.
+static void U4_refused_numbers_are_bounded(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 1", "+OK");
+    ask(d, 1, "PUSH s full", "\"*\"");
+    for (int n = 1024; n > 0; n--) { // downwards, so that none is held by another
+        sayf(d, 0, "PUSH s x SOURCE c %d", n);
+        forget_heard(d, 0);
+    }
+    ask(d, 0, "PUSH other x SOURCE c 2000", "-GAP 1 *");
+    for (int n = 1024; n > 0; n--) {
+        sayf(d, 0, "PUSH s x SOURCE d %d", n);
+        forget_heard(d, 0);
+    }
+    ask(d, 0, "PUSH other x SOURCE e 1", "-FULL *connect again*");
+    for (uint32_t i = 0; i < d->host.shards; i++)
+        assert_true(d->clients[0].session->presences[i].conn.gap_count <= GAPS_MOST);
+    hang_up(d, 0);
+    connect_client(d, 0);
+    ask(d, 0, "PUSH other x SOURCE e 1", "\"*\"");
+}
+
 // U4: a queue of commands costs as much as they do.
 static void U4_MULTI_of_very_many_shares_its_turns(void **state) {
     struct dialogue *d = *state;
@@ -264,6 +287,7 @@ int main(void) {
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {
+        DIALOGUE(U4_refused_numbers_are_bounded),
         DIALOGUE(U4_looks_at_many_stages_share_their_turns),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),

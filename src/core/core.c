@@ -136,7 +136,9 @@ void core_join(struct core *c, struct conn *conn) {
     list_init(&conn->takers);
     list_init(&conn->callers);
     list_init(&conn->pushers);
-    list_init(&conn->gaps);
+    conn->gaps = NULL;
+    conn->gap_count = conn->gap_capacity = 0;
+    conn->gaps_over = false;
 }
 
 size_t core_leases(const struct conn *conn) {

@@ -107,10 +107,15 @@ struct core_limits {
     uint64_t source_least_ms;  // after which it may be, when there is no room for another: 1 min
 };
 
+enum { GAPS_MOST = 1024 }; // refused numbers that a connection keeps
+
 // A connection, or whatever else can be lost at once: what it holds ends with it. The owner
 // embeds it, starts it with core_join, and keeps it until core_leave.
 struct conn {
-    struct list leases, takers, callers, pushers, gaps;
+    struct list leases, takers, callers, pushers;
+    struct gap *gaps; // numbers that were refused on it, GAPS_MOST at most …
+    uint32_t gap_count, gap_capacity;
+    bool gaps_over; // … or there were more: no number is accepted on it any more
 };
 
 // Somebody waiting in TAKE, for a result, or for room. The owner embeds one and sets `conn`; the
@@ -275,10 +280,10 @@ struct pushed {
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
 // Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
-int core_check_gap(const struct core *, const struct conn *, mr_bytes source, uint64_t number);
+int core_check_gap(const struct core *, struct conn *, mr_bytes source, uint64_t number);
 // Those of them that `seen` has were accepted since, by whichever shard.
 struct epic_seen;
-void core_fill_gaps(const struct core *, const struct conn *, mr_bytes source,
+void core_fill_gaps(const struct core *, struct conn *, mr_bytes source,
                     const struct epic_seen *seen);
 // Whether a push of this number would be a repeat here. The source is in use, wherever that goes.
 bool core_has_seen(struct core *, mr_bytes source, uint64_t number);

@@ -212,31 +212,45 @@ void source_see(struct source *s, uint64_t number, uint64_t id) {
 
 // ---- Gaps: a refused number holds its source on that connection -------------------------------
 
+// They are kept in order of source and number, so that the lowest of a source is found by halving.
 struct gap {
-    struct list of_conn;
     uint64_t source, number;
 };
 
-static void gap_drop(struct gap *g) {
-    list_remove(&g->of_conn);
-    mem_free(g);
+// Where the first stands that is not before it.
+static uint32_t gap_at(const struct conn *conn, uint64_t source, uint64_t number) {
+    uint32_t from = 0, behind = conn->gap_count;
+    while (from < behind) {
+        uint32_t half = from + (behind - from) / 2;
+        const struct gap *g = &conn->gaps[half];
+        if (g->source < source || (g->source == source && g->number < number))
+            from = half + 1;
+        else
+            behind = half;
+    }
+    return from;
 }
 
-// The lowest refused number that is still missing, below `number`. Those that came another way
-// meanwhile are no gaps any more.
-static struct gap *gap_below(const struct conn *conn, const struct source *s, uint64_t number) {
-    struct gap *lowest = NULL;
-    for (struct list *l = conn->gaps.next, *next; l != &conn->gaps; l = next) {
-        struct gap *g = list_entry(l, struct gap, of_conn);
-        next = l->next;
-        if (g->source != s->number)
-            continue;
-        if (source_has_seen(s, g->number))
-            gap_drop(g);
-        else if (g->number < number && (!lowest || g->number < lowest->number))
-            lowest = g;
-    }
-    return lowest;
+static bool is_gap_of(const struct conn *conn, uint32_t at, uint64_t source) {
+    return at < conn->gap_count && conn->gaps[at].source == source;
+}
+
+static void gaps_cut(struct conn *conn, uint32_t from, uint32_t behind) {
+    memmove(conn->gaps + from, conn->gaps + behind,
+            (conn->gap_count - behind) * sizeof *conn->gaps);
+    conn->gap_count -= behind - from;
+}
+
+// The lowest refused number that is still missing, below `number`. Those before it that came
+// another way meanwhile are no gaps any more.
+static const struct gap *gap_below(struct conn *conn, const struct source *s, uint64_t number) {
+    uint32_t from = gap_at(conn, s->number, 0), behind = from;
+    while (is_gap_of(conn, behind, s->number) && source_has_seen(s, conn->gaps[behind].number))
+        behind++;
+    if (behind > from)
+        gaps_cut(conn, from, behind);
+    bool below = is_gap_of(conn, from, s->number) && conn->gaps[from].number < number;
+    return below ? &conn->gaps[from] : NULL;
 }
 
 // With others, what is missing here may be there.
@@ -244,15 +258,19 @@ static bool is_alone(const struct core *c) {
     return c->config.shards == 1;
 }
 
-static int check_refused(const struct conn *conn, const struct source *s, uint64_t number) {
+static int check_refused(struct conn *conn, const struct source *s, uint64_t number) {
+    if (conn && conn->gaps_over)
+        return error_set(MR_EFULL,
+                         "more than %d numbers were refused on this connection, and must be pushed "
+                         "first: connect again",
+                         GAPS_MOST);
     const struct gap *g = conn ? gap_below(conn, s, number) : NULL;
     if (!g)
         return 0;
     return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
 }
 
-int core_check_gap(const struct core *c, const struct conn *conn, mr_bytes source,
-                   uint64_t number) {
+int core_check_gap(const struct core *c, struct conn *conn, mr_bytes source, uint64_t number) {
     uint32_t index = source_find(c, source);
     return index ? check_refused(conn, source_at(c, index), number) : 0;
 }
@@ -276,13 +294,16 @@ int source_check_gap(const struct core *c, const struct push *p, const struct so
     return 0;
 }
 
-static bool has_gap(const struct conn *conn, const struct source *s, uint64_t number) {
-    for (struct list *l = conn->gaps.next; l != &conn->gaps; l = l->next) {
-        const struct gap *g = list_entry(l, struct gap, of_conn);
-        if (g->source == s->number && g->number == number)
-            return true;
-    }
-    return false;
+static int gaps_reserve(struct conn *conn) {
+    if (conn->gap_count < conn->gap_capacity)
+        return 0;
+    uint32_t capacity = conn->gap_capacity ? 2 * conn->gap_capacity : 4;
+    struct gap *gaps = mem_resize(conn->gaps, capacity * sizeof *gaps);
+    if (!gaps)
+        return MR_ENOMEM;
+    conn->gaps = gaps;
+    conn->gap_capacity = capacity;
+    return 0;
 }
 
 // Also one that was not looked at, for its size say: whoever sent it has sent more behind it, and
@@ -292,14 +313,17 @@ void source_refused(struct core *c, const struct push *p) {
     if (!p->conn || source_get(c, p->source, p->epic, &index) < 0)
         return;
     const struct source *s = source_at(c, index);
-    if (has_gap(p->conn, s, p->number))
+    struct conn *conn = p->conn;
+    uint32_t at = gap_at(conn, s->number, p->number);
+    if (is_gap_of(conn, at, s->number) && conn->gaps[at].number == p->number)
         return;
-    struct gap *g = mem_alloc(sizeof *g);
-    if (!g)
-        return; // then order over this refusal rests on the producer alone
-    g->source = s->number;
-    g->number = p->number;
-    list_append(&p->conn->gaps, &g->of_conn);
+    if (conn->gap_count == GAPS_MOST)
+        conn->gaps_over = true; // none is forgotten: from now on all numbers are refused
+    if (conn->gaps_over || gaps_reserve(conn) < 0)
+        return; // without memory order over this refusal rests on the producer alone
+    memmove(conn->gaps + at + 1, conn->gaps + at, (conn->gap_count - at) * sizeof *conn->gaps);
+    conn->gaps[at] = (struct gap){ s->number, p->number };
+    conn->gap_count++;
 }
 
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
@@ -310,8 +334,9 @@ void source_accepted(struct core *c, const struct push *p, struct source *s) {
 
 void gaps_drop(struct core *c, struct conn *conn) {
     (void)c;
-    while (!list_empty(&conn->gaps))
-        gap_drop(list_entry(conn->gaps.next, struct gap, of_conn));
+    mem_free(conn->gaps);
+    conn->gaps = NULL;
+    conn->gap_count = conn->gap_capacity = 0;
 }
 
 // ---- Progress ---------------------------------------------------------------------------------
@@ -467,15 +492,17 @@ uint64_t epic_seen_resume(const struct epic_seen *s) {
     return n;
 }
 
-void core_fill_gaps(const struct core *c, const struct conn *conn, mr_bytes source,
+void core_fill_gaps(const struct core *c, struct conn *conn, mr_bytes source,
                     const struct epic_seen *seen) {
     uint32_t index = source_find(c, source);
-    for (struct list *l = conn->gaps.next, *next; index && l != &conn->gaps; l = next) {
-        struct gap *g = list_entry(l, struct gap, of_conn);
-        next = l->next;
-        bool filled = g->number < window_begin(seen->highest) || seen_in(seen, g->number);
-        if (g->source == source_at(c, index)->number && filled)
-            gap_drop(g);
+    uint64_t number = index ? source_at(c, index)->number : 0;
+    uint32_t at = index ? gap_at(conn, number, 0) : conn->gap_count;
+    while (is_gap_of(conn, at, number)) {
+        uint64_t gap = conn->gaps[at].number;
+        if (gap < window_begin(seen->highest) || seen_in(seen, gap))
+            gaps_cut(conn, at, at + 1);
+        else
+            at++;
     }
 }
 
