@@ -731,6 +731,30 @@ static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
     tale_destroy(t);
 }
 
+// U16: each watcher is told when its own number is reached, in whatever order they came.
+static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
+    struct tale *t = *state;
+    static const char *const bodies[] = { "1", "2", "3", "4" };
+    for (uint64_t n = 1; n <= 4; n++)
+        must(push_number(t, "e", n, bodies[n - 1]));
+    must(watch_epic(t, 0, "e", EPIC_OVER));
+    must(watch_epic(t, 1, "e", 1));
+    must(watch_epic(t, 2, "e", 3));
+    must(watch_epic(t, 3, "e", 0));
+    must(watch_epic(t, 4, "e", 1));
+    expect_take(t, "1");
+    expect_said(t, "watcher 2\n");
+    expect_take(t, "2");
+    expect_said(t, "");
+    core_epic_unwatch(&t->watchers[4]);
+    expect_take(t, "3");
+    expect_said(t, "watcher 1\n");
+    expect_take(t, "4");
+    expect_said(t, "watcher 3\n");
+    must(end_epic(t, "e", 4));
+    expect_said(t, "watcher 0\n");
+}
+
 // ---- U22: many short-lived clients --------------------------------------------------------------
 
 static int push_as(struct tale *t, const char *source) {
@@ -811,6 +835,7 @@ int main(void) {
         TALE(rule13_what_is_refused_names_no_stage),
         TALE(rule13_a_stage_that_only_takers_named_goes_with_them),
         TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
+        TALE(U16_watchers_are_told_as_far_as_it_concerns_them),
         TALE(U22_sources_that_are_not_used_give_way_oldest_first),
         TALE(U22_a_maker_has_a_share_of_the_sources),
     };

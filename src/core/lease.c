@@ -419,24 +419,28 @@ static uint64_t release_wait_ms(uint32_t releases) {
     return wait < RELEASE_MOST_MS ? wait : RELEASE_MOST_MS;
 }
 
-int core_release(struct core *c, uint64_t id, const struct token *t) {
-    uint32_t number, lease;
-    int err = lease_find(c, id, t, &number, &lease);
-    if (err < 0)
-        return lease_refuse(c, lease, id, err);
-    if ((err = job_reserve_due(c)) < 0)
-        return err;
-    if ((err = lease_write_end(c, lease_at(c, lease))) < 0)
-        return err;
+// One that is released again and again waits a little before its next start.
+static void back_off(struct core *c, uint32_t number) {
     struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
     uint32_t releases = (counts->small >> 16) + 1;
     if (releases <= UINT16_MAX)
         counts->small = (counts->small & UINT16_MAX) | releases << 16;
     uint64_t wait = release_wait_ms(releases);
-    if (wait) {
-        job_set_due(c, number, c->now_ms + wait);
-        job_at(c, number)->flags |= JOB_RELEASED;
-    }
+    if (!wait)
+        return;
+    job_set_due(c, number, c->now_ms + wait);
+    job_at(c, number)->flags |= JOB_RELEASED;
+}
+
+int core_release(struct core *c, uint64_t id, const struct token *t) {
+    uint32_t number, lease;
+    int err = lease_find(c, id, t, &number, &lease);
+    if (err < 0)
+        return lease_refuse(c, lease, id, err);
+    if ((err = lease_write_end(c, lease_at(c, lease))) < 0)
+        return err;
+    if (job_reserve_due(c) == 0) // else it does not back off: to keep it would count an attempt
+        back_off(c, number);
     lease_end(c, lease, AT_HEAD);
     settle(c);
     return 0;

@@ -14,26 +14,18 @@ static bool is_worth_a_look(const struct source *s, const struct watcher *w) {
     return w->left >= 0 ? unended <= (uint64_t)w->left : !unended && s->seen.total;
 }
 
-static uint64_t left_of(const struct watcher *w) {
-    return w->left >= 0 ? (uint64_t)w->left : 0;
-}
-
+// Those who are content with most come first: the first who is not ends the search, so that a
+// change costs as many steps as it has watchers to tell, and one.
 void watchers_tell(struct core *c, struct source *s) {
-    if (source_unended(s) > s->watches.most)
-        return;
-    s->watches.most = 0;
-    for (struct list *l = s->watches.watchers.next, *next; l != &s->watches.watchers; l = next) {
-        struct watcher *w = list_entry(l, struct watcher, of_epic);
-        next = l->next;
-        if (is_worth_a_look(s, w))
-            watcher_tell(c, w);
-        else if (left_of(w) > s->watches.most)
-            s->watches.most = left_of(w);
+    while (!list_empty(&s->watches.watchers)) {
+        struct watcher *w = list_entry(s->watches.watchers.next, struct watcher, of_epic);
+        if (!is_worth_a_look(s, w))
+            return;
+        watcher_tell(c, w);
     }
 }
 
 void watchers_tell_all(struct core *c, struct source *s) {
-    s->watches.most = 0;
     while (!list_empty(&s->watches.watchers))
         watcher_tell(c, list_entry(s->watches.watchers.next, struct watcher, of_epic));
 }
@@ -44,9 +36,11 @@ int core_epic_watch(struct core *c, mr_bytes name, int64_t left, struct watcher 
         return epic_unknown(name);
     struct source *s = source_at(c, index);
     w->left = left;
-    list_append(&s->watches.watchers, &w->of_epic);
-    if (left_of(w) > s->watches.most)
-        s->watches.most = left_of(w);
+    struct list *before = &s->watches.watchers; // most want the end: they come last
+    while (!list_empty(&s->watches.watchers) && before->prev != &s->watches.watchers &&
+           list_entry(before->prev, struct watcher, of_epic)->left < left)
+        before = before->prev;
+    list_append(before, &w->of_epic);
     return 0;
 }
 

@@ -14,8 +14,7 @@
 struct source;
 
 struct watches {
-    struct list watchers;
-    uint64_t most; // none of them wants to be told of more jobs left than this
+    struct list watchers; // by how many may be left, most first; EPIC_OVER last
 };
 
 void watchers_tell(struct core *, struct source *); // those that it may have come far enough for
