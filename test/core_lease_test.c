@@ -2,6 +2,8 @@
 // ends, fails, releases or prolongs. Rules 5, 6 and 22, the faults of workers, on the bare core.
 #include "tale.h"
 
+#include "base/mem.h"
+
 // ---- Rule 5: failing ----------------------------------------------------------------------------
 
 static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state) {
@@ -523,6 +525,19 @@ static void U20_an_engine_that_closes_gives_back_uncounted(void **state) {
     done(t, b);
 }
 
+// U16: to keep it would count an attempt.
+static void U16_a_release_needs_no_memory(void **state) {
+    struct tale *t = *state;
+    uint64_t id = push(t, "k", "a");
+    struct taken a = take(t);
+    mem_fail_after(0);
+    int err = core_release(t->core, a.id, &a.token);
+    mem_fail_after(-1);
+    must(err);
+    expect_status(t, id, JOB_WAITING);
+    assert_int_equal(take(t).attempt, 1);
+}
+
 static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
     struct tale *t = *state;
     uint64_t id = push(t, "k", "a");
@@ -767,6 +782,7 @@ int main(void) {
         TALE(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
         TALE(U21_other_starts_write_nothing),
         TALE(U20_an_engine_that_closes_gives_back_uncounted),
+        TALE(U16_a_release_needs_no_memory),
         TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
         TALE(rule6_any_connection_may_answer),
         TALE(rule6_a_take_may_say_how_long),

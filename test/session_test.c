@@ -836,6 +836,38 @@ static void T17_while_the_store_is_read_clients_hear_so(void **state) {
     dialogue_destroy(d);
 }
 
+// U18: a numbered push that is refused holds its source on that connection, whatever it was for.
+static void U18_a_refusal_holds_its_source(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_LATER, (struct core_limits){ 0 });
+    ask(d, 0, "PUSH s 1 KEY k EPIC e 1", "-LOADING *");
+    ask(d, 0, "PUSH s 2 KEY k EPIC e 2", "-GAP 1 *");
+    dialogue_load(d);
+    ask(d, 0, "PUSH s 3 KEY k EPIC e 3", "-GAP 1 *");
+    ask(d, 1, "PUSH s x KEY EPIC SOURCE f 1 ONCE SOURCE", "\"*"); // others do not wait for it
+    ask(d, 0, "PUSH s 1 KEY k EPIC e 1", "\"*");
+    ask(d, 0, "PUSH s 4 KEY k EPIC e 4", "-GAP 2 *"); // nor may it overtake what it held up
+    ask(d, 1, "PUSH s 2 KEY k EPIC e 2", "\"*");
+    ask(d, 1, "PUSH s 3 KEY k EPIC e 3", "\"*");
+    ask(d, 0, "PUSH s 4 KEY k EPIC e 4", "\"*");
+    ask(d, 0, "PUSH s 5 KEY k NONSENSE EPIC e 5", "-ERR *");
+    ask(d, 0, "PUSH s 6 KEY k EPIC e 6", "-GAP 5 *");
+    ask(d, 0, "EPIC e SKIP 5", "[*]");
+    ask(d, 0, "PUSH s 7 EPIC e 7", "-GAP 6 *");
+    ask(d, 0, "PUSH s 6 KEY k EPIC e 6", "\"*");
+    ask(d, 0, "PUSH s 7 KEY k EPIC e 7", "\"*");
+    ask(d, 0, "PUSH s 8 KEY k EPIC e 8", "\"*");
+    // So many sources that a connection cannot keep them apart: it is closed.
+    for (int i = 0; i < HOLDS_MOST; i++) {
+        sayf(d, 0, "PUSH s x NONSENSE SOURCE s%d 1", i);
+        hear(d, 0, "-ERR *");
+    }
+    ask(d, 0, "PING", "+PONG");
+    ask(d, 0, "PUSH s x NONSENSE SOURCE more 1", "-ERR *");
+    assert_null(d->clients[0].session);
+    dialogue_destroy(d);
+}
+
 // ---- The log
 // --------------------------------------------------------------------------------------
 
@@ -1232,6 +1264,7 @@ int main(void) {
         DIALOGUE(F50_who_has_said_all_does_not_begin_to_wait),
     };
     const struct CMUnitTest alone[] = {
+        cmocka_unit_test(U18_a_refusal_holds_its_source),
         DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),
         DIALOGUE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
         DIALOGUE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),

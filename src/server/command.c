@@ -2,6 +2,8 @@
 #include "server/command.h"
 
 #include "server/access.h"
+#include "server/answer.h"
+#include "server/holds.h"
 #include "wire/code.h"
 #include "wire/number.h"
 
@@ -107,8 +109,8 @@ static void run_for(struct session *s, const struct command *c, struct arguments
         core_act_for(h->parts[i].core, 0);
 }
 
-void command_try(struct session *s, const struct command *c, const mr_bytes *words,
-                 uint32_t count) {
+static void try_plain(struct session *s, const struct command *c, const mr_bytes *words,
+                      uint32_t count) {
     struct arguments a = { words, count, 1 };
     if (!is_permitted(s, c))
         ; // told
@@ -122,6 +124,23 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
         multi_check(s, c, &a);
     else
         run_for(s, c, &a);
+}
+
+// A push with a number that is refused, for whatever reason, holds those with higher ones.
+void command_try(struct session *s, const struct command *c, const mr_bytes *words,
+                 uint32_t count) {
+    struct push_numbers n;
+    if (s->checks || !holds_read(c, words, count, &n)) {
+        try_plain(s, c, words, count);
+        return;
+    }
+    const struct buffer *out = s->reply.out;
+    size_t before = out->size;
+    bool gap = holds_refuse(s, &n);
+    if (!gap)
+        try_plain(s, c, words, count);
+    if (!gap && !s->blocked)
+        holds_answered(s, &n, out->size > before && out->data[before] == '-');
 }
 
 void command_run(struct session *s, const mr_bytes *words, uint32_t count) {

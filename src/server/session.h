@@ -12,6 +12,7 @@
 #ifndef SERVER_SESSION_H
 #define SERVER_SESSION_H
 
+#include "server/holds.h"
 #include "server/host.h"
 #include "wire/reply.h"
 
@@ -109,6 +110,7 @@ struct session {
     } multi;
     bool checks; // a command is to check its words, and to do nothing else
 
+    struct holds holds;           // sources of which a push was refused
     const struct auth_entry *who; // of the host's list; NULL: a stranger, or nobody is asked
     uint32_t refusals;            // of wrong secrets
     bool cancels;                 // CLIENT CANCELS ON

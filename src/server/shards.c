@@ -54,6 +54,18 @@ static struct epic_seen source_seen(const struct host *h, mr_bytes source) {
     return seen;
 }
 
+bool shards_source_has(const struct host *h, mr_bytes source, uint64_t number) {
+    bool seen = false;
+    for (uint32_t i = 0; !seen && i < h->shards; i++)
+        seen = core_has_seen(h->parts[i].core, source, number);
+    return seen;
+}
+
+uint64_t shards_source_resume(const struct host *h, mr_bytes source) {
+    struct epic_seen seen = source_seen(h, source);
+    return epic_seen_resume(&seen);
+}
+
 static int find_gap(const struct session *s, const struct push *p) {
     const struct host *h = s->host;
     int err = 0;

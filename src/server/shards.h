@@ -71,6 +71,9 @@ void shards_take_leave(struct session *, const struct taker *but);
 
 // core_pause, core_resume or core_drain, in all shards.
 int shards_act(struct host *, int (*act)(struct core *, mr_bytes stage), mr_bytes stage);
+// Whether a number of a source was accepted; the first that was not.
+bool shards_source_has(const struct host *, mr_bytes source, uint64_t number);
+uint64_t shards_source_resume(const struct host *, mr_bytes source);
 int shards_remove_stage(struct host *, mr_bytes stage); // core_stage_remove, in all shards
 int shards_set(struct host *, mr_bytes stage, mr_bytes name, mr_bytes value);
 

@@ -1,0 +1,104 @@
+// See holds.h.
+#include "server/holds.h"
+
+#include "base/errors.h"
+#include "server/answer.h"
+#include "server/command.h"
+#include "server/shards.h"
+#include "wire/number.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+// ---- Which numbers ----------------------------------------------------------------------------
+
+// Options of a push that have a value, which may be any word.
+static bool has_value(mr_bytes word) {
+    static const char *const names[] = { "KEY",      "ONCE", "DELAY", "DEADLINE",
+                                         "ATTEMPTS", "ROOM", "META" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (word_is(word, names[i]))
+            return true;
+    return false;
+}
+
+static uint64_t items_behind(const mr_bytes *words, uint32_t from, uint32_t count) {
+    for (uint32_t i = from; i < count; i++)
+        if (word_is(words[i], "ITEMS"))
+            return (count - i - 1) / 2;
+    return 1;
+}
+
+static bool read_numbers(const mr_bytes *words, uint32_t at, uint32_t count, bool many,
+                         struct push_numbers *out) {
+    uint64_t first;
+    if (at + 2 >= count || number_parse(words[at + 2], &first) < 0 || first > INT64_MAX)
+        return false;
+    uint64_t items = many ? items_behind(words, at + 3, count) : 1;
+    *out = (struct push_numbers){ .name = words[at + 1],
+                                  .source = bytes_hash(words[at + 1], 0),
+                                  .first = first,
+                                  .last = first + (items ? items - 1 : 0) };
+    return first > 0;
+}
+
+bool holds_read(const struct command *c, const mr_bytes *words, uint32_t count,
+                struct push_numbers *out) {
+    bool many = c && c->run == run_pushmany;
+    if (!c || (!many && c->run != run_push && c->run != run_call))
+        return false;
+    for (uint32_t i = many ? 2 : 3; i < count && !(many && word_is(words[i], "ITEMS")); i++) {
+        if (word_is(words[i], "EPIC") || word_is(words[i], "SOURCE"))
+            return read_numbers(words, i, count, many, out);
+        i += has_value(words[i]);
+    }
+    return false;
+}
+
+// ---- Holding ----------------------------------------------------------------------------------
+
+static struct hold *hold_find(struct holds *h, uint64_t source) {
+    for (uint32_t i = 0; i < h->count; i++)
+        if (h->list[i].source == source)
+            return &h->list[i];
+    return NULL;
+}
+
+// What was accepted meanwhile, on whichever connection, is needed no more. False: nothing is held.
+static bool hold_advance(struct session *s, struct hold *hold, mr_bytes name) {
+    uint64_t resume = shards_source_resume(s->host, name);
+    hold->need = resume > hold->need ? resume : hold->need;
+    while (hold->need <= hold->until && shards_source_has(s->host, name, hold->need))
+        hold->need++;
+    if (hold->need <= hold->until)
+        return true;
+    *hold = s->holds.list[--s->holds.count];
+    return false;
+}
+
+bool holds_refuse(struct session *s, const struct push_numbers *n) {
+    struct hold *hold = hold_find(&s->holds, n->source);
+    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n->name) ||
+        n->first <= hold->need)
+        return false;
+    hold->until = n->last > hold->until ? n->last : hold->until;
+    answer_error(
+        s, error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", hold->need));
+    return true;
+}
+
+void holds_answered(struct session *s, const struct push_numbers *n, bool refused) {
+    struct hold *hold = hold_find(&s->holds, n->source);
+    if (!refused && hold)
+        (void)hold_advance(s, hold, n->name);
+    if (!refused)
+        return;
+    if (hold) {
+        hold->need = n->first < hold->need ? n->first : hold->need;
+        hold->until = n->last > hold->until ? n->last : hold->until;
+    } else if (s->holds.count < HOLDS_MOST) {
+        s->holds.list[s->holds.count++] = (struct hold){ n->source, n->first, n->last };
+    } else {
+        s->closing = true;
+    }
+}

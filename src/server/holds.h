@@ -1,0 +1,50 @@
+// Holds: sources of which a push was refused on a connection. Whoever numbers its pushes has sent
+// more behind the one that was refused; if those were accepted, jobs of one key would change their
+// order. So higher numbers are refused with GAP until the refused one was accepted, and then those
+// that were refused for its sake, one after another:
+//
+//     1 refused   2, 3: GAP 1   1 accepted   4: GAP 2   2 accepted   3 accepted   4 accepted
+//
+// The core does so for what it refuses itself. This is for what never comes there: while a store is
+// loaded, without the rights, with an option that is wrong. A source takes a few bytes; a
+// connection that has more than HOLDS_MOST of them is closed, which holds all of them.
+#ifndef SERVER_HOLDS_H
+#define SERVER_HOLDS_H
+
+#include "base/bytes.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HOLDS_MOST = 16 };
+
+struct hold {
+    uint64_t source;      // a hash of its name
+    uint64_t need, until; // the number that must come next; the highest that was refused
+};
+
+struct holds {
+    uint32_t count;
+    struct hold list[HOLDS_MOST];
+};
+
+// The numbers that a push carries.
+struct push_numbers {
+    mr_bytes name;
+    uint64_t source, first, last;
+};
+
+struct command;
+struct session;
+
+// Whether the words, which may be wrong otherwise, are a push with a number.
+bool holds_read(const struct command *, const mr_bytes *words, uint32_t count,
+                struct push_numbers *out);
+
+// Whether the push has to wait for another; it is then answered.
+bool holds_refuse(struct session *, const struct push_numbers *);
+
+// The push was refused, or not: to be called when it was answered.
+void holds_answered(struct session *, const struct push_numbers *, bool refused);
+
+#endif
