@@ -121,10 +121,9 @@ typedef struct mr_options {
 // channels; after a crash they have one failed attempt more.
 //
 // With several shards as many threads can push, take and commit at once: each shard has a lock and
-// a log of its own, and its share of max_bytes. Channels are spread over them by their keys. Order
-// within a channel, the limits of a stage and all else that is said here hold for the engine as a
-// whole; only jobs of different channels may start in another order than they came. A store keeps
-// the number it was made with, and another one is refused: `millrace store copy` makes a store that
+// a log of its own, and its share of max_bytes. A stage lives in one of them, by its name, with all
+// that belongs to it; several busy stages gain by it, one alone does not. A store keeps the number
+// it was made with, and another one is refused: `millrace store copy --shards` makes a store that
 // has it. If the log of one shard fails, the whole engine answers MR_ESTOPPED.
 //
 // A server may be restarted under a client: connections come back by themselves, requests whose
@@ -227,25 +226,26 @@ int mr_wait_empty(mr *, const char *stage, int64_t wait_ms);
 void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 
 // ---- Epics ------------------------------------------------------------------------------------
-// An epic is a numbered stream of pushes 1, 2, 3 … with a name, an end and progress: a file of a
-// million lines, read only as fast as it is worked off, and resumed where it stopped:
+// An epic is a numbered stream of pushes 1, 2, 3 … into one stage, with a name, an end and
+// progress: a file of a million lines, read only as fast as it is worked off, and resumed where it
+// stopped:
 //
-//     mr_epic june = { .name = "june" };
+//     mr_epic june = { .stage = "mail", .name = "june" };
 //     mr_push_options waits = { .room_ms = MR_FOREVER };
 //     mr_epic_begin(m, &june);
 //     for (uint64_t n = 1; next_line(&line); n++)
 //         if (n >= june.next)
-//             mr_epic_push(m, &june, "mail", line, &waits, NULL);
+//             mr_epic_push(m, &june, line, &waits, NULL);
 //     mr_epic_end(m, &june);
-//     mr_epic_wait(m, "june", MR_FOREVER, NULL);
+//     mr_epic_wait(m, "mail", "june", MR_FOREVER, NULL);
 //
 // The engine knows which numbers it has accepted and accepts none twice, whatever is restarted:
-// this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop. Its
-// jobs may be of any stages. A name has 1 to 200 bytes.
+// this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop. A name
+// has 1 to 200 bytes and is unique within its stage: epics of two stages never meet.
 
 // One who pushes an epic. Yours: nothing of it needs freeing; one thread at a time.
 typedef struct mr_epic {
-    const char *name;
+    const char *stage, *name;
     uint64_t next; // the number of the next push
     // So many of its jobs may be there that have not ended, bodies of so many bytes together; then
     // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
@@ -266,13 +266,12 @@ int mr_epic_begin(mr *, mr_epic *);
 // before, too long ago for its id to be known. Codes of mr_push, and
 // MR_EGONE: somebody has dropped the epic; MR_EGAP: the engine has forgotten accepted numbers (its
 // store was lost): mr_epic_begin says where to begin; MR_EINVAL: the epic has ended before `next`.
-int mr_epic_push(mr *, mr_epic *, const char *stage, mr_bytes body, const mr_push_options *,
-                 mr_id *out);
+int mr_epic_push(mr *, mr_epic *, mr_bytes body, const mr_push_options *, mr_id *out);
 
 // As many of `n` as there is room for, at the price of one; see mr_push_many. `next` grows by
 // *out_n.
-int mr_epic_push_many(mr *, mr_epic *, const char *stage, const mr_item *, size_t n,
-                      const mr_push_options *all, mr_id *out_ids, size_t *out_n);
+int mr_epic_push_many(mr *, mr_epic *, const mr_item *, size_t n, const mr_push_options *all,
+                      mr_id *out_ids, size_t *out_n);
 
 // Number `next` will not be pushed: it counts as accepted, without a job.
 int mr_epic_skip(mr *, mr_epic *);
@@ -288,22 +287,22 @@ typedef struct mr_epic_info {
     uint64_t waiting, running; // not ended
     uint64_t done, dead, cancelled, expired;
     int over;            // 1: all numbers were accepted, and all jobs have ended; else 0
-    const char *stage;   // the stage that was pushed into last, "" when that is not known …
+    const char *stage;   // that it belongs to …
     const char *held_by; // … and why none of its jobs starts: see mr_stage_info. Both are valid
                          // until this thread's next look at an epic
     int64_t expected;    // how many there will be, as whoever pushes it believes; -1: not known
     uint64_t reserved[7];
 } mr_epic_info;
 
-int mr_epic_look(mr *, const char *name, mr_epic_info *out); // MR_EGONE: there is none
+int mr_epic_look(mr *, const char *stage, const char *name, mr_epic_info *out); // MR_EGONE
 
 // Waits until the epic is over. `out` may be NULL. MR_EDEAD: it is, and jobs of it are dead; the
 // sentence says how many; if they are retried it is not over any more. MR_EAGAIN: not in time;
 // MR_EGONE: there is none, or it was dropped meanwhile.
-int mr_epic_wait(mr *, const char *name, int64_t wait_ms, mr_epic_info *out);
+int mr_epic_wait(mr *, const char *stage, const char *name, int64_t wait_ms, mr_epic_info *out);
 
 // Forgets an epic: its name and numbers can be used anew. Jobs of it stay and run. MR_EGONE.
-int mr_epic_drop(mr *, const char *name);
+int mr_epic_drop(mr *, const char *stage, const char *name);
 
 // ---- Working ----------------------------------------------------------------------------------
 

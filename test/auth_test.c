@@ -346,7 +346,7 @@ struct scene {
 static struct scene make_scene(struct dialogue *d) {
     struct scene s;
     come_as(d, 1, "admin");
-    ask(d, 1, "PUSH other a KEY k EPIC other.e 1", "\"1\"");
+    ask(d, 1, "PUSH other a KEY k EPIC e 1", "\"1\"");
     ask(d, 1, "PUSH other b", "\"2\"");
     ask(d, 1, "PUSH other c", "\"3\"");
     struct job waiting = take(d, 1, "other LEASE 1000000 DETACHED");
@@ -356,7 +356,7 @@ static struct scene make_scene(struct dialogue *d) {
     s.running = take(d, 1, "other LEASE 1000000 DETACHED");
     sayf(d, 1, "RELEASE %s %s", waiting.id, waiting.token);
     hear(d, 1, "+OK");
-    ask(d, 1, "PUSH mail.a d EPIC mail.e 1", "\"4\"");
+    ask(d, 1, "PUSH mail.a d EPIC e 1", "\"4\"");
     ask(d, 1, "PUSH mail.b e", "\"5\"");
     s.ours = take(d, 1, "mail.b LEASE 1000000 DETACHED");
     connect_client(d, 2);
@@ -371,17 +371,21 @@ static const struct {
     const char *said, *heard;
 } bounds[] = {
     { "PUSH other x", "-NOPERM the token 'mail' is for mail.*: the stage 'other' is not among*" },
-    { "PUSH mail.a x EPIC other.e 2", "-NOPERM *epic 'other.e'*" },
+    { "PUSH other x EPIC e 2", "-NOPERM *" },
+    { "PUSH other x SOURCE client 1", "-NOPERM *" },
     { "PUSH mail x", "-NOPERM *" },
     { "PUSHMANY other ITEMS '' a", "-NOPERM *" },
     { "CALL other x", "-NOPERM *" },
-    { "CALL mail.a x EPIC other.e 1", "-NOPERM *" },
+    { "CALL other x EPIC e 1", "-NOPERM *" },
     { "AWAIT 2", "-GONE job 2 is not known (any more)" },
     { "AWAIT 99", "-GONE job 99 is not known (any more)" },
     { "CANCEL 1", "-GONE job 1 is not known (any more)" },
-    { "EPIC other.e", "-NOPERM *" },
-    { "EPIC other.e END 1", "-NOPERM *" },
-    { "EPIC other.e DROP", "-NOPERM *" },
+    { "EPIC other e", "-NOPERM *" },
+    { "EPIC other e WAIT 1", "-NOPERM *" },
+    { "EPIC other e END 1", "-NOPERM *" },
+    { "EPIC other e SKIP 2", "-NOPERM *" },
+    { "EPIC other e DROP", "-NOPERM *" },
+    { "EPIC other unknown", "-NOPERM *" },
     { "TAKE other", "-NOPERM *" },
     { "TAKE mail.c other COUNT 2", "-NOPERM *" },
     { "DONE 3 %1$s", "-GONE job 3 *" },
@@ -403,8 +407,10 @@ static const struct {
     { "STAGES NAME other", "-NOPERM *" },
     { "CHANNELS other", "-NOPERM *" },
     { "WORKERS", "[[\"id\" * \"stages\" \"mail.empty\" *]]" },
-    { "EPICS", "[[\"name\" \"mail.e\" *]]" },
-    { "EPICS FROM other.e", "-NOPERM *" },
+    { "EPICS", "[[\"name\" \"e\" *\"stage\" \"mail.a\" *]]" },
+    { "EPICS STAGE other", "[]" },
+    { "EPICS FROM 'other e'", "-NOPERM *" },
+    { "EPICS FROM 'other unknown'", "-NOPERM *" },
     { "WHY other", "-NOPERM *" },
     { "WHY 1", "-GONE no job or stage '1' is known (any more)" },
     { "WHY 99", "-GONE no job or stage '99' is known (any more)" },
@@ -460,15 +466,41 @@ static void no_command_about_stages_is_left_out(void **state) {
 static void within_its_bounds_a_token_does_what_its_roles_say(void **state) {
     struct dialogue *d = *state;
     come_as(d, 0, "mail");
-    ask(d, 0, "PUSH mail.a x KEY k EPIC mail.e 1", "\"1\"");
+    ask(d, 0, "PUSH mail.a x KEY k EPIC e 1", "\"1\"");
     struct job job = take(d, 0, "mail.b mail.a");
     sayf(d, 0, "DONE %s %s RESULT r EMIT mail.c '' x", job.id, job.token);
     hear(d, 0, "+OK");
     ask(d, 0, "AWAIT 1", "\"r\"");
     ask(d, 0, "JOB 1", "[*\"status\" \"done\"*]");
     ask(d, 0, "WHY mail.c", "*no worker*");
-    ask(d, 0, "EPIC mail.e END 1", "[*]");
+    ask(d, 0, "EPIC mail.a e END 1", "[*]");
     ask(d, 0, "PAUSE mail.c", "+OK");
+}
+
+// U2: names of sources are known to the token that uses them: another neither takes its numbers nor
+// learns anything about them. An epic is not a source.
+static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
+    struct dialogue *d = *state;
+    come_as(d, 1, "admin");
+    for (int i = 1; i <= 3; i++) {
+        sayf(d, 1, "PUSH mail.a theirs SOURCE client %d", i);
+        hear(d, 1, "\"*\"");
+    }
+    come_as(d, 0, "mail");
+    ask(d, 0, "PUSH mail.a ours SOURCE client 1", "\"4\"");
+    ask(d, 0, "PUSH mail.a ours SOURCE client 1026", "-GAP 2 is missing*");
+    ask(d, 1, "PUSH mail.a theirs SOURCE client 3", "\"3\""); // as it was
+    ask(d, 0, "PUSH mail.a x SOURCE payroll 1", "\"5\"");
+    ask(d, 0, "PUSH mail.a x SOURCE payroll 2", "\"6\"");
+    ask(d, 1, "PUSH mail.a y EPIC payroll 2", "\"7\""); // the epic has numbers of its own
+    ask(d, 1, "EPIC mail.a payroll", "[\"resume\" :1 *\"accepted\" :1 *]");
+    ask(d, 1, "PUSH mail.b z EPIC payroll 1", "\"8\""); // nor is it that of another stage
+    ask(d, 1, "EPIC mail.b payroll", "[\"resume\" :2 *]");
+    ask(d, 0, "EPIC mail.a client", "-GONE *"); // a source is not an epic
+    ask(d, 0, "EPICS STAGE mail.b", "[[\"name\" \"payroll\" *]]");
+    ask(d, 1, "PUSH other x EPIC e 1", "\"*\"");
+    ask(d, 0, "PUSH other x EPIC e 1", "-NOPERM *");
+    ask(d, 0, "PUSH other x EPIC e 3", "-GAP 1 *"); // not where it stands
 }
 
 static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
@@ -716,6 +748,7 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         WITH_PEOPLE(what_is_out_of_bounds_is_not_there),
         WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
+        WITH_PEOPLE(U2_a_token_does_not_meet_the_numbers_of_others),
         { "U7_a_token_has_a_share_of_stages_and_sources",
           U7_a_token_has_a_share_of_stages_and_sources, setup_small, dialogue_teardown, NULL },
         WITH_PEOPLE(D7_a_stage_downstream_out_of_bounds_has_no_name),

@@ -311,10 +311,10 @@ static void F2_what_is_said_of_an_epic_is_said_again_when_its_reply_is_lost(void
         mr_epic_info info = { 0 };
         fake_start(&f, forget_once, &forgetful);
         must(client_open(f.url, &(struct client_options){ 0 }, &e));
-        must(i == 0   ? e->impl->epic_end(e, mr_str("june"), 7)
-             : i == 1 ? e->impl->epic_skip(e, mr_str("june"), 7)
-             : i == 2 ? e->impl->epic_drop(e, mr_str("june"))
-                      : e->impl->epic(e, mr_str("june"), &info));
+        must(i == 0   ? e->impl->epic_end(e, mr_str("s"), mr_str("june"), 7)
+             : i == 1 ? e->impl->epic_skip(e, mr_str("s"), mr_str("june"), 7)
+             : i == 2 ? e->impl->epic_drop(e, mr_str("s"), mr_str("june"))
+                      : e->impl->epic(e, mr_str("s"), mr_str("june"), &info));
         must(e->impl->close(e));
         fake_stop(&f);
         assert_non_null(strstr(forgetful.first, said[i].word));
@@ -327,7 +327,7 @@ static void F2_a_drop_of_an_epic_that_is_not_known_is_told(void **state) {
     struct serving server = { 0 };
     serving_start(&server, "mem:", 0);
     mr *m = open_at(server.url);
-    refused(MR_EGONE, mr_epic_drop(m, "june"));
+    refused(MR_EGONE, mr_epic_drop(m, "s", "june"));
     must(mr_close(m));
     serving_end(&server, SIGKILL);
 }

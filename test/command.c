@@ -38,7 +38,7 @@ static void add_push(struct line *l, const struct command *c) {
     add(l, c->caller >= 0 ? "call" : "push");
     add_job(l, &c->job);
     if (c->source >= 0)
-        add(l, " number %s:%" PRIu64, source_names[c->source], c->number);
+        add(l, " number %d:%" PRIu64, c->source, c->number);
     if (c->caller >= 0)
         add(l, " caller %d", c->caller);
     if (c->pusher >= 0)
@@ -126,7 +126,7 @@ static void add_rest(struct line *l, const struct command *c) {
     if (c->op == OP_CRASH && c->id)
         add(l, ", also of attempt %u of %" PRIu64, c->attempt, c->id);
     if (c->op >= OP_EPIC_END && c->op <= OP_EPIC_DROP)
-        add(l, " %s %" PRIu64, source_names[c->source], c->number);
+        add(l, " %d %" PRIu64, c->source, c->number);
 }
 
 void command_print(const struct command *c, char *out, size_t size) {

@@ -137,6 +137,11 @@ extern const char *const stage_names[STAGES];
 extern const char *const key_names[KEYS];
 extern const char *const source_names[SOURCES];
 
+// All have one name: a client's source and an epic of one stage, and an epic of another.
+static inline int source_stage(int source) {
+    return source == 2;
+}
+
 static inline bool source_is_epic(int source) {
     return source >= 1;
 }

@@ -54,7 +54,7 @@ static void T1_an_unknown_option_is_named(void **state) {
         "CALL s b",
         "AWAIT 1",
         "DONE 1 AAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "EPIC e",
+        "EPIC s e",
         "JOB 1",
         "JOBS s",
         "DEAD s",
@@ -99,15 +99,15 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "JOB -1", "-ERR *");
     ask(d, 0, "JOBS s COUNT -1", "-ERR *");
     ask(d, 0, "RETRY STAGE s DEAD MAX x", "-ERR *");
-    ask(d, 0, "EPIC e END 18446744073709551615", "-ERR *");
-    ask(d, 0, "EPIC e END x", "-ERR *");
-    ask(d, 0, "EPIC e SKIP 0", "-ERR *");
-    ask(d, 0, "EPIC f END 0", "[*]");
-    ask(d, 0, "EPIC f WAIT -1 LEFT 18446744073709551615", "[*]");
-    ask(d, 0, "EPIC f WAIT -1 LEFT 9223372036854775807", "[*]");
-    ask(d, 0, "EPIC f WAIT -1 LEFT 18446744073709551616", "-ERR *");
-    ask(d, 0, "EPIC f WAIT -1 LEFT -1", "-ERR *");
-    ask(d, 0, "EPIC f OF x", "-ERR *");
+    ask(d, 0, "EPIC s e END 18446744073709551615", "-ERR *");
+    ask(d, 0, "EPIC s e END x", "-ERR *");
+    ask(d, 0, "EPIC s e SKIP 0", "-ERR *");
+    ask(d, 0, "EPIC s f END 0", "[*]");
+    ask(d, 0, "EPIC s f WAIT -1 LEFT 18446744073709551615", "[*]");
+    ask(d, 0, "EPIC s f WAIT -1 LEFT 9223372036854775807", "[*]");
+    ask(d, 0, "EPIC s f WAIT -1 LEFT 18446744073709551616", "-ERR *");
+    ask(d, 0, "EPIC s f WAIT -1 LEFT -1", "-ERR *");
+    ask(d, 0, "EPIC s f OF x", "-ERR *");
     ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"*\"");
 }
 
@@ -336,18 +336,18 @@ static void A1_CALL_later_tells_the_id_and_then_the_end(void **state) {
     ask(d, 0, "CALL s a LATER", "-ERR *HELLO 3*");
     ask(d, 0, "HELLO 3", "{*}");
     ask(d, 0, "CALL s a LATER", "\"1\"");
-    ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"2\"");
-    ask(d, 0, "CALL s c LATER", "\"3\"");
+    ask(d, 0, "CALL s b DEADLINE 50 LATER", "\"#2\"");
+    ask(d, 0, "CALL s c LATER", "\"#3\"");
     ask(d, 0, "HELLO 2", "-ERR *LATER*"); // RESP2 has no way to tell
     struct job job = take(d, 1, "s");
     sayf(d, 1, "DONE %s %s RESULT r", job.id, job.token);
     hear(d, 1, "+OK");
     hear(d, 0, ">[\"ended\" \"1\" \"r\"]");
     pass_ms(d, 60);
-    hear(d, 0, ">[\"ended\" \"2\" -EXPIRED *]");
+    hear(d, 0, ">[\"ended\" \"#2\" -EXPIRED *]");
     ask(d, 1, "CALL s d ONCE o LATER", "-ERR *");
     hang_up(d, 0); // with it goes the interest in what has not ended
-    ask(d, 1, "JOB 3", "[*\"cancelled\"*]");
+    ask(d, 1, "JOB #3", "[*\"cancelled\"*]");
 }
 
 // Somebody else's TAKE is answered as if its time were over.
@@ -370,7 +370,7 @@ static void D1_CLIENT_UNBLOCK_answers_a_TAKE_that_waits(void **state) {
 static void STAGES_by_name(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSH s a", "\"1\"");
-    ask(d, 0, "PUSH t a", "\"2\"");
+    ask(d, 0, "PUSH t a", "\"*\"");
     ask(d, 0, "STAGES NAME t", "[[\"name\" \"t\" *]]");
     ask(d, 0, "STAGES NAME u", "-GONE *");
 }
@@ -495,7 +495,7 @@ static void A3_listings_are_bounded(void **state) {
         turn(d);
         hear(d, 0, "[*");
     }
-    ask(d, 0, "STAGES FROM s1098", "[[\"name\" \"s1099\"*]]");
+    ask(d, 0, "STAGES FROM s1098", d->host.shards == 1 ? "[[\"name\" \"s1099\"*]]" : "[[*");
 }
 
 static void F13_DEAD_lists_dead_jobs(void **state) {
@@ -552,7 +552,7 @@ static void A10_STAGES_tell_how_they_are(void **state) {
     done_job(d, job);
     push(d, "s b");
     pass_ms(d, 20);
-    ask(d, 0, "CANCEL 2", ":1");
+    ask(d, 0, "CANCEL #2", ":1");
     ask(d, 0, "HELLO 3", "{*}");
     ask(d, 0, "STAGES",
         "[{*\"oldest-ms\" :-1 \"held-by\" \"\"*\"done\" :1*\"cancelled\" :1 \"in-per-s\" ,*"
@@ -577,11 +577,11 @@ static void E1_STAGES_tell_where_their_jobs_go_next(void **state) {
 
 static void D4_who_pushes_an_epic_says_how_many_there_will_be(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "EPIC june OF 9", "-GONE *");
+    ask(d, 0, "EPIC s june OF 9", "-GONE *");
     push(d, "s a EPIC june 1");
-    ask(d, 0, "EPIC june", "[*\"expected\" :-1]");
-    ask(d, 0, "EPIC june OF 40", "[\"resume\" :2 \"total\" :-1 *\"expected\" :40]");
-    ask(d, 0, "EPIC june WAIT -1 LEFT 1 OF 41", "[*\"expected\" :41]");
+    ask(d, 0, "EPIC s june", "[*\"expected\" :-1]");
+    ask(d, 0, "EPIC s june OF 40", "[\"resume\" :2 \"total\" :-1 *\"expected\" :40]");
+    ask(d, 0, "EPIC s june WAIT -1 LEFT 1 OF 41", "[*\"expected\" :41]");
     ask(d, 0, "EPICS", "[[\"name\" \"june\" *\"expected\" :41]]");
 }
 
@@ -670,67 +670,67 @@ static void WORKERS_are_those_who_asked_for_work(void **state) {
 // D4, T9, T16: an epic has an end and progress, is kept without workers, and goes on where it was.
 static void D4_T9_T16_EPIC_with_its_options(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "EPIC e", "-GONE *");
-    ask(d, 0, "EPIC e WAIT -1", "-GONE *");
-    ask(d, 0, "EPIC e DROP", "-GONE *");
+    ask(d, 0, "EPIC s e", "-GONE *");
+    ask(d, 0, "EPIC s e WAIT -1", "-GONE *");
+    ask(d, 0, "EPIC s e DROP", "-GONE *");
     ask(d, 0, "EPICS", "[]");
     ask(d, 0, "PUSH s a EPIC e 1", "\"*\"");
-    ask(d, 0, "EPIC e",
+    ask(d, 0, "EPIC s e",
         "[\"resume\" :2 \"total\" :-1 \"accepted\" :1 \"waiting\" :1 \"running\" :0 "
         "\"done\" :0 \"dead\" :0 \"cancelled\" :0 \"expired\" :0 \"stage\" \"s\" "
         "\"held-by\" \"no-worker\" \"expected\" :-1]");
-    ask(d, 0, "EPIC e SKIP 2", "[\"resume\" :3 *]");
-    ask(d, 0, "EPIC e SKIP 5000", "-GAP *");
-    ask(d, 0, "EPIC e END 2", "[\"resume\" :3 \"total\" :2 *]");
-    say(d, 1, "EPIC e WAIT 100");
+    ask(d, 0, "EPIC s e SKIP 2", "[\"resume\" :3 *]");
+    ask(d, 0, "EPIC s e SKIP 5000", "-GAP *");
+    ask(d, 0, "EPIC s e END 2", "[\"resume\" :3 \"total\" :2 *]");
+    say(d, 1, "EPIC s e WAIT 100");
     pass_ms(d, 100);
     hear(d, 1, "[*\"waiting\" :1 *]");
-    say(d, 1, "EPIC e WAIT -1");
+    say(d, 1, "EPIC s e WAIT -1");
     ask(d, 0, "PUSH t other", "\"*\"");
     hear_nothing(d, 1);
     done_job(d, take(d, 0, "s"));
     hear(d, 1, "[*\"done\" :1 *]");
-    ask(d, 1, "EPIC e WAIT -1", "[*\"done\" :1 *]"); // it is over
-    ask(d, 0, "EPIC e BOGUS", "-ERR unknown option 'BOGUS' for EPIC");
-    ask(d, 0, "EPIC e END", "-ERR *");
-    ask(d, 0, "EPIC '' END 1", "-ERR *");
-    ask(d, 0, "EPIC e DROP", "[*\"done\" :1 *]");
-    ask(d, 0, "EPIC e", "-GONE *");
+    ask(d, 1, "EPIC s e WAIT -1", "[*\"done\" :1 *]"); // it is over
+    ask(d, 0, "EPIC s e BOGUS", "-ERR unknown option 'BOGUS' for EPIC");
+    ask(d, 0, "EPIC s e END", "-ERR *");
+    ask(d, 0, "EPIC s '' END 1", "-ERR *");
+    ask(d, 0, "EPIC s e DROP", "[*\"done\" :1 *]");
+    ask(d, 0, "EPIC s e", "-GONE *");
 }
 
 static void D4_an_empty_epic_ends_at_once(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "EPIC e END 0", "[\"resume\" :1 \"total\" :0 \"accepted\" :0 *]");
-    ask(d, 0, "EPIC e WAIT -1", "[*\"total\" :0 *]");
+    ask(d, 0, "EPIC s e END 0", "[\"resume\" :1 \"total\" :0 \"accepted\" :0 *]");
+    ask(d, 0, "EPIC s e WAIT -1", "[*\"total\" :0 *]");
     push(d, "s a EPIC f 1");
-    say(d, 1, "EPIC f WAIT -1");
-    ask(d, 0, "EPIC f DROP", "[*]");
+    say(d, 1, "EPIC s f WAIT -1");
+    ask(d, 0, "EPIC s f DROP", "[*]");
     hear(d, 1, "-GONE *");
 }
 
 // D4: with LEFT, who pushes an epic waits for the workers, with all that it has said behind that.
 static void D4_EPIC_LEFT_holds_up_its_pusher(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "EPIC e WAIT -1 LEFT 1", "-GONE *");
+    ask(d, 0, "EPIC s e WAIT -1 LEFT 1", "-GONE *");
     for (int i = 1; i <= 3; i++) {
         sayf(d, 0, "PUSH s %d EPIC e %d", i, i);
         hear(d, 0, "\"*\"");
     }
-    ask(d, 0, "EPIC e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it is a look
-    ask(d, 0, "EPIC e LEFT x", "-ERR *");
-    ask(d, 0, "EPIC e WAIT -1 LEFT 3", "[*\"waiting\" :3 *]");
-    say(d, 0, "EPIC e WAIT 50 LEFT 2");
+    ask(d, 0, "EPIC s e LEFT 2", "[*\"waiting\" :3 *]"); // without WAIT it is a look
+    ask(d, 0, "EPIC s e LEFT x", "-ERR *");
+    ask(d, 0, "EPIC s e WAIT -1 LEFT 3", "[*\"waiting\" :3 *]");
+    say(d, 0, "EPIC s e WAIT 50 LEFT 2");
     pass_ms(d, 50);
     hear(d, 0, "[*\"waiting\" :3 *]");
-    say(d, 0, "EPIC e WAIT -1 LEFT 1");
+    say(d, 0, "EPIC s e WAIT -1 LEFT 1");
     say(d, 0, "PUSH s 4 EPIC e 4");
     done_by(d, 1, take(d, 1, "s"));
     hear_nothing(d, 0);
     done_by(d, 1, take(d, 1, "s"));
     hear(d, 0, "[*\"waiting\" :1 \"running\" :0 \"done\" :2 *]");
-    hear(d, 0, "\"4\"");
-    say(d, 0, "EPIC e WAIT -1 LEFT 0");
-    ask(d, 1, "EPIC e DROP", "[*]");
+    hear(d, 0, "\"#4\"");
+    say(d, 0, "EPIC s e WAIT -1 LEFT 0");
+    ask(d, 1, "EPIC s e DROP", "[*]");
     hear(d, 0, "-GONE *");
 }
 
@@ -739,9 +739,9 @@ static void D4_two_epics_do_not_wait_for_each_other(void **state) {
     struct dialogue *d = *state;
     push(d, "s a EPIC e 1");
     push(d, "t b EPIC f 1");
-    say(d, 0, "EPIC e WAIT -1 LEFT 0");
+    say(d, 0, "EPIC s e WAIT -1 LEFT 0");
     connect_client(d, 2);
-    say(d, 2, "EPIC f WAIT -1 LEFT 0");
+    say(d, 2, "EPIC t f WAIT -1 LEFT 0");
     done_by(d, 1, take(d, 1, "t"));
     hear(d, 2, "[*\"done\" :1 *]");
     hear_nothing(d, 0);
@@ -751,12 +751,12 @@ static void D4_two_epics_do_not_wait_for_each_other(void **state) {
 
 static void EPICS_are_listed(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "EPIC e END 0", "[*]");
-    ask(d, 0, "EPIC f END 0", "[*]");
+    ask(d, 0, "EPIC s e END 0", "[*]");
+    ask(d, 0, "EPIC s f END 0", "[*]");
     ask(d, 0, "EPICS", "[[\"name\" \"e\" \"resume\" :1 *] [\"name\" \"f\" *]]");
     ask(d, 0, "EPICS COUNT 1", "[[\"name\" \"e\" *]]");
-    ask(d, 0, "EPICS FROM e", "[[\"name\" \"f\" *]]");
-    ask(d, 0, "EPICS FROM g", "-GONE *");
+    ask(d, 0, "EPICS FROM 's e'", "[[\"name\" \"f\" *]]");
+    ask(d, 0, "EPICS FROM 's g'", "-GONE *");
 }
 
 // ---- WHY
@@ -784,10 +784,10 @@ static void WHY_tells_what_a_stage_waits_for(void **state) {
     push(d, "s c");
     ask(d, 0, "WHY s", "\"s has started as many*STAGE s rate none*\"");
     ask(d, 0, "STAGE s rate none", "+OK");
-    ask(d, 0, "CANCEL 3", ":1");
+    ask(d, 0, "CANCEL #3", ":1");
     fail_job(d, job, "no");
     ask(d, 0, "WHY s", "\"s waits to try again*\"");
-    ask(d, 0, "CANCEL 2", ":1");
+    ask(d, 0, "CANCEL #2", ":1");
     ask(d, 0, "WHY s", "\"s has no work: PUSH s *\"");
     push(d, "s d DELAY 1000");
     ask(d, 0, "WHY s", "\"s waits for delayed jobs*\"");
@@ -854,13 +854,13 @@ static void F13_RETRY_and_DROP_by_id(void **state) {
     ask(d, 0, "RETRY 1", ":1");
     ask(d, 0, "RETRY 1", "-ERR job 1 is waiting*");
     ask(d, 0, "RETRY 99", "-GONE *");
-    ask(d, 0, "RETRY 1 2 99", ":1");
-    ask(d, 0, "RETRY 2 x", "-ERR 'x' is not an id*");
-    ask(d, 0, "DROP 3 2 1", ":3");
-    ask(d, 0, "DROP 3", "-GONE *");
+    ask(d, 0, "RETRY 1 #2 99", ":1");
+    ask(d, 0, "RETRY #2 x", "-ERR 'x' is not an id*");
+    ask(d, 0, "DROP #3 #2 1", ":3");
+    ask(d, 0, "DROP #3", "-GONE *");
     push(d, "s b");
     take(d, 0, "s");
-    ask(d, 0, "DROP 4", "-BUSY *running*");
+    ask(d, 0, "DROP #4", "-BUSY *running*");
     ask(d, 0, "DROP STAGE", "-ERR behind STAGE*");
     ask(d, 0, "DROP STAGE s", "-ERR behind STAGE*");
     ask(d, 0, "DROP STAGE s LIVING", "-ERR *DEAD or WAITING*");

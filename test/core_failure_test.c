@@ -219,11 +219,11 @@ static void story_of_waiting(struct twin *t) {
     take(t, 2, 1, 1, 2);
     push(t, 2, "k", "for the waiting");
     done(t, 2, "quick");
-    numbered(t, 2, 0, 1);
-    numbered(t, 2, 1, 1);
-    numbered(t, 2, 1, 3);
-    numbered(t, 2, 1, 2);
-    numbered(t, 2, 1, 2);
+    numbered(t, 0, 0, 1);
+    numbered(t, 0, 1, 1);
+    numbered(t, 0, 1, 3);
+    numbered(t, 0, 1, 2);
+    numbered(t, 0, 1, 2);
     set(t, 2, "max-jobs", "2");
     wait_for_room(t, 2);
     set(t, 2, "max-jobs", "9");

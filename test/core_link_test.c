@@ -2,17 +2,19 @@
 // all of it survives refusals, cleaning and crashes. core_links_test.c puts whole shards together.
 #include "tale.h"
 
+#include <stdio.h>
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *here, *there; // keys of stage "out" that belong to this shard and to shard 1
+static const char *here, *there; // stages that live in this shard and in shard 1
 
 static int begin(void **state) {
     int err = tale_setup(state);
     struct tale *t = *state;
     in_shards(t, 2);
-    here = key_of("out", 0, 2);
-    there = key_of("out", 1, 2);
+    here = stage_in(0, 2);
+    there = stage_in(1, 2);
     return err;
 }
 
@@ -35,27 +37,27 @@ static uint64_t oldest(struct tale *t) {
 static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
     struct tale *t = *state;
     struct emit emits[] = {
-        { .stage = mr_str("out"), .key = mr_str(here), .body = mr_str("local") },
-        { .stage = mr_str("out"),
-          .key = mr_str(there),
+        { .stage = mr_str(here), .key = mr_str("k"), .body = mr_str("local") },
+        { .stage = mr_str(there),
+          .key = mr_str("k"),
           .once = mr_str("name"),
           .body = mr_str("linked"),
           .delay_ms = 20,
           .deadline_ms = 50,
           .attempts = 3 },
-        { .stage = mr_str("out"), .body = mr_str("anywhere") },
+        { .stage = mr_str(here), .body = mr_str("without a key") },
     };
     struct taken a = begun(t, "a");
     must(try_done(t,
                   (struct done){ .id = a.id, .token = a.token, .emits = emits, .emit_count = 3 }));
     assert_int_equal(core_links(t->core), 1);
-    assert_int_equal(look_stage(t, "out").waiting, 2);
-    assert_int_equal(look_stage(t, "out").linked, 1);
+    assert_int_equal(look_stage(t, here).waiting, 2);
+    assert_int_equal(look_stage(t, there).linked, 1);
     struct link_entry e;
     crash(t); // E4: the same output, not another
     assert_true(core_link_next(t->core, 1, 0, &e));
     assert_string_equal(tale_read(t, e.at), "linked");
-    assert_true(bytes_equal(e.stage, mr_str("out")) && bytes_equal(e.key, mr_str(there)));
+    assert_true(bytes_equal(e.stage, mr_str(there)) && bytes_equal(e.key, mr_str("k")));
     assert_true(bytes_equal(e.once, mr_str("name")));
     assert_int_equal(e.due_ms, t->now_ms + 20); // fixed with the commit
     assert_int_equal(e.deadline_ms, t->now_ms + 50);
@@ -72,7 +74,7 @@ static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
     char expected[128];
     struct link_entry e = { 0 };
     for (int i = 0; i < 4; i++)
-        done_emit(t, begun(t, "a"), "out", there, (const char[]){ (char)('0' + i), 0 });
+        done_emit(t, begun(t, "a"), there, "k", (const char[]){ (char)('0' + i), 0 });
     for (int i = 0; i < 4; i++) {
         assert_true(core_link_next(t->core, 1, e.number, &e));
         assert_int_equal(e.after, i ? numbers[i - 1] : 0);
@@ -89,7 +91,7 @@ static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
     assert_int_equal(e.after, 0);
     acked(t, 1, UINT64_MAX);
     expect_outbox(t, 1, "");
-    assert_int_equal(look_stage(t, "out").linked, 0);
+    assert_int_equal(look_stage(t, there).linked, 0);
 }
 
 // An acknowledgement is written down now and then: after a crash few are sent again.
@@ -99,7 +101,7 @@ static void E3_acknowledgements_are_written_lazily(void **state) {
         return;
     struct emit emits[300];
     for (int i = 0; i < 300; i++)
-        emits[i] = (struct emit){ .stage = mr_str("out"), .key = mr_str(there) };
+        emits[i] = (struct emit){ .stage = mr_str(there), .key = mr_str("k") };
     struct taken a = begun(t, "a");
     must(try_done(
         t, (struct done){ .id = a.id, .token = a.token, .emits = emits, .emit_count = 300 }));
@@ -117,7 +119,7 @@ static void E3_acknowledgements_are_written_lazily(void **state) {
 static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
     struct tale *t = *state;
     set(t, "retention", "0,0");
-    done_emit(t, begun(t, "a"), "out", there, "stays");
+    done_emit(t, begun(t, "a"), there, "k", "stays");
     uint64_t number = oldest(t);
     clean(t);
     clean(t);
@@ -125,7 +127,7 @@ static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
     uint64_t live = core_live_bytes(t->core);
     for (int i = 0; i < 20; i++) {
         struct link_entry e;
-        done_emit(t, begun(t, "a"), "out", there, "goes");
+        done_emit(t, begun(t, "a"), there, "k", "goes");
         clean(t);
         assert_int_equal(oldest(t), number); // never lost, never overtaken
         assert_true(core_link_next(t->core, 1, number, &e));
@@ -133,7 +135,7 @@ static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
         crash(t);
     }
     acked(t, 1, UINT64_MAX);
-    done_emit(t, begun(t, "a"), "out", there, "stays");
+    done_emit(t, begun(t, "a"), there, "k", "stays");
     clean(t);
     assert_int_equal(t->log_count, count);
     assert_int_equal(core_live_bytes(t->core), live);
@@ -141,13 +143,15 @@ static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
 
 static void rule13_a_linked_emit_counts_downstream(void **state) {
     struct tale *t = *state;
-    set_on(t, "out", "high-mark", "2");
-    done_emit(t, begun(t, "a"), "out", there, "one"); // the edge is learned
+    set_on(t, there, "high-mark", "2");
+    done_emit(t, begun(t, "a"), there, "k", "one"); // the edge is learned
     push(t, "", "next");
-    done_emit(t, take(t), "out", there, "two");
+    done_emit(t, take(t), there, "k", "two");
     push(t, "", "held");
     expect_no_work(t);
-    expect_held(t, "s", "downstream:out");
+    char held[32];
+    (void)snprintf(held, sizeof held, "downstream:%s", there);
+    expect_held(t, "s", held);
     wait_for_work(t, 0, "s");
     t->unlike = true; // edges are not recorded
     acked(t, 1, UINT64_MAX);
@@ -284,7 +288,7 @@ static void ids_and_numbers_of_shards_never_meet(void **state) {
     struct tale *t = *state;
     uint64_t id = push(t, "", "a");
     assert_int_equal(route_of_id(2, id), 0);
-    done_emit(t, take(t), "out", there, "b");
+    done_emit(t, take(t), there, "k", "b");
     uint64_t number = oldest(t);
     assert_true(number > id && route_of_id(2, number) == 0);
     crash(t);

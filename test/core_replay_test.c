@@ -63,7 +63,7 @@ static void tell_everything(struct tale *t) {
     struct push p = { .source = mr_str("x"), .number = 1, .epic = true };
     struct pushed pushed;
     must(try_push(t, p, &pushed));
-    must(core_epic_drop(t->core, mr_str("x")));
+    must(core_epic_drop(t->core, mr_str("s"), mr_str("x")));
     struct taken held;
     push(t, "n", "g");
     try_take(t, (struct take){ .detached = true, .lease_ms = 100000 }, &held);
@@ -71,7 +71,7 @@ static void tell_everything(struct tale *t) {
     must(beat(t, held));
     clean(t);
     push(t, "k", "f");
-    must(core_epic(t->core, mr_str("e"), &e));
+    must(core_epic(t->core, mr_str("s"), mr_str("e"), &e));
 }
 
 static void any_byte_of_any_record_flipped(void **state) {
@@ -126,8 +126,11 @@ static void names_and_keys_that_cannot_be(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         mr_bytes name = bytes_of(text, sizes[i]);
         int expected = sizes[i] >= 1 && sizes[i] <= 200 ? 0 : MR_ECORRUPT;
-        struct record r = { .kind = RECORD_SOURCE, .source = 1, .name = name, .about = &about };
+        struct record r = { .kind = RECORD_SOURCE_OLD, .source = 1, .name = name, .about = &about };
         assert_int_equal(replay_one(&r), expected);
+        r.kind = RECORD_SOURCE;
+        r.stage = 1;
+        assert_int_equal(replay_one(&r), MR_ECORRUPT); // a stage without a name, or a bad name
         r = (struct record){ .kind = RECORD_STAGE, .stage = 1, .name = name, .about = &about };
         assert_int_equal(replay_one(&r), expected);
         r = (struct record){ .kind = RECORD_PUSH, .stage = 1, .id = 1, .key = name };
@@ -147,7 +150,7 @@ static struct core *replay_some(struct record_about *about) {
     const struct record log[] = {
         { .kind = RECORD_EPOCH, .epoch = 3, .next_id = 1000 },
         { .kind = RECORD_STAGE, .stage = 1, .name = mr_str("s"), .about = about },
-        { .kind = RECORD_SOURCE, .source = 1, .name = mr_str("e"), .about = about },
+        { .kind = RECORD_SOURCE, .stage = 1, .source = 1, .name = mr_str("e"), .about = about },
         { .kind = RECORD_PUSH, .id = 1, .stage = 1, .key = mr_str("k"), .position = 1 },
         { .kind = RECORD_PUSH, .id = 2, .stage = 1, .position = 2, .source = 1, .number = 1 },
         { .kind = RECORD_END, .id = 2, .stage = 1, .position = 3, .status = JOB_DONE },
@@ -220,10 +223,12 @@ static const struct record wrong[] = {
     { .kind = RECORD_STAGE, .stage = 1, .name = { "t", 1 }, .about = &good },
     { .kind = RECORD_STAGE, .stage = 2, .name = { "s", 1 }, .about = &good },
     { .kind = RECORD_STAGE, .stage = 2, .name = { "t", 1 }, .about = &bad },
-    { .kind = RECORD_SOURCE, .source = 1, .name = { "f", 1 }, .about = &good },
-    { .kind = RECORD_SOURCE, .source = 2, .name = { "e", 1 }, .about = &good },
-    { .kind = RECORD_SOURCE, .source = 2, .name = { "f", 1 }, .about = &bad },
-    { .kind = RECORD_SOURCE, .source = 0, .name = { "f", 1 }, .about = &good },
+    { .kind = RECORD_SOURCE, .stage = 1, .source = 1, .name = { "f", 1 }, .about = &good },
+    { .kind = RECORD_SOURCE, .stage = 1, .source = 2, .name = { "e", 1 }, .about = &good },
+    { .kind = RECORD_SOURCE, .stage = 1, .source = 2, .name = { "f", 1 }, .about = &bad },
+    { .kind = RECORD_SOURCE, .stage = 1, .source = 0, .name = { "f", 1 }, .about = &good },
+    { .kind = RECORD_SOURCE, .source = 3, .name = { "f", 1 }, .about = &good },
+    { .kind = RECORD_SOURCE_OLD, .source = 1, .name = { "f", 1 }, .about = &good },
     { .kind = RECORD_STATE, .stage = 1 },
     { .kind = RECORD_STATE, .stage = 1, .key = { "k", 1 }, .due_ms = 5 },
     { .kind = RECORD_ONCE, .stage = 1, .id = 9 },

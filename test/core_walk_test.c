@@ -222,7 +222,7 @@ static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
     assert_false(look_epic(t, "e").over);
     must(fail_with(t, c, "no", MR_NEVER));
     assert_true(look_epic(t, "e").over);
-    must(core_epic_drop(t->core, mr_str("e")));
+    must(core_epic_drop(t->core, mr_str("s"), mr_str("e")));
     replay(t);
 }
 
@@ -253,7 +253,7 @@ static void D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far(void 
     must(skip_number(t, "e", 4));
     expect_said(t, "watcher 0\n");
     assert_true(look_epic(t, "e").over);
-    must(core_epic_drop(t->core, mr_str("other")));
+    must(core_epic_drop(t->core, mr_str("s"), mr_str("other")));
     expect_said(t, "watcher 3\n");
     replay(t);
 }
@@ -290,11 +290,12 @@ static void D4_jobs_that_die_or_are_dropped_are_worked_off_too(void **state) {
     assert_true(look_epic(t, "e").over);
 }
 
-static void T9_an_epic_says_where_its_jobs_wait(void **state) {
+// An epic belongs to a stage: one of the same name in another is another one.
+static void T9_an_epic_belongs_to_its_stage(void **state) {
     struct tale *t = *state;
     must(end_epic(t, "e", 2));
-    assert_int_equal(look_epic(t, "e").stage.size, 0);
     must(push_number(t, "e", 1, "a"));
+    assert_true(bytes_equal(look_epic(t, "e").stage, mr_str("s")));
     struct push p = { .stage = mr_str("other"),
                       .body = mr_str("b"),
                       .source = mr_str("e"),
@@ -302,7 +303,12 @@ static void T9_an_epic_says_where_its_jobs_wait(void **state) {
                       .number = 2 };
     struct pushed pushed;
     must(try_push(t, p, &pushed));
-    assert_true(bytes_equal(look_epic(t, "e").stage, mr_str("other")));
+    assert_int_equal(look_epic(t, "e").resume, 2);
+    struct epic_info other;
+    must(core_epic(t->core, mr_str("other"), mr_str("e"), &other));
+    assert_int_equal(other.resume, 1);
+    assert_int_equal(other.accepted, 1);
+    assert_true(bytes_equal(other.stage, mr_str("other")));
 }
 
 static int name_epic(void *arg, mr_bytes name, const struct epic_info *info) {
@@ -320,18 +326,18 @@ static void T9_epics_are_listed(void **state) {
     must(try_push(t, (struct push){ .source = mr_str("client"), .number = 1 }, &pushed));
     must(end_epic(t, "f", 0));
     must(push_number(t, "g", 1, "b"));
-    must(core_epic_drop(t->core, mr_str("f")));
+    must(core_epic_drop(t->core, mr_str("s"), mr_str("f")));
     replay(t);
-    must(core_each_epic(t->core, mr_str(""), name_epic, names));
+    must(core_each_epic(t->core, mr_str("s"), mr_str(""), name_epic, names));
     assert_string_equal(names, "eg");
     names[0] = 0;
-    must(core_each_epic(t->core, mr_str("e"), name_epic, names));
+    must(core_each_epic(t->core, mr_str("s"), mr_str("e"), name_epic, names));
     assert_string_equal(names, "g");
     memcpy(names, "!", 2);
-    assert_int_equal(core_each_epic(t->core, mr_str(""), name_epic, names), 1);
+    assert_int_equal(core_each_epic(t->core, mr_str("s"), mr_str(""), name_epic, names), 1);
     assert_string_equal(names, "!e");
-    refused(MR_EGONE, core_each_epic(t->core, mr_str("f"), name_epic, names));
-    refused(MR_EGONE, core_each_epic(t->core, mr_str("client"), name_epic, names));
+    refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("f"), name_epic, names));
+    refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("client"), name_epic, names));
 }
 
 int main(void) {
@@ -348,7 +354,7 @@ int main(void) {
         TALE(D4_an_epic_is_over_when_its_last_job_has_ended),
         TALE(D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far),
         TALE(D4_jobs_that_die_or_are_dropped_are_worked_off_too),
-        TALE(T9_an_epic_says_where_its_jobs_wait),
+        TALE(T9_an_epic_belongs_to_its_stage),
         TALE(T9_epics_are_listed),
     };
     return TALES(tests);

@@ -257,7 +257,7 @@ void say_words(struct dialogue *d, int client, const mr_bytes *words, size_t cou
     buffer_finish(&request);
 }
 
-enum { WORDS = 4096 };
+enum { WORDS = 4096, SPELLED = 1 << 20 };
 
 static size_t split(const char *text, mr_bytes *out) {
     size_t count = 0;
@@ -271,9 +271,26 @@ static size_t split(const char *text, mr_bytes *out) {
     return count;
 }
 
+// Ids of a shard are as far apart as there are shards, and "s" lives in the first: #2 is the id of
+// the second job there.
+static const char *number_jobs(const struct dialogue *d, const char *text) {
+    static char out[SPELLED];
+    size_t size = 0;
+    for (; *text; text++) {
+        if (text[0] != '#' || text[1] < '1' || text[1] > '9') {
+            out[size++] = *text;
+            continue;
+        }
+        uint32_t shards = d->host.shards ? d->host.shards : 1;
+        size += (size_t)snprintf(out + size, 12, "%u", (uint32_t)(*++text - '1') * shards + 1);
+    }
+    out[size] = 0;
+    return out;
+}
+
 void say(struct dialogue *d, int client, const char *text) {
     static mr_bytes words[WORDS];
-    say_words(d, client, words, split(text, words));
+    say_words(d, client, words, split(number_jobs(d, text), words));
 }
 
 void sayf(struct dialogue *d, int client, const char *format, ...) {
@@ -287,7 +304,7 @@ void sayf(struct dialogue *d, int client, const char *format, ...) {
 
 // ---- Hearing ----------------------------------------------------------------------------------
 
-enum { VALUES = 1 << 16, SPELLED = 1 << 20 };
+enum { VALUES = 1 << 16 };
 static struct response_value values[VALUES];
 static char spelled[SPELLED];
 
@@ -389,10 +406,10 @@ static bool fits(const char *pattern, const char *text) {
 }
 
 void hear_at(struct dialogue *d, int client, const char *text, const char *file, int line) {
-    const char *heard = hear_one(d, client);
-    if (!heard || !fits(text, heard)) {
+    const char *heard = hear_one(d, client), *wanted = number_jobs(d, text);
+    if (!heard || !fits(wanted, heard)) {
         print_error("%s:%d: client %d should hear\n    %s\nand hears\n    %s\n", file, line, client,
-                    text, heard ? heard : "nothing");
+                    wanted, heard ? heard : "nothing");
         fail();
     }
 }

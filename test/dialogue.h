@@ -82,6 +82,7 @@ void chill(struct dialogue *);
 void fetch_all(struct dialogue *);
 
 // Words are parted by blanks; 'a b' is one word, '' an empty one.
+// In what is said and should be heard, #2 is the id of the second job of stage s.
 void say(struct dialogue *, int client, const char *words);
 void sayf(struct dialogue *, int client, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

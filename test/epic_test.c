@@ -7,16 +7,16 @@
 static const mr_push_options patient = { .room_ms = MR_FOREVER };
 
 static mr_epic begin(mr *m, const char *name, uint32_t ahead) {
-    mr_epic e = { .name = name, .ahead = ahead };
+    mr_epic e = { .stage = "s", .name = name, .ahead = ahead };
     must(mr_epic_begin(m, &e));
     return e;
 }
 
-static void push_number(mr *m, mr_epic *e, const char *stage, const mr_push_options *o) {
+static void push_number(mr *m, mr_epic *e, const mr_push_options *o) {
     char body[24];
     uint64_t number = e->next;
     snprintf(body, sizeof body, "%d", (int)number);
-    must(mr_epic_push(m, e, stage, mr_str(body), o, NULL));
+    must(mr_epic_push(m, e, mr_str(body), o, NULL));
     assert_int_equal(e->next, number + 1);
 }
 
@@ -27,7 +27,7 @@ static void work_off(mr *m, const char *stage, int count) {
 
 static mr_epic_info look_epic(mr *m, const char *name) {
     mr_epic_info info;
-    must(mr_epic_look(m, name, &info));
+    must(mr_epic_look(m, "s", name, &info));
     return info;
 }
 
@@ -39,21 +39,21 @@ static void T16_a_producer_restarts_and_goes_on(void **state) {
     mr_epic first = begin(m, "june", 0);
     mr_id id = 0, again = 0;
     assert_int_equal(first.next, 1);
-    push_number(m, &first, "s", NULL);
-    must(mr_epic_push(m, &first, "s", mr_str("2"), NULL, &id));
+    push_number(m, &first, NULL);
+    must(mr_epic_push(m, &first, mr_str("2"), NULL, &id));
     mr_epic second = begin(m, "june", 0);
     assert_int_equal(second.next, 3);
     second.next = 2; // it was not told that this one was accepted
-    must(mr_epic_push(m, &second, "s", mr_str("2"), NULL, &again));
+    must(mr_epic_push(m, &second, mr_str("2"), NULL, &again));
     assert_true(id == again);
-    push_number(m, &second, "s", NULL);
+    push_number(m, &second, NULL);
     must(mr_epic_end(m, &second));
     assert_int_equal(look(m, "s").waiting, 3);
-    refused(MR_EAGAIN, mr_epic_wait(m, "june", 0, NULL));
+    refused(MR_EAGAIN, mr_epic_wait(m, "s", "june", 0, NULL));
     for (int i = 1; i <= 3; i++)
         must(mr_done(take_next(m, "s", (char[]){ (char)('0' + i), 0 })));
     mr_epic_info info;
-    must(mr_epic_wait(m, "june", 0, &info));
+    must(mr_epic_wait(m, "s", "june", 0, &info));
     assert_int_equal(info.over, 1);
     assert_int_equal(info.total, 3);
     assert_int_equal(info.accepted, 3);
@@ -67,9 +67,9 @@ static void D4_how_many_are_expected_is_told(void **state) {
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
     e.expected = 40;
-    push_number(m, &e, "s", NULL); // before it nobody knew of an epic
+    push_number(m, &e, NULL); // before it nobody knew of an epic
     assert_int_equal(look_epic(m, "june").expected, -1);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
     assert_int_equal(look_epic(m, "june").expected, 40);
     must(mr_close(m));
 }
@@ -79,19 +79,18 @@ static void D4_an_epic_is_read_only_as_fast_as_it_is_worked_off(void **state) {
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 8);
     for (int i = 0; i < 8; i++)
-        push_number(m, &e, "s", NULL);
-    refused(MR_EFULL, mr_epic_push(m, &e, "s", mr_str("9"), NULL, NULL));
+        push_number(m, &e, NULL);
+    refused(MR_EFULL, mr_epic_push(m, &e, mr_str("9"), NULL, NULL));
     assert_int_equal(e.next, 9);
     work_off(m, "s", 3);
-    refused(MR_EFULL, mr_epic_push(m, &e, "s", mr_str("9"), NULL, NULL));
+    refused(MR_EFULL, mr_epic_push(m, &e, mr_str("9"), NULL, NULL));
     work_off(m, "s", 1);
     for (int i = 0; i < 4; i++)
-        push_number(m, &e, "s", NULL);
-    refused(MR_EFULL,
-            mr_epic_push(m, &e, "s", mr_str("13"), &(mr_push_options){ .room_ms = 1 }, NULL));
+        push_number(m, &e, NULL);
+    refused(MR_EFULL, mr_epic_push(m, &e, mr_str("13"), &(mr_push_options){ .room_ms = 1 }, NULL));
     mr_epic other = begin(m, "june", 8); // another run finds it as full
     assert_int_equal(other.next, 13);
-    refused(MR_EFULL, mr_epic_push(m, &other, "s", mr_str("13"), NULL, NULL));
+    refused(MR_EFULL, mr_epic_push(m, &other, mr_str("13"), NULL, NULL));
     assert_int_equal(look_epic(m, "june").waiting, 8);
     must(mr_close(m));
 }
@@ -104,7 +103,7 @@ static void D4_any_window_is_kept_to_also_in_bytes(void **state) {
         mr_epic e = begin(m, name, ahead);
         uint64_t most = 0;
         for (int i = 0; i < 40; i++) {
-            while (mr_epic_push(m, &e, "s", mr_str("x"), NULL, NULL) == 0)
+            while (mr_epic_push(m, &e, mr_str("x"), NULL, NULL) == 0)
                 continue;
             mr_epic_info info = look_epic(m, name);
             most = info.waiting > most ? info.waiting : most;
@@ -115,15 +114,15 @@ static void D4_any_window_is_kept_to_also_in_bytes(void **state) {
     }
     char body[401] = "";
     memset(body, 'x', 400);
-    mr_epic e = { .name = "bytes", .ahead_bytes = 1600 };
+    mr_epic e = { .stage = "s", .name = "bytes", .ahead_bytes = 1600 };
     must(mr_epic_begin(m, &e));
-    while (mr_epic_push(m, &e, "s", mr_str(body), NULL, NULL) == 0)
+    while (mr_epic_push(m, &e, mr_str(body), NULL, NULL) == 0)
         continue;
     assert_int_equal(look_epic(m, "bytes").waiting, 4);
-    mr_epic whole = { .name = "whole", .ahead = UINT32_MAX };
+    mr_epic whole = { .stage = "s", .name = "whole", .ahead = UINT32_MAX };
     must(mr_epic_begin(m, &whole));
     for (int i = 0; i < 2000; i++)
-        push_number(m, &whole, "s", NULL);
+        push_number(m, &whole, NULL);
     must(mr_close(m));
 }
 
@@ -136,14 +135,14 @@ static void D4_many_are_pushed_at_the_price_of_one_and_as_many_as_there_is_room_
     size_t n = 7;
     for (int i = 0; i < 16; i++)
         items[i] = (mr_item){ .body = mr_str("x"), .key = mr_str("k") };
-    must(mr_epic_push_many(m, &e, "s", items, 16, NULL, ids, &n));
+    must(mr_epic_push_many(m, &e, items, 16, NULL, ids, &n));
     assert_int_equal(n, 10);
     assert_int_equal(e.next, 11);
     for (int i = 1; i < 10; i++)
         assert_true(ids[i] > ids[i - 1]);
-    refused(MR_EFULL, mr_epic_push_many(m, &e, "s", items, 6, NULL, ids, &n));
+    refused(MR_EFULL, mr_epic_push_many(m, &e, items, 6, NULL, ids, &n));
     assert_int_equal(n, 10);
-    must(mr_epic_push_many(m, &e, "s", items, 0, NULL, ids, &n));
+    must(mr_epic_push_many(m, &e, items, 0, NULL, ids, &n));
     assert_int_equal(n, 0);
     must(mr_close(m));
 }
@@ -152,19 +151,19 @@ static void T9_an_epic_without_workers_waits_and_says_so(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
-    push_number(m, &e, "mail", NULL);
-    push_number(m, &e, "mail", NULL);
-    refused(MR_EFULL, mr_epic_push(m, &e, "mail", mr_str("3"), NULL, NULL));
-    assert_non_null(strstr(mr_error(), "'mail'"));
+    push_number(m, &e, NULL);
+    push_number(m, &e, NULL);
+    refused(MR_EFULL, mr_epic_push(m, &e, mr_str("3"), NULL, NULL));
+    assert_non_null(strstr(mr_error(), "'s'"));
     assert_non_null(strstr(mr_error(), "no-worker"));
     mr_epic_info info = look_epic(m, "june");
-    assert_string_equal(info.stage, "mail");
+    assert_string_equal(info.stage, "s");
     assert_string_equal(info.held_by, "no-worker");
     assert_int_equal(info.total, -1);
-    must(mr_pause(m, "mail"));
+    must(mr_pause(m, "s"));
     assert_string_equal(look_epic(m, "june").held_by, "paused");
-    must(mr_resume(m, "mail"));
-    work_off(m, "mail", 2);
+    must(mr_resume(m, "s"));
+    work_off(m, "s", 2);
     assert_string_equal(look_epic(m, "june").held_by, "");
     must(mr_close(m));
 }
@@ -175,10 +174,10 @@ static void D4_an_empty_epic_ends_at_once(void **state) {
     mr_epic e = begin(m, "nothing", 0);
     mr_epic_info info;
     must(mr_epic_end(m, &e));
-    must(mr_epic_wait(m, "nothing", 0, &info));
+    must(mr_epic_wait(m, "s", "nothing", 0, &info));
     assert_int_equal(info.total, 0);
     assert_int_equal(info.over, 1);
-    refused(MR_EINVAL, mr_epic_push(m, &e, "s", mr_str("x"), NULL, NULL));
+    refused(MR_EINVAL, mr_epic_push(m, &e, mr_str("x"), NULL, NULL));
     must(mr_epic_end(m, &e)); // said twice
     must(mr_close(m));
 }
@@ -187,14 +186,14 @@ static void R12_a_number_that_is_left_out_counts_and_has_no_job(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 0);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
     must(mr_epic_skip(m, &e));
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
     must(mr_epic_skip(m, &e));
     must(mr_epic_end(m, &e));
     work_off(m, "s", 2);
     mr_epic_info info;
-    must(mr_epic_wait(m, "june", 0, &info));
+    must(mr_epic_wait(m, "s", "june", 0, &info));
     assert_int_equal(info.total, 4);
     assert_int_equal(info.accepted, 2);
     assert_int_equal(info.resume, 5);
@@ -207,14 +206,14 @@ static void R12_a_name_that_was_used_before_leaves_no_number_out(void **state) {
     mr_epic e = begin(m, "june", 0);
     mr_push_options named = { .key = mr_str("k"), .once = mr_str("n") };
     mr_id first = 0, again = 0;
-    must(mr_epic_push(m, &e, "s", mr_str("1"), &named, &first));
-    must(mr_epic_push(m, &e, "s", mr_str("1"), &named, &again));
+    must(mr_epic_push(m, &e, mr_str("1"), &named, &first));
+    must(mr_epic_push(m, &e, mr_str("1"), &named, &again));
     assert_true(first == again);
     assert_int_equal(look_epic(m, "june").resume, 3);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
     must(mr_epic_end(m, &e));
     work_off(m, "s", 2);
-    must(mr_epic_wait(m, "june", 0, NULL));
+    must(mr_epic_wait(m, "s", "june", 0, NULL));
     assert_int_equal(look_epic(m, "june").accepted, 2);
     must(mr_close(m));
 }
@@ -223,16 +222,16 @@ static void R12_an_epic_ends_once_and_whole(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 0), late = e;
-    push_number(m, &e, "s", NULL);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
+    push_number(m, &e, NULL);
     must(mr_epic_end(m, &e));
-    refused(MR_EINVAL, mr_epic_push(m, &e, "s", mr_str("3"), NULL, NULL));
+    refused(MR_EINVAL, mr_epic_push(m, &e, mr_str("3"), NULL, NULL));
     refused(MR_EINVAL, mr_epic_skip(m, &e));
     mr_epic again = begin(m, "june", 0);
     assert_int_equal(again.next, 3);
-    refused(MR_EINVAL, mr_epic_push(m, &again, "s", mr_str("3"), NULL, NULL));
+    refused(MR_EINVAL, mr_epic_push(m, &again, mr_str("3"), NULL, NULL));
     must(mr_epic_end(m, &again));
-    must(mr_epic_push(m, &late, "s", mr_str("1"), NULL, NULL)); // a repeat
+    must(mr_epic_push(m, &late, mr_str("1"), NULL, NULL)); // a repeat
     again.next = 2;
     refused(MR_EINVAL, mr_epic_end(m, &again)); // with fewer than there are
     must(mr_close(m));
@@ -248,22 +247,22 @@ static void D4_an_epic_of_which_jobs_died_says_so_and_is_over(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 0);
-    push_number(m, &e, "s", NULL);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
+    push_number(m, &e, NULL);
     must(mr_epic_end(m, &e));
     must(mr_fail(take_waiting(m, "s"), "no", MR_NEVER));
     work_off(m, "s", 1);
     mr_epic_info info = { .total = 77 };
-    refused(MR_EDEAD, mr_epic_wait(m, "june", MR_FOREVER, &info));
+    refused(MR_EDEAD, mr_epic_wait(m, "s", "june", MR_FOREVER, &info));
     assert_non_null(strstr(mr_error(), "1 of the 2"));
     assert_int_equal(info.total, 77);
     assert_int_equal(look_epic(m, "june").dead, 1);
     mr_id dead = 0;
     must(mr_dead(m, "s", find_dead, &dead));
     must(mr_retry(m, dead));
-    refused(MR_EAGAIN, mr_epic_wait(m, "june", 1, NULL));
+    refused(MR_EAGAIN, mr_epic_wait(m, "s", "june", 1, NULL));
     work_off(m, "s", 1);
-    must(mr_epic_wait(m, "june", MR_FOREVER, NULL));
+    must(mr_epic_wait(m, "s", "june", MR_FOREVER, NULL));
     must(mr_close(m));
 }
 
@@ -272,25 +271,28 @@ static void X_what_cannot_be_is_refused(void **state) {
     mr *m = open_mem();
     char name[202] = "";
     memset(name, 'n', 201);
-    mr_epic fresh = { .name = "june" }, nameless = { 0 }, empty = { .name = "" };
-    mr_epic long_one = { .name = name };
+    mr_epic fresh = { .stage = "s", .name = "june" }, nameless = { .stage = "s" };
+    mr_epic empty = { .stage = "s", .name = "" };
+    mr_epic long_one = { .stage = "s", .name = name };
     mr_epic_info info;
     refused(MR_EINVAL, mr_epic_begin(m, NULL));
     refused(MR_EINVAL, mr_epic_begin(m, &nameless));
     refused(MR_EINVAL, mr_epic_begin(m, &empty));
     refused(MR_EINVAL, mr_epic_begin(m, &long_one));
-    refused(MR_EINVAL, mr_epic_push(m, &fresh, "s", mr_str("x"), NULL, NULL));
+    refused(MR_EINVAL, mr_epic_push(m, &fresh, mr_str("x"), NULL, NULL));
     refused(MR_EINVAL, mr_epic_end(m, &fresh));
     refused(MR_EINVAL, mr_epic_skip(m, &fresh));
-    refused(MR_EGONE, mr_epic_look(m, "june", &info));
-    refused(MR_EGONE, mr_epic_wait(m, "june", 0, NULL));
-    refused(MR_EGONE, mr_epic_drop(m, "june"));
-    refused(MR_EINVAL, mr_epic_look(m, "june", NULL));
-    refused(MR_EINVAL, mr_epic_wait(m, "june", -2, NULL));
+    refused(MR_EGONE, mr_epic_look(m, "s", "june", &info));
+    refused(MR_EGONE, mr_epic_wait(m, "s", "june", 0, NULL));
+    refused(MR_EGONE, mr_epic_drop(m, "s", "june"));
+    refused(MR_EINVAL, mr_epic_look(m, "s", "june", NULL));
+    refused(MR_EINVAL, mr_epic_wait(m, "s", "june", -2, NULL));
     must(mr_epic_begin(m, &fresh));
-    refused(MR_EINVAL, mr_epic_push(m, &fresh, "not a stage", mr_str("x"), NULL, NULL));
-    refused(MR_EINVAL, mr_epic_push(m, &fresh, NULL, mr_str("x"), NULL, NULL));
-    refused(MR_EINVAL, mr_epic_push_many(m, &fresh, "s", NULL, 1, NULL, NULL, NULL));
+    mr_epic nowhere = { .name = "june" }, elsewhere = { .stage = "not a stage", .name = "june" };
+    refused(MR_EINVAL, mr_epic_begin(m, &nowhere));
+    refused(MR_EINVAL, mr_epic_push(m, &elsewhere, mr_str("x"), NULL, NULL)); // not begun
+    refused(MR_EINVAL, mr_epic_look(m, NULL, "june", &info));
+    refused(MR_EINVAL, mr_epic_push_many(m, &fresh, NULL, 1, NULL, NULL, NULL));
     assert_int_equal(fresh.next, 1);
     must(mr_close(m));
 }
@@ -307,7 +309,7 @@ struct reader {
 
 static void *read_epic(void *arg) {
     struct reader *r = arg;
-    mr_epic e = { .name = r->name };
+    mr_epic e = { .stage = "s", .name = r->name };
     r->err = mr_epic_begin(r->m, &e);
     while (r->err >= 0 && e.next <= r->count) {
         char bodies[64][24];
@@ -317,7 +319,7 @@ static void *read_epic(void *arg) {
             snprintf(bodies[n], sizeof bodies[n], "%d", (int)(e.next + n));
             items[n] = (mr_item){ .body = mr_str(bodies[n]) };
         }
-        r->err = mr_epic_push_many(r->m, &e, "s", items, n, &patient, NULL, &accepted);
+        r->err = mr_epic_push_many(r->m, &e, items, n, &patient, NULL, &accepted);
     }
     if (r->err >= 0)
         r->err = mr_epic_end(r->m, &e);
@@ -339,7 +341,7 @@ static int note_peak(mr_job *job, void *arg) {
     struct peak *p = arg;
     mr_epic_info info;
     (void)job;
-    if (atomic_fetch_add(&p->runs, 1) % 16 || mr_epic_look(p->m, p->epic, &info) < 0)
+    if (atomic_fetch_add(&p->runs, 1) % 16 || mr_epic_look(p->m, "s", p->epic, &info) < 0)
         return 0;
     int there = (int)(info.waiting + info.running), most = atomic_load(&p->most);
     while (there > most && !atomic_compare_exchange_weak(&p->most, &most, there))
@@ -369,7 +371,7 @@ static void D4_the_backlog_is_flat_for_any_length(void **state) {
         pthread_join(r.thread, NULL);
         assert_int_equal(r.err, 0);
         mr_epic_info info;
-        must(mr_epic_wait(m, names[i], MR_FOREVER, &info));
+        must(mr_epic_wait(m, "s", names[i], MR_FOREVER, &info));
         assert_int_equal(info.done, lengths[i]);
         must(mr_worker_stop(w, MR_FOREVER));
         assert_int_equal(p.runs, lengths[i]);
@@ -395,8 +397,8 @@ static void D4_two_epics_share_the_workers(void **state) {
     pthread_join(b.thread, NULL);
     assert_int_equal(a.err, 0);
     assert_int_equal(b.err, 0);
-    must(mr_epic_wait(m, "a", MR_FOREVER, NULL));
-    must(mr_epic_wait(m, "b", MR_FOREVER, NULL));
+    must(mr_epic_wait(m, "s", "a", MR_FOREVER, NULL));
+    must(mr_epic_wait(m, "s", "b", MR_FOREVER, NULL));
     assert_int_equal(look_epic(m, "a").done, 3000);
     assert_int_equal(look_epic(m, "b").done, 3000);
     must(mr_worker_stop(w, MR_FOREVER));
@@ -408,14 +410,14 @@ static void D4_a_second_epic_is_not_held_up_by_the_first(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_epic a = begin(m, "a", 2), b = begin(m, "b", 2);
-    push_number(m, &a, "s", NULL);
-    push_number(m, &a, "s", NULL);
-    refused(MR_EFULL, mr_epic_push(m, &a, "s", mr_str("3"), NULL, NULL));
-    push_number(m, &b, "s", NULL);
-    push_number(m, &b, "s", NULL);
+    push_number(m, &a, NULL);
+    push_number(m, &a, NULL);
+    refused(MR_EFULL, mr_epic_push(m, &a, mr_str("3"), NULL, NULL));
+    push_number(m, &b, NULL);
+    push_number(m, &b, NULL);
     work_off(m, "s", 2);
-    push_number(m, &a, "s", NULL);
-    refused(MR_EFULL, mr_epic_push(m, &b, "s", mr_str("3"), NULL, NULL));
+    push_number(m, &a, NULL);
+    refused(MR_EFULL, mr_epic_push(m, &b, mr_str("3"), NULL, NULL));
     must(mr_close(m));
 }
 
@@ -430,8 +432,8 @@ struct waiter {
 static void *wait_for_epic(void *arg) {
     struct waiter *w = arg;
     gate_pass(&w->begun);
-    w->err = w->epic ? mr_epic_push(w->m, w->epic, "s", mr_str("x"), &patient, NULL)
-                     : mr_epic_wait(w->m, "june", MR_FOREVER, NULL);
+    w->err = w->epic ? mr_epic_push(w->m, w->epic, mr_str("x"), &patient, NULL)
+                     : mr_epic_wait(w->m, "s", "june", MR_FOREVER, NULL);
     return NULL;
 }
 
@@ -446,11 +448,11 @@ static void D4_whoever_waits_for_an_epic_hears_when_it_is_dropped(void **state) 
     mr *m = open_mem();
     mr_epic e = begin(m, "june", 2);
     struct waiter reader, over;
-    push_number(m, &e, "s", NULL);
-    push_number(m, &e, "s", NULL);
+    push_number(m, &e, NULL);
+    push_number(m, &e, NULL);
     waiter_start(&reader, m, &e);
     waiter_start(&over, m, NULL);
-    must(mr_epic_drop(m, "june"));
+    must(mr_epic_drop(m, "s", "june"));
     pthread_join(reader.thread, NULL);
     pthread_join(over.thread, NULL);
     assert_int_equal(reader.err, MR_EGONE);
@@ -459,7 +461,7 @@ static void D4_whoever_waits_for_an_epic_hears_when_it_is_dropped(void **state) 
     work_off(m, "s", 2); // its jobs are there
     mr_epic again = begin(m, "june", 2);
     assert_int_equal(again.next, 1);
-    push_number(m, &again, "s", NULL);
+    push_number(m, &again, NULL);
     refused(MR_EGONE, mr_epic_end(m, &e)); // that one is not it
     must(mr_epic_end(m, &again));
     must(mr_close(m));
@@ -471,7 +473,7 @@ static void D4_a_reader_that_waits_goes_on_when_the_workers_have_caught_up(void 
     mr_epic e = begin(m, "june", 4);
     struct waiter reader;
     for (int i = 0; i < 4; i++)
-        push_number(m, &e, "s", NULL);
+        push_number(m, &e, NULL);
     waiter_start(&reader, m, &e);
     work_off(m, "s", 2);
     pthread_join(reader.thread, NULL);
@@ -488,10 +490,10 @@ static void F15_F19_an_epic_is_what_it_was_when_the_store_is_opened_again(void *
     mr *m = store_open(&s);
     mr_epic e = begin(m, "june", 4);
     for (int i = 0; i < 4; i++)
-        push_number(m, &e, "mail", NULL);
-    must(mr_done(take_waiting(m, "mail")));
-    must(mr_fail(take_waiting(m, "mail"), "no", MR_NEVER));
-    push_number(m, &e, "mail", NULL);
+        push_number(m, &e, NULL);
+    must(mr_done(take_waiting(m, "s")));
+    must(mr_fail(take_waiting(m, "s"), "no", MR_NEVER));
+    push_number(m, &e, NULL);
     must(mr_epic_skip(m, &e));
     must(mr_close(m));
     m = store_open(&s);
@@ -501,12 +503,12 @@ static void F15_F19_an_epic_is_what_it_was_when_the_store_is_opened_again(void *
     assert_int_equal(info.done, 1);
     assert_int_equal(info.dead, 1);
     assert_int_equal(info.waiting, 3);
-    assert_string_equal(info.stage, "mail");
+    assert_string_equal(info.stage, "s");
     mr_epic again = begin(m, "june", 0);
     assert_int_equal(again.next, 7);
     for (again.next = 1; again.next < 7;) // numbers are remembered: no second jobs
-        must(mr_epic_push(m, &again, "mail", mr_str("x"), &(mr_push_options){ 0 }, NULL));
-    assert_int_equal(look(m, "mail").waiting, 3);
+        must(mr_epic_push(m, &again, mr_str("x"), &(mr_push_options){ 0 }, NULL));
+    assert_int_equal(look(m, "s").waiting, 3);
     must(mr_close(m));
     store_remove(&s);
 }
@@ -528,7 +530,7 @@ static int push_a_few(struct restless *r, mr *m, mr_epic *e) {
         char body[24];
         snprintf(body, sizeof body, "%d", (int)e->next);
         mr_push_options o = { .key = mr_str(body), .room_ms = MR_FOREVER };
-        int err = mr_epic_push(m, e, "in", mr_str(body), &o, NULL);
+        int err = mr_epic_push(m, e, mr_str(body), &o, NULL);
         if (err < 0)
             return err;
         gate_pass(&r->accepted);
@@ -540,7 +542,7 @@ static void *push_restlessly(void *arg) {
     struct restless *r = arg;
     for (bool over = false; !over;) {
         mr *m = NULL;
-        mr_epic e = { .name = "june", .ahead = 64 };
+        mr_epic e = { .stage = "in", .name = "june", .ahead = 64 };
         if (mr_open(r->url, NULL, &m) < 0)
             continue; // the server is not back yet
         int err = mr_epic_begin(m, &e);
@@ -605,7 +607,7 @@ static void T16_T18_a_killed_server_and_a_restarted_producer_lose_and_double_not
     pthread_join(producer, NULL);
     assert_int_equal(r.wrong, 0);
     mr_epic_info info;
-    must(mr_epic_wait(m, "june", MR_FOREVER, &info));
+    must(mr_epic_wait(m, "in", "june", MR_FOREVER, &info));
     assert_int_equal(info.done, TROUBLED);
     assert_int_equal(info.accepted, TROUBLED);
     must(mr_worker_stop(w, MR_FOREVER));
@@ -632,7 +634,7 @@ static void T20_connections_that_break_off_lose_and_double_nothing(void **state)
     mr_worker *w = work(m, "in", count_once, NULL);
     pthread_join(producer, NULL);
     assert_int_equal(r.wrong, 0);
-    must(mr_epic_wait(m, "june", MR_FOREVER, NULL));
+    must(mr_epic_wait(m, "in", "june", MR_FOREVER, NULL));
     must(mr_worker_stop(w, MR_FOREVER));
     check_each_once(steady);
     must(mr_close(m));
@@ -670,7 +672,7 @@ static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state)
     mr_epic e = begin(m, "june", 16);
     pid_t workers[2] = { start_worker(server.url), start_worker(server.url) };
     for (int i = 1; i <= LENGTH; i++) {
-        push_number(m, &e, "s", &patient);
+        push_number(m, &e, &patient);
         if (i % 30)
             continue;
         end_worker(workers[i / 30 % 2]);
@@ -678,7 +680,7 @@ static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state)
     }
     must(mr_epic_end(m, &e));
     mr_epic_info info;
-    must(mr_epic_wait(m, "june", MR_FOREVER, &info));
+    must(mr_epic_wait(m, "s", "june", MR_FOREVER, &info));
     assert_int_equal(info.done, LENGTH);
     assert_int_equal(look(m, "s").done, LENGTH);
     end_worker(workers[0]);

@@ -124,24 +124,22 @@ static int stage_index(struct fleet *f, mr_bytes name) {
     return i;
 }
 
-// An owner allocates a stage's sums, which may fail.
-static struct ledger_stage *on_ledger(void *owner, mr_bytes stage) {
-    struct fleet_shard *s = owner;
-    void *memory = mem_alloc(1);
-    if (!memory)
-        return NULL;
-    mem_free(memory);
-    return &s->fleet->ledger[stage_index(s->fleet, stage)];
-}
-
-static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
+// An owner notes it down, which may fail.
+static int on_over(void *owner, mr_bytes stage, bool over) {
     struct fleet *f = ((struct fleet_shard *)owner)->fleet;
     uint32_t own = (uint32_t)((struct fleet_shard *)owner - f->shard);
-    fleet_must(f, shards && shards < UINT64_C(1) << f->shards && !(shards >> own & 1));
-    f->freed++;
-    for (uint32_t i = 0; i < f->shards && f->fault != FAULT_DEAF; i++)
-        if (shards >> i & 1)
-            f->shard[i].to_wake |= 1u << stage_index(f, stage);
+    void *memory = mem_alloc(1);
+    if (!memory)
+        return MR_ENOMEM;
+    mem_free(memory);
+    int index = stage_index(f, stage);
+    fleet_must(f, fleet_home(f, f->names[index]) == own);
+    f->told++;
+    f->over[index] = over;
+    for (uint32_t i = 0; i < f->shards && (over || f->fault != FAULT_DEAF); i++)
+        if (i != own)
+            f->shard[i].to_wake |= 1u << index;
+    return 0;
 }
 
 static void on_granted(void *owner, struct taker *taker, const struct grant *g, size_t count) {
@@ -181,12 +179,10 @@ int fleet_open(struct fleet *f, uint32_t shard) {
     struct fleet_shard *s = &f->shard[shard];
     struct core_config config = {
         .sink = { sink_append, sink_read, .owner = s },
-        .events = { .granted = on_granted, .room = on_room, .freed = on_freed },
+        .events = { .granted = on_granted, .room = on_room, .over = on_over },
         .owner = s,
         .shard = shard,
         .shards = f->shards,
-        .ledger = on_ledger,
-        .ledger_owner = s,
     };
     s->core = NULL;
     int err = core_create(&config, &s->core);
@@ -242,10 +238,7 @@ void fleet_forget(struct fleet *f) {
 }
 
 void fleet_destroy(struct fleet *f) {
-    for (uint32_t i = 0; i < f->shards; i++)
-        shard_close(&f->shard[i]);
-    for (int i = 0; i < FLEET_STAGES; i++) // nobody's share is left
-        fleet_must(f, !f->ledger[i].running && !f->ledger[i].jobs && !f->ledger[i].depth);
+    fleet_check(f);
     fleet_forget(f);
 }
 
@@ -271,8 +264,10 @@ void fleet_crash(struct fleet *f, uint32_t shard) {
     s->end = durable_end(s);
     log_cut(s, s->durable, s->count);
     shard_close(s);
+    for (int i = 0; i < FLEET_STAGES; i++)
+        f->over[i] = f->over[i] && fleet_home(f, f->names[i]) != shard;
     fleet_must(f, fleet_open(f, shard) == 0);
-    for (uint32_t i = 0; i < f->shards; i++) // what counted there may have held the others
+    for (uint32_t i = 0; i < f->shards; i++) // what lived there may have held the others
         f->shard[i].to_wake = (1u << FLEET_STAGES) - 1;
 }
 
@@ -289,11 +284,15 @@ void fleet_pass(struct fleet *f, uint64_t ms) {
 
 // ---- Everywhere ---------------------------------------------------------------------------------
 
+uint32_t fleet_home(const struct fleet *f, const char *stage) {
+    return route_of(f->shards, mr_str(stage));
+}
+
 void fleet_set(struct fleet *f, const char *stage, const char *name, const char *value) {
-    for (uint32_t i = 0; i < f->shards; i++) {
-        fleet_must(f, core_set(f->shard[i].core, mr_str(stage), mr_str(name), mr_str(value)) == 0);
-        fleet_sync(f, i);
-    }
+    uint32_t home = fleet_home(f, stage);
+    (void)stage_index(f, mr_str(stage));
+    fleet_must(f, core_set(f->shard[home].core, mr_str(stage), mr_str(name), mr_str(value)) == 0);
+    fleet_sync(f, home);
 }
 
 static void look(const struct fleet *f, uint32_t shard, const char *stage, struct stage_info *out) {
@@ -311,45 +310,16 @@ uint64_t fleet_sum(const struct fleet *f, const char *stage, enum job_status sta
     return sum;
 }
 
-static uint64_t places_kept(const struct fleet_shard *s) {
-    uint64_t kept = 0;
-    for (int i = 0; i < FLEET_PUSHERS; i++)
-        kept += s->pushers[i].granted;
-    return kept;
-}
-
-// Nobody takes blocks, so a lease is a job that runs.
-static void check_ledger(struct fleet *f, int stage) {
-    const struct ledger_stage *l = &f->ledger[stage];
-    uint64_t depth = 0, jobs = 0, running = 0;
-    struct policy policy = { 0 };
-    for (uint32_t i = 0; i < f->shards; i++) {
-        struct stage_info s;
-        look(f, i, f->names[stage], &s);
-        depth += s.waiting + s.delayed + s.linked;
-        running += s.running;
-        jobs += s.dead + places_kept(&f->shard[i]);
-        policy = s.policy ? *s.policy : policy;
-    }
-    jobs += depth + running;
-    uint64_t slack = policy.high_mark / 64;
-    depth = policy.high_mark ? depth : 0;
-    fleet_must(f, l->depth <= depth + slack && depth <= l->depth + slack);
-    fleet_must(f, l->running == (policy.concurrency ? running : 0));
-    fleet_must(f, l->jobs == (policy.max_jobs ? jobs : 0));
-}
-
 void fleet_check(struct fleet *f) {
     for (uint32_t i = 0; i < f->shards; i++)
         fleet_must(f, core_check(f->shard[i].core) == 0);
-    for (int n = 0; n < FLEET_STAGES && *f->names[n]; n++)
-        check_ledger(f, n);
 }
 
 // ---- Work ---------------------------------------------------------------------------------------
 
 int fleet_push(struct fleet *f, uint32_t shard, const struct push *p) {
     struct pushed pushed;
+    (void)stage_index(f, p->stage);
     return core_push(f->shard[shard].core, p, &pushed);
 }
 
@@ -386,8 +356,9 @@ void fleet_wake(struct fleet *f, uint32_t shard) {
     unsigned stages = f->shard[shard].to_wake;
     f->shard[shard].to_wake = 0;
     for (int i = 0; i < FLEET_STAGES; i++)
-        if (stages >> i & 1 && *f->names[i])
-            core_wake(f->shard[shard].core, mr_str(f->names[i]));
+        if (stages >> i & 1 && *f->names[i] && fleet_home(f, f->names[i]) != shard)
+            fleet_must(f,
+                       core_learn_over(f->shard[shard].core, mr_str(f->names[i]), f->over[i]) == 0);
 }
 
 bool fleet_wake_all(struct fleet *f) {
@@ -437,6 +408,7 @@ void fleet_lose_ack(struct fleet *f, size_t ack) {
 void fleet_deliver(struct fleet *f, size_t mail, bool keep) {
     struct fleet_mail m = f->mail[mail];
     struct fleet_shard *to = &f->shard[m.to];
+    (void)stage_index(f, mr_str(m.stage));
     m.entry.stage = mr_str(m.stage);
     m.entry.key = mr_str(m.key);
     m.entry.once = mr_str(m.once);

@@ -1,9 +1,8 @@
 // Fleet: the shards of one engine, as bare cores, each with a log of its own of which only a prefix
-// is durable; a ledger between them; and a post that carries what travels over their links as badly
-// as the caller likes.
+// is durable; and a post that carries what travels over their links as badly as the caller likes.
 //
 //     core 0 ── log ──┐                      ┌── mail: entries, to be lost, repeated, reordered
-//     core 1 ── log ──┼── ledger, freed ── post
+//     core 1 ── log ──┼── over ── post
 //     core 2 ── log ──┘                      └── acknowledgements, likewise
 //
 // The fleet only does what it is told to: syncing, sending, delivering and waking are sentences.
@@ -34,7 +33,7 @@ enum fleet_fault {
     FAULT_EARLY_ACK,   // it is acknowledged before it is durable there
     FAULT_LOST_OUTBOX, // an entry is not replayed
     FAULT_LOST_MARK,   // what was accepted is not replayed
-    FAULT_DEAF,        // nobody is told of what is freed
+    FAULT_DEAF,        // nobody is told that a stage is not over its mark any more
     FLEET_FAULTS,
 };
 
@@ -55,7 +54,7 @@ struct fleet_shard {
     bool waits[FLEET_TAKERS];
     struct pusher pushers[FLEET_PUSHERS];
     bool has_room[FLEET_PUSHERS]; // was told so
-    unsigned to_wake;             // stages that others have freed for it
+    unsigned to_wake;             // stages of which it has to hear whether they are over
     uint64_t sent[FLEET_SHARDS];  // the last number put into the mail, for each shard
     struct fleet *fleet;
 };
@@ -80,14 +79,14 @@ struct fleet_held {
 struct fleet {
     uint32_t shards;
     uint64_t seed, dice, now_ms;
-    char names[FLEET_STAGES][FLEET_TEXT]; // of stages, as they appear in the ledger
-    struct ledger_stage ledger[FLEET_STAGES];
+    char names[FLEET_STAGES][FLEET_TEXT]; // of stages, as they appear
+    bool over[FLEET_STAGES];              // as their shards have told
     struct fleet_shard shard[FLEET_SHARDS];
     struct fleet_mail mail[FLEET_MAIL], acks[FLEET_MAIL];
     size_t mail_count, ack_count;
     struct fleet_held held[FLEET_HELD]; // granted and not answered
     size_t held_count;
-    size_t freed; // how often shards were told
+    size_t told; // how often shards were told
     enum fleet_fault fault;
     jmp_buf *on_fail; // where to go on when a check fails; NULL: the test ends
 };
@@ -117,8 +116,9 @@ int fleet_open(struct fleet *, uint32_t shard); // after core_destroy: what it a
 
 // ---- Everywhere ---------------------------------------------------------------------------------
 
+uint32_t fleet_home(const struct fleet *, const char *stage); // the shard that it lives in
 void fleet_set(struct fleet *, const char *stage, const char *name, const char *value);
-void fleet_check(struct fleet *); // invariants of all cores, and that the ledger is their sum
+void fleet_check(struct fleet *); // invariants of all cores
 uint64_t fleet_sum(const struct fleet *, const char *stage, enum job_status);
 
 // ---- Work ---------------------------------------------------------------------------------------

@@ -904,7 +904,7 @@ static void T16_a_flow_that_was_half_forgotten_begins_anew(void **state) {
         snprintf(over, sizeof over, "run %d over\n", i + 1);
         snprintf(epic, sizeof epic, "half/%s/%d", i == 1 ? "left" : "right", i + 1);
         set_state(m, "half", "flow", over);
-        must(mr_epic_drop(m, epic));
+        must(mr_epic_drop(m, i == 1 ? "half/left" : "half/right", epic));
     }
     must(mr_close(m));
 }

@@ -872,7 +872,7 @@ def _():
 def _():
     server = Server("--store", "mem:")
     url = server.url
-    look = [MILLRACE, "epic", "simple/source/1", "--json", "--at", url]
+    look = [MILLRACE, "epic", "simple/source", "simple/source/1", "--json", "--at", url]
     numbers_file("in.txt", 10)
     simple(["name: a, map: [sleep, '1000']"])
     r = Flow("--at", url, "plan.yaml")

@@ -142,6 +142,7 @@ static void write_body(struct golden *g, const struct record *r, mr_bytes body) 
         write_stage(out, &r->about->stage);
         break;
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
         fprintf(out, " %.*s up to %" PRIu64, (int)r->name.size, (const char *)r->name.data,
                 r->about->source.highest);
         break;

@@ -4,12 +4,14 @@
 #include "shard/group.h"
 
 #include <setjmp.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -158,7 +160,7 @@ static void F28_a_store_left_half_made_is_made_whole(void **state) {
     struct place p = place_make();
     char shard[128];
     group_close(open_group(&p, 3));
-    write_text(&p, "shards", "3 shards, being made\n");
+    write_text(&p, "shards", "3 shards by stage, being made\n");
     write_text(&p, "shards.tmp", "");
     snprintf(shard, sizeof shard, "%s/shard-2", p.dir);
     folder_remove(shard);
@@ -230,131 +232,27 @@ static void no_two_shards_give_the_same_id(void **state) {
     folder_remove(p.dir);
 }
 
-static struct stage_info look(struct group *g, uint32_t shard) {
-    struct stage_info info;
-    assert_int_equal(core_look_stage(shard_core(group_shard(g, shard)), mr_str("s"), &info), 0);
-    return info;
-}
-
-static void R14_policies_that_a_crash_left_in_the_first_shard_reach_all(void **state) {
+// U19: what was made by key can not be opened, and is told how it can.
+static void U19_a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
     (void)state;
     struct place p = place_make();
-    struct group *g = open_group(&p, 3);
-    struct shard *first = group_shard(g, 0);
-    assert_int_equal(shard_begin(first), 0);
-    struct core *core = shard_core(first);
-    assert_int_equal(core_set(core, mr_str("s"), mr_str("concurrency"), mr_str("4")), 0);
-    assert_int_equal(core_pause(core, mr_str("s")), 0);
-    shard_end(first);
-    group_close(g);
-    for (int run = 0; run < 2; run++) {
-        g = open_group(&p, 0);
-        for (uint32_t i = 0; i < 3; i++) {
-            assert_int_equal(look(g, i).policy->concurrency, 4);
-            assert_true(look(g, i).paused);
-        }
-        group_close(g);
+    char *words[] = { "cp", "-r", TEST_DIR "/data/by-key/.", p.dir, NULL };
+    pid_t pid;
+    int status;
+    assert_int_equal(posix_spawnp(&pid, "cp", NULL, NULL, words, environ), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    for (uint32_t shards = 0; shards <= 3; shards += 3) {
+        refuses(MR_EINVAL, &p, shards, "by key");
+        refuses(MR_EINVAL, &p, shards, "millrace store copy file:");
+        refuses(MR_EINVAL, &p, shards, "--shards 3");
     }
+    uint32_t found = 0;
+    assert_int_equal(layout_read(NULL, p.dir, &found), 0); // for those who copy it
+    assert_int_equal(found, 3);
     folder_remove(p.dir);
 }
 
-static void push_number(struct group *g, uint32_t shard, uint64_t number) {
-    struct shard *s = group_shard(g, shard);
-    struct push push = {
-        .stage = mr_str("s"), .source = mr_str("e"), .number = number, .epic = true
-    };
-    struct pushed pushed;
-    assert_int_equal(shard_begin(s), 0);
-    assert_int_equal(core_push(shard_core(s), &push, &pushed), 0);
-    assert_int_equal(shard_wait(s, shard_end(s)), 0);
-}
-
-static void end_epic(struct group *g, uint32_t shard, uint64_t total) {
-    struct shard *s = group_shard(g, shard);
-    assert_int_equal(shard_begin(s), 0);
-    assert_int_equal(core_epic_end(shard_core(s), mr_str("e"), total), 0);
-    assert_int_equal(shard_wait(s, shard_end(s)), 0);
-}
-
-static void expect_total(struct group *g, uint64_t total) {
-    for (uint32_t i = 0; i < 3; i++) {
-        struct epic_info e;
-        assert_int_equal(core_epic(shard_core(group_shard(g, i)), mr_str("e"), &e), 0);
-        assert_true(e.ended);
-        assert_int_equal(e.total, total);
-    }
-}
-
-// F28: their logs are synced one by one, so a crash may leave the end in any of them. Shard 2 has
-// nothing else of the epic.
-static void F28_an_end_that_a_crash_left_in_some_shards_reaches_all(void **state) {
-    (void)state;
-    for (unsigned known = 1; known < 8; known++) {
-        struct place p = place_make();
-        struct group *g = open_group(&p, 3);
-        push_number(g, 0, 1);
-        push_number(g, 1, 2);
-        for (uint32_t i = 0; i < 3; i++)
-            if (known >> i & 1)
-                end_epic(g, i, 2);
-        group_close(g);
-        for (int run = 0; run < 2; run++) {
-            g = open_group(&p, 0);
-            expect_total(g, 2);
-            group_close(g);
-        }
-        folder_remove(p.dir);
-    }
-}
-
-// It was said again, otherwise.
-static void F28_of_two_ends_that_of_the_first_shard_counts(void **state) {
-    (void)state;
-    struct place p = place_make();
-    struct group *g = open_group(&p, 3);
-    for (uint32_t i = 0; i < 3; i++)
-        end_epic(g, i, 0);
-    end_epic(g, 0, 5);
-    group_close(g);
-    g = open_group(&p, 0);
-    expect_total(g, 5);
-    group_close(g);
-    folder_remove(p.dir);
-}
-
-// ---- One stage, as several shards see it ------------------------------------------------------
-
-static struct stage_info seen(uint64_t ready, uint64_t running, const char *held_by) {
-    struct stage_info info = { .ready = ready, .waiting = ready, .running = running };
-    info.oldest_ms = ready ? 10 * (int64_t)ready : -1;
-    snprintf(info.held_by, sizeof info.held_by, "%s", held_by);
-    return info;
-}
-
-static void add(struct stage_info a, struct stage_info b, const char *held_by) {
-    struct stage_info sum = a;
-    stage_info_add(&sum, &b);
-    assert_string_equal(sum.held_by, held_by);
-    assert_int_equal(sum.waiting, a.waiting + b.waiting);
-    assert_int_equal(sum.oldest_ms, a.oldest_ms > b.oldest_ms ? a.oldest_ms : b.oldest_ms);
-}
-
-static void R20_a_stage_is_held_if_every_shard_with_work_is(void **state) {
-    (void)state;
-    add(seen(1, 0, "limit"), seen(0, 1, ""), "limit");
-    add(seen(0, 1, ""), seen(2, 0, "limit"), "limit");
-    add(seen(1, 0, "limit"), seen(2, 0, ""), "");
-    add(seen(1, 0, ""), seen(2, 0, "limit"), "");
-    add(seen(0, 0, "backoff"), seen(0, 0, ""), "backoff");
-    add(seen(0, 0, ""), seen(0, 0, "delay"), "delay");
-    add(seen(0, 0, "delay"), seen(0, 0, "backoff"), "backoff"); // as one shard tells it
-    add(seen(0, 0, "halted"), seen(0, 0, "backoff"), "halted");
-    add(seen(0, 0, "delay"), seen(0, 0, "halted"), "halted");
-    add(seen(1, 0, "no-worker"), seen(0, 0, ""), "no-worker");
-    add(seen(1, 0, "no-worker"), seen(0, 1, ""), ""); // it is busy there, and comes here next
-}
-
-// U9: whoever ends a server while it reads its store need not wait for that.
 static void U9_reading_a_store_can_be_cancelled(void **state) {
     (void)state;
     struct place p = place_make();
@@ -384,10 +282,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_a_store_is_left_alone),
         cmocka_unit_test(R19_time_goes_on_from_the_latest_instant_of_any_shard),
         cmocka_unit_test(no_two_shards_give_the_same_id),
-        cmocka_unit_test(R14_policies_that_a_crash_left_in_the_first_shard_reach_all),
-        cmocka_unit_test(F28_an_end_that_a_crash_left_in_some_shards_reaches_all),
-        cmocka_unit_test(F28_of_two_ends_that_of_the_first_shard_counts),
-        cmocka_unit_test(R20_a_stage_is_held_if_every_shard_with_work_is),
+        cmocka_unit_test(U19_a_store_made_by_key_is_refused_and_the_way_out_said),
         cmocka_unit_test(U9_reading_a_store_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,10 +103,10 @@ static void F50_calls_that_are_not_waited_for_are_bounded(void **state) {
     ask(d, 0, "CALL s a LATER", "\"1\"");
     assert_true(d->host.buffered > before); // it counts as clients' memory
     ask(d, 0, "CALL s b LATER", "-FULL *");
-    ask(d, 0, "JOB 2", "-GONE *");
+    ask(d, 0, "JOB #2", "-GONE *");
     ask(d, 1, "CANCEL 1", ":1");
     hear(d, 0, ">[\"ended\" \"1\" -CANCELLED*]");
-    ask(d, 0, "CALL s b LATER", "\"2\"");
+    ask(d, 0, "CALL s b LATER", "\"#2\"");
     s->late_count -= LIMIT_LATES - 1;
 }
 
@@ -160,9 +160,9 @@ static const struct leaving {
     { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "CALL s b ROOM -1", "CANCEL 1\r\n" },
     { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "CALL s b ROOM -1 LATER", "CANCEL 1\r\n" },
     { "STAGE s max-jobs 1\r\nPUSH s a\r\n", "PUSH s b ROOM -1", "DRAIN s\r\n" },
-    { "PUSH s a EPIC e 1\r\nEPIC e END 1\r\n", "EPIC e WAIT -1", "CANCEL 1\r\n" },
-    { "PUSH s a EPIC e 1\r\n", "EPIC e WAIT -1 LEFT 0", "CANCEL 1\r\n" },
-    { "PUSH s a EPIC e 1\r\n", "EPIC e WAIT -1 LEFT 0", "EPIC e DROP\r\n" },
+    { "PUSH s a EPIC e 1\r\nEPIC s e END 1\r\n", "EPIC s e WAIT -1", "CANCEL 1\r\n" },
+    { "PUSH s a EPIC e 1\r\n", "EPIC s e WAIT -1 LEFT 0", "CANCEL 1\r\n" },
+    { "PUSH s a EPIC e 1\r\n", "EPIC s e WAIT -1 LEFT 0", "EPIC s e DROP\r\n" },
     { "PUSH s a\r\n", "TAKE s", "CANCEL 1\r\n" }, // it is told to stop
 };
 

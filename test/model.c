@@ -5,7 +5,7 @@
 
 const char *const stage_names[STAGES] = { "a", "b", "c" };
 const char *const key_names[KEYS] = { "", "k", "l", "m" };
-const char *const source_names[SOURCES] = { "client", "epic", "saga" };
+const char *const source_names[SOURCES] = { "same", "same", "same" };
 
 static uint64_t earlier(uint64_t a, uint64_t b) {
     return a < b ? a : b;

@@ -37,11 +37,11 @@ static void U3_a_command_that_fails_in_EXEC_does_not_stop_the_others(void **stat
 static void U3_what_is_refused_when_queued_aborts_EXEC(void **state) {
     struct dialogue *d = *state;
     static const char *const refused[] = {
-        "NONSENSE",         "PUSH s",         "PUSH s a KEY",   "PUSH s a NOOPTION 1",
-        "PUSH s a ROOM -1", "PUSHMANY s a",   "TAKE s",         "TAKE s WAIT -1",
-        "CALL s a",         "AWAIT 1 WAIT 5", "EPIC e WAIT -1", "AUTH x",
-        "HELLO 3",          "MULTI",          "WATCH k",        "DONE x y",
-        "DONE 1 y NOPE",    "FAIL 1",         "JOBS s STATUS",  "DROP STAGE s",
+        "NONSENSE",         "PUSH s",         "PUSH s a KEY",     "PUSH s a NOOPTION 1",
+        "PUSH s a ROOM -1", "PUSHMANY s a",   "TAKE s",           "TAKE s WAIT -1",
+        "CALL s a",         "AWAIT 1 WAIT 5", "EPIC s e WAIT -1", "AUTH x",
+        "HELLO 3",          "MULTI",          "WATCH k",          "DONE x y",
+        "DONE 1 y NOPE",    "FAIL 1",         "JOBS s STATUS",    "DROP STAGE s",
         "DROP x",           "LPUSH s a",
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

@@ -38,7 +38,7 @@ static void push(struct engine *e, uint64_t number, size_t count, mr_id *out_ids
 
 static mr_epic_info look(struct engine *e) {
     mr_epic_info book;
-    assert_int_equal(e->impl->epic(e, mr_str("book"), &book), 0);
+    assert_int_equal(e->impl->epic(e, mr_str("read"), mr_str("book"), &book), 0);
     return book;
 }
 
@@ -53,7 +53,7 @@ static void R12_a_number_is_pushed_once(void **state) {
     struct engine *e = open_engine(NULL);
     mr_epic_info none;
     mr_id ids[8], again[8];
-    assert_int_equal(e->impl->epic(e, mr_str("book"), &none), MR_EGONE);
+    assert_int_equal(e->impl->epic(e, mr_str("read"), mr_str("book"), &none), MR_EGONE);
     push(e, 1, 5, ids);
     assert_int_equal(look(e).resume, 6);
     push(e, 4, 4, again); // 4 and 5 are known, 6 and 7 are not
@@ -98,12 +98,13 @@ static void R12_what_is_too_far_ahead_is_refused(void **state) {
         assert_int_equal(try_push(e, 1033, &pushed), MR_EGAP); // 9 is missing
         assert_int_equal(try_push(e, 1030, &pushed), 0);
         assert_int_equal(pushed, 3);
-        assert_int_equal(e->impl->epic_skip(e, mr_str("book"), 1033), MR_EGAP);
+        assert_int_equal(e->impl->epic_skip(e, mr_str("read"), mr_str("book"), 1033), MR_EGAP);
         assert_int_equal(look(e).resume, 9);
         push(e, 9, 1, NULL);
         assert_int_equal(try_push(e, 1033, &pushed), 0);
         assert_int_equal(pushed, 1);
-        assert_int_equal(e->impl->epic_drop(e, mr_str("book")), 0); // and from the beginning
+        assert_int_equal(e->impl->epic_drop(e, mr_str("read"), mr_str("book")),
+                         0); // and from the beginning
     }
     assert_int_equal(e->impl->close(e), 0);
 }

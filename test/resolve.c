@@ -86,6 +86,7 @@ static bool resolve_push(const struct model *m, struct chance *c, unsigned featu
     make_job(m, c, out->now_ms, out->job.stage, &out->job);
     if ((features & FEATURE_NUMBERS) && one_in(c, 2)) {
         out->source = (int)chance_below(c, SOURCES);
+        out->job.stage = source_stage(out->source);
         out->number = some_number(m, c, out->source);
         *out->job.once = 0;
         out->conn %= 2; // so that refused numbers meet higher ones

@@ -75,7 +75,7 @@ static int roll_key(struct world *w) {
 // The client pushes one after another; those of the epic among the others.
 static void push_one(struct world *w) {
     int stage = (int)roll(w, 8) ? 0 : 1, key = roll_key(w);
-    bool epic = roll(w, 3) == 0;
+    bool epic = roll(w, 3) == 0 && stage == 0;
     char numbered[32] = "";
     if (w->count >= MOST - 8)
         return;
@@ -335,10 +335,10 @@ static void drain(struct world *w) {
 }
 
 static void end_epic(struct world *w) {
-    sayf(w->dialogue, 0, "EPIC e END %" PRIu64, w->epic);
+    sayf(w->dialogue, 0, "EPIC s0 e END %" PRIu64, w->epic);
     (void)answer(w, 0);
     connect_client(w->dialogue, WAITER);
-    say(w->dialogue, WAITER, "EPIC e WAIT -1");
+    say(w->dialogue, WAITER, "EPIC s0 e WAIT -1");
 }
 
 // All of it has ended: well, by a decision, or for good, until that was tried once more.
@@ -367,7 +367,7 @@ static void history(uint64_t seed) {
     drain(w);
     look(w);
     expect_epic(w, answer(w, WAITER));
-    say(w->dialogue, 0, "EPIC e");
+    say(w->dialogue, 0, "EPIC s0 e");
     expect_epic(w, answer(w, 0));
     for (int i = 0; i < WORKERS; i++)
         hang_up(w->dialogue, FIRST_WORKER + i);

@@ -109,7 +109,7 @@ def make_job(dead):
 
 
 def ended_epic():
-    bash("millrace epic june --drop")
+    bash("millrace epic mail june --drop")
     ok("millrace push mail --lines letters.jsonl --key-json to --epic june")
     client.work_off("mail")
 
@@ -120,10 +120,10 @@ def prepare(line):
     ok("millrace push mail hello --at file:./data && millrace resume mail")
     if re.search("auth list|auth remove|--auth|_FILE", line):
         ok("millrace auth add ci --role push,read --stages 'mail.*' --out ci.token")
-    if re.search("epic june", line) and "push" not in line:
+    if re.search("epic mail june", line) and "push" not in line:
         ended_epic()
     elif "epic" in line:
-        bash("millrace epic june --drop")
+        bash("millrace epic mail june --drop")
     return {"/etc/millrace.conf": "millrace.conf", "/backup/": "./copy-of-", "/var/lib/millrace/": "./",
             "$(pidof millrace)": str(server.process.pid), "0.0.0.0:7411": "127.0.0.1:0",
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,

@@ -131,17 +131,6 @@ static void D2_takes_that_wait_are_answered_by_whichever_shard_has_work(void **s
     must(mr_close(m));
 }
 
-static void a_single_thread_finds_what_is_anywhere(void **state) {
-    (void)state;
-    mr *m = open_shards("mem:", 16);
-    for (int key = 0; key < 200; key++)
-        push_key(m, "s", key, "x");
-    for (int i = 0; i < 200; i++)
-        must(mr_done(take(m, "s", "x")));
-    nothing_to_take(m, "s");
-    must(mr_close(m));
-}
-
 // ---- R14: limits hold for the engine ----------------------------------------------------------
 
 enum { LIMIT = 3 };
@@ -181,28 +170,6 @@ static void R14_concurrency_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
-static void R14_a_slot_that_one_shard_frees_starts_work_in_another(void **state) {
-    (void)state;
-    mr *m = open_shards("mem:", SHARDS);
-    must(mr_set(m, "s", "concurrency", "1"));
-    for (int key = 0; key < KEYS; key++)
-        push_key(m, "s", key, "x");
-    mr_job *job = take(m, "s", "x");
-    for (int i = 1; i < KEYS; i++) {
-        struct taker waits = { .m = m };
-        pthread_t thread;
-        nothing_to_take(m, "s");
-        assert_string_equal(look(m, "s").held_by, "limit");
-        assert_int_equal(pthread_create(&thread, NULL, take_one, &waits), 0);
-        must(mr_done(job));
-        pthread_join(thread, NULL); // it is woken, wherever the next one lies
-        assert_int_equal(waits.answer, 0);
-        job = waits.job;
-    }
-    must(mr_done(job));
-    must(mr_close(m));
-}
-
 static void R14_a_rate_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -234,43 +201,6 @@ static void R14_max_jobs_holds_over_all_shards(void **state) {
     must(mr_close(m));
 }
 
-enum { PUSHERS = 6, PUSHES = 200 };
-
-struct pushing {
-    mr *m;
-    int key;
-};
-
-// Some wait for ever, some give up and come again.
-static void *push_patiently(void *arg) {
-    struct pushing *p = arg;
-    char key[16];
-    snprintf(key, sizeof key, "key %d", p->key);
-    mr_push_options o = { .key = mr_str(key), .room_ms = p->key % 2 ? MR_FOREVER : 1 };
-    for (int err = 0, i = 0; i < PUSHES && (err == 0 || err == MR_EFULL); i += err == 0)
-        err = mr_push(p->m, "s", mr_str("x"), &o, NULL);
-    return NULL;
-}
-
-// Nobody is passed over for good, whichever shard ends jobs and however often others give up.
-static void R14_room_goes_round_the_threads_of_all_shards(void **state) {
-    (void)state;
-    mr *m = open_shards("mem:", SHARDS);
-    pthread_t threads[PUSHERS];
-    struct pushing pushing[PUSHERS];
-    must(mr_set(m, "s", "max-jobs", "2"));
-    for (int i = 0; i < PUSHERS; i++) {
-        pushing[i] = (struct pushing){ m, i };
-        assert_int_equal(pthread_create(&threads[i], NULL, push_patiently, &pushing[i]), 0);
-    }
-    for (int done = 0; done < PUSHERS * PUSHES; done++)
-        must(mr_done(take_waiting(m, "s")));
-    for (int i = 0; i < PUSHERS; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(look(m, "s").done, PUSHERS * PUSHES);
-    must(mr_close(m));
-}
-
 static void R14_a_pause_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
@@ -290,17 +220,16 @@ static void R14_a_pause_holds_over_all_shards(void **state) {
 
 enum { HOPS = 200 };
 
-// Hands the job on to another key, and so to another shard, until it has gone HOPS steps.
+// Hands the job on to the stage of another shard.
 static int hand_on(mr_job *job, void *arg) {
-    atomic_int *ended = arg;
-    int hop = (int)strtol(mr_job_body(job).data, NULL, 10) + 1;
-    char body[16], key[16];
-    snprintf(body, sizeof body, "%d", hop);
-    snprintf(key, sizeof key, "hop %d", hop);
-    if (hop == HOPS)
-        atomic_fetch_add(ended, 1);
-    else
-        must(mr_emit(job, "s", mr_str(body), &(mr_push_options){ .key = mr_str(key) }));
+    (void)arg;
+    must(mr_emit(job, "c", mr_job_body(job), NULL));
+    return 0;
+}
+
+static int end_it(mr_job *job, void *arg) {
+    (void)job;
+    atomic_fetch_add((atomic_int *)arg, 1);
     return 0;
 }
 
@@ -308,14 +237,36 @@ static void a_stage_is_empty_only_when_nothing_is_on_its_way(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
     atomic_int ended = 0;
-    mr_worker *w = NULL;
-    must(mr_work(m, "s", hand_on, &ended, &(mr_work_options){ .jobs = 2 }, &w));
-    for (int round = 1; round <= 5; round++) {
+    mr_worker *first = NULL, *second = NULL;
+    must(mr_work(m, "s", hand_on, NULL, &(mr_work_options){ .jobs = 2 }, &first));
+    must(mr_work(m, "c", end_it, &ended, &(mr_work_options){ .jobs = 2 }, &second));
+    for (int round = 1; round <= HOPS; round++) {
         push(m, "s", "first", "0");
         must(mr_wait_empty(m, "s", MR_FOREVER));
+        must(mr_wait_empty(m, "c", MR_FOREVER));
         assert_int_equal(atomic_load(&ended), round);
     }
-    assert_int_equal(look(m, "s").done, 5 * HOPS);
+    assert_int_equal(look(m, "c").done, HOPS);
+    must(mr_worker_stop(first, MR_FOREVER));
+    must(mr_worker_stop(second, MR_FOREVER));
+    must(mr_close(m));
+}
+
+// D2: a worker of several stages waits at all of their shards, and serves the one named first.
+static void D2_a_worker_waits_at_the_shards_of_all_its_stages(void **state) {
+    (void)state;
+    static const char *const more[] = { "c", "t", NULL };
+    mr *m = open_shards("mem:", SHARDS);
+    atomic_int ended = 0;
+    mr_worker *w = NULL;
+    mr_work_options o = { .jobs = 3, .more_stages = more };
+    must(mr_work(m, "s", end_it, &ended, &o, &w));
+    for (int i = 0; i < HOPS; i++) {
+        const char *stage = i % 3 == 0 ? "s" : more[i % 3 - 1];
+        push(m, stage, NULL, "x");
+        must(mr_wait_empty(m, stage, MR_FOREVER));
+        assert_int_equal(atomic_load(&ended), i + 1);
+    }
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -325,7 +276,7 @@ static int emit_to_all(mr_job *job, void *arg) {
     for (int key = 0; key < KEYS; key++) {
         char name[16];
         snprintf(name, sizeof name, "key %d", key);
-        must(mr_emit(job, "out", mr_job_body(job), &(mr_push_options){ .key = mr_str(name) }));
+        must(mr_emit(job, "c", mr_job_body(job), &(mr_push_options){ .key = mr_str(name) }));
     }
     return 0;
 }
@@ -343,14 +294,14 @@ static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **stat
     must(mr_wait_empty(m, "in", MR_FOREVER));
     int next[KEYS] = { 0 };
     for (int i = 0; i < 20 * KEYS; i++) {
-        mr_job *job = take_waiting(m, "out");
+        mr_job *job = take_waiting(m, "c");
         char name[16] = { 0 };
         memcpy(name, mr_job_key(job).data, mr_job_key(job).size);
         long key = strtol(name + strlen("key "), NULL, 10);
         assert_int_equal(strtol(mr_job_body(job).data, NULL, 10), next[key]++);
         must(mr_done(job));
     }
-    must(mr_wait_empty(m, "out", MR_FOREVER));
+    must(mr_wait_empty(m, "c", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -396,15 +347,14 @@ static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
     for (int key = 0; key < KEYS; key++) {
         char name[16];
         snprintf(name, sizeof name, "key %d", key);
-        mr_epic e = { .name = name };
+        mr_epic e = { .stage = "s", .name = name };
         must(mr_epic_begin(m, &e));
         must(mr_epic_skip(m, &e));
-        mr_epic again = { .name = name };
+        mr_epic again = { .stage = "s", .name = name };
         must(mr_epic_begin(m, &again));
         assert_int_equal(again.next, 2);
         again.next = 1;
-        must(mr_epic_push(m, &again, "s", mr_str("x"), &(mr_push_options){ .key = mr_str(name) },
-                          NULL));
+        must(mr_epic_push(m, &again, mr_str("x"), &(mr_push_options){ .key = mr_str(name) }, NULL));
     }
     nothing_to_take(m, "s");
     must(mr_close(m));
@@ -414,20 +364,20 @@ static void E2_a_skipped_number_is_skipped_for_every_key(void **state) {
 static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
-    mr_epic e = { .name = "e" };
+    mr_epic e = { .stage = "s", .name = "e" };
     mr_id first[2] = { 0 }, again[2] = { 0 };
     size_t n = 0;
     mr_item items[2] = { { .body = mr_str("x"), .key = mr_str("a") },
                          { .body = mr_str("y"), .key = mr_str("b") } };
     must(mr_epic_begin(m, &e));
-    must(mr_epic_push_many(m, &e, "s", items, 2, NULL, first, &n));
+    must(mr_epic_push_many(m, &e, items, 2, NULL, first, &n));
     assert_int_equal(n, 2);
     for (int key = 0; key < KEYS; key++) {
         char name[16];
         snprintf(name, sizeof name, "key %d", key);
         items[0].key = items[1].key = mr_str(name);
         e.next = 1;
-        must(mr_epic_push_many(m, &e, "s", items, 2, NULL, again, &n));
+        must(mr_epic_push_many(m, &e, items, 2, NULL, again, &n));
         assert_int_equal(n, 2);
         assert_true(again[0] == first[0] && again[1] == first[1]);
     }
@@ -439,23 +389,22 @@ static void E2_a_number_is_known_whichever_shard_has_it(void **state) {
 static void D4_an_epic_does_not_end_before_its_highest_number(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
-    mr_epic e = { .name = "e" };
+    mr_epic e = { .stage = "s", .name = "e" };
     mr_epic_info info;
     must(mr_epic_begin(m, &e));
     for (int key = 0; key < KEYS; key++) {
         char name[16];
         snprintf(name, sizeof name, "key %d", key);
-        must(
-            mr_epic_push(m, &e, "s", mr_str("x"), &(mr_push_options){ .key = mr_str(name) }, NULL));
+        must(mr_epic_push(m, &e, mr_str("x"), &(mr_push_options){ .key = mr_str(name) }, NULL));
     }
     for (e.next = 1; e.next <= KEYS; e.next++) {
         refused(MR_EINVAL, mr_epic_end(m, &e));
         assert_non_null(strstr(mr_error(), "number 24"));
-        must(mr_epic_look(m, "e", &info));
+        must(mr_epic_look(m, "s", "e", &info));
         assert_int_equal(info.total, -1);
     }
     must(mr_epic_end(m, &e));
-    must(mr_epic_look(m, "e", &info));
+    must(mr_epic_look(m, "s", "e", &info));
     assert_int_equal(info.total, KEYS);
     must(mr_close(m));
 }
@@ -477,11 +426,11 @@ static void F24_an_epic_ends_and_is_dropped_only_on_a_disk_that_works(void **sta
         struct store s = store_make();
         mr *m = NULL;
         must(mr_open(s.url, &(mr_options){ .shards = SHARDS }, &m));
-        mr_epic e = { .name = "e" };
+        mr_epic e = { .stage = "s", .name = "e" };
         must(mr_epic_begin(m, &e));
-        must(mr_epic_push(m, &e, "s", mr_str("x"), NULL, NULL));
+        must(mr_epic_push(m, &e, mr_str("x"), NULL, NULL));
         atomic_store(&syncs_fail, true);
-        refused(MR_ESTOPPED, drops ? mr_epic_drop(m, "e") : mr_epic_end(m, &e));
+        refused(MR_ESTOPPED, drops ? mr_epic_drop(m, "s", "e") : mr_epic_end(m, &e));
         refused(MR_ESTOPPED, mr_push(m, "s", mr_str("y"), NULL, NULL));
         must(mr_close(m));
         atomic_store(&syncs_fail, false);
@@ -542,13 +491,11 @@ int main(void) {
         cmocka_unit_test(D2_an_ask_is_granted_by_one_shard_however_many_have_work),
         cmocka_unit_test(D2_an_ask_that_is_over_is_granted_nothing),
         cmocka_unit_test(D2_takes_that_wait_are_answered_by_whichever_shard_has_work),
-        cmocka_unit_test(a_single_thread_finds_what_is_anywhere),
         cmocka_unit_test(R14_concurrency_holds_over_all_shards),
-        cmocka_unit_test(R14_a_slot_that_one_shard_frees_starts_work_in_another),
         cmocka_unit_test(R14_a_rate_holds_over_all_shards),
         cmocka_unit_test(R14_max_jobs_holds_over_all_shards),
-        cmocka_unit_test(R14_room_goes_round_the_threads_of_all_shards),
         cmocka_unit_test(R14_a_pause_holds_over_all_shards),
+        cmocka_unit_test(D2_a_worker_waits_at_the_shards_of_all_its_stages),
         cmocka_unit_test(a_stage_is_empty_only_when_nothing_is_on_its_way),
         cmocka_unit_test(E1_emits_reach_every_shard_in_the_order_of_their_commits),
         cmocka_unit_test(looks_add_up_and_ids_are_found),

@@ -137,7 +137,7 @@ static void make_epic(struct side *s) {
                                .source = mr_str("file.txt"),
                                .number = i,
                                .epic = true });
-    need(core_epic_end(s->core, mr_str("file.txt"), 2 * EPIC_LINES) == 0, "epic");
+    need(core_epic_end(s->core, mr_str("lines"), mr_str("file.txt"), 2 * EPIC_LINES) == 0, "epic");
     struct grant g = take(s, "lines");
     done(s, &g, "", NULL);
 }
@@ -252,8 +252,8 @@ static void same_job(struct side *a, struct side *b, uint64_t id) {
 
 static void same_epic(struct side *a, struct side *b) {
     struct epic_info x, y;
-    need(core_epic(a->core, mr_str("file.txt"), &x) == 0, "epic");
-    need(core_epic(b->core, mr_str("file.txt"), &y) == 0, "epic");
+    need(core_epic(a->core, mr_str("lines"), mr_str("file.txt"), &x) == 0, "epic");
+    need(core_epic(b->core, mr_str("lines"), mr_str("file.txt"), &y) == 0, "epic");
     need(x.resume == y.resume && x.total == y.total && x.accepted == y.accepted, "progress");
     need(x.waiting == y.waiting && x.done == y.done, "progress");
 }

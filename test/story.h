@@ -411,7 +411,7 @@ static inline void story_verify(struct story *s) {
     struct core *core = shard_core(s->shard);
     must(s, core_check(core) == 0);
     struct epic_info feed = { .resume = 1 };
-    int err = core_epic(core, mr_str("feed"), &feed);
+    int err = core_epic(core, mr_str("work"), mr_str("feed"), &feed);
     must(s, err == 0 || (err == MR_EGONE && (s->forgets || s->fed == 0)));
     must(s, feed.resume <= s->fed + 2);
     must(s, s->forgets || feed.resume >= s->fed + 1);

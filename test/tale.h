@@ -188,6 +188,7 @@ void pause_stage(struct tale *, const char *stage);
 void drain_stage(struct tale *, const char *stage);
 void resume_stage(struct tale *, const char *stage);
 void link_stages(struct tale *, const char *from, const char *to);
+#define TALE_EPICS "s" // the stage that epics belong to
 int end_epic(struct tale *, const char *name, uint64_t total);
 int skip_number(struct tale *, const char *name, uint64_t number);
 int watch_epic(struct tale *, int watcher, const char *name, int64_t left);
@@ -195,7 +196,7 @@ int watch_epic(struct tale *, int watcher, const char *name, int64_t left);
 // ---- Links --------------------------------------------------------------------------------------
 
 void in_shards(struct tale *, uint32_t shards); // at the beginning: this is the first of so many
-const char *key_of(const char *stage, uint32_t shard, uint32_t shards); // one that belongs there
+const char *stage_in(uint32_t shard, uint32_t shards); // one that lives there
 int arrive(struct tale *, uint32_t from, struct link_entry, const char *body);
 void acked(struct tale *, uint32_t to, uint64_t upto);
 // The numbers of what waits for that shard, in order: "3:body 7:body".

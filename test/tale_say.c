@@ -386,7 +386,7 @@ int end_epic(struct tale *t, const char *name, uint64_t total) {
     struct saying s = say(t);
     tale_meet_epic(t, name);
     do
-        err = core_epic_end(t->core, mr_str(name), total);
+        err = core_epic_end(t->core, mr_str(TALE_EPICS), mr_str(name), total);
     while (say_again(&s, err));
     return err;
 }
@@ -395,14 +395,14 @@ int skip_number(struct tale *t, const char *name, uint64_t number) {
     int err;
     struct saying s = say(t);
     do
-        err = core_epic_skip(t->core, mr_str(name), number);
+        err = core_epic_skip(t->core, mr_str(TALE_EPICS), mr_str(name), number);
     while (say_again(&s, err));
     return err;
 }
 
 int watch_epic(struct tale *t, int watcher, const char *name, int64_t left) {
     t->watchers[watcher] = (struct watcher){ 0 };
-    return core_epic_watch(t->core, mr_str(name), left, &t->watchers[watcher]);
+    return core_epic_watch(t->core, mr_str(TALE_EPICS), mr_str(name), left, &t->watchers[watcher]);
 }
 
 // ---- Links --------------------------------------------------------------------------------------
@@ -412,12 +412,12 @@ void in_shards(struct tale *t, uint32_t shards) {
     crash(t);
 }
 
-const char *key_of(const char *stage, uint32_t shard, uint32_t shards) {
-    static char keys[4][16];
+const char *stage_in(uint32_t shard, uint32_t shards) {
+    static char names[4][16];
     for (int i = 0;; i++) {
-        (void)snprintf(keys[shard], sizeof keys[shard], "k%d", i);
-        if (route_of(shards, mr_str(stage), mr_str(keys[shard]), (mr_bytes){ 0 }) == shard)
-            return keys[shard];
+        (void)snprintf(names[shard], sizeof names[shard], "out%d", i);
+        if (route_of(shards, mr_str(names[shard])) == shard)
+            return names[shard];
     }
 }
 
@@ -477,7 +477,7 @@ struct stage_info look_stage(struct tale *t, const char *stage) {
 
 struct epic_info look_epic(struct tale *t, const char *name) {
     struct epic_info info = { 0 };
-    must(core_epic(t->core, mr_str(name), &info));
+    must(core_epic(t->core, mr_str(TALE_EPICS), mr_str(name), &info));
     return info;
 }
 

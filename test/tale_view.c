@@ -123,7 +123,7 @@ static void view_channel(struct view *v, const struct tale_key *key) {
 
 static void view_epic(const struct view *v, const char *name) {
     struct epic_info e;
-    if (core_epic(v->core, mr_str(name), &e) < 0)
+    if (core_epic(v->core, mr_str(TALE_EPICS), mr_str(name), &e) < 0)
         return;
     fprintf(v->out, "epic %s: %" PRIu64 " next, %" PRIu64 " total, %" PRIu64 " accepted", name,
             e.resume, e.total, e.accepted);

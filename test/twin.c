@@ -447,6 +447,7 @@ static int say_on_stage(struct twin *t, const struct command *c) {
 
 int twin_tell_core(struct twin *t, const struct command *c, struct answer *out) {
     mr_bytes source = mr_str(c->source >= 0 ? source_names[c->source] : "");
+    mr_bytes stage = mr_str(stage_names[c->source >= 0 ? source_stage(c->source) : 0]);
     switch (c->op) {
     case OP_PUSH:
         return say_push(t, c, out);
@@ -487,11 +488,11 @@ int twin_tell_core(struct twin *t, const struct command *c, struct answer *out) 
     case OP_LEAVE:
         return say_leave(t, c);
     case OP_EPIC_END:
-        return core_epic_end(t->core, source, c->number);
+        return core_epic_end(t->core, stage, source, c->number);
     case OP_EPIC_SKIP:
-        return core_epic_skip(t->core, source, c->number);
+        return core_epic_skip(t->core, stage, source, c->number);
     case OP_EPIC_DROP:
-        return core_epic_drop(t->core, source);
+        return core_epic_drop(t->core, stage, source);
     case OP_CLEAN:
         return say_clean(t, c);
     case OP_TIME:

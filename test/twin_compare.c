@@ -318,7 +318,7 @@ static bool compare_epic(struct twin *t, int source) {
     const struct model_source *s = &m->sources[source];
     struct epic_info info;
     const char *what = source_names[source];
-    int err = core_epic(t->core, mr_str(what), &info);
+    int err = core_epic(t->core, mr_str(stage_names[source_stage(source)]), mr_str(what), &info);
     SAME(t, what, err, s->known ? 0 : MR_EGONE);
     if (!s->known)
         return true;

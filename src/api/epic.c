@@ -36,17 +36,24 @@ static int check_epic_name(const char *name, mr_bytes *out) {
     return 0;
 }
 
-static int check_named_epic(const mr *m, const char *name, mr_bytes *out) {
+// Where an epic is: its stage, and its name there.
+struct epic_place {
+    mr_bytes stage, name;
+};
+
+static int check_place(const mr *m, const char *stage, const char *name, struct epic_place *out) {
     int err = check_engine(m);
-    return err < 0 ? err : check_epic_name(name, out);
+    if (err >= 0)
+        err = check_stage(stage, &out->stage);
+    return err < 0 ? err : check_epic_name(name, &out->name);
 }
 
-static int check_epic(const mr *m, const mr_epic *e, mr_bytes *out_name) {
+static int check_epic(const mr *m, const mr_epic *e, struct epic_place *out) {
     int err = check_engine(m);
     if (err >= 0)
         err = check_pointer("the epic", e);
     if (err >= 0)
-        err = check_epic_name(e->name, out_name);
+        err = check_place(m, e->stage, e->name, out);
     if (err >= 0 && e->own[OWN_BEGUN] != begun)
         err = error_set(MR_EINVAL, "epic '%s' was not begun: mr_epic_begin comes first", e->name);
     return err;
@@ -80,9 +87,9 @@ static int64_t left_of(const mr_epic *e) {
     return (int64_t)(e->own[OWN_HALF] < other ? e->own[OWN_HALF] : other);
 }
 
-static int say_behind(mr *m, const mr_epic *e, mr_bytes name) {
+static int say_behind(mr *m, const mr_epic *e, const struct epic_place *p) {
     mr_epic_info info;
-    int err = m->engine->impl->epic(m->engine, name, &info);
+    int err = m->engine->impl->epic(m->engine, p->stage, p->name, &info);
     if (err < 0)
         return err;
     return error_set(MR_EFULL, "%" PRIu64 " jobs of epic '%s' wait for workers of stage '%s'%s%s",
@@ -91,13 +98,14 @@ static int say_behind(mr *m, const mr_epic *e, mr_bytes name) {
 }
 
 // Waits until the next half may be begun. What nobody has pushed yet, nobody knows.
-static int half_begin(mr *m, mr_epic *e, mr_bytes name, int64_t wait_ms) {
+static int half_begin(mr *m, mr_epic *e, const struct epic_place *p, int64_t wait_ms) {
     mr_epic_info info;
-    int err = m->engine->impl->epic_wait(m->engine, name, left_of(e), e->expected, wait_ms, &info);
+    int err = m->engine->impl->epic_wait(m->engine, p->stage, p->name, left_of(e), e->expected,
+                                         wait_ms, &info);
     if (err == MR_EGONE && e->next > 1)
         return error_set(err, "epic '%s' was dropped while it was pushed", e->name);
     if (err == MR_EAGAIN)
-        return say_behind(m, e, name);
+        return say_behind(m, e, p);
     if (err < 0 && err != MR_EGONE)
         return err;
     e->own[OWN_HALF] = e->own[OWN_BYTES] = 0;
@@ -107,13 +115,13 @@ static int half_begin(mr *m, mr_epic *e, mr_bytes name, int64_t wait_ms) {
 // ---- Pushing ----------------------------------------------------------------------------------
 
 int mr_epic_begin(mr *m, mr_epic *e) {
-    mr_bytes name;
+    struct epic_place p;
     mr_epic_info info = { .resume = 1, .total = -1 };
     int err = check_pointer("the epic", e);
     if (err >= 0)
-        err = check_named_epic(m, e->name, &name);
+        err = check_place(m, e->stage, e->name, &p);
     if (err >= 0)
-        err = m->engine->impl->epic(m->engine, name, &info);
+        err = m->engine->impl->epic(m->engine, p.stage, p.name, &info);
     if (err < 0 && err != MR_EGONE)
         return err;
     e->next = info.resume;
@@ -151,7 +159,7 @@ static void count_pushed(mr_epic *e, const mr_item *items, size_t n) {
 }
 
 // Pushes until one is not accepted. Returns how many were; `out_err` says why not all.
-static size_t push_items(mr *m, mr_epic *e, mr_bytes name, mr_bytes stage, const mr_item *items,
+static size_t push_items(mr *m, mr_epic *e, const struct epic_place *p, const mr_item *items,
                          size_t count, const mr_push_options *all, mr_id *out_ids, int *out_err) {
     uint64_t since_ms = all->room_ms > 0 ? monotonic_ms() : 0;
     mr_push_options o = *all;
@@ -159,12 +167,12 @@ static size_t push_items(mr *m, mr_epic *e, mr_bytes name, mr_bytes stage, const
     int err = 0;
     while (done < count && err >= 0) {
         o.room_ms = time_left(all->room_ms, since_ms);
-        if (half_is_full(e) && (err = half_begin(m, e, name, o.room_ms)) < 0)
+        if (half_is_full(e) && (err = half_begin(m, e, p, o.room_ms)) < 0)
             break;
-        struct numbered first = { name, e->next, true };
+        struct numbered first = { p->name, e->next, true };
         size_t some = half_takes(e, items + done, count - done), n = 0;
         o.room_ms = time_left(all->room_ms, since_ms);
-        err = m->engine->impl->push_many(m->engine, stage, items + done, some, &o, &first,
+        err = m->engine->impl->push_many(m->engine, p->stage, items + done, some, &o, &first,
                                          out_ids ? out_ids + done : NULL, &n);
         if (err < 0)
             break;
@@ -175,14 +183,6 @@ static size_t push_items(mr *m, mr_epic *e, mr_bytes name, mr_bytes stage, const
     return done;
 }
 
-static int check_epic_push(const mr *m, const mr_epic *e, const char *stage,
-                           const mr_push_options **o, mr_bytes *out_name, mr_bytes *out_stage) {
-    int err = check_epic(m, e, out_name);
-    if (err >= 0)
-        err = check_stage(stage, out_stage);
-    return err < 0 ? err : check_push_options(o);
-}
-
 static int check_end(const mr_epic *e, size_t more) {
     uint64_t total = e->own[OWN_TOTAL] - 1;
     if (!e->own[OWN_TOTAL] || e->next + more - 1 <= total)
@@ -190,10 +190,11 @@ static int check_end(const mr_epic *e, size_t more) {
     return error_set(MR_EINVAL, "epic '%s' has ended with number %" PRIu64, e->name, total);
 }
 
-int mr_epic_push(mr *m, mr_epic *e, const char *stage, mr_bytes body, const mr_push_options *o,
-                 mr_id *out) {
-    mr_bytes name, to;
-    int err = check_epic_push(m, e, stage, &o, &name, &to);
+int mr_epic_push(mr *m, mr_epic *e, mr_bytes body, const mr_push_options *o, mr_id *out) {
+    struct epic_place p;
+    int err = check_epic(m, e, &p);
+    if (err >= 0)
+        err = check_push_options(&o);
     if (err >= 0)
         err = check_bytes("body", body);
     if (err >= 0)
@@ -202,16 +203,18 @@ int mr_epic_push(mr *m, mr_epic *e, const char *stage, mr_bytes body, const mr_p
         return err;
     mr_item item = { .key = o->key, .once = o->once, .body = body };
     mr_id id;
-    push_items(m, e, name, to, &item, 1, o, &id, &err);
+    push_items(m, e, &p, &item, 1, o, &id, &err);
     if (err >= 0 && out)
         *out = id;
     return err;
 }
 
-int mr_epic_push_many(mr *m, mr_epic *e, const char *stage, const mr_item *items, size_t n,
-                      const mr_push_options *all, mr_id *out_ids, size_t *out_n) {
-    mr_bytes name, to;
-    int err = check_epic_push(m, e, stage, &all, &name, &to);
+int mr_epic_push_many(mr *m, mr_epic *e, const mr_item *items, size_t n, const mr_push_options *all,
+                      mr_id *out_ids, size_t *out_n) {
+    struct epic_place p;
+    int err = check_epic(m, e, &p);
+    if (err >= 0)
+        err = check_push_options(&all);
     if (err >= 0)
         err = check_items(items, n, all);
     if (err >= 0)
@@ -220,7 +223,7 @@ int mr_epic_push_many(mr *m, mr_epic *e, const char *stage, const mr_item *items
         err = check_end(e, n);
     if (err < 0)
         return err;
-    size_t done = push_items(m, e, name, to, items, n, all, out_ids, &err);
+    size_t done = push_items(m, e, &p, items, n, all, out_ids, &err);
     bool unsure = err == MR_ESTOPPED || err == MR_ENET;
     if (err < 0 && (done == 0 || unsure))
         return err;
@@ -231,21 +234,21 @@ int mr_epic_push_many(mr *m, mr_epic *e, const char *stage, const mr_item *items
 // ---- The end ----------------------------------------------------------------------------------
 
 int mr_epic_skip(mr *m, mr_epic *e) {
-    mr_bytes name;
-    int err = check_epic(m, e, &name);
+    struct epic_place p;
+    int err = check_epic(m, e, &p);
     if (err >= 0)
         err = check_end(e, 1);
     if (err >= 0)
-        err = m->engine->impl->epic_skip(m->engine, name, e->next);
+        err = m->engine->impl->epic_skip(m->engine, p.stage, p.name, e->next);
     if (err >= 0)
         e->next++;
     return err;
 }
 
 // If it was dropped and begun anew by a push that did not know, numbers are missing.
-static int check_all_there(mr *m, const mr_epic *e, mr_bytes name) {
+static int check_all_there(mr *m, const mr_epic *e, const struct epic_place *p) {
     mr_epic_info info = { .resume = 1 };
-    int err = m->engine->impl->epic(m->engine, name, &info);
+    int err = m->engine->impl->epic(m->engine, p->stage, p->name, &info);
     if (err < 0 && err != MR_EGONE)
         return err;
     if (info.resume < e->next)
@@ -254,16 +257,16 @@ static int check_all_there(mr *m, const mr_epic *e, mr_bytes name) {
 }
 
 int mr_epic_end(mr *m, mr_epic *e) {
-    mr_bytes name;
-    int err = check_epic(m, e, &name);
+    struct epic_place p;
+    int err = check_epic(m, e, &p);
     if (err < 0)
         return err;
     if (e->own[OWN_TOTAL] && e->own[OWN_TOTAL] != e->next)
         return error_set(MR_EINVAL, "epic '%s' has ended with number %" PRIu64 ", not %" PRIu64,
                          e->name, e->own[OWN_TOTAL] - 1, e->next - 1);
-    if ((err = check_all_there(m, e, name)) < 0)
+    if ((err = check_all_there(m, e, &p)) < 0)
         return err;
-    if ((err = m->engine->impl->epic_end(m->engine, name, e->next - 1)) < 0)
+    if ((err = m->engine->impl->epic_end(m->engine, p.stage, p.name, e->next - 1)) < 0)
         return err;
     e->own[OWN_TOTAL] = e->next;
     return 0;
@@ -271,22 +274,22 @@ int mr_epic_end(mr *m, mr_epic *e) {
 
 // ---- Looking ----------------------------------------------------------------------------------
 
-int mr_epic_look(mr *m, const char *name, mr_epic_info *out) {
-    mr_bytes bytes;
-    int err = check_named_epic(m, name, &bytes);
+int mr_epic_look(mr *m, const char *stage, const char *name, mr_epic_info *out) {
+    struct epic_place p;
+    int err = check_place(m, stage, name, &p);
     if (err >= 0)
         err = check_pointer("the place for the answer", out);
-    return err < 0 ? err : m->engine->impl->epic(m->engine, bytes, out);
+    return err < 0 ? err : m->engine->impl->epic(m->engine, p.stage, p.name, out);
 }
 
-int mr_epic_wait(mr *m, const char *name, int64_t wait_ms, mr_epic_info *out) {
-    mr_bytes bytes;
+int mr_epic_wait(mr *m, const char *stage, const char *name, int64_t wait_ms, mr_epic_info *out) {
+    struct epic_place p;
     mr_epic_info info;
-    int err = check_named_epic(m, name, &bytes);
+    int err = check_place(m, stage, name, &p);
     if (err >= 0)
         err = check_wait("wait_ms", wait_ms);
     if (err >= 0)
-        err = m->engine->impl->epic_wait(m->engine, bytes, -1, 0, wait_ms, &info);
+        err = m->engine->impl->epic_wait(m->engine, p.stage, p.name, -1, 0, wait_ms, &info);
     if (err < 0)
         return err;
     if (info.dead)
@@ -297,8 +300,8 @@ int mr_epic_wait(mr *m, const char *name, int64_t wait_ms, mr_epic_info *out) {
     return 0;
 }
 
-int mr_epic_drop(mr *m, const char *name) {
-    mr_bytes bytes;
-    int err = check_named_epic(m, name, &bytes);
-    return err < 0 ? err : m->engine->impl->epic_drop(m->engine, bytes);
+int mr_epic_drop(mr *m, const char *stage, const char *name) {
+    struct epic_place p;
+    int err = check_place(m, stage, name, &p);
+    return err < 0 ? err : m->engine->impl->epic_drop(m->engine, p.stage, p.name);
 }

@@ -29,8 +29,8 @@ static int gather_stages(const char *stage, const char *const *more, mr_bytes *o
     int err = check_stage_name(stage, &out[0]);
     int count = 1;
     for (; err >= 0 && more && *more; more++, count++) {
-        if (count == HAND_TAKE_STAGES)
-            return error_set(MR_EINVAL, "a worker serves at most %d stages", HAND_TAKE_STAGES);
+        if (count == TAKE_STAGES_MOST)
+            return error_set(MR_EINVAL, "a worker serves at most %d stages", TAKE_STAGES_MOST);
         err = check_stage_name(*more, &out[count]);
         if (err >= 0)
             err = check_new(out, count);
@@ -41,7 +41,7 @@ static int gather_stages(const char *stage, const char *const *more, mr_bytes *o
 int mr_work(mr *m, const char *stage, mr_handler *handler, void *arg, const mr_work_options *o,
             mr_worker **out) {
     static const mr_work_options defaults;
-    mr_bytes stages[HAND_TAKE_STAGES];
+    mr_bytes stages[TAKE_STAGES_MOST];
     o = o ? o : &defaults;
     int err = check_engine(m);
     int count = err < 0 ? err : gather_stages(stage, o->more_stages, stages);

@@ -11,6 +11,8 @@ enum {
     REASON_MOST = 512, // are kept of one
     STAGE_NAME_MOST = 200,
     EPIC_NAME_MOST = 200,
+    SCOPE_MOST = 64,       // of what scopes the names of clients' sources: a token's name
+    TAKE_STAGES_MOST = 64, // stages that one TAKE names
     // Of what is said to a server, whatever it means: what is too large for that is refused by name
     // and the dialogue goes on, but what is larger than these ends it.
     ARGUMENT_MOST = 64 << 20,

@@ -20,7 +20,7 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
     (void)show_map(in, reply);
     if (!epic_is_over(reply)) {
         bool is_held = *epic_held(held, reply) != 0;
-        complain("epic: %s is not over yet%s%s", in->arguments[0], is_held ? ": " : "", held);
+        complain("epic: %s is not over yet%s%s", in->arguments[1], is_held ? ": " : "", held);
         return CLI_DEADLINE;
     }
     int64_t dead = value_number(reply, "dead");
@@ -51,7 +51,7 @@ static enum cli_exit wait_for(const struct input *in, struct words *w, int64_t w
     enum cli_exit code = talk_begin(in, TALK_LOOKS, &ts, &t);
     if (code != CLI_DONE)
         return code;
-    epic_bar_init(&bar, ts, "epic", in->arguments[0]);
+    epic_bar_init(&bar, ts, "epic", in->arguments[0], in->arguments[1]);
     words_text(w, "WAIT");
     words_number(w, wait_ms);
     int err = talk_say(t, w);
@@ -86,6 +86,7 @@ enum cli_exit epic_run(const struct input *in) {
         return CLI_USAGE;
     words_text(&w, "EPIC");
     words_text(&w, in->arguments[0]);
+    words_text(&w, in->arguments[1]);
     if (wait_ms) {
         enum cli_exit code = wait_for(in, &w, wait_ms);
         words_finish(&w);
@@ -99,6 +100,6 @@ enum cli_exit epic_run(const struct input *in) {
     }
     enum cli_exit code = talk_once(in, TALK_LOOKS, &w, show_map);
     if (code == CLI_DONE && drop && talk_address(in, &address) == 0)
-        sums_forget(address.where, in->arguments[0]);
+        sums_forget(address.where, in->arguments[0], in->arguments[1]);
     return code;
 }

@@ -13,10 +13,12 @@
 
 enum { LOOK_MS = 1000, LOOK_SELDOM_MS = 10000, BAR = 20, LINE = 400 };
 
-void epic_bar_init(struct epic_bar *b, struct talks *talks, const char *command, const char *epic) {
+void epic_bar_init(struct epic_bar *b, struct talks *talks, const char *command, const char *stage,
+                   const char *epic) {
     uint64_t now = monotonic_ms();
     *b = (struct epic_bar){ .talks = talks,
                             .command = command,
+                            .stage = stage,
                             .epic = epic,
                             .share = -1,
                             .begun_ms = now,
@@ -164,6 +166,7 @@ static enum cli_exit look(struct epic_bar *b) {
     if (code != CLI_DONE)
         return code;
     words_text(&w, "EPIC");
+    words_text(&w, b->stage);
     words_text(&w, b->epic);
     int err = talk_say(b->talk, &w);
     words_finish(&w);

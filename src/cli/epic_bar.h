@@ -15,10 +15,10 @@ enum { EPIC_HELD = 300 };
 
 struct epic_bar {
     struct talks *talks;
-    const char *command, *epic; // for complaints
-    struct talk *talk;          // NULL: it was not needed yet
-    double share;               // of the input that was read; below 0: that is not known
-    uint64_t read;              // lines; 0: somebody else reads
+    const char *command, *stage, *epic;
+    struct talk *talk; // NULL: it was not needed yet
+    double share;      // of the input that was read; below 0: that is not known
+    uint64_t read;     // lines; 0: somebody else reads
     uint64_t begun_ms, asked_ms;
     uint64_t ended_before; // when it was looked at first
     bool rich, asked, looked, shown;
@@ -26,7 +26,8 @@ struct epic_bar {
 };
 
 // Borrows all of it until epic_bar_clear.
-void epic_bar_init(struct epic_bar *, struct talks *, const char *command, const char *epic);
+void epic_bar_init(struct epic_bar *, struct talks *, const char *command, const char *stage,
+                   const char *epic);
 
 // How long a turn may wait before epic_bar_turn is to be called again.
 int64_t epic_bar_wait_ms(const struct epic_bar *);

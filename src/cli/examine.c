@@ -215,6 +215,23 @@ void findings_finish(struct findings *f) {
     *f = (struct findings){ 0 };
 }
 
+// What another shard says about the same stage: a store of an older version has it in several.
+static void stage_info_add(struct stage_info *sum, const struct stage_info *more) {
+    sum->waiting += more->waiting;
+    sum->running += more->running;
+    sum->parked += more->parked;
+    sum->delayed += more->delayed;
+    sum->dead += more->dead;
+    sum->pushed += more->pushed;
+    sum->done += more->done;
+    sum->failed += more->failed;
+    sum->expired += more->expired;
+    sum->cancelled += more->cancelled;
+    sum->vain_ms += more->vain_ms;
+    sum->states += more->states;
+    sum->linked += more->linked;
+}
+
 int findings_stage(const struct findings *f, mr_bytes stage, struct stage_info *out) {
     struct stage_info sum, more;
     bool known = false;

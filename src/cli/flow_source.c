@@ -86,7 +86,7 @@ static int sums_begin(struct reading *r) {
         return err;
     actor_stage(r->actor, stage, sizeof stage);
     snprintf(r->epic, sizeof r->epic, "%s/%" PRIu64, stage, info.run);
-    sums_open(&r->sums, r->flow->where, r->epic);
+    sums_open(&r->sums, r->flow->where, stage, r->epic);
     return 0;
 }
 
@@ -107,8 +107,10 @@ void reading_close(struct reading *r) {
 }
 
 void reading_forget(const struct reading *r) {
+    char stage[2 * FLOW_NAME + 2];
+    actor_stage(r->actor, stage, sizeof stage);
     if (r->epic[0])
-        sums_forget(r->flow->where, r->epic);
+        sums_forget(r->flow->where, stage, r->epic);
 }
 
 bool reading_share(const struct reading *r, uint64_t *out_read, uint64_t *out_total) {
@@ -255,7 +257,9 @@ static int pass_blocks(struct reading *r, uint64_t number) {
 // A source that has ended before must end there again.
 static int check_end(struct reading *r, uint64_t number) {
     mr_epic_info epic;
-    int err = mr_epic_look(r->flow->engine, r->epic, &epic);
+    char stage[2 * FLOW_NAME + 2];
+    actor_stage(r->actor, stage, sizeof stage);
+    int err = mr_epic_look(r->flow->engine, stage, r->epic, &epic);
     if (err < 0 || epic.total < 0 || (uint64_t)epic.total >= number)
         return err;
     err = next_line(r, true);

@@ -131,10 +131,15 @@ static bool input_open(struct pushing *p) {
 
 // ---- Where to begin ---------------------------------------------------------------------------
 
+static const char *stage_of(const struct pushing *p) {
+    return p->in->arguments[0];
+}
+
 static enum cli_exit ask_epic(struct pushing *p, const char *end, uint64_t number,
                               const struct response_value **out) {
     words_clear(&p->words);
     words_text(&p->words, "EPIC");
+    words_text(&p->words, stage_of(p));
     words_text(&p->words, p->epic);
     if (end) {
         words_text(&p->words, end);
@@ -156,8 +161,8 @@ static enum cli_exit find_beginning(struct pushing *p) {
         return CLI_DONE;
     }
     p->follows = !p->talks->address.local;
-    epic_bar_init(&p->bar, p->talks, "push", p->epic);
-    sums_open(&p->sums, p->talks->address.where, p->epic);
+    epic_bar_init(&p->bar, p->talks, "push", stage_of(p), p->epic);
+    sums_open(&p->sums, p->talks->address.where, stage_of(p), p->epic);
     enum cli_exit code = ask_epic(p, NULL, 0, &reply);
     if (code != CLI_DONE)
         return code;
@@ -174,7 +179,8 @@ static enum cli_exit find_beginning(struct pushing *p) {
 static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
     complain("push: line %" PRIu64 ": %s", number, why);
     if (p->epic)
-        complain("push: millrace epic %s --skip %" PRIu64 " leaves it out", p->epic, number);
+        complain("push: millrace epic %s %s --skip %" PRIu64 " leaves it out", stage_of(p), p->epic,
+                 number);
     return CLI_USAGE;
 }
 
@@ -185,8 +191,8 @@ static enum cli_exit tell_dropped(const struct pushing *p) {
 
 static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
     complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
-             "push them under another name, or forget it: millrace epic %s --drop",
-             number, p->epic, p->epic);
+             "push them under another name, or forget it: millrace epic %s %s --drop",
+             number, p->epic, stage_of(p), p->epic);
     return CLI_USAGE;
 }
 
@@ -226,6 +232,7 @@ static int follow_workers(struct pushing *p) {
     struct words *w = &p->words;
     words_clear(w);
     words_text(w, "EPIC");
+    words_text(w, stage_of(p));
     words_text(w, p->epic);
     words_text(w, "WAIT");
     words_number(w, -1);

@@ -29,7 +29,7 @@ static bool make_directories(char *path) {
 }
 
 // However a directory was named, it is the same engine.
-static bool sums_path(const char *engine, const char *epic, char out[PATH_MAX]) {
+static bool sums_path(const char *engine, const char *stage, const char *epic, char out[PATH_MAX]) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     bool given = state && *state == '/';
     char dir[PATH_MAX];
@@ -37,16 +37,17 @@ static bool sums_path(const char *engine, const char *epic, char out[PATH_MAX]) 
         return false;
     if (strncmp(engine, "file:", 5) == 0 && realpath(engine + 5, dir))
         engine = dir;
-    uint64_t hash = bytes_hash(mr_str(epic), bytes_hash(mr_str(engine), 0));
+    uint64_t hash =
+        bytes_hash(mr_str(epic), bytes_hash(mr_str(stage), bytes_hash(mr_str(engine), 0)));
     int size = snprintf(out, PATH_MAX, "%s%s/millrace/epics/%016" PRIx64, given ? state : home,
                         given ? "" : "/.local/state", hash);
     return size < PATH_MAX;
 }
 
-void sums_open(struct sums *s, const char *engine, const char *epic) {
+void sums_open(struct sums *s, const char *engine, const char *stage, const char *epic) {
     char path[PATH_MAX];
     *s = (struct sums){ 0 };
-    if (!sums_path(engine, epic, path) || !make_directories(path))
+    if (!sums_path(engine, stage, epic, path) || !make_directories(path))
         return;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -58,9 +59,9 @@ void sums_open(struct sums *s, const char *engine, const char *epic) {
     close(fd);
 }
 
-void sums_forget(const char *engine, const char *epic) {
+void sums_forget(const char *engine, const char *stage, const char *epic) {
     char path[PATH_MAX];
-    if (sums_path(engine, epic, path))
+    if (sums_path(engine, stage, epic, path))
         (void)unlink(path); // what is left of it does no harm
 }
 

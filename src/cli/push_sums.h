@@ -25,7 +25,7 @@ struct sums {
 enum sums_found { SUMS_SAME, SUMS_OTHER, SUMS_UNKNOWN };
 
 // The file of this epic of this engine. It is not fatal if there can be none.
-void sums_open(struct sums *, const char *engine, const char *epic);
+void sums_open(struct sums *, const char *engine, const char *stage, const char *epic);
 
 // The next line is `number`, and its hash `hash`.
 void sums_add(struct sums *, uint64_t number, uint64_t hash);
@@ -39,6 +39,6 @@ enum sums_found sums_check(const struct sums *, uint64_t number);
 
 void sums_close(struct sums *);
 
-void sums_forget(const char *engine, const char *epic);
+void sums_forget(const char *engine, const char *stage, const char *epic);
 
 #endif

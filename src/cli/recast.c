@@ -16,12 +16,20 @@ static struct recast_item *item_at(const struct roster *r, uint32_t number) {
     return &r->items[number - 1];
 }
 
-static mr_bytes item_name(const struct recast_item *i) {
-    return bytes_of(i->name, i->size);
+static mr_bytes item_key(const struct recast_item *i) {
+    return bytes_of(i->key, i->key_size);
 }
 
-static bool has_name(const void *roster, uint32_t number, const void *name) {
-    return bytes_equal(item_name(item_at(roster, number)), *(const mr_bytes *)name);
+static mr_bytes item_name(const struct recast_item *i) {
+    return bytes_of(i->key + i->key_size - i->name_size, i->name_size);
+}
+
+static mr_bytes item_scope(const struct recast_item *i) {
+    return bytes_of(i->key + i->key_size - i->name_size - i->scope_size, i->scope_size);
+}
+
+static bool has_key(const void *roster, uint32_t number, const void *key) {
+    return bytes_equal(item_key(item_at(roster, number)), *(const mr_bytes *)key);
 }
 
 struct alias {
@@ -58,13 +66,13 @@ static int roster_grow(struct roster *r) {
 
 // Notes what a shard calls it, for the first time. New items come behind those that are there: of
 // one shard everything keeps its number, unless some were given up.
-static int roster_note(struct roster *r, uint32_t shard, uint64_t number, mr_bytes name,
-                       struct recast_item **out) {
-    uint32_t hash = (uint32_t)bytes_hash(name, 0),
-             found = map_find(&r->by_name, hash, has_name, r, &name);
+static int roster_note(struct roster *r, uint32_t shard, uint64_t number, mr_bytes key,
+                       mr_bytes name, struct recast_item **out) {
+    uint32_t hash = (uint32_t)bytes_hash(key, 0),
+             found = map_find(&r->by_key, hash, has_key, r, &key);
     int err = roster_grow(r);
     if (err == 0)
-        err = map_reserve(&r->by_name, 1);
+        err = map_reserve(&r->by_key, 1);
     if (err == 0)
         err = map_reserve(&r->by_number, 1);
     if (err < 0)
@@ -72,9 +80,10 @@ static int roster_note(struct roster *r, uint32_t shard, uint64_t number, mr_byt
     if (!found) {
         found = ++r->count;
         struct recast_item *item = item_at(r, found);
-        *item = (struct recast_item){ .size = (uint8_t)name.size };
-        memcpy(item->name, name.data, name.size);
-        map_put(&r->by_name, hash, found);
+        *item = (struct recast_item){ .key_size = (uint16_t)key.size,
+                                      .name_size = (uint16_t)name.size };
+        memcpy(item->key, key.data, key.size);
+        map_put(&r->by_key, hash, found);
     }
     item_at(r, found)->number[shard] = number;
     map_put(&r->by_number, alias_hash((struct alias){ shard, number }), found);
@@ -84,7 +93,7 @@ static int roster_note(struct roster *r, uint32_t shard, uint64_t number, mr_byt
 
 static void roster_finish(struct roster *r) {
     mem_free(r->items);
-    map_finish(&r->by_name);
+    map_finish(&r->by_key);
     map_finish(&r->by_number);
 }
 
@@ -104,13 +113,28 @@ static void add_stage(struct record_stage *sum, const struct record_stage *s, bo
     sum->vain_ms += s->vain_ms;
 }
 
+static uint64_t window_begin(uint64_t highest) {
+    return highest >= SOURCE_WINDOW ? highest - SOURCE_WINDOW + 1 : 1;
+}
+
+static bool is_seen_by(const struct record_source *s, uint64_t n) {
+    uint64_t bit = n % SOURCE_WINDOW;
+    return n <= s->highest && n >= window_begin(s->highest) && s->bitmap[bit / 8] >> bit % 8 & 1;
+}
+
+// Which numbers either has seen.
+static void add_numbers(struct record_source *sum, const struct record_source *s) {
+    struct record_source all = *sum;
+    all.highest = sum->highest > s->highest ? sum->highest : s->highest;
+    memset(all.bitmap, 0, sizeof all.bitmap);
+    for (uint64_t n = window_begin(all.highest); n <= all.highest; n++)
+        if (is_seen_by(sum, n) || is_seen_by(s, n))
+            all.bitmap[n % SOURCE_WINDOW / 8] |= (uint8_t)(1 << n % 8);
+    *sum = all;
+}
+
 static void add_source(struct record_source *sum, const struct record_source *s) {
-    struct epic_seen seen = { .highest = sum->highest }, more = { .highest = s->highest };
-    memcpy(seen.bitmap, sum->bitmap, sizeof seen.bitmap);
-    memcpy(more.bitmap, s->bitmap, sizeof more.bitmap);
-    epic_seen_add(&seen, &more);
-    sum->highest = seen.highest;
-    memcpy(sum->bitmap, seen.bitmap, sizeof sum->bitmap);
+    add_numbers(sum, s);
     sum->epic = sum->epic || s->epic;
     sum->total = s->total > sum->total ? s->total : sum->total;
     sum->accepted += s->accepted;
@@ -118,6 +142,20 @@ static void add_source(struct record_source *sum, const struct record_source *s)
     sum->dead += s->dead;
     sum->cancelled += s->cancelled;
     sum->expired += s->expired;
+}
+
+// What a source is found by, of whichever shard; `key` has RECAST_KEY bytes.
+static mr_bytes source_key(uint8_t *key, uint32_t stage, bool epic, mr_bytes scope, mr_bytes name) {
+    size_t size = 0;
+    memcpy(key, &stage, sizeof stage);
+    size += sizeof stage;
+    key[size++] = epic;
+    key[size++] = (uint8_t)scope.size;
+    if (scope.size)
+        memcpy(key + size, scope.data, scope.size);
+    size += scope.size;
+    memcpy(key + size, name.data, name.size);
+    return bytes_of(key, size + name.size);
 }
 
 static int write_stage(struct recast *, uint32_t number);
@@ -129,7 +167,7 @@ static int gather_stage(struct recast_from *f, const struct record *r) {
     uint32_t before = c->stages.count;
     if (roster_find(&c->stages, f->shard, r->stage))
         return 0;
-    int err = roster_note(&c->stages, f->shard, r->stage, r->name, &item);
+    int err = roster_note(&c->stages, f->shard, r->stage, r->name, r->name, &item);
     if (err < 0)
         return err;
     bool first = c->stages.count > before;
@@ -138,13 +176,20 @@ static int gather_stage(struct recast_from *f, const struct record *r) {
 }
 
 static int gather_source(struct recast_from *f, const struct record *r) {
+    struct recast *c = f->recast;
     struct recast_item *item;
-    if (roster_find(&f->recast->sources, f->shard, r->source))
+    uint8_t text[RECAST_KEY];
+    if (roster_find(&c->sources, f->shard, r->source))
         return 0;
-    int err = roster_note(&f->recast->sources, f->shard, r->source, r->name, &item);
-    if (err == 0)
-        add_source(&item->about.source, &r->about->source);
-    return err;
+    uint32_t stage = r->stage ? roster_find(&c->stages, f->shard, r->stage) : 0;
+    mr_bytes key = source_key(text, stage, r->about->source.epic, r->key, r->name);
+    int err = roster_note(&c->sources, f->shard, r->source, key, r->name, &item);
+    if (err < 0)
+        return err;
+    item->stage = stage;
+    item->scope_size = (uint16_t)r->key.size;
+    add_source(&item->about.source, &r->about->source);
+    return 0;
 }
 
 static void gather_epoch(struct recast *c, const struct record *r) {
@@ -173,98 +218,56 @@ static int write_to_all(struct recast *c, const struct record *r) {
     return err;
 }
 
-// What was counted is in the first shard.
+static uint32_t home_of(const struct recast *c, uint32_t stage) {
+    return route_of(c->to_count, item_name(item_at(&c->stages, stage)));
+}
+
 static int write_stage(struct recast *c, uint32_t number) {
     const struct recast_item *item = item_at(&c->stages, number);
-    struct record_about all = item->about, none = { .stage = { .paused = all.stage.paused,
-                                                               .draining = all.stage.draining,
-                                                               .policy = all.stage.policy } };
-    int err = 0;
-    for (uint32_t to = 0; err == 0 && to < c->to_count; to++)
-        err = write_to(c, to,
-                       &(struct record){ .kind = RECORD_STAGE,
-                                         .time_ms = c->epoch.time_ms,
-                                         .stage = number,
-                                         .name = item_name(item),
-                                         .about = to ? &none : &all },
-                       (mr_bytes){ 0 });
-    return err;
+    struct record r = { .kind = RECORD_STAGE,
+                        .time_ms = c->epoch.time_ms,
+                        .stage = number,
+                        .name = item_name(item),
+                        .about = &item->about };
+    return write_to(c, home_of(c, number), &r, (mr_bytes){ 0 });
 }
 
-// Only dead jobs can change what was counted: they are counted where they are.
-static struct record_source source_share(const struct recast *c, const struct recast_item *item,
-                                         uint32_t to) {
-    struct record_source share = item->about.source;
-    for (uint32_t i = 1; !to && i < c->to_count; i++)
-        share.dead -= item->dead[i];
-    if (to) {
-        share.accepted = share.done = share.cancelled = share.expired = 0;
-        share.dead = item->dead[to];
+// An older shard that had no job of an epic did not know its stage: others do.
+static bool is_part_of_another(const struct recast *c, uint32_t number) {
+    const struct recast_item *item = item_at(&c->sources, number);
+    for (uint32_t i = 1; !item->stage && i <= c->sources.count; i++) {
+        struct recast_item *other = item_at(&c->sources, i);
+        if (!other->stage || !other->about.source.epic ||
+            !bytes_equal(item_name(other), item_name(item)))
+            continue;
+        add_source(&other->about.source, &item->about.source);
+        return true;
     }
-    return share;
+    return false;
 }
 
+// One whose stage is not known at all may be asked for in any shard.
 static int write_source(struct recast *c, uint32_t number) {
     const struct recast_item *item = item_at(&c->sources, number);
-    int err = 0;
-    for (uint32_t to = 0; err == 0 && to < c->to_count; to++) {
-        struct record_about about = { .source = source_share(c, item, to) };
-        err = write_to(c, to,
-                       &(struct record){ .kind = RECORD_SOURCE,
-                                         .time_ms = c->epoch.time_ms,
-                                         .source = number,
-                                         .name = item_name(item),
-                                         .about = &about },
-                       (mr_bytes){ 0 });
-    }
-    return err;
+    struct record r = { .kind = item->stage ? RECORD_SOURCE : RECORD_SOURCE_OLD,
+                        .time_ms = c->epoch.time_ms,
+                        .stage = item->stage,
+                        .source = number,
+                        .key = item_scope(item),
+                        .name = item_name(item),
+                        .about = &item->about };
+    return item->stage ? write_to(c, home_of(c, item->stage), &r, (mr_bytes){ 0 })
+                       : write_to_all(c, &r);
 }
 
 // ---- Where to ---------------------------------------------------------------------------------
 
-// As route.h says for a push; what nobody can ask for but by its id goes where ids are looked for.
 // What follows about the same job goes where that went.
-static uint32_t route(const struct recast *c, const struct record *r) {
-    const struct recast_item *stage = item_at(&c->stages, r->stage);
-    if (c->to_count == 1 || (r->id && r->id == c->job))
-        return c->to_count == 1 ? 0 : c->job_to;
-    if (r->key.size)
-        return route_of(c->to_count, item_name(stage), r->key, (mr_bytes){ 0 });
-    if (r->has_once)
-        return route_of_once(c->to_count, r->once);
-    if (r->number && r->source)
-        return route_of_number(c->to_count, item_name(item_at(&c->sources, (uint32_t)r->source)),
-                               r->number);
-    return route_of_id(c->to_count, r->id);
-}
-
-static bool is_seen(const void *recast, uint32_t value, const void *name) {
-    const struct recast *c = recast;
-    return memcmp(c->onces.data + (value - 1) * sizeof(struct hash128), name,
-                  sizeof(struct hash128)) == 0;
-}
-
-// A spent name may have been anybody's key: it is in every shard, and so may come from several.
-static int write_once(struct recast *c, const struct record *r) {
-    uint32_t hash = (uint32_t)r->once.low;
-    if (map_find(&c->once, hash, is_seen, c, &r->once))
-        return 0;
-    int err = map_reserve(&c->once, 1);
-    if (err == 0)
-        err = buffer_append(&c->onces, &r->once, sizeof r->once);
-    if (err < 0)
-        return err;
-    map_put(&c->once, hash, (uint32_t)(c->onces.size / sizeof r->once));
-    return write_to_all(c, r);
-}
-
 static int write_job(struct recast *c, struct record *r, mr_bytes body, uint32_t *out_to) {
-    uint32_t to = route(c, r);
-    c->job = r->id;
-    c->job_to = *out_to = to;
-    if (r->kind == RECORD_JOB && r->status == JOB_DEAD && r->source)
-        item_at(&c->sources, (uint32_t)r->source)->dead[to]++;
-    return write_to(c, to, r, body);
+    if (r->stage)
+        c->job_to = home_of(c, r->stage);
+    *out_to = c->job_to;
+    return write_to(c, c->job_to, r, body);
 }
 
 // Numbers of stages and sources become those of the copy. A source that was dropped has none.
@@ -292,13 +295,12 @@ static int take_record(struct recast_from *f, struct record *r, mr_bytes body, u
     case RECORD_STAGE:
         return gather_stage(f, r);
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
         return gather_source(f, r);
     case RECORD_EPOCH:
         gather_epoch(c, r);
         return 0;
     case RECORD_ONCE:
-        err = translate(f, r);
-        return err < 0 ? err : write_once(c, r);
     case RECORD_PUSH:
     case RECORD_ARRIVAL:
     case RECORD_JOB:
@@ -402,8 +404,11 @@ int recast_entry(struct recast *c, uint32_t from, const struct log_seen *seen) {
 // Emits that have arrived since it was written may have taken more ids than were reserved then.
 int recast_end(struct recast *c) {
     int err = write_to_all(c, &c->epoch);
+    bool merged[c->sources.count + 1];
+    for (uint32_t i = 1; i <= c->sources.count; i++)
+        merged[i] = is_part_of_another(c, i);
     for (uint32_t i = 1; err == 0 && i <= c->sources.count; i++)
-        err = write_source(c, i);
+        err = merged[i] ? 0 : write_source(c, i);
     for (uint32_t to = 0; err == 0 && to < c->to_count; to++) {
         log_flush(c->to[to], true);
         err = log_wait(c->to[to], c->last_at[to]);
@@ -416,6 +421,4 @@ void recast_finish(struct recast *c) {
         core_destroy(c->from[i].core);
     roster_finish(&c->stages);
     roster_finish(&c->sources);
-    map_finish(&c->once);
-    buffer_finish(&c->onces);
 }

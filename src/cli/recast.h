@@ -3,14 +3,14 @@
 //
 //     FROM/shard-0 ── replay ──► core ◄── core_clean(entry) ── scan ── FROM/shard-0
 //                                  │ sink: stages and sources get the numbers they have in the
-//     …                            │ copy; a job goes where its key, `once` or number belongs
+//     …                            │ copy; what belongs to a stage goes where that lives
 //                                  ▼
 //                        TO/shard-0 … TO/shard-(M-1)
 //
-// Ids, positions and tokens stay, and with them the order within a channel. What belongs to no
-// shard in particular is in all of them: stages, the numbers that sources have seen, `once` names
-// whose jobs are forgotten; what these have counted is in the first. Emits that were on their way
-// to another shard have arrived. Notes of trimming are left out: they are about the old positions.
+// Ids, positions and tokens stay, and with them the order within a channel. Emits that were on
+// their way to another shard have arrived. Notes of trimming are left out: they are about the old
+// positions. A store of an older version may have a stage in several shards, by key, and sources
+// that do not say their stage: what these shards know of one is put together.
 #ifndef CLI_RECAST_H
 #define CLI_RECAST_H
 
@@ -19,19 +19,22 @@
 #include "cli/store.h"
 #include "core/record.h"
 
+// What one is found by: a stage's name; a source's stage, kind, scope and name.
+enum { RECAST_KEY = 8 + SCOPE_MOST + EPIC_NAME_MOST };
+
 // A stage or a source, as the copy has it.
 struct recast_item {
-    uint8_t size;
-    char name[STAGE_NAME_MOST];
+    uint16_t key_size, name_size, scope_size;
+    char key[RECAST_KEY];         // ends with its name; the scope stands before that
+    uint32_t stage;               // of a source; 0: not known
     struct record_about about;    // put together
-    uint64_t dead[SHARDS_MOST];   // of a source: its dead jobs in each shard of the copy
     uint64_t number[SHARDS_MOST]; // what each shard of the store calls it; 0: it does not
 };
 
 struct roster {
     struct recast_item *items; // number 1 is the first
     uint32_t count, capacity;
-    struct map by_name, by_number; // the latter together with the shard
+    struct map by_key, by_number; // the latter together with the shard
 };
 
 struct recast;
@@ -50,10 +53,7 @@ struct recast {
     uint64_t last_at[SHARDS_MOST];        // in these
     struct roster stages, sources;
     struct record epoch; // the latest
-    struct map once;     // spent names that are written already …
-    struct buffer onces; // … struct hash128 each
-    uint64_t job;        // routed last …
-    uint32_t job_to;     // … and where to
+    uint32_t job_to;     // where the job went that was written last
     uint64_t copied, bytes;
 };
 

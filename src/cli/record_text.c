@@ -27,6 +27,7 @@ static const char *body_name(enum record_kind kind) {
     case RECORD_WANT:
     case RECORD_STAGE:
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
     case RECORD_SOURCE_DROP:
     case RECORD_ONCE:
     case RECORD_EPOCH:
@@ -230,6 +231,7 @@ static void print_words(const struct shown *s) {
         print_stage(r);
         break;
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
         print_source(r);
         break;
     case RECORD_SOURCE_DROP:
@@ -367,7 +369,7 @@ void record_json(const struct shown *s) {
     json_job(&j, s);
     if (r->kind == RECORD_STAGE)
         json_about_stage(&j, r);
-    if (r->kind == RECORD_SOURCE)
+    if (r->kind == RECORD_SOURCE || r->kind == RECORD_SOURCE_OLD)
         json_about_source(&j, r);
     if (r->kind == RECORD_FAIL)
         json_reasons(&j, s->body);

@@ -93,7 +93,7 @@ static int resume_output(struct run *r) {
 
 static int resume_counts(struct run *r) {
     mr_epic_info look = { 0 };
-    int err = r->engine->impl->epic(r->engine, mr_str(JOURNAL_EPIC), &look);
+    int err = r->engine->impl->epic(r->engine, mr_str(RUN_STAGE), mr_str(JOURNAL_EPIC), &look);
     if (err < 0 && err != MR_EGONE)
         return err;
     r->done = look.done;

@@ -26,8 +26,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define RUN_STAGE "run"
-
 enum halt { HALT_NEVER, HALT_SOON, HALT_NOW };
 
 struct run_options {

@@ -321,7 +321,7 @@ int journal_resume(struct journal *j, struct engine *engine) {
     char path[PATH_MAX];
     mr_epic_info look = { .resume = 1 };
     struct stat st;
-    int err = engine->impl->epic(engine, mr_str(JOURNAL_EPIC), &look);
+    int err = engine->impl->epic(engine, mr_str(RUN_STAGE), mr_str(JOURNAL_EPIC), &look);
     if (err < 0 && err != MR_EGONE)
         return err;
     j->resume = look.resume;

@@ -24,7 +24,8 @@
 #include "cli/lines.h"
 #include "engine/engine.h"
 
-#define JOURNAL_EPIC "lines"
+#define RUN_STAGE "run"
+#define JOURNAL_EPIC "lines" // of that stage
 
 struct journal {
     const char *dir;    // NULL: none

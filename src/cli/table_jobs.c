@@ -25,7 +25,7 @@ const struct command jobs_commands[] = {
                 "\n"
                 "With --epic, the engine remembers how far it has come: the same command run\n"
                 "again, after an interruption or a crash, goes on where it stopped and pushes\n"
-                "nothing twice; millrace epic NAME shows how far they are done. Lines are read\n"
+                "nothing twice; millrace epic STAGE NAME shows how far they are done. Lines are\n"
                 "only as fast as they are worked off, with 1,024 jobs (or 64 MiB) there at most;\n"
                 "while no worker takes them it waits, and says so. (With --at file:DIR nobody\n"
                 "could work meanwhile: all are pushed.) If lines that were pushed before have\n"
@@ -123,23 +123,24 @@ const struct command jobs_commands[] = {
     },
     {
         .name = "epic",
-        .arguments = "NAME",
-        .least = 1,
-        .most = 1,
-        .doc = "show how far an epic has come",
-        .help = "An epic is what push --lines --epic NAME has pushed. With --wait, waits until\n"
-                "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
-                "the time was too short; on a terminal a bar shows how it gets on. held-by says\n"
-                "why none of its jobs starts, as millrace stages does.\n"
-                "\n"
-                "The engine remembers an epic until it is dropped, also when it is over: so its\n"
-                "numbers are never taken twice. Its jobs are kept as long as their stage's\n"
-                "retention says, dead ones until they are retried or dropped; they stay where\n"
-                "they are when it is dropped. A number that is skipped counts as pushed, without\n"
-                "a job.\n",
-        .examples = "millrace epic june\n"
-                    "millrace epic june --wait 2h && millrace epic june --drop\n"
-                    "millrace epic june --skip 17\n"
+        .arguments = "STAGE NAME",
+        .least = 2,
+        .most = 2,
+        .doc = "show how far an epic of a stage has come",
+        .help =
+            "An epic is what push STAGE --lines --epic NAME has pushed. With --wait, waits until\n"
+            "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
+            "the time was too short; on a terminal a bar shows how it gets on. held-by says\n"
+            "why none of its jobs starts, as millrace stages does.\n"
+            "\n"
+            "The engine remembers an epic until it is dropped, also when it is over: so its\n"
+            "numbers are never taken twice. Its jobs are kept as long as their stage's\n"
+            "retention says, dead ones until they are retried or dropped; they stay where\n"
+            "they are when it is dropped. A number that is skipped counts as pushed, without\n"
+            "a job.\n",
+        .examples = "millrace epic mail june\n"
+                    "millrace epic mail june --wait 2h && millrace epic mail june --drop\n"
+                    "millrace epic mail june --skip 17\n"
                     "    line 17 cannot be pushed: the same push then goes on with line 18\n",
         .options = { { "--wait", "D", "until it is over, not longer than: 30s, 5m, 2h" },
                      { "--skip", "N", "number N will not be pushed" },

@@ -64,8 +64,8 @@ const struct command looks_commands[] = {
         .name = "epics",
         .arguments = "",
         .doc = "list the epics and how far they are",
-        .help = "TOTAL is not known before all of an epic was pushed. STAGE is where its last job\n"
-                "went, HELD BY why none starts there.\n",
+        .help = "TOTAL is not known before all of an epic was pushed. STAGE is the one it belongs\n"
+                "to, HELD BY why none of its jobs starts.\n",
         .examples = "millrace epics\n",
         .options = { TOP, AT, JSON },
         .run = epics_run,

@@ -119,10 +119,11 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
     to->there = to->info.resume != 0;
 }
 
-static struct exchange *epic_new(mr_bytes name, struct epic_answer *to) {
+static struct exchange *epic_new(mr_bytes stage, mr_bytes name, struct epic_answer *to) {
     struct exchange *x = exchange_new("EPIC");
     if (!x)
         return NULL;
+    exchange_bytes(x, stage);
     exchange_bytes(x, name);
     x->hook = epic_hook;
     x->owner = to;
@@ -140,19 +141,19 @@ static int epic_show(const struct epic_answer *answer, mr_epic_info *out) {
     return 0;
 }
 
-int client_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
+int client_epic(struct engine *base, mr_bytes stage, mr_bytes name, mr_epic_info *out) {
     struct client *c = (struct client *)base;
     struct epic_answer answer = { 0 };
-    int err = exchange_do(c, epic_new(name, &answer), NULL, NULL);
+    int err = exchange_do(c, epic_new(stage, name, &answer), NULL, NULL);
     return err < 0 ? err : epic_show(&answer, out);
 }
 
-int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
-                     int64_t wait_ms, mr_epic_info *out) {
+int client_epic_wait(struct engine *base, mr_bytes stage, mr_bytes name, int64_t left,
+                     uint64_t expected, int64_t wait_ms, mr_epic_info *out) {
     struct client *c = (struct client *)base;
     uint64_t until_ms = wait_ms < 0 ? UINT64_MAX : client_until(wait_ms) + CLIENT_SLACK_MS;
     struct epic_answer answer = { 0 };
-    struct exchange *x = epic_new(name, &answer);
+    struct exchange *x = epic_new(stage, name, &answer);
     if (!x)
         return MR_ENOMEM;
     exchange_option(x, "WAIT", wait_ms);
@@ -176,9 +177,10 @@ int client_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t 
     return err < 0 ? err : epic_show(&answer, out);
 }
 
-static int act_on_epic(struct engine *base, mr_bytes name, const char *what, uint64_t number) {
+static int act_on_epic(struct engine *base, mr_bytes stage, mr_bytes name, const char *what,
+                       uint64_t number) {
     struct client *c = (struct client *)base;
-    struct exchange *x = epic_new(name, NULL);
+    struct exchange *x = epic_new(stage, name, NULL);
     if (x) {
         exchange_word(x, what);
         exchange_number(x, number);
@@ -186,12 +188,12 @@ static int act_on_epic(struct engine *base, mr_bytes name, const char *what, uin
     return exchange_do(c, x, NULL, NULL);
 }
 
-int client_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
-    return act_on_epic(base, name, "END", total);
+int client_epic_end(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t total) {
+    return act_on_epic(base, stage, name, "END", total);
 }
 
-int client_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
-    return act_on_epic(base, name, "SKIP", number);
+int client_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t number) {
+    return act_on_epic(base, stage, name, "SKIP", number);
 }
 
 static void pause_for(struct client *c, uint64_t ms) {
@@ -389,9 +391,9 @@ int client_drop(struct engine *base, mr_id id) {
     return act_on_job(base, "DROP", id);
 }
 
-int client_epic_drop(struct engine *base, mr_bytes name) {
+int client_epic_drop(struct engine *base, mr_bytes stage, mr_bytes name) {
     struct client *c = (struct client *)base;
-    struct exchange *x = epic_new(name, NULL);
+    struct exchange *x = epic_new(stage, name, NULL);
     if (x) {
         exchange_word(x, "DROP");
         x->hook = act_hook;

@@ -1,4 +1,4 @@
-// Handing in. A push is numbered by a source that nobody else uses meanwhile:
+// Handing in. A push is numbered by a source of its stage that nobody else uses meanwhile:
 //
 //     lent to one push ─► PUSH … SOURCE name n ─► accepted: n is used up
 //                                              ─► refused: n is the next one's
@@ -17,10 +17,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PIPELINE = 256 }; // pushes of one call on their way at once; numbers may be 1,024 ahead
 
 // ---- Sources ----------------------------------------------------------------------------------
+
+enum { SOURCES_KEPT = 64 }; // of all stages; those used longest ago are begun anew for others
 
 static void source_begin(struct client *c, struct source *s) {
     uint64_t high = client_random(c), low = client_random(c);
@@ -28,18 +31,37 @@ static void source_begin(struct client *c, struct source *s) {
     s->number = 0;
 }
 
-// With the lock. NULL: MR_ENOMEM was noted.
-static struct source *source_lend(struct client *c) {
-    struct source *s = c->sources;
-    if (s) {
-        c->sources = s->next;
-        return s;
-    }
-    s = mem_alloc(sizeof *s);
+static bool source_is_of(const struct source *s, mr_bytes stage) {
+    return s->stage_size == stage.size && memcmp(s->stage, stage.data, stage.size) == 0;
+}
+
+// Takes one of that stage out of those that are free; or, if many are, that used longest ago.
+static struct source *source_reuse(struct client *c, mr_bytes stage) {
+    uint32_t count = 0;
+    struct source **at = &c->sources, **last = NULL;
+    for (; *at && !source_is_of(*at, stage); at = &(*at)->next, count++)
+        last = at;
+    at = !*at && count >= SOURCES_KEPT ? last : at;
+    struct source *s = *at;
     if (s)
-        source_begin(c, s);
-    else
+        *at = s->next;
+    return s;
+}
+
+// With the lock. NULL: MR_ENOMEM was noted.
+static struct source *source_lend(struct client *c, mr_bytes stage) {
+    struct source *s = source_reuse(c, stage);
+    if (s && source_is_of(s, stage))
+        return s;
+    if (!s)
+        s = mem_alloc(sizeof *s);
+    if (!s) {
         error_set(MR_ENOMEM, "no memory for a push");
+        return NULL;
+    }
+    s->stage_size = stage.size <= sizeof s->stage ? (uint32_t)stage.size : 0; // it will be refused
+    memcpy(s->stage, stage.data, s->stage_size);
+    source_begin(c, s);
     return s;
 }
 
@@ -200,7 +222,7 @@ static size_t push_items(struct client *c, mr_bytes stage, const mr_item *items,
     struct pipeline p = { .client = c, .stage = stage, .options = *o, .first = first };
     size_t done = 0;
     pthread_mutex_lock(&c->lock);
-    p.source = source_lend(c);
+    p.source = source_lend(c, stage);
     p.link = o->room_ms ? lane_borrow(c) : c->main;
     pthread_mutex_unlock(&c->lock);
     *out_err = MR_ENOMEM;

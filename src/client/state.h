@@ -110,6 +110,8 @@ struct link {
 struct source {
     struct source *next;
     uint64_t number; // the last that was used
+    uint32_t stage_size;
+    char stage[STAGE_NAME_MOST]; // that these numbers are of
     char name[48];
 };
 
@@ -348,12 +350,12 @@ int64_t client_beat_all(struct puller *);
 // ---- look.c -----------------------------------------------------------------------------------
 
 int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
-int client_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int client_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
-                     int64_t wait_ms, mr_epic_info *);
-int client_epic_end(struct engine *, mr_bytes name, uint64_t total);
-int client_epic_skip(struct engine *, mr_bytes name, uint64_t number);
-int client_epic_drop(struct engine *, mr_bytes name);
+int client_epic(struct engine *, mr_bytes stage, mr_bytes name, mr_epic_info *);
+int client_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t left,
+                     uint64_t expected, int64_t wait_ms, mr_epic_info *);
+int client_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
+int client_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+int client_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 int client_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int client_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int client_pause(struct engine *, mr_bytes stage);

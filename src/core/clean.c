@@ -240,6 +240,7 @@ APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_by
     case RECORD_STAGE:
         return clean_stage(c, at, r.stage);
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
         return clean_source(c, at, r.source);
     case RECORD_STATE:
         return clean_state(c, at, body, &r);

@@ -32,7 +32,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_block, 1000);
     LIMIT(max_take, 1000);
     LIMIT(max_take_bytes, UINT64_C(16) << 20);
-    LIMIT(max_take_stages, 64);
+    LIMIT(max_take_stages, TAKE_STAGES_MOST);
     LIMIT(max_emits, 1000);
     LIMIT(max_emit_bytes, BODY_MOST);
     LIMIT(max_room_bytes, 64u << 20);
@@ -50,7 +50,7 @@ int core_create(const struct core_config *config, struct core **out) {
     c->config = *config;
     c->limits = limits_or_defaults(config->limits);
     assert(c->limits.max_reason <= REASON_MOST && c->limits.max_key <= KEY_MOST &&
-           c->limits.max_take_stages <= 64 && c->limits.max_stages < UINT16_MAX);
+           c->limits.max_take_stages <= TAKE_STAGES_MOST && c->limits.max_stages < UINT16_MAX);
     if (!c->config.shards)
         c->config.shards = 1;
     assert(c->config.shards <= SHARDS_MOST && c->config.shard < c->config.shards);
@@ -89,7 +89,6 @@ static void finish_parts(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         if (!c->stages[i]) // a replay that failed may have met a later number only
             continue;
-        stage_leave_ledger(c->stages[i], c->config.shard);
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
         mem_free(c->stages[i]);
@@ -198,7 +197,6 @@ int core_leave(struct core *c, struct conn *conn) {
 // What a command changes about a stage.
 struct stage_change {
     mr_bytes policy, value;
-    const struct policy *whole; // instead of all it has; NULL: not
     bool pauses, drains, resumes;
 };
 
@@ -213,8 +211,6 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
     bool paused = s->paused, draining = s->draining;
     if (change->policy.size && (err = policy_set(&s->policy, change->policy, change->value)) < 0)
         return err;
-    if (change->whole)
-        s->policy = *change->whole;
     s->paused = change->pauses || (s->paused && !change->resumes);
     s->draining = change->drains || (s->draining && !change->resumes);
     if ((err = stage_record(c, s, ROOM_COMMIT)) < 0) {
@@ -259,34 +255,12 @@ int core_resume(struct core *c, mr_bytes stage) {
     return stage_change(c, stage, &(struct stage_change){ .resumes = true });
 }
 
-static bool says_nothing(const struct policy *policy, bool paused, bool draining) {
-    struct policy plain = policy_default();
-    return !paused && !draining && policy_equal(policy, &plain);
-}
-
-int core_follow(struct core *c, mr_bytes stage, const struct policy *policy, bool paused,
-                bool draining) {
-    uint32_t number = stage_find(c, stage);
-    const struct stage *s = number ? c->stages[number] : NULL;
-    bool same =
-        s ? s->paused == paused && s->draining == draining && policy_equal(&s->policy, policy)
-          : says_nothing(policy, paused, draining);
-    if (same)
-        return 0;
-    struct stage_change change = {
-        .whole = policy, .pauses = paused, .drains = draining, .resumes = true
-    };
-    return stage_change(c, stage, &change);
-}
-
 static int learn_edge(struct core *c, mr_bytes stage, mr_bytes downstream) {
     uint32_t from = 0, to = 0;
     int err = stage_get(c, stage, &from);
     if (err < 0)
         return err;
     if ((err = stage_get(c, downstream, &to)) < 0)
-        return err;
-    if ((err = stage_join_ledger(c, c->stages[to])) < 0) // others may have filled it
         return err;
     if ((err = stage_learn_edge(c, from, to)) < 0)
         return err;

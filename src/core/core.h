@@ -27,8 +27,9 @@
 // What an answer tells may be shown only when every record written before it is durable: that is
 // the shard's business.
 //
-// An engine of several shards has a core for each. They meet in two places only: the ledger, by
-// which limits of a stage hold for all of them, and the links, over which emits travel.
+// An engine of several shards has a core for each. A stage lives in one of them (route.h). They
+// meet in two places only: the links, over which emits travel, and back pressure: which stage emits
+// to which, and which is over its high mark, is told to all of them.
 #ifndef CORE_CORE_H
 #define CORE_CORE_H
 
@@ -37,7 +38,6 @@
 #include "base/entry.h"
 #include "base/histogram.h"
 #include "base/list.h"
-#include "core/ledger.h"
 #include "core/policy.h"
 #include "core/route.h"
 
@@ -96,7 +96,7 @@ struct core_limits {
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
     uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 16 MiB
-    uint32_t max_take_stages;  // stages in one TAKE: 64
+    uint32_t max_take_stages;  // stages in one TAKE: TAKE_STAGES_MOST
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
     uint64_t max_bytes;        // live bytes in the log: none
@@ -182,9 +182,10 @@ struct core_events {
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-    // What these shards (bit n: shard n) were held by at this stage has become less: each needs a
-    // turn with core_wake. The name is borrowed until the event returns.
-    void (*freed)(void *owner, mr_bytes stage, uint64_t shards);
+    // A stage that lives here is over its high mark, or no longer: the other shards need a turn
+    // with core_learn_over. The name is borrowed until the event returns. Negative: it can not be
+    // noted now; then it is said with the next change.
+    int (*over)(void *owner, mr_bytes stage, bool over);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
     // It was seen that this stage emits to that one: the other shards need a turn with
@@ -201,10 +202,6 @@ struct core_config {
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
-    // The stage's sums over all shards, lent until core_destroy; NULL: there is no memory. Without
-    // this function, or with one shard, a core has its limits to itself.
-    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
-    void *ledger_owner;
 };
 
 // ---- Life -------------------------------------------------------------------------------------
@@ -262,7 +259,8 @@ struct push {
     uint32_t attempts;   // 0: as the stage says
     mr_bytes source;     // a numbered push: its source's name, and the number (from 1)
     uint64_t number;
-    bool epic;             // the source is an epic
+    bool epic;             // the source is an epic of the stage; else a client's
+    mr_bytes scope;        // of a client's source: names of one scope mean nothing in another
     struct conn *conn;     // whose refused number holds the source; may be NULL
     struct caller *caller; // a call; NULL: a push
     struct pusher *pusher; // waits for room (MR_EAGAIN); NULL: MR_EFULL at once
@@ -279,14 +277,9 @@ struct pushed {
 // MR_EGONE: a call that repeats one whose job is forgotten.
 int core_push(struct core *, const struct push *, struct pushed *out);
 void core_push_leave(struct core *, struct pusher *);
-// Whether a number of this source below `number` was refused on the connection, here: MR_EGAP.
-int core_check_gap(const struct core *, struct conn *, mr_bytes source, uint64_t number);
-// Those of them that `seen` has were accepted since, by whichever shard.
-struct epic_seen;
-void core_fill_gaps(const struct core *, struct conn *, mr_bytes source,
-                    const struct epic_seen *seen);
-// Whether a push of this number would be a repeat here. The source is in use, wherever that goes.
-bool core_has_seen(struct core *, mr_bytes source, uint64_t number);
+// The first number that was not seen of the source that this push names, and whether its own was.
+uint64_t core_source_resume(struct core *, const struct push *);
+bool core_has_seen(struct core *, const struct push *);
 
 // Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
@@ -362,13 +355,9 @@ int core_resume(struct core *, mr_bytes stage);
 // This stage emits to that one, as if a commit here had shown it.
 int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 
-// Takes on what another shard says about a stage: policy, pause and drain. Written down if it
-// differs; a stage that is not known here is made only if there is something to say.
-int core_follow(struct core *, mr_bytes stage, const struct policy *, bool paused, bool draining);
-
-// What this stage was held by may have become less, as event `freed` has told another shard's
-// owner: serves who waits there, and at the stages that lead to it.
-void core_wake(struct core *, mr_bytes stage);
+// A stage of another shard is over its high mark, or no longer, as event `over` has told: what
+// leads to it is held meanwhile. MR_ENOMEM, MR_EFULL.
+int core_learn_over(struct core *, mr_bytes stage, bool over);
 
 struct epic_info {
     uint64_t resume; // the first number missing
@@ -377,7 +366,7 @@ struct epic_info {
     uint64_t expected; // how many there will be, says whoever pushes it; 0: that was not said
     bool ended;        // its total is known
     bool over;         // and every number is there, and the job of each has ended
-    mr_bytes stage; // that was pushed into last; borrowed until the next command; empty: not known
+    mr_bytes stage;    // borrowed until the next command; empty: an epic of an older store
 };
 
 enum { EPIC_OVER = -1 };
@@ -387,37 +376,24 @@ static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
     return e->over || (left >= 0 && e->waiting + e->running <= (uint64_t)left);
 }
 
-int core_epic(struct core *, mr_bytes name, struct epic_info *out); // MR_EGONE
-// MR_EINVAL: a number beyond `total` is there. A core of several sees only its own numbers and does
-// not look: its owner asks epic_check_end about all of them before.
-int core_epic_end(struct core *, mr_bytes name, uint64_t total);
-int core_epic_skip(struct core *, mr_bytes name, uint64_t number);
-int core_epic_drop(struct core *, mr_bytes name);
+// An epic belongs to a stage, and its name is unique within it.
+int core_epic(struct core *, mr_bytes stage, mr_bytes name, struct epic_info *out); // MR_EGONE
+// MR_EINVAL: a number beyond `total` is there.
+int core_epic_end(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);
+int core_epic_skip(struct core *, mr_bytes stage, mr_bytes name, uint64_t number);
+int core_epic_drop(struct core *, mr_bytes stage, mr_bytes name);
 // Whoever pushes it believes that there will be so many. Nothing rests on it, nor is it written
 // down; of an epic that is not known nothing is noted.
-void core_epic_expect(struct core *, mr_bytes name, uint64_t total);
+void core_epic_expect(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);
 // Who has looked and found that the epic has not come that far is told, once, when that may have
 // changed: by a job's end, END, SKIP or DROP. `left` is as above. The core borrows the watcher
 // until the event or core_epic_unwatch. MR_EGONE.
-int core_epic_watch(struct core *, mr_bytes name, int64_t left, struct watcher *);
+int core_epic_watch(struct core *, mr_bytes stage, mr_bytes name, int64_t left, struct watcher *);
 void core_epic_unwatch(struct watcher *);
-// Walks the epics behind that of the name `from` (empty: all). `each` returns nonzero to stop, and
-// must not change anything. MR_EGONE: there is none of that name.
-int core_each_epic(struct core *, mr_bytes from,
+// Walks the epics behind that of the name `from` (empty: all) of a stage. `each` returns nonzero to
+// stop, and must not change anything. MR_EGONE: there is none of that name.
+int core_each_epic(struct core *, mr_bytes from_stage, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
-
-// Which numbers of an epic a shard has seen, so that several can be put together: the first number
-// missing in all of them is where the epic resumes.
-struct epic_seen {
-    uint64_t highest;
-    uint8_t bitmap[128]; // of the last 1,024 up to it, number n: bit n % 1,024
-};
-
-int core_epic_seen(struct core *, mr_bytes name, struct epic_seen *out);   // MR_EGONE
-int core_source_seen(struct core *, mr_bytes name, struct epic_seen *out); // the same of any source
-void epic_seen_add(struct epic_seen *, const struct epic_seen *more);
-uint64_t epic_seen_resume(const struct epic_seen *);
-int epic_check_end(const struct epic_seen *, uint64_t total); // MR_EINVAL: it has gone beyond that
 
 // ---- Links ------------------------------------------------------------------------------------
 //
@@ -444,6 +420,7 @@ struct link_entry {
 // oldest of all. False: there is none.
 bool core_link_next(struct core *, uint32_t to, uint64_t after, struct link_entry *out);
 uint64_t core_links(const struct core *); // entries to all shards that were not acknowledged
+uint64_t core_linked(struct core *, mr_bytes stage); // emits to it that have not arrived there
 
 // Makes the job, as an emit is made: whatever the room, also when the stage is paused or drains.
 // What came before changes nothing and answers 0. It may be acknowledged once all that was written

@@ -84,8 +84,6 @@ static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
         b->is_repeat = true;
         return 0;
     }
-    if ((err = stage_join_ledger(c, c->stages[b->stage])) < 0)
-        return err;
     if ((err = birth_prepare(c, b)) < 0)
         return err;
     birth_pin(c, b);

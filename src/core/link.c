@@ -55,8 +55,7 @@ int link_record(struct core *c, uint32_t shard, enum room room) {
 // ---- The outbox -------------------------------------------------------------------------------
 
 uint32_t emit_route(const struct core *c, const struct emit *e) {
-    uint32_t to = route_of(c->config.shards, e->stage, e->key, e->once);
-    return to == ROUTE_ANY ? c->config.shard : to;
+    return route_of(c->config.shards, e->stage);
 }
 
 static bool has_number(const void *owner, uint32_t entry, const void *number) {
@@ -106,8 +105,6 @@ int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct bir
     struct birth b = { .push = p, .linked = true };
     int err = stage_get(c, p->stage, &b.stage);
     if (err < 0)
-        return err;
-    if ((err = stage_join_ledger(c, c->stages[b.stage])) < 0)
         return err;
     if ((err = outbox_create(c, to, p->key, p->once, &b.channel)) < 0)
         return err;
@@ -186,6 +183,11 @@ static struct stage *outbox_forget(struct core *c, uint32_t entry) {
 
 uint64_t core_links(const struct core *c) {
     return c->outbox.used;
+}
+
+uint64_t core_linked(struct core *c, mr_bytes stage) {
+    uint32_t number = stage_find(c, stage);
+    return number ? c->stages[number]->linked : 0;
 }
 
 bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_entry *out) {
@@ -321,8 +323,6 @@ static int arrival_make(struct core *c, struct birth *b, uint32_t from,
     if (b->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     if ((err = ids_reserve(c, 1)) < 0)
-        return err;
-    if ((err = stage_join_ledger(c, c->stages[b->stage])) < 0)
         return err;
     if ((err = birth_prepare(c, b)) < 0)
         return err;

@@ -48,16 +48,6 @@ static int check_stage(struct core *c, uint32_t number) {
     return 0;
 }
 
-// A source whose record is missing has no name by which it could be asked for or pushed to again:
-// its jobs go on without it.
-static void forget_nameless_sources(struct core *c) {
-    for (uint32_t i = 1; i < c->sources.next_new; i++) {
-        const struct source *s = source_at(c, i);
-        if (s->in_use && !s->dropped && !s->name_size)
-            source_forget(c, i);
-    }
-}
-
 // A delayed job whose instant has passed joined its channel then, in its place by position.
 static void join_due(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
@@ -158,9 +148,10 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         if (err < 0)
             return err;
     }
-    forget_nameless_sources(c);
     int err = links_open(c);
     if (err < 0)
+        return err;
+    if ((err = sources_open(c)) < 0)
         return err;
     if ((err = wake_jobs(c)) < 0)
         return err;

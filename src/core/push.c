@@ -99,12 +99,12 @@ static bool is_dressed(const struct push *p) {
 
 static int birth_look_at_source(struct core *c, struct birth *b) {
     const struct push *p = b->push;
-    int err = source_get(c, p->source, p->epic, &b->source);
+    int err = source_get(c, p, b->stage, &b->source);
     if (err < 0)
         return err;
     struct source *s = source_at(c, b->source);
     if (!source_has_seen(s, p->number))
-        return source_check_gap(c, p, s);
+        return source_check_gap(p, s);
     b->is_repeat = true;
     b->repeat_id = source_id(s, p->number);
     b->repeat_job = b->repeat_id ? job_find(c, b->repeat_id) : 0;
@@ -239,7 +239,7 @@ static int check_limits(struct core *c, const struct birth *b) {
     int err = memory_check(c, entry_size(RECORD_MAX, push_size(b->push)));
     if (err < 0)
         return err;
-    if (s->edge_count && stage_is_choked(c, s))
+    if (s->edge_count && stage_is_choked(s))
         return error_set(MR_EFULL, "stage %.*s is part of a cycle and over its high-mark",
                          s->name_size, s->name);
     return 0;
@@ -247,13 +247,10 @@ static int check_limits(struct core *c, const struct birth *b) {
 
 static int check_room(struct core *c, const struct birth *b) {
     struct stage *s = c->stages[b->stage];
-    if (s->policy.max_jobs && !stage_claim_room(c, s, b->push->pusher))
+    if (!stage_has_room(s))
         return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
                          s->name_size, s->name, stage_jobs(s));
-    int err = check_limits(c, b);
-    if (err < 0)
-        stage_leave_rooms(c, s);
-    return err;
+    return check_limits(c, b);
 }
 
 // Whoever was told and finds no room all the same takes its old place again.
@@ -309,10 +306,8 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
 // Whether the push that has waited longest has no room.
 static bool stage_is_full(struct core *c, struct stage *s) {
     const struct pusher *first = list_entry(s->pushers.next, struct pusher, of_stage);
-    if (memory_check(c, entry_size(RECORD_MAX, first->bytes)) == 0 && !stage_is_choked(c, s))
-        return !stage_claim_room(c, s, true);
-    stage_leave_rooms(c, s);
-    return true;
+    return memory_check(c, entry_size(RECORD_MAX, first->bytes)) < 0 || stage_is_choked(s) ||
+           !stage_has_room(s);
 }
 
 // When the stage drains, all are told, and refused when they push again.
@@ -329,9 +324,6 @@ APART void push_rooms(struct core *c, struct stage *s) {
         if (s->policy.max_channel && !s->draining)
             break; // it may have waited for its channel only: one at a time
     }
-    stage_check_rooms(c, s);
-    if (s->ledger)
-        stage_tell(c, s);
 }
 
 void pusher_leave(struct core *c, struct pusher *p) {
@@ -342,7 +334,6 @@ void pusher_leave(struct core *c, struct pusher *p) {
     if (p->granted)
         s->granted_rooms--;
     *p = (struct pusher){ .conn = p->conn };
-    stage_check_rooms(c, s);
     stage_mark(c, s);
     stage_wake(c, s);
     stage_forget_unused(c, bytes_of(s->name, s->name_size));
@@ -405,8 +396,6 @@ static int push_write(struct core *c, const struct birth *b) {
     struct record r;
     struct record_about about;
     if (new_stage) {
-        if ((err = stage_join_ledger(c, s)) < 0)
-            return err;
         r = record_of_stage(c, s, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
@@ -490,15 +479,6 @@ static void room_keep(struct core *c, struct pusher *p) {
         list_append(&p->conn->pushers, &p->of_conn);
 }
 
-// What was claimed for a push that did not come to be is given back.
-APART static void push_unclaim(struct core *c, mr_bytes stage) {
-    uint32_t number = stage_find(c, stage);
-    if (!number || !c->stages[number]->ledger)
-        return;
-    stage_check_rooms(c, c->stages[number]);
-    stage_tell(c, c->stages[number]);
-}
-
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
     bool first = room_use(c, p->pusher);
     int err = push(c, p, first, out);
@@ -506,8 +486,6 @@ HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
         room_keep(c, p->pusher);
     else if (first && err != MR_EAGAIN) // the next one is told, should the place be left
         stage_wake(c, c->stages[p->pusher->stage]);
-    if (first || err < 0)
-        push_unclaim(c, p->stage);
     settle(c);
     if (err < 0)
         stage_forget_unused(c, p->stage);

@@ -20,7 +20,7 @@ static const struct {
     [RECORD_DROP] = { "drop", HAS_ID | HAS_STAGE | HAS_STATUS },
     [RECORD_WANT] = { "want", HAS_ID },
     [RECORD_STAGE] = { "stage", HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE },
-    [RECORD_SOURCE] = { "source", HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
+    [RECORD_SOURCE_OLD] = { "source", HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
     [RECORD_SOURCE_DROP] = { "source-drop", HAS_SOURCE_NUMBER },
     [RECORD_STATE] = { "state", HAS_STAGE },
     [RECORD_ONCE] = { "once", HAS_ID | HAS_STAGE | HAS_PUSHED },
@@ -32,6 +32,7 @@ static const struct {
     [RECORD_LEASE] = { "lease", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
                                     HAS_SERIAL | HAS_LEASE },
     [RECORD_STAGE_DROP] = { "stage-drop", HAS_STAGE },
+    [RECORD_SOURCE] = { "source", HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };

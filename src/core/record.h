@@ -17,15 +17,15 @@
 #include "core/core.h"
 
 enum record_kind {
-    RECORD_PUSH = 1, // a job, with everything about it
-    RECORD_JOB,      // the same, copied: also how far it has come
-    RECORD_END,      // done, cancelled or expired; body: the result
-    RECORD_FAIL,     // an attempt failed; dead with a due instant: it halts; body: the reasons
-    RECORD_RETRY,    // a dead job lives again
-    RECORD_DROP,     // a job of this status is forgotten
-    RECORD_WANT,     // a call has become wanted for good
-    RECORD_STAGE,    // name, policy and counters
-    RECORD_SOURCE,   // name, numbers seen, progress
+    RECORD_PUSH = 1,   // a job, with everything about it
+    RECORD_JOB,        // the same, copied: also how far it has come
+    RECORD_END,        // done, cancelled or expired; body: the result
+    RECORD_FAIL,       // an attempt failed; dead with a due instant: it halts; body: the reasons
+    RECORD_RETRY,      // a dead job lives again
+    RECORD_DROP,       // a job of this status is forgotten
+    RECORD_WANT,       // a call has become wanted for good
+    RECORD_STAGE,      // name, policy and counters
+    RECORD_SOURCE_OLD, // as SOURCE, without stage and scope: only read
     RECORD_SOURCE_DROP,
     RECORD_STATE, // body: the state; empty deletes; a copy's due_ms is when it was set
     RECORD_ONCE,  // a `once` that outlives its job
@@ -36,7 +36,8 @@ enum record_kind {
     RECORD_LINK,       // another shard: accepted from it up to `number`, acknowledged by it `upto`
     RECORD_LEASE,      // a lease of the jobs up to this one; due_ms: its end; none: it is over
     RECORD_STAGE_DROP, // a stage that was empty is forgotten; its number may be another's next
-    RECORD_LAST = RECORD_STAGE_DROP,
+    RECORD_SOURCE,     // stage, name, scope (as key), numbers seen, progress
+    RECORD_LAST = RECORD_SOURCE,
 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head

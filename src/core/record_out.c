@@ -134,10 +134,12 @@ struct record record_of_source(const struct core *c, const struct source *s,
                                struct record_about *about) {
     about->source = s->seen;
     return (struct record){
-        .kind = RECORD_SOURCE,
+        .kind = s->stage ? RECORD_SOURCE : RECORD_SOURCE_OLD,
         .time_ms = c->now_ms,
+        .stage = s->stage,
         .source = s->number,
         .name = bytes_of(s->name, s->name_size),
+        .key = bytes_of(s->scope, s->scope_size),
         .about = about,
     };
 }

@@ -341,8 +341,6 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
         return err;
     if (!s->name_size && (err = stage_name_it(c, r->stage, r->name)) < 0)
         return err;
-    if ((err = stage_join_ledger(c, s)) < 0)
-        return err;
     const struct record_stage *a = &r->about->stage;
     s->pushed = a->pushed;
     s->done = a->done;
@@ -426,6 +424,7 @@ static int replay_record(struct core *c, const struct record *r, uint64_t at, ui
     case RECORD_STAGE:
         return replay_stage(c, r, at, size);
     case RECORD_SOURCE:
+    case RECORD_SOURCE_OLD:
     case RECORD_SOURCE_DROP:
         return replay_source(c, r, at, size);
     case RECORD_STATE:

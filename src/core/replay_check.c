@@ -303,6 +303,9 @@ static int check_kind(struct core *c, const struct record *r, uint64_t at) {
     case RECORD_STAGE:
         return check_stage(c, r);
     case RECORD_SOURCE:
+        ACCEPT_IF(r->stage, "a source without a stage");
+        return source_check(c, r);
+    case RECORD_SOURCE_OLD:
         return source_check(c, r);
     case RECORD_SOURCE_DROP:
         ACCEPT_IF(r->source, "a record names source 0");

@@ -1,6 +1,8 @@
-// Sources: whoever numbers its pushes. A shard keeps the highest number of each and which of the
-// last SOURCE_WINDOW it has seen, so that a number met again makes no second job, for ever, at a
-// few bytes a source. An epic is a source with a name, an end and progress.
+// Sources: whatever numbers its pushes into a stage. The core keeps the highest number of each and
+// which of the last SOURCE_WINDOW it has seen, so that a number met again makes no second job, at a
+// few bytes a source. There are two kinds, each with names of its own within a stage: epics, which
+// have an end and progress and are kept until they are dropped; and client libraries, whose names
+// are scoped by the token that pushes, and which are forgotten when they are idle.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -8,13 +10,34 @@
 
 #include <inttypes.h>
 
-static bool source_has_name(const void *owner, uint32_t number, const void *name) {
-    const struct source *s = source_at(owner, number);
-    return bytes_equal(bytes_of(s->name, s->name_size), *(const mr_bytes *)name);
+// What a source is known by.
+struct source_key {
+    uint32_t stage; // 0: an epic of a store older than this, see source_adopt
+    bool epic;
+    mr_bytes scope, name;
+};
+
+static uint32_t key_hash(const struct source_key *k) {
+    return (uint32_t)bytes_hash(k->name, bytes_hash(k->scope, (uint64_t)k->stage * 2 + k->epic));
 }
 
-static uint32_t source_find(const struct core *c, mr_bytes name) {
-    return map_find(&c->source_by_name, (uint32_t)bytes_hash(name, 0), source_has_name, c, &name);
+static struct source_key key_of(const struct source *s) {
+    return (struct source_key){ .stage = s->stage,
+                                .epic = s->seen.epic,
+                                .scope = bytes_of(s->scope, s->scope_size),
+                                .name = bytes_of(s->name, s->name_size) };
+}
+
+static bool source_has_key(const void *owner, uint32_t number, const void *key) {
+    const struct source *s = source_at(owner, number);
+    const struct source_key *k = key;
+    return s->stage == k->stage && s->seen.epic == k->epic &&
+           bytes_equal(bytes_of(s->name, s->name_size), k->name) &&
+           bytes_equal(bytes_of(s->scope, s->scope_size), k->scope);
+}
+
+static uint32_t source_find(const struct core *c, const struct source_key *k) {
+    return map_find(&c->source_by_name, key_hash(k), source_has_key, c, k);
 }
 
 static bool source_has_number(const void *owner, uint32_t number, const void *wanted) {
@@ -39,6 +62,7 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     s->maker = c->maker;
     s->idle_since_ms = c->now_ms;
     list_append(&c->sources_by_use, &s->by_use);
+    list_init(&s->watches.watchers);
     map_put(&c->source_by_number, number_hash(number), index);
     if (number >= c->next_source)
         c->next_source = number + 1;
@@ -46,16 +70,37 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     return 0;
 }
 
-static int source_name_it(struct core *c, uint32_t index, mr_bytes name) {
-    int err = map_reserve(&c->source_by_name, 1);
-    if (err < 0)
-        return err;
+// Makes it known by its key; after map_reserve.
+static void source_index(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
+    struct source_key k = key_of(s);
+    s->hash = key_hash(&k);
+    s->indexed = true;
+    map_put(&c->source_by_name, s->hash, index);
+    if (s->stage)
+        c->stages[s->stage]->sources++;
+    else
+        c->stray_epics++;
+}
+
+static void source_unindex(struct core *c, uint32_t index) {
+    struct source *s = source_at(c, index);
+    if (!s->indexed)
+        return;
+    s->indexed = false;
+    map_remove(&c->source_by_name, s->hash, index);
+    if (s->stage)
+        c->stages[s->stage]->sources--;
+    else
+        c->stray_epics--;
+}
+
+static void source_set_name(struct source *s, mr_bytes scope, mr_bytes name) {
     memcpy(s->name, name.data, name.size);
     s->name_size = (uint8_t)name.size;
-    s->hash = (uint32_t)bytes_hash(name, 0);
-    map_put(&c->source_by_name, s->hash, index);
-    return 0;
+    if (scope.size)
+        memcpy(s->scope, scope.data, scope.size);
+    s->scope_size = (uint8_t)scope.size;
 }
 
 static void source_used(struct core *c, struct source *s, uint64_t now_ms) {
@@ -70,12 +115,9 @@ static void source_free(struct core *c, uint32_t index) {
     slab_give(&c->sources, index);
 }
 
-static void source_set_stage(struct core *, struct source *, uint32_t stage);
-
 static void source_hide(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
-    if (s->name_size)
-        map_remove(&c->source_by_name, s->hash, index);
+    source_unindex(c, index);
     map_remove(&c->source_by_number, number_hash(s->number), index);
     home_remove(c, s->at, s->size);
     s->size = 0;
@@ -83,7 +125,6 @@ static void source_hide(struct core *c, uint32_t index) {
     list_remove(&s->by_use);
     mem_free(s->ids); // no number of it is asked for any more
     s->ids = NULL;
-    source_set_stage(c, s, 0);
     watchers_tell_all(c, s);
 }
 
@@ -132,29 +173,69 @@ static int source_make_room(struct core *c) {
                : error_set(MR_EFULL, "%zu sources and epics are known, which is the limit", known);
 }
 
-int source_get(struct core *c, mr_bytes name, bool epic, uint32_t *out) {
-    if (!name.size || name.size > EPIC_NAME_MOST)
-        return error_set(MR_EINVAL, "a source's name has 1 to %d bytes, not %zu", EPIC_NAME_MOST,
-                         name.size);
-    uint32_t found = source_find(c, name);
-    if (found) {
-        *out = found;
+static int check_names(const struct source_key *k) {
+    if (!k->name.size || k->name.size > EPIC_NAME_MOST)
+        return error_set(MR_EINVAL, "the name of %s has 1 to %d bytes, not %zu",
+                         k->epic ? "an epic" : "a source", EPIC_NAME_MOST, k->name.size);
+    if (k->scope.size > SCOPE_MOST)
+        return error_set(MR_EINVAL, "a scope has up to %d bytes, not %zu", SCOPE_MOST,
+                         k->scope.size);
+    return 0;
+}
+
+// Records of older stores do not say which stage a source belongs to: its jobs do. An epic of which
+// no job is known any more is without a stage until one asks for its name: it then belongs to that.
+static uint32_t source_adopt(struct core *c, const struct source_key *k) {
+    struct source_key stray = { .epic = true, .name = k->name };
+    uint32_t index = k->epic && c->stray_epics ? source_find(c, &stray) : 0;
+    if (!index || map_reserve(&c->source_by_name, 1) < 0)
+        return 0;
+    source_unindex(c, index);
+    source_at(c, index)->stage = k->stage;
+    source_index(c, index);
+    return index;
+}
+
+static uint32_t source_find_or_adopt(struct core *c, const struct source_key *k) {
+    uint32_t index = source_find(c, k);
+    return index || !c->stray_epics ? index : source_adopt(c, k);
+}
+
+static int source_get_key(struct core *c, const struct source_key *k, uint32_t *out) {
+    int err = check_names(k);
+    if (err < 0)
+        return err;
+    uint32_t index = source_find_or_adopt(c, k);
+    if (index) {
+        *out = index;
         return 0;
     }
-    uint32_t index = 0;
-    int err = source_make_room(c);
-    if (err < 0)
+    if ((err = source_make_room(c)) < 0)
+        return err;
+    if ((err = map_reserve(&c->source_by_name, 1)) < 0)
         return err;
     if ((err = source_create(c, c->next_source, &index)) < 0)
         return err;
-    if ((err = source_name_it(c, index, name)) < 0) {
-        source_forget(c, index);
-        return err;
-    }
-    source_at(c, index)->seen.epic = epic;
+    struct source *s = source_at(c, index);
+    s->seen.epic = k->epic;
+    s->stage = k->stage;
+    source_set_name(s, k->scope, k->name);
+    source_index(c, index);
     source_plan_sweep(c);
     *out = index;
     return 0;
+}
+
+static struct source_key key_of_push(const struct push *p, uint32_t stage) {
+    return (struct source_key){ .stage = stage,
+                                .epic = p->epic,
+                                .scope = p->epic ? (mr_bytes){ 0 } : p->scope,
+                                .name = p->source };
+}
+
+int source_get(struct core *c, const struct push *p, uint32_t stage, uint32_t *out) {
+    struct source_key k = key_of_push(p, stage);
+    return source_get_key(c, &k, out);
 }
 
 // ---- Numbers ----------------------------------------------------------------------------------
@@ -253,11 +334,6 @@ static const struct gap *gap_below(struct conn *conn, const struct source *s, ui
     return below ? &conn->gaps[from] : NULL;
 }
 
-// With others, what is missing here may be there.
-static bool is_alone(const struct core *c) {
-    return c->config.shards == 1;
-}
-
 static int check_refused(struct conn *conn, const struct source *s, uint64_t number) {
     if (conn && conn->gaps_over)
         return error_set(MR_EFULL,
@@ -270,28 +346,17 @@ static int check_refused(struct conn *conn, const struct source *s, uint64_t num
     return error_set(MR_EGAP, "%" PRIu64 " was refused and must be pushed first", g->number);
 }
 
-int core_check_gap(const struct core *c, struct conn *conn, mr_bytes source, uint64_t number) {
-    uint32_t index = source_find(c, source);
-    return index ? check_refused(conn, source_at(c, index), number) : 0;
-}
-
-bool core_has_seen(struct core *c, mr_bytes source, uint64_t number) {
-    uint32_t index = source_find(c, source);
-    if (!index)
-        return false;
-    source_used(c, source_at(c, index), c->now_ms);
-    return source_has_seen(source_at(c, index), number);
-}
-
-int source_check_gap(const struct core *c, const struct push *p, const struct source *s) {
-    int err = check_refused(p->conn, s, p->number);
-    if (err < 0)
-        return err;
+static int check_ahead(const struct source *s, uint64_t number) {
     uint64_t resume = source_resume(s);
-    if (is_alone(c) && p->number >= resume + SOURCE_WINDOW)
-        return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
-                         resume, p->number);
-    return 0;
+    if (number < resume + SOURCE_WINDOW)
+        return 0;
+    return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
+                     resume, number);
+}
+
+int source_check_gap(const struct push *p, const struct source *s) {
+    int err = check_refused(p->conn, s, p->number);
+    return err < 0 ? err : check_ahead(s, p->number);
 }
 
 static int gaps_reserve(struct conn *conn) {
@@ -309,8 +374,8 @@ static int gaps_reserve(struct conn *conn) {
 // Also one that was not looked at, for its size say: whoever sent it has sent more behind it, and
 // counts none of those as accepted.
 void source_refused(struct core *c, const struct push *p) {
-    uint32_t index = 0;
-    if (!p->conn || source_get(c, p->source, p->epic, &index) < 0)
+    uint32_t stage = 0, index = 0;
+    if (!p->conn || stage_get(c, p->stage, &stage) < 0 || source_get(c, p, stage, &index) < 0)
         return;
     const struct source *s = source_at(c, index);
     struct conn *conn = p->conn;
@@ -324,6 +389,22 @@ void source_refused(struct core *c, const struct push *p) {
     memmove(conn->gaps + at + 1, conn->gaps + at, (conn->gap_count - at) * sizeof *conn->gaps);
     conn->gaps[at] = (struct gap){ s->number, p->number };
     conn->gap_count++;
+}
+
+// Nothing is made for the sake of a look. 0: not known.
+static uint32_t source_of_push(struct core *c, const struct push *p) {
+    struct source_key k = key_of_push(p, stage_find(c, p->stage));
+    return source_find(c, &k);
+}
+
+bool core_has_seen(struct core *c, const struct push *p) {
+    uint32_t index = source_of_push(c, p);
+    return index && source_has_seen(source_at(c, index), p->number);
+}
+
+uint64_t core_source_resume(struct core *c, const struct push *p) {
+    uint32_t index = source_of_push(c, p);
+    return index ? source_resume(source_at(c, index)) : 1;
 }
 
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
@@ -341,20 +422,13 @@ void gaps_drop(struct core *c, struct conn *conn) {
 
 // ---- Progress ---------------------------------------------------------------------------------
 
-static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
-    if (s->stage == stage)
-        return;
-    if (s->stage)
-        c->stages[s->stage]->sources--;
-    if (stage)
-        c->stages[stage]->sources++;
-    s->stage = stage;
-}
-
+// While replaying: what still belonged to a stage that was then forgotten was forgotten before.
 void stage_let_sources_go(struct core *c, uint32_t number) {
-    for (uint32_t i = 1; c->stages[number]->sources && i < c->sources.next_new; i++)
-        if (source_at(c, i)->in_use && source_at(c, i)->stage == number)
-            source_set_stage(c, source_at(c, i), 0);
+    for (uint32_t i = 1; i < c->sources.next_new; i++) {
+        const struct source *s = source_at(c, i);
+        if (s->in_use && !s->dropped && s->stage == number)
+            source_forget(c, i);
+    }
 }
 
 void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t number) {
@@ -364,7 +438,8 @@ void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t numbe
     j->flags |= JOB_HAS_SOURCE;
     struct source *s = source_at(c, index);
     s->jobs++;
-    source_set_stage(c, s, stage_of(c, j)->number);
+    if (!s->indexed && !s->dropped) // replaying: older records do not say it
+        s->stage = stage_of(c, j)->number;
 }
 
 void source_detach(struct core *c, uint32_t index) {
@@ -406,14 +481,17 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
 }
 
 // An epic is known once something of it was accepted.
-uint32_t epic_find(const struct core *c, mr_bytes name) {
-    uint32_t index = source_find(c, name);
-    return index && source_at(c, index)->seen.epic && source_at(c, index)->size ? index : 0;
+uint32_t epic_find(struct core *c, mr_bytes stage, mr_bytes name) {
+    struct source_key k = { .stage = stage_find(c, stage), .epic = true, .name = name };
+    uint32_t index = k.stage ? source_find_or_adopt(c, &k) : 0;
+    return index && source_at(c, index)->size ? index : 0;
 }
 
-int epic_unknown(mr_bytes name) {
-    return error_set(MR_EGONE, "no epic '%.*s' is known",
-                     (int)(name.size < ONCE_MOST ? name.size : ONCE_MOST),
+int epic_unknown(mr_bytes stage, mr_bytes name) {
+    return error_set(MR_EGONE, "stage %.*s has no epic '%.*s'",
+                     (int)(stage.size < STAGE_NAME_MOST ? stage.size : STAGE_NAME_MOST),
+                     stage.size ? (const char *)stage.data : "",
+                     (int)(name.size < EPIC_NAME_MOST ? name.size : EPIC_NAME_MOST),
                      name.size ? (const char *)name.data : "");
 }
 
@@ -437,80 +515,19 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
     };
 }
 
-int core_epic(struct core *c, mr_bytes name, struct epic_info *out) {
-    uint32_t index = epic_find(c, name);
+int core_epic(struct core *c, mr_bytes stage, mr_bytes name, struct epic_info *out) {
+    uint32_t index = epic_find(c, stage, name);
     if (!index)
-        return epic_unknown(name);
+        return epic_unknown(stage, name);
     *out = epic_look(c, source_at(c, index));
     return 0;
 }
 
-// ---- Several shards' numbers together ---------------------------------------------------------
-
-_Static_assert(sizeof((struct epic_seen *)0)->bitmap == SOURCE_BITMAP, "a whole window");
-
-static int seen_by(const struct core *c, uint32_t index, struct epic_seen *out) {
-    if (!index)
-        return error_set(MR_EGONE, "nothing of that name is known");
-    const struct record_source *seen = &source_at(c, index)->seen;
-    out->highest = seen->highest;
-    memcpy(out->bitmap, seen->bitmap, sizeof out->bitmap);
-    return 0;
-}
-
-int core_epic_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
-    return seen_by(c, epic_find(c, name), out);
-}
-
-int core_source_seen(struct core *c, mr_bytes name, struct epic_seen *out) {
-    return seen_by(c, source_find(c, name), out);
-}
-
-static uint64_t window_begin(uint64_t highest) {
-    return highest >= SOURCE_WINDOW ? highest - SOURCE_WINDOW + 1 : 1;
-}
-
-static bool seen_in(const struct epic_seen *s, uint64_t n) {
-    uint64_t bit = n % SOURCE_WINDOW;
-    return n <= s->highest && n >= window_begin(s->highest) && s->bitmap[bit / 8] >> bit % 8 & 1;
-}
-
-void epic_seen_add(struct epic_seen *all, const struct epic_seen *more) {
-    uint64_t highest = all->highest > more->highest ? all->highest : more->highest;
-    struct epic_seen sum = { .highest = highest };
-    for (uint64_t n = window_begin(highest); n <= highest; n++)
-        if (seen_in(all, n) || seen_in(more, n))
-            sum.bitmap[n % SOURCE_WINDOW / 8] |= (uint8_t)(1 << n % 8);
-    *all = sum;
-}
-
-// Below the window nothing is missing: no producer runs further ahead.
-uint64_t epic_seen_resume(const struct epic_seen *s) {
-    uint64_t n = window_begin(s->highest);
-    while (n <= s->highest && seen_in(s, n))
-        n++;
-    return n;
-}
-
-void core_fill_gaps(const struct core *c, struct conn *conn, mr_bytes source,
-                    const struct epic_seen *seen) {
-    uint32_t index = source_find(c, source);
-    uint64_t number = index ? source_at(c, index)->number : 0;
-    uint32_t at = index ? gap_at(conn, number, 0) : conn->gap_count;
-    while (is_gap_of(conn, at, number)) {
-        uint64_t gap = conn->gaps[at].number;
-        if (gap < window_begin(seen->highest) || seen_in(seen, gap))
-            gaps_cut(conn, at, at + 1);
-        else
-            at++;
-    }
-}
-
-int core_each_epic(struct core *c, mr_bytes from,
+int core_each_epic(struct core *c, mr_bytes from_stage, mr_bytes from,
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
-    uint32_t first = from.size ? epic_find(c, from) : 0;
+    uint32_t first = from.size ? epic_find(c, from_stage, from) : 0;
     if (from.size && !first)
-        return epic_unknown(from);
+        return epic_unknown(from_stage, from);
     int stop = 0;
     for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++) {
         const struct source *s = source_at(c, i);
@@ -540,19 +557,25 @@ int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) 
     return 0;
 }
 
-// Changes an epic and writes it down; on failure it is as it was.
-static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t skip) {
-    uint32_t index = 0;
-    int err = source_get(c, name, true, &index);
+// Finds an epic, or makes one of which nothing is written down yet.
+static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out) {
+    struct source_key k = { .epic = true, .name = name };
+    int err = stage_get(c, stage, &k.stage);
+    return err < 0 ? err : source_get_key(c, &k, out);
+}
+
+// Writes a change of an epic down, and its stage if the log does not know that; on failure it is as
+// it was.
+static int epic_change(struct core *c, struct source *s, uint64_t total, uint64_t skip) {
+    struct stage *stage = c->stages[s->stage];
+    int err = stage->recorded ? 0 : stage_record(c, stage, ROOM_COMMIT);
     if (err < 0)
         return err;
-    struct source *s = source_at(c, index);
     struct record_source before = s->seen;
     if (total)
         s->seen.total = total;
     if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
-    s->seen.epic = true;
     if ((err = source_record(c, s, ROOM_COMMIT)) < 0)
         s->seen = before;
     else
@@ -560,39 +583,56 @@ static int epic_change(struct core *c, mr_bytes name, uint64_t total, uint64_t s
     return err;
 }
 
-int epic_check_end(const struct epic_seen *s, uint64_t total) {
-    if (total >= s->highest)
-        return 0;
-    return error_set(MR_EINVAL,
-                     "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
-                     s->highest, total);
+// Forgets what was made for a change that was then refused: all sources from this number on.
+static int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int err) {
+    uint32_t made = source_find_number(c, first_new);
+    if (made)
+        source_forget(c, made);
+    stage_forget_unused(c, stage);
+    return err;
 }
 
-int core_epic_end(struct core *c, mr_bytes name, uint64_t total) {
+static int end_epic(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
+    uint32_t index = 0;
+    int err = epic_get(c, stage, name, &index);
+    if (err < 0)
+        return err;
+    struct source *s = source_at(c, index);
+    if (total < s->seen.highest)
+        return error_set(MR_EINVAL,
+                         "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
+                         s->seen.highest, total);
+    return epic_change(c, s, total ? total : EPIC_EMPTY, 0);
+}
+
+int core_epic_end(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
     if (total == EPIC_EMPTY)
         return error_set(MR_EINVAL, "no epic has so many pushes");
-    struct epic_seen seen = { 0 };
-    if (is_alone(c) && core_epic_seen(c, name, &seen) >= 0) {
-        int err = epic_check_end(&seen, total);
-        if (err < 0)
-            return err;
-    }
-    return epic_change(c, name, total ? total : EPIC_EMPTY, 0);
+    uint64_t next = c->next_source;
+    int err = end_epic(c, stage, name, total);
+    return err < 0 ? epic_refused(c, next, stage, err) : 0;
 }
 
-int core_epic_skip(struct core *c, mr_bytes name, uint64_t number) {
+static int skip_number(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
+    uint32_t index = 0;
+    int err = epic_get(c, stage, name, &index);
+    if (err < 0)
+        return err;
+    struct source *s = source_at(c, index);
+    err = check_ahead(s, number);
+    return err < 0 ? err : epic_change(c, s, 0, number);
+}
+
+int core_epic_skip(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
     if (number == 0)
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
-    uint32_t index = source_find(c, name);
-    uint64_t resume = index ? source_resume(source_at(c, index)) : 1;
-    if (is_alone(c) && number >= resume + SOURCE_WINDOW)
-        return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
-                         resume, number);
-    return epic_change(c, name, 0, number);
+    uint64_t next = c->next_source;
+    int err = skip_number(c, stage, name, number);
+    return err < 0 ? epic_refused(c, next, stage, err) : 0;
 }
 
-void core_epic_expect(struct core *c, mr_bytes name, uint64_t total) {
-    uint32_t index = epic_find(c, name);
+void core_epic_expect(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
+    uint32_t index = epic_find(c, stage, name);
     if (index)
         source_at(c, index)->expected = total;
 }
@@ -609,10 +649,10 @@ static int source_drop(struct core *c, uint32_t index) {
     return 0;
 }
 
-int core_epic_drop(struct core *c, mr_bytes name) {
-    uint32_t index = epic_find(c, name);
+int core_epic_drop(struct core *c, mr_bytes stage, mr_bytes name) {
+    uint32_t index = epic_find(c, stage, name);
     if (!index)
-        return epic_unknown(name);
+        return epic_unknown(stage, name);
     return source_drop(c, index);
 }
 
@@ -635,14 +675,31 @@ int source_record(struct core *c, struct source *s, enum room room) {
     return 0;
 }
 
+static struct source_key key_of_record(const struct record *r) {
+    return (struct source_key){ .stage = r->kind == RECORD_SOURCE ? r->stage : 0,
+                                .epic = r->about->source.epic,
+                                .scope = r->key,
+                                .name = r->name };
+}
+
+// Whether that name is another source's, or this source has another.
+static bool is_named_otherwise(const struct core *c, const struct record *r) {
+    struct source_key k = key_of_record(r);
+    uint32_t index = source_find_number(c, r->source), found = source_find(c, &k);
+    const struct source *s = index ? source_at(c, index) : NULL;
+    if (!s || !s->name_size)
+        return found;
+    return s->indexed ? found != index : !bytes_equal(bytes_of(s->name, s->name_size), r->name);
+}
+
 int source_check(const struct core *c, const struct record *r) {
     if (!r->source)
         return error_set(MR_ECORRUPT, "a record names source 0");
-    if (!r->name.size || r->name.size > sizeof((struct source *)0)->name)
+    if (!r->name.size || r->name.size > EPIC_NAME_MOST)
         return error_set(MR_ECORRUPT, "a source's name of %zu bytes", r->name.size);
-    uint32_t index = source_find_number(c, r->source), found = source_find(c, r->name);
-    bool is_named = index && source_at(c, index)->name_size;
-    if (found ? found != index : is_named)
+    if (r->key.size > SCOPE_MOST)
+        return error_set(MR_ECORRUPT, "a source's scope of %zu bytes", r->key.size);
+    if (is_named_otherwise(c, r))
         return error_set(MR_ECORRUPT, "source %" PRIu64 " has another's name", r->source);
     const struct record_source *seen = &r->about->source;
     if (seen->highest > NUMBER_MOST || (seen->total > NUMBER_MOST && seen->total != EPIC_EMPTY))
@@ -650,27 +707,66 @@ int source_check(const struct core *c, const struct record *r) {
     return 0;
 }
 
-// Finds or makes the source that a record names; a SOURCE record says everything about it.
+// A record that says everything about a source; its name never changes.
+static int source_restore_all(struct core *c, uint32_t index, const struct record *r) {
+    struct source *s = source_at(c, index);
+    struct stage *stage;
+    int err = r->kind == RECORD_SOURCE ? stage_get_number(c, r->stage, &stage) : 0;
+    if (err == 0)
+        err = map_reserve(&c->source_by_name, 1);
+    if (err < 0)
+        return err;
+    if (!s->name_size)
+        source_set_name(s, r->key, r->name);
+    s->seen = r->about->source;
+    if (r->kind != RECORD_SOURCE || s->indexed)
+        return 0;
+    s->stage = r->stage;
+    source_index(c, index);
+    return 0;
+}
+
+// Finds or makes the source that a record names.
 int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     uint32_t index = source_find_number(c, r->source);
-    if (!index) {
-        int err = source_create(c, r->source, &index);
-        if (err < 0)
-            return err;
-    }
+    int err = index ? 0 : source_create(c, r->source, &index);
+    if (err < 0)
+        return err;
     struct source *s = source_at(c, index);
-    if (r->kind == RECORD_SOURCE) {
-        if (!s->name_size) {
-            int err = source_name_it(c, index, r->name);
-            if (err < 0)
-                return err;
-        }
-        s->seen = r->about->source;
-    }
+    if (r->kind == RECORD_SOURCE || r->kind == RECORD_SOURCE_OLD)
+        err = source_restore_all(c, index, r);
+    if (err < 0)
+        return err;
     if (r->time_ms > s->idle_since_ms)
         source_used(c, s, r->time_ms);
     *out = index;
     return 0;
+}
+
+// After replay: now the stage of each is known, and so what it is known by. One whose record is
+// missing, and a client's source whose stage is not known, can not be asked for any more: its jobs
+// go on without it.
+int sources_open(struct core *c) {
+    int err = map_reserve(&c->source_by_name, c->sources.used);
+    for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++) {
+        const struct source *s = source_at(c, i);
+        if (!s->in_use || s->dropped)
+            continue;
+        struct source_key k = key_of(s);
+        if (s->stage && !c->stages[s->stage]->name_size)
+            return error_set(MR_ECORRUPT,
+                             "source %" PRIu64 " is of stage %u, whose record is missing",
+                             s->number, s->stage);
+        if (s->indexed)
+            continue;
+        if (!s->name_size || (!s->stage && !s->seen.epic))
+            source_forget(c, i);
+        else if (source_find(c, &k))
+            return error_set(MR_ECORRUPT, "source %" PRIu64 " has another's name", s->number);
+        else
+            source_index(c, i);
+    }
+    return err;
 }
 
 // An epic of which nothing was ever accepted is none.

@@ -175,15 +175,14 @@ static bool has_edge(const struct stage *s, uint32_t to) {
 }
 
 static bool stage_is_needed(const struct stage *s) {
-    return s->recorded || s->granted_rooms || s->edge_count || s->edges_here ||
-           !list_empty(&s->takers) || !list_empty(&s->pushers);
+    return s->recorded || s->granted_rooms || s->edge_count || s->edges_here || s->sources ||
+           s->over_there || !list_empty(&s->takers) || !list_empty(&s->pushers);
 }
 
 // Its number is free for another.
 static void stage_unname(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
-    stage_leave_ledger(s, c->config.shard);
     s->name_size = 0;
     c->nameless_stages++;
     c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
@@ -203,14 +202,14 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
     for (int status = JOB_DELAYED; status <= JOB_RUNNING; status++)
         unended += s->by_status[status];
     (void)c;
-    return unended || s->leases      ? "jobs that have not ended"
-           : s->by_status[JOB_DEAD]  ? "dead jobs (RETRY or DROP them)"
-           : s->ended.count          ? "ended jobs and results (they go with its retention)"
-           : s->first_spent          ? "once names (they go with its dedupe-window)"
-           : s->states.count         ? "states of channels"
-           : s->sources              ? "epics or sources (EPIC … DROP)"
-           : s->linked               ? "emits that are on their way to it"
-           : !list_empty(&s->takers) ? "takes that wait"
+    return unended || s->leases         ? "jobs that have not ended"
+           : s->by_status[JOB_DEAD]     ? "dead jobs (RETRY or DROP them)"
+           : s->ended.count             ? "ended jobs and results (they go with its retention)"
+           : s->first_spent             ? "once names (they go with its dedupe-window)"
+           : s->states.count            ? "states of channels"
+           : s->sources                 ? "epics or sources (EPIC … DROP)"
+           : s->linked || s->over_there ? "emits that are on their way to it"
+           : !list_empty(&s->takers)    ? "takes that wait"
            : !list_empty(&s->pushers) || s->granted_rooms ? "pushes that wait for room"
                                                           : NULL;
 }
@@ -480,10 +479,8 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
 }
 
 int stage_record(struct core *c, struct stage *s, enum room room) {
-    int err = stage_join_ledger(c, s);
+    int err = out_begin(c, 1, s->name_size);
     if (err < 0)
-        return err;
-    if ((err = out_begin(c, 1, s->name_size)) < 0)
         return err;
     struct record_about about;
     struct record r = record_of_stage(c, s, &about);

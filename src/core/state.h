@@ -141,9 +141,12 @@ enum { DEPTHS = 512 }; // lists of channels of like depth
 struct stage {
     uint8_t name_size;
     char name[STAGE_NAME_MOST];
-    bool recorded, dirty, paused, draining, over; // over: beyond its high mark, if it is alone
-    uint64_t quiet_from, quiet_span;              // depths from here on, so many, that turn nothing
-    bool serve_timer, claimed;                    // one is planned; a start is, in the ledger
+    bool recorded, dirty, paused, draining;
+    bool over;                       // beyond its high mark
+    bool over_told;                  // as the other shards have heard
+    bool over_there;                 // as this one has heard of a stage that lives in another
+    uint64_t quiet_from, quiet_span; // depths from here on, so many, that turn nothing
+    bool serve_timer;                // one is planned
     uint32_t number;
     uint64_t maker; // who made it; 0: not known
     uint64_t at;
@@ -156,14 +159,11 @@ struct stage {
     uint64_t leases,
         leased; // leases; jobs under them that were not answered: those count as running
     uint64_t granted_rooms, linked; // linked: emits to it that have not arrived
-    struct ledger_stage *ledger; // over all shards; NULL: this one is alone, or nothing is recorded
-    struct ledger_share share;   // of this shard
-    bool in_line, in_rooms;      // this shard waits for a start; for a place in max-jobs
-    uint64_t halted;             // channels with a dead job that halts them
-    uint64_t sources;            // that were pushed into it last
+    uint64_t halted;                // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
+    uint32_t sources; // epics and clients that number their pushes into it
     struct edge edges[CORE_EDGES];
     uint32_t edge_count, edges_here; // how many go out, and how many of others lead here
     chan deep[DEPTHS];               // their first
@@ -205,9 +205,10 @@ struct lease_record {
 struct source {
     uint64_t number; // names it in records; never used again
     uint64_t at, idle_since_ms;
-    uint32_t size, hash, stage; // stage: that was pushed into last; 0: not known
-    uint8_t name_size;
-    char name[EPIC_NAME_MOST];
+    uint32_t size, hash;
+    uint32_t stage; // that it belongs to; 0: an epic of an older store, see source_adopt
+    uint8_t name_size, scope_size;
+    char name[EPIC_NAME_MOST], scope[SCOPE_MOST]; // the scope: of a client's source
     struct record_source seen;
     uint64_t unended[JOB_RUNNING + 1];
     uint64_t *ids;     // of the last SOURCE_WINDOW numbers; NULL: not known
@@ -216,7 +217,8 @@ struct source {
     struct watches watches;
     struct list by_use;   // in `sources_by_use`
     uint64_t maker;       // who made it; 0: not known
-    bool in_use, dropped; // dropped: kept only until the last of them is forgotten
+    bool in_use, indexed; // indexed: found by its name
+    bool dropped;         // kept only until the last of its jobs is forgotten
 };
 
 enum timer {
@@ -261,6 +263,7 @@ struct core {
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name;
     uint32_t last_stage;                         // that stage_find found
+    uint32_t stray_epics;                        // sources without a stage
     uint64_t steps;                              // see core_take_steps
     uint64_t dead_stages[(UINT16_MAX + 1) / 64]; // bit n: stage n may have dead jobs
     bool stages_pinned;                          // by a command that has looked up more than one
@@ -476,14 +479,15 @@ struct spent *once_spent(const struct core *, struct hash128); // NULL: none
 void once_set_home(struct core *, struct spent *, uint64_t at, uint32_t size);
 
 uint32_t source_find_number(const struct core *, uint64_t number);
-int source_get(struct core *, mr_bytes name, bool epic, uint32_t *out);
+// The source that a numbered push into this stage names; made when missing.
+int source_get(struct core *, const struct push *, uint32_t stage, uint32_t *out);
 bool source_has_seen(const struct source *, uint64_t number);
 uint64_t source_id(const struct source *, uint64_t number);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 // Of a number that makes no job; `id`: that of the job which was there before. Writes it down.
 int source_note(struct core *, struct source *, uint64_t number, uint64_t id);
-int source_check_gap(const struct core *, const struct push *, const struct source *);
+int source_check_gap(const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
 void source_attach(struct core *, struct job *, uint32_t source, uint64_t number);
@@ -494,6 +498,7 @@ void source_sweep(struct core *);
 void source_plan_sweep(struct core *);
 int source_check(const struct core *, const struct record *); // a SOURCE record; MR_ECORRUPT
 int source_restore(struct core *, const struct record *, uint32_t *out);
+int sources_open(struct core *); // after replay
 void source_forget(struct core *, uint32_t source);
 void gaps_drop(struct core *, struct conn *);
 

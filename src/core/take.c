@@ -22,7 +22,6 @@ struct wish {
     int64_t lease_ms;
     uint32_t batch;
     bool detached, in_process; // see struct take
-    bool waits;                // it waits, or will if there is nothing
     uint64_t bytes;            // of what it was given so far
 };
 
@@ -154,10 +153,8 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
         if (err < 0)
             lease_undo(c, lease);
     }
-    if (err < 0) {
-        stage_unclaim(c, s);
+    if (err < 0)
         return err;
-    }
     struct lease *l = lease_at(c, lease);
     channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = lease;
@@ -181,7 +178,6 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     w->bytes += state_size(c, ref);
     s->leases++;
     s->leased += count;
-    s->claimed = false;
     stage_mark_less(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
@@ -215,7 +211,7 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
     while (count < most && w->bytes < c->limits.max_take_bytes) {
         uint32_t more = 0;
         int err = pass_expired(c, s);
-        if (err == 0 && (!s->ready.head || !stage_may_start(c, s, w->waits)))
+        if (err == 0 && (!s->ready.head || !stage_may_start(c, s)))
             break;
         if (err == 0)
             err = start(c, s, w, most - count, out + count, &more);
@@ -238,14 +234,12 @@ static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
 }
 
-// A stage held by its rate alone is looked at again when the rate allows. Nothing may hold it any
-// more by now, if another shard has given a start back; who is not next is told.
+// A stage held by its rate alone is looked at again when the rate allows.
 static void serve_when_rate_allows(struct core *c, struct stage *s) {
     if (!s->policy.rate_per_h || !s->ready.head || list_empty(&s->takers))
         return;
-    enum hold hold = stage_hold(c, s, NULL);
-    if (hold == HOLD_RATE || (hold == HOLD_NONE && stage_is_next(c, s)))
-        serve_later(c, s, (stage_rate_next_us(s) + 999) / 1000);
+    if (stage_hold(c, s, NULL) == HOLD_RATE)
+        serve_later(c, s, (s->rate_next_us + 999) / 1000);
 }
 
 static void taker_unseat(struct core *c, struct taker *t) {
@@ -253,7 +247,6 @@ static void taker_unseat(struct core *c, struct taker *t) {
         struct stage *s = c->stages[t->seats[i].stage];
         list_remove(&t->seats[i].of_stage);
         s->taker_count--;
-        stage_check_line(c, s);
         if (!s->recorded)
             stage_forget_unused(c, bytes_of(s->name, s->name_size));
     }
@@ -328,8 +321,7 @@ static int taker_give(struct core *c, struct taker *t) {
                       .lease_ms = t->lease_ms,
                       .batch = t->batch,
                       .detached = t->detached,
-                      .in_process = t->in_process,
-                      .waits = true };
+                      .in_process = t->in_process };
     uint32_t count = 0;
     for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
         uint32_t more;
@@ -348,11 +340,10 @@ static int taker_give(struct core *c, struct taker *t) {
 }
 
 // Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
-// The start is claimed before the taker, and given back if that takes something else.
 static int serve_some(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers)) {
         int err = pass_expired(c, s);
-        if (err < 0 || !s->ready.head || !stage_may_start(c, s, true))
+        if (err < 0 || !s->ready.head || !stage_may_start(c, s))
             return err;
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
         bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
@@ -365,12 +356,8 @@ static int serve_some(struct core *c, struct stage *s) {
 }
 
 static void serve(struct core *c, struct stage *s) {
-    if (serve_some(c, s) < 0) {
-        stage_leave_line(c, s);
+    if (serve_some(c, s) < 0)
         serve_later(c, s, c->now_ms + AGAIN_MS);
-    }
-    stage_check_line(c, s);
-    stage_unclaim(c, s);
     serve_when_rate_allows(c, s);
 }
 
@@ -420,35 +407,22 @@ static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
     return 0;
 }
 
-enum { MOST_STAGES = 64 };
-
 int core_take_check(struct core *c, const struct take *t) {
-    uint32_t stages[MOST_STAGES];
+    uint32_t stages[TAKE_STAGES_MOST];
     int err = take_check(c, t);
     return err < 0 ? err : take_stages(c, t, stages);
-}
-
-// What it was refused, and does not wait for, is nobody's wish: it has got something else, or
-// fails.
-APART static void take_check_lines(struct core *c, const struct take *t, const uint32_t *stages) {
-    for (size_t i = 0; i < t->stage_count; i++)
-        if (stages[i])
-            stage_check_line(c, c->stages[stages[i]]);
 }
 
 // Waits, if it wants to.
 APART static int take_nothing(struct core *c, const struct take *t, uint32_t *stages, int err) {
     if (!t->taker)
         return err < 0 ? err : MR_EAGAIN;
-    err = err < 0 ? err : taker_seat(c, t, stages);
-    if (err != MR_EAGAIN)
-        take_check_lines(c, t, stages);
-    return err;
+    return err < 0 ? err : taker_seat(c, t, stages);
 }
 
 HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
                   size_t *out_count) {
-    uint32_t stages[MOST_STAGES], count = 0, most = t->count ? t->count : 1;
+    uint32_t stages[TAKE_STAGES_MOST], count = 0, most = t->count ? t->count : 1;
     int err = take_check(c, t);
     if (err < 0)
         return err;
@@ -458,8 +432,7 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
                       .lease_ms = t->lease_ms,
                       .batch = t->batch ? t->batch : 1,
                       .detached = t->detached,
-                      .in_process = t->in_process,
-                      .waits = t->taker };
+                      .in_process = t->in_process };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
         uint32_t more = 0;
         if (!stages[i])
@@ -472,8 +445,6 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
     settle(c);
     if (!count)
         return take_nothing(c, t, stages, err);
-    if (t->taker)
-        take_check_lines(c, t, stages);
     *out_count = count;
     return 0;
 }

@@ -30,10 +30,11 @@ void watchers_tell_all(struct core *c, struct source *s) {
         watcher_tell(c, list_entry(s->watches.watchers.next, struct watcher, of_epic));
 }
 
-int core_epic_watch(struct core *c, mr_bytes name, int64_t left, struct watcher *w) {
-    uint32_t index = epic_find(c, name);
+int core_epic_watch(struct core *c, mr_bytes stage, mr_bytes name, int64_t left,
+                    struct watcher *w) {
+    uint32_t index = epic_find(c, stage, name);
     if (!index)
-        return epic_unknown(name);
+        return epic_unknown(stage, name);
     struct source *s = source_at(c, index);
     w->left = left;
     struct list *before = &s->watches.watchers; // most want the end: they come last

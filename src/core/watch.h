@@ -22,8 +22,8 @@ void watchers_tell_all(struct core *, struct source *); // it was changed, or is
 
 // ---- source.c, for watch.c --------------------------------------------------------------------
 
-uint32_t epic_find(const struct core *, mr_bytes name); // 0: none of that name is known
-int epic_unknown(mr_bytes name);                        // says so: MR_EGONE
+uint32_t epic_find(struct core *, mr_bytes stage, mr_bytes name); // 0: not known
+int epic_unknown(mr_bytes stage, mr_bytes name);                  // says so: MR_EGONE
 uint64_t source_unended(const struct source *);
 
 #endif

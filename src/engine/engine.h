@@ -45,8 +45,8 @@ struct pull {
     uint32_t level; // how many jobs the worker has at once, for those who look; 0: not to be told
 };
 
-// A push with a number, 1, 2, 3 …, of a source that names it: a number met again makes no second
-// job. Numbers of an epic are remembered for ever, others while they are used.
+// A push with a number, 1, 2, 3 …, of a source of its stage: a number met again makes no second
+// job. Numbers of an epic are remembered until it is dropped, others while they are used.
 struct numbered {
     mr_bytes source;
     uint64_t number;
@@ -100,15 +100,16 @@ struct engine_impl {
     // milliseconds until the next one has; -1: none is held.
     int64_t (*beat_all)(struct puller *);
 
-    // Epics. The strings of the info are this thread's. MR_EGONE: there is none of that name.
-    int (*epic)(struct engine *, mr_bytes name, mr_epic_info *out);
+    // Epics. The strings of the info are this thread's. MR_EGONE: the stage has none of
+    // that name.
+    int (*epic)(struct engine *, mr_bytes stage, mr_bytes name, mr_epic_info *out);
     // Waits until at most `left` of its jobs have not ended; -1: until it is over. If it is not 0,
     // notes how many are `expected` in all. MR_EAGAIN: not in time.
-    int (*epic_wait)(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
-                     int64_t wait_ms, mr_epic_info *out);
-    int (*epic_end)(struct engine *, mr_bytes name, uint64_t total);
-    int (*epic_skip)(struct engine *, mr_bytes name, uint64_t number);
-    int (*epic_drop)(struct engine *, mr_bytes name);
+    int (*epic_wait)(struct engine *, mr_bytes stage, mr_bytes name, int64_t left,
+                     uint64_t expected, int64_t wait_ms, mr_epic_info *out);
+    int (*epic_end)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
+    int (*epic_skip)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+    int (*epic_drop)(struct engine *, mr_bytes stage, mr_bytes name);
 
     // Looking and acting. `held_by` of the info is this thread's.
     int (*stage)(struct engine *, mr_bytes stage, mr_stage_info *out);

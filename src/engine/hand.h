@@ -29,7 +29,6 @@ enum {
     HAND_REASON = REASON_MOST,    // bytes of a reason that are kept
     HAND_EMITS = 1000,            // emits of one commit
     HAND_TAKE = 1000,             // jobs in one take
-    HAND_TAKE_STAGES = 64,        // stages in one take
     HAND_KEPT_BYTES = 1 << 16     // a spare job keeps buffers up to this size
 };
 

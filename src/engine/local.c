@@ -109,7 +109,7 @@ static struct group_options group_options_of(struct opening *opening,
                     .max_reason = HAND_REASON,
                     .max_block = HAND_TAKE,
                     .max_take = HAND_TAKE,
-                    .max_take_stages = HAND_TAKE_STAGES,
+                    .max_take_stages = TAKE_STAGES_MOST,
                     .max_emits = HAND_EMITS,
                     .max_emit_bytes = HAND_BODY,
                     .max_bytes = o->max_bytes },
@@ -119,7 +119,7 @@ static struct group_options group_options_of(struct opening *opening,
                     .room = event_room,
                     .epic = event_epic,
                     .stop = event_stop,
-                    .freed = event_freed,
+                    .over = event_over,
                     .edge = event_edge },
         .owner = opening_add,
         .arg = opening,
@@ -136,8 +136,7 @@ void local_free(struct local *e) {
     }
     mem_free(e->hands.slots);
     mem_free(e->grants);
-    buffer_finish(&e->freed);
-    buffer_finish(&e->edges);
+    buffer_finish(&e->notes);
     pthread_cond_destroy(&e->due);
     pthread_cond_destroy(&e->calls_told);
     pthread_mutex_destroy(&e->lock);

@@ -73,22 +73,15 @@ struct local {
     struct local_taker *claimed; // for an ask, and not granted yet
     bool links_due;              // emits wait for other shards
     bool stop_told;              // the others know that this one has stopped
-    struct buffer freed;         // what other shards were held by: struct freed
-    bool freed_lost;             // no memory to note it
-    struct buffer edges;         // that this shard has seen and others may not: struct edge_seen
+    struct buffer notes;         // for the other shards: struct shard_note
 };
 
-// A stage that emits to another.
-struct edge_seen {
+// What a shard tells the others about a stage: that it emits to another, or how it stands with its
+// high mark.
+struct shard_note {
+    bool is_edge, over;
     uint32_t stage_size, downstream_size;
     char stage[HAND_STAGE], downstream[HAND_STAGE];
-};
-
-// Other shards may go on at a stage.
-struct freed {
-    uint64_t shards;
-    uint32_t name_size;
-    char name[HAND_STAGE];
 };
 
 // A thread that waits; on its stack.
@@ -270,7 +263,7 @@ void local_tell_stop(struct local *, struct mr_job *);
 bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-void event_freed(void *owner, mr_bytes stage, uint64_t shards);
+int event_over(void *owner, mr_bytes stage, bool over);
 int event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
 
 // ---- local_look.c -----------------------------------------------------------------------------
@@ -289,18 +282,6 @@ int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int local_pause(struct engine *, mr_bytes stage);
 int local_resume(struct engine *, mr_bytes stage);
-// The same of one shard, for a spread: as the core sees it; appends a struct dead_one for each dead
-// job; shows one (1: that was enough; MR_EGONE: it is not dead any more).
-struct dead_one {
-    uint64_t died_ms; // engine time, which is the same in all shards
-    mr_id id;
-    uint32_t shard;
-};
-int local_look(struct local *, mr_bytes stage, struct stage_info *out);
-void local_show_stage(const struct stage_info *, mr_stage_info *out);
-int local_dead_list(struct local *, mr_bytes stage, struct buffer *out);
-int local_dead_show(struct local *, mr_id,
-                    int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_dead(struct engine *, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_retry(struct engine *, mr_id);
@@ -313,13 +294,12 @@ struct epic_waiter {
     struct watcher watcher;
 };
 
-mr_epic_info local_show_epic(const struct epic_info *, const char *held_by); // this thread's
-int local_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int local_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
+int local_epic(struct engine *, mr_bytes stage, mr_bytes name, mr_epic_info *);
+int local_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t left, uint64_t expected,
                     int64_t wait_ms, mr_epic_info *);
-int local_epic_end(struct engine *, mr_bytes name, uint64_t total);
-int local_epic_skip(struct engine *, mr_bytes name, uint64_t number);
-int local_epic_drop(struct engine *, mr_bytes name);
+int local_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
+int local_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+int local_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 void event_epic(void *owner, struct watcher *);
 
 #endif

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-mr_epic_info local_show_epic(const struct epic_info *i, const char *held_by) {
+static mr_epic_info show_epic(const struct epic_info *i, const char *held_by) {
     static _Thread_local char stage[STAGE_NAME_MOST + 1],
         held[sizeof((struct stage_info *)0)->held_by];
     snprintf(stage, sizeof stage, "%.*s", (int)i->stage.size,
@@ -31,15 +31,15 @@ static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
     struct stage_info at = { 0 };
     if (i->waiting && i->stage.size)
         (void)core_look_stage(e->core, i->stage, &at); // not known: held by nothing
-    return local_show_epic(i, at.held_by);
+    return show_epic(i, at.held_by);
 }
 
-int local_epic(struct engine *base, mr_bytes name, mr_epic_info *out) {
+int local_epic(struct engine *base, mr_bytes stage, mr_bytes name, mr_epic_info *out) {
     struct local *e = (struct local *)base;
     struct epic_info found;
     mr_epic_info info;
     local_enter(e);
-    int err = core_epic(e->core, name, &found);
+    int err = core_epic(e->core, stage, name, &found);
     if (err >= 0)
         info = info_of(e, &found);
     uint64_t at = local_end(e);
@@ -57,9 +57,10 @@ void event_epic(void *owner, struct watcher *watcher) {
 }
 
 // In a turn, which it ends: waits until it is worth while to look again. MR_EAGAIN: not in time.
-static int wait_for_change(struct local *e, mr_bytes name, int64_t left, uint64_t until) {
+static int wait_for_change(struct local *e, mr_bytes stage, mr_bytes name, int64_t left,
+                           uint64_t until) {
     struct epic_waiter w = { 0 };
-    int err = core_epic_watch(e->core, name, left, &w.watcher);
+    int err = core_epic_watch(e->core, stage, name, left, &w.watcher);
     if (err < 0) {
         local_end(e);
         return err;
@@ -72,18 +73,18 @@ static int wait_for_change(struct local *e, mr_bytes name, int64_t left, uint64_
     return w.waiter.err;
 }
 
-int local_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t expected,
-                    int64_t wait_ms, mr_epic_info *out) {
+int local_epic_wait(struct engine *base, mr_bytes stage, mr_bytes name, int64_t left,
+                    uint64_t expected, int64_t wait_ms, mr_epic_info *out) {
     struct local *e = (struct local *)base;
     uint64_t until = wait_ms ? local_until(wait_ms) : 0;
     int err = 0;
     while (err >= 0 && (err = local_begin(e)) >= 0) {
         struct epic_info found;
         if (expected)
-            core_epic_expect(e->core, name, expected);
-        err = core_epic(e->core, name, &found);
+            core_epic_expect(e->core, stage, name, expected);
+        err = core_epic(e->core, stage, name, &found);
         if (err >= 0 && !epic_has_come_to(&found, left)) {
-            err = wait_for_change(e, name, left, until);
+            err = wait_for_change(e, stage, name, left, until);
             continue;
         }
         mr_epic_info info = { 0 };
@@ -102,20 +103,20 @@ int local_epic_wait(struct engine *base, mr_bytes name, int64_t left, uint64_t e
 
 // ---- Acting -----------------------------------------------------------------------------------
 
-int local_epic_end(struct engine *base, mr_bytes name, uint64_t total) {
+int local_epic_end(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t total) {
     struct local *e = (struct local *)base;
     int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_end(e->core, name, total));
+    return err < 0 ? err : local_end_and_show(e, core_epic_end(e->core, stage, name, total));
 }
 
-int local_epic_skip(struct engine *base, mr_bytes name, uint64_t number) {
+int local_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t number) {
     struct local *e = (struct local *)base;
     int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_skip(e->core, name, number));
+    return err < 0 ? err : local_end_and_show(e, core_epic_skip(e->core, stage, name, number));
 }
 
-int local_epic_drop(struct engine *base, mr_bytes name) {
+int local_epic_drop(struct engine *base, mr_bytes stage, mr_bytes name) {
     struct local *e = (struct local *)base;
     int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_drop(e->core, name));
+    return err < 0 ? err : local_end_and_show(e, core_epic_drop(e->core, stage, name));
 }

@@ -105,7 +105,7 @@ int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
 
 // ---- Looking ----------------------------------------------------------------------------------
 
-int local_look(struct local *e, mr_bytes stage, struct stage_info *out) {
+static int look_stage(struct local *e, mr_bytes stage, struct stage_info *out) {
     struct stage_info info;
     local_enter(e);
     int err = core_look_stage(e->core, stage, &info);
@@ -117,7 +117,7 @@ int local_look(struct local *e, mr_bytes stage, struct stage_info *out) {
     return 0;
 }
 
-void local_show_stage(const struct stage_info *info, mr_stage_info *out) {
+static void show_stage(const struct stage_info *info, mr_stage_info *out) {
     static _Thread_local char held_by[sizeof info->held_by];
     memcpy(held_by, info->held_by, sizeof held_by);
     *out = (mr_stage_info){ .waiting = info->waiting,
@@ -134,34 +134,28 @@ void local_show_stage(const struct stage_info *info, mr_stage_info *out) {
 
 int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     struct stage_info info;
-    int err = local_look((struct local *)base, stage, &info);
+    int err = look_stage((struct local *)base, stage, &info);
     if (err >= 0)
-        local_show_stage(&info, out);
+        show_stage(&info, out);
     return err;
 }
 
 struct dead_list {
-    struct buffer *out;
-    uint64_t now_ms;
-    uint32_t shard;
+    struct buffer ids;
     int err;
 };
 
 static int dead_note(void *arg, const struct job_info *info) {
     struct dead_list *dead = arg;
-    struct dead_one one = { .died_ms = dead->now_ms - (uint64_t)info->age_ms,
-                            .id = info->id,
-                            .shard = dead->shard };
-    dead->err = buffer_append(dead->out, &one, sizeof one);
+    dead->err = buffer_append(&dead->ids, &info->id, sizeof info->id);
     return dead->err < 0;
 }
 
-int local_dead_list(struct local *e, mr_bytes stage, struct buffer *out) {
+static int dead_gather(struct local *e, mr_bytes stage, struct dead_list *out) {
     local_enter(e);
-    struct dead_list dead = { .out = out, .now_ms = core_now(e->core), .shard = e->index };
-    int err = core_each_dead(e->core, stage, dead_note, &dead);
+    int err = core_each_dead(e->core, stage, dead_note, out);
     shard_wait(e->shard, local_end(e));
-    return err < 0 ? err : dead.err;
+    return err < 0 ? err : out->err;
 }
 
 struct dead_job {
@@ -188,8 +182,9 @@ static int dead_look(struct local *e, mr_id id, struct dead_job *out) {
     return err;
 }
 
-int local_dead_show(struct local *e, mr_id id,
-                    int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+// 1: that was enough; MR_EGONE: it is not dead any more.
+static int dead_show(struct local *e, mr_id id,
+                     int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct dead_job job = { 0 };
     int err = dead_look(e, id, &job);
     if (err >= 0) {
@@ -206,15 +201,15 @@ int local_dead_show(struct local *e, mr_id id,
 int local_dead(struct engine *base, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct local *e = (struct local *)base;
-    struct buffer dead = { 0 };
-    int err = local_dead_list(e, stage, &dead);
-    for (size_t at = 0; err == 0 && at < dead.size; at += sizeof(struct dead_one)) {
-        struct dead_one one;
-        memcpy(&one, dead.data + at, sizeof one);
-        err = local_dead_show(e, one.id, each, arg);
+    struct dead_list dead = { 0 };
+    int err = dead_gather(e, stage, &dead);
+    for (size_t at = 0; err == 0 && at < dead.ids.size; at += sizeof(mr_id)) {
+        mr_id id;
+        memcpy(&id, dead.ids.data + at, sizeof id);
+        err = dead_show(e, id, each, arg);
         err = err == MR_EGONE ? 0 : err;
     }
-    buffer_finish(&dead);
+    buffer_finish(&dead.ids);
     return err < 0 ? err : 0;
 }
 

@@ -81,7 +81,7 @@ static bool thread_is_wanted(struct local *e) {
         return false;
     bool callbacks = !e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices));
     return core_next(e->core) < e->thread_wakes_ms || callbacks || !list_empty(&e->ringing) ||
-           e->links_due || e->freed.size || e->freed_lost || e->edges.size || log_wants_cleaning(e);
+           e->links_due || e->notes.size || log_wants_cleaning(e);
 }
 
 void local_end_keep(struct local *e) {
@@ -105,36 +105,23 @@ uint64_t local_end(struct local *e) {
     return at;
 }
 
-// ---- What other shards are held by ------------------------------------------------------------
+// ---- What other shards are told ---------------------------------------------------------------
 
-static struct freed *freed_find(struct local *e, mr_bytes stage) {
-    struct freed *each = (struct freed *)(void *)e->freed.data;
-    for (size_t i = 0; i < e->freed.size / sizeof *each; i++)
-        if (bytes_equal((mr_bytes){ each[i].name, each[i].name_size }, stage))
-            return &each[i];
-    return NULL;
-}
-
-void event_freed(void *owner, mr_bytes stage, uint64_t shards) {
-    struct local *e = owner;
-    struct freed *known = freed_find(e, stage);
-    if (known) {
-        known->shards |= shards;
-        return;
-    }
-    struct freed more = { .shards = shards, .name_size = (uint32_t)stage.size };
-    memcpy(more.name, stage.data, stage.size);
-    if (buffer_append(&e->freed, &more, sizeof more) < 0)
-        e->freed_lost = true;
+static int note(struct local *e, struct shard_note *n, mr_bytes stage) {
+    n->stage_size = (uint32_t)stage.size;
+    memcpy(n->stage, stage.data, stage.size);
+    return buffer_append(&e->notes, n, sizeof *n);
 }
 
 int event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    struct local *e = owner;
-    struct edge_seen seen = { .stage_size = (uint32_t)stage.size,
-                              .downstream_size = (uint32_t)downstream.size };
-    memcpy(seen.stage, stage.data, stage.size);
-    memcpy(seen.downstream, downstream.data, downstream.size);
-    return buffer_append(&e->edges, &seen, sizeof seen);
+    struct shard_note n = { .is_edge = true, .downstream_size = (uint32_t)downstream.size };
+    memcpy(n.downstream, downstream.data, downstream.size);
+    return note(owner, &n, stage);
+}
+
+int event_over(void *owner, mr_bytes stage, bool over) {
+    struct shard_note n = { .over = over };
+    return note(owner, &n, stage);
 }
 
 int local_show(struct local *e, uint64_t at, int err) {

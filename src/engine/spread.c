@@ -124,53 +124,18 @@ static void stop_others(struct local *e) {
     }
 }
 
-static void wake_stage(struct local *e, mr_bytes stage) {
-    if (local_enter(e) >= 0)
-        core_wake(e->core, stage);
-    local_end(e);
-}
-
-// It is not known which stages, for want of memory: so all of them.
-static void wake_all_stages(struct local *e) {
-    int err = local_enter(e);
-    for (size_t i = 0; err >= 0 && i < core_stage_count(e->core); i++) {
-        struct stage_info info;
-        core_stage_at(e->core, i, &info);
-        core_wake(e->core, info.name);
-    }
-    local_end(e);
-}
-
-static void wake_freed(struct spread *s, const struct freed *f) {
-    mr_bytes stage = { f->name, f->name_size };
-    for (uint64_t left = f->shards; left; left &= left - 1)
-        wake_stage(s->locals[__builtin_ctzll(left)], stage);
-}
-
-static void tell_freed(struct local *e) {
-    struct spread *s = e->spread;
-    struct buffer freed = e->freed;
-    bool lost = e->freed_lost;
-    e->freed = (struct buffer){ 0 };
-    e->freed_lost = false;
-    pthread_mutex_unlock(&e->lock);
-    for (size_t at = 0; at < freed.size; at += sizeof(struct freed))
-        wake_freed(s, (const struct freed *)(const void *)(freed.data + at));
-    for (uint32_t i = 0; lost && i < s->count; i++)
-        wake_all_stages(s->locals[i]);
-    buffer_finish(&freed);
-    pthread_mutex_lock(&e->lock);
-}
-
 // MR_ENOMEM: one of them could not take it in.
-static int share_edge(struct spread *s, const struct edge_seen *seen) {
+static int pass_note(struct spread *s, const struct shard_note *n) {
+    mr_bytes stage = { n->stage, n->stage_size },
+             downstream = { n->downstream, n->downstream_size };
     int err = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         struct local *e = s->locals[i];
         int one = local_enter(e);
-        if (one >= 0)
-            one = core_learn_edge(e->core, (mr_bytes){ seen->stage, seen->stage_size },
-                                  (mr_bytes){ seen->downstream, seen->downstream_size });
+        if (one >= 0 && n->is_edge)
+            one = core_learn_edge(e->core, stage, downstream);
+        else if (one >= 0 && i != route_of(s->count, stage))
+            one = core_learn_over(e->core, stage, n->over);
         local_end(e);
         err = one == MR_ENOMEM ? one : err;
     }
@@ -178,25 +143,24 @@ static int share_edge(struct spread *s, const struct edge_seen *seen) {
 }
 
 // A shard that has not seen an edge tells of it in turn; those that have do not. What cannot be
-// shared for want of memory is tried again a while later.
-static void share_edges(struct local *e) {
-    struct edge_seen seen;
+// passed on for want of memory is tried again a while later.
+static void pass_notes(struct local *e) {
+    struct shard_note n;
     int err = 0;
-    while (e->edges.size && err == 0) {
-        memcpy(&seen, e->edges.data, sizeof seen);
+    while (e->notes.size && err == 0) {
+        memcpy(&n, e->notes.data, sizeof n);
         pthread_mutex_unlock(&e->lock);
-        err = share_edge(e->spread, &seen);
+        err = pass_note(e->spread, &n);
         pthread_mutex_lock(&e->lock);
         if (err == 0)
-            buffer_consume(&e->edges, sizeof seen);
+            buffer_consume(&e->notes, sizeof n);
     }
     if (err < 0 && !e->closing)
         local_sleep(e, &e->due, local_until(REST_MS));
 }
 
 bool spread_has_duty(const struct local *e) {
-    return e->freed.size || e->freed_lost || e->edges.size ||
-           (e->stopped ? !e->stop_told : e->links_due);
+    return e->notes.size || (e->stopped ? !e->stop_told : e->links_due);
 }
 
 void spread_do_duty(struct local *e) {
@@ -206,10 +170,8 @@ void spread_do_duty(struct local *e) {
         stop_others(e);
         pthread_mutex_lock(&e->lock);
     }
-    if (e->edges.size)
-        share_edges(e);
-    if (e->freed.size || e->freed_lost)
-        tell_freed(e);
+    if (e->notes.size)
+        pass_notes(e);
     if (e->links_due && !e->stopped)
         spread_pump(e);
 }
@@ -227,7 +189,6 @@ static void spread_free(struct spread *s) {
         local_free(s->locals[i]);
     pthread_cond_destroy(&s->told);
     pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->acting);
     mem_free(s);
 }
 
@@ -244,7 +205,6 @@ static struct spread *spread_create(struct group *group, struct local *const *lo
     }
     list_init(&s->pullers);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->acting, NULL);
     pthread_cond_init(&s->told, NULL);
     return s;
 }

@@ -1,17 +1,16 @@
 // Spread: an engine over several shards, each a local engine with a lock and a thread of its own.
 //
-//      push, call ── by key, once, number ──► one shard        job in hand ──► the shard it is from
-//      await … by id ───────────────────────► one shard        looks ──► all, added up
+//      push, call, looks … ── by stage ──► one shard         job in hand ──► the shard it is from
+//      await … ──────────── by id ───────► one shard
 //
-//      take       own shard ─► the others ─► waits at all (ask.h)      own: see spread_take.c
+//      take       the shards of its stages, in their order; then waits at all of these (ask.h)
 //
 //      shard 0 ──┐ links: emits that belong to another shard, carried by the sender's thread:
 //      shard 1 ──┘ durable there ─► accepted here ─► durable here ─► acknowledged there
 //
 // Callbacks of all shards are called by one thread, the teller, so that they come one after another
-// and may wait for anything: the shards' own threads never wait for a program. Nobody holds the
-// locks of two shards, but for pushes of many, wait_empty, epics and closing, which take them in
-// ascending order.
+// and may wait for anything: the shards' own threads never wait for a program. No thread holds the
+// locks of two shards, but for wait_empty and closing, which take them in ascending order.
 //
 // When the log of one shard has failed, all answer MR_ESTOPPED.
 #ifndef ENGINE_SPREAD_H
@@ -19,15 +18,12 @@
 
 #include "engine/local.h"
 
-enum { SPREAD_SOURCES = 64 };
-
 struct spread {
     struct engine base;
     struct group *group;
     uint32_t count;
     struct local *locals[SHARDS_MOST];
 
-    pthread_mutex_t acting; // policies reach all shards before the next one is set
     pthread_t teller;
     bool has_teller;
     atomic_bool stopped;
@@ -38,9 +34,6 @@ struct spread {
     bool closing;
     char why_stopped[256];
     struct list pullers;
-    struct {
-        uint64_t name, resume; // the hash of a source's name; the first number it missed then
-    } sources[SPREAD_SOURCES]; // looked at last
 };
 
 struct spread_puller {
@@ -51,6 +44,11 @@ struct spread_puller {
     bool in_loop;
     struct local_puller *pullers[SHARDS_MOST];
 };
+
+// The engine of the shard that a stage lives in.
+static inline struct local *spread_local(const struct spread *s, mr_bytes stage) {
+    return s->locals[route_of(s->count, stage)];
+}
 
 // Takes over the group and the engines of its shards, which it frees when it fails: MR_ENOMEM.
 int spread_open(struct group *, struct local *const *locals, struct engine **out);
@@ -98,8 +96,6 @@ int spread_cancel(struct engine *, mr_id);
 int spread_retry(struct engine *, mr_id);
 int spread_drop(struct engine *, mr_id);
 int spread_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
-// As all shards together see it; MR_EGONE, with its sentence, if none knows it.
-int spread_look_stage(struct spread *, mr_bytes stage, struct stage_info *out);
 int spread_stage(struct engine *, mr_bytes stage, mr_stage_info *);
 int spread_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
 int spread_pause(struct engine *, mr_bytes stage);
@@ -107,17 +103,11 @@ int spread_resume(struct engine *, mr_bytes stage);
 int spread_dead(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 
-// ---- spread_epic.c ----------------------------------------------------------------------------
-
-// Whether this number of a source may be pushed, or skipped: one too far ahead of what is missing
-// would be taken for the proof that that was there. MR_EGAP. Without locks.
-int spread_check_ahead(struct spread *, mr_bytes source, uint64_t number);
-
-int spread_epic(struct engine *, mr_bytes name, mr_epic_info *);
-int spread_epic_wait(struct engine *, mr_bytes name, int64_t left, uint64_t expected,
-                     int64_t wait_ms, mr_epic_info *);
-int spread_epic_end(struct engine *, mr_bytes name, uint64_t total);
-int spread_epic_skip(struct engine *, mr_bytes name, uint64_t number);
-int spread_epic_drop(struct engine *, mr_bytes name);
+int spread_epic(struct engine *, mr_bytes stage, mr_bytes name, mr_epic_info *);
+int spread_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t left,
+                     uint64_t expected, int64_t wait_ms, mr_epic_info *);
+int spread_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
+int spread_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
+int spread_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
 
 #endif

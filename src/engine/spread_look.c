@@ -1,13 +1,11 @@
-// Looking and acting over several shards. A job is looked for where its id says, and in the other
-// shards only if it is not there: a store that was copied into another number of shards keeps its
-// ids. Counts are added up; policies go to shard 0 first, whose word counts should the engine die
-// in between.
+// Looking and acting over several shards: what is about a stage goes to its shard. A job is looked
+// for where its id says, and in the other shards only if it is not there: a store that was copied
+// into another number of shards keeps its ids.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "engine/spread.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 // ---- One job ----------------------------------------------------------------------------------
 
@@ -43,33 +41,22 @@ int spread_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-int spread_look_stage(struct spread *s, mr_bytes stage, struct stage_info *out) {
-    struct stage_info sum, one;
-    bool known = false;
+// Emits that are on their way to it wait as those do that have come.
+static uint64_t linked_to(struct spread *s, mr_bytes stage) {
+    uint64_t linked = 0;
     for (uint32_t i = 0; i < s->count; i++) {
-        int err = local_look(s->locals[i], stage, &one);
-        if (err == MR_EGONE)
-            continue;
-        if (err < 0)
-            return err;
-        if (known)
-            stage_info_add(&sum, &one);
-        else
-            sum = one;
-        known = true;
+        pthread_mutex_lock(&s->locals[i]->lock);
+        linked += core_linked(s->locals[i]->core, stage);
+        pthread_mutex_unlock(&s->locals[i]->lock);
     }
-    if (!known)
-        return MR_EGONE;
-    sum.waiting += sum.linked; // where they wait is nobody's business
-    *out = sum;
-    return 0;
+    return linked;
 }
 
 int spread_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
-    struct stage_info info;
-    int err = spread_look_stage((struct spread *)base, stage, &info);
+    struct spread *s = (struct spread *)base;
+    int err = local_stage(&spread_local(s, stage)->base, stage, out);
     if (err >= 0)
-        local_show_stage(&info, out);
+        out->waiting += linked_to(s, stage);
     return err;
 }
 
@@ -107,68 +94,43 @@ int spread_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     return err;
 }
 
-static int act_on_all(struct spread *s, mr_bytes stage,
-                      int (*act)(struct engine *, mr_bytes stage)) {
-    int err = 0;
-    pthread_mutex_lock(&s->acting);
-    for (uint32_t i = 0; err >= 0 && i < s->count; i++)
-        err = act(&s->locals[i]->base, stage);
-    pthread_mutex_unlock(&s->acting);
-    return err;
-}
-
 int spread_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
-    struct spread *s = (struct spread *)base;
-    int err = 0;
-    pthread_mutex_lock(&s->acting);
-    for (uint32_t i = 0; err >= 0 && i < s->count; i++)
-        err = local_set(&s->locals[i]->base, stage, policy, value);
-    pthread_mutex_unlock(&s->acting);
-    return err;
+    return local_set(&spread_local((struct spread *)base, stage)->base, stage, policy, value);
 }
 
 int spread_pause(struct engine *base, mr_bytes stage) {
-    return act_on_all((struct spread *)base, stage, local_pause);
+    return local_pause(&spread_local((struct spread *)base, stage)->base, stage);
 }
 
 int spread_resume(struct engine *base, mr_bytes stage) {
-    return act_on_all((struct spread *)base, stage, local_resume);
-}
-
-// ---- Dead jobs --------------------------------------------------------------------------------
-
-// Longest dead first.
-static int dead_before(const void *a, const void *b) {
-    const struct dead_one *x = a, *y = b;
-    if (x->died_ms != y->died_ms)
-        return x->died_ms < y->died_ms ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static int dead_list(struct spread *s, mr_bytes stage, struct buffer *out) {
-    bool known = false;
-    for (uint32_t i = 0; i < s->count; i++) {
-        int err = local_dead_list(s->locals[i], stage, out);
-        if (err < 0 && err != MR_EGONE)
-            return err;
-        known = known || err >= 0;
-    }
-    if (out->size)
-        qsort(out->data, out->size / sizeof(struct dead_one), sizeof(struct dead_one), dead_before);
-    return known ? 0 : MR_EGONE;
+    return local_resume(&spread_local((struct spread *)base, stage)->base, stage);
 }
 
 int spread_dead(struct engine *base, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
-    struct spread *s = (struct spread *)base;
-    struct buffer dead = { 0 };
-    int err = dead_list(s, stage, &dead);
-    for (size_t at = 0; err == 0 && at < dead.size; at += sizeof(struct dead_one)) {
-        struct dead_one one;
-        memcpy(&one, dead.data + at, sizeof one);
-        err = local_dead_show(s->locals[one.shard], one.id, each, arg);
-        err = err == MR_EGONE ? 0 : err;
-    }
-    buffer_finish(&dead);
-    return err < 0 ? err : 0;
+    return local_dead(&spread_local((struct spread *)base, stage)->base, stage, each, arg);
+}
+
+// ---- Epics ------------------------------------------------------------------------------------
+
+int spread_epic(struct engine *base, mr_bytes stage, mr_bytes name, mr_epic_info *out) {
+    return local_epic(&spread_local((struct spread *)base, stage)->base, stage, name, out);
+}
+
+int spread_epic_wait(struct engine *base, mr_bytes stage, mr_bytes name, int64_t left,
+                     uint64_t expected, int64_t wait_ms, mr_epic_info *out) {
+    return local_epic_wait(&spread_local((struct spread *)base, stage)->base, stage, name, left,
+                           expected, wait_ms, out);
+}
+
+int spread_epic_end(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t total) {
+    return local_epic_end(&spread_local((struct spread *)base, stage)->base, stage, name, total);
+}
+
+int spread_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t number) {
+    return local_epic_skip(&spread_local((struct spread *)base, stage)->base, stage, name, number);
+}
+
+int spread_epic_drop(struct engine *base, mr_bytes stage, mr_bytes name) {
+    return local_epic_drop(&spread_local((struct spread *)base, stage)->base, stage, name);
 }

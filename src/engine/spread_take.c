@@ -1,47 +1,53 @@
-// Taking over several shards: first from one's own, then from the others, and if there is nothing,
-// waiting at all of them.
-//
-// Which shard is a thread's own changes with the clock's coarse tick, for all threads at once: so
-// two threads do not meet at one shard while there are others, and yet every shard is served by
-// somebody within a few milliseconds, however few threads there are. Of several stages the one
-// named first is looked for in every shard before the next.
+// Taking over several shards. Stages that are all in one shard are that shard's business; else they
+// are tried in the order they are named, and if there is nothing, the take waits at all of their
+// shards.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/spread.h"
-
-#include <time.h>
 
 static struct spread *spread_of(const struct spread_puller *p) {
     return (struct spread *)p->base.engine;
 }
 
-static uint32_t own_shard(uint32_t count) {
-    static atomic_uint threads;
-    static _Thread_local uint32_t number;
-    if (!number)
-        number = atomic_fetch_add(&threads, 1) + 1;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    uint64_t tick = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-    return (uint32_t)((number + tick / 4) % count);
+// The shards of these stages: bit n is shard n.
+static uint64_t shards_of(uint32_t count, const struct pull *pull) {
+    uint64_t shards = 0;
+    for (size_t i = 0; i < pull->stage_count; i++)
+        shards |= UINT64_C(1) << route_of(count, pull->stages[i]);
+    return shards;
+}
+
+static bool is_one(uint64_t shards) {
+    return (shards & (shards - 1)) == 0;
+}
+
+static struct pull pull_stage(const struct pull *pull, size_t i) {
+    struct pull one = *pull;
+    one.stages += i;
+    one.stage_count = 1;
+    return one;
+}
+
+// What of it one shard is asked for; `stages` has room for the names.
+static struct pull pull_of(const struct pull *pull, uint32_t shard, uint32_t count,
+                           mr_bytes stages[TAKE_STAGES_MOST]) {
+    struct pull part = *pull;
+    part.stages = stages;
+    part.stage_count = 0;
+    for (size_t i = 0; i < pull->stage_count; i++)
+        if (route_of(count, pull->stages[i]) == shard)
+            stages[part.stage_count++] = pull->stages[i];
+    return part;
 }
 
 // ---- Now --------------------------------------------------------------------------------------
 
-static int try_all(struct spread_puller *p, const struct pull *pull, mr_job **out) {
-    uint32_t count = spread_of(p)->count, own = own_shard(count);
-    int err = MR_EAGAIN;
-    for (uint32_t i = 0; err == MR_EAGAIN && i < count; i++)
-        err = local_try(p->pullers[(own + i) % count], pull, out);
-    return err;
-}
-
 static int try_stages(struct spread_puller *p, const struct pull *pull, mr_job **out) {
-    struct pull one = *pull;
     int err = MR_EAGAIN;
-    one.stage_count = 1;
-    for (; err == MR_EAGAIN && one.stages < pull->stages + pull->stage_count; one.stages++)
-        err = try_all(p, &one, out);
+    for (size_t i = 0; err == MR_EAGAIN && i < pull->stage_count; i++) {
+        struct pull one = pull_stage(pull, i);
+        err = local_try(p->pullers[route_of(spread_of(p)->count, one.stages[0])], &one, out);
+    }
     return err;
 }
 
@@ -53,41 +59,38 @@ static void leave_all(struct ask *a) {
     a->seated = 0;
 }
 
-// Trying: one shard after the other is asked. 0 and errors end the trying, MR_EAGAIN does not.
-static int seat_at(struct ask *a, uint64_t shards, uint32_t count, const struct pull *pull,
-                   bool stay) {
-    uint32_t own = own_shard(count);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t shard = (own + i) % count;
-        uint64_t bit = UINT64_C(1) << shard;
-        if (!(shards & bit))
-            continue;
-        if (a->seated & bit)
-            local_unseat(a->takers[shard]);
-        a->seated |= bit;
-        int err = local_seat(a->takers[shard], pull, stay);
-        if (err != MR_EAGAIN) {
-            atomic_store(&a->claim, err < 0 ? ASK_OVER : ASK_OF + shard);
-            return err;
-        }
-    }
-    return MR_EAGAIN;
+// While trying: asks one shard. 0 and errors end the trying, MR_EAGAIN does not.
+static int seat_at(struct ask *a, uint32_t shard, const struct pull *pull, bool stay) {
+    uint64_t bit = UINT64_C(1) << shard;
+    if (a->seated & bit)
+        local_unseat(a->takers[shard]);
+    a->seated |= bit;
+    int err = local_seat(a->takers[shard], pull, stay);
+    if (err != MR_EAGAIN)
+        atomic_store(&a->claim, err < 0 ? ASK_OVER : ASK_OF + shard);
+    return err;
 }
 
 static int seat_by_stage(struct ask *a, uint64_t shards, uint32_t count, const struct pull *pull) {
-    struct pull one = *pull;
     int err = MR_EAGAIN;
-    one.stage_count = 1;
     for (size_t i = 0; pull->stage_count > 1 && err == MR_EAGAIN && i < pull->stage_count; i++) {
-        one.stages = pull->stages + i;
-        err = seat_at(a, shards, count, &one, false);
+        struct pull one = pull_stage(pull, i);
+        uint32_t shard = route_of(count, one.stages[0]);
+        if (shards >> shard & 1)
+            err = seat_at(a, shard, &one, false);
     }
-    return err == MR_EAGAIN ? seat_at(a, shards, count, pull, true) : err;
+    for (uint64_t left = shards; err == MR_EAGAIN && left; left &= left - 1) {
+        mr_bytes stages[TAKE_STAGES_MOST];
+        uint32_t shard = (uint32_t)__builtin_ctzll(left);
+        struct pull part = pull_of(pull, shard, count, stages);
+        err = seat_at(a, shard, &part, true);
+    }
+    return err;
 }
 
 // 0: taken at once, by the shard that `claim` says; MR_EAGAIN: waits in the open, or was claimed.
 static int ask_all(struct ask *a, uint32_t count, const struct pull *pull) {
-    uint64_t shards = count == SHARDS_MOST ? UINT64_MAX : (UINT64_C(1) << count) - 1;
+    uint64_t shards = shards_of(count, pull);
     int err = MR_EAGAIN;
     while (err == MR_EAGAIN && shards && ask_try(a)) {
         err = seat_by_stage(a, shards, count, pull);
@@ -148,10 +151,8 @@ static int take_in_loop(struct spread_puller *p, const struct pull *pull, mr_job
 
 // ---- The take ---------------------------------------------------------------------------------
 
-static int take(struct spread_puller *p, const struct pull *pull, mr_job **out) {
-    if (p->in_loop)
-        return take_in_loop(p, pull, out);
-    int err = pull->stage_count == 1 ? try_all(p, pull, out) : try_stages(p, pull, out);
+static int take_anywhere(struct spread_puller *p, const struct pull *pull, mr_job **out) {
+    int err = try_stages(p, pull, out);
     if (err != MR_EAGAIN || pull->wait_ms == 0)
         return err;
     uint64_t until_ms = local_until(pull->wait_ms);
@@ -162,14 +163,18 @@ static int take(struct spread_puller *p, const struct pull *pull, mr_job **out) 
 }
 
 int spread_take(struct puller *base, const struct pull *pull, mr_job **out) {
-    int err = take((struct spread_puller *)base, pull, out);
+    struct spread_puller *p = (struct spread_puller *)base;
+    uint64_t shards = shards_of(spread_of(p)->count, pull);
+    if (!p->in_loop && is_one(shards))
+        return local_take(&p->pullers[__builtin_ctzll(shards)]->base, pull, out);
+    int err = p->in_loop ? take_in_loop(p, pull, out) : take_anywhere(p, pull, out);
     return err == MR_EAGAIN ? take_nothing_came(pull) : err;
 }
 
-// Stays at a shard while it is the thread's own; otherwise the next take looks elsewhere first.
+// Of several shards the next take begins with the stage named first.
 int spread_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
     const struct local *e = (const struct local *)job->puller->engine;
-    if (pull->stage_count == 1 && own_shard(e->spread->count) == e->index)
+    if (shards_of(e->spread->count, pull) == UINT64_C(1) << e->index)
         return local_done_take(job, pull, out_done, out);
     *out_done = local_done(job, FINISH_UNPIN);
     return MR_EAGAIN;

@@ -134,7 +134,7 @@ static int drop_run(const struct op *op, uint64_t run) {
     char name[EPIC_NAME];
     mr *m = op->flow->engine;
     source_epic(op, run, name);
-    int err = op->kind == OPERATOR_SOURCE ? mr_epic_drop(m, name) : 0;
+    int err = op->kind == OPERATOR_SOURCE ? mr_epic_drop(m, op->stage, name) : 0;
     if (err >= 0 || err == MR_EGONE)
         err = op->kind != OPERATOR_TAKE ? mr_dead(m, op->stage, drop_one, m) : 0;
     return err == MR_EGONE ? 0 : err;

@@ -22,7 +22,7 @@ static int push_block(struct op *op, mr_epic *epic, mr_bytes block) {
     mr_push_options o = { .key = mr_str(key), .room_ms = FLOW_SLICE_MS };
     int err = MR_EFULL;
     while (err == MR_EFULL && !is_stopping(op))
-        err = mr_epic_push(op->flow->engine, epic, op->stage, block, &o, NULL);
+        err = mr_epic_push(op->flow->engine, epic, block, &o, NULL);
     return err == MR_EFULL ? error_set(MR_ECANCELLED, "the flow was stopped") : err;
 }
 
@@ -41,7 +41,7 @@ static int read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
     char name[EPIC_NAME];
     source_epic(op, op->flow->run, name);
-    mr_epic epic = { .name = name, .ahead = op->flow->options.ahead };
+    mr_epic epic = { .stage = op->stage, .name = name, .ahead = op->flow->options.ahead };
     out->expected = 0;
     int err = mr_epic_begin(m, &epic);
     while (err == 0 && !is_stopping(op)) {

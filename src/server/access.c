@@ -48,6 +48,10 @@ bool access_sees(const struct session *s, mr_bytes stage) {
     return !s->who || auth_sees(s->who, stage);
 }
 
+mr_bytes access_source_scope(const struct session *s) {
+    return s->who ? s->who->name : (mr_bytes){ 0 };
+}
+
 bool access_sees_job(const struct session *s, uint64_t id) {
     struct job_info job;
     return !s->who || s->who->all || shards_look_job(s->host, id, &job) < 0 ||

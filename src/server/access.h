@@ -15,7 +15,11 @@ bool access_role(struct session *, enum role);
 // Whether what the command's first word names is within bounds. False: refused, and told.
 bool access_scope(struct session *, const struct command *, const struct arguments *);
 
-// Whether it may name that stage (or epic). False: refused, and told.
+// What scopes the names of the sources that it numbers its pushes by: they are known to its token
+// only.
+mr_bytes access_source_scope(const struct session *);
+
+// Whether it may name that stage. False: refused, and told.
 bool access_name(struct session *, const char *what, mr_bytes name);
 
 // The same without a word.

@@ -174,15 +174,15 @@ void run_drop(struct session *s, struct arguments *a) {
 // ---- Stages -----------------------------------------------------------------------------------
 
 void run_pause(struct session *s, struct arguments *a) {
-    answer_ok(s, shards_act(s->host, core_pause, a->words[1]));
+    answer_ok(s, core_pause(core_of_stage(s->host, a->words[1]), a->words[1]));
 }
 
 void run_resume(struct session *s, struct arguments *a) {
-    answer_ok(s, shards_act(s->host, core_resume, a->words[1]));
+    answer_ok(s, core_resume(core_of_stage(s->host, a->words[1]), a->words[1]));
 }
 
 void run_drain(struct session *s, struct arguments *a) {
-    answer_ok(s, shards_act(s->host, core_drain, a->words[1]));
+    answer_ok(s, core_drain(core_of_stage(s->host, a->words[1]), a->words[1]));
 }
 
 static void say_policy(struct session *s, const struct policy *policy) {
@@ -202,7 +202,7 @@ static int set_policies(struct host *h, const struct arguments *a, struct policy
     for (uint32_t i = 2; err >= 0 && i < a->count; i += 2)
         err = policy_set(&policy, a->words[i], a->words[i + 1]);
     for (uint32_t i = 2; err >= 0 && i < a->count; i += 2)
-        err = shards_set(h, a->words[1], a->words[i], a->words[i + 1]);
+        err = core_set(core_of_stage(h, a->words[1]), a->words[1], a->words[i], a->words[i + 1]);
     return err;
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 
 #include <stddef.h>
+#include <string.h>
 
 struct epic_options {
     int64_t wait_ms;
@@ -26,10 +27,9 @@ enum { EPIC_FIELDS = 12 };
 // Where its jobs wait, and for what.
 static void say_stage(struct session *s, const struct epic_info *e) {
     struct stage_info stage = { 0 };
-    bool sees = e->stage.size && access_sees(s, e->stage);
-    if (sees && e->waiting && shards_look_stage(s->host, e->stage, &stage) == 0)
+    if (e->stage.size && e->waiting && shards_look_stage(s->host, e->stage, &stage) == 0)
         access_hide_downstream(s, &stage);
-    answer_text(s, "stage", sees ? e->stage : (mr_bytes){ 0 });
+    answer_text(s, "stage", e->stage);
     answer_text(s, "held-by", mr_str(stage.held_by));
 }
 
@@ -47,10 +47,16 @@ static void say_fields(struct session *s, const struct epic_info *e) {
     answer_number(s, "expected", e->expected ? (int64_t)e->expected : -1);
 }
 
-static void say_epic(struct session *s, mr_bytes name, int err) {
+// What a request names.
+struct epic_name {
+    struct core *core; // where the stage lives
+    mr_bytes stage, name;
+};
+
+static void say_epic(struct session *s, const struct epic_name *n, int err) {
     struct epic_info e;
     if (err >= 0)
-        err = shards_epic(s->host, name, &e);
+        err = core_epic(n->core, n->stage, n->name, &e);
     if (err < 0) {
         answer_error(s, err);
         return;
@@ -60,27 +66,27 @@ static void say_epic(struct session *s, mr_bytes name, int err) {
 }
 
 // Looks; with WAIT, again and again until it has come so far, or the wait is over.
-static void epic_look(struct session *s, mr_bytes name, const struct epic_options *o) {
+static void epic_look(struct session *s, const struct epic_name *n, const struct epic_options *o) {
     struct epic_info e;
     int64_t left = o->left > INT64_MAX ? EPIC_OVER : (int64_t)o->left;
     if (o->expected)
-        shards_epic_expect(s->host, name, o->expected);
+        core_epic_expect(n->core, n->stage, n->name, o->expected);
     bool waited = s->again && s->wait_until_ms == 0;
-    int err = shards_epic(s->host, name, &e);
+    int err = core_epic(n->core, n->stage, n->name, &e);
     bool waits = err == 0 && o->wait_ms && !waited && !epic_has_come_to(&e, left);
     if (waits && s->host->stopped)
         err = error_set(MR_ESTOPPED, "%s", s->host->why_stopped);
-    if (waits && err == 0 && (err = shards_epic_watch(s, name, left)) == 0)
+    if (waits && err == 0 && (err = shards_epic_watch(s, n->stage, n->name, left)) == 0)
         session_block(s, BLOCKED_EPIC, o->wait_ms);
     else
-        say_epic(s, name, err);
+        say_epic(s, n, err);
 }
 
-static void epic_drop(struct session *s, mr_bytes name) {
+static void epic_drop(struct session *s, const struct epic_name *n) {
     struct epic_info e;
-    int err = shards_epic(s->host, name, &e);
+    int err = core_epic(n->core, n->stage, n->name, &e);
     if (err == 0)
-        err = shards_epic_drop(s->host, name);
+        err = core_epic_drop(n->core, n->stage, n->name);
     if (err < 0) {
         answer_error(s, err);
         return;
@@ -91,34 +97,34 @@ static void epic_drop(struct session *s, mr_bytes name) {
 
 void run_epic(struct session *s, struct arguments *a) {
     struct epic_options o = { .left = UINT64_MAX };
-    mr_bytes name = a->words[1], what = a->count > 2 ? a->words[2] : (mr_bytes){ 0 };
+    struct epic_name n = { core_of_stage(s->host, a->words[1]), a->words[1], a->words[2] };
+    mr_bytes what = a->count > 3 ? a->words[3] : (mr_bytes){ 0 };
     uint64_t number;
-    if (!access_name(s, "epic", name))
-        return;
-    if (a->count == 3 && word_is(what, "DROP")) {
-        epic_drop(s, name);
-    } else if (a->count == 4 && word_is(what, "END")) {
-        if (read_number(s, a->words[3], "a number of pushes", &number))
-            say_epic(s, name, shards_epic_end(s->host, name, number));
-    } else if (a->count == 4 && word_is(what, "SKIP")) {
-        if (read_number(s, a->words[3], "the number of a push", &number))
-            say_epic(s, name, shards_epic_skip(s->host, name, number));
+    if (a->count == 4 && word_is(what, "DROP")) {
+        epic_drop(s, &n);
+    } else if (a->count == 5 && word_is(what, "END")) {
+        if (read_number(s, a->words[4], "a number of pushes", &number))
+            say_epic(s, &n, core_epic_end(n.core, n.stage, n.name, number));
+    } else if (a->count == 5 && word_is(what, "SKIP")) {
+        if (read_number(s, a->words[4], "the number of a push", &number))
+            say_epic(s, &n, core_epic_skip(n.core, n.stage, n.name, number));
     } else {
-        a->at = 2;
+        a->at = 3;
         if (options_read(s, a, epic_options, &o))
-            epic_look(s, name, &o);
+            epic_look(s, &n, &o);
     }
 }
 
 // ---- All of them ------------------------------------------------------------------------------
 
 struct epics_options {
-    mr_bytes from;
+    mr_bytes stage, from;
     uint32_t count;
 };
 
 static const struct option epics_options[] = {
     { "COUNT", OPTION_COUNT, offsetof(struct epics_options, count) },
+    { "STAGE", OPTION_BYTES, offsetof(struct epics_options, stage) },
     { "FROM", OPTION_BYTES, offsetof(struct epics_options, from) },
     { 0 },
 };
@@ -130,6 +136,7 @@ struct row {
 
 struct rows {
     const struct session *session;
+    mr_bytes stage; // only of this one; empty: of all
     struct row *rows;
     uint32_t count, most;
 };
@@ -138,18 +145,29 @@ static int row_add(void *arg, mr_bytes name, const struct epic_info *e) {
     struct rows *r = arg;
     if (r->count == r->most)
         return 1;
-    if (access_sees(r->session, name))
+    bool wanted = !r->stage.size || bytes_equal(e->stage, r->stage);
+    if (wanted && access_sees(r->session, e->stage))
         r->rows[r->count++] = (struct row){ name, *e };
     return 0;
 }
 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
-    if (!options_read(s, a, epics_options, &o) || (o.from.data && !access_name(s, "epic", o.from)))
+    if (!options_read(s, a, epics_options, &o))
         return;
-    struct rows r = { .session = s, .most = listed(o.count) };
+    const uint8_t *space = o.from.size ? memchr(o.from.data, ' ', o.from.size) : NULL;
+    if (o.from.data && !space) {
+        session_usage(s, "FROM takes the stage and the name of an epic, with a space between them");
+        return;
+    }
+    size_t stage_size = space ? (size_t)(space - (const uint8_t *)o.from.data) : 0;
+    mr_bytes stage = { o.from.data, stage_size };
+    mr_bytes name = { space ? space + 1 : NULL, space ? o.from.size - stage_size - 1 : 0 };
+    if (space && !access_name(s, "stage", stage))
+        return;
+    struct rows r = { .session = s, .stage = o.stage, .most = listed(o.count) };
     r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
-    int err = r.rows ? shards_each_epic(s->host, o.from, row_add, &r)
+    int err = r.rows ? shards_each_epic(s->host, stage, name, row_add, &r)
                      : error_set(MR_ENOMEM, "no memory for a list of epics");
     if (err < 0) {
         answer_error(s, err);

@@ -197,7 +197,7 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     if (o->parked) {
         w.status = JOB_WAITING;
         w.parked = true;
-        return shards_list(s->host, &w, row_add, r);
+        return shards_walk(s->host, &w, row_add, r);
     }
     if (w.from && !o->status.data) { // it says itself where it stands
         if ((err = shards_look_job(s->host, w.from, &from)) < 0)
@@ -208,7 +208,7 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     for (; err == 0 && first < behind; first++) {
         w.status = order[first];
         w.most = o->key.size ? LIMIT_LOOKED : r->most - r->count;
-        err = shards_list(s->host, &w, row_add, r);
+        err = shards_walk(s->host, &w, row_add, r);
         w.from = 0;
     }
     return err;
@@ -235,45 +235,28 @@ static const struct option dead_options[] = {
     { 0 },
 };
 
-static bool has_dead(struct core *c, mr_bytes stage) {
-    uint32_t number = core_stage_number(c, stage);
-    return number && core_next_dead_stage(c, number - 1, &stage) == number;
-}
-
-// Whether no shard before that one has dead jobs of the stage: the first lists those of all.
-static bool is_first_with(const struct host *h, uint32_t shard, mr_bytes stage) {
-    bool first = true;
-    for (uint32_t i = 0; first && i < shard; i++)
-        first = !has_dead(h->parts[i].core, stage);
-    return first;
-}
-
-// Of all stages, or behind a job of one of them.
+// Of all stages, shard by shard, or behind a job of one of them.
 static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
     struct host *h = s->host;
     struct job_walk w = { .status = JOB_DEAD, .from = from };
     struct job_info info;
+    uint32_t shard = 0, number = 0;
     if (from && !access_sees_job(s, from))
         return access_no_job(from);
     int err = from ? shards_look_job(h, from, &info) : 0;
-    mr_bytes begin = from && !err ? info.stage : (mr_bytes){ 0 };
-    uint32_t shard = 0, number = 0;
-    for (; begin.size && !err && shard < h->shards; shard++)
-        if (has_dead(h->parts[shard].core, begin)) {
-            number = core_stage_number(h->parts[shard].core, begin);
-            break;
-        }
-    if (begin.size && !err) {
-        w.stage = begin;
+    if (from && !err) {
+        w.stage = info.stage;
         w.most = r->most;
-        err = shards_list(h, &w, row_add, r);
+        shard = route_of(h->shards, w.stage);
+        number = core_stage_number(h->parts[shard].core, w.stage);
+        err = shards_walk(h, &w, row_add, r);
         w.from = 0;
     }
     for (; !err && shard < h->shards; shard++, number = 0)
         while (!err && (number = core_next_dead_stage(h->parts[shard].core, number, &w.stage))) {
             w.most = r->most - r->count;
-            if (access_sees(s, w.stage) && is_first_with(h, shard, w.stage))
-                err = shards_list(h, &w, row_add, r);
+            if (access_sees(s, w.stage))
+                err = shards_walk(h, &w, row_add, r);
         }
     return err;
 }
@@ -293,7 +276,7 @@ void run_dead(struct session *s, struct arguments *a) {
         w.stage = a->words[1];
         w.from = o.from;
         w.most = r.most;
-        err = shards_list(s->host, &w, row_add, &r);
+        err = shards_walk(s->host, &w, row_add, &r);
     } else if (!err) {
         err = walk_all_dead(s, o.from, &r);
     }

@@ -61,7 +61,7 @@ static uint64_t quantile(const struct histogram *h, double share) {
 // Where its jobs go next, as far as that is anybody's business who asks.
 static void say_feeds(struct session *s, mr_bytes stage) {
     mr_bytes names[CORE_EDGES];
-    size_t count = shards_stage_feeds(s->host, stage, names), seen = 0;
+    size_t count = core_stage_feeds(core_of_stage(s->host, stage), stage, names), seen = 0;
     for (size_t i = 0; i < count; i++)
         if (access_sees(s, names[i]))
             names[seen++] = names[i];
@@ -191,7 +191,8 @@ void run_channels(struct session *s, struct arguments *a) {
         answer_error(s, err);
         return;
     }
-    size_t count = shards_top_channels(s->host, a->words[1], top, listed(o.top));
+    size_t count =
+        core_top_channels(core_of_stage(s->host, a->words[1]), a->words[1], top, listed(o.top));
     reply_array(&s->reply, count);
     for (size_t i = 0; i < count; i++)
         say_channel(s, &top[i]);

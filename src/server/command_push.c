@@ -48,18 +48,18 @@ static bool check_numbered(struct session *s, const struct push_options *o) {
     else if ((epic && !o->epic.name.size) || (source && !o->source.name.size))
         session_usage(s, "%s needs a name before its number", epic ? "EPIC" : "SOURCE");
     else
-        return !epic || access_name(s, "epic", o->epic.name);
+        return true;
     return false;
 }
 
-// Reads them and sees to it that the epic may be named. False: refused, and told.
 static bool push_read(struct session *s, struct arguments *a, const struct option *options,
                       struct push_options *o) {
     a->at = 3;
     return options_read(s, a, options, o) && check_numbered(s, o);
 }
 
-static struct push push_of(mr_bytes stage, mr_bytes body, const struct push_options *o) {
+static struct push push_of(const struct session *s, mr_bytes stage, mr_bytes body,
+                           const struct push_options *o) {
     const struct numbered *n = o->epic.name.data ? &o->epic : &o->source;
     return (struct push){ .stage = stage,
                           .body = body,
@@ -70,7 +70,8 @@ static struct push push_of(mr_bytes stage, mr_bytes body, const struct push_opti
                           .attempts = o->attempts,
                           .source = n->name,
                           .number = n->number,
-                          .epic = o->epic.name.data != NULL };
+                          .epic = o->epic.name.data != NULL,
+                          .scope = access_source_scope(s) };
 }
 
 // May this push wait for room? Not when its wait has ended already.
@@ -117,7 +118,7 @@ static int push_one(struct session *s, struct arguments *a, struct push_options 
     int err = push_due(s, o);
     if (err < 0)
         return err;
-    struct push p = push_of(a->words[1], a->words[2], o);
+    struct push p = push_of(s, a->words[1], a->words[2], o);
     p.caller = caller;
     p.pusher = pusher_of(s, o->room_ms);
     return shards_push(s, &p, out);
@@ -182,7 +183,7 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
     int err = push_due(s, o);
     for (; err >= 0 && s->pushed < count && budget_left(s); s->pushed++) {
         const mr_bytes *item = a->words + a->at + 2 * s->pushed;
-        struct push p = push_of(a->words[1], item[1], o);
+        struct push p = push_of(s, a->words[1], item[1], o);
         struct pushed pushed;
         p.key = item[0];
         p.pusher = pusher_of(s, o->room_ms);

@@ -12,8 +12,8 @@ const struct command command_table[] = {
       "same ONCE are one; DELAY and DEADLINE count from the receipt; ATTEMPTS is how many attempts "
       "it "
       "has (0: as many as the stage says); ROOM waits for room where otherwise there is FULL; EPIC "
-      "and SOURCE number the pushes "
-      "of a stream from 1, so that one repeated makes no second job" },
+      "and SOURCE number the pushes of a stream into the stage from 1, so that one repeated makes "
+      "no second job; names of a SOURCE are known to the token that uses them only" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
@@ -30,17 +30,19 @@ const struct command command_table[] = {
     { "CANCEL", 1, 1, ROLE_PUSH, SCOPE_JOB, true, run_cancel, "id",
       "1 if it changed something, 0 if the job had ended",
       "a waiting job will not start, a running one is told to stop" },
-    { "EPIC", 1, 0, ROLE_PUSH, SCOPE_OWN, false, run_epic,
-      "name [WAIT ms [LEFT n]] [OF n] | name END n | name SKIP n | name DROP",
+    { "EPIC", 2, 0, ROLE_PUSH, SCOPE_STAGE, false, run_epic,
+      "stage name [WAIT ms [LEFT n]] [OF n] | stage name END n | stage name SKIP n | stage name "
+      "DROP",
       "map: resume total accepted waiting running done dead cancelled expired stage held-by "
       "expected",
-      "shows how far an epic has come; with WAIT once all of it has ended, with LEFT once no more "
+      "shows how far an epic of a stage has come; with WAIT once all of it has ended, with LEFT "
+      "once no more "
       "than n of its jobs are left to end, so that who pushes it stays no further ahead of the "
       "workers; says that it ends with push n (0: it is empty), that push n will not come, or that "
-      "it can be forgotten; total is -1 before its end is known; stage is the one pushed into "
-      "last, held-by why none of its jobs starts; with OF whoever pushes it says how many there "
-      "will "
-      "be, as far as he can tell: that is expected, -1 if nobody has said" },
+      "it can be forgotten; total is -1 before its end is known; held-by says why none of its jobs "
+      "starts; with OF the producer says how many there will be, as far as it can tell: that is "
+      "expected, -1 if it was not said; an epic's name is unique within its stage, and the "
+      "stage's rights hold for it" },
     { "TAKE", 1, 0, ROLE_WORK, SCOPE_OWN, true, run_take,
       "stage [stage …] [COUNT n] [BATCH m] [WAIT ms] [LEASE ms] [DETACHED] [LEVEL n]",
       "array of jobs: id, token, stage, key, body, attempt, deadline-ms-left or -1, state or nil, "
@@ -79,7 +81,7 @@ const struct command command_table[] = {
       "reason",
       "lists jobs, at most 1000: running, waiting as they will start, delayed, dead, done, "
       "expired, "
-      "cancelled, or of one status only, and those of several shards oldest first; PARKED lists "
+      "cancelled, or of one status only; PARKED lists "
       "the first of each channel that may not start yet, or the dead one that halts it; FROM goes "
       "on behind that job" },
     { "DEAD", 0, 0, ROLE_READ, SCOPE_OWN, false, run_dead, "[stage] [COUNT n] [FROM id]",
@@ -101,10 +103,10 @@ const struct command command_table[] = {
     { "WORKERS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_workers, "[COUNT n] [FROM id]",
       "array of maps: id name address stages waits leases taken ended age-ms level",
       "lists the connections that have asked for work, at most 1000" },
-    { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_epics, "[COUNT n] [FROM name]",
-      "array of maps: name, and as of EPIC",
-      "lists epics, at most 1000; FROM goes on behind that "
-      "one" },
+    { "EPICS", 0, 0, ROLE_READ, SCOPE_OWN, false, run_epics,
+      "[STAGE stage] [COUNT n] [FROM 'stage name']", "array of maps: name, and as of EPIC",
+      "lists epics, those of one stage or all, at most 1000; FROM goes on behind that one: one "
+      "argument, stage and name with a space between them" },
     { "WHY", 1, 1, ROLE_READ, SCOPE_OWN, false, run_why, "stage | id", "a sentence",
       "tells what a stage or a job is waiting for, and the command that would change it" },
     { "RETRY", 1, 0, ROLE_ADMIN, SCOPE_OWN, true, run_retry,

@@ -2,6 +2,7 @@
 #include "server/holds.h"
 
 #include "base/errors.h"
+#include "server/access.h"
 #include "server/answer.h"
 #include "server/command.h"
 #include "server/shards.h"
@@ -35,8 +36,11 @@ static bool read_numbers(const mr_bytes *words, uint32_t at, uint32_t count, boo
     if (at + 2 >= count || number_parse(words[at + 2], &first) < 0 || first > INT64_MAX)
         return false;
     uint64_t items = many ? items_behind(words, at + 3, count) : 1;
-    *out = (struct push_numbers){ .name = words[at + 1],
-                                  .source = bytes_hash(words[at + 1], 0),
+    bool epic = word_is(words[at], "EPIC");
+    *out = (struct push_numbers){ .stage = words[1],
+                                  .name = words[at + 1],
+                                  .epic = epic,
+                                  .source = bytes_hash(words[at + 1], bytes_hash(words[1], epic)),
                                   .first = first,
                                   .last = first + (items ? items - 1 : 0) };
     return first > 0;
@@ -65,10 +69,17 @@ static struct hold *hold_find(struct holds *h, uint64_t source) {
 }
 
 // What was accepted meanwhile, on whichever connection, is needed no more. False: nothing is held.
-static bool hold_advance(struct session *s, struct hold *hold, mr_bytes name) {
-    uint64_t resume = shards_source_resume(s->host, name);
+// Nothing is looked up of a stage that the token may not name: the answer would tell of it.
+static bool hold_advance(struct session *s, struct hold *hold, const struct push_numbers *n) {
+    if (!s->host->shards || !access_sees(s, n->stage))
+        return true;
+    struct core *core = core_of_stage(s->host, n->stage);
+    struct push p = {
+        .stage = n->stage, .source = n->name, .epic = n->epic, .scope = access_source_scope(s)
+    };
+    uint64_t resume = core_source_resume(core, &p);
     hold->need = resume > hold->need ? resume : hold->need;
-    while (hold->need <= hold->until && shards_source_has(s->host, name, hold->need))
+    for (p.number = hold->need; p.number <= hold->until && core_has_seen(core, &p); p.number++)
         hold->need++;
     if (hold->need <= hold->until)
         return true;
@@ -78,8 +89,7 @@ static bool hold_advance(struct session *s, struct hold *hold, mr_bytes name) {
 
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
     struct hold *hold = hold_find(&s->holds, n->source);
-    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n->name) ||
-        n->first <= hold->need)
+    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need)
         return false;
     hold->until = n->last > hold->until ? n->last : hold->until;
     answer_error(
@@ -90,7 +100,7 @@ bool holds_refuse(struct session *s, const struct push_numbers *n) {
 void holds_answered(struct session *s, const struct push_numbers *n, bool refused) {
     struct hold *hold = hold_find(&s->holds, n->source);
     if (!refused && hold)
-        (void)hold_advance(s, hold, n->name);
+        (void)hold_advance(s, hold, n);
     if (!refused)
         return;
     if (hold) {

@@ -19,7 +19,7 @@
 enum { HOLDS_MOST = 16 };
 
 struct hold {
-    uint64_t source;      // a hash of its name
+    uint64_t source;      // a hash of its stage, kind and name
     uint64_t need, until; // the number that must come next; the highest that was refused
 };
 
@@ -30,7 +30,8 @@ struct holds {
 
 // The numbers that a push carries.
 struct push_numbers {
-    mr_bytes name;
+    mr_bytes stage, name;
+    bool epic;
     uint64_t source, first, last;
 };
 

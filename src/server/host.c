@@ -44,10 +44,8 @@ int host_init(struct host *h, const char *store) {
 int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
     if (shards > 1) {
-        h->sums = mem_alloc(sizeof *h->sums);
-        h->places = mem_alloc(HOST_PLACES * sizeof *h->places);
         h->links = links_create(shards);
-        if (!h->sums || !h->places || !h->links)
+        if (!h->links)
             return error_set(MR_ENOMEM, "no memory for %u shards", shards);
     }
     for (uint32_t i = 0; i < shards; i++) {
@@ -88,15 +86,13 @@ void host_finish(struct host *h) {
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
-    buffer_finish(&h->edges);
+    buffer_finish(&h->notes);
     while (h->spare_count)
         buffer_finish(&h->spare[--h->spare_count]);
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
     mem_free(h->parts);
-    mem_free(h->sums);
-    mem_free(h->places);
     links_destroy(h->links);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
@@ -254,7 +250,7 @@ static bool begin_parts(struct host *h) {
 }
 
 static void begin_turn(struct host *h) {
-    h->edges_rest = false;
+    h->notes_rest = false;
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
@@ -279,8 +275,8 @@ void host_begin(struct host *h) {
 
 // What one frees lets others go on, in other shards as well.
 static void resume_all(struct host *h) {
-    while (!list_empty(&h->resuming) || shards_want_waking(h)) {
-        shards_wake(h);
+    while (!list_empty(&h->resuming) || shards_have_notes(h)) {
+        shards_pass_notes(h);
         if (list_empty(&h->resuming))
             continue;
         struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
@@ -363,7 +359,7 @@ void host_end(struct host *h) {
     do {
         resume_all(h);
         fail_unreadable(h); // which somebody may have waited for
-    } while (!list_empty(&h->resuming) || shards_want_waking(h));
+    } while (!list_empty(&h->resuming) || shards_have_notes(h));
     end_parts(h);
     h->in_turn = false;
     mark_all(h);
@@ -478,9 +474,7 @@ static void on_room(void *owner, struct pusher *pusher) {
 
 static void on_epic(void *owner, struct watcher *watcher) {
     (void)owner;
-    struct session *s = list_entry(watcher, struct presence, watcher)->session;
-    shards_epic_unwatch(s);
-    session_run_again(s);
+    session_run_again(list_entry(watcher, struct session, watcher));
 }
 
 static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token,
@@ -496,8 +490,8 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_push_end(s, replies);
 }
 
-static void on_freed(void *owner, mr_bytes stage, uint64_t shards) {
-    shards_note_freed(((struct part *)owner)->host, stage, shards);
+static int on_over(void *owner, mr_bytes stage, bool over) {
+    return shards_note_over(((struct part *)owner)->host, stage, over);
 }
 
 static int on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
@@ -522,7 +516,7 @@ void host_group_options(struct host *h, struct group_options *out) {
                                         .room = on_room,
                                         .epic = on_epic,
                                         .stop = on_stop,
-                                        .freed = on_freed,
+                                        .over = on_over,
                                         .edge = on_edge };
     out->owner = part_of;
     out->arg = h;

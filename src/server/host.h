@@ -30,35 +30,13 @@ struct seat {
     struct session *session;
 };
 
-enum {
-    HOST_SPARE = 16,
-    HOST_UNREADABLE = 16,
-    HOST_FREED = 32,
-    HOST_SOURCES = 256,
-    HOST_PLACES = 32,
-    PART_TURNS = 512
-};
+enum { HOST_SPARE = 16, HOST_UNREADABLE = 16, PART_TURNS = 512 };
 
-// A stage of which shards are to be woken: what they were held by has become less.
-struct freed {
-    uint64_t shards; // bit n: shard n
-    char stage[STAGE_NAME_MOST + 1];
-};
-
-// A stage that emits to another.
-struct edge_seen {
+// What a shard tells the others about a stage: that it emits to another, or how it stands with its
+// high mark.
+struct shard_note {
+    bool is_edge, over;
     char stage[STAGE_NAME_MOST + 1], downstream[STAGE_NAME_MOST + 1];
-};
-
-// What all shards together have counted of a stage.
-struct stage_sums {
-    struct histogram waits, runs;
-};
-
-// Where a page of jobs has ended: behind this job of each shard, 0: before the first.
-struct list_place {
-    uint64_t list, last; // a hash of what is listed; the last job of the page
-    uint64_t from[SHARDS_MOST], rank_ms[SHARDS_MOST];
 };
 
 // A shard as the host drives it.
@@ -76,24 +54,15 @@ struct part {
 };
 
 struct host {
-    struct group *group;           // NULL: still loading
-    struct part *parts;            // its shards …
-    uint32_t shards;               // … and how many they are; 0: still loading
-    uint64_t turn;                 // how many have ended
-    uint32_t next_push, next_take; // of those who do not care: which shard is asked first
-    struct links *links;           // see links.h; NULL: there is one shard
-    struct stage_sums *sums;       // of the stage looked at last; NULL: there is one shard
-    struct list_place *places;     // HOST_PLACES of the latest pages; NULL: there is one shard
-    uint32_t next_place;
-    struct freed freed[HOST_FREED];
-    uint32_t freed_count;
-    struct buffer edges; // that a shard has seen, and others have not: struct edge_seen
-    bool edges_rest;     // there was no memory for them in this turn
-    struct {
-        uint64_t name, resume; // the hash of a source's name; the first number it missed then
-    } sources[HOST_SOURCES];   // of several shards: looked at last
-    const char *store;         // its URL, for INFO
-    struct auth *auth;         // whom it knows; NULL: nobody is asked
+    struct group *group; // NULL: still loading
+    struct part *parts;  // its shards …
+    uint32_t shards;     // … and how many they are; 0: still loading
+    uint64_t turn;       // how many have ended
+    struct links *links; // see links.h; NULL: there is one shard
+    struct buffer notes; // of shards for the others: struct shard_note
+    bool notes_rest;     // there was no memory for them in this turn
+    const char *store;   // its URL, for INFO
+    struct auth *auth;   // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;

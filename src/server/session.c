@@ -34,8 +34,8 @@ static void session_part(struct session *s) {
     for (uint32_t i = 0; s->presences && i < s->host->shards; i++) {
         // What could not be written is made up for by the core.
         (void)core_leave(s->host->parts[i].core, &s->presences[i].conn);
-        core_epic_unwatch(&s->presences[i].watcher);
     }
+    shards_epic_unwatch(s);
     mem_free(s->presences);
 }
 

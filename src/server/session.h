@@ -36,7 +36,6 @@ struct presence {
     struct session *session;
     struct conn conn;
     struct taker taker;
-    struct watcher watcher; // of an epic
 };
 
 static inline struct session *session_of(const struct conn *conn) {
@@ -89,6 +88,7 @@ struct session {
     uint64_t received_ms;    // when a push was run first
     uint64_t timer_ms;       // of its entry among the host's `waits`; 0: it has none
     struct fetch *fetch;     // what it waits for; NULL: nothing is read for it
+    struct watcher watcher;  // waiting for an epic
     struct caller caller;
     struct list lates; // calls that this session does not wait for
     uint32_t late_count;

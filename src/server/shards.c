@@ -1,10 +1,8 @@
-// See shards.h: what goes to one shard, or to one after another.
+// See shards.h.
 #include "server/shards.h"
 
 #include "base/errors.h"
-#include "core/record.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,97 +30,6 @@ static uint32_t shard_of(const struct session *s, const struct conn *conn) {
 
 // ---- Handing in ---------------------------------------------------------------------------------
 
-// Room that was kept for a push is where it waited for it.
-static uint32_t push_route(struct session *s, const struct push *p) {
-    struct host *h = s->host;
-    uint32_t to = route_of(h->shards, p->stage, p->key, p->once);
-    if (to != ROUTE_ANY)
-        return to;
-    if (p->source.size)
-        return route_of_number(h->shards, p->source, p->number);
-    if (s->pusher.granted)
-        return shard_of(s, s->pusher.conn);
-    return h->next_push++ % h->shards;
-}
-
-// The numbers of a source that any shard has.
-static struct epic_seen source_seen(const struct host *h, mr_bytes source) {
-    struct epic_seen seen = { 0 }, more;
-    for (uint32_t i = 0; i < h->shards; i++)
-        if (core_source_seen(h->parts[i].core, source, &more) == 0)
-            epic_seen_add(&seen, &more);
-    return seen;
-}
-
-bool shards_source_has(const struct host *h, mr_bytes source, uint64_t number) {
-    bool seen = false;
-    for (uint32_t i = 0; !seen && i < h->shards; i++)
-        seen = core_has_seen(h->parts[i].core, source, number);
-    return seen;
-}
-
-uint64_t shards_source_resume(const struct host *h, mr_bytes source) {
-    struct epic_seen seen = source_seen(h, source);
-    return epic_seen_resume(&seen);
-}
-
-static int find_gap(const struct session *s, const struct push *p) {
-    const struct host *h = s->host;
-    int err = 0;
-    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
-        err = core_check_gap(h->parts[i].core, &s->presences[i].conn, p->source, p->number);
-    return err;
-}
-
-// A number that a shard has refused on this connection holds its source in all of them, until one
-// has accepted it.
-static int check_gaps(const struct session *s, const struct push *p) {
-    const struct host *h = s->host;
-    if (find_gap(s, p) == 0)
-        return 0;
-    struct epic_seen seen = source_seen(h, p->source);
-    for (uint32_t i = 0; i < h->shards; i++)
-        core_fill_gaps(h->parts[i].core, &s->presences[i].conn, p->source, &seen);
-    return find_gap(s, p);
-}
-
-// A number too far ahead of what is missing would be taken for the proof that that was there. Where
-// a source stood when it was looked at last mostly suffices.
-static int check_ahead(struct host *h, const struct push *p) {
-    uint64_t name = bytes_hash(p->source, 0), *resume = &h->sources[name % HOST_SOURCES].resume;
-    bool known = h->sources[name % HOST_SOURCES].name == name;
-    if (known && p->number < *resume + SOURCE_WINDOW)
-        return 0;
-    h->sources[name % HOST_SOURCES].name = name;
-    struct epic_seen seen = source_seen(h, p->source);
-    *resume = epic_seen_resume(&seen);
-    if (p->number < *resume + SOURCE_WINDOW)
-        return 0;
-    return error_set(MR_EGAP, "%" PRIu64 " is missing, and %" PRIu64 " is too far ahead of it",
-                     *resume, p->number);
-}
-
-// A repeat goes where the first one went, also if it has another key.
-static int route_numbered(struct session *s, const struct push *p, uint32_t *to) {
-    const struct host *h = s->host;
-    for (uint32_t i = 0; i < h->shards; i++) {
-        if (!core_has_seen(h->parts[i].core, p->source, p->number))
-            continue;
-        *to = i;
-        return 0;
-    }
-    int err = check_gaps(s, p);
-    return err < 0 ? err : check_ahead(s->host, p);
-}
-
-int shards_route(struct session *s, const struct push *p, uint32_t *out) {
-    uint32_t to = push_route(s, p);
-    int err = p->source.size ? route_numbered(s, p, &to) : 0;
-    if (err == 0)
-        *out = to;
-    return err;
-}
-
 void shards_push_leave(struct session *s) {
     if (s->pusher.conn)
         core_push_leave(s->host->parts[shard_of(s, s->pusher.conn)].core, &s->pusher);
@@ -148,35 +55,49 @@ static int take_from(struct session *s, struct take *t, uint32_t shard, struct t
     return core_take(s->host->parts[shard].core, t, out, out_count);
 }
 
-// Without waiting: stage by stage, so that those named first are served first wherever they have
-// work, and from the next shard each time.
+// Without waiting: stage by stage, so that those named first are served first wherever they are.
 static int take_some(struct session *s, const struct take *wanted, struct grant *out,
                      size_t *out_count) {
-    struct host *h = s->host;
-    uint32_t first = h->next_take++ % h->shards;
-    size_t count = 0, more = 0, most = wanted->count ? wanted->count : 1, tries = 0;
-    size_t most_tries = wanted->stage_count * h->shards;
+    uint32_t shards = s->host->shards;
+    size_t count = 0, more = 0, most = wanted->count ? wanted->count : 1;
     uint64_t bytes = 0;
-    for (; tries < most_tries && count < most && bytes < LIMIT_TAKEN; tries++, count += more) {
+    for (size_t i = 0; i < wanted->stage_count && count < most && bytes < LIMIT_TAKEN; i++) {
         struct take t = *wanted;
-        t.stages = &wanted->stages[tries / h->shards];
+        t.stages = &wanted->stages[i];
         t.stage_count = 1;
         t.count = (uint32_t)(most - count);
         more = 0;
-        int err = take_from(s, &t, (first + tries) % h->shards, NULL, out + count, &more);
+        int err = take_from(s, &t, route_of(shards, t.stages[0]), NULL, out + count, &more);
         if (err < 0 && err != MR_EAGAIN && !count)
             return err;
-        for (size_t i = count; i < count + more; i++)
-            bytes += out[i].size;
+        for (size_t end = count + more; count < end; count++)
+            bytes += out[count].size;
     }
     *out_count = count;
     return count ? 0 : MR_EAGAIN;
 }
 
-// In every shard; one that has work after all ends it.
-static int take_wait(struct session *s, struct take *t, struct grant *out, size_t *out_count) {
+// Of the stages that are named, those of one shard.
+static size_t stages_of(const struct take *t, uint32_t shard, uint32_t shards,
+                        mr_bytes out[TAKE_STAGES_MOST]) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->stage_count; i++)
+        if (route_of(shards, t->stages[i]) == shard)
+            out[count++] = t->stages[i];
+    return count;
+}
+
+// In every shard that has one of the stages; one that has work after all ends it.
+static int take_wait(struct session *s, const struct take *wanted, struct grant *out,
+                     size_t *out_count) {
     for (uint32_t i = 0; i < s->host->shards; i++) {
-        int err = take_from(s, t, i, &s->presences[i].taker, out, out_count);
+        mr_bytes here[TAKE_STAGES_MOST];
+        struct take t = *wanted;
+        t.stage_count = stages_of(wanted, i, s->host->shards, here);
+        t.stages = here;
+        if (!t.stage_count)
+            continue;
+        int err = take_from(s, &t, i, &s->presences[i].taker, out, out_count);
         if (err == MR_EAGAIN)
             continue;
         shards_take_leave(s, NULL);
@@ -205,91 +126,127 @@ void shards_take_leave(struct session *s, const struct taker *but) {
 
 // ---- Stages -------------------------------------------------------------------------------------
 
-int shards_act(struct host *h, int (*act)(struct core *, mr_bytes stage), mr_bytes stage) {
-    int err = 0;
-    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
-        err = act(h->parts[i].core, stage);
+size_t shards_stage_places(const struct host *h) {
+    size_t places = 0;
+    for (uint32_t i = 0; i < h->shards; i++)
+        places += core_stage_count(h->parts[i].core);
+    return places;
+}
+
+int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
+    uint32_t home = route_of(h->shards, stage);
+    size_t before = 0, index = 0;
+    int err = core_stage_index(h->parts[home].core, stage, &index);
+    for (uint32_t i = 0; i < home; i++)
+        before += core_stage_count(h->parts[i].core);
+    if (err == 0)
+        *out = before + index;
     return err;
 }
 
-// It may be known to some shards only; what is left of it in one keeps it there.
-int shards_remove_stage(struct host *h, mr_bytes stage) {
-    int err = 0;
-    for (uint32_t i = 0; err == 0 && i < h->shards; i++) {
-        err = core_stage_remove(h->parts[i].core, stage);
-        err = err == MR_EGONE ? 0 : err;
-    }
-    return err;
+// Emits that are on their way to it wait as those do that have come.
+static void add_linked(const struct host *h, struct stage_info *info) {
+    for (uint32_t i = 0; h->shards > 1 && i < h->shards; i++)
+        info->waiting += core_linked(h->parts[i].core, info->name);
 }
 
-int shards_set(struct host *h, mr_bytes stage, mr_bytes name, mr_bytes value) {
-    int err = 0;
-    for (uint32_t i = 0; err == 0 && i < h->shards; i++)
-        err = core_set(h->parts[i].core, stage, name, value);
-    return err;
-}
-
-// Where there are too many the last one stands for all stages: it has no name.
-void shards_note_freed(struct host *h, mr_bytes stage, uint64_t shards) {
+bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
+    size_t index = place;
     uint32_t i = 0;
-    while (i < h->freed_count && h->freed[i].stage[0] &&
-           !bytes_equal(mr_str(h->freed[i].stage), stage))
-        i++;
-    if (i == h->freed_count) {
-        bool last = i == HOST_FREED - 1;
-        h->freed[i].shards = 0;
-        snprintf(h->freed[i].stage, sizeof h->freed[i].stage, "%.*s", last ? 0 : (int)stage.size,
-                 (const char *)stage.data);
-        h->freed_count++;
-    }
-    h->freed[i].shards |= shards;
+    for (; index >= core_stage_count(h->parts[i].core); i++)
+        index -= core_stage_count(h->parts[i].core);
+    core_stage_at(h->parts[i].core, index, out);
+    if (route_of(h->shards, out->name) != i)
+        return false;
+    add_linked(h, out);
+    return true;
+}
+
+int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
+    int err = core_look_stage(core_of_stage(h, stage), stage, out);
+    if (err == 0)
+        add_linked(h, out);
+    return err;
+}
+
+int shards_remove_stage(struct host *h, mr_bytes stage) {
+    for (uint32_t i = 0; i < h->shards; i++)
+        if (core_linked(h->parts[i].core, stage))
+            return error_set(MR_EINVAL, "stage %.*s is not empty: emits are on their way to it",
+                             (int)stage.size, (const char *)stage.data);
+    return core_stage_remove(core_of_stage(h, stage), stage);
+}
+
+// ---- What shards tell one another ---------------------------------------------------------------
+
+static int note(struct host *h, const struct shard_note *n) {
+    return buffer_append(&h->notes, n, sizeof *n);
 }
 
 int shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
-    struct edge_seen e;
-    snprintf(e.stage, sizeof e.stage, "%.*s", (int)stage.size, (const char *)stage.data);
-    snprintf(e.downstream, sizeof e.downstream, "%.*s", (int)downstream.size,
+    struct shard_note n = { .is_edge = true };
+    snprintf(n.stage, sizeof n.stage, "%.*s", (int)stage.size, (const char *)stage.data);
+    snprintf(n.downstream, sizeof n.downstream, "%.*s", (int)downstream.size,
              (const char *)downstream.data);
-    return buffer_append(&h->edges, &e, sizeof e);
+    return note(h, &n);
 }
 
-// A shard that has not seen an edge tells of it in turn; those that have do not. For want of memory
-// it is left for the next turn.
-static void share_edges(struct host *h) {
-    while (h->edges.size && !h->edges_rest) {
-        struct edge_seen e;
-        memcpy(&e, h->edges.data, sizeof e);
-        for (uint32_t i = 0; i < h->shards; i++)
-            h->edges_rest |= core_learn_edge(h->parts[i].core, mr_str(e.stage),
-                                             mr_str(e.downstream)) == MR_ENOMEM;
-        if (!h->edges_rest)
-            buffer_consume(&h->edges, sizeof e);
+int shards_note_over(struct host *h, mr_bytes stage, bool over) {
+    struct shard_note n = { .over = over };
+    snprintf(n.stage, sizeof n.stage, "%.*s", (int)stage.size, (const char *)stage.data);
+    return note(h, &n);
+}
+
+// A shard that has not seen an edge tells of it in turn; those that have do not.
+static bool pass_note(const struct host *h, const struct shard_note *n) {
+    bool learned = true;
+    mr_bytes stage = mr_str(n->stage);
+    for (uint32_t i = 0; i < h->shards; i++) {
+        struct core *core = h->parts[i].core;
+        int err = n->is_edge ? core_learn_edge(core, stage, mr_str(n->downstream))
+                  : i == route_of(h->shards, stage) ? 0
+                                                    : core_learn_over(core, stage, n->over);
+        learned = learned && err != MR_ENOMEM;
+    }
+    return learned;
+}
+
+void shards_pass_notes(struct host *h) {
+    while (shards_have_notes(h)) {
+        struct shard_note n;
+        memcpy(&n, h->notes.data, sizeof n);
+        h->notes_rest = !pass_note(h, &n);
+        if (!h->notes_rest)
+            buffer_consume(&h->notes, sizeof n);
     }
 }
 
-static void wake_all(struct core *core) {
-    for (size_t i = 0; i < core_stage_count(core); i++) {
-        struct stage_info info;
-        core_stage_at(core, i, &info);
-        core_wake(core, info.name);
-    }
+// ---- Jobs and epics -----------------------------------------------------------------------------
+
+int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {
+    return core_look_job(core_of_job(h, id), id, out);
 }
 
-// What wakes may free something in turn, and is noted anew.
-void shards_wake(struct host *h) {
-    struct freed freed;
-    share_edges(h);
-    while (h->freed_count) {
-        freed = h->freed[--h->freed_count];
-        for (uint32_t i = 0; i < h->shards; i++) {
-            if (!(freed.shards >> i & 1))
-                continue;
-            if (freed.stage[0])
-                core_wake(h->parts[i].core, mr_str(freed.stage));
-            else
-                wake_all(h->parts[i].core);
-        }
-    }
+int shards_walk(const struct host *h, const struct job_walk *walk,
+                int (*each)(void *, const struct job_info *), void *arg) {
+    return core_walk(core_of_stage(h, walk->stage), walk, each, arg);
+}
+
+int shards_epic_watch(struct session *s, mr_bytes stage, mr_bytes name, int64_t left) {
+    return core_epic_watch(core_of_stage(s->host, stage), stage, name, left, &s->watcher);
+}
+
+void shards_epic_unwatch(struct session *s) {
+    core_epic_unwatch(&s->watcher);
+}
+
+int shards_each_epic(const struct host *h, mr_bytes from_stage, mr_bytes from,
+                     int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
+    uint32_t i = from.size ? route_of(h->shards, from_stage) : 0;
+    int stop = core_each_epic(h->parts[i].core, from_stage, from, each, arg);
+    for (i++; !stop && i < h->shards; i++)
+        stop = core_each_epic(h->parts[i].core, (mr_bytes){ 0 }, (mr_bytes){ 0 }, each, arg);
+    return stop;
 }
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 // Shards: the host's shards as one engine, so that commands read as if there were one.
 //
-//     PUSH, CALL             by key, once or number; else in turn      ─► one shard
-//     DONE, JOB, AWAIT …     by id                                     ─► one shard
-//     TAKE                   one after another; waits in all of them   ─► whoever has work first
-//     STAGES, EPIC, JOBS …   all of them: added up, or put together
-//     PAUSE, STAGE …         all of them, the first one first: what it refuses changes nothing
+//     PUSH, CALL, STAGE, EPIC, JOBS …   by stage                      ─► one shard
+//     DONE, JOB, AWAIT …                by id                         ─► one shard
+//     TAKE                              the shards of its stages, one after another; waits in all
+//     STAGES, EPICS                     all of them, one behind the other
 //
-// With one shard nothing is looked for and nothing is added up. Errors are the core's. One thread,
-// within a turn.
+// With one shard nothing is looked for. Errors are the core's. One thread, within a turn.
 #ifndef SERVER_SHARDS_H
 #define SERVER_SHARDS_H
 
@@ -26,6 +24,10 @@ static inline struct core *core_of_job(const struct host *h, uint64_t id) {
     return h->parts[shard_of_job(h, id)].core;
 }
 
+static inline struct core *core_of_stage(const struct host *h, mr_bytes stage) {
+    return h->parts[route_of(h->shards, stage)].core;
+}
+
 // Whose log an entry is in: grants, outcomes and jobs say it beside its position.
 static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
     return h->parts[shard].shard;
@@ -33,19 +35,12 @@ static inline struct shard *shard_at(const struct host *h, uint32_t shard) {
 
 // ---- Handing in, waiting for ends ---------------------------------------------------------------
 
-// Where a push belongs, of several shards. MR_EGAP: a lower number of its source was refused by
-// another one.
-int shards_route(struct session *, const struct push *, uint32_t *out);
-
 void shards_push_leave(struct session *); // its pusher waits no longer, if it did
 
 // As core_push; sets the push's connection, and those of its caller and pusher. The pusher has left
 // the shard where it waited for an earlier push.
 static inline int shards_push(struct session *s, struct push *p, struct pushed *out) {
-    uint32_t to = 0;
-    int err = s->host->shards == 1 ? 0 : shards_route(s, p, &to);
-    if (err < 0)
-        return err;
+    uint32_t to = route_of(s->host->shards, p->stage);
     p->conn = &s->presences[to].conn;
     if (p->caller)
         p->caller->conn = p->conn;
@@ -62,69 +57,45 @@ void shards_await_leave(struct session *);
 
 // ---- Working ------------------------------------------------------------------------------------
 
-// As core_take; sets the connection. If `wait`, the session waits in all shards (MR_EAGAIN) …
+// As core_take; sets the connection. If `wait`, the session waits in all shards of its stages
+// (MR_EAGAIN) …
 int shards_take(struct session *, struct take *, bool wait, struct grant *out, size_t *out_count);
 // … and no longer, but for the one whose taker this is.
 void shards_take_leave(struct session *, const struct taker *but);
 
 // ---- Stages -------------------------------------------------------------------------------------
 
-// core_pause, core_resume or core_drain, in all shards.
-int shards_act(struct host *, int (*act)(struct core *, mr_bytes stage), mr_bytes stage);
-// Whether a number of a source was accepted; the first that was not.
-bool shards_source_has(const struct host *, mr_bytes source, uint64_t number);
-uint64_t shards_source_resume(const struct host *, mr_bytes source);
-int shards_remove_stage(struct host *, mr_bytes stage); // core_stage_remove, in all shards
-int shards_set(struct host *, mr_bytes stage, mr_bytes name, mr_bytes value);
-
-// Stages stand where the first shard has them that knows them: others' places are empty.
+// The stages of all shards, one behind the other. A shard may also know stages that live in others,
+// because it emits to them: their places are empty.
 size_t shards_stage_places(const struct host *);
 int shards_stage_place(const struct host *, mr_bytes stage, size_t *out);  // MR_EGONE
 bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
-size_t shards_stage_feeds(const struct host *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
-size_t shards_top_channels(struct host *, mr_bytes stage, struct channel_info *out, size_t max);
+int shards_remove_stage(struct host *, mr_bytes stage); // as core_stage_remove
 
-// What was noted by an event is done in other shards: within the turn, outside of any core.
-void shards_note_freed(struct host *, mr_bytes stage, uint64_t shards);
+// What a shard has told by an event is passed on to the others: within the turn, outside of any
+// core. For want of memory it is left for the next turn.
 int shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
-static inline bool shards_want_waking(const struct host *h) {
-    return h->freed_count || (h->edges.size && !h->edges_rest);
+int shards_note_over(struct host *, mr_bytes stage, bool over);
+static inline bool shards_have_notes(const struct host *h) {
+    return h->notes.size && !h->notes_rest;
 }
-void shards_wake(struct host *);
+void shards_pass_notes(struct host *);
 
-// ---- Jobs ---------------------------------------------------------------------------------------
+// ---- Jobs and epics -----------------------------------------------------------------------------
 
 int shards_look_job(const struct host *, uint64_t id, struct job_info *out);
 
-// As core_walk, of all shards in one list, `most` at most: oldest first, as far as the order of
-// each shard allows.
-int shards_list(struct host *, const struct job_walk *,
-                int (*each)(void *, const struct job_info *), void *arg);
-
-// As core_walk of one shard; MR_EGONE only if no other knows the stage either.
-int shards_walk_one(const struct host *, uint32_t shard, const struct job_walk *,
-                    int (*each)(void *, const struct job_info *), void *arg);
-
-// As core_walk, one shard behind the other: for those who come by all of them.
+// As core_walk, in the stage's shard.
 int shards_walk(const struct host *, const struct job_walk *,
                 int (*each)(void *, const struct job_info *), void *arg);
 
-// ---- Epics --------------------------------------------------------------------------------------
-
-// Counts are added; an epic resumes at the first number that no shard has.
-int shards_epic(const struct host *, mr_bytes name, struct epic_info *out);
-int shards_epic_end(const struct host *, mr_bytes name, uint64_t total);
-int shards_epic_skip(const struct host *, mr_bytes name, uint64_t number);
-int shards_epic_drop(struct host *, mr_bytes name);
-void shards_epic_expect(const struct host *, mr_bytes name, uint64_t total);
-
-// As core_epic_watch, for the session: it is told when the epic may have come so far in all shards
-// together.
-int shards_epic_watch(struct session *, mr_bytes name, int64_t left);
+// As core_epic_watch, for the session.
+int shards_epic_watch(struct session *, mr_bytes stage, mr_bytes name, int64_t left);
 void shards_epic_unwatch(struct session *);
-int shards_each_epic(const struct host *, mr_bytes from,
+// As core_each_epic, of all shards, one behind the other.
+int shards_each_epic(const struct host *, mr_bytes from_stage, mr_bytes from,
                      int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -3,18 +3,9 @@
 #include "shard/group.h"
 
 #include "base/errors.h"
-#include "base/map.h"
 #include "base/mem.h"
 
-#include <pthread.h>
 #include <string.h>
-
-// The sums of one stage, on cache lines of their own: all threads change them.
-struct ledger_entry {
-    _Alignas(64) struct ledger_stage stage;
-    size_t name_size;
-    char name[];
-};
 
 struct group {
     const struct disk *disk;
@@ -22,11 +13,6 @@ struct group {
     int lock_fd; // of several shards; -1: the only shard's log has the lock
     uint32_t count;
     struct shard *shards[SHARDS_MOST];
-
-    pthread_mutex_t lock; // guards the ledger's table, which cores ask when they make a stage
-    struct map by_name;   // number of the entry + 1
-    struct ledger_entry **ledger;
-    uint32_t ledger_count, ledger_capacity;
 };
 
 uint32_t group_count(const struct group *g) {
@@ -35,56 +21,6 @@ uint32_t group_count(const struct group *g) {
 
 struct shard *group_shard(const struct group *g, uint32_t index) {
     return g->shards[index];
-}
-
-// ---- The ledger -------------------------------------------------------------------------------
-
-static bool entry_has_name(const void *owner, uint32_t value, const void *name) {
-    const struct ledger_entry *e = ((const struct group *)owner)->ledger[value - 1];
-    return bytes_equal((mr_bytes){ e->name, e->name_size }, *(const mr_bytes *)name);
-}
-
-static int ledger_reserve(struct group *g) {
-    if (g->ledger_count == g->ledger_capacity) {
-        uint32_t capacity = g->ledger_capacity ? 2 * g->ledger_capacity : 16;
-        struct ledger_entry **ledger = mem_resize(g->ledger, capacity * sizeof *ledger);
-        if (!ledger)
-            return MR_ENOMEM;
-        g->ledger = ledger;
-        g->ledger_capacity = capacity;
-    }
-    return map_reserve(&g->by_name, 1);
-}
-
-static struct ledger_entry *ledger_add(struct group *g, mr_bytes name, uint32_t hash) {
-    if (ledger_reserve(g) < 0)
-        return NULL;
-    struct ledger_entry *e = mem_alloc_line(sizeof *e + name.size);
-    if (!e)
-        return NULL;
-    memcpy(e->name, name.data, name.size);
-    e->name_size = name.size;
-    g->ledger[g->ledger_count++] = e;
-    map_put(&g->by_name, hash, g->ledger_count);
-    return e;
-}
-
-static struct ledger_stage *group_ledger(void *group, mr_bytes stage) {
-    struct group *g = group;
-    uint32_t hash = (uint32_t)bytes_hash(stage, 0);
-    pthread_mutex_lock(&g->lock);
-    uint32_t found = map_find(&g->by_name, hash, entry_has_name, g, &stage);
-    struct ledger_entry *e = found ? g->ledger[found - 1] : ledger_add(g, stage, hash);
-    pthread_mutex_unlock(&g->lock);
-    return e ? &e->stage : NULL;
-}
-
-static void ledger_free(struct group *g) {
-    for (uint32_t i = 0; i < g->ledger_count; i++)
-        mem_free(g->ledger[i]);
-    mem_free(g->ledger);
-    map_finish(&g->by_name);
-    pthread_mutex_destroy(&g->lock);
 }
 
 // ---- Where they are ---------------------------------------------------------------------------
@@ -122,8 +58,6 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
                                    .world = o->world,
                                    .shard = index,
                                    .shards = g->count,
-                                   .ledger = g->count > 1 ? group_ledger : NULL,
-                                   .ledger_owner = g,
                                    .cancel = o->cancel };
     out->log.max_bytes = share_of(o->log.max_bytes, g->count);
     out->limits.max_bytes = share_of(o->limits.max_bytes, g->count);
@@ -159,64 +93,6 @@ static int group_start(struct group *g, const struct shard_world *world) {
     return err;
 }
 
-// ---- What a crash has left different ----------------------------------------------------------
-
-// Policies are written to shard 0 first. A crash in between leaves the others behind.
-static int agree_on_stages(const struct group *g) {
-    struct core *first = shard_core(g->shards[0]);
-    int err = 0;
-    for (size_t n = 0; err >= 0 && n < core_stage_count(first); n++) {
-        struct stage_info info;
-        core_stage_at(first, n, &info);
-        for (uint32_t i = 1; err >= 0 && i < g->count; i++)
-            err = core_follow(shard_core(g->shards[i]), info.name, info.policy, info.paused,
-                              info.draining);
-    }
-    return err;
-}
-
-// What one shard knows of an epic's end.
-struct epic_end {
-    const struct group *group;
-    uint32_t shard;
-};
-
-// Whoever waits for an epic is told by the shards that know its total: all have to. Of two totals
-// that of the earlier shard counts, as with policies.
-static int agree_on_end(void *arg, mr_bytes name, const struct epic_info *here) {
-    const struct epic_end *e = arg;
-    int err = 0;
-    for (uint32_t i = 0; here->ended && err >= 0 && i < e->group->count; i++) {
-        struct core *core = shard_core(e->group->shards[i]);
-        struct epic_info there = { 0 };
-        err = core_epic(core, name, &there);
-        if (err == MR_EGONE || (err >= 0 && !there.ended) ||
-            (err >= 0 && i > e->shard && there.total != here->total))
-            err = core_epic_end(core, name, here->total);
-    }
-    return err;
-}
-
-static int agree_on_epics(const struct group *g) {
-    int err = 0;
-    for (uint32_t i = 0; err >= 0 && i < g->count; i++) {
-        struct epic_end end = { .group = g, .shard = i };
-        err = core_each_epic(shard_core(g->shards[i]), (mr_bytes){ 0 }, agree_on_end, &end);
-    }
-    return err;
-}
-
-static int group_agree(struct group *g) {
-    if (g->count == 1)
-        return 0;
-    int err = agree_on_stages(g);
-    if (err >= 0)
-        err = agree_on_epics(g);
-    for (uint32_t i = 0; err >= 0 && i < g->count; i++)
-        err = shard_wait(g->shards[i], shard_end(g->shards[i]));
-    return err;
-}
-
 // ---- All of it --------------------------------------------------------------------------------
 
 static int group_fill(struct group *g, const struct group_options *o) {
@@ -232,8 +108,6 @@ static int group_fill(struct group *g, const struct group_options *o) {
         err = group_load(g, options);
     if (err >= 0)
         err = group_start(g, &o->world);
-    if (err >= 0)
-        err = group_agree(g);
     return err < 0 ? err : group_made(g, &layout);
 }
 
@@ -242,7 +116,6 @@ static void group_free(struct group *g, void (*leave)(struct shard *)) {
         leave(g->shards[i]);
     if (g->lock_fd >= 0)
         g->disk->close(g->disk, g->lock_fd);
-    ledger_free(g);
     mem_free(g->dir);
     mem_free(g);
 }
@@ -263,7 +136,6 @@ static struct group *group_create(const struct group_options *o) {
         mem_free(dir);
         return NULL;
     }
-    pthread_mutex_init(&g->lock, NULL);
     g->lock_fd = -1;
     g->disk = o->log.disk ? o->log.disk : &disk_os;
     g->dir = dir ? memcpy(dir, o->dir, strlen(o->dir)) : NULL;

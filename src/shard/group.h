@@ -6,10 +6,9 @@
 //                              DIR/lock        whoever uses any of them
 //                              DIR/shard-0 …   each a store of its own
 //
-// What belongs to the engine as a whole is the group's: one time for all shards, ids that no two
-// of them issue, the limits of stages that hold over all of them (core/ledger.h), and what all must
-// know and a crash may have left different: the policies, which shard 0 settles, and the totals of
-// epics. Who drives which shard when is the owner's business, as it is for a shard alone.
+// What belongs to the engine as a whole is the group's: one time for all shards, and ids that no
+// two of them issue. Everything else belongs to a stage, and so to one shard (core/route.h). Who
+// drives which shard when is the owner's business, as it is for a shard alone.
 #ifndef SHARD_GROUP_H
 #define SHARD_GROUP_H
 
@@ -43,11 +42,5 @@ void group_close(struct group *);
 // Any thread.
 uint32_t group_count(const struct group *);
 struct shard *group_shard(const struct group *, uint32_t index);
-
-// ---- merge.c ----------------------------------------------------------------------------------
-
-// Adds what another shard says about the same stage; `waits`, `runs` and `policy` stay the first
-// one's, and are the caller's to merge. A taker waits at every shard, and counts once.
-void stage_info_add(struct stage_info *sum, const struct stage_info *more);
 
 #endif

@@ -1,9 +1,11 @@
 // Layout: where the shards of a store are, and how many.
 //
-//     DIR/shards     "3 shards, being made"  ─►  DIR/shard-0, -1, -2 opened  ─►  "3 shards"
+//     DIR/shards     "3 shards by stage, being made"  ─►  DIR/shard-0, -1, -2 opened
+//                    ─►  "3 shards by stage"
 //
 // The number is written before anything else, so that nobody ever opens half of a store; and that
-// all were made is written last, so that a shard that is missing later is noticed.
+// all were made is written last, so that a shard that is missing later is noticed. Stores that do
+// not say "by stage" are older and have their jobs spread by key: they can only be copied.
 #include "shard/layout.h"
 
 #include "base/errors.h"
@@ -18,17 +20,20 @@
 
 _Static_assert((int)LAYOUT_PATH == (int)LOG_PATH, "a path fits");
 
-static const char whole_text[] = " shards\n", making_text[] = " shards, being made\n";
+static const char whole_text[] = " shards by stage\n";
+static const char making_text[] = " shards by stage, being made\n";
+static const char old_texts[2][24] = { " shards\n", " shards, being made\n" };
 
 static int layout_parse(const char *path, const char *text, struct layout *out) {
     char *rest;
     unsigned long shards = strtoul(text, &rest, 10);
     bool making = strcmp(rest, making_text) == 0;
+    bool old = strcmp(rest, old_texts[0]) == 0 || strcmp(rest, old_texts[1]) == 0;
     if (text[0] < '0' || text[0] > '9' || shards < 2 || shards > SHARDS_MOST ||
-        (!making && strcmp(rest, whole_text) != 0))
+        (!making && !old && strcmp(rest, whole_text) != 0))
         return error_set(MR_ECORRUPT, "%s does not say how many shards there are: '%.40s'", path,
                          text);
-    *out = (struct layout){ .shards = (uint32_t)shards, .making = making };
+    *out = (struct layout){ .shards = (uint32_t)shards, .making = making, .by_key = old };
     return 0;
 }
 
@@ -113,7 +118,17 @@ static int say_other_number(const char *dir, uint32_t have, uint32_t wanted) {
         dir, have, have == 1 ? "" : "s", wanted, dir, wanted);
 }
 
+static int say_by_key(const char *dir, uint32_t shards) {
+    return error_set(MR_EINVAL,
+                     "%s is of an older version, which spread the jobs of a stage over shards by "
+                     "key: millrace store copy file:%s TO --shards %u makes a store that can be "
+                     "opened",
+                     dir, dir, shards);
+}
+
 int layout_choose(const char *dir, uint32_t wanted, struct layout *layout) {
+    if (layout->by_key)
+        return say_by_key(dir, layout->shards);
     if (layout->shards && wanted && layout->shards != wanted)
         return say_other_number(dir, layout->shards, wanted);
     if (!layout->shards)

@@ -14,6 +14,7 @@ enum { LAYOUT_PATH = 4096 };
 struct layout {
     uint32_t shards; // 0: there is no store
     bool making;     // not all of them may be there yet
+    bool by_key;     // of an older version: a stage is in all of them
 };
 
 // How many shards the store in `dir` has; 0: there is none. `disk` NULL: the real one.
@@ -27,8 +28,8 @@ void layout_path(char *out, const char *dir, uint32_t shards, uint32_t index);
 
 int layout_look(const struct disk *, const char *dir, struct layout *out);
 
-// Brings what is there and what is wanted (0: whatever there is) together. MR_EINVAL: they differ;
-// says both and how to change it.
+// Brings what is there and what is wanted (0: whatever there is) together. MR_EINVAL: they differ,
+// or the store was made by key; says how to change it.
 int layout_choose(const char *dir, uint32_t wanted, struct layout *);
 
 // For several shards: makes and locks the directory, and writes how many there will be if that is

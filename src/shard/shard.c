@@ -115,11 +115,11 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                                   .events = o->events,
                                   .owner = o->owner,
                                   .shard = o->shard,
-                                  .shards = o->shards,
-                                  .ledger = o->ledger,
-                                  .ledger_owner = o->ledger_owner };
-    if (o->shards <= 1)
-        config.events.edge = NULL; // nobody else has to learn it
+                                  .shards = o->shards };
+    if (o->shards <= 1) { // no other has to learn it
+        config.events.edge = NULL;
+        config.events.over = NULL;
+    }
     return config;
 }
 

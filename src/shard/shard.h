@@ -38,10 +38,7 @@ struct shard_options {
     struct core_events events;
     void *owner; // handed to the events
     struct shard_world world;
-    uint32_t shard, shards; // which of how many: 0 of 1 when both are 0
-    // See core_config; with `ledger_owner`. NULL: this is the only shard.
-    struct ledger_stage *(*ledger)(void *ledger_owner, mr_bytes stage);
-    void *ledger_owner;
+    uint32_t shard, shards;    // which of how many: 0 of 1 when both are 0
     const atomic_bool *cancel; // any thread sets it to end an opening; NULL: nobody does
 };
 

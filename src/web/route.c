@@ -23,7 +23,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/jobs/*", "JOB *", "body!", .member = "job" },
     { HTTP_GET, "/api/dead", "DEAD ?stage", "from count", .member = "dead" },
     { HTTP_GET, "/api/workers", "WORKERS", "from count", .member = "workers" },
-    { HTTP_GET, "/api/epics", "EPICS", "from count", .member = "epics" },
+    { HTTP_GET, "/api/epics", "EPICS", "stage from count", .member = "epics" },
     { HTTP_GET, "/api/why", "WHY $of", .member = "why" },
     { HTTP_POST, "/api/jobs", "PUSH $stage $body", "key once delay deadline attempts room",
       .member = "id", .most = WEB_BODY },

@@ -137,14 +137,15 @@ static void add_record(struct piece *p) {
     r.position = next_number(p);
     r.attempt = (uint32_t)next_number(p);
     r.attempts = flags & 32 ? (uint32_t)next_number(p) : 0;
-    r.source = flags & 64 || r.kind == RECORD_SOURCE ? next_number(p) : 0;
+    r.source =
+        flags & 64 || r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD ? next_number(p) : 0;
     r.number = flags & 64 || r.kind >= RECORD_OUTBOX ? next_number(p) : 0;
     r.once.low = next(p) % 3;
     r.shard = next(p) % 4;
     r.epoch = next_number(p);
     r.next_id = next_number(p);
     r.upto = next_number(p) * 64;
-    if (r.kind == RECORD_STAGE || r.kind == RECORD_SOURCE)
+    if (r.kind == RECORD_STAGE || r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD)
         fill_about(p, &about);
     uint8_t head[RECORD_MAX];
     add_entry((mr_bytes){ head, record_encode(&r, head) }, flags & 128 ? 24 : 0, group);
