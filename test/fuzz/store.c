@@ -120,7 +120,7 @@ static void add_record(struct piece *p) {
     static const char *const texts[] = { "", "s", "t", "k", "l", "e" };
     struct record_about about;
     uint8_t kind = next(p), group = next(p), status = next(p), text = next(p), flags = next(p);
-    struct record r = { .kind = (enum record_kind)(kind % RECORD_LINK + 1),
+    struct record r = { .kind = (enum record_kind)(kind % RECORD_LAST + 1),
                         .copy = flags & 1,
                         .call = flags & 2,
                         .has_once = flags & 4,
