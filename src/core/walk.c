@@ -172,6 +172,7 @@ static int walk_delayed(const struct walk *w, uint64_t from, uint32_t most) {
         err = buffer_reserve(order, most * sizeof(uint32_t));
     if (err == 0)
         gather_delayed(w, from, most, &found);
+    w->core->steps += found.count * 4; // they are sorted
     while (err == 0 && found.count) {
         uint32_t number = heap_pop(&found).value;
         err = buffer_append(order, &number, sizeof number);

@@ -20,6 +20,7 @@ enum {
     STEPS_COMMAND = 8,   // whatever it does
     STEPS_CHANGE = 10,   // a job that is pushed, ended or changed
     STEPS_READ = 20,     // an entry that is read from the log
+    STEP_ROWS = 8,       // rows that memory is made ready for,
     STEP_WORDS = 8,      // words of a request that cost one step,
     STEP_BYTES_IN = 256, // its bytes …
     STEP_BYTES_OUT = 64, // … and bytes of its reply

@@ -1,6 +1,7 @@
 // Looking at jobs: JOB, JOBS, DEAD. Rows are gathered first, since an array says how many follow.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/fetch.h"
 #include "server/shards.h"
 
@@ -122,7 +123,8 @@ static int row_add(void *arg, const struct job_info *i) {
     return r->count == r->most || ++r->looked == LIMIT_LOOKED;
 }
 
-static int rows_init(struct rows *r, uint32_t most, mr_bytes key) {
+static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes key) {
+    budget_spend(s, most / STEP_ROWS); // also where there are fewer
     *r = (struct rows){ .most = most, .key = key, .jobs = mem_alloc((most + 1) * sizeof *r->jobs) };
     return r->jobs ? 0 : error_set(MR_ENOMEM, "no memory for a list of %u jobs", most);
 }
@@ -221,7 +223,7 @@ void run_jobs(struct session *s, struct arguments *a) {
     a->at = 2;
     if (!options_read(s, a, jobs_options, &o) || !statuses_read(s, &o, &first, &behind))
         return;
-    int err = rows_init(&r, listed(o.count), o.key);
+    int err = rows_init(s, &r, listed(o.count), o.key);
     if (!err)
         err = walk_statuses(s, &o, a->words[1], first, behind, &r);
     say_rows(s, &r, err);
@@ -271,7 +273,7 @@ void run_dead(struct session *s, struct arguments *a) {
     a->at += one;
     if (!options_read(s, a, dead_options, &o) || (one && !access_name(s, "stage", a->words[1])))
         return;
-    int err = rows_init(&r, listed(o.count), (mr_bytes){ 0 });
+    int err = rows_init(s, &r, listed(o.count), (mr_bytes){ 0 });
     if (!err && one) {
         w.stage = a->words[1];
         w.from = o.from;

@@ -36,8 +36,26 @@ static void flush(struct server *v) {
 
 static void on_timer(uv_timer_t *timer);
 
+static void on_backlog(uv_idle_t *idle) {
+    struct server *v = idle->data;
+    host_begin(&v->host);
+    turn_end(v);
+}
+
+// While sessions wait for a later turn there is one in every round of the loop, between which it
+// looks at all sockets. A timer would not do: one that is due at once rings before the sockets do.
+static void plan_backlog(struct server *v) {
+    if (list_empty(&v->host.backlog))
+        uv_idle_stop(&v->backlog);
+    else if (!uv_is_closing((uv_handle_t *)&v->backlog))
+        uv_idle_start(&v->backlog, on_backlog);
+}
+
 // The timer is only set when something is due earlier than it would ring anyway.
 static void plan(struct server *v) {
+    plan_backlog(v);
+    if (!list_empty(&v->host.backlog))
+        return;
     int64_t next_ms = host_next_ms(&v->host);
     uint64_t at = next_ms < 0 ? UINT64_MAX : uv_now(&v->loop) + (uint64_t)next_ms;
     if (at >= v->timer_at_ms)
@@ -321,6 +339,7 @@ static int init_handles(struct server *v) {
         (err = uv_tcp_init(&v->loop, &v->front.tcp)) < 0 ||
         (err = uv_check_init(&v->loop, &v->check)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->timer)) < 0 ||
+        (err = uv_idle_init(&v->loop, &v->backlog)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->drain_timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->door_timer)) < 0 ||
         (err = uv_timer_init(&v->loop, &v->unread_timer)) < 0 ||
@@ -334,6 +353,7 @@ static int init_handles(struct server *v) {
         (err = uv_signal_start(&v->terminate, on_signal, SIGTERM)) < 0)
         return error_set(MR_EIO, "no event loop: %s", uv_strerror(err));
     v->wire.server = v->front.server = v;
+    v->backlog.data = v;
     v->check.data = v->timer.data = v->drain_timer.data = v;
     v->durable.data = v->interrupt.data = v->terminate.data = v->loading.data = v;
     v->door_timer.data = v->unread_timer.data = v->silent_timer.data = v;

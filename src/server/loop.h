@@ -39,7 +39,8 @@ struct server {
     void *fronts;                // what these share; NULL: there are none
     uv_tcp_t refused;            // a connection that there is no memory for
     uv_check_t check;
-    uv_timer_t timer; // for the host
+    uv_timer_t timer;  // for the host
+    uv_idle_t backlog; // runs while sessions wait for a later turn
     uv_timer_t drain_timer;
     uv_timer_t door_timer, unread_timer, silent_timer;
     uv_async_t durable; // the log has synced
