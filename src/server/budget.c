@@ -8,12 +8,12 @@ void budget_defer(struct session *s) {
 
 // A session that is deferred again goes behind the mark, and is not served twice.
 void budget_serve(struct host *h) {
-    struct list mark = { 0 };
+    struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;
     if (list_empty(&h->backlog))
         return;
-    list_append(&h->backlog, &mark);
-    while (h->backlog.next != &mark && h->steps < until) {
+    list_append(&h->backlog, mark);
+    while (h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
         if (s->blocked == BLOCKED_TURN)
@@ -24,5 +24,5 @@ void budget_serve(struct host *h) {
         else
             session_run(s);
     }
-    list_remove(&mark);
+    list_remove(mark);
 }

@@ -66,16 +66,17 @@ struct host {
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
-    struct list touched;  // sessions with replies of this turn
-    struct list held;     // sessions with replies that are not durable yet
-    struct list resuming; // sessions that may go on with what they have received
-    struct list ready;    // sessions with bytes to send, or to be closed: the loop's to empty
-    struct list backlog;  // sessions that go on in a later turn (see budget.h)
-    struct heap waits;    // of blocked sessions, by the end of their wait
-    struct slab seats;    // struct seat, of sessions: the numbers that `waits` tells
-    uint8_t *inbox;       // READ_SIZE bytes: where sessions that hold nothing receive
-    mr_bytes *arguments;  // of the request being run
-    struct grant *grants; // of the TAKE being run
+    struct list touched;      // sessions with replies of this turn
+    struct list held;         // sessions with replies that are not durable yet
+    struct list resuming;     // sessions that may go on with what they have received
+    struct list ready;        // sessions with bytes to send, or to be closed: the loop's to empty
+    struct list backlog;      // sessions that go on in a later turn (see budget.h) …
+    struct list backlog_mark; // … and behind the last that goes on in this one
+    struct heap waits;        // of blocked sessions, by the end of their wait
+    struct slab seats;        // struct seat, of sessions: the numbers that `waits` tells
+    uint8_t *inbox;           // READ_SIZE bytes: where sessions that hold nothing receive
+    mr_bytes *arguments;      // of the request being run
+    struct grant *grants;     // of the TAKE being run
     struct buffer spare[HOST_SPARE]; // buffers that no session needs now
     uint32_t spare_count;
     struct {
