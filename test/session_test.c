@@ -853,8 +853,10 @@ static void U18_a_refusal_holds_its_source(void **state) {
     ask(d, 0, "PUSH s 4 KEY k EPIC e 4", "\"*");
     ask(d, 0, "PUSH s 5 KEY k NONSENSE EPIC e 5", "-ERR *");
     ask(d, 0, "PUSH s 6 KEY k EPIC e 6", "-GAP 5 *");
+    ask(d, 1, "PUSH s 7 KEY k EPIC e 7", "\"*");
+    ask(d, 0, "PUSH s 7 KEY k EPIC e 7", "\"*"); // a repeat makes nothing
     ask(d, 0, "EPIC s e SKIP 5", "[*]");
-    ask(d, 0, "PUSH s 7 EPIC e 7", "-GAP 6 *");
+    ask(d, 0, "PUSH s 8 EPIC e 8", "-GAP 6 *");
     ask(d, 0, "PUSH s 6 KEY k EPIC e 6", "\"*");
     ask(d, 0, "PUSH s 7 KEY k EPIC e 7", "\"*");
     ask(d, 0, "PUSH s 8 KEY k EPIC e 8", "\"*");

@@ -126,6 +126,14 @@ static void try_plain(struct session *s, const struct command *c, const mr_bytes
         run_for(s, c, &a);
 }
 
+// GAP says itself which number is needed, and the core goes on saying so.
+static bool is_refusal(const struct buffer *replies, size_t at) {
+    static const char gap[] = "-GAP";
+    size_t size = replies->size - at;
+    bool is_gap = size >= sizeof gap - 1 && memcmp(replies->data + at, gap, sizeof gap - 1) == 0;
+    return size && replies->data[at] == '-' && !is_gap;
+}
+
 // A push with a number that is refused, for whatever reason, holds those with higher ones.
 void command_try(struct session *s, const struct command *c, const mr_bytes *words,
                  uint32_t count) {
@@ -140,7 +148,7 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
     if (!gap)
         try_plain(s, c, words, count);
     if (!gap && !s->blocked)
-        holds_answered(s, &n, out->size > before && out->data[before] == '-');
+        holds_answered(s, &n, is_refusal(out, before));
 }
 
 void command_run(struct session *s, const mr_bytes *words, uint32_t count) {

@@ -68,15 +68,25 @@ static struct hold *hold_find(struct holds *h, uint64_t source) {
     return NULL;
 }
 
-// What was accepted meanwhile, on whichever connection, is needed no more. False: nothing is held.
-// Nothing is looked up of a stage that the token may not name: the answer would tell of it.
-static bool hold_advance(struct session *s, struct hold *hold, const struct push_numbers *n) {
+// The source, as the core knows it. NULL: there is no store yet, or the token may not name the
+// stage: to look anything up would tell of it.
+static struct core *source_of(struct session *s, const struct push_numbers *n, struct push *out) {
     if (!s->host->shards || !access_sees(s, n->stage))
+        return NULL;
+    *out = (struct push){ .stage = n->stage,
+                          .source = n->name,
+                          .epic = n->epic,
+                          .number = n->first,
+                          .scope = access_source_scope(s) };
+    return core_of_stage(s->host, n->stage);
+}
+
+// What was accepted meanwhile, on whichever connection, is needed no more. False: nothing is held.
+static bool hold_advance(struct session *s, struct hold *hold, const struct push_numbers *n) {
+    struct push p;
+    struct core *core = source_of(s, n, &p);
+    if (!core)
         return true;
-    struct core *core = core_of_stage(s->host, n->stage);
-    struct push p = {
-        .stage = n->stage, .source = n->name, .epic = n->epic, .scope = access_source_scope(s)
-    };
     uint64_t resume = core_source_resume(core, &p);
     hold->need = resume > hold->need ? resume : hold->need;
     for (p.number = hold->need; p.number <= hold->until && core_has_seen(core, &p); p.number++)
@@ -87,9 +97,17 @@ static bool hold_advance(struct session *s, struct hold *hold, const struct push
     return false;
 }
 
+static bool is_repeat(struct session *s, const struct push_numbers *n) {
+    struct push p;
+    struct core *core = source_of(s, n, &p);
+    return core && core_has_seen(core, &p);
+}
+
+// One that was accepted before is answered as it was.
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
     struct hold *hold = hold_find(&s->holds, n->source);
-    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need)
+    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need ||
+        is_repeat(s, n))
         return false;
     hold->until = n->last > hold->until ? n->last : hold->until;
     answer_error(
