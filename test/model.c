@@ -276,6 +276,7 @@ void rule_unwanted(struct model *m, int job, enum job_status status) {
         j->token = m->leases[l].token;
         rule_tell_stop(m, l, job, status == JOB_CANCELLED ? MR_ECANCELLED : MR_EEXPIRED);
         rule_end(m, job, status);
+        j->replayed = m->leases[l].restored;
         return;
     }
     m->stages[j->stage].vain_ms += m->now_ms - j->pushed_ms;

@@ -34,7 +34,7 @@ struct model_job {
     bool unsure;       // `wait_ms` is a guess, right within a fifth of `backoff_ms`
     uint64_t backoff_ms;
     struct token token; // of the lease that ended it
-    bool replayed;      // it ended before the latest crash
+    bool replayed;      // it ended before the latest crash, or under a lease from before it
     int source;
     uint64_t number;
 };
@@ -50,8 +50,8 @@ struct model_channel {
 
 struct model_lease {
     bool alive, detached;
-    bool recorded;      // it outlives a crash
-    struct token token; // learnt
+    bool recorded, restored; // it outlives a crash; it did
+    struct token token;      // learnt
     int channel, conn, stage;
     uint64_t until_ms, lease_ms;
     bool beaten;

@@ -260,6 +260,7 @@ static int done(struct model *m, const struct command *c) {
     if (c->set_state)
         text_copy(m->channels[m->leases[lease].channel].kept, c->state);
     rule_end(m, job, JOB_DONE);
+    j->replayed = m->leases[lease].restored;
     let_go(m, lease, index);
     for (int i = 0; i < c->emit_count; i++)
         emit(m, j->stage, &c->emits[i]);

@@ -203,6 +203,7 @@ static bool outlives_crash(const struct model *m, const struct model_lease *l, u
 static void restore_lease(const struct model *m, struct model_lease *l) {
     bool left = false;
     l->conn = -1;
+    l->restored = true;
     for (int i = 0; i < l->count; i++) {
         l->let_go[i] = m->jobs[l->jobs[i]].status != JOB_RUNNING;
         left |= !l->let_go[i];
