@@ -125,7 +125,7 @@ static int stage_index(struct fleet *f, mr_bytes name) {
 }
 
 // An owner notes it down, which may fail.
-static int on_over(void *owner, mr_bytes stage, bool over) {
+static int on_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
     struct fleet *f = ((struct fleet_shard *)owner)->fleet;
     uint32_t own = (uint32_t)((struct fleet_shard *)owner - f->shard);
     void *memory = mem_alloc(1);
@@ -136,6 +136,7 @@ static int on_over(void *owner, mr_bytes stage, bool over) {
     fleet_must(f, fleet_home(f, f->names[index]) == own);
     f->told++;
     f->over[index] = over;
+    f->marks[index] = high_mark;
     for (uint32_t i = 0; i < f->shards && (over || f->fault != FAULT_DEAF); i++)
         if (i != own)
             f->shard[i].to_wake |= 1u << index;
@@ -208,6 +209,8 @@ struct fleet *fleet_create(uint32_t shards, uint64_t seed) {
                          .seed = seed,
                          .dice = seed * UINT64_C(0x2545f4914f6cdd1d) + 1,
                          .now_ms = 1000000 };
+    for (int i = 0; i < FLEET_STAGES; i++)
+        f->marks[i] = policy_default().high_mark;
     for (uint32_t i = 0; i < shards; i++) {
         f->shard[i].fleet = f;
         f->shard[i].end = 64;
@@ -265,7 +268,10 @@ void fleet_crash(struct fleet *f, uint32_t shard) {
     log_cut(s, s->durable, s->count);
     shard_close(s);
     for (int i = 0; i < FLEET_STAGES; i++)
-        f->over[i] = f->over[i] && fleet_home(f, f->names[i]) != shard;
+        if (fleet_home(f, f->names[i]) == shard) {
+            f->over[i] = false;
+            f->marks[i] = policy_default().high_mark;
+        }
     fleet_must(f, fleet_open(f, shard) == 0);
     for (uint32_t i = 0; i < f->shards; i++) // what lived there may have held the others
         f->shard[i].to_wake = (1u << FLEET_STAGES) - 1;
@@ -357,8 +363,8 @@ void fleet_wake(struct fleet *f, uint32_t shard) {
     f->shard[shard].to_wake = 0;
     for (int i = 0; i < FLEET_STAGES; i++)
         if (stages >> i & 1 && *f->names[i] && fleet_home(f, f->names[i]) != shard)
-            fleet_must(f,
-                       core_learn_over(f->shard[shard].core, mr_str(f->names[i]), f->over[i]) == 0);
+            fleet_must(f, core_learn_over(f->shard[shard].core, mr_str(f->names[i]), f->over[i],
+                                          f->marks[i]) == 0);
 }
 
 bool fleet_wake_all(struct fleet *f) {

@@ -80,7 +80,8 @@ struct fleet {
     uint32_t shards;
     uint64_t seed, dice, now_ms;
     char names[FLEET_STAGES][FLEET_TEXT]; // of stages, as they appear
-    bool over[FLEET_STAGES];              // as their shards have told
+    bool over[FLEET_STAGES];              // as their shards have told, with their high marks
+    uint64_t marks[FLEET_STAGES];
     struct fleet_shard shard[FLEET_SHARDS];
     struct fleet_mail mail[FLEET_MAIL], acks[FLEET_MAIL];
     size_t mail_count, ack_count;

@@ -121,7 +121,7 @@ test('E1: a flow that runs is shown operator by operator, with how far its sourc
 test('E1: jobs that any program emits make a flow; its dead are counted where they died', async () => {
     const worker = new Client(world.server);
     await push('mill.read', 'x', 'EPIC', 'mill', 1);
-    await world.client.ask('EPIC', 'mill', 'OF', 40);
+    await world.client.ask('EPIC', 'mill.read', 'mill', 'OF', 40);
     const [[id, token]] = await worker.ask('TAKE', 'mill.read');
     await worker.ask('DONE', id, token, 'EMIT', 'mill.grind', 'k', 'y');
     await worker.kill('mill.grind', 'the stone broke');

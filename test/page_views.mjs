@@ -353,7 +353,7 @@ test('a day is that of the clock beside it, wherever one is', async () => {
 
 test('epics are shown with their progress', async () => {
     for (let i = 1; i <= 4; i++) await push('tale', `${i}`, 'EPIC', 'june', i);
-    await world.client.ask('EPIC', 'june', 'END', 8);
+    await world.client.ask('EPIC', 'tale', 'june', 'END', 8);
     const [[id, token]] = await world.client.ask('TAKE', 'tale');
     await world.client.ask('DONE', id, token);
     const page = await open('#/epics');

@@ -411,7 +411,7 @@ def _():
     process = start("push", "changes", "--lines", *name)
     process.stdin.write(b"1\n2\n3\n")
     process.stdin.flush()
-    while mr("epic", "changed", "changed").code or read("epic", "changed", "changed")["accepted"] < 3:
+    while mr("epic", "changes", "changed").code or read("epic", "changed", "changed")["accepted"] < 3:
         check(process.poll() is None, "it has ended")
     process.kill()
     process.wait(PATIENCE)
@@ -421,8 +421,8 @@ def _():
                    env={"XDG_STATE_HOME": os.path.join(top, "elsewhere")})
     check(elsewhere.code == 0 and b"on trust" in elsewhere.err, elsewhere)
     fails(2, "has ended with line 4", "push", "changes", "--lines", write("more", range(1, 6)), *name)
-    equal(read("epic", "changed", "changed", "--drop")["accepted"], 4)
-    fails(1, "no epic", "epic", "changed", "changed")
+    equal(read("epic", "changes", "changed", "--drop")["accepted"], 4)
+    fails(1, "no epic", "epic", "changes", "changed")
 
 
 @case("epic --wait ends when all has ended: 0, 1 if any died, 124 if it takes longer")

@@ -185,7 +185,7 @@ struct core_events {
     // A stage that lives here is over its high mark, or no longer: the other shards need a turn
     // with core_learn_over. The name is borrowed until the event returns. Negative: it can not be
     // noted now; then it is said with the next change.
-    int (*over)(void *owner, mr_bytes stage, bool over);
+    int (*over)(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
     // It was seen that this stage emits to that one: the other shards need a turn with
@@ -357,7 +357,7 @@ int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 
 // A stage of another shard is over its high mark, or no longer, as event `over` has told: what
 // leads to it is held meanwhile. MR_ENOMEM, MR_EFULL.
-int core_learn_over(struct core *, mr_bytes stage, bool over);
+int core_learn_over(struct core *, mr_bytes stage, bool over, uint64_t high_mark);
 
 struct epic_info {
     uint64_t resume; // the first number missing

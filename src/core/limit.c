@@ -75,41 +75,60 @@ static bool lives_here(const struct core *c, const struct stage *s) {
     return route_of(c->config.shards, bytes_of(s->name, s->name_size)) == c->config.shard;
 }
 
+// A stage that lives in another shard has its high mark there.
+static uint64_t high_mark(const struct stage *s) {
+    return s->mark_there ? s->mark_there : s->policy.high_mark;
+}
+
+// As other shards keep a high mark: 0 if it is the usual one, else a number that is not.
+static uint64_t mark_kept(uint64_t mark) {
+    return mark == policy_default().high_mark ? 0 : mark ? mark : UINT64_MAX;
+}
+
+static bool is_told(const struct stage *s) {
+    return s->over == s->over_told && mark_kept(s->policy.high_mark) == s->mark_told;
+}
+
 // The other shards hear of it. If it can not be noted now it is said with the next change.
 static void tell_over(const struct core *c, struct stage *s) {
-    bool is_news = s->over != s->over_told && c->config.events.over && lives_here(c, s);
-    if (is_news &&
-        c->config.events.over(c->config.owner, bytes_of(s->name, s->name_size), s->over) >= 0)
-        s->over_told = s->over;
+    mr_bytes name = bytes_of(s->name, s->name_size);
+    if (!c->config.events.over || !s->name_size || !lives_here(c, s) ||
+        c->config.events.over(c->config.owner, name, s->over, s->policy.high_mark) < 0)
+        return;
+    s->over_told = s->over;
+    s->mark_told = mark_kept(s->policy.high_mark);
 }
 
 APART void stage_mark_turn(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED] + s->linked;
-    bool over = s->over ? depth > s->policy.high_mark / 2 : depth >= s->policy.high_mark;
-    over = over && s->policy.high_mark;
+    uint64_t mark = high_mark(s);
+    bool over = s->over ? depth > mark / 2 : depth >= mark;
+    over = over && mark;
     bool under = s->over && !over;
     s->over = over;
-    if (s->over != s->over_told)
+    if (c->config.shards > 1 && !is_told(s))
         tell_over(c, s);
     if (over || s->linked || s->over_told)
         watch_depth(s, 1, 0); // all
     else
-        watch_depth(s, 0, s->policy.high_mark ? s->policy.high_mark : UINT64_MAX);
+        watch_depth(s, 0, mark ? mark : UINT64_MAX);
     if (under)
         stage_wake_around(c, s);
 }
 
-// One that is not over and not known here changes nothing.
-int core_learn_over(struct core *c, mr_bytes stage, bool over) {
+// One of which there is nothing to remember, and that is not known here, changes nothing.
+int core_learn_over(struct core *c, mr_bytes stage, bool over, uint64_t mark) {
     uint32_t number = stage_find(c, stage);
-    int err = number || !over ? 0 : stage_get(c, stage, &number);
+    bool usual = !mark_kept(mark);
+    int err = number || (!over && usual) ? 0 : stage_get(c, stage, &number);
     if (err < 0 || !number)
         return err;
     struct stage *s = c->stages[number];
     s->over_there = over;
-    if (over)
-        return 0;
-    stage_wake_around(c, s);
+    s->mark_there = mark_kept(mark);
+    stage_mark_turn(c, s);
+    if (!over)
+        stage_wake_around(c, s);
     settle(c);
     stage_forget_unused(c, stage);
     return 0;

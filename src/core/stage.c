@@ -176,7 +176,7 @@ static bool has_edge(const struct stage *s, uint32_t to) {
 
 static bool stage_is_needed(const struct stage *s) {
     return s->recorded || s->granted_rooms || s->edge_count || s->edges_here || s->sources ||
-           s->over_there || !list_empty(&s->takers) || !list_empty(&s->pushers);
+           s->over_there || s->mark_there || !list_empty(&s->takers) || !list_empty(&s->pushers);
 }
 
 // Its number is free for another.
@@ -202,14 +202,14 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
     for (int status = JOB_DELAYED; status <= JOB_RUNNING; status++)
         unended += s->by_status[status];
     (void)c;
-    return unended || s->leases         ? "jobs that have not ended"
-           : s->by_status[JOB_DEAD]     ? "dead jobs (RETRY or DROP them)"
-           : s->ended.count             ? "ended jobs and results (they go with its retention)"
-           : s->first_spent             ? "once names (they go with its dedupe-window)"
-           : s->states.count            ? "states of channels"
-           : s->sources                 ? "epics or sources (EPIC … DROP)"
-           : s->linked || s->over_there ? "emits that are on their way to it"
-           : !list_empty(&s->takers)    ? "takes that wait"
+    return unended || s->leases     ? "jobs that have not ended"
+           : s->by_status[JOB_DEAD] ? "dead jobs (RETRY or DROP them)"
+           : s->ended.count         ? "ended jobs and results (they go with its retention)"
+           : s->first_spent         ? "once names (they go with its dedupe-window)"
+           : s->states.count        ? "states of channels"
+           : s->sources             ? "epics or sources (EPIC … DROP)"
+           : s->linked || s->over_there || s->mark_there  ? "emits that are on their way to it"
+           : !list_empty(&s->takers)                      ? "takes that wait"
            : !list_empty(&s->pushers) || s->granted_rooms ? "pushes that wait for room"
                                                           : NULL;
 }

@@ -145,6 +145,7 @@ struct stage {
     bool over;                       // beyond its high mark
     bool over_told;                  // as the other shards have heard
     bool over_there;                 // as this one has heard of a stage that lives in another
+    uint64_t mark_told, mark_there;  // the same of its high mark; 0: nothing, it is the usual one
     uint64_t quiet_from, quiet_span; // depths from here on, so many, that turn nothing
     bool serve_timer;                // one is planned
     uint32_t number;

@@ -80,6 +80,7 @@ struct local {
 // high mark.
 struct shard_note {
     bool is_edge, over;
+    uint64_t high_mark;
     uint32_t stage_size, downstream_size;
     char stage[HAND_STAGE], downstream[HAND_STAGE];
 };
@@ -263,7 +264,7 @@ void local_tell_stop(struct local *, struct mr_job *);
 bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);
 void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-int event_over(void *owner, mr_bytes stage, bool over);
+int event_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
 int event_edge(void *owner, mr_bytes stage, mr_bytes downstream);
 
 // ---- local_look.c -----------------------------------------------------------------------------

@@ -119,8 +119,8 @@ int event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     return note(owner, &n, stage);
 }
 
-int event_over(void *owner, mr_bytes stage, bool over) {
-    struct shard_note n = { .over = over };
+int event_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
+    struct shard_note n = { .over = over, .high_mark = high_mark };
     return note(owner, &n, stage);
 }
 

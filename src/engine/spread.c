@@ -135,26 +135,42 @@ static int pass_note(struct spread *s, const struct shard_note *n) {
         if (one >= 0 && n->is_edge)
             one = core_learn_edge(e->core, stage, downstream);
         else if (one >= 0 && i != route_of(s->count, stage))
-            one = core_learn_over(e->core, stage, n->over);
+            one = core_learn_over(e->core, stage, n->over, n->high_mark);
         local_end(e);
         err = one == MR_ENOMEM ? one : err;
     }
     return err;
 }
 
-// A shard that has not seen an edge tells of it in turn; those that have do not. What cannot be
-// passed on for want of memory is tried again a while later.
-static void pass_notes(struct local *e) {
-    struct shard_note n;
+// A shard that has not seen an edge tells of it in turn; those that have do not. Notes of one shard
+// are passed on one after another, by whichever thread. MR_ENOMEM: some are left.
+int spread_pass_notes(struct local *e) {
     int err = 0;
-    while (e->notes.size && err == 0) {
-        memcpy(&n, e->notes.data, sizeof n);
+    pthread_mutex_lock(&e->spread->passing);
+    while (err == 0) {
+        struct shard_note n;
+        pthread_mutex_lock(&e->lock);
+        bool any = e->notes.size;
+        if (any)
+            memcpy(&n, e->notes.data, sizeof n);
         pthread_mutex_unlock(&e->lock);
+        if (!any)
+            break;
         err = pass_note(e->spread, &n);
         pthread_mutex_lock(&e->lock);
         if (err == 0)
             buffer_consume(&e->notes, sizeof n);
+        pthread_mutex_unlock(&e->lock);
     }
+    pthread_mutex_unlock(&e->spread->passing);
+    return err;
+}
+
+// What cannot be passed on for want of memory is tried again a while later.
+static void pass_notes(struct local *e) {
+    pthread_mutex_unlock(&e->lock);
+    int err = spread_pass_notes(e);
+    pthread_mutex_lock(&e->lock);
     if (err < 0 && !e->closing)
         local_sleep(e, &e->due, local_until(REST_MS));
 }
@@ -189,6 +205,7 @@ static void spread_free(struct spread *s) {
         local_free(s->locals[i]);
     pthread_cond_destroy(&s->told);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->passing);
     mem_free(s);
 }
 
@@ -205,6 +222,7 @@ static struct spread *spread_create(struct group *group, struct local *const *lo
     }
     list_init(&s->pullers);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->passing, NULL);
     pthread_cond_init(&s->told, NULL);
     return s;
 }

@@ -24,6 +24,7 @@ struct spread {
     uint32_t count;
     struct local *locals[SHARDS_MOST];
 
+    pthread_mutex_t passing; // held while notes of a shard are passed on; taken before other locks
     pthread_t teller;
     bool has_teller;
     atomic_bool stopped;
@@ -70,6 +71,7 @@ static inline bool spread_has_stopped(const struct spread *s) {
 // lock, which spread_do_duty gives up meanwhile.
 bool spread_has_duty(const struct local *);
 void spread_do_duty(struct local *);
+int spread_pass_notes(struct local *); // without its lock: tells the others what it has noted
 void spread_pump(struct local *); // spread_link.c: carries what is due; with the lock, as above
 
 // ---- spread_push.c, spread_take.c, spread_look.c: as engine.h says ----------------------------

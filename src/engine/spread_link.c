@@ -116,6 +116,7 @@ static int deliver(struct local *e, uint32_t to, const struct load *load, uint64
     int err = hand_over(there, e->index, load, out_upto, &at);
     if (err < 0)
         return err;
+    (void)spread_pass_notes(there); // before they count here no longer; else its thread does it
     tell_arrived(e, to, *out_upto);
     return local_show(there, at, 0);
 }

@@ -259,8 +259,10 @@ static void begin_turn(struct host *h) {
         h->watch(h->watcher);
     if (h->max_bytes && !h->stopped)
         shards_tell_memory(h, outside_memory(h));
-    if (h->links && !h->stopped)
+    if (h->links && !h->stopped) {
         links_pump(h);
+        shards_pass_notes(h); // before anything starts that should wait for what has arrived
+    }
     end_waits(h);
 }
 
@@ -490,8 +492,8 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_push_end(s, replies);
 }
 
-static int on_over(void *owner, mr_bytes stage, bool over) {
-    return shards_note_over(((struct part *)owner)->host, stage, over);
+static int on_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
+    return shards_note_over(((struct part *)owner)->host, stage, over, high_mark);
 }
 
 static int on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {

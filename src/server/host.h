@@ -36,6 +36,7 @@ enum { HOST_SPARE = 16, HOST_UNREADABLE = 16, PART_TURNS = 512 };
 // high mark.
 struct shard_note {
     bool is_edge, over;
+    uint64_t high_mark;
     char stage[STAGE_NAME_MOST + 1], downstream[STAGE_NAME_MOST + 1];
 };
 

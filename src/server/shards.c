@@ -191,23 +191,27 @@ int shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
     return note(h, &n);
 }
 
-int shards_note_over(struct host *h, mr_bytes stage, bool over) {
-    struct shard_note n = { .over = over };
+int shards_note_over(struct host *h, mr_bytes stage, bool over, uint64_t high_mark) {
+    struct shard_note n = { .over = over, .high_mark = high_mark };
     snprintf(n.stage, sizeof n.stage, "%.*s", (int)stage.size, (const char *)stage.data);
     return note(h, &n);
 }
 
 // A shard that has not seen an edge tells of it in turn; those that have do not.
+static int hear_note(const struct host *h, uint32_t shard, const struct shard_note *n) {
+    struct core *core = h->parts[shard].core;
+    mr_bytes stage = mr_str(n->stage);
+    if (n->is_edge)
+        return core_learn_edge(core, stage, mr_str(n->downstream));
+    if (shard == route_of(h->shards, stage))
+        return 0;
+    return core_learn_over(core, stage, n->over, n->high_mark);
+}
+
 static bool pass_note(const struct host *h, const struct shard_note *n) {
     bool learned = true;
-    mr_bytes stage = mr_str(n->stage);
-    for (uint32_t i = 0; i < h->shards; i++) {
-        struct core *core = h->parts[i].core;
-        int err = n->is_edge ? core_learn_edge(core, stage, mr_str(n->downstream))
-                  : i == route_of(h->shards, stage) ? 0
-                                                    : core_learn_over(core, stage, n->over);
-        learned = learned && err != MR_ENOMEM;
-    }
+    for (uint32_t i = 0; i < h->shards; i++)
+        learned = hear_note(h, i, n) != MR_ENOMEM && learned;
     return learned;
 }
 

@@ -77,7 +77,7 @@ int shards_remove_stage(struct host *, mr_bytes stage); // as core_stage_remove
 // What a shard has told by an event is passed on to the others: within the turn, outside of any
 // core. For want of memory it is left for the next turn.
 int shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
-int shards_note_over(struct host *, mr_bytes stage, bool over);
+int shards_note_over(struct host *, mr_bytes stage, bool over, uint64_t high_mark);
 static inline bool shards_have_notes(const struct host *h) {
     return h->notes.size && !h->notes_rest;
 }

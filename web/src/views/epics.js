@@ -18,7 +18,7 @@ function whyOfStage(get) {
 export function epicsView() {
   const table = liveTable({
     label: 'Epics',
-    key: (e) => e.name,
+    key: (e) => `${e.stage} ${e.name}`,
     empty: [
       'No epic is known. A file becomes one, a job a line, and goes on where it stopped: ',
       el('code', 'millrace push mail --lines letters.txt --epic june'),
