@@ -411,7 +411,7 @@ def _():
     process = start("push", "changes", "--lines", *name)
     process.stdin.write(b"1\n2\n3\n")
     process.stdin.flush()
-    while mr("epic", "changes", "changed").code or read("epic", "changed", "changed")["accepted"] < 3:
+    while mr("epic", "changes", "changed").code or read("epic", "changes", "changed")["accepted"] < 3:
         check(process.poll() is None, "it has ended")
     process.kill()
     process.wait(PATIENCE)
