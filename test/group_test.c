@@ -232,8 +232,8 @@ static void no_two_shards_give_the_same_id(void **state) {
     folder_remove(p.dir);
 }
 
-// U19: what was made by key can not be opened, and is told how it can.
-static void U19_a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
+// What was made by key can not be opened, and is told how it can.
+static void a_store_made_by_key_is_refused_and_the_way_out_said(void **state) {
     (void)state;
     struct place p = place_make();
     char *words[] = { "cp", "-r", TEST_DIR "/data/by-key/.", p.dir, NULL };
@@ -282,7 +282,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_a_store_is_left_alone),
         cmocka_unit_test(R19_time_goes_on_from_the_latest_instant_of_any_shard),
         cmocka_unit_test(no_two_shards_give_the_same_id),
-        cmocka_unit_test(U19_a_store_made_by_key_is_refused_and_the_way_out_said),
+        cmocka_unit_test(a_store_made_by_key_is_refused_and_the_way_out_said),
         cmocka_unit_test(U9_reading_a_store_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,9 +200,94 @@ static void E4_emits_on_their_way_arrive_in_a_copy(void **state) {
     }
 }
 
+// ---- Stores of an older version ---------------------------------------------------------------
+
+static mr_bytes body_of(struct group *g, uint32_t shard, uint64_t at, struct buffer *out) {
+    buffer_clear(out);
+    assert_int_equal(shard_read(group_shard(g, shard), at, out), 0);
+    return buffer_bytes(out);
+}
+
+// Bodies of mail say key and which: k1-1, k1-2.
+static int work_off_mail(struct group *g, uint32_t shard) {
+    int last[8] = { 0 }, count = 0;
+    struct grant grant;
+    struct buffer body = { 0 };
+    begin(g, shard);
+    for (; take(g, shard, "mail", &grant) == 0; count++) {
+        mr_bytes text = body_of(g, shard, grant.at, &body);
+        const char *p = text.data;
+        if (grant.key.size)
+            assert_int_equal(p[3] - '0', ++last[p[1] - '0']);
+        struct done done = { .id = grant.id, .token = grant.token };
+        assert_int_equal(core_done(core_of(g, shard), &done), 0);
+    }
+    end(g, shard);
+    buffer_finish(&body);
+    return count;
+}
+
+static void expect_old(const char *dir) {
+    struct group *g = open_group(dir, 0);
+    uint32_t n = group_count(g), mail = route_of(n, mr_str("mail"));
+    uint32_t lines = route_of(n, mr_str("lines")), in = route_of(n, mr_str("in"));
+    struct stage_info info;
+    struct epic_info book, over;
+    struct channel_info channel;
+    struct pushed pushed;
+    assert_int_equal(core_look_stage(core_of(g, mail), mr_str("mail"), &info), 0);
+    assert_int_equal(info.policy->max_jobs, 100);
+    assert_int_equal(info.waiting, 14);
+    struct push named = { .stage = mr_str("mail"), .once = mr_str("first"), .body = mr_str("x") };
+    begin(g, mail);
+    assert_int_equal(core_push(core_of(g, mail), &named, &pushed), 0);
+    assert_true(pushed.repeat);
+    end(g, mail);
+    assert_int_equal(work_off_mail(g, mail), 14);
+    assert_int_equal(core_epic(core_of(g, lines), mr_str("lines"), mr_str("book"), &book), 0);
+    assert_int_equal(book.resume, 6);
+    assert_int_equal(book.total, 9);
+    assert_int_equal(book.waiting, 5);
+    assert_int_equal(core_epic(core_of(g, lines), mr_str("lines"), mr_str("over"), &over), 0);
+    assert_int_equal(over.resume, 2);
+    assert_true(over.over);
+    assert_int_equal(core_look_channel(core_of(g, in), mr_str("in"), mr_str("a"), &channel), 0);
+    assert_true(channel.has_state);
+    assert_int_equal(work_off(g, "out"), 6);
+    group_close(g);
+}
+
+// Made by 0.1: one of three shards by key, with emits on their way, and one of a single shard.
+static void stores_of_an_older_version_are_read(void **state) {
+    (void)state;
+    static const uint32_t counts[] = { 1, 3, 4 };
+    static const char *const stores[] = { TEST_DIR "/data/by-key", TEST_DIR "/data/one-shard" };
+    wall_ms += UINT64_C(1700000000000);
+    for (int store = 0; store < 2; store++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            char dir[] = "/tmp/millrace-copy-XXXXXX", from[64], to[64];
+            assert_non_null(mkdtemp(dir));
+            snprintf(from, sizeof from, "%s/from", dir);
+            snprintf(to, sizeof to, "%s/to", dir);
+            char *words[] = { "cp", "-r", (char *)(uintptr_t)stores[store], from, NULL };
+            pid_t pid;
+            int status;
+            assert_int_equal(posix_spawnp(&pid, "cp", NULL, NULL, words, environ), 0);
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            assert_int_equal(status, 0);
+            copy_store(from, to, counts[i]);
+            expect_old(to);
+            if (store == 1)
+                expect_old(from); // it opens as it is
+            folder_remove(dir);
+        }
+    wall_ms -= UINT64_C(1700000000000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E4_emits_on_their_way_arrive_in_a_copy),
+        cmocka_unit_test(stores_of_an_older_version_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

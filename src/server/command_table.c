@@ -13,7 +13,11 @@ const struct command command_table[] = {
       "it "
       "has (0: as many as the stage says); ROOM waits for room where otherwise there is FULL; EPIC "
       "and SOURCE number the pushes of a stream into the stage from 1, so that one repeated makes "
-      "no second job; names of a SOURCE are known to the token that uses them only" },
+      "no second job; a number 1024 or more beyond the first that is missing is refused with GAP, "
+      "so "
+      "that after a crash, whatever was sent ahead of the replies, nothing below resume (EPIC) is "
+      "missing and what is pushed again makes its job; names of a SOURCE are known to the token "
+      "that uses them only" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
