@@ -72,6 +72,16 @@ bool access_name(struct session *s, const char *what, mr_bytes name) {
     return false;
 }
 
+bool access_all(struct session *s, const char *what) {
+    const struct auth_entry *who = s->who;
+    if (!who || who->all)
+        return true;
+    refuse(s, CODE_NOPERM, "%s is about the whole server: the token '%.*s' is for %.*s only", what,
+           shown(who->name), (const char *)who->name.data, shown(who->patterns),
+           (const char *)who->patterns.data);
+    return false;
+}
+
 bool access_scope(struct session *s, const struct command *c, const struct arguments *a) {
     uint64_t id;
     switch (c->scope) {

@@ -26,6 +26,10 @@ bool access_name(struct session *, const char *what, mr_bytes name);
 bool access_sees(const struct session *, mr_bytes stage);
 bool access_sees_job(const struct session *, uint64_t id); // true also of jobs that are not known
 
+// Whether it may change what is about the whole server: its token is for all stages. False:
+// refused, and told.
+bool access_all(struct session *, const char *what);
+
 // Notes MR_EGONE, as the core does for a job that is not known.
 int access_no_job(uint64_t id);
 

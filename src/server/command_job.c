@@ -202,6 +202,8 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
         return shards_walk(s->host, &w, row_add, r);
     }
     if (w.from && !o->status.data) { // it says itself where it stands
+        if (!access_sees_job(s, w.from))
+            return access_no_job(w.from);
         if ((err = shards_look_job(s->host, w.from, &from)) < 0)
             return err;
         while (first < behind && order[first] != from.status)
