@@ -75,16 +75,17 @@ static void T1_an_unknown_option_is_named(void **state) {
 // F49: numbers at and beyond their limits.
 static void F49_numbers_at_their_limits(void **state) {
     struct dialogue *d = *state;
-    ask(d, 0, "PUSH s a DELAY", "-ERR DELAY needs milliseconds behind it");
+    ask(d, 0, "PUSH s a DELAY", "-ERR DELAY needs milliseconds*behind it");
     ask(d, 0, "PUSH s a EPIC e", "-ERR EPIC needs a number behind it");
-    ask(d, 0, "PUSH s a DELAY x", "-ERR 'x' cannot be the value of DELAY: it is milliseconds");
+    ask(d, 0, "PUSH s a DELAY x",
+        "-ERR 'x' cannot be the value of DELAY: it is milliseconds, or has a unit: *");
     ask(d, 0, "PUSH s a DELAY -1", "-ERR '-1' cannot*");
     ask(d, 0, "PUSH s a DELAY 9223372036854775808", "-ERR *");
     ask(d, 0, "PUSH s a DELAY 99999999999999999999", "-ERR *");
     ask(d, 0, "PUSH s a DELAY 9223372036854775807", "-ERR *");
     ask(d, 0, "PUSH s a ATTEMPTS 4294967296", "-ERR *a count from 0 to 4294967295*");
     ask(d, 0, "PUSH s a ATTEMPTS 65536", "-ERR *");
-    ask(d, 0, "PUSH s a ROOM -2", "-ERR *or -1 for ever*");
+    ask(d, 0, "PUSH s a ROOM -2", "-ERR *or is -1: for ever*");
     ask(d, 0, "PUSH s a EPIC e 0", "-ERR *");
     ask(d, 0, "PUSH s a EPIC '' 1", "-ERR EPIC needs a name*");
     ask(d, 0, "CALL s a SOURCE '' 1", "-ERR SOURCE needs a name*");
@@ -109,6 +110,35 @@ static void F49_numbers_at_their_limits(void **state) {
     ask(d, 0, "EPIC s f WAIT -1 LEFT -1", "-ERR *");
     ask(d, 0, "EPIC s f OF x", "-ERR *");
     ask(d, 0, "PUSH s a ATTEMPTS 65535 DELAY 0 DEADLINE 1000000 ROOM 0", "\"*\"");
+}
+
+// U15: durations of options have units as those of policies have; a bare number is milliseconds.
+static void U15_durations_may_have_units(void **state) {
+    struct dialogue *d = *state;
+    static const struct {
+        const char *said;
+        int64_t ms;
+    } all[] = {
+        { "250", 250 },    { "250ms", 250 },    { "30s", 30000 }, { "5m", 300000 },
+        { "2h", 7200000 }, { "7d", 604800000 }, { "0s", 0 },      { "100000s", 100000000 }
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        sayf(d, 0, "PUSH s%zu a DELAY %s DEADLINE 36500d ROOM %s", i, all[i].said, all[i].said);
+        hear(d, 0, "\"*\"");
+        sayf(d, 0, "JOBS s%zu", i);
+        char heard[128];
+        snprintf(heard, sizeof heard, "[[*\"due-ms\" :%lld *]]",
+                 all[i].ms ? (long long)all[i].ms : -1LL);
+        hear(d, 0, heard);
+    }
+    ask(d, 0, "TAKE t WAIT 0s LEASE 45s", "[]");
+    ask(d, 0, "STAGE s lease 45s", "+OK");
+    static const char *const wrong[] = { "5x", "s", "5 s", "1h30m", "-5s", "1.5s", "36501d", "5S" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        sayf(d, 0, "PUSH s a DELAY '%s'", wrong[i]);
+        hear(d, 0, "-ERR *cannot be the value of DELAY*");
+    }
+    ask(d, 0, "JOBS s0 COUNT 5s", "-ERR *");
 }
 
 static void commands_tell_of_themselves(void **state) {
@@ -636,6 +666,38 @@ static void B6_jobs_of_a_block_run_one_after_another(void **state) {
     ask(d, 1, "STAGES", "[[*\"run-p50-ms\" :10 \"run-p99-ms\" :30 *\"runs\" :2 \"ran-ms\" :40 *]]");
 }
 
+// U15: a rate has three decimals at most.
+static void U15_rates_have_few_digits(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 7; i++) {
+        push(d, "s a");
+        pass_ms(d, 777);
+        say(d, 0, "STAGES");
+        const char *heard = hear_any(d, 0), *rate = strstr(heard, "in-per-s\" \"");
+        assert_non_null(rate);
+        rate += strlen("in-per-s\" \"");
+        const char *point = strchr(rate, '.'), *end = strchr(rate, '"');
+        assert_true(strspn(rate, "0123456789.") == (size_t)(end - rate));
+        assert_true(!point || point > end || end - point <= 4);
+    }
+}
+
+// U12: a job is counted for the connection that took it, on whichever it is ended.
+static void U12_ends_are_counted_for_who_took_the_job(void **state) {
+    struct dialogue *d = *state;
+    for (int i = 0; i < 4; i++)
+        ask(d, 1, "PUSH s x", "\"*\"");
+    const char *const ends[] = { "DONE %s %s", "DONE %s %s RESULT r", "FAIL %s %s 'no good' NEVER",
+                                 "RELEASE %s %s" };
+    for (int i = 0; i < 4; i++) {
+        struct job job = take(d, 0, "s");
+        char said[256];
+        snprintf(said, sizeof said, ends[i], job.id, job.token);
+        ask(d, 1, said, "+OK");
+    }
+    ask(d, 1, "WORKERS", "[[*\"taken\" :4 \"ended\" :4 *]]");
+}
+
 static void WORKERS_are_those_who_asked_for_work(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "WORKERS", "[]");
@@ -1003,6 +1065,9 @@ int main(void) {
         DIALOGUE(A3_listings_are_bounded),
         DIALOGUE(A10_STAGES_tell_how_they_are),
         DIALOGUE(B6_STAGES_tell_how_long_jobs_run),
+        DIALOGUE(U12_ends_are_counted_for_who_took_the_job),
+        DIALOGUE(U15_durations_may_have_units),
+        DIALOGUE(U15_rates_have_few_digits),
         DIALOGUE(WORKERS_are_those_who_asked_for_work),
         DIALOGUE(D4_T9_T16_EPIC_with_its_options),
         DIALOGUE(D4_an_empty_epic_ends_at_once),

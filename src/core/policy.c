@@ -105,7 +105,7 @@ static bool is_none(mr_bytes text) {
     return bytes_equal(text, mr_str("none"));
 }
 
-static bool whole_duration(mr_bytes text, uint64_t *out_ms) {
+bool policy_duration(mr_bytes text, uint64_t *out_ms) {
     return duration(&text, out_ms) && text.size == 0;
 }
 
@@ -136,7 +136,7 @@ static bool read_max_channel(struct policy *p, mr_bytes v) {
     return count_or_none(v, &p->max_channel);
 }
 static bool read_lease(struct policy *p, mr_bytes v) {
-    return whole_duration(v, &p->lease_ms) && p->lease_ms && p->lease_ms <= UINT32_MAX;
+    return policy_duration(v, &p->lease_ms) && p->lease_ms && p->lease_ms <= UINT32_MAX;
 }
 static bool read_attempts(struct policy *p, mr_bytes v) {
     uint64_t n;
@@ -153,7 +153,7 @@ static bool read_backoff(struct policy *p, mr_bytes v) {
             p->backoff_most_ms = p->backoff_first_ms;
         return true;
     }
-    return starts_with(&v, "..") && whole_duration(v, &p->backoff_most_ms) &&
+    return starts_with(&v, "..") && policy_duration(v, &p->backoff_most_ms) &&
            p->backoff_most_ms >= p->backoff_first_ms;
 }
 static bool read_on_dead(struct policy *p, mr_bytes v) {
@@ -163,7 +163,7 @@ static bool read_overlap(struct policy *p, mr_bytes v) {
     return one_of(v, "brief", "never", &p->overlap_never);
 }
 static bool read_dedupe_window(struct policy *p, mr_bytes v) {
-    return whole_duration(v, &p->dedupe_window_ms);
+    return policy_duration(v, &p->dedupe_window_ms);
 }
 static bool read_retention(struct policy *p, mr_bytes v) {
     if (!duration(&v, &p->retention_ms))
@@ -202,7 +202,7 @@ static bool read_state_ttl(struct policy *p, mr_bytes v) {
         p->state_ttl_ms = 0;
         return true;
     }
-    return whole_duration(v, &p->state_ttl_ms) && p->state_ttl_ms;
+    return policy_duration(v, &p->state_ttl_ms) && p->state_ttl_ms;
 }
 static bool read_high_mark(struct policy *p, mr_bytes v) {
     return count_or_none(v, &p->high_mark);

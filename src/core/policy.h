@@ -35,6 +35,9 @@ bool policy_is_possible(const struct policy *);
 //   max-states N · state-ttl D · high-mark N
 int policy_set(struct policy *, mr_bytes name, mr_bytes value);
 
+// Reads all of `text` as such a duration, of at most 100 years. False: it is none.
+bool policy_duration(mr_bytes text, uint64_t *out_ms);
+
 // Writes the value of policy number `index` as policy_set would read it; returns its name, or NULL
 // when there are no more.
 const char *policy_get(const struct policy *, size_t index, char *out_value, size_t size);

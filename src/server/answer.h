@@ -22,6 +22,7 @@ void answer_body(struct session *, uint32_t shard, uint64_t at);
 // A field of a map: its name and its value.
 void answer_number(struct session *, const char *name, int64_t);
 void answer_count(struct session *, const char *name, uint64_t);
+void answer_rate(struct session *, const char *name, double per_s); // to a thousandth
 void answer_text(struct session *, const char *name, mr_bytes);
 
 // How a job ended, to CALL and AWAIT.

@@ -176,9 +176,9 @@ static const char *kind_text(enum option_kind kind) {
     case OPTION_NUMBERED:
         return "a number";
     case OPTION_MS:
-        return "milliseconds";
+        return "milliseconds, or has a unit: 250ms, 30s, 5m, 2h, 7d";
     case OPTION_WAIT:
-        return "milliseconds, or -1 for ever";
+        return "milliseconds, or has a unit (250ms, 30s, 5m, 2h, 7d), or is -1: for ever";
     case OPTION_FLAG:
     case OPTION_BYTES:
         break;
@@ -196,7 +196,8 @@ static bool value_read(const struct option *o, mr_bytes word, void *to) {
         *(mr_bytes *)to = word;
         return true;
     }
-    if (number_parse(word, &number) < 0)
+    bool time = o->kind == OPTION_MS || o->kind == OPTION_WAIT;
+    if (number_parse(word, &number) < 0 && !(time && policy_duration(word, &number)))
         return false;
     if (o->kind == OPTION_NUMBER) {
         *(uint64_t *)to = number;

@@ -88,10 +88,8 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     answer_count(s, "failed", i->failed);
     answer_count(s, "expired", i->expired);
     answer_count(s, "cancelled", i->cancelled);
-    reply_bulk(&s->reply, mr_str("in-per-s"));
-    reply_double(&s->reply, i->in_per_s);
-    reply_bulk(&s->reply, mr_str("out-per-s"));
-    reply_double(&s->reply, i->out_per_s);
+    answer_rate(s, "in-per-s", i->in_per_s);
+    answer_rate(s, "out-per-s", i->out_per_s);
     answer_count(s, "wait-p50-ms", quantile(i->waits, 0.5));
     answer_count(s, "wait-p99-ms", quantile(i->waits, 0.99));
     answer_count(s, "vain-ms", i->vain_ms);

@@ -107,8 +107,16 @@ static bool read_lease(struct session *s, const mr_bytes *words, uint64_t *out_i
     return err == 0;
 }
 
-static void answer_end(struct session *s, int err) {
-    s->ended += err >= 0;
+// The session that took the job: a client may take on one connection and end on another. A session
+// that takes itself ends its own, which saves looking.
+static struct session *worker_of(struct session *s, uint64_t id) {
+    struct job_info job;
+    bool taken_elsewhere = !s->stages[0] && shards_look_job(s->host, id, &job) == 0 && job.conn;
+    return taken_elsewhere ? session_of(job.conn) : s;
+}
+
+static void answer_end(struct session *s, struct session *worker, int err) {
+    worker->ended += err >= 0;
     answer_ok(s, err);
 }
 
@@ -182,7 +190,8 @@ static void done_with(struct session *s, struct arguments *a, struct done *d, st
     d->state = o.state;
     d->emits = emits;
     d->emit_count = (size_t)count;
-    answer_end(s, core_done(core_of_job(s->host, d->id), d));
+    struct session *worker = worker_of(s, d->id);
+    answer_end(s, worker, core_done(core_of_job(s->host, d->id), d));
 }
 
 void run_done(struct session *s, struct arguments *a) {
@@ -191,7 +200,8 @@ void run_done(struct session *s, struct arguments *a) {
         return;
     a->at = 3;
     if (a->at == a->count && !s->checks) {
-        answer_end(s, core_done(core_of_job(s->host, d.id), &d));
+        struct session *worker = worker_of(s, d.id);
+        answer_end(s, worker, core_done(core_of_job(s->host, d.id), &d));
         return;
     }
     uint32_t most = count_emits(a);
@@ -230,14 +240,17 @@ void run_fail(struct session *s, struct arguments *a) {
         return;
     }
     int64_t retry_ms = o.never ? MR_NEVER : o.retry_ms;
-    answer_end(s, core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms));
+    struct session *worker = worker_of(s, id);
+    answer_end(s, worker, core_fail(core_of_job(s->host, id), id, &token, a->words[3], retry_ms));
 }
 
 void run_release(struct session *s, struct arguments *a) {
     uint64_t id;
     struct token token;
-    if (read_lease(s, a->words + 1, &id, &token))
-        answer_end(s, core_release(core_of_job(s->host, id), id, &token));
+    if (!read_lease(s, a->words + 1, &id, &token))
+        return;
+    struct session *worker = worker_of(s, id);
+    answer_end(s, worker, core_release(core_of_job(s->host, id), id, &token));
 }
 
 // A beat that could not be recorded extends nothing, but the lease goes on until its end.
