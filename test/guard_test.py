@@ -141,14 +141,14 @@ def _():
 @case("a server does not start with tokens or certificates that cannot be used")
 def _():
     start = ["serve", "--store", "mem:", "--listen", "127.0.0.1:0"]
-    fails(3, "cannot read missing.auth", *start, "--auth", "missing.auth")
-    fails(3, "bad.auth: line 2: ", *start, "--auth", write("bad.auth", "# so\nx y z\n"))
-    fails(3, "no-such.pem", *start, "--tls-cert", "no-such.pem", "--tls-key", "server.key")
-    fails(3, "client.key", *start, "--tls-cert", "server.pem", "--tls-key", "client.key")
-    fails(3, "extension", *start, *shown("server"), "--tls-ca", "extension")
+    fails(4, "cannot read missing.auth", *start, "--auth", "missing.auth")
+    fails(4, "bad.auth: line 2: ", *start, "--auth", write("bad.auth", "# so\nx y z\n"))
+    fails(4, "no-such.pem", *start, "--tls-cert", "no-such.pem", "--tls-key", "server.key")
+    fails(4, "client.key", *start, "--tls-cert", "server.pem", "--tls-key", "client.key")
+    fails(4, "extension", *start, *shown("server"), "--tls-ca", "extension")
     fails(2, "both --tls-cert and --tls-key", *start, "--tls-cert", "server.pem")
     openssl("ec", "-in", "server.key", "-aes128", "-passout", "pass:secret", "-out", "locked.key")
-    fails(3, "locked.key", *start, "--tls-cert", "server.pem", "--tls-key", "locked.key")
+    fails(4, "locked.key", *start, "--tls-cert", "server.pem", "--tls-key", "locked.key")
 
 
 # ---- Tokens ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from served import Client, Server, path, write
-from tap import MILLRACE, PATIENCE, case, check, equal, main
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 
 
 # ---- systemd -----------------------------------------------------------------------------------
@@ -81,6 +81,148 @@ def standard_descriptors_that_are_closed_are_nobody_elses():
     manager.hear("RELOADING")
     manager.hear("READY=1")
     server.stop()
+
+
+# ---- The unit ----------------------------------------------------------------------------------
+
+NOBODY = 65534
+
+
+def unit():
+    """What the shipped unit sets: lists of values by name."""
+    found = {}
+    with open(os.path.join(BUILD, "millrace.service"), encoding="utf-8") as file:
+        for line in file:
+            name, equals, value = line.strip().partition("=")
+            if equals and not line.startswith("#"):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def unprivileged():
+    """How a command is run as the service runs it; why it cannot be, or None."""
+    if os.getuid():
+        return [], None  # whoever this is
+    through = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
+               "--bounding-set=-all"]
+    os.chmod(top, 0o711)  # it may pass, but not look inside
+    tried = subprocess.run([*through, MILLRACE, "--version"], capture_output=True, check=False)
+    return through, tried.stderr if tried.returncode else None
+
+
+def own(name, mode):
+    """As systemd gives it to the service."""
+    os.chmod(name, mode)
+    if not os.getuid():
+        os.chown(name, NOBODY, NOBODY)
+    return name
+
+
+def make_certificate(cert, key):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-keyout", key, "-out", cert, "-days", "30", "-subj", "/CN=localhost"],
+                   check=True, capture_output=True)
+
+
+def made_token(file, name):
+    made = subprocess.run([MILLRACE, "auth", "add", name, "--role", "admin", "--auth", file],
+                          capture_output=True, text=True, check=False)
+    return made.stdout.split()[-1] if made.returncode == 0 else None
+
+
+# U11: tokens and keys are root's; the service, which is nobody, has the copies that systemd made of them.
+@case
+def U11_the_service_reads_its_credentials_unprivileged():
+    through, why = unprivileged()
+    names = unit()["LoadCredential"]
+    equal(names, ["millrace.tokens", "millrace.tls-cert", "millrace.tls-key", "millrace.tls-ca"])
+    if why:
+        return "no command can be run as nobody here"
+    for folder in "credstore", "credentials", "state":
+        os.mkdir(path(folder), 0o700)
+    secret = made_token(path("credstore/millrace.tokens"), "ops")
+    if not secret:
+        return "this build has no tokens"
+    make_certificate(path("credstore/millrace.tls-cert"), path("credstore/millrace.tls-key"))
+    for name in names[:3]:
+        with open(path(f"credstore/{name}"), "rb") as source, open(path(f"credentials/{name}"), "wb") as copy:
+            copy.write(source.read())
+        os.chmod(path(f"credstore/{name}"), 0o600)
+        own(path(f"credentials/{name}"), 0o400)
+    own(path("credentials"), 0o500)
+    own(path("state"), 0o700)
+    lines = "store = file:./data\nauth = {0}/millrace.tokens\ntls-cert = {0}/millrace.tls-cert\n" \
+            "tls-key = {0}/millrace.tls-key\n"
+    os.chmod(write("service.conf", lines.format(path("credentials"))), 0o644)
+    server = Server("--config", path("service.conf"), through=through, cwd=path("state"))
+    asked = subprocess.run([MILLRACE, "push", "s", "hello", "--at", f"millraces://localhost:{server.port}",
+                            "--tls-ca", path("credentials/millrace.tls-cert")],
+                           env=dict(os.environ, MILLRACE_TOKEN=secret), capture_output=True, check=False)
+    equal((asked.returncode, asked.stdout), (0, b"1\n"), asked)
+    server.signal(signal.SIGHUP)
+    server.hear("read again: 1 tokens")
+    server.stop()
+    if os.getuid():
+        return None
+    os.chmod(write("refused.conf", lines.format(path("credstore"))), 0o644)  # as it was before
+    said = Server("--config", path("refused.conf"), through=through, cwd=path("state"), ready=False).ends(4)
+    check("Permission denied" in said, said)
+    check("4" in unit()["RestartPreventExitStatus"][0].split())
+    return None
+
+
+# U11: what a restart cannot mend has exit codes of its own, and the unit does not restart for these.
+@case
+def U11_what_a_restart_cannot_mend_is_not_restarted():
+    prevented = set(map(int, unit()["RestartPreventExitStatus"][0].split()))
+    store = path("mendless")
+    Server("--store", f"file:{store}").stop()
+    taken = socket.create_server(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % taken.getsockname()[1]
+    owner = Server("--store", f"file:{store}")
+    for code, options, listen in ((2, ["--store", "nonsense:"], None), (2, ["--config", path("no.conf")], None),
+                                  (2, ["--store", f"file:{store}x", "--sync", "often"], None),
+                                  (4, ["--store", "mem:", "--auth", path("no.auth")], None),
+                                  (4, ["--store", "mem:", "--auth", write("wrong.auth", "nonsense\n")], None),
+                                  (4, ["--store", "mem:", "--tls-cert", path("no.pem"), "--tls-key", path("no.key")], None),
+                                  (3, ["--store", "mem:"], address), (3, ["--store", f"file:{store}"], None)):
+        more = {"listen": listen} if listen else {}
+        said = Server(*options, ready=False, **more).ends(code)
+        check("serve: " in said, said)
+        equal(code in prevented, code != 3)
+    owner.stop()
+    segment = max(name for name in os.listdir(store) if name.endswith(".seg"))
+    with open(os.path.join(store, segment), "r+b") as file:
+        file.write(b"damage")
+    said = Server("--store", f"file:{store}", ready=False).ends(1)
+    check("store repair" in said, said)
+    check(1 in prevented)
+    limits = unit()
+    equal((limits["Restart"], limits["StartLimitBurst"], limits["LimitCORE"]), (["on-failure"], ["20"], ["0"]))
+    check(int(limits["StartLimitIntervalSec"][0]) > 20 * (int(limits["RestartSec"][0]) + 1))
+
+
+# U10: no file with everybody's jobs and secrets stays behind a crash.
+@case
+def U10_a_server_leaves_no_core():
+    server = Server("--store", "mem:")
+    with open(f"/proc/{server.process.pid}/limits", encoding="utf-8") as file:
+        found = next(line for line in file if line.startswith("Max core file size"))
+    equal(found.split()[4], "0")
+    server.stop()
+
+
+# U12: an address that stands for all cannot be connected to, so it is not offered.
+@case
+def U12_the_log_offers_addresses_that_work():
+    server = Server("--store", "mem:", "--insecure", listen="0.0.0.0:0", http="0.0.0.0:0")
+    equal(server.url, f"millrace://127.0.0.1:{server.port}")
+    said = "".join(server.said)
+    check("from elsewhere: any address or name of this machine" in said, said)
+    check("API: http://127.0.0.1:" in said or "page" not in said, said)
+    server.stop()
+    server = Server("--store", "mem:")
+    check("from elsewhere" not in server.stop())
 
 
 # The environment has the pid of the server, which is known before this becomes the server.

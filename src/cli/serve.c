@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { DRAIN_MS = 10000, HOST_MOST = 64, CLIENTS_MOST = 1000000 };
 
@@ -202,15 +203,36 @@ static int read_credentials(const struct input *in, struct server_options *o) {
     return 0;
 }
 
+enum { PLACE = HOST_MOST + 16 };
+
+static const char *write_place(const char *host, uint16_t port, char out[PLACE]) {
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(out, PLACE, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    return out;
+}
+
+// Nobody can connect to an address that stands for all of the machine's: then it is told by the one
+// that works from here, and that any other will do.
+static bool stands_for_all(const char *host) {
+    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
+static const char *reachable(const char *host) {
+    return !stands_for_all(host) ? host : strchr(host, ':') ? "::1" : "127.0.0.1";
+}
+
+static const char *elsewhere(const char *host) {
+    return stands_for_all(host) ? " (from elsewhere: any address or name of this machine)" : "";
+}
+
 static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
     const struct serving *s = arg;
     const struct server_options *o = &s->options;
-    bool v6 = strchr(host, ':') != NULL;
-    char place[HOST_MOST + 16];
-    snprintf(place, sizeof place, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    char place[PLACE];
+    write_place(loaded ? reachable(host) : host, port, place);
     if (loaded)
-        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace%s://%s", o->store,
-               o->tls.cert ? "s" : "", place);
+        notice(NOTICE_INFO, "ready: store %s, clients connect to millrace%s://%s%s", o->store,
+               o->tls.cert ? "s" : "", place, elsewhere(host));
     else
         notice(NOTICE_INFO, "millrace %s listens on %s%s%s", mr_version(), place,
                o->auth ? ", asks for tokens" : "", o->tls.cert ? ", encrypts" : "");
@@ -221,9 +243,9 @@ static void on_ready(void *arg, const char *host, uint16_t port, bool loaded) {
 
 static void on_http(void *arg, const char *host, uint16_t port) {
     const struct serving *s = arg;
-    bool v6 = strchr(host, ':') != NULL;
-    notice(NOTICE_INFO, "page, metrics and API: %s://%s%s%s:%u/",
-           s->options.tls.cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    char place[PLACE];
+    notice(NOTICE_INFO, "page, metrics and API: %s://%s/%s", s->options.tls.cert ? "https" : "http",
+           write_place(reachable(host), port, place), elsewhere(host));
 }
 
 static int read_values(struct input *in, struct serving *s) {
@@ -303,13 +325,34 @@ static void on_reload(void *arg) {
 
 // ---- The command ------------------------------------------------------------------------------
 
+// Whoever restarts servers has to know what a restart may mend: an address that is taken, a store
+// that another process has, a disk. Options, credentials and damage stay as they are until somebody
+// changes them. tools/systemd says so to systemd.
+static enum cli_exit exit_of(int err) {
+    return err >= 0                             ? CLI_DONE
+           : err == MR_ECORRUPT                 ? CLI_FAILED
+           : err == MR_EINVAL                   ? CLI_USAGE
+           : err == MR_EAUTH || err == MR_EPERM ? CLI_REFUSED
+                                                : CLI_UNOPENED;
+}
+
+// A core would have secrets and jobs of everybody in it, and stay where the server was started.
+static void leave_no_core(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_CORE, &limit) == 0) {
+        limit.rlim_cur = 0; // the other one stays: prlimit can undo it
+        (void)setrlimit(RLIMIT_CORE, &limit);
+    }
+}
+
 static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     struct serving s;
     int err = read_options(flags, &s);
     if (err < 0) {
         complain("serve: %s", error_text());
-        return err == MR_EINVAL ? CLI_USAGE : CLI_UNOPENED;
+        return err == MR_ENOMEM ? CLI_UNOPENED : CLI_USAGE;
     }
+    leave_no_core();
     notice_set(s.level, s.json);
     s.options.listen_fd = listen_fd;
     s.options.arg = &s;
@@ -319,7 +362,7 @@ static enum cli_exit serve_with(const struct input *flags, int listen_fd) {
     else
         notice(NOTICE_INFO, "closed");
     config_finish(&s.config);
-    return err < 0 ? CLI_UNOPENED : CLI_DONE;
+    return exit_of(err);
 }
 
 // A socket that was handed over counts as if its address had been given.

@@ -407,8 +407,8 @@ int server_run(const struct server_options *options) {
     int err = v->cipher ? host_init(&v->host, options->store)
                         : error_set(MR_ENOMEM, "no memory for a server");
     set_limits(v);
-    if (err == 0)
-        err = credentials_open(&v->credentials, &v->host);
+    if (err == 0 && (err = credentials_open(&v->credentials, &v->host)) < 0 && err != MR_ENOMEM)
+        err = error_set(MR_EAUTH, "%s", error_text());
     int loop_err = err < 0 ? 0 : uv_loop_init(&v->loop);
     if (loop_err < 0)
         err = error_set(MR_EIO, "no event loop: %s", uv_strerror(loop_err));
