@@ -396,7 +396,7 @@ static const struct {
     { "JOB 1", "-GONE job 1 *" },
     { "JOB 1 BODY", "-GONE job 1 *" },
     { "JOBS other", "-NOPERM *" },
-    // U10: a job out of bounds is answered like one that never was, whatever its status.
+    // A job out of bounds is answered like one that never was, whatever its status.
     { "JOBS mail.a FROM 1", "-GONE job 1 is not known (any more)" },
     { "JOBS mail.a FROM 2", "-GONE job 2 is not known (any more)" },
     { "JOBS mail.a FROM 3", "-GONE job 3 is not known (any more)" },
@@ -443,11 +443,12 @@ static const struct {
     { "INFO persistence", "\"# Persistence\\x0D\\x0Aloading:0\\x0D\\x0Alog_full:0\\x0D*" },
     { "INFO server", "\"# Server*uptime_in_seconds:*\\x0D\\x0Ashards:1*" },
     { "CLIENT UNBLOCK 5", ":0" },
-    // U10: what is about the whole server needs a token for all stages.
+    // What is about the whole server needs a token for all stages.
     { "CONFIG SET log-level info", "-NOPERM CONFIG SET is about the whole server: the token*" },
     { "CONFIG GET log-level", "[\"log-level\" *]" },
 };
 
+// U10: rights cover every command and option.
 static void what_is_out_of_bounds_is_not_there(void **state) {
     struct dialogue *d = *state;
     struct scene s = make_scene(d);

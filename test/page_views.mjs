@@ -1,4 +1,5 @@
 // The page, view by view: what each shows, and what can be done there.
+import { perSecondOf, steps } from '../web/src/series.js';
 import {
     Client,
     Server,
@@ -49,6 +50,28 @@ test('an empty server says what to do next', async () => {
     }
     await page.leave();
     await empty.stop();
+});
+
+test('U12: rates are steps, and nothing is drawn over an idle gap but nothing', async () => {
+    const times = [0, 1000, 2000, 60000, 61000];
+    const [seconds, rates, waits] = steps(
+        times,
+        [perSecondOf(times, [9, 10, 20, 0, 5]), [null, 3, 4, null, 6]],
+        70000,
+        0,
+    );
+    equal(seconds, [0, 1, 1, 2, 2, 60, 60, 61, 61, 70]);
+    equal(rates, [10, 10, 20, 20, 0, 0, 5, 5, 0, 0]);
+    equal(waits.slice(0, 8), [3, 3, 4, 4, null, null, 6, 6]);
+    const soon = steps([0, 1000], [[null, 7]], 2000, 0);
+    equal(soon, [
+        [0, 1, 1, 2],
+        [7, 7, null, null],
+    ]);
+    equal(steps([], [[]], 5000, 0), [
+        [5, 5],
+        [null, null],
+    ]);
 });
 
 test('B6: a stage draws its queue, and its time split into waiting and running', async () => {

@@ -1,4 +1,5 @@
 // HTTP without a socket: JSON in steps, and what one turn of the loop does at most.
+#include "web/json.h"
 #include "web/state.h"
 #include "web/web.h"
 
@@ -153,13 +154,14 @@ static struct world {
     struct group *group;
     struct web *web;
     uv_loop_t loop;
+    uint64_t now_ms;
     char heard[4096];
     size_t heard_size;
 } w;
 
 static uint64_t now(void *arg) {
     (void)arg;
-    return 1000;
+    return w.now_ms;
 }
 
 static uint64_t chance(void *arg) {
@@ -192,6 +194,7 @@ static void open_world(void) {
     struct group_options options = { .log = { .inline_writer = true },
                                      .world = { now, now, chance, NULL } };
     void *web;
+    w.now_ms = 1000;
     assert_int_equal(uv_loop_init(&w.loop), 0);
     assert_int_equal(host_init(&w.host, "mem:"), 0);
     host_group_options(&w.host, &options);
@@ -294,11 +297,48 @@ static void U5_a_large_body_is_read_over_many_turns(void **state) {
     close_world();
 }
 
+// ---- The past -----------------------------------------------------------------------------------
+
+static void push_at(struct session *s, uint64_t now_ms) {
+    mr_bytes words[] = { mr_str("PUSH"), mr_str("s"), mr_str("x") };
+    w.now_ms = now_ms;
+    host_begin(&w.host);
+    session_command(s, words, 3);
+    turn(NULL);
+}
+
+// U12: what a turn did behind its sample belongs to that sample, and not to all of the idle time
+// that follows.
+static void U12_an_idle_gap_has_nothing_in_it(void **state) {
+    (void)state;
+    struct session *s;
+    struct buffer text = { 0 };
+    struct doc d = { .out = &text };
+    open_world();
+    w.host.watch = web_front()->turn;
+    w.host.watcher = w.web;
+    assert_int_equal(session_create(&w.host, &s), 0);
+    push_at(s, 10000);
+    push_at(s, 11000); // sampled before it pushes
+    w.now_ms = 60000;
+    next_turn();
+    past_write(&w.web->past, mr_str("s"), &d);
+    assert_int_equal(buffer_append(&text, "", 1), 0);
+    assert_non_null(strstr((char *)text.data, "\"time-ms\":[10000,11000,60000]"));
+    assert_non_null(strstr((char *)text.data, "\"waiting\":[1,2,2]"));
+    assert_non_null(strstr((char *)text.data, "\"pushed\":[1,1,0]"));
+    buffer_finish(&text);
+    host_begin(&w.host);
+    session_destroy(s);
+    close_world();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(U5_json_is_read_in_steps_of_any_size),
         cmocka_unit_test(U5_json_has_bounds),
         cmocka_unit_test(U5_a_large_body_is_read_over_many_turns),
+        cmocka_unit_test(U12_an_idle_gap_has_nothing_in_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

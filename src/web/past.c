@@ -109,10 +109,23 @@ static void stage_restart(struct past_stage *s, const struct stage_info *i) {
     s->waits = s->runs = (struct histogram){ 0 };
 }
 
+// What came behind a sample in the same turn: the sample becomes one of the turn's end.
+static void sample_join(struct sample *x, const struct sample *more) {
+    struct sample old = *x;
+    *x = *more;
+    x->pushed += old.pushed;
+    x->done += old.done;
+    x->failed += old.failed;
+    if (x->wait_p50 == NONE)
+        x->wait_p50 = old.wait_p50, x->wait_p99 = old.wait_p99;
+    if (x->run_p50 == NONE)
+        x->run_p50 = old.run_p50, x->run_p99 = old.run_p99;
+}
+
 static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t at_ms) {
     stage_restart(s, i);
-    struct sample *x = &s->samples[s->next];
-    *x = (struct sample){ .at_ms = at_ms,
+    struct sample *last = &s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES];
+    struct sample now = { .at_ms = at_ms,
                           .waiting = (uint32_t)i->waiting,
                           .running = (uint32_t)i->running,
                           .delayed = (uint32_t)i->delayed,
@@ -121,9 +134,14 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint6
                           .pushed = (uint32_t)(i->pushed - s->pushed),
                           .done = (uint32_t)(i->done - s->done),
                           .failed = (uint32_t)(i->failed - s->failed) };
-    note_times(i->waits, &s->waits, &x->wait_p50, &x->wait_p99);
-    note_times(i->runs, &s->runs, &x->run_p50, &x->run_p99);
+    note_times(i->waits, &s->waits, &now.wait_p50, &now.wait_p99);
+    note_times(i->runs, &s->runs, &now.run_p50, &now.run_p99);
     s->pushed = i->pushed, s->done = i->done, s->failed = i->failed;
+    if (s->count && last->at_ms == at_ms) {
+        sample_join(last, &now);
+        return;
+    }
+    s->samples[s->next] = now;
     s->next = (s->next + 1) % WEB_SAMPLES;
     s->count += s->count < WEB_SAMPLES;
 }
@@ -163,7 +181,7 @@ void past_turn(struct past *p, struct host *h) {
     p->turn_ms = now_ms;
     if (now_ms - p->sampled_ms < WEB_SAMPLE_MS)
         return;
-    if (left_ms > p->sampled_ms && now_ms - left_ms >= WEB_SAMPLE_MS)
+    if (p->sampled_ms && left_ms >= p->sampled_ms && now_ms - left_ms >= WEB_SAMPLE_MS)
         sample_all(p, h, left_ms);
     sample_all(p, h, now_ms);
 }

@@ -23,6 +23,7 @@ export const look = {
   dead: async (query, signal) => (await get('api/dead', query, signal)).dead,
   workers: async (signal) => (await get('api/workers', {}, signal)).workers,
   epics: async (signal) => (await get('api/epics', {}, signal)).epics,
+  roles: async (signal) => (await get('api/info', {}, signal)).who.roles,
   why: async (of, signal) => (await get('api/why', { of }, signal)).why,
 };
 

@@ -76,6 +76,15 @@ export function select(options, chosen, attributes = {}) {
 export const button = (text, act, kind = '') =>
   el(kind ? `button.${kind}` : 'button', { type: 'button', onclick: act }, text);
 
+// What only a token with that role may use: the stylesheet leaves it out for others, whose roles
+// setRoles has told.
+export function needs(role, node) {
+  node.dataset.needs = role;
+  return node;
+}
+
+export const setRoles = (roles) => (document.documentElement.dataset.may = roles.join(' '));
+
 export const link = (text, href, attributes = {}) => el('a', { href, ...attributes }, text);
 
 // A part of a view with a heading of its own.

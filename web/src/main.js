@@ -2,6 +2,8 @@
 // the shell and the view are told about.
 import './style.css';
 import { token } from './api.js';
+import { look } from './calls.js';
+import { setRoles } from './dom.js';
 import { openStream } from './live.js';
 import { makeShell } from './shell.js';
 import { breakHistories, change, remember, store, subscribe } from './store.js';
@@ -79,10 +81,17 @@ function lock(said) {
   show();
 }
 
+// With every new connection: the token, or what it may do, can be another one. Where that cannot be
+// told, nothing is offered; the next connection asks again.
+function learnRoles() {
+  look.roles().then(setRoles, () => setRoles([]));
+}
+
 function receive({ type, data }) {
   if (type !== 'stages') return;
   const { health, why, info, stages } = JSON.parse(data);
   const wasLocked = view?.isLock;
+  if (store.connection !== 'live') learnRoles();
   remember(stages);
   change({ connection: 'live', at: Date.now(), health, why, info, stages, refused: '' });
   if (wasLocked) go();

@@ -1,6 +1,6 @@
 // Parts that several views have: a strip of figures, why a stage is held and how its jobs end, a job's status.
 import { stageAct } from './actions.js';
-import { button, el, setShown, setText } from './dom.js';
+import { button, el, needs, setShown, setText } from './dom.js';
 import { count, rate } from './format.js';
 import { linkColumn } from './table.js';
 import { deadPath, whyHeld } from './why.js';
@@ -25,7 +25,7 @@ export function figures(entries) {
 // A sentence, and what would change it.
 export function whyCell(get) {
   const text = el('span'),
-    act = button('', () => stageAct(get().name, node.action.act), 'small');
+    act = needs('admin', button('', () => stageAct(get().name, node.action.act), 'small'));
   const leads = el('a'),
     command = el('code');
   const node = el('div.why', text, act, leads, command);

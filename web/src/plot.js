@@ -34,7 +34,7 @@ function line(s, stepped) {
     dash: s.dash,
     points: s.points ? { show: true, size: 6, fill: stroke, stroke } : { show: false },
     paths: stepped && uPlot.paths.stepped({ align: 1 }),
-    spanGaps: true,
+    spanGaps: Boolean(s.points), // elsewhere a gap is a time in which there was nothing
   };
 }
 

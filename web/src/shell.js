@@ -1,6 +1,6 @@
 // What stands around every view: where one can go, how the connection is, what is wrong with the server,
 // light or dark.
-import { button, el, setShown, setText } from './dom.js';
+import { button, el, needs, setShown, setText } from './dom.js';
 import { noticesNode } from './dialog.js';
 import { bytes, count, duration, moment } from './format.js';
 import { store } from './store.js';
@@ -135,13 +135,14 @@ function makeNavigation() {
   const dead = el('span.count');
   const links = PLACES.map(([href, text]) => {
     const [word, ...more] = text.split(' '); // on a phone a word has to do
-    return el(
+    const node = el(
       'a',
       { href },
       word,
       el('span.roomy', ...more.map((m) => ` ${m}`)),
       href === '#/dead' && dead,
     );
+    return href === '#/push' ? needs('push', node) : node;
   });
   return {
     node: el(

@@ -3,7 +3,7 @@
 import { chosenAct, jobAct, matchingAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { button, el, field, fragment, panel, select, setShown, setText } from '../dom.js';
+import { button, el, field, fragment, needs, panel, select, setShown, setText } from '../dom.js';
 import { count, counted, duration, short } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
@@ -37,10 +37,13 @@ function rowButtons(refresh) {
   return (get) => {
     const act = (verb) => async () => (await jobAct(get().id, verb)) && refresh();
     return {
-      node: el(
-        'div.row.tight',
-        button('Retry', act('retry'), 'small'),
-        button('Drop', act('drop'), 'small.danger'),
+      node: needs(
+        'admin',
+        el(
+          'div.row.tight',
+          button('Retry', act('retry'), 'small'),
+          button('Drop', act('drop'), 'small.danger'),
+        ),
       ),
     };
   };
@@ -232,7 +235,7 @@ export function deadView(_, query) {
       panel('Which', form.node),
       panel(
         'Jobs',
-        el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll),
+        needs('admin', el('div.row', retrySome, dropSome, retryAll, dropAll, chooseAll)),
         said,
         table.node,
         el('div.row', left, further),

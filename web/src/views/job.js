@@ -3,7 +3,7 @@ import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { bytesView } from '../bytes.js';
 import { look } from '../calls.js';
-import { button, el, fragment, link, panel, setShown, setText } from '../dom.js';
+import { button, el, fragment, link, needs, panel, setShown, setText } from '../dom.js';
 import { count, duration, keyText, moment } from '../format.js';
 import { tag } from '../parts.js';
 import { poller } from '../poll.js';
@@ -63,9 +63,9 @@ function tell(values, job) {
 const inWords = (why) => why.replace(/: (JOB|RETRY|CANCEL|WHY) .*$/s, '.');
 
 const ACTS = [
-  ['retry', 'Retry', 'primary'],
-  ['cancel', 'Cancel…', 'danger'],
-  ['drop', 'Drop…', 'danger'],
+  ['retry', 'Retry', 'primary', 'admin'],
+  ['cancel', 'Cancel…', 'danger', 'push'],
+  ['drop', 'Drop…', 'danger', 'admin'],
 ];
 
 // The body, or the result once the job is done: asked for once, since it may be large.
@@ -99,13 +99,16 @@ export function jobView([id]) {
     contents = makeContents(id);
   const why = el('p.soft'),
     said = el('p.error', { role: 'alert' });
-  const buttons = ACTS.map(([verb, text, kind]) =>
-    button(
-      text,
-      async () => {
-        if (await jobAct(id, verb)) loading.now();
-      },
-      kind,
+  const buttons = ACTS.map(([verb, text, kind, role]) =>
+    needs(
+      role,
+      button(
+        text,
+        async () => {
+          if (await jobAct(id, verb)) loading.now();
+        },
+        kind,
+      ),
     ),
   );
   const known = el(

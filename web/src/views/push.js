@@ -1,7 +1,7 @@
 // Hands in a job by hand: to try a worker, or a stage.
 import { sentence } from '../api.js';
 import { act } from '../calls.js';
-import { el, field, fragment, link, panel, select } from '../dom.js';
+import { el, field, fragment, link, needs, panel, select } from '../dom.js';
 import { store } from '../store.js';
 import { stagePath } from '../why.js';
 
@@ -53,7 +53,7 @@ export function pushView(_, query) {
   const body = el('textarea', { spellcheck: 'false', rows: 6 });
   const delay = time('Delay', 'until it may start');
   const deadline = time('Deadline', 'not started by then: it expires');
-  const send = el('button.primary', { type: 'submit' }, 'Push');
+  const send = needs('push', el('button.primary', { type: 'submit' }, 'Push'));
   const said = el('p', { role: 'status' });
 
   async function push(event) {

@@ -2,7 +2,7 @@
 import { stageAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { button, el, fragment, link, setShown, setText } from '../dom.js';
+import { button, el, fragment, link, needs, setShown, setText } from '../dom.js';
 import { compact, count, duration, rate } from '../format.js';
 import { figures, tag, whyCell } from '../parts.js';
 import { poller } from '../poll.js';
@@ -31,7 +31,8 @@ function strip(stage) {
 
 function makeHead(name) {
   const held = tag();
-  const act = (text, verb, kind) => button(text, () => stageAct(name, verb), kind);
+  const act = (text, verb, kind) =>
+    needs('admin', button(text, () => stageAct(name, verb), kind));
   const pause = act('Pause', 'pause'),
     resume = act('Resume', 'resume', 'primary'),
     drain = act('Drain…', 'drain');
@@ -42,7 +43,7 @@ function makeHead(name) {
       pause,
       resume,
       drain,
-      link('Push a job', `#/push?stage=${encodeURIComponent(name)}`),
+      needs('push', link('Push a job', `#/push?stage=${encodeURIComponent(name)}`)),
     ),
     update(stage) {
       const stopped = ['paused', 'draining'].find(

@@ -3,17 +3,11 @@
 import { el, panel } from '../dom.js';
 import { count, duration, rate } from '../format.js';
 import { plot } from '../plot.js';
+import { LONGEST_MS, perSecondOf, steps } from '../series.js';
 
 const counted = (n) => (n === null ? '–' : count(n));
 const time = (ms) => (ms === null ? '–' : ms > 0 && ms < 1 ? '<1 ms' : duration(ms));
 const perSecond = (n) => (n === null ? '–' : `${rate(n)}/s`);
-
-const LONGEST_MS = 3000; // between two samples of which the second tells a throughput
-
-// Counts since the sample before, by the second; null where there is none before.
-function perSecondOf(times, counts) {
-  return counts.map((n, i) => (i === 0 ? null : (n * 1000) / Math.max(times[i] - times[i - 1], 1)));
-}
 
 // The mean throughput at each level that was seen while jobs waited, so that the level was what limited
 // it: [levels, throughputs]. Where no worker tells its level it is how many ran.
@@ -100,13 +94,11 @@ export function stagePlots() {
       const times = series['time-ms'],
         seconds = [...times, now].map((ms) => ms / 1000);
       const held = (name) => [...series[name], series[name].at(-1) ?? null];
-      const unheld = (values) => [...values, null];
+      const percentiles = PERCENTILES.map((name) => series[name]);
+      const rates = FLOWS.map((name) => perSecondOf(times, series[name]));
       plots.queue.update([seconds, held('waiting'), held('running'), held('delayed')]);
-      plots.times.update([seconds, ...PERCENTILES.map((name) => unheld(series[name]))]);
-      plots.flow.update([
-        seconds,
-        ...FLOWS.map((name) => unheld(perSecondOf(times, series[name]))),
-      ]);
+      plots.times.update(steps(times, percentiles, now, null));
+      plots.flow.update(steps(times, rates, now, 0));
       plots.levels.update(throughputByLevel(series));
     },
     end: () => all.forEach((p) => p.end()),

@@ -2,7 +2,7 @@
 import { jobAct } from '../actions.js';
 import { sentence } from '../api.js';
 import { look } from '../calls.js';
-import { button, el, fragment, link, panel, setText } from '../dom.js';
+import { button, el, fragment, link, needs, panel, setText } from '../dom.js';
 import { count, counted, duration } from '../format.js';
 import { poller } from '../poll.js';
 import { store } from '../store.js';
@@ -78,10 +78,13 @@ function runningTable(nameOf, refresh) {
       {
         head: '',
         make: (get) => ({
-          node: button(
-            'Cancel…',
-            async () => (await jobAct(get().id, 'cancel')) && refresh(),
-            'small.danger',
+          node: needs(
+            'push',
+            button(
+              'Cancel…',
+              async () => (await jobAct(get().id, 'cancel')) && refresh(),
+              'small.danger',
+            ),
           ),
         }),
       },
