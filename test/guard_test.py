@@ -153,6 +153,17 @@ def _():
 
 # ---- Tokens ---------------------------------------------------------------------------------------
 
+# U12: a command that is suggested names the server, and no secret.
+@case("what is suggested has the --at that was given, without its secret")
+def _():
+    secret = token("hint.auth", "hint", "admin")
+    with Server("--auth", "hint.auth") as server:
+        place = f"127.0.0.1:{server.port}"
+        ok("push", "mail", "x", "--at", f"millrace://hint:{secret}@{place}")
+        said = ok("why", "mail", "--at", f"millrace://hint:{secret}@{place}")
+        check(f"millrace work --at millrace://{place} mail -- COMMAND" in said and secret not in said, said)
+
+
 @case("auth add, list and remove keep a file that only its owner can read")
 def _():
     first = token("t.auth", "first", "push,read", "--stages", "mail.*,sms.*")

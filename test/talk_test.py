@@ -596,6 +596,19 @@ def _():
     check("RESUME asked" in read("why", "asked")["why"])
 
 
+# U12: a command that is suggested reaches the engine that was asked.
+@case("what is suggested has the --at that was given")
+def _():
+    at = server.url
+    ok("push", "suggested", "b")
+    said = ok("why", "suggested", "--at", at)
+    check(f": millrace work --at {at} suggested -- COMMAND takes one." in said, said)
+    ok("pause", "suggested")
+    said = ok("why", "suggested", "--at", at)
+    check(f"millrace resume --at {at} suggested ends that" in said, said)
+    check("--at" not in ok("why", "suggested"))
+
+
 # ---- Acting ------------------------------------------------------------------------------------
 
 

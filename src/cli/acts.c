@@ -194,7 +194,7 @@ enum cli_exit resume_run(const struct input *in) {
 enum cli_exit drain_run(const struct input *in) {
     static const struct turn turn = { "DRAIN",
                                       "drains: it finishes what it has and accepts no jobs",
-                                      "is new: it accepts no jobs until millrace resume" };
+                                      "is new: it accepts no jobs until it is resumed" };
     return turn_stage(in, &turn);
 }
 

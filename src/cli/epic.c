@@ -16,7 +16,7 @@ static bool epic_is_over(const struct response_value *epic) {
 }
 
 static enum cli_exit answer_wait(const struct input *in, const struct response_value *reply) {
-    char held[EPIC_HELD];
+    char held[EPIC_HELD], at[TALK_AT];
     (void)show_map(in, reply);
     if (!epic_is_over(reply)) {
         bool is_held = *epic_held(held, reply) != 0;
@@ -25,7 +25,8 @@ static enum cli_exit answer_wait(const struct input *in, const struct response_v
     }
     int64_t dead = value_number(reply, "dead");
     if (dead)
-        complain("epic: %" PRId64 " of its jobs died; millrace dead lists them", dead);
+        complain("epic: %" PRId64 " of its jobs died; millrace dead%s lists them", dead,
+                 talk_at(in, at));
     return dead ? CLI_FAILED : CLI_DONE;
 }
 

@@ -99,10 +99,10 @@ enum cli_exit epics_run(const struct input *in) {
 
 static enum cli_exit answer_why(const struct input *in, const struct response_value *reply) {
     struct json j = { 0 };
-    char sentence[2048], typed[4096];
+    char sentence[2048], typed[4096], at[TALK_AT];
     if (!input_option(in, "--json")) {
         text_plain(sentence, sizeof sentence, reply->bytes);
-        printf("%s\n", sentence_typed(typed, sizeof typed, sentence));
+        printf("%s\n", sentence_typed(typed, sizeof typed, sentence, talk_at(in, at)));
         return CLI_DONE;
     }
     json_open(&j, NULL, '{');

@@ -177,10 +177,11 @@ static enum cli_exit find_beginning(struct pushing *p) {
 // ---- Lines ------------------------------------------------------------------------------------
 
 static enum cli_exit refuse_line(const struct pushing *p, uint64_t number, const char *why) {
+    char at[TALK_AT];
     complain("push: line %" PRIu64 ": %s", number, why);
     if (p->epic)
-        complain("push: millrace epic %s %s --skip %" PRIu64 " leaves it out", stage_of(p), p->epic,
-                 number);
+        complain("push: millrace epic%s %s %s --skip %" PRIu64 " leaves it out", talk_at(p->in, at),
+                 stage_of(p), p->epic, number);
     return CLI_USAGE;
 }
 
@@ -190,9 +191,10 @@ static enum cli_exit tell_dropped(const struct pushing *p) {
 }
 
 static enum cli_exit refuse_changed(const struct pushing *p, uint64_t number) {
+    char at[TALK_AT];
     complain("push: the first %" PRIu64 " lines are not those that epic %s has begun with; "
-             "push them under another name, or forget it: millrace epic %s %s --drop",
-             number, p->epic, stage_of(p), p->epic);
+             "push them under another name, or forget it: millrace epic%s %s %s --drop",
+             number, p->epic, talk_at(p->in, at), stage_of(p), p->epic);
     return CLI_USAGE;
 }
 

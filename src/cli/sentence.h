@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-// "… : RESUME mail ends that." becomes "… : millrace resume mail ends that." What does not fit in
-// `room` is left out. Returns `out`.
-char *sentence_typed(char *out, size_t room, const char *sentence);
+// "… : RESUME mail ends that." becomes "… : millrace resume mail ends that.", with `at` (see
+// talk_at) behind the command. What does not fit in `room` is left out. Returns `out`.
+char *sentence_typed(char *out, size_t room, const char *sentence, const char *at);
 
 #endif

@@ -38,6 +38,15 @@ static const char *talk_url(const struct input *in) {
     return url ? url : CLI_URL;
 }
 
+const char *talk_at(const struct input *in, char out[TALK_AT]) {
+    const char *given = input_option(in, "--at");
+    struct address a;
+    out[0] = 0;
+    if (given && *given && address_read(given, &a) == 0)
+        snprintf(out, TALK_AT, " --at %s", a.where);
+    return out;
+}
+
 // Those of the environment may stand there for other engines.
 static int check_certificates(const struct input *in, const struct address *a) {
     bool given = input_option(in, "--tls-ca") || input_option(in, "--tls-cert") ||

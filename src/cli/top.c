@@ -183,7 +183,8 @@ static int look_at_chosen(struct watch *w) {
     if (err >= 0)
         err = ask(w, "WHY", t->chosen, &reply);
     if (err >= 0)
-        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes));
+        sentence_typed(t->why, sizeof t->why, text_plain(why, sizeof why, reply->bytes),
+                       ""); // the URL stands above it
     return err;
 }
 
