@@ -573,7 +573,7 @@ def _():
         equal(r.code, 1, step, r)
         equal(sorted(map(int, lines_of("out.txt"))), [1, 2, 3, 4, 5, 6, 8, 9, 10], step, r)
         check(re.search(r"flow: plan\.yaml:4: a: [^\n]*" + re.escape(said)
-                        + r"[^\n]*; the line is '7' \(job \d+ of simple/a\)\n", r.err), said, r)
+                        + r"[^\n]*; the line is '7'(, its key '7')? \(job \d+ of simple/a\)\n", r.err), said, r)
         check("millrace dead --at file:" in r.err, r)
         check(os.path.exists("simple.journal/finished"), "what died is kept")
     listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
@@ -588,9 +588,9 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 1, r)
     equal(sorted(lines_of("out.txt")), [f"a\t{sum(range(100))}", "b\t100.5"], r)
-    check("flow: plan.yaml:4: s: 'x' (the last field) is no number; the line is 'a x' (job " in r.err, r)
+    check("flow: plan.yaml:4: s: 'x' (the last field) is no number; the line is 'a x', its key 'a' (job " in r.err, r)
     check("flow: plan.yaml:4: s: there is no key (field 1); the line is '' (job " in r.err, r)
-    check(r"s: '1\x0d' (the last field) is no number; the line is 'c 1\x0d' (job " in r.err, r)
+    check(r"s: '1\x0d' (the last field) is no number; the line is 'c 1\x0d', its key 'c' (job " in r.err, r)
     listed = subprocess.run([MILLRACE, "dead", "--at", "file:simple.journal/finished"],
                             capture_output=True, text=True).stdout
     check("plan.yaml:4: s: 'x' (the last field) is no number" in listed and "--in" not in listed, listed)
@@ -696,6 +696,79 @@ def _():
     write("step", "#!/bin/sh\ncat\n", True)
     r = flow("plan.yaml")
     equal((r.code, read("out.txt")), (0, f"{sum(range(601))}\n"), r)
+
+
+@case("U14: after one SIGTERM a filter that never answers is ended, and its lines go back uncounted")
+def _():
+    numbers_file("in.txt", 20)
+    write("step", "#!/bin/sh\ntouch up\nwhile read line; do :; done\n", True)
+    simple(["name: a, map: [./step], mode: filter, jobs: 1, attempts: 1"])
+    r = Flow("plan.yaml")
+    wait_until(lambda: os.path.exists("up"), "the filter runs")
+    r.signal(signal.SIGTERM)
+    r = r.end()
+    equal(r.code, 130, r)
+    check("plan.yaml:4: a: it does not answer" in r.err and "goes on from here" in r.err, r)
+    write("step", "#!/bin/sh\nwhile read line; do echo $line; done\n", True)
+    r = flow("plan.yaml")
+    equal((r.code, len(lines_of("out.txt"))), (0, 20), r)
+
+
+@case("U14: the summary of a flow that goes on counts the lines of all its runs")
+def _():
+    numbers_file("in.txt", 600)
+    meeting_step("step")
+    simple(["name: a, map: [./step], jobs: 2"])
+    r = Flow("plan.yaml")
+    wait_until(lambda: len(started()) == 2, "two lines run")
+    r.signal(signal.SIGINT)
+    wait_until(lambda: "what runs may finish" in r.said(), "it hears")
+    write("go", "")
+    equal(r.end().code, 130)
+    write("step", "#!/bin/sh\ncat\n", True)
+    r = flow("--json", "plan.yaml")
+    summary = json.loads(r.err.splitlines()[-1])
+    equal((r.code, summary["read"], summary["written"]), (0, 600, 600), r)
+    check(summary["read-before"] > 0, r)
+
+
+@case("U14: a flow that comes through a pipe has its names and its journal in the current directory")
+def _():
+    write("in.txt", "1\n2\n")
+    simple(["name: a, filter: [grep, -q, '1'], attempts: 1", "name: b, filter: ['false', '{}'], attempts: 1"])
+    os.mkdir("elsewhere")
+    with open("plan.yaml") as file, subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as cat:
+        fd = cat.stdout.fileno()
+        r = flow(f"/dev/fd/{fd}", pass_fds=[fd])
+    equal((r.code, read("out.txt"), os.path.exists("simple.journal")), (0, "", False), r)
+
+
+@case("U14: a dead letter is told with the key of its line")
+def _():
+    write("in.txt", "ann 1\nbob x\n")
+    simple(["name: a, map: [grep, -v, ann], key: field 1, attempts: 1", "name: s, aggregate: sum, key: field 1"])
+    r = flow("plan.yaml")
+    equal(r.code, 1, r)
+    check("the line is 'ann 1', its key 'ann'" in r.err and "the line is 'bob x', its key 'bob'" in r.err, r)
+
+
+@case("U16: Ctrl-C ends a flow whose server does not answer")
+def _():
+    server = Server("--store", "mem:")
+    numbers_file("in.txt", 20)
+    meeting_step("step")
+    simple(["name: a, map: [./step], jobs: 2"])
+    r = Flow("--at", server.url, "plan.yaml")
+    wait_until(lambda: len(started()) == 2, "two lines run")
+    server.signal(signal.SIGSTOP)
+    while r.process.poll() is None:  # the first may come before it waits for the server
+        r.signal(signal.SIGINT)
+        select.select([], [], [], 0.05)
+    r = r.end()
+    equal(r.code, 130, r)
+    check("the engine does not answer; leaving without it" in r.err, r)
+    server.signal(signal.SIGCONT)
+    server.stop()
 
 
 @case("Ctrl-C twice ends what runs, which counts no attempt")

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // A name given to us, wherever we go: `out` has PATH_MAX bytes.
@@ -29,7 +30,10 @@ static bool enter_folder(struct flow *f, struct input *in) {
     }
     f->options.journal = absolute(given, journal);
     f->options.journal_given = given != NULL;
-    const char *folder = dirname(copy);
+    // A pipe, as <(...) makes it, has no folder of its own: names in it are meant here, too.
+    struct stat about;
+    bool is_file = stat(f->plan->path, &about) == 0 && S_ISREG(about.st_mode);
+    const char *folder = is_file ? dirname(copy) : ".";
     if (chdir(folder) == 0) {
         snprintf(room, sizeof room, "%s.journal", f->plan->name);
         f->options.journal = given ? f->options.journal : absolute(room, journal);
@@ -105,8 +109,7 @@ enum cli_exit flow_run(const struct input *given) {
     enum cli_exit code = flow_do(&flow, &in);
     plan_tell_rest(&plan);
     plan_finish(&plan);
-    if (flow.signals >= 0)
-        close(flow.signals);
+    // The signals stay open: they are guarded until the process ends.
     if (flow.halt >= 0)
         close(flow.halt);
     return code;

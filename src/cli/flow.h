@@ -42,6 +42,7 @@ struct actor {
     struct filters *filters;  // of a long-lived command
     struct asked *asked;      // lines that it has not answered yet; under the flow's lock
     uint64_t patience_us;     // until somebody is told of one
+    bool ended;               // its filters were ended, as they did not answer
     struct reading *reading;
     _Atomic uint64_t in, out; // lines, of this process
 };
@@ -66,6 +67,8 @@ struct flow {
     int halt;             // another: readable when sources shall read no more
     struct interrupts interrupts;
     uint64_t begun_us;
+    uint64_t before[2];   // lines read and written, by earlier runs that the journal knows of
+    uint64_t counted_us;  // when they were last kept with those of this run
     atomic_bool ending;   // what runs is being ended
     atomic_bool gives_up; // somebody has begun to write `why`
     atomic_bool hopeless; // a node cannot go on, and `why` says so; "": nobody needs to be told
@@ -106,9 +109,9 @@ mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;
 
-// Fails a line for a reason, which then shows the line: MR_EDEAD if trying again would not help,
-// else any other error. Returns it.
-int step_fail(mr_flow_out *, mr_bytes line, int code, const char *format, ...)
+// Fails a line for a reason, which then shows the line and its key (the job's own is the number of
+// a partition): MR_EDEAD if trying again would not help, else any other error. Returns it.
+int step_fail(mr_flow_out *, mr_pair, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 // Nothing is wrong with the line: it goes back, and the flow stops for this reason. Returns
@@ -125,6 +128,10 @@ void program_close(struct actor *);
 // Whether a long-lived command has not answered a line for long, which is then told in `out`; each
 // time it has to take twice as long.
 bool program_is_silent(struct actor *, char *out, size_t size);
+
+// Whether it has not answered a line for FLOW_GRACE_US, counted from `since_us` at the earliest.
+enum { FLOW_GRACE_US = 5000000 };
+bool program_is_stuck(struct actor *, uint64_t since_us);
 mr_flow_function program_run;   // map and flat_map
 mr_flow_function program_keep;  // filter: exit 0 keeps a line, 1 drops it
 mr_flow_function program_route; // a split: a line goes to the output that it carries the name of
@@ -140,6 +147,7 @@ struct screen {
 bool screen_is_wanted(const struct flow *);
 void screen_draw(struct screen *, struct flow *);
 void screen_clear(struct screen *);
+void flow_count(struct flow *); // keeps in the journal how many lines were read and written
 void flow_summary(struct flow *, enum cli_exit, bool over);
 
 #endif

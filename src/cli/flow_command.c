@@ -48,21 +48,21 @@ static int send(struct actor *a, mr_flow_out *out, const char *output, mr_bytes 
 }
 
 // A map answers with one line.
-static int check_map(const struct actor *a, mr_flow_out *out, mr_bytes line, mr_bytes text) {
+static int check_map(const struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes text) {
     if (a->node->verb != VERB_MAP)
         return 0;
     if (!text.size && a->node->mode == MODE_JOB)
-        return step_fail(out, line, MR_EINVAL,
+        return step_fail(out, pair, MR_EINVAL,
                          "it wrote nothing, and a map answers with one line; a flat_map with any "
                          "number");
     if (text.size > 1 && memchr(text.data, '\n', text.size - 1))
-        return step_fail(out, line, MR_EINVAL, "it wrote more than one line, which a flat_map may");
+        return step_fail(out, pair, MR_EINVAL, "it wrote more than one line, which a flat_map may");
     return 0;
 }
 
 static int send_lines(struct actor *a, mr_flow_out *out, mr_pair pair, mr_bytes text) {
     mr_bytes key = pair.key;
-    int err = check_map(a, out, pair.value, text);
+    int err = check_map(a, out, pair, text);
     if (err < 0 || !text.size)
         return err < 0 || a->node->verb != VERB_MAP ? err : send(a, out, "", key, text);
     const char *p = text.data, *end = p + text.size;
@@ -100,7 +100,7 @@ static bool output_is_taken(const struct actor *a, const char *output) {
 static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *arg) {
     struct collecting *c = arg;
     if (!output_is_taken(c->actor, output))
-        return step_fail(c->out, c->pair.value, MR_EINVAL,
+        return step_fail(c->out, c->pair, MR_EINVAL,
                          "it emits to '%.60s', and nothing is from %s:%.60s", output,
                          c->actor->node->name, output);
     if (body.size && ((const char *)body.data)[body.size - 1] == '\n')
@@ -111,20 +111,20 @@ static int collect_emit(const char *output, mr_bytes key, mr_bytes body, void *a
 static int collect_state(mr_bytes state, void *arg) {
     struct collecting *c = arg;
     if (!c->pair.key.size)
-        return step_fail(c->out, c->pair.value, MR_EINVAL,
+        return step_fail(c->out, c->pair, MR_EINVAL,
                          "state is kept for a key, and this line has none: key: field 1");
     return mr_flow_set(c->out, state);
 }
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static int refuse(struct actor *a, mr_flow_out *out, mr_bytes line, const struct exec_result *x) {
+static int refuse(struct actor *a, mr_flow_out *out, mr_pair pair, const struct exec_result *x) {
     if (x->end == EXEC_STOPPED)
         return MR_EBUSY;
     if (exec_is_missing(x) && !a->template.varies)
         return actor_give_up(a, x->reason);
     int code = x->end == EXEC_OUTPUT ? MR_EDEAD : MR_EINVAL; // it would write as much again
-    return step_fail(out, line, code, "%s", x->reason);
+    return step_fail(out, pair, code, "%s", x->reason);
 }
 
 // 0: `out_result` has how it ended.
@@ -151,7 +151,7 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const ch
         err = exec_run(a->flow->execs, &order, out_result);
     filled_finish(&filled);
     buffer_finish(&input);
-    return err < 0 ? step_fail(out, pair.value, err, "%s", error_text()) : 0;
+    return err < 0 ? step_fail(out, pair, err, "%s", error_text()) : 0;
 }
 
 static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
@@ -172,11 +172,10 @@ static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
     struct exec_result x;
     int err = carry_begin(a->flow->carry, mr_flow_state(out), &slot);
     if (err < 0)
-        return step_fail(out, pair.value, err, "%s", error_text());
+        return step_fail(out, pair, err, "%s", error_text());
     err = run_process(a, pair, out, slot.variable, &x);
     if (err >= 0) {
-        err = exec_ended_well(&x) ? take_output(a, pair, out, &slot, &x)
-                                  : refuse(a, out, pair.value, &x);
+        err = exec_ended_well(&x) ? take_output(a, pair, out, &slot, &x) : refuse(a, out, pair, &x);
         exec_result_finish(&x);
     }
     carry_end(&slot);
@@ -230,6 +229,18 @@ bool program_is_silent(struct actor *a, char *out, size_t size) {
     return asked != NULL;
 }
 
+bool program_is_stuck(struct actor *a, uint64_t since_us) {
+    uint64_t now_us = monotonic_us();
+    bool stuck = false;
+    pthread_mutex_lock(&a->flow->lock);
+    for (const struct asked *asked = a->asked; asked; asked = asked->next) {
+        uint64_t from_us = asked->since_us > since_us ? asked->since_us : since_us;
+        stuck = stuck || now_us >= from_us + FLOW_GRACE_US;
+    }
+    pthread_mutex_unlock(&a->flow->lock);
+    return stuck;
+}
+
 static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
     struct exec_order order = { .job = mr_flow_job(out),
                                 .input = pair.value,
@@ -244,9 +255,9 @@ static int ask_filter(struct actor *a, mr_pair pair, mr_flow_out *out) {
     if (err == MR_ESTOPPED)
         return actor_give_up(a, error_text());
     if (err < 0)
-        return step_fail(out, pair.value, err, "%s", error_text());
+        return step_fail(out, pair, err, "%s", error_text());
     bool well = exec_ended_well(&x) && !x.reason[0];
-    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair.value, &x);
+    err = well ? spool_bytes(&x.output, &text) : refuse(a, out, pair, &x);
     if (well && err >= 0)
         err = send_lines(a, out, pair, text);
     exec_result_finish(&x);
@@ -270,7 +281,7 @@ int program_keep(mr_pair pair, mr_flow_out *out, void *arg) {
     if (err < 0)
         return err;
     bool decided = x.end == EXEC_EXITED && (x.code == 0 || x.code == 1);
-    int keeps = decided ? x.code == 0 : refuse(a, out, pair.value, &x);
+    int keeps = decided ? x.code == 0 : refuse(a, out, pair, &x);
     a->out += keeps > 0;
     exec_result_finish(&x);
     return keeps;

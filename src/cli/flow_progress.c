@@ -161,8 +161,11 @@ struct totals {
     uint64_t read, written, dead, failed;
 };
 
+// Of all runs: a source that goes on counts the lines that it passes, unless it was at its end.
 static struct totals totals_of(const struct flow *f) {
-    struct totals t = { .read = read_so_far(f).lines };
+    struct totals t = { .read = read_so_far(f).lines, .written = f->before[1] };
+    if (t.read < f->before[0])
+        t.read = f->before[0];
     for (size_t i = 0; i < f->plan->count; i++) {
         mr_stage_info info = jobs_of(&f->actors[i]);
         t.dead += info.dead;
@@ -173,12 +176,23 @@ static struct totals totals_of(const struct flow *f) {
     return t;
 }
 
+void flow_count(struct flow *f) {
+    struct totals t = totals_of(f);
+    if (f->journal.dir && journal_count(&f->journal, (uint64_t[]){ t.read, t.written }) < 0)
+        complain("flow: %s", mr_error());
+}
+
 static void print_words(const struct flow *f, bool over) {
     struct totals t = totals_of(f);
     double seconds = (double)(monotonic_us() - f->begun_us) / 1e6;
     fprintf(stderr, "millrace: flow %s %s: %" PRIu64 " line%s read, %" PRIu64 " written in %.1f s",
             f->plan->name, over ? "has finished" : "is not finished", t.read,
             t.read == 1 ? "" : "s", t.written, seconds);
+    if (f->before[0])
+        fprintf(stderr, " (%" PRIu64 " and %" PRIu64 " of them by earlier runs)", f->before[0],
+                f->before[1]);
+    else if (!f->journal.dir)
+        fprintf(stderr, " by this process");
     if (t.failed || t.dead)
         fprintf(stderr, "; %" PRIu64 " failed attempt%s, %" PRIu64 " dead job%s", t.failed,
                 t.failed == 1 ? "" : "s", t.dead, t.dead == 1 ? "" : "s");
@@ -207,6 +221,8 @@ static void print_json(const struct flow *f, enum cli_exit code, bool over) {
     json_flag(&j, "complete", over);
     json_number(&j, "read", t.read);
     json_number(&j, "written", t.written);
+    json_number(&j, "read-before", f->before[0]);
+    json_number(&j, "written-before", f->before[1]);
     json_number(&j, "failed", t.failed);
     json_number(&j, "dead", t.dead);
     json_number(&j, "wall-ms", (monotonic_us() - f->begun_us) / 1000);

@@ -21,7 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, DEAD_TOLD = 10 };
+enum { LOOK_MS = 50, COUNT_MS = 1000, DEAD_TOLD = 10 };
 
 static enum cli_exit exit_of(int err) {
     switch (err) {
@@ -70,8 +70,10 @@ static int journal_begin(struct flow *f) {
     if (err >= 0)
         err = journal_open(&f->journal, f->options.journal, buffer_bytes(&identity));
     buffer_finish(&identity);
-    if (err >= 0)
+    if (err >= 0) {
         snprintf(f->where, sizeof f->where, "file:%s", f->journal.store);
+        journal_counted(&f->journal, f->before);
+    }
     if (err < 0)
         return err;
     struct listener listener; // a large journal takes a while to read
@@ -111,7 +113,11 @@ static int flow_open(struct flow *f, const struct input *in) {
     f->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (f->halt < 0)
         return error_set(MR_EIO, "no eventfd: %s", strerror(errno));
-    int err = engine_open(f, in);
+    int err = interrupts_guard(f->signals,
+                               "flow: the engine does not answer; leaving without it (what runs "
+                               "goes back, and the same command goes on)");
+    if (err >= 0)
+        err = engine_open(f, in);
     if (err >= 0)
         err = execs_create(NULL, &f->execs);
     if (err >= 0)
@@ -197,8 +203,22 @@ static int halt(struct flow *f) {
     return mr_flow_stop(f->flow, 0);
 }
 
-// Waits for what runs; a signal ends that.
+// A filter that does not answer would be waited for without end.
+static void end_silent(struct flow *f, struct screen *screen, uint64_t since_us) {
+    for (size_t i = 0; i < f->plan->count; i++) {
+        struct actor *a = &f->actors[i];
+        if (!a->filters || a->ended || !program_is_stuck(a, since_us))
+            continue;
+        a->ended = true;
+        screen_clear(screen);
+        complain("flow: %s: it does not answer; it is ended, and its lines go back", a->title);
+        filters_stop_any(a->filters);
+    }
+}
+
+// Waits for what runs; a signal ends that, and a filter that does not answer is not waited for.
 static void drain(struct flow *f, struct screen *screen) {
+    uint64_t since_us = monotonic_us();
     int err = halt(f);
     for (; err == MR_EBUSY; err = mr_flow_stop(f->flow, LOOK_MS)) {
         if (hears(f) && !atomic_load(&f->ending)) {
@@ -206,6 +226,7 @@ static void drain(struct flow *f, struct screen *screen) {
             complain("flow: ending what runs");
             end_all(f);
         }
+        end_silent(f, screen, since_us);
         screen_draw(screen, f);
     }
     if (err < 0)
@@ -261,6 +282,15 @@ static void tell_silent(struct flow *f, struct screen *screen) {
         }
 }
 
+// So that a run that is killed is in the count of the next one, but for its last moment.
+static void count_now_and_then(struct flow *f) {
+    uint64_t now_us = monotonic_us();
+    if (now_us - f->counted_us < COUNT_MS * 1000)
+        return;
+    f->counted_us = now_us;
+    flow_count(f);
+}
+
 static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over) {
     for (;;) {
         mr_flow_info info = { 0 };
@@ -282,6 +312,7 @@ static enum cli_exit watch(struct flow *f, struct screen *screen, bool *out_over
             return interrupted(f, screen);
         tell_silent(f, screen);
         screen_draw(screen, f);
+        count_now_and_then(f);
     }
 }
 
@@ -324,6 +355,8 @@ static enum cli_exit flow_go(struct flow *f) {
     }
     enum cli_exit code = watch(f, &screen, &over);
     flow_summary(f, code, over);
+    if (!over)
+        flow_count(f);
     if (over)
         finish(f, code);
     else if (f->journal.dir || strcmp(f->where, "mem:") != 0)

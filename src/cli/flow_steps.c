@@ -10,13 +10,17 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 
-int step_fail(mr_flow_out *out, mr_bytes line, int code, const char *format, ...) {
-    char why[300], sentence[sizeof why + LINE_SHOWN + 20], shown[LINE_SHOWN];
+int step_fail(mr_flow_out *out, mr_pair pair, int code, const char *format, ...) {
+    char why[300], sentence[sizeof why + 2 * LINE_SHOWN + 40], line[LINE_SHOWN], key[LINE_SHOWN];
     va_list values;
     va_start(values, format);
     vsnprintf(why, sizeof why, format, values);
     va_end(values);
-    snprintf(sentence, sizeof sentence, "%s; the line is '%s'", why, line_shown(shown, line));
+    int used = snprintf(sentence, sizeof sentence, "%s; the line is '%s'", why,
+                        line_shown(line, pair.value));
+    if (pair.key.size)
+        snprintf(sentence + used, sizeof sentence - (size_t)used, ", its key '%s'",
+                 line_shown(key, pair.key));
     mr_flow_set_reason(out, sentence);
     return code;
 }
@@ -187,14 +191,15 @@ static bool is_number(mr_bytes text) {
 static int send_measured(struct actor *a, mr_flow_out *out, mr_bytes line, mr_pair found) {
     const struct flow_node *n = a->node;
     mr_bytes value = found.value;
+    mr_pair whole = { found.key, line };
     char shown[LINE_SHOWN];
     if (!found.key.size)
-        return step_fail(out, line, MR_EDEAD, "there is no key (%s)",
+        return step_fail(out, whole, MR_EDEAD, "there is no key (%s)",
                          n->key.text ? n->key.text : "of an earlier step");
     if (n->how == HOW_COUNT)
         return mr_flow_emit(out, found.key, (mr_bytes){ 0 });
     if (!is_number(value))
-        return step_fail(out, line, MR_EDEAD, "'%s' (%s) is no number", line_shown(shown, value),
+        return step_fail(out, whole, MR_EDEAD, "'%s' (%s) is no number", line_shown(shown, value),
                          n->value.text ? n->value.text : "the last field");
     return mr_flow_emit(out, found.key, value);
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -78,4 +79,48 @@ void listener_end(struct listener *l) {
         ;
     pthread_join(l->thread, NULL);
     close(l->over);
+}
+
+// ---- Signals that nobody hears ----------------------------------------------------------------
+
+static struct {
+    int signals;
+    const char *sentence;
+} guarded;
+
+static bool signal_waits(int wait_ms) {
+    struct pollfd on = { .fd = guarded.signals, .events = POLLIN };
+    while (poll(&on, 1, wait_ms) < 0 && errno == EINTR)
+        ;
+    return on.revents != 0;
+}
+
+// Whether one that waits is heard in time.
+static bool is_heard(void) {
+    enum { STEP_MS = 100 };
+    for (int ms = 0; ms < INTERRUPT_UNHEARD_MS; ms += STEP_MS) {
+        if (!signal_waits(0))
+            return true;
+        poll(NULL, 0, STEP_MS);
+    }
+    return !signal_waits(0);
+}
+
+static void *guard_signals(void *arg) {
+    (void)arg;
+    while (!signal_waits(-1) || is_heard())
+        ;
+    complain("%s", guarded.sentence);
+    _exit(CLI_INTERRUPTED);
+}
+
+int interrupts_guard(int signals, const char *sentence) {
+    pthread_t thread;
+    guarded.signals = signals;
+    guarded.sentence = sentence;
+    int failed = pthread_create(&thread, NULL, guard_signals, NULL);
+    if (failed)
+        return error_set(MR_EIO, "no thread to listen for signals: %s", strerror(failed));
+    pthread_detach(thread);
+    return 0;
 }

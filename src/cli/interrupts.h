@@ -38,4 +38,10 @@ struct listener {
 int listener_begin(struct listener *, int signals);
 void listener_end(struct listener *);
 
+// Ends the process, with CLI_INTERRUPTED and this sentence, if a signal is not heard within
+// INTERRUPT_UNHEARD_MS: the thread that hears them is then in a call that waits for an engine which
+// does not answer. For as long as the process lives. MR_EIO: there is no such thread.
+enum { INTERRUPT_UNHEARD_MS = 2000 };
+int interrupts_guard(int signals, const char *sentence);
+
 #endif

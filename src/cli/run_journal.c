@@ -138,8 +138,8 @@ static int remove_dir(const char *path) {
 
 // `journal` goes last: without it a directory with something in it is not known to be ours.
 static int remove_rest(const struct journal *j) {
-    static const char *const names[] = { "lines",  "printed",     "failures",
-                                         "failed", "journal.new", "journal" };
+    static const char *const names[] = { "lines",  "printed",    "failures",    "failed",
+                                         "counts", "counts.new", "journal.new", "journal" };
     char path[PATH_MAX];
     path_of(path, j, "finished");
     int err = remove_dir(path);
@@ -253,6 +253,31 @@ int journal_mark(const struct journal *j) {
     path_of(path, j, "printed");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     return fd < 0 ? failed(path, "open") : fd;
+}
+
+// ---- Counts -----------------------------------------------------------------------------------
+
+int journal_count(const struct journal *j, const uint64_t counts[2]) {
+    char path[PATH_MAX], new[PATH_MAX];
+    path_of(path, j, "counts");
+    path_of(new, j, "counts.new");
+    FILE *file = fopen(new, "we");
+    if (!file)
+        return failed(new, "make");
+    bool written = fprintf(file, "%" PRIu64 " %" PRIu64 "\n", counts[0], counts[1]) > 0;
+    written = fclose(file) == 0 && written;
+    return written && rename(new, path) == 0 ? 0 : failed(path, "write");
+}
+
+void journal_counted(const struct journal *j, uint64_t out_counts[2]) {
+    char path[PATH_MAX];
+    uint64_t counts[2];
+    path_of(path, j, "counts");
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%" SCNu64 " %" SCNu64, &counts[0], &counts[1]) == 2)
+        memcpy(out_counts, counts, sizeof counts);
+    if (file)
+        fclose(file);
 }
 
 // ---- Failures ---------------------------------------------------------------------------------

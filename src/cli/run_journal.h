@@ -2,6 +2,7 @@
 //
 //     DIR/journal   what the run is: its command, how lines and keys are found
 //     DIR/lines     8 bytes a line that was read: its hash
+//     DIR/counts    of a flow: lines read and written so far
 //     DIR/printed   with --keep-order: how many lines were printed, and how many of them failed
 //     DIR/failures  of a run that has not ended: lines that failed, one a line: number, reason,
 //     text DIR/failed    the same, of a run that has ended DIR/store/    the engine: lines that
@@ -49,6 +50,11 @@ int journal_resume(struct journal *, struct engine *);
 
 // A descriptor for what was printed. MR_EIO.
 int journal_mark(const struct journal *);
+
+// Keeps, or finds, two counts for the summary of a later run. For people only: what is not found
+// stays as it is. MR_EIO.
+int journal_count(const struct journal *, const uint64_t counts[2]);
+void journal_counted(const struct journal *, uint64_t out_counts[2]);
 
 // Adds a line that failed to the list: before its end is committed. Any thread. MR_EIO, MR_ENOMEM.
 int journal_note_failure(const struct journal *, const char *name, const char *reason,
