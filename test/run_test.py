@@ -473,7 +473,7 @@ def _():
     wait_until(lambda: is_gone(int(r.out)), "its child is gone")
     r = run(*sh(WAIT + "setsid sh -c 'touch away; exec sleep 1000' & wait_file away; echo $!"), data=[1])
     equal(r.code, 0, r)
-    os.kill(int(r.out), signal.SIGKILL)  # it has a group of its own
+    check(is_gone(int(r.out)), "it has a session of its own, and ends all the same")
 
 
 def is_gone(pid):
@@ -618,6 +618,23 @@ def _():
     interrupt_twice(r)
     ended = r.end()
     equal(ended.code, 130, ended)
+
+
+@case("U10: what a command leaves in sessions of its own ends with it, and nothing of other commands")
+def _():
+    leaves = ('setsid sh -c "echo \\$\\$ >>left; sleep 1000 & echo \\$! >>left; touch up.$1; wait" & '
+              'wait_file up.$1; ')
+    script = WAIT + leaves + '[ $1 = 1 ] && exit; wait_file go; kill -0 $! && echo alive'
+    r = Run("--jobs", "2", *sh(script))
+    r.feed(b"1\n2\n")
+    wait_for("up.2")
+    wait_until(lambda: len(lines_of("left")) == 4 and sum(is_gone(int(p)) for p in lines_of("left")) == 2,
+               "what the first has left is gone")
+    with open("go", "w"):
+        pass
+    ended = r.end()
+    equal((ended.code, ended.out), (0, b"alive\n"), ended)
+    check(all(is_gone(int(pid)) for pid in lines_of("left")), lines_of("left"))
 
 
 @case("Ctrl-C while nothing runs ends at once")

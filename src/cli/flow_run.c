@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "cli/output.h"
 #include "cli/talk_state.h"
+#include "work/process.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -106,6 +107,7 @@ static void share_memory(void) {
 
 static int flow_open(struct flow *f, const struct input *in) {
     share_memory();
+    processes_adopt();
     signal(SIGPIPE, SIG_IGN); // a write says it
     f->signals = interrupts_open();
     if (f->signals < 0)

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "cli/output.h"
+#include "work/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -122,6 +123,7 @@ static int engine_begin(struct run *r, const struct input *in) {
 
 static int run_open(struct run *r, const struct input *in) {
     int err = signals_open(r);
+    processes_adopt();
     if (err >= 0)
         err = execs_create(NULL, &r->execs);
     if (err >= 0)

@@ -202,7 +202,9 @@ static const struct command work_commands[] = {
             "MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE, MILLRACE_ATTEMPT and, if there is a\n"
             "deadline, MILLRACE_DEADLINE_MS are in the command's environment; millrace emit\n"
             "and millrace state work inside it. A job that is cancelled, expires or loses its\n"
-            "lease has its processes ended (TERM, then KILL).\n"
+            "lease has its processes ended (TERM, then KILL). What a command leaves running is\n"
+            "killed when it has ended, also in a session of its own (setsid), unless it has\n"
+            "cleared its environment or become another user.\n"
             "\n"
             "Ctrl-C once takes no more and lets what runs finish; twice ends it, and its jobs\n"
             "go back. Exits 130 then, 2 if there is no such command, 3 without an engine.\n",

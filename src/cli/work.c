@@ -13,6 +13,7 @@
 #include "millrace.h"
 #include "work/carry.h"
 #include "work/exec.h"
+#include "work/process.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -234,6 +235,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     w->signals = interrupts_open();
     int err =
         w->signals < 0 ? w->signals : talk_engine(in, "millrace-work", w->signals, &w->engine);
+    processes_adopt();
     if (err >= 0)
         err = execs_create(NULL, &w->execs);
     if (err >= 0)

@@ -171,6 +171,7 @@ static int run_start(struct execs *e, struct run *r) {
         return err;
     struct process_order p = { .argv = r->order->argv,
                                .environment = environment.all,
+                               .tag = environment.tag,
                                .descriptors = { -1, -1, -1 },
                                .dies_with_thread = true };
     err = open_descriptors(e, r, p.descriptors);

@@ -11,11 +11,12 @@
 // The command ends by itself; or it is asked to (its timeout, exec_stop_any, too much output): the
 // group gets SIGTERM, and SIGKILL when the grace is over or the lease that was lost, whatever the
 // command does about signals.
-// When the command has ended, by itself or not, what is left of its group is killed: a job leaves
-// nothing running, except what moved to a group of its own. Output is what was written when the
-// command ended; nobody who holds the pipes longer is waited for. No zombie is left, no descriptor
-// but 0, 1 and 2 reaches the command, and its signals are at their defaults. If our process is
-// killed, the command is killed with it; what it has started itself is not.
+// When the command has ended, by itself or not, what is left of its group is killed, and, after
+// processes_adopt, also what moved to a group or session of its own: a job leaves nothing running.
+// Output is what was written when the command ended; nobody who holds the pipes longer is waited
+// for. No zombie is left, no descriptor but 0, 1 and 2 reaches the command, and its signals are at
+// their defaults. If our process is killed, the command is killed with it; what it has started
+// itself is not.
 //
 //     struct execs *execs;
 //     execs_create(NULL, &execs);                       // one a worker

@@ -83,6 +83,7 @@ static int start_process(const struct filters *f, struct filter *filter) {
     if (err >= 0) {
         struct process_order order = { .argv = f->options.argv,
                                        .environment = environment.all,
+                                       .tag = environment.tag,
                                        .descriptors = { in[0], out[1], STDERR_FILENO } };
         err = process_start(&order, &filter->process);
         environment_finish(&environment);

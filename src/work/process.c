@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
@@ -40,6 +41,7 @@ static bool is_of_a_job(const char *variable) {
         "MILLRACE_ID=",    "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
         "MILLRACE_CARRY=", "MILLRACE_DEADLINE_MS=", "MILLRACE_BODY=",  "MILLRACE_STEM=",
         "MILLRACE_BASE=",  "MILLRACE_BASE_STEM=",   "MILLRACE_DIR=",   "MILLRACE_NUMBER=",
+        "MILLRACE_RUN=",
     };
     if (strncmp(variable, "MILLRACE_", 9) != 0)
         return false;
@@ -88,14 +90,26 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, const char *
     return at;
 }
 
+// Runs within runs have the tags of all of them.
+static void fill_tag(struct environment *e) {
+    static _Atomic uint64_t last;
+    const char *outer = getenv("MILLRACE_RUN");
+    snprintf(e->tag, sizeof e->tag, "/%d.%" PRIx64 ".%" PRIx64 "/", (int)getpid(), monotonic_us(),
+             ++last);
+    bool fits = outer && strlen(outer) + sizeof e->tag + sizeof "MILLRACE_RUN=" < sizeof e->runs;
+    snprintf(e->runs, sizeof e->runs, "MILLRACE_RUN=%s%s", fits ? outer : "", e->tag);
+}
+
 int environment_fill(struct environment *e, const mr_job *job, const char *const *more) {
-    enum { OF_JOB = 5, END = 1 };
+    enum { OF_JOB = 6, END = 1 };
     const char *const *ours = (const char *const *)environ;
     size_t most = count_of(ours) + count_of(more) + OF_JOB + END;
     e->all = mem_alloc(most * sizeof *e->all);
     if (!e->all)
         return error_set(MR_ENOMEM, "no memory for a command's environment");
     size_t at = 0;
+    fill_tag(e);
+    e->all[at++] = e->runs;
     for (; ours && *ours; ours++)
         if (!is_of_a_job(*ours))
             e->all[at++] = *ours;
@@ -110,6 +124,119 @@ int environment_fill(struct environment *e, const mr_job *job, const char *const
 void environment_finish(struct environment *e) {
     mem_free(e->all);
     e->all = NULL;
+}
+
+// ---- Adopting ---------------------------------------------------------------------------------
+
+// Orphans come to the main thread; commands are children of others, unless their thread has ended.
+static struct {
+    atomic_bool on;
+    pthread_mutex_t lock; // guards what follows
+    pid_t *known;         // of process_start, and not finished
+    size_t count, capacity;
+} adopted = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+enum { CHILDREN_TEXT = 4096, ENVIRON_MOST = 1 << 20 };
+
+static FILE *children_open(void) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    return fopen(path, "re");
+}
+
+void processes_adopt(void) {
+    FILE *children = children_open();
+    if (!children)
+        return;
+    fclose(children);
+    atomic_store(&adopted.on, prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+}
+
+// Without memory for its number nothing is known of a command, so that nothing may be adopted.
+static void known_add(pid_t pid) {
+    pthread_mutex_lock(&adopted.lock);
+    if (adopted.count == adopted.capacity) {
+        size_t capacity = 2 * adopted.capacity + 16;
+        pid_t *more = mem_alloc(capacity * sizeof *more);
+        if (more && adopted.count)
+            memcpy(more, adopted.known, adopted.count * sizeof *more);
+        if (more) {
+            mem_free(adopted.known);
+            adopted.known = more;
+            adopted.capacity = capacity;
+        }
+    }
+    if (adopted.count < adopted.capacity)
+        adopted.known[adopted.count++] = pid;
+    else
+        atomic_store(&adopted.on, false);
+    pthread_mutex_unlock(&adopted.lock);
+}
+
+static size_t known_find(pid_t pid) {
+    size_t i = 0;
+    while (i < adopted.count && adopted.known[i] != pid)
+        i++;
+    return i;
+}
+
+static void known_remove(pid_t pid) {
+    pthread_mutex_lock(&adopted.lock);
+    size_t i = known_find(pid);
+    if (i < adopted.count)
+        adopted.known[i] = adopted.known[--adopted.count];
+    pthread_mutex_unlock(&adopted.lock);
+}
+
+static bool is_known(pid_t pid) {
+    pthread_mutex_lock(&adopted.lock);
+    bool known = known_find(pid) < adopted.count;
+    pthread_mutex_unlock(&adopted.lock);
+    return known;
+}
+
+// Whether it was started for the command of this tag.
+static bool has_tag(pid_t pid, const char *tag) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd < 0 ? NULL : mem_alloc(ENVIRON_MOST);
+    size_t size = 0;
+    for (ssize_t got = 1; text && got > 0 && size<ENVIRON_MOST; size += got> 0 ? (size_t)got : 0)
+        got = read(fd, text + size, ENVIRON_MOST - size);
+    bool found = text && memmem(text, size, tag, strlen(tag));
+    mem_free(text);
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+// One look at what has come to us; true: something of this tag was ended, and may have left more.
+static bool sweep_once(const char *tag) {
+    FILE *children = children_open();
+    bool ended = false;
+    long pid;
+    while (children && fscanf(children, "%ld", &pid) == 1) {
+        if (is_known((pid_t)pid) || waitpid((pid_t)pid, NULL, WNOHANG) != 0)
+            continue; // not an orphan; or one that has gone by itself
+        if (!has_tag((pid_t)pid, tag))
+            continue;
+        kill((pid_t)pid, SIGKILL);
+        while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        ended = true;
+    }
+    if (children)
+        fclose(children);
+    return ended;
+}
+
+// Ends what the command has left: of its group, which was killed, and then all others.
+static void sweep(const struct process *p) {
+    while (waitpid(-p->pid, NULL, 0) > 0 || errno == EINTR)
+        ;
+    while (p->tag[0] && sweep_once(p->tag))
+        ;
 }
 
 // ---- Starting ---------------------------------------------------------------------------------
@@ -237,6 +364,8 @@ int process_start(const struct process_order *o, struct process *out) {
         failed = start(o, path, &p.pid);
     if (failed)
         return refuse_start(o->argv[0], failed);
+    if (atomic_load(&adopted.on))
+        known_add(p.pid);
     p.pidfd = pidfd_open(p.pid, 0);
     if (p.pidfd < 0) {
         int code = errno == EMFILE || errno == ENFILE ? MR_EBUSY : MR_EIO;
@@ -244,6 +373,7 @@ int process_start(const struct process_order *o, struct process *out) {
         process_finish(&p);
         return code;
     }
+    snprintf(p.tag, sizeof p.tag, "%s", o->tag ? o->tag : "");
     *out = p;
     return 0;
 }
@@ -263,6 +393,10 @@ int process_finish(struct process *p) {
     int status = 0;
     while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
         ;
+    if (atomic_load(&adopted.on)) {
+        sweep(p);
+        known_remove(p->pid);
+    }
     if (p->pidfd >= 0)
         close(p->pidfd);
     return status;

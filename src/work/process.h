@@ -17,15 +17,26 @@
 
 #include <sys/types.h>
 
+enum { PROCESS_TAG = 64 };
+
 struct process {
     pid_t pid;
-    int pidfd; // readable when it has ended
+    int pidfd;             // readable when it has ended
+    char tag[PROCESS_TAG]; // in its environment, and of all that it starts
 };
+
+// From now on what commands leave behind, whatever group or session it has moved to, becomes a
+// child of this process (PR_SET_CHILD_SUBREAPER), and is killed when its command has ended. It is
+// known by MILLRACE_RUN in its environment: what clears that, or becomes another user, is not
+// found. For a program whose children are all of process_start; commands are not to be started by
+// its main thread. Without effect where the system does not tell children (/proc).
+void processes_adopt(void);
 
 struct process_order {
     const char *const *argv;        // as exec_order
     const char *const *environment; // ends with NULL
     int descriptors[3];             // what become 0, 1 and 2; all CLOEXEC, or our own 0, 1, 2
+    const char *tag;                // of `environment`
     bool dies_with_thread;          // killed when the thread that started it ends, or all of us
 };
 
@@ -36,8 +47,8 @@ int process_start(const struct process_order *, struct process *out);
 // Signals the group, and the command even if it has left that. Not after process_finish.
 void process_signal(const struct process *, int signal);
 
-// Kills what is left of the group, waits for the command's end and forgets it. Returns its status,
-// as waitpid.
+// Kills what is left of the group, and of all that was started if that is adopted, waits for the
+// command's end and forgets it. Returns its status, as waitpid.
 int process_finish(struct process *);
 
 // "killed by signal 9 (KILL)", "exit code 3"; "" for exit code 0.
@@ -50,6 +61,7 @@ int process_wait_ms(uint64_t until_ms); // for poll, perhaps less; UINT64_MAX: f
 struct environment {
     const char **all; // ends with NULL
     char id[40], attempt[40], deadline[48];
+    char tag[PROCESS_TAG], runs[256]; // what was started for it has MILLRACE_RUN with the tag in it
     char stage[HAND_STAGE + 20], key[HAND_KEY + 20];
 };
 
