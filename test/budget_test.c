@@ -162,6 +162,52 @@ static void U4_commands_of_very_many_words_are_done_in_pieces(void **state) {
     attack_with(d, "TAKE s COUNT 1000\r\n");
 }
 
+// Turns in which only time passes are bounded, too, and others are answered in each. Returns how
+// many there were until nothing was due any more.
+static int turns_until_done(struct dialogue *d) {
+    int turns = 0;
+    do {
+        uint64_t before = d->host.steps;
+        feed(d, 1, mr_str("PING\r\n"));
+        turn_once(d);
+        if (d->host.steps - before > TURN)
+            fail_msg("a turn took %llu steps", (unsigned long long)(d->host.steps - before));
+        hear(d, 1, "+PONG");
+        turns++;
+    } while (host_next_ms(&d->host) == 0);
+    return turns;
+}
+
+static void push_many(struct dialogue *d, int count, const char *options) {
+    static char many[ATTACK];
+    for (int left = count; left > 0;) {
+        size_t used = 0;
+        for (; left > 0 && used + 100 < sizeof many; left--)
+            used += (size_t)snprintf(many + used, sizeof many - used, "PUSH s x %s\r\n", options);
+        say_bytes(d, 0, (mr_bytes){ many, used });
+        turn(d);
+        forget_heard(d, 0);
+    }
+}
+
+// U4: however much becomes due at one instant, it is done in pieces.
+static void U4_what_is_due_at_once_shares_its_turns(void **state) {
+    struct dialogue *d = *state;
+    enum { JOBS = 100000 };
+    ask(d, 1, "STAGE s retention 1s", "+OK");
+    push_many(d, JOBS, "DELAY 1000 DEADLINE 60000");
+    d->now_ms += 1000;
+    assert_true(turns_until_done(d) > 10);
+    say(d, 0, "STAGES");
+    hear_field(d, 0, "waiting", ":100000");
+    d->now_ms += 60000;
+    assert_true(turns_until_done(d) > 10);
+    d->now_ms += 60000;
+    (void)turns_until_done(d);
+    say(d, 0, "STAGES");
+    hear_field(d, 0, "waiting", ":0");
+}
+
 // U4: what is cheap is bounded, too, since there may be much of it.
 static void U4_floods_of_small_commands_share_their_turns(void **state) {
     struct dialogue *d = *state;
@@ -284,6 +330,7 @@ int main(void) {
         DIALOGUE(U4_floods_of_small_commands_share_their_turns),
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
+        DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {

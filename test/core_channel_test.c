@@ -506,6 +506,134 @@ static void rule17_stages_named_first_are_served_first(void **state) {
     assert_string_equal(b[2].body, "c");
 }
 
+// ---- Much that is due at once -------------------------------------------------------------------
+
+enum { PIECE = 3 };
+
+static struct tale *tale_in_pieces(void) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_due = PIECE });
+    t->unlike = true; // a restart does all that is due
+    return t;
+}
+
+static uint64_t push_delayed(struct tale *t, const char *key, const char *body) {
+    return push_with(t, (struct push){ .key = mr_str(key), .body = mr_str(body), .delay_ms = 10 });
+}
+
+// U4: what is due at one instant is done in pieces, in order, and nothing is lost. The clock does
+// not wait for it.
+static void U4_what_is_due_at_once_is_done_in_pieces(void **state) {
+    struct tale *t = tale_in_pieces();
+    enum { JOBS = 10 };
+    uint64_t ids[JOBS];
+    char body[8];
+    (void)state;
+    for (int i = 0; i < JOBS; i++) {
+        (void)snprintf(body, sizeof body, "%d", i);
+        ids[i] = push_delayed(t, "", body);
+    }
+    t->now_ms += 5; // it is looked at late
+    for (int done = 0; done < JOBS; done += PIECE) {
+        pass_ms(t, done ? 0 : 10);
+        assert_int_equal(core_now(t->core), t->now_ms);
+        for (int i = 0; i < JOBS; i++)
+            expect_status(t, ids[i], i < done + PIECE ? JOB_WAITING : JOB_DELAYED);
+        assert_true((core_next(t->core) <= t->now_ms) == (done + PIECE < JOBS));
+    }
+    for (int i = 0; i < JOBS; i++) {
+        (void)snprintf(body, sizeof body, "%d", i);
+        expect_take(t, body);
+    }
+    tale_destroy(t);
+}
+
+// U4: what comes for a channel meanwhile stands behind what was due before, over a crash, too.
+static void U4_a_channel_is_in_order_while_much_is_due(void **state) {
+    struct tale *t = tale_in_pieces();
+    (void)state;
+    push(t, "dead", "x");
+    must(fail_with(t, take(t), "no", MR_NEVER));
+    for (int i = 0; i < 5; i++)
+        push_delayed(t, "k", (const char *[]){ "a", "b", "c", "d", "e" }[i]);
+    uint64_t delayed = push_delayed(t, "dead", "y");
+    pass_ms(t, 10);
+    expect_order(t, "k", "a b c");
+    push(t, "k", "f");
+    push(t, "other", "g");
+    expect_order(t, "other", "g"); // nothing can be due there
+    struct taken a = take(t);
+    done_emit(t, a, "s", "k", "emitted"); // seen as ?
+    expect_order(t, "k", "b c");
+    refused(MR_EFULL, core_retry(t->core, 1));
+    pass_ms(t, 0);
+    expect_order(t, "k", "b c d e");
+    expect_status(t, delayed, JOB_WAITING);
+    push(t, "k", "i"); // behind those two, which are not there yet
+    expect_order(t, "k", "b c d e");
+    pass_ms(t, 1);
+    expect_order(t, "k", "b c d e f ? i");
+    pass_ms(t, 1);
+    push(t, "k", "j");
+    must(core_retry(t->core, 1));
+    crash(t);
+    expect_order(t, "k", "b c d e f ? i j");
+    expect_order(t, "dead", "y x");
+    tale_destroy(t);
+}
+
+// U4: deadlines that have passed hold although their timers did not come round yet.
+static void U4_deadlines_hold_while_much_is_due(void **state) {
+    struct tale *t = tale_in_pieces();
+    enum { JOBS = 3 * PIECE };
+    uint64_t ids[JOBS];
+    struct push p = { .body = mr_str("late"), .deadline_ms = 10 };
+    (void)state;
+    for (int i = 0; i < JOBS; i++)
+        ids[i] = push_with(t, p);
+    struct taken first = take(t);
+    push(t, "", "good");
+    pass_ms(t, 10);
+    expect_take(t, "good");
+    refused(MR_EEXPIRED, try_done(t, (struct done){ .id = first.id, .token = first.token }));
+    for (int i = 0; i < JOBS; i++)
+        expect_status(t, ids[i], JOB_EXPIRED);
+    tale_destroy(t);
+}
+
+// U4: so it is with leases that run out, backoffs, and what is forgotten.
+static void U4_other_timers_ring_in_pieces(void **state) {
+    struct tale *t = tale_in_pieces();
+    enum { JOBS = 2 * PIECE + 1 };
+    uint64_t ids[JOBS];
+    (void)state;
+    set(t, "lease", "1s");
+    set(t, "retention", "1h");
+    for (int i = 0; i < JOBS; i++)
+        ids[i] = push(t, "", "x");
+    for (int i = 0; i < JOBS; i++)
+        (void)take(t);
+    pass_ms(t, 1000);
+    assert_int_equal(look_stage(t, "s").running, JOBS - PIECE);
+    pass_ms(t, 0);
+    pass_ms(t, 0);
+    assert_int_equal(look_stage(t, "s").running, 0);
+    for (int i = 0; i < 100 && look_stage(t, "s").parked; i++)
+        pass_ms(t, 1000);
+    for (int i = 0; i < JOBS; i++)
+        expect_take(t, "x");
+    pass_ms(t, 3600000);
+    size_t known = 0;
+    struct job_info info;
+    for (int i = 0; i < JOBS; i++)
+        known += core_look_job(t->core, ids[i], &info) == 0;
+    assert_true(known >= JOBS - PIECE - 1);
+    for (int i = 0; i < JOBS; i++)
+        pass_ms(t, 1);
+    for (int i = 0; i < JOBS; i++)
+        refused(MR_EGONE, core_look_job(t->core, ids[i], &info));
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(C1_states_partition_the_channels),
@@ -543,6 +671,10 @@ int main(void) {
         TALE(rule17_ready_channels_take_turns_whatever_their_depth),
         TALE(rule17_what_comes_back_unserved_is_first_again),
         TALE(rule17_stages_named_first_are_served_first),
+        cmocka_unit_test(U4_what_is_due_at_once_is_done_in_pieces),
+        cmocka_unit_test(U4_a_channel_is_in_order_while_much_is_due),
+        cmocka_unit_test(U4_deadlines_hold_while_much_is_due),
+        cmocka_unit_test(U4_other_timers_ring_in_pieces),
     };
     return TALES(tests);
 }

@@ -33,6 +33,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_take, 1000);
     LIMIT(max_take_bytes, UINT64_C(16) << 20);
     LIMIT(max_take_stages, TAKE_STAGES_MOST);
+    LIMIT(max_due, 2000);
     LIMIT(max_emits, 1000);
     LIMIT(max_emit_bytes, BODY_MOST);
     LIMIT(max_room_bytes, 64u << 20);
@@ -220,8 +221,7 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
         return err;
     }
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
-    stage_sweep(c, s);
-    stage_sweep_states(c, s);
+    (void)stage_sweep(c, s, c->limits.max_due);
     stage_plan_sweep(c, s);
     stage_mark_turn(c, s); // what counts may have changed with the policy
     stage_wake(c, s);

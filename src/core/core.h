@@ -97,6 +97,7 @@ struct core_limits {
     uint32_t max_take;         // jobs in one answer: 1,000
     uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 16 MiB
     uint32_t max_take_stages;  // stages in one TAKE: TAKE_STAGES_MOST
+    uint32_t max_due;          // due things done by one core_advance: 2,000
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
     uint64_t max_bytes;        // live bytes in the log: none
@@ -226,7 +227,8 @@ int core_return_ids(struct core *);
 // After core_open: the engine died while this attempt ran. It counts as failed (rule 22).
 int core_crashed(struct core *, uint64_t id, uint32_t attempt);
 
-// Moves time forward (never back) and does everything that is due. To be called before every
+// Moves time forward (never back) and does what is due, earliest first, max_due of it at most: the
+// rest is done by the next calls, and core_next is in the past meanwhile. To be called before every
 // command and at core_next. MR_ESTOPPED and the like when a record could not be written.
 int core_advance(struct core *, uint64_t now_ms);
 uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
@@ -533,10 +535,11 @@ int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const 
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-// Bytes that the index takes up now: jobs, channels, keys, names, timers.
-// Entries that walks and other searches have looked at since this was asked last: what they cost.
+// What walks, other searches and due things have cost since this was asked last: an entry that was
+// looked at counts 1, a job that was changed 10.
 uint64_t core_take_steps(struct core *);
 
+// Bytes that the index takes up now: jobs, channels, keys, names, timers.
 uint64_t core_memory(const struct core *);
 
 // Says how much memory the owner uses for the same jobs: bodies, buffers. Counts against max_memory

@@ -139,7 +139,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
         shed_attrs(c, j);
     line_add(c, &s->ended, number, AT_TAIL);
     stage_mark_less(c, s);
-    stage_sweep(c, s);
+    stage_forget_ended(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);
     if (c->room_pushes)
@@ -291,6 +291,11 @@ int core_retry(struct core *c, uint64_t id) {
         return error_set(MR_EINVAL, "job %" PRIu64 " is %s: only dead jobs are retried", id,
                          job_status_name((enum job_status)j->status));
     bool halts = j->flags & JOB_HALTS;
+    if (!halts && job_is_keyed(j) && is_late(c) && channel_at(c, j->owner)->pins > 1)
+        return error_set(MR_EFULL,
+                         "job %" PRIu64 " cannot be retried just now, since jobs of its key that "
+                         "are due may not have been delivered yet: try again",
+                         id);
     uint64_t position = halts ? j->position : position_next(c);
     if ((err = write_event(c, RECORD_RETRY, j, position)) < 0)
         return err;

@@ -138,6 +138,11 @@ size_t core_stage_feeds(struct core *c, mr_bytes stage, mr_bytes out[CORE_EDGES]
     return s ? s->edge_count : 0;
 }
 
+// 0 also when it has passed and what is due was not done yet.
+static int64_t left_until(const struct core *c, uint64_t at_ms) {
+    return at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 0;
+}
+
 static void look_channel(const struct core *c, chan ref, struct channel_info *out) {
     const struct channel *ch = channel_at(c, ref);
     const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;
@@ -151,7 +156,7 @@ static void look_channel(const struct core *c, chan ref, struct channel_info *ou
         .parked_ms = -1,
     };
     if (ch->channel_state == CHANNEL_PARKED && !out->halted && head)
-        out->parked_ms = (int64_t)(job_due(c, head) - c->now_ms);
+        out->parked_ms = left_until(c, job_due(c, head));
 }
 
 int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct channel_info *out) {
@@ -219,7 +224,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
         .attempt = j->attempt + (j->status == JOB_RUNNING || j->status == JOB_DONE),
         .attempts = job_attempts(c, j),
         .age_ms = (int64_t)(c->now_ms - j->time_ms),
-        .left_ms = deadline ? (int64_t)(deadline - c->now_ms) : -1,
+        .left_ms = deadline ? left_until(c, deadline) : -1,
         .due_ms = due > c->now_ms ? (int64_t)(due - c->now_ms) : -1,
         .running_ms = lease ? (int64_t)(c->now_ms - lease->began_ms) : -1,
         .conn = lease ? lease->conn : NULL,

@@ -102,18 +102,20 @@ APART int once_spend(struct core *c, struct stage *s, struct job *j) {
     return 0;
 }
 
-APART void once_sweep(struct core *c, struct stage *s) {
-    while (s->first_spent) {
+APART uint32_t once_sweep(struct core *c, struct stage *s, uint32_t most) {
+    uint32_t count = 0;
+    for (; s->first_spent && count < most; count++) {
         uint32_t number = s->first_spent;
         struct spent *sp = slab_at(&c->spents, number);
         if (sp->id && !window_is_over(c, s, sp->ended_ms))
-            return;
+            break;
         spent_void(c, number);
         s->first_spent = sp->next;
         if (!s->first_spent)
             s->last_spent = 0;
         slab_give(&c->spents, number);
     }
+    return count;
 }
 
 void onces_forget(struct core *c, struct stage *s) {

@@ -170,8 +170,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         line_sort(c, &s->dead, by_time);
         line_sort(c, &s->ended, by_position);
         states_sort(c, s);
-        stage_sweep(c, s);
-        stage_sweep_states(c, s);
+        (void)stage_sweep(c, s, UINT32_MAX);
         stage_plan_sweep(c, s);
         stage_mark_turn(c, s);
     }

@@ -128,11 +128,19 @@ APART static int birth_look_at_dress(struct core *c, struct birth *b) {
 
 // Finds out what a push is about, and whether it is a repeat. Makes no job.
 int birth_look(struct core *c, const struct push *p, struct birth *b) {
-    *b = (struct birth){ .push = p, .dressed = is_dressed(p) };
+    *b = (struct birth){ .push = p, .dressed = is_dressed(p) || is_late(c) };
     int err = stage_get(c, p->stage, &b->stage);
     if (err < 0)
         return err;
     return b->dressed ? birth_look_at_dress(c, b) : 0;
+}
+
+// When it is to be delivered; 0: at once. Where delayed jobs of the channel may be due and not yet
+// delivered it goes behind them, as if it were delayed itself, until none can be.
+static uint64_t birth_due(const struct core *c, const struct birth *b) {
+    if (b->push->delay_ms)
+        return c->now_ms + (uint64_t)b->push->delay_ms;
+    return is_late(c) && b->channel && channel_at(c, b->channel)->pins ? c->now_ms + 1 : 0;
 }
 
 // Makes sure that nothing can fail once the record is written. Who prepares others before
@@ -148,7 +156,7 @@ int birth_prepare(struct core *c, struct birth *b) {
         return err;
     b->id = c->next_id;
     c->next_id += c->config.id_step;
-    b->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
+    b->due_ms = birth_due(c, b);
     b->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
     b->position = b->due_ms ? b->due_ms << POSITION_SHIFT : position_next(c);
     return 0;

@@ -425,8 +425,10 @@ bool stage_forget_early(struct core *c, struct stage *s) {
     return true;
 }
 
-void stage_sweep(struct core *c, struct stage *s) {
-    while (ended_is_due(c, s)) {
+// Returns how many.
+static uint32_t sweep_ended(struct core *c, struct stage *s, uint32_t most) {
+    uint32_t count = 0;
+    for (; count < most && ended_is_due(c, s); count++) {
         struct job *j = job_at(c, s->ended.head);
         if (job_has_attrs(j) && once_spend(c, s, j) < 0) { // no memory for what must be remembered
             sweep_at(c, s, c->now_ms + AGAIN_MS);
@@ -434,24 +436,44 @@ void stage_sweep(struct core *c, struct stage *s) {
         }
         job_forget(c, s->ended.head);
     }
-    if (s->first_spent)
-        once_sweep(c, s);
+    return count;
 }
 
 // One that a job has read stays, and is looked at again with the next sweep.
-APART void stage_sweep_states(struct core *c, struct stage *s) {
-    for (uint32_t n = s->policy.state_ttl_ms ? s->states.head : 0, next; n; n = next) {
+APART static uint32_t sweep_states(struct core *c, struct stage *s, uint32_t most) {
+    uint32_t count = 0;
+    for (uint32_t n = s->states.head, next; n && count < most; n = next, count++) {
         const struct state *st = slab_at(&c->states, n);
         next = st->link.next;
         if (st->time_ms + s->policy.state_ttl_ms > c->now_ms)
-            return;
+            break;
         if (chan_state(c, st->channel) == CHANNEL_IN_PROGRESS)
             continue;
         if (state_expire(c, st->channel) < 0) { // for want of room or memory
             sweep_at(c, s, c->now_ms + AGAIN_MS);
-            return;
+            break;
         }
     }
+    return count;
+}
+
+uint32_t stage_sweep(struct core *c, struct stage *s, uint32_t most) {
+    uint32_t count = sweep_ended(c, s, most);
+    if (s->first_spent)
+        count += once_sweep(c, s, most - count);
+    if (s->policy.state_ttl_ms)
+        count += sweep_states(c, s, most - count);
+    if (count == most)
+        sweep_at(c, s, c->now_ms + 1);
+    return count;
+}
+
+void stage_forget_ended(struct core *c, struct stage *s) {
+    enum { SOME = 4 };
+    if (sweep_ended(c, s, SOME) == SOME)
+        sweep_at(c, s, c->now_ms + 1);
+    if (s->first_spent)
+        (void)once_sweep(c, s, SOME);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b) {

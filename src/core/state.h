@@ -25,6 +25,7 @@
 #include "core/record.h"
 #include "core/watch.h"
 
+enum { STEPS_DUE = 10 };   // what it costs to do something that is due (core_take_steps)
 enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
 enum { EPOCH_SHIFT = 40 }; // a lease's serial is an epoch and a counter
 enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
@@ -244,6 +245,8 @@ struct core {
     struct core_config config;
     struct core_limits limits;
     uint64_t now_ms, last_position;
+    uint64_t late_ms;  // when something that was due was left to the next core_advance last
+    uint32_t due_left; // how much that one still does
     uint64_t epoch, random, next_serial;
     uint64_t next_id, id_limit, highest_id;
     uint64_t live_bytes, last_pusher, next_source, room_pushes, room_bytes;
@@ -300,6 +303,11 @@ static inline struct stage *stage_of(const struct core *c, const struct job *j) 
 
 static inline bool job_has_attrs(const struct job *j) {
     return j->attrs >> ATTR_SHIFT;
+}
+
+// Whether something that was due may not have been done yet, or was only just.
+static inline bool is_late(const struct core *c) {
+    return c->late_ms && c->late_ms >= c->now_ms;
 }
 
 static inline bool job_is_keyed(const struct job *j) {
@@ -437,8 +445,10 @@ void stage_note_dead(struct core *, const struct stage *); // it has dead jobs
 int stage_name_it(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
 void stage_mark_turn(struct core *, struct stage *);
-void stage_sweep(struct core *, struct stage *);
-void stage_sweep_states(struct core *, struct stage *); // writes: not while a group is being used
+// Forgets jobs, names and states whose time is over, `most` at most, and plans to go on if there
+// may be more; how many. Writes: not while a group is being used.
+uint32_t stage_sweep(struct core *, struct stage *, uint32_t most);
+void stage_forget_ended(struct core *, struct stage *); // after an end: a few, which keeps up
 void stage_plan_sweep(struct core *, struct stage *);
 int stage_learn_edge(struct core *, uint32_t from, uint32_t to);
 int stage_record(struct core *, struct stage *, enum room); // writes its record
@@ -473,8 +483,8 @@ void once_remember(struct core *, uint32_t job, struct hash128); // after once_r
 struct hash128 once_at(const struct core *, uint32_t number);    // while its job is known
 void once_release(struct core *, struct job *);
 int once_spend(struct core *, struct stage *, struct job *); // its job is about to be forgotten
-void once_sweep(struct core *, struct stage *);
-void onces_forget(struct core *, struct stage *); // all that outlive their jobs
+uint32_t once_sweep(struct core *, struct stage *, uint32_t most); // returns how many
+void onces_forget(struct core *, struct stage *);                  // all that outlive their jobs
 int once_restore(struct core *, struct stage *, const struct record *, uint64_t at, uint32_t size);
 struct spent *once_spent(const struct core *, struct hash128); // NULL: none
 void once_set_home(struct core *, struct spent *, uint64_t at, uint32_t size);

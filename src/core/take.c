@@ -191,16 +191,30 @@ static bool head_is_expired(const struct core *c, const struct stage *s) {
     return s->ready.head && job_is_past_deadline(c, job_at(c, chan_head(c, s->ready.head)));
 }
 
-APART static int end_expired(struct core *c, const struct stage *s) {
-    int err = 0;
-    while (err == 0 && head_is_expired(c, s))
-        err = job_end(c, chan_head(c, s->ready.head), JOB_EXPIRED);
-    return err;
+static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
+    if (s->serve_timer || heap_reserve(&c->timers, 1) < 0)
+        return;
+    s->serve_timer = true;
+    heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
 }
 
-// A job whose end could not be written down at its deadline is not started either: that is made up
-// for before.
-static int pass_expired(struct core *c, const struct stage *s) {
+enum { EXPIRED_AT_ONCE = 100 }; // jobs of a stage that are ended while another is looked for
+
+APART static int end_expired(struct core *c, struct stage *s) {
+    int err = 0;
+    for (int i = 0; err == 0 && i < EXPIRED_AT_ONCE && head_is_expired(c, s); i++) {
+        err = job_end(c, chan_head(c, s->ready.head), JOB_EXPIRED);
+        c->steps += STEPS_DUE;
+    }
+    if (err < 0 || !head_is_expired(c, s))
+        return err;
+    serve_later(c, s, c->now_ms + 1); // the timers end the others
+    return 1;
+}
+
+// A job whose end was not written down at its deadline is not started either: that is made up for
+// before. 1: there are more of them, so nothing is started now.
+static int pass_expired(struct core *c, struct stage *s) {
     return head_is_expired(c, s) ? end_expired(c, s) : 0;
 }
 
@@ -211,7 +225,7 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
     while (count < most && w->bytes < c->limits.max_take_bytes) {
         uint32_t more = 0;
         int err = pass_expired(c, s);
-        if (err == 0 && (!s->ready.head || !stage_may_start(c, s)))
+        if (err > 0 || (err == 0 && (!s->ready.head || !stage_may_start(c, s))))
             break;
         if (err == 0)
             err = start(c, s, w, most - count, out + count, &more);
@@ -226,13 +240,6 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------
-
-static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
-    if (s->serve_timer || heap_reserve(&c->timers, 1) < 0)
-        return;
-    s->serve_timer = true;
-    heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
-}
 
 // A stage held by its rate alone is looked at again when the rate allows.
 static void serve_when_rate_allows(struct core *c, struct stage *s) {
@@ -343,7 +350,7 @@ static int taker_give(struct core *c, struct taker *t) {
 static int serve_some(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers)) {
         int err = pass_expired(c, s);
-        if (err < 0 || !s->ready.head || !stage_may_start(c, s))
+        if (err != 0 || !s->ready.head || !stage_may_start(c, s))
             return err;
         struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
         bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);

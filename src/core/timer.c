@@ -1,5 +1,11 @@
 // Time: one heap of everything that is planned. An entry that has lost its meaning is recognised
 // when it rings: what it was for says so.
+//
+// However much is due at once, one core_advance does a bounded part of it: the clock moves on all
+// the same, and the rest happens a little later. Leases, deadlines and waits that begin meanwhile
+// are so not cut short; who starts or ends a job looks at its deadline anyway. Only the order of a
+// channel needs care: a delayed job's place is the instant it is due, so what comes for its channel
+// before it is delivered is delayed, too (birth_due).
 #include "core/state.h"
 
 static uint32_t kind_of(struct heap_entry e) {
@@ -47,6 +53,12 @@ void timers_tidy(struct core *c) {
         heap_filter(&c->timers, timer_counts, c);
 }
 
+// So much of what one core_advance may do is used up.
+static void due_spend(struct core *c, uint32_t count) {
+    c->due_left -= count < c->due_left ? count : c->due_left;
+    c->steps += STEPS_DUE * (uint64_t)count;
+}
+
 static int deadline_rings(struct core *c, uint32_t number) {
     return job_at(c, number)->status < JOB_DONE ? job_end(c, number, JOB_EXPIRED) : 0;
 }
@@ -78,6 +90,7 @@ static int lease_rings(struct core *c, uint32_t number) {
     l->timer_ms = 0;
     if (!l->count)
         return 0; // it has ended, and no other has come in its place
+    due_spend(c, l->count / 8);
     if (l->lost)
         return lease_lose(c, number, LEASE_LOST, false);
     if (l->until_ms <= c->now_ms)
@@ -100,8 +113,7 @@ void timer_retry(struct core *c, enum timer kind, uint32_t number) {
 
 static int sweep_rings(struct core *c, struct stage *s) {
     s->sweep_at_ms = 0;
-    stage_sweep(c, s);
-    stage_sweep_states(c, s);
+    due_spend(c, stage_sweep(c, s, c->due_left + 1));
     stage_plan_sweep(c, s);
     if (!s->sweep_at_ms)
         stage_drop_if_idle(c, s);
@@ -143,8 +155,12 @@ static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
 int core_advance(struct core *c, uint64_t now_ms) {
     int first_err = 0;
     size_t put_back = 0;
-    while (heap_next(&c->timers) <= now_ms) {
+    if (now_ms < c->now_ms)
+        now_ms = c->now_ms;
+    c->due_left = c->limits.max_due;
+    while (c->due_left && heap_next(&c->timers) <= now_ms) {
         struct heap_entry e = heap_pop(&c->timers);
+        due_spend(c, 1);
         bool counts = timer_counts(c, e);
         if (!counts) {
             c->timers.idle -= c->timers.idle > 0;
@@ -159,8 +175,9 @@ int core_advance(struct core *c, uint64_t now_ms) {
         }
         settle(c);
     }
-    if (now_ms > c->now_ms)
-        c->now_ms = now_ms;
+    c->now_ms = now_ms;
+    if (heap_next(&c->timers) <= now_ms)
+        c->late_ms = c->now_ms;
     return first_err;
 }
 

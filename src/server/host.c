@@ -246,6 +246,7 @@ static bool begin_parts(struct host *h) {
         snprintf(h->why_stopped, sizeof h->why_stopped, "%s", error_text());
         runs = false;
     }
+    h->steps += shards_steps(h);
     return runs;
 }
 
