@@ -124,7 +124,10 @@ def prepare(line):
         ended_epic()
     elif "epic" in line:
         bash("millrace epic mail june --drop")
+    if "--remove" in line:
+        client.ask("STAGE", "empty", "lease", "30s")
     return {"/etc/millrace.conf": "millrace.conf", "/backup/": "./copy-of-", "/var/lib/millrace/": "./",
+            "/etc/credstore/": "./", "stage mail --remove": "stage empty --remove",
             "$(pidof millrace)": str(server.process.pid), "0.0.0.0:7411": "127.0.0.1:0",
             "--jobs 1000000": "--jobs 1000", "https://mill.example:7412": web,
             "curl -s ": "curl -sf ",  # a refusal is a failure
