@@ -208,6 +208,30 @@ static void U4_what_is_due_at_once_shares_its_turns(void **state) {
     hear_field(d, 0, "waiting", ":0");
 }
 
+// U4: all that a connection has taken comes back in one turn when it is lost, so that is bounded.
+static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
+    struct dialogue *d = *state;
+    push_many(d, LIMIT_HELD + 10, "");
+    struct job job = take(d, 0, "s");
+    for (int i = 0; i < LIMIT_HELD / 1000; i++) { // the last one gets what is left
+        say(d, 0, "TAKE s COUNT 1000 BATCH 10");
+        forget_heard(d, 0);
+    }
+    assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
+    ask(d, 0, "TAKE s", "-FULL *10000 jobs*RELEASE some first*");
+    ask(d, 0, "TAKE s WAIT 1000", "-FULL *");
+    sayf(d, 0, "RELEASE %s %s", job.id, job.token);
+    hear(d, 0, "+OK");
+    ask(d, 0, "TAKE s COUNT 5", "[[*]]");
+    assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
+    hang_up(d, 0);
+    turn(d);
+    connect_client(d, 0);
+    assert_int_equal(session_jobs(d->clients[0].session), 0);
+    say(d, 1, "STAGES");
+    hear_field(d, 1, "running", ":0");
+}
+
 // U4: what is cheap is bounded, too, since there may be much of it.
 static void U4_floods_of_small_commands_share_their_turns(void **state) {
     struct dialogue *d = *state;
@@ -331,6 +355,7 @@ int main(void) {
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
         DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
+        DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {

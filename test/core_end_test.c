@@ -263,7 +263,7 @@ static void rule9_a_refused_end_lets_go_although_the_job_is_forgotten(void **sta
     struct taken d = take(t);
     assert_true(cancel(t, solo));
     refused(MR_EGONE, done_again(t, d));
-    assert_int_equal(core_leases(&t->conns[0]), 0);
+    assert_int_equal(t->conns[0].lease_count, 0);
 }
 
 static void rule9_a_worker_that_never_lets_go_loses_its_lease(void **state) {

@@ -116,8 +116,8 @@ static void A3_running_jobs_are_shown_by_lease(void **state) {
     done(t, block[0]);
     expect_walk(t, "", JOB_RUNNING, "k2 k3 u1");
     expect_walk(t, "", JOB_WAITING, "k4");
-    assert_int_equal(core_leases(&t->conns[0]), 3);
-    assert_int_equal(core_leases(&t->conns[1]), 0);
+    assert_int_equal(t->conns[0].lease_count, 3);
+    assert_int_equal(t->conns[1].lease_count, 0);
 }
 
 static void A3_delayed_jobs_are_shown_by_id(void **state) {

@@ -136,23 +136,16 @@ void core_join(struct core *c, struct conn *conn) {
     list_init(&conn->takers);
     list_init(&conn->callers);
     list_init(&conn->pushers);
+    conn->lease_count = conn->held = 0;
     conn->gaps = NULL;
     conn->gap_count = conn->gap_capacity = 0;
     conn->gaps_over = false;
 }
 
-size_t core_leases(const struct conn *conn) {
-    size_t count = 0;
-    for (const struct list *l = conn->leases.next; l != &conn->leases; l = l->next)
-        count++;
-    return count;
-}
-
 // A lost lease counts an attempt and its job is ready at once, unless the stage rules out any
 // overlap with the worker that may still be at it: then the lease runs out by its time.
 static int leave_lease(struct core *c, struct lease *l) {
-    list_remove(&l->of_conn);
-    l->conn = NULL;
+    lease_leave_conn(l);
     if (l->detached || c->stages[l->stage]->policy.overlap_never)
         return 0;
     int err = lease_lose(c, l->number, LEASE_LOST, false);
@@ -166,8 +159,7 @@ static int leave_lease(struct core *c, struct lease *l) {
 void core_give_back(struct core *c, struct conn *conn) {
     while (!list_empty(&conn->leases)) {
         struct lease *l = list_entry(conn->leases.next, struct lease, of_conn);
-        list_remove(&l->of_conn);
-        l->conn = NULL;
+        lease_leave_conn(l);
         if (!l->record)
             lease_end(c, l->number, AT_HEAD);
     }

@@ -114,7 +114,8 @@ enum { GAPS_MOST = 1024 }; // refused numbers that a connection keeps
 // embeds it, starts it with core_join, and keeps it until core_leave.
 struct conn {
     struct list leases, takers, callers, pushers;
-    struct gap *gaps; // numbers that were refused on it, GAPS_MOST at most …
+    uint32_t lease_count, held; // leases, and jobs under them that were not let go
+    struct gap *gaps;           // numbers that were refused on it, GAPS_MOST at most …
     uint32_t gap_count, gap_capacity;
     bool gaps_over; // … or there were more: no number is accepted on it any more
 };
@@ -242,7 +243,6 @@ void core_act_for(struct core *, uint64_t maker);
 // ---- Connections ------------------------------------------------------------------------------
 
 void core_join(struct core *, struct conn *);
-size_t core_leases(const struct conn *); // how many it holds
 
 // The connection is gone: its waiting ends without events, its interest too, its leases are lost
 // (unless detached).

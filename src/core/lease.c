@@ -49,6 +49,18 @@ static void lease_uncount(struct core *c, const struct lease *l, uint32_t from, 
     for (uint32_t i = from; i < upto; i++)
         jobs += lease_id(l, i) != 0;
     c->stages[l->stage]->leased -= jobs;
+    if (l->conn)
+        l->conn->held -= (uint32_t)jobs;
+}
+
+void lease_leave_conn(struct lease *l) {
+    if (!l->conn)
+        return;
+    for (uint32_t i = l->next; i < l->count; i++)
+        l->conn->held -= lease_id(l, i) != 0;
+    l->conn->lease_count--;
+    l->conn = NULL;
+    list_remove(&l->of_conn);
 }
 
 static void lease_free(struct core *c, uint32_t number) {
@@ -57,7 +69,8 @@ static void lease_free(struct core *c, uint32_t number) {
         tell_running(c, l, false);
     lease_unrecord(c, l);
     lease_uncount(c, l, l->next, l->count);
-    list_remove(&l->of_conn);
+    l->next = l->count;
+    lease_leave_conn(l);
     mem_free(l->block);
     struct stage *s = c->stages[l->stage];
     s->leases--;

@@ -611,6 +611,7 @@ int lease_refuse(struct core *, uint32_t lease, uint64_t id, int err);
 void lease_let_go(struct core *, uint32_t lease, uint64_t id); // of one job, in order
 // It is over: jobs still under it wait again, the channel goes where it belongs.
 void lease_end(struct core *, uint32_t lease, enum place);
+void lease_leave_conn(struct lease *); // it goes on without its connection
 // Whether letting go of this job, which runs or was ended by others, ends the lease.
 bool lease_ends_with(const struct core *, const struct lease *, uint64_t id);
 #define LEASE_LOST "the worker's connection was lost"

@@ -86,8 +86,11 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
                          .conn = w->conn,
                          .detached = w->detached };
     list_init(&l->of_conn);
-    if (l->conn)
+    if (l->conn) {
         list_append(&l->conn->leases, &l->of_conn);
+        l->conn->lease_count++;
+        l->conn->held += count;
+    }
     lease_plan(c, l);
     *out = number;
     return 0;
@@ -128,7 +131,11 @@ static uint32_t state_size(const struct core *c, chan ref) {
 // A lease that did not come to be.
 APART static void lease_undo(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
-    list_remove(&l->of_conn);
+    if (l->conn) {
+        l->conn->lease_count--;
+        l->conn->held -= l->count;
+        list_remove(&l->of_conn);
+    }
     mem_free(l->block);
     l->block = NULL;
     l->count = 0;

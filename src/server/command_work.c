@@ -67,6 +67,21 @@ static void note_stages(struct session *s, const mr_bytes *stages, uint32_t coun
         memcpy(s->stages + used, more, sizeof more);
 }
 
+// All that a connection has taken comes back at once when it is lost, so there is a limit to it.
+static bool take_within(struct session *s, struct take *t) {
+    uint32_t held = session_jobs(s);
+    if (held >= LIMIT_HELD) {
+        answer_error(s, error_set(MR_EFULL,
+                                  "this connection has taken %u jobs and not ended them, which is "
+                                  "the most: end or RELEASE some first",
+                                  held));
+        return false;
+    }
+    if (t->count > LIMIT_HELD - held && core_take_check(s->host->parts[0].core, t) == 0)
+        t->count = LIMIT_HELD - held;
+    return true;
+}
+
 void run_take(struct session *s, struct arguments *a) {
     struct take_options o = { 0 };
     struct host *h = s->host;
@@ -80,6 +95,8 @@ void run_take(struct session *s, struct arguments *a) {
                       .batch = o.batch,
                       .lease_ms = o.lease_ms,
                       .detached = o.detached };
+    if (!take_within(s, &t))
+        return;
     bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))

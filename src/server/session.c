@@ -47,7 +47,14 @@ void session_give_back(struct session *s) {
 uint64_t session_leases(const struct session *s) {
     uint64_t held = 0;
     for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
-        held += core_leases(&s->presences[i].conn);
+        held += s->presences[i].conn.lease_count;
+    return held;
+}
+
+uint32_t session_jobs(const struct session *s) {
+    uint32_t held = 0;
+    for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
+        held += s->presences[i].conn.held;
     return held;
 }
 

@@ -156,7 +156,8 @@ void session_hold(struct session *, size_t more);
 void session_close(struct session *);         // nothing more is run; it is over when all was sent
 bool session_is_over(const struct session *); // close it
 uint64_t session_leases(const struct session *);
-void session_give_back(struct session *); // what it has leased, uncounted: the server closes
+uint32_t session_jobs(const struct session *); // that it has taken and not ended
+void session_give_back(struct session *);      // what it has leased, uncounted: the server closes
 
 // ---- For commands -----------------------------------------------------------------------------
 
