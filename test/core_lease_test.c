@@ -746,9 +746,30 @@ static void rule13_an_answer_is_bounded_in_bytes(void **state) {
     tale_destroy(t);
 }
 
+// U4: many that die in one instant, the youngest first, do not look at one another.
+static void U4_many_may_die_in_one_instant(void **state) {
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    enum { JOBS = 300, LOOKED = 64 };
+    static struct taken jobs[JOBS];
+    (void)state;
+    t->unlike = true; // a restart sorts them
+    for (int i = 0; i < JOBS; i++)
+        push(t, "", "x");
+    for (int i = 0; i < JOBS; i++)
+        jobs[i] = take(t);
+    (void)core_take_steps(t->core);
+    for (int i = JOBS; i-- > 0;) {
+        must(core_fail(t->core, jobs[i].id, &jobs[i].token, mr_str("no"), MR_NEVER));
+        assert_true(core_take_steps(t->core) <= LOOKED);
+    }
+    assert_int_equal(look_stage(t, "s").dead, JOBS);
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(S1_a_retry_stays_at_the_head_and_its_channel_is_parked),
+        cmocka_unit_test(U4_many_may_die_in_one_instant),
         TALE(rule5_the_backoff_doubles_give_or_take_a_fifth),
         TALE(rule5_the_backoff_survives_a_crash),
         TALE(rule5_a_worker_may_say_when),

@@ -305,14 +305,20 @@ void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) 
     home_add(c, at, size);
 }
 
+enum { DEAD_LOOKED = 64 }; // jobs that dead_add looks at, however many died in that instant
+
 // The dead stand in order of their instants, and of one instant in order of ids: as core_open sorts
-// them, so that a restart changes nothing. Nearly always that is at the tail.
+// them, so that a restart changes nothing. Nearly always that is at the tail; of very many that die
+// at once some stand behind higher ids until the next restart.
 static void dead_add(struct core *c, struct stage *s, uint32_t number) {
     const struct job *j = job_at(c, number);
     uint32_t before = 0, last = s->dead.tail;
-    while (last && job_at(c, last)->time_ms == j->time_ms && job_at(c, last)->id > j->id) {
+    for (int i = 0; i < DEAD_LOOKED && last && job_at(c, last)->time_ms == j->time_ms &&
+                    job_at(c, last)->id > j->id;
+         i++) {
         before = last;
         last = job_at(c, last)->link.prev;
+        c->steps++;
     }
     line_insert_before(c, &s->dead, number, before);
 }
