@@ -340,8 +340,30 @@ static void T9_epics_are_listed(void **state) {
     refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("client"), name_epic, names));
 }
 
+static int never(void *arg, const struct job_info *j) {
+    (void)arg, (void)j;
+    fail();
+    return 1;
+}
+
+// U4: a walk among very many of another status ends when it has looked at as many as it may.
+static void U4_a_walk_that_finds_nothing_is_cut(void **state) {
+    struct tale *t = *state;
+    for (int i = 0; i < 10; i++)
+        push(t, "", "x");
+    for (int i = 0; i < 10; i++)
+        done(t, take(t));
+    struct job_walk w = { .stage = mr_str("s"), .status = JOB_EXPIRED, .steps = 5 };
+    (void)core_take_steps(t->core);
+    assert_int_equal(core_walk(t->core, &w, never, NULL), WALK_CUT);
+    assert_true(core_take_steps(t->core) <= 6);
+    w.steps = 0;
+    assert_int_equal(core_walk(t->core, &w, never, NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TALE(U4_a_walk_that_finds_nothing_is_cut),
         TALE(A3_waiting_jobs_are_shown_as_they_will_start),
         TALE(A3_parked_and_blocked_jobs_are_not_forgotten),
         TALE(A3_running_jobs_are_shown_by_lease),

@@ -171,13 +171,14 @@ int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct chann
     return 0;
 }
 
-static void sort_by_depth(struct channel_info *infos, size_t count) {
+static void sort_by_depth(struct core *c, struct channel_info *infos, size_t count) {
     for (size_t i = 1; i < count; i++) {
         struct channel_info info = infos[i];
         size_t k = i;
         for (; k && infos[k - 1].depth < info.depth; k--)
             infos[k] = infos[k - 1];
         infos[k] = info;
+        c->steps += (i - k) / 8;
     }
 }
 
@@ -195,7 +196,7 @@ size_t core_top_channels(struct core *c, mr_bytes stage, struct channel_info *ou
                 look_channel(c, ref, &out[count++]);
         }
     }
-    sort_by_depth(out, count);
+    sort_by_depth(c, out, count);
     return count;
 }
 

@@ -16,8 +16,9 @@ struct walk {
     struct core *core;
     const struct stage *stage;
     enum job_status status;
-    chan only;   // this channel; 0: all
-    bool parked; // only what each parked channel waits for
+    chan only;      // this channel; 0: all
+    bool parked;    // only what each parked channel waits for
+    uint64_t steps; // of the core, at which it is cut
     int (*each)(void *, const struct job_info *);
     void *arg;
 };
@@ -31,7 +32,9 @@ static int show(const struct walk *w, uint32_t job) {
 static int walk_jobs(const struct walk *w, uint32_t job) {
     int stop = 0;
     for (; !stop && job; job = job_at(w->core, job)->link.next, w->core->steps++)
-        if (job_at(w->core, job)->status == w->status)
+        if (w->core->steps >= w->steps)
+            stop = WALK_CUT;
+        else if (job_at(w->core, job)->status == w->status)
             stop = show(w, job);
     return stop;
 }
@@ -63,6 +66,8 @@ static int walk_leases(const struct walk *w, uint32_t number) {
     int stop = 0;
     for (; !stop && left && number < w->core->leases.next_new; number++, w->core->steps++) {
         const struct lease *l = lease_at(w->core, number);
+        if (w->core->steps >= w->steps)
+            return WALK_CUT;
         if (!l->count || l->stage != w->stage->number)
             continue;
         left--;
@@ -231,6 +236,7 @@ int core_walk(struct core *c, const struct job_walk *what,
         .stage = s,
         .status = what->status,
         .parked = what->parked,
+        .steps = what->steps ? what->steps : UINT64_MAX,
         .each = each,
         .arg = arg,
     };

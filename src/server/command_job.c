@@ -130,6 +130,11 @@ static int rows_init(struct session *s, struct rows *r, uint32_t most, mr_bytes 
 }
 
 static void say_rows(struct session *s, struct rows *r, int err) {
+    if (err == WALK_CUT && !r->count)
+        err = error_set(MR_ETOOBIG,
+                        "none of these is among the first %u jobs that were looked at, and more "
+                        "are not looked at for one answer: a shorter retention keeps fewer",
+                        LIMIT_LOOKED);
     if (err < 0) {
         answer_error(s, err);
     } else {
@@ -193,7 +198,9 @@ static bool statuses_read(struct session *s, const struct jobs_options *o, uint3
 
 static int walk_statuses(struct session *s, const struct jobs_options *o, mr_bytes stage,
                          uint32_t first, uint32_t behind, struct rows *r) {
-    struct job_walk w = { .stage = stage, .key = o->key, .from = o->from, .most = r->most };
+    struct job_walk w = {
+        .stage = stage, .key = o->key, .from = o->from, .most = r->most, .steps = LIMIT_LOOKED
+    };
     struct job_info from;
     int err = 0;
     if (o->parked) {
