@@ -520,6 +520,26 @@ static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
     ask(d, 0, "PUSH other x EPIC e 3", "-GAP 1 *"); // not where it stands
 }
 
+// U2: GAP would tell how far an epic is: only those hear it who may push.
+static void U2_who_may_not_push_does_not_hear_what_was_accepted(void **state) {
+    struct dialogue *d = *state;
+    static const char *const names[] = { NULL, "work" };
+    come_as(d, 1, "admin");
+    for (int i = 1; i <= 3; i++) {
+        sayf(d, 1, "PUSH mail.a x EPIC e %d", i);
+        hear(d, 1, "\"*\"");
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *refusal = names[i] ? "-NOPERM *" : "-NOAUTH *";
+        come_as(d, 0, names[i]);
+        ask(d, 0, "PUSH mail.a x EPIC e 9", refusal);
+        ask(d, 0, "PUSH mail.a x EPIC e 1", refusal);
+        ask(d, 0, "PUSH mail.a x EPIC e 8", refusal);
+        ask(d, 0, "AUTH push pushpush", "+OK");
+        ask(d, 0, "PUSH mail.a x EPIC e 9", "-GAP 4 *"); // they are held all the same
+    }
+}
+
 static void D7_a_stage_downstream_out_of_bounds_has_no_name(void **state) {
     struct dialogue *d = *state;
     come_as(d, 1, "admin");
@@ -766,6 +786,7 @@ int main(void) {
         WITH_PEOPLE(what_is_out_of_bounds_is_not_there),
         WITH_PEOPLE(within_its_bounds_a_token_does_what_its_roles_say),
         WITH_PEOPLE(U2_a_token_does_not_meet_the_numbers_of_others),
+        WITH_PEOPLE(U2_who_may_not_push_does_not_hear_what_was_accepted),
         { "U7_a_token_has_a_share_of_stages_and_sources",
           U7_a_token_has_a_share_of_stages_and_sources, setup_small, dialogue_teardown, NULL },
         WITH_PEOPLE(D7_a_stage_downstream_out_of_bounds_has_no_name),

@@ -29,16 +29,21 @@ static int shown(mr_bytes b) {
     return b.size < SHOWN ? (int)b.size : SHOWN;
 }
 
+bool access_has_role(const struct session *s, enum role role) {
+    const struct auth_entry *who = s->who;
+    if (!s->host->auth || role == ROLE_STRANGER)
+        return true;
+    return who && (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN));
+}
+
 bool access_role(struct session *s, enum role role) {
     const struct auth_entry *who = s->who;
-    if (role == ROLE_STRANGER)
+    if (access_has_role(s, role))
         return true;
     if (!who) {
         refuse(s, CODE_NOAUTH, "this server asks for a secret first: AUTH name secret");
         return false;
     }
-    if (role == ROLE_ANYBODY || who->roles & (role | ROLE_ADMIN))
-        return true;
     refuse(s, CODE_NOPERM, "the token '%.*s' has not the role %s", shown(who->name),
            (const char *)who->name.data, role_name(role));
     return false;

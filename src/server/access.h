@@ -9,8 +9,9 @@
 
 #include "server/command.h"
 
-// Whether it may use commands of that role. False: refused, and told. Only where there is a list.
+// Whether it may use commands of that role. False: refused, and told.
 bool access_role(struct session *, enum role);
+bool access_has_role(const struct session *, enum role); // the same without a word
 
 // Whether what the command's first word names is within bounds. False: refused, and told.
 bool access_scope(struct session *, const struct command *, const struct arguments *);

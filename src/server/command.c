@@ -69,7 +69,7 @@ static void say_arity(struct session *s, const struct command *c) {
 
 // With tokens, first of all: a stranger does not even hear what is wrong with a command.
 static bool is_permitted(struct session *s, const struct command *c) {
-    return !s->host->auth || access_role(s, c ? c->role : ROLE_ANYBODY);
+    return access_role(s, c ? c->role : ROLE_ANYBODY);
 }
 
 static bool may_run(struct session *s, const struct command *c, const struct arguments *a) {
@@ -144,7 +144,7 @@ void command_try(struct session *s, const struct command *c, const mr_bytes *wor
     }
     const struct buffer *out = s->reply.out;
     size_t before = out->size;
-    bool gap = holds_refuse(s, &n);
+    bool gap = access_has_role(s, c->role) && holds_refuse(s, &n); // GAP tells what was accepted
     if (!gap)
         try_plain(s, c, words, count);
     if (!gap && !s->blocked)

@@ -108,6 +108,6 @@ void run_config(struct session *s, struct arguments *a) {
         config_get(s, a);
     else if (!word_is(what, "SET") || a->count - a->at != 2)
         session_usage(s, "it is: CONFIG GET name, or CONFIG SET name value");
-    else if (!s->host->auth || (access_role(s, ROLE_ADMIN) && access_all(s, "CONFIG SET")))
+    else if (access_role(s, ROLE_ADMIN) && access_all(s, "CONFIG SET"))
         config_set(s, a->words[a->at], a->words[a->at + 1]);
 }
