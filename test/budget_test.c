@@ -280,6 +280,26 @@ static void U4_MULTI_of_very_many_shares_its_turns(void **state) {
     assert_true(attack(d, mr_str("EXEC\r\n")) > 10);
 }
 
+// U4: nor is what the core or the host looks at for them free.
+static void U4_looks_in_MULTI_cost_as_much_as_alone(void **state) {
+    struct dialogue *d = *state;
+    static const char *const looks[] = { "JOBS s KEY nosuch\r\n", "JOBS s STATUS delayed\r\n",
+                                         "WORKERS\r\n" };
+    enum { JOBS = 5000, QUEUED = 2000 };
+    for (int i = 0; i < JOBS; i++) {
+        sayf(d, 1, "PUSH s x KEY k%d DELAY %d", i % 100, i % 2 ? 3600000 : 0);
+        forget_heard(d, 1);
+    }
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        attack(d, mr_str("MULTI\r\n"));
+        for (int n = 0; n < QUEUED; n++) {
+            say_bytes(d, 0, mr_str(looks[i]));
+            forget_heard(d, 0);
+        }
+        attack(d, mr_str("EXEC\r\n"));
+    }
+}
+
 // U4: clients that have more to run than their budget take turns.
 static void U4_the_backlog_is_served_in_rotation(void **state) {
     struct dialogue *d = *state;
@@ -353,6 +373,7 @@ int main(void) {
         DIALOGUE(U4_commands_of_very_many_words_are_done_in_pieces),
         DIALOGUE(U4_floods_of_small_commands_share_their_turns),
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),
+        DIALOGUE(U4_looks_in_MULTI_cost_as_much_as_alone),
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
         DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
         DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),

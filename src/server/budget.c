@@ -1,9 +1,17 @@
 // See budget.h.
 #include "server/budget.h"
 
+#include "server/shards.h"
+
 void budget_defer(struct session *s) {
     if (list_empty(&s->of_backlog))
         list_append(&s->host->backlog, &s->of_backlog);
+}
+
+void budget_end(struct session *s, struct budget_mark mark, uint32_t words, uint64_t said) {
+    struct host *h = s->host;
+    h->steps += STEPS_COMMAND + words / STEP_WORDS + said / STEP_BYTES_OUT + shards_steps(h);
+    s->spent = mark.spent + h->steps - mark.steps;
 }
 
 // A session that is deferred again goes behind the mark, and is not served twice.

@@ -41,6 +41,20 @@ static inline bool budget_left(struct session *s) {
     return s->spent < LIMIT_SESSION_STEPS;
 }
 
+// What was counted before a command, which may run others (EXEC).
+struct budget_mark {
+    uint64_t steps, spent;
+};
+
+static inline struct budget_mark budget_begin(struct session *s) {
+    (void)budget_left(s); // a new turn begins at nothing
+    return (struct budget_mark){ s->host->steps, s->spent };
+}
+
+// Counts what a command of `words` words and a reply of `said` bytes has cost, the work of the
+// cores for it, and what was counted for the host only.
+void budget_end(struct session *, struct budget_mark, uint32_t words, uint64_t said);
+
 // The session goes on in a later turn, behind those that wait already.
 void budget_defer(struct session *);
 

@@ -116,6 +116,7 @@ static void run_next(struct session *s, bool again) {
     ptrdiff_t used = request_read(&request, &h->request_limits, queue->data + s->multi.at,
                                   queue->size - s->multi.at, h->arguments, &count);
     assert(used > 0); // it was written here
+    struct budget_mark mark = budget_begin(s);
     size_t before = s->multi.replies.size;
     s->again = again;
     s->reply.out = &s->multi.replies;
@@ -123,8 +124,8 @@ static void run_next(struct session *s, bool again) {
     command_try(s, command_row(h->arguments[0]), h->arguments, count);
     s->reply.out = &s->out;
     s->again = false;
-    budget_spend(s, STEPS_COMMAND + count / STEP_WORDS + (size_t)used / STEP_BYTES_IN +
-                        (s->multi.replies.size - before) / STEP_BYTES_OUT);
+    budget_spend(s, (size_t)used / STEP_BYTES_IN);
+    budget_end(s, mark, count, s->multi.replies.size - before);
     if (!s->blocked)
         s->multi.at += (size_t)used;
 }

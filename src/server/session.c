@@ -259,12 +259,10 @@ static uint64_t said_so_far(const struct session *s) {
 }
 
 static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
-    (void)budget_left(s); // a new turn begins at nothing
-    uint64_t said = said_so_far(s), steps = s->host->steps, spent = s->spent;
+    struct budget_mark mark = budget_begin(s);
+    uint64_t said = said_so_far(s);
     command_run(s, words, count);
-    budget_spend(s, STEPS_COMMAND + count / STEP_WORDS + (said_so_far(s) - said) / STEP_BYTES_OUT +
-                        shards_steps(s->host));
-    s->spent = spent + s->host->steps - steps; // also what was counted for the host only
+    budget_end(s, mark, count, said_so_far(s) - said);
     if (s->said_all && session_waits_for_others(s))
         abandon(s);
     if (runs_again(s) && !s->kept.size && request_write(&s->kept, words, count) < 0)
