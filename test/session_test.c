@@ -150,7 +150,7 @@ static void D2_a_wait_ends_when_it_was_to(void **state) {
 // The entries of waits that were answered early do not pile up.
 static void D2_waits_answered_early_leave_nothing_behind(void **state) {
     struct dialogue *d = *state;
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < 5000; i++) {
         say(d, 0, i % 2 ? "TAKE s WAIT 3600000" : "TAKE s WAIT 1000");
         push(d, "s a");
         hear(d, 0, "[[*]]");
