@@ -275,6 +275,39 @@ static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) 
     assert_int_equal(look_epic(t, "e").total, 5);
 }
 
+// What a client may set at most is what a replay accepts at most.
+static void U9_the_largest_numbers_are_replayed(void **state) {
+    (void)state;
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    static const char *const largest[][2] = {
+        { "max-jobs", "1000000000000" },
+        { "max-channel", "1000000000000" },
+        { "concurrency", "1000000000000" },
+        { "max-states", "1000000000000" },
+        { "high-mark", "1000000000000" },
+        { "lease", "4294967295" },
+        { "attempts", "65535" },
+        { "rate", "1000000000/s" },
+        { "backoff", "1..3153600000000" },
+        { "dedupe-window", "3153600000000" },
+        { "retention", "3153600000000,1000000000000" },
+        { "state-ttl", "3153600000000" },
+    };
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++)
+        set(t, largest[i][0], largest[i][1]);
+    push_with(t, (struct push){ .body = mr_str("a"),
+                                .delay_ms = INT64_C(3153600000000),
+                                .deadline_ms = INT64_C(3153600000000),
+                                .attempts = UINT16_MAX });
+    refused(MR_EINVAL, end_epic(t, "e", NUMBER_MOST + 1));
+    refused(MR_EINVAL, end_epic(t, "e", UINT64_MAX));
+    must(end_epic(t, "e", NUMBER_MOST));
+    must(skip_number(t, "e", SOURCE_WINDOW));
+    crash(t);
+    assert_int_equal(look_epic(t, "e").total, NUMBER_MOST);
+    tale_destroy(t); // without working the job off: that takes a hundred years
+}
+
 // A push that repeats a name makes no job, but its number is there: the epic goes on behind it, and
 // whoever waits for the last one is told.
 static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **state) {
@@ -821,6 +854,7 @@ int main(void) {
         TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
         TALE(rule12_an_epic_has_an_end_and_progress),
         TALE(rule12_an_epic_does_not_end_before_its_highest_number),
+        TALE(U9_the_largest_numbers_are_replayed),
         TALE(rule12_a_number_whose_name_was_used_before_is_not_missing),
         TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
         TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),

@@ -606,8 +606,9 @@ static int end_epic(struct core *c, mr_bytes stage, mr_bytes name, uint64_t tota
 }
 
 int core_epic_end(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
-    if (total == EPIC_EMPTY)
-        return error_set(MR_EINVAL, "no epic has so many pushes");
+    if (total > NUMBER_MOST)
+        return error_set(MR_EINVAL, "no epic has %" PRIu64 " pushes: %" PRIu64 " at most", total,
+                         NUMBER_MOST);
     uint64_t next = c->next_source;
     int err = end_epic(c, stage, name, total);
     return err < 0 ? epic_refused(c, next, stage, err) : 0;
