@@ -116,6 +116,21 @@ static void E3_acknowledgements_are_written_lazily(void **state) {
     assert_int_equal(core_links(t->core), 300 - 256);
 }
 
+// U7: a stage of another shard is forgotten here once no emit to it is left, and replay finds it
+// so.
+static void U7_a_stage_goes_after_its_emits(void **state) {
+    struct tale *t = *state;
+    done_emit(t, begun(t, "a"), there, "k", "b");
+    uint64_t number = oldest(t);
+    core_link_arrived(t->core, 1, number);
+    refused(MR_EINVAL, core_stage_remove(t->core, mr_str(there))); // it may be sent again
+    acked(t, 1, number);
+    must(core_stage_remove(t->core, mr_str(there)));
+    crash(t);
+    assert_int_equal(core_links(t->core), 0);
+    refused(MR_EGONE, core_stage_remove(t->core, mr_str(there)));
+}
+
 static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
     struct tale *t = *state;
     set(t, "retention", "0,0");
@@ -300,6 +315,7 @@ int main(void) {
         LINK_TALE(E4_an_emit_for_another_shard_waits_in_the_outbox),
         LINK_TALE(E2_entries_stay_in_order_until_they_are_acknowledged),
         LINK_TALE(E3_acknowledgements_are_written_lazily),
+        LINK_TALE(U7_a_stage_goes_after_its_emits),
         LINK_TALE(F16_the_log_is_bounded_by_what_was_not_acknowledged),
         LINK_TALE(rule13_a_linked_emit_counts_downstream),
         LINK_TALE(F2_a_repeat_is_answered_and_not_taken_again),

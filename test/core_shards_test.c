@@ -159,6 +159,31 @@ static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
     fleet_destroy(f);
 }
 
+// U7: a stage is forgotten after its emits, also where the cleaner has put one behind younger ones.
+static void U7_a_stage_goes_although_its_emit_was_moved(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(2, 1);
+    struct link_entry e;
+    push(f, "a", "job");
+    push(f, "a", "job");
+    fleet_wait(f, FROM, 0, "a");
+    emit_to(f, "b");
+    fleet_sync(f, FROM);
+    size_t entries = f->shard[FROM].count;
+    fleet_wait(f, FROM, 0, "a");
+    emit_to(f, "c");
+    fleet_sync(f, FROM);
+    fleet_clean(f, FROM, entries);
+    assert_true(core_link_next(f->shard[FROM].core, TO, 0, &e));
+    assert_int_equal(core_link_acked(f->shard[FROM].core, TO, e.number), 0);
+    assert_int_equal(core_stage_remove(f->shard[FROM].core, mr_str("b")), 0);
+    fleet_sync(f, FROM);
+    fleet_crash_all(f);
+    assert_int_equal(core_links(f->shard[FROM].core), 1);
+    fleet_check(f);
+    fleet_destroy(f);
+}
+
 // ---- F51 ----------------------------------------------------------------------------------------
 
 // Says it until there is memory: what was refused has changed nothing.
@@ -244,6 +269,7 @@ int main(void) {
         cmocka_unit_test(routes_spread_evenly),
         cmocka_unit_test(rule13_a_high_mark_holds_stages_of_other_shards),
         cmocka_unit_test(rule13_a_mark_is_known_after_a_restart),
+        cmocka_unit_test(U7_a_stage_goes_although_its_emit_was_moved),
         cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),
         cmocka_unit_test(F51_each_allocation_fails_once_between_shards),
     };

@@ -191,7 +191,7 @@ static int check_stages(const struct core *c, struct tally *t) {
 
 // Entries stand in order, and the stages they are for know of them.
 static int check_links(const struct core *c, struct tally *t) {
-    uint64_t count = 0, counts = 0, linked = 0;
+    uint64_t count = 0, counts = 0, linked = 0, outboxed = 0;
     for (uint32_t i = 0; i < c->link_count; i++) {
         const struct link_end *l = &c->links[i];
         uint64_t before = l->acked;
@@ -208,9 +208,12 @@ static int check_links(const struct core *c, struct tally *t) {
         }
         EXPECT(l->first || !l->last, "an empty outbox has an end");
     }
-    for (uint32_t i = 1; i <= c->stage_count; i++)
+    for (uint32_t i = 1; i <= c->stage_count; i++) {
         linked += c->stages[i]->linked;
-    EXPECT(count == c->outbox.used && counts == linked, "outboxes are miscounted");
+        outboxed += c->stages[i]->outboxed;
+    }
+    EXPECT(count == c->outbox.used && count == outboxed && counts == linked,
+           "outboxes are miscounted");
     return 0;
 }
 

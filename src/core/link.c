@@ -52,6 +52,14 @@ int link_record(struct core *c, uint32_t shard, enum room room) {
     return 0;
 }
 
+int links_record_acked(struct core *c) {
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
+        if (c->links[i].unwritten)
+            err = link_record(c, i, ROOM_COMMIT);
+    return err;
+}
+
 // ---- The outbox -------------------------------------------------------------------------------
 
 uint32_t emit_route(const struct core *c, const struct emit *e) {
@@ -163,6 +171,7 @@ static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t 
     map_put(&c->outbox_by_number, number_hash(o->number), entry);
     outbox_set_home(c, entry, at, size);
     c->stages[o->stage]->linked++;
+    c->stages[o->stage]->outboxed++;
 }
 
 void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
@@ -177,6 +186,7 @@ static struct stage *outbox_forget(struct core *c, uint32_t entry) {
     map_remove(&c->outbox_by_number, number_hash(o->number), entry);
     home_remove(c, o->at, o->size);
     s->linked -= o->number > c->links[o->to].arrived;
+    s->outboxed--;
     outbox_free(c, entry);
     return s;
 }
@@ -424,6 +434,28 @@ static void link_forget_acked(struct core *c, struct link_end *l) {
         (void)outbox_forget(c, entry);
     }
     l->last = l->first ? l->last : 0;
+}
+
+bool links_lead_to(const struct core *c, const struct stage *s) {
+    for (uint32_t i = 0; s->outboxed && i < c->link_count; i++)
+        for (uint32_t n = c->links[i].first; n; n = outbox_at(c, n)->next)
+            if (outbox_at(c, n)->stage == s->number && outbox_at(c, n)->number > c->links[i].acked)
+                return true;
+    return false;
+}
+
+void links_forget_acked(struct core *c) {
+    for (uint32_t i = 0; i < c->link_count; i++) {
+        struct link_end *l = &c->links[i];
+        uint32_t entry = l->first, next;
+        for (l->first = l->last = 0; entry; entry = next) {
+            next = outbox_at(c, entry)->next;
+            if (outbox_at(c, entry)->number > l->acked)
+                link_append(c, l, entry);
+            else
+                (void)outbox_forget(c, entry);
+        }
+    }
 }
 
 int link_restore(struct core *c, const struct record *r, uint64_t at, uint32_t size) {

@@ -40,11 +40,14 @@ void outbox_undo(struct core *, uint32_t entry);
 uint32_t outbox_find(const struct core *, uint64_t number); // 0: not there
 void outbox_set_home(struct core *, uint32_t entry, uint64_t at, uint32_t size);
 int link_record(struct core *, uint32_t shard, enum room); // writes what is known of that end
+int links_record_acked(struct core *); // of each end whose acknowledgements are not written yet
 
 // Replaying: in any order of numbers; links_open puts them right.
 int outbox_restore(struct core *, const struct record *, uint64_t at, uint32_t size);
 int link_restore(struct core *, const struct record *, uint64_t at, uint32_t size);
-int link_restore_mark(struct core *, const struct record *); // of an ARRIVAL
+int link_restore_mark(struct core *, const struct record *);   // of an ARRIVAL
+bool links_lead_to(const struct core *, const struct stage *); // something not acknowledged does
+void links_forget_acked(struct core *); // also what stands behind later entries
 int links_open(struct core *);
 
 #endif

@@ -194,7 +194,7 @@ static int check_stage(struct core *c, const struct record *r) {
 static int check_stage_drop(const struct core *c, const struct record *r) {
     ACCEPT_IF(r->stage, "a record names stage 0");
     const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
-    uint64_t jobs = s ? s->by_status[JOB_DEAD] + s->linked + s->states.count : 0;
+    uint64_t jobs = s ? s->by_status[JOB_DEAD] + s->states.count + links_lead_to(c, s) : 0;
     for (int status = JOB_DELAYED; s && status <= JOB_RUNNING; status++)
         jobs += s->by_status[status];
     ACCEPT_IF(!jobs, "stage %" PRIu32 " is forgotten, but is not empty", r->stage);

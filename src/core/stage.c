@@ -1,6 +1,7 @@
 // Stages: found by name, made when first named, woken, swept. Also which stage may be held for the
 // sake of which other: edges, and the cycles in them.
 #include "core/limit.h"
+#include "core/link.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -208,10 +209,10 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
            : s->first_spent         ? "once names (they go with its dedupe-window)"
            : s->states.count        ? "states of channels"
            : s->sources             ? "epics or sources (EPIC … DROP)"
-           : s->linked || s->over_there || s->mark_there  ? "emits that are on their way to it"
-           : !list_empty(&s->takers)                      ? "takes that wait"
-           : !list_empty(&s->pushers) || s->granted_rooms ? "pushes that wait for room"
-                                                          : NULL;
+           : s->outboxed || s->over_there || s->mark_there ? "emits that are on their way to it"
+           : !list_empty(&s->takers)                       ? "takes that wait"
+           : !list_empty(&s->pushers) || s->granted_rooms  ? "pushes that wait for room"
+                                                           : NULL;
 }
 
 static void drop_edges_to(struct stage *s, uint32_t to) {
@@ -251,9 +252,16 @@ static void stage_clear(struct core *c, struct stage *s) {
     list_init(&s->pushers);
 }
 
-int stage_drop(struct core *c, struct stage *s) {
+// Replay meets the emits to it before this record: those that were acknowledged are written down as
+// such first.
+static int stage_write_drop(struct core *c, const struct stage *s) {
     struct record r = { .kind = RECORD_STAGE_DROP, .time_ms = c->now_ms, .stage = s->number };
-    int err = s->recorded ? out_write(c, &r, ROOM_COMMIT) : 0;
+    int err = links_record_acked(c);
+    return err < 0 ? err : out_write(c, &r, ROOM_COMMIT);
+}
+
+int stage_drop(struct core *c, struct stage *s) {
+    int err = s->recorded ? stage_write_drop(c, s) : 0;
     if (err == 0)
         stage_clear(c, s);
     return err;
@@ -303,6 +311,8 @@ void stage_replay_drop(struct core *c, uint32_t number) {
         job_forget(c, s->ended.head);
     onces_forget(c, s);
     leases_forget(c, number);
+    if (s->outboxed)
+        links_forget_acked(c);
     stage_let_sources_go(c, number);
     stage_clear(c, s);
 }

@@ -161,6 +161,7 @@ struct stage {
     uint64_t leases,
         leased; // leases; jobs under them that were not answered: those count as running
     uint64_t granted_rooms, linked; // linked: emits to it that have not arrived
+    uint64_t outboxed;              // emits to it that the outboxes still have
     uint64_t halted;                // channels with a dead job that halts them
     uint64_t rate_next_us, sweep_at_ms;
     struct list takers, pushers;
