@@ -123,6 +123,40 @@ static void rule13_a_mark_is_known_after_a_restart(void **state) {
     fleet_destroy(f);
 }
 
+// A high mark that could not be told is told with the next push, whatever the depth.
+static void rule13_a_mark_that_could_not_be_told_is_told_later(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(2, 1);
+    f->deaf = true;
+    fleet_set(f, "b", "high-mark", "4");
+    assert_int_equal(f->told, 0);
+    f->deaf = false;
+    push(f, "b", "job");
+    carry_and_tell(f);
+    assert_true(f->told > 0);
+    fleet_destroy(f);
+}
+
+// U7: with a stage that is removed its high mark goes, also in other shards.
+static void U7_a_removed_stage_leaves_no_mark_elsewhere(void **state) {
+    (void)state;
+    struct fleet *f = fleet_create(2, 1);
+    fleet_set(f, "b", "high-mark", "1");
+    carry_and_tell(f);
+    f->deaf = true;
+    assert_true(core_stage_remove(f->shard[TO].core, mr_str("b")) < 0); // it would stay there
+    f->deaf = false;
+    assert_int_equal(core_stage_remove(f->shard[TO].core, mr_str("b")), 0);
+    carry_and_tell(f);
+    push(f, "a", "job");
+    push(f, "a", "job");
+    fleet_wait(f, FROM, 0, "a");
+    emit_to(f, "b");
+    fleet_wait(f, FROM, 0, "a");
+    assert_int_equal(f->held_count, 1); // a is not held
+    fleet_destroy(f);
+}
+
 // ---- Links --------------------------------------------------------------------------------------
 
 // The cleaner puts an old entry behind younger ones; its place in the outbox stays the first.
@@ -269,6 +303,8 @@ int main(void) {
         cmocka_unit_test(routes_spread_evenly),
         cmocka_unit_test(rule13_a_high_mark_holds_stages_of_other_shards),
         cmocka_unit_test(rule13_a_mark_is_known_after_a_restart),
+        cmocka_unit_test(rule13_a_mark_that_could_not_be_told_is_told_later),
+        cmocka_unit_test(U7_a_removed_stage_leaves_no_mark_elsewhere),
         cmocka_unit_test(U7_a_stage_goes_although_its_emit_was_moved),
         cmocka_unit_test(F15_an_outbox_is_in_order_after_cleaning_and_replay),
         cmocka_unit_test(F51_each_allocation_fails_once_between_shards),

@@ -88,6 +88,7 @@ struct fleet {
     struct fleet_held held[FLEET_HELD]; // granted and not answered
     size_t held_count;
     size_t told; // how often shards were told
+    bool deaf;   // nothing that a shard has to tell can be noted
     enum fleet_fault fault;
     jmp_buf *on_fail; // where to go on when a check fails; NULL: the test ends
 };

@@ -89,14 +89,26 @@ static bool is_told(const struct stage *s) {
     return s->over == s->over_told && mark_kept(s->policy.high_mark) == s->mark_told;
 }
 
-// The other shards hear of it. If it can not be noted now it is said with the next change.
-static void tell_over(const struct core *c, struct stage *s) {
+static bool has_to_tell(const struct core *c, const struct stage *s) {
+    return c->config.shards > 1 && c->config.events.over && s->name_size && lives_here(c, s);
+}
+
+// The other shards hear of it.
+static int tell(const struct core *c, struct stage *s, bool over, uint64_t mark) {
     mr_bytes name = bytes_of(s->name, s->name_size);
-    if (!c->config.events.over || !s->name_size || !lives_here(c, s) ||
-        c->config.events.over(c->config.owner, name, s->over, s->policy.high_mark) < 0)
-        return;
-    s->over_told = s->over;
-    s->mark_told = mark_kept(s->policy.high_mark);
+    int err = c->config.events.over(c->config.owner, name, over, mark);
+    if (err < 0)
+        return err;
+    s->over_told = over;
+    s->mark_told = mark_kept(mark);
+    return 0;
+}
+
+int stage_tell_forgotten(const struct core *c, struct stage *s) {
+    if ((!s->over_told && !s->mark_told) || !has_to_tell(c, s))
+        return 0;
+    int err = tell(c, s, false, policy_default().high_mark);
+    return err < 0 ? error_set(err, "no memory to tell other shards that the stage goes") : 0;
 }
 
 APART void stage_mark_turn(struct core *c, struct stage *s) {
@@ -106,10 +118,9 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
     over = over && mark;
     bool under = s->over && !over;
     s->over = over;
-    if (c->config.shards > 1 && !is_told(s))
-        tell_over(c, s);
-    if (over || s->linked || s->over_told)
-        watch_depth(s, 1, 0); // all
+    bool untold = !is_told(s) && has_to_tell(c, s) && tell(c, s, over, s->policy.high_mark) < 0;
+    if (over || s->linked || s->over_told || untold) // what could not be noted is told again
+        watch_depth(s, 1, 0);                        // all
     else
         watch_depth(s, 0, mark ? mark : UINT64_MAX);
     if (under)

@@ -31,6 +31,9 @@ static inline int memory_check(struct core *c, uint64_t bytes) {
     return c->limits.max_bytes || c->limits.max_memory ? memory_make_room(c, bytes) : 0;
 }
 
+// The other shards hear that it has no high mark of its own any more, if they know of one.
+int stage_tell_forgotten(const struct core *, struct stage *);
+
 // Something it was held by has become less: serves it, and those that lead to it.
 void stage_wake_around(struct core *, struct stage *);
 

@@ -261,9 +261,13 @@ static int stage_write_drop(struct core *c, const struct stage *s) {
 }
 
 int stage_drop(struct core *c, struct stage *s) {
-    int err = s->recorded ? stage_write_drop(c, s) : 0;
+    int err = stage_tell_forgotten(c, s);
+    if (err == 0 && s->recorded)
+        err = stage_write_drop(c, s);
     if (err == 0)
         stage_clear(c, s);
+    else
+        stage_mark_turn(c, s); // tells its mark again
     return err;
 }
 
