@@ -130,6 +130,28 @@ static void U4_DEAD_does_not_look_at_stages_without_dead_jobs(void **state) {
     ask(d, 0, "DEAD", "[]");
 }
 
+// U4: a stage that was forgotten leaves an empty place, and others are found as fast as before; who
+// works for which stages is counted.
+static void U4_an_empty_place_makes_no_look_longer(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "STAGE gap lease 5s", "+OK");
+    make_stages(d);
+    ask(d, 0, "STAGE gap REMOVE", "+OK");
+    uint64_t before = d->host.steps;
+    ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"stage-0\" *\"workers\" :0 *]]");
+    ask(d, 0, "STAGES COUNT 1 FROM stage-0", "[[\"name\" \"stage-1\" *]]");
+    ask(d, 0, "STAGES NAME stage-9998", "[[\"name\" \"stage-9998\" *]]");
+    ask(d, 0, "STAGES FROM stage-9998", "[]");
+    assert_true(d->host.steps - before < 500);
+    say(d, 1, "TAKE stage-0 a b c d e f g h i j k l m n o p q r s t u v w x y z");
+    forget_heard(d, 1);
+    before = d->host.steps;
+    ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"stage-0\" *\"workers\" :1 *]]");
+    assert_true(d->host.steps - before > 27);
+    ask(d, 0, "STAGE gap lease 5s", "+OK"); // in the empty place
+    ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"gap\" *]]");
+}
+
 // U4: jobs that no filter lets through are looked at all the same.
 static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     struct dialogue *d = *state;
@@ -382,6 +404,7 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         DIALOGUE(U4_refused_numbers_are_bounded),
         DIALOGUE(U4_looks_at_many_stages_share_their_turns),
+        DIALOGUE(U4_an_empty_place_makes_no_look_longer),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),
     };

@@ -183,13 +183,20 @@ static void T1_stages_are_found_by_name(void **state) {
     size_t index = 7;
     push(t, "", "a");
     push_to(t, "o", "", "b");
-    must(core_stage_index(t->core, mr_str("o"), &index));
+    must(core_stage_place(t->core, mr_str("o"), &index));
     assert_int_equal(index, 1);
     struct stage_info info;
-    core_stage_at(t->core, index, &info);
+    assert_true(core_stage_at(t->core, index, &info));
     assert_memory_equal(info.name.data, "o", info.name.size);
-    refused(MR_EGONE, core_stage_index(t->core, mr_str("x"), &index));
+    refused(MR_EGONE, core_stage_place(t->core, mr_str("x"), &index));
     assert_int_equal(index, 1);
+    expect_take(t, "a");
+    pass_ms(t, 3600000); // it is forgotten; the other keeps its place
+    must(core_stage_place(t->core, mr_str("o"), &index));
+    assert_int_equal(index, 1);
+    assert_false(core_stage_at(t->core, 0, &info));
+    assert_int_equal(core_stage_places(t->core), 2);
+    assert_int_equal(core_stage_count(t->core), 1);
 }
 
 // ---- Epics --------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ static bool is_plain(const struct policy *policy) {
 
 static void view_stage(const struct view *v, size_t index) {
     struct stage_info s;
-    core_stage_at(v->core, index, &s);
+    if (!core_stage_at(v->core, index, &s))
+        return;
     if (!s.pushed && !s.paused && !s.draining && is_plain(s.policy))
         return; // perhaps only named, which nobody writes down
     fprintf(v->out, "stage %.*s: unended %" PRIu64, (int)s.name.size, (const char *)s.name.data,
@@ -146,7 +147,7 @@ char *tale_view(struct tale *t, struct core *core, bool restarted) {
     char *text = NULL;
     size_t size = 0;
     struct view v = { t, core, open_memstream(&text, &size), restarted };
-    for (size_t i = 0; i < core_stage_count(core); i++)
+    for (size_t i = 0; i < core_stage_places(core); i++)
         view_stage(&v, i);
     for (size_t i = 0; i < t->job_count; i++)
         view_job(&v, &t->jobs[i]);
@@ -246,25 +247,21 @@ static bool work_off_one(struct core *core, mr_bytes stage) {
 static void finish_all(struct core *core) {
     uint64_t until = core_now(core) + UINT64_C(3) * 24 * 3600 * 1000;
     struct stage_info s;
-    size_t stages = core_stage_count(core);
-    for (size_t i = 0; i < stages; i++) {
-        core_stage_at(core, i, &s);
-        free_stage(core, s.name);
-    }
+    size_t stages = core_stage_places(core);
+    for (size_t i = 0; i < stages; i++)
+        if (core_stage_at(core, i, &s))
+            free_stage(core, s.name);
     for (uint64_t next = 0; next <= until;) {
-        for (size_t i = 0; i < stages; i++) {
-            core_stage_at(core, i, &s);
-            while (work_off_one(core, s.name)) {
+        for (size_t i = 0; i < stages; i++)
+            while (core_stage_at(core, i, &s) && work_off_one(core, s.name)) {
             }
-        }
         next = core_next(core);
         if (next <= until)
             must(core_advance(core, next));
     }
-    for (size_t i = 0; i < stages; i++) {
-        core_stage_at(core, i, &s);
-        assert_int_equal(s.waiting + s.running + s.delayed + s.dead + s.parked, 0);
-    }
+    for (size_t i = 0; i < stages; i++)
+        if (core_stage_at(core, i, &s))
+            assert_int_equal(s.waiting + s.running + s.delayed + s.dead + s.parked, 0);
     tale_check(core, "finished");
 }
 

@@ -261,10 +261,10 @@ int findings_stages(const struct findings *f, int (*each)(void *, const struct s
                     void *arg) {
     int stop = 0;
     for (uint32_t i = 0; i < f->shards; i++)
-        for (size_t n = 0; !stop && n < core_stage_count(f->cores[i]); n++) {
+        for (size_t n = 0; !stop && n < core_stage_places(f->cores[i]); n++) {
             struct stage_info info;
-            core_stage_at(f->cores[i], n, &info);
-            if (!is_known_before(f, i, info.name) && findings_stage(f, info.name, &info) == 0)
+            mr_bytes name = core_stage_name(f->cores[i], n);
+            if (name.size && !is_known_before(f, i, name) && findings_stage(f, name, &info) == 0)
                 stop = each(arg, &info);
         }
     return stop;

@@ -486,8 +486,11 @@ struct job_info {
 
 int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // MR_EGONE
 size_t core_stage_count(const struct core *);
-void core_stage_at(struct core *, size_t index, struct stage_info *out); // in order of appearance
-int core_stage_index(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
+// A stage keeps its place; those of stages that were forgotten are empty until others get them.
+size_t core_stage_places(const struct core *);
+mr_bytes core_stage_name(const struct core *, size_t place);             // empty: there is none
+bool core_stage_at(struct core *, size_t place, struct stage_info *out); // false: there is none
+int core_stage_place(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
 // The stages that it was seen to emit to, here or by another shard (core_learn_edge), in that
 // order; borrowed until the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };

@@ -107,25 +107,28 @@ size_t core_stage_count(const struct core *c) {
     return c->stage_count - c->nameless_stages;
 }
 
-int core_stage_index(struct core *c, mr_bytes name, size_t *out) {
-    struct stage *s = NULL;
-    int err = look_find_stage(c, name, &s);
-    if (err < 0)
-        return err;
-    size_t index = s->number - 1;
-    for (uint32_t i = 1; c->nameless_stages && i < s->number; i++)
-        index -= !c->stages[i]->name_size;
-    *out = index;
-    return 0;
+size_t core_stage_places(const struct core *c) {
+    return c->stage_count;
 }
 
-// Whoever goes through all of them goes on from where it was.
-void core_stage_at(struct core *c, size_t index, struct stage_info *out) {
-    if (index + 1 < c->looked_count)
-        c->looked_count = c->looked_stage = 0;
-    while (c->looked_count <= index)
-        c->looked_count += c->stages[++c->looked_stage]->name_size != 0;
-    look_stage(c, c->stages[c->looked_stage], out);
+int core_stage_place(struct core *c, mr_bytes name, size_t *out) {
+    struct stage *s = NULL;
+    int err = look_find_stage(c, name, &s);
+    if (err == 0)
+        *out = s->number - 1;
+    return err;
+}
+
+mr_bytes core_stage_name(const struct core *c, size_t place) {
+    const struct stage *s = c->stages[place + 1];
+    return s ? bytes_of(s->name, s->name_size) : (mr_bytes){ 0 };
+}
+
+bool core_stage_at(struct core *c, size_t place, struct stage_info *out) {
+    if (!core_stage_name(c, place).size)
+        return false;
+    look_stage(c, c->stages[place + 1], out);
+    return true;
 }
 
 size_t core_stage_feeds(struct core *c, mr_bytes stage, mr_bytes out[CORE_EDGES]) {

@@ -155,7 +155,6 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
         return err;
     c->nameless_stages -= number <= known;
     s->maker = c->maker;
-    c->looked_count = c->looked_stage = 0;
     *out = number;
     return 0;
 }
@@ -187,7 +186,7 @@ static void stage_unname(struct core *c, struct stage *s) {
     s->name_size = 0;
     c->nameless_stages++;
     c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
-    c->last_stage = c->looked_count = c->looked_stage = 0;
+    c->last_stage = 0;
 }
 
 void stage_forget_unused(struct core *c, mr_bytes name) {

@@ -273,8 +273,7 @@ struct core {
     uint64_t dead_stages[(UINT16_MAX + 1) / 64]; // bit n: stage n may have dead jobs
     bool stages_pinned;                          // by a command that has looked up more than one
     uint64_t stages_searched_ms; // for empty ones, when there was no room: not twice in an instant
-    uint32_t looked_count, looked_stage; // how far core_stage_at has gone, and to which
-    struct link_end *links;              // by shard
+    struct link_end *links;      // by shard
     uint32_t link_count;
     uint32_t first_dirty, last_dirty;
     struct heap timers;

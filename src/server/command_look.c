@@ -46,6 +46,7 @@ static void count_workers(struct host *h, size_t first, size_t count, struct cre
         const char *names = s->stages;
         size_t place;
         for (mr_bytes name = next_name(&names); name.size; name = next_name(&names)) {
+            h->steps++;
             if (shards_stage_place(h, name, &place) < 0 || place < first || place - first >= count)
                 continue;
             out[place - first].workers++;
@@ -107,11 +108,9 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
 }
 
 static bool sees_stage_at(const struct session *s, size_t place) {
-    struct stage_info info;
-    if (s->host->shards == 1 && (!s->who || s->who->all))
-        return true;
-    s->host->steps += 4; // a whole look
-    return shards_stage_at(s->host, place, &info) && access_sees(s, info.name);
+    mr_bytes name = shards_stage_name(s->host, place);
+    s->host->steps++;
+    return name.size && access_sees(s, name);
 }
 
 void run_stages(struct session *s, struct arguments *a) {
@@ -143,6 +142,7 @@ void run_stages(struct session *s, struct arguments *a) {
         if (!sees_stage_at(s, i))
             continue;
         (void)shards_stage_at(h, i, &info); // it is there
+        h->steps += 4;                      // a whole look
         say_stage(s, &info, &crews[i - first]);
         shown--;
     }

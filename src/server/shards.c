@@ -129,16 +129,16 @@ void shards_take_leave(struct session *s, const struct taker *but) {
 size_t shards_stage_places(const struct host *h) {
     size_t places = 0;
     for (uint32_t i = 0; i < h->shards; i++)
-        places += core_stage_count(h->parts[i].core);
+        places += core_stage_places(h->parts[i].core);
     return places;
 }
 
 int shards_stage_place(const struct host *h, mr_bytes stage, size_t *out) {
     uint32_t home = route_of(h->shards, stage);
     size_t before = 0, index = 0;
-    int err = core_stage_index(h->parts[home].core, stage, &index);
+    int err = core_stage_place(h->parts[home].core, stage, &index);
     for (uint32_t i = 0; i < home; i++)
-        before += core_stage_count(h->parts[i].core);
+        before += core_stage_places(h->parts[i].core);
     if (err == 0)
         *out = before + index;
     return err;
@@ -150,16 +150,12 @@ static void add_linked(const struct host *h, struct stage_info *info) {
         info->waiting += core_linked(h->parts[i].core, info->name);
 }
 
-bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
-    size_t index = place;
+mr_bytes shards_stage_name(const struct host *h, size_t place) {
     uint32_t i = 0;
-    for (; index >= core_stage_count(h->parts[i].core); i++)
-        index -= core_stage_count(h->parts[i].core);
-    core_stage_at(h->parts[i].core, index, out);
-    if (route_of(h->shards, out->name) != i)
-        return false;
-    add_linked(h, out);
-    return true;
+    for (; place >= core_stage_places(h->parts[i].core); i++)
+        place -= core_stage_places(h->parts[i].core);
+    mr_bytes name = core_stage_name(h->parts[i].core, place);
+    return name.size && route_of(h->shards, name) == i ? name : (mr_bytes){ 0 };
 }
 
 int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
@@ -167,6 +163,11 @@ int shards_look_stage(struct host *h, mr_bytes stage, struct stage_info *out) {
     if (err == 0)
         add_linked(h, out);
     return err;
+}
+
+bool shards_stage_at(struct host *h, size_t place, struct stage_info *out) {
+    mr_bytes name = shards_stage_name(h, place);
+    return name.size && shards_look_stage(h, name, out) == 0;
 }
 
 int shards_remove_stage(struct host *h, mr_bytes stage) {

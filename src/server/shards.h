@@ -66,9 +66,10 @@ void shards_take_leave(struct session *, const struct taker *but);
 // ---- Stages -------------------------------------------------------------------------------------
 
 // The stages of all shards, one behind the other. A shard may also know stages that live in others,
-// because it emits to them: their places are empty.
+// because it emits to them: their places are empty, as are those of stages that were forgotten.
 size_t shards_stage_places(const struct host *);
-int shards_stage_place(const struct host *, mr_bytes stage, size_t *out);  // MR_EGONE
+int shards_stage_place(const struct host *, mr_bytes stage, size_t *out); // MR_EGONE
+mr_bytes shards_stage_name(const struct host *, size_t place); // none: the place is empty
 bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // false: empty
 
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);

@@ -161,12 +161,13 @@ static void stages_drop_forgotten(struct past *p, uint64_t at_ms) {
 
 static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
     size_t places = shards_stage_places(h);
+    uint32_t count = 0;
     note_levels(p, h);
     for (size_t i = 0; i < places; i++) {
         struct stage_info info;
         if (!shards_stage_at(h, i, &info))
             continue;
-        struct past_stage *s = stage_named(p, info.name, (uint32_t)i);
+        struct past_stage *s = stage_named(p, info.name, count++);
         if (!s)
             s = stage_add(p, &info);
         if (s)
