@@ -232,18 +232,42 @@ static int write_stage(struct recast *c, uint32_t number) {
     return write_to(c, home_of(c, number), &r, (mr_bytes){ 0 });
 }
 
-// An older shard that had no job of an epic did not know its stage: others do.
-static bool is_part_of_another(const struct recast *c, uint32_t number) {
-    const struct recast_item *item = item_at(&c->sources, number);
-    for (uint32_t i = 1; !item->stage && i <= c->sources.count; i++) {
-        struct recast_item *other = item_at(&c->sources, i);
-        if (!other->stage || !other->about.source.epic ||
-            !bytes_equal(item_name(other), item_name(item)))
+static bool has_name(const void *roster, uint32_t number, const void *name) {
+    return bytes_equal(item_name(item_at(roster, number)), *(const mr_bytes *)name);
+}
+
+static uint32_t epic_find(const struct recast *c, const struct map *epics, mr_bytes name) {
+    return map_find(epics, (uint32_t)bytes_hash(name, 0), has_name, &c->sources, &name);
+}
+
+// The epics whose stage is known, by name: of several the first.
+static int map_epics(const struct recast *c, struct map *out) {
+    for (uint32_t i = 1; i <= c->sources.count; i++) {
+        const struct recast_item *item = item_at(&c->sources, i);
+        mr_bytes name = item_name(item);
+        if (!item->stage || !item->about.source.epic || epic_find(c, out, name))
             continue;
-        add_source(&other->about.source, &item->about.source);
-        return true;
+        int err = map_reserve(out, 1);
+        if (err < 0)
+            return err;
+        map_put(out, (uint32_t)bytes_hash(name, 0), i);
     }
-    return false;
+    return 0;
+}
+
+// An older shard that had no job of an epic did not know its stage: others do.
+static int merge_sources(struct recast *c) {
+    struct map epics = { 0 };
+    int err = map_epics(c, &epics);
+    for (uint32_t i = 1; err == 0 && i <= c->sources.count; i++) {
+        struct recast_item *item = item_at(&c->sources, i);
+        uint32_t found = item->stage ? 0 : epic_find(c, &epics, item_name(item));
+        item->merged = found != 0;
+        if (found)
+            add_source(&item_at(&c->sources, found)->about.source, &item->about.source);
+    }
+    map_finish(&epics);
+    return err;
 }
 
 // One whose stage is not known at all may be asked for in any shard.
@@ -404,11 +428,10 @@ int recast_entry(struct recast *c, uint32_t from, const struct log_seen *seen) {
 // Emits that have arrived since it was written may have taken more ids than were reserved then.
 int recast_end(struct recast *c) {
     int err = write_to_all(c, &c->epoch);
-    bool merged[c->sources.count + 1];
-    for (uint32_t i = 1; i <= c->sources.count; i++)
-        merged[i] = is_part_of_another(c, i);
+    if (err == 0)
+        err = merge_sources(c);
     for (uint32_t i = 1; err == 0 && i <= c->sources.count; i++)
-        err = merged[i] ? 0 : write_source(c, i);
+        err = item_at(&c->sources, i)->merged ? 0 : write_source(c, i);
     for (uint32_t to = 0; err == 0 && to < c->to_count; to++) {
         log_flush(c->to[to], true);
         err = log_wait(c->to[to], c->last_at[to]);
