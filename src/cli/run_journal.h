@@ -4,9 +4,9 @@
 //     DIR/lines     8 bytes a line that was read: its hash
 //     DIR/counts    of a flow: lines read and written so far
 //     DIR/printed   with --keep-order: how many lines were printed, and how many of them failed
-//     DIR/failures  of a run that has not ended: lines that failed, one a line: number, reason,
-//     text DIR/failed    the same, of a run that has ended DIR/store/    the engine: lines that
-//     wait or run, failed ones, and which numbers it has
+//     DIR/failures  of a run that has not ended: lines that failed: number, reason, text
+//     DIR/failed    the same, of a run that has ended
+//     DIR/store/    the engine: lines that wait or run, failed ones, and which numbers it has
 //                   accepted
 //
 // A line is pushed with its number as that of an epic: the engine accepts each number once, so

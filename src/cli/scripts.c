@@ -4,129 +4,76 @@
 
 #include "base/errors.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <strings.h>
 
 // ---- Programs ---------------------------------------------------------------------------------
 
 enum script_place {
     BY_OPTION,   // only the argument of an option
-    BY_FLAG,     // the first operand, if the flag c is there
+    REST,        // all words behind such an option
     FIRST,       // the first operand, unless an option has named a script
     AFTER_FIRST, // all operands but the first
     ALL,         // all operands, which are joined
 };
 
+// What is not in it about a program's options is not known, and refused where that matters. A
+// letter that is in both `flags` and `with_argument` may have an argument in its own word.
 struct reader_of_scripts {
-    const char *name;          // with * at its end: whatever follows
-    const char *letters;       // options whose argument is a script
+    const char *names;         // separated by a space; a version may follow each
+    const char *letters;       // options whose argument is a script, or the file of one
+    const char *flags;         // options without an argument
     const char *with_argument; // options that have another argument
     enum script_place place;
-    enum script_kind kind;
-    bool permutes;     // options may stand behind operands
-    bool any_command;  // in a shell's script it matters only in its own command
-    const char *files; // options that name the script's file: no operand is one then
+    bool permutes;    // options may stand behind operands
+    bool any_command; // in a shell's script it matters only in its own command
 };
 
+// The first are the shells that read ${NAME}.
 static const struct reader_of_scripts readers[] = {
-    { "sh", "", "oO", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "bash", "", "oO", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "rbash", "", "oO", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "dash", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "ash", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "zsh", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "ksh*", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "mksh", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "yash", "", "o", BY_FLAG, SCRIPT_SHELL, false, false, "" },
-    { "fish", "cC", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "csh", "c", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "tcsh", "c", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "pwsh", "cC", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "python*", "c", "WXm", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "pypy*", "c", "WXm", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "perl*", "eE", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "ruby*", "e", "ICEr", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "node", "ep", "r", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "nodejs", "ep", "r", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "bun", "ep", "r", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "deno", "", "", ALL, SCRIPT_OTHER, true, false, "" },
-    { "php*", "rBRE", "cdfz", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "lua*", "e", "l", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "Rscript", "e", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "R", "e", "", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "julia", "eE", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "guile", "ce", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "expect", "c", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "osascript", "e", "", BY_OPTION, SCRIPT_OTHER, false, false, "" },
-    { "dc", "e", "", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "awk", "e", "Fvi", FIRST, SCRIPT_OTHER, false, true, "f" },
-    { "gawk", "e", "Fvi", FIRST, SCRIPT_OTHER, false, true, "f" },
-    { "mawk", "e", "FvW", FIRST, SCRIPT_OTHER, false, true, "f" },
-    { "nawk", "e", "Fv", FIRST, SCRIPT_OTHER, false, true, "f" },
-    { "sed", "e", "l", FIRST, SCRIPT_OTHER, true, true, "f" },
-    { "gsed", "e", "l", FIRST, SCRIPT_OTHER, true, true, "f" },
-    { "jq", "", "L", FIRST, SCRIPT_OTHER, true, true, "f" },
-    { "psql", "c", "dfvohpUFLPRT", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "mysql", "e", "DhPuS", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "mariadb", "e", "DhPuS", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "duckdb", "cs", "", AFTER_FIRST, SCRIPT_OTHER, true, false, "" },
-    { "sqlite3", "", "", AFTER_FIRST, SCRIPT_OTHER, true, false, "" },
-    { "ssh", "", "BbcDEeFIiJLlmOopQRSWw", AFTER_FIRST, SCRIPT_OTHER, false, false, "" },
-    { "autossh", "", "MBbcDEeFIiJLlmOopQRSWw", AFTER_FIRST, SCRIPT_OTHER, false, false, "" },
-    { "su", "c", "gGsw", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "runuser", "c", "gGsuw", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "script", "c", "BEIOTmo", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "flock", "c", "Ew", BY_OPTION, SCRIPT_OTHER, true, false, "" },
-    { "watch", "", "nqs", ALL, SCRIPT_OTHER, false, false, "" },
-    { "parallel", "", "jISNLnad", ALL, SCRIPT_OTHER, false, false, "" },
-    { "env", "S", "uC", BY_OPTION, SCRIPT_OTHER, false, true, "" },
+    { "sh bash rbash dash ash zsh ksh mksh yash", "c", "aefhilmnuvxE", "oO", BY_OPTION, false,
+      false },
+    { "fish csh tcsh expect", "cC", "", "", BY_OPTION, false, false },
+    { "pwsh", "cC", "", "", REST, false, false },
+    { "python pypy", "c", "BEIOSbdiqsuvx", "WXm", BY_OPTION, false, false },
+    { "perl", "eE", "alnpsSw", "I", BY_OPTION, false, false },
+    { "ruby", "e", "alnpsw", "ICEr", BY_OPTION, false, false },
+    { "node nodejs bun", "ep", "", "r", BY_OPTION, false, false },
+    { "deno", "", "", "", ALL, true, false },
+    { "php", "rBRE", "nq", "cdfz", BY_OPTION, false, false },
+    { "lua luajit", "e", "", "l", BY_OPTION, false, false },
+    { "Rscript osascript julia guile", "ceE", "", "", BY_OPTION, false, false },
+    { "R dc", "e", "", "", BY_OPTION, true, false },
+    { "awk gawk mawk nawk", "ef", "", "Fv", FIRST, false, true },
+    { "sed gsed", "ef", "Einrsuz", "li", FIRST, true, true },
+    { "jq", "f", "CMSacejnrs", "L", FIRST, true, true },
+    { "psql", "c", "AEXqtwx1", "dfvohpUFLPRT", BY_OPTION, true, false },
+    { "mysql mariadb", "e", "BNs", "DhPuS", BY_OPTION, true, false },
+    { "sqlite3 duckdb", "", "", "", AFTER_FIRST, true, false },
+    { "ssh autossh", "", "46ACKNTXYafgknqstvxy", "BbcDEeFIiJLlmOopQRSWw", AFTER_FIRST, false,
+      false },
+    { "su runuser sg", "c", "l", "gGsuw", BY_OPTION, true, false },
+    { "script", "c", "aefq", "", BY_OPTION, true, false },
+    { "flock", "c", "enosux", "Ew", BY_OPTION, true, false },
+    { "watch", "", "bceptx", "n", ALL, false, false },
+    { "parallel", "", "", "jISNLnad", ALL, false, false },
+    { "env", "S", "i0v", "uC", REST, false, true },
 };
 
 enum { READERS = sizeof readers / sizeof *readers };
 
 // Programs that run the rest of their words.
-static const char *const wrappers[] = {
-    "env",     "sudo",   "doas",     "nice",     "nohup",   "timeout",     "setsid",  "stdbuf",
-    "ionice",  "chrt",   "taskset",  "chroot",   "time",    "unshare",     "strace",  "nsenter",
-    "prlimit", "ltrace", "valgrind", "xvfb-run", "sshpass", "systemd-run", "busybox", "xargs",
-};
+static const char *const wrappers[] = { "env",     "sudo",        "doas",    "nice",     "nohup",
+                                        "timeout", "setsid",      "stdbuf",  "ionice",   "chrt",
+                                        "taskset", "chroot",      "time",    "unshare",  "strace",
+                                        "nsenter", "prlimit",     "ltrace",  "valgrind", "xvfb-run",
+                                        "sshpass", "systemd-run", "busybox", "xargs",    NULL };
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
-
-static bool name_is(const char *name, const char *text, size_t size) {
-    size_t most = strlen(name);
-    if (name[most - 1] == '*')
-        return size >= most - 1 && strncmp(name, text, most - 1) == 0;
-    return size == most && strncmp(name, text, size) == 0;
-}
-
-static const struct reader_of_scripts *find_reader(const char *text, size_t size) {
-    for (size_t i = 0; i < READERS; i++)
-        if (name_is(readers[i].name, text, size))
-            return &readers[i];
-    return NULL;
-}
-
-static bool is_wrapper(const char *word) {
-    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
-        if (strcmp(wrappers[i], base_name(word)) == 0)
-            return true;
-    return false;
-}
-
-// ---- Words ------------------------------------------------------------------------------------
-
-// Where a program is among its words.
-struct options_walk {
-    const struct reader_of_scripts *reader;
-    bool flag_c, named, ended; // c was there; an option has named a script; no more options
-    bool script_next;          // the next word is one
-    size_t skip;               // words that belong to an option
-    size_t operands;
-    size_t unsure; // words that may belong to options which are not known here
-};
 
 static bool is_one_of(const char *const *names, const char *text, size_t size) {
     for (; *names; names++)
@@ -135,97 +82,145 @@ static bool is_one_of(const char *const *names, const char *text, size_t size) {
     return false;
 }
 
-// True: the word itself has a script.
-static bool walk_long_option(struct options_walk *w, const char *word) {
-    static const char *const scripts[] = {
-        "command",         "eval",         "print",   "execute", "source", "expression",
-        "session-command", "split-string", "Command", NULL
-    };
-    static const char *const pairs[] = { "arg", "argjson", "slurpfile", "rawfile", NULL };
-    size_t size = strcspn(word, "=");
-    if (is_one_of(scripts, word, size)) {
-        w->named = true;
-        w->script_next = !word[size];
-        return word[size];
-    }
-    if (is_one_of(pairs, word, size))
-        w->skip = 2;
-    else if (!word[size])
-        w->unsure++;
-    return false;
-}
-
-static bool walk_letters(struct options_walk *w, const char *letters) {
-    const struct reader_of_scripts *r = w->reader;
-    for (; *letters; letters++) {
-        if (strchr(r->letters, *letters)) {
-            w->named = true;
-            w->script_next = !letters[1];
-            return letters[1];
-        }
-        if (strchr(r->files, *letters) || strchr(r->with_argument, *letters)) {
-            w->named |= strchr(r->files, *letters) != NULL;
-            w->skip = !letters[1];
+// Also with a version or the like behind it: bash-static, python3.11. Of programs that read
+// scripts without an option only with a number, for ssh-keygen is no ssh; script2.py is a file.
+static bool name_is(const char *name, size_t most, enum script_place place, const char *text,
+                    size_t size) {
+    if (size < most || strncmp(name, text, most) != 0)
+        return false;
+    if (size > most && !isdigit((unsigned char)text[most]) && !strchr("-_.", text[most]))
+        return false;
+    for (size_t i = most; i < size; i++)
+        if (isalpha((unsigned char)text[i]) && (place > REST || text[i - 1] == '.'))
             return false;
+    return true;
+}
+
+static const struct reader_of_scripts *find_reader(const char *text, size_t size) {
+    for (const struct reader_of_scripts *r = readers; r < readers + READERS; r++)
+        for (const char *name = r->names; *name; name += strspn(name, " ")) {
+            size_t most = strcspn(name, " ");
+            if (name_is(name, most, r->place, text, size))
+                return r;
+            name += most;
         }
-        w->flag_c |= *letters == 'c';
-    }
-    return false;
+    return NULL;
 }
 
-static bool operand_is_script(struct options_walk *w, const char *word) {
-    const struct reader_of_scripts *r = w->reader;
-    w->operands++;
-    w->ended |= !r->permutes && !(strcmp(r->name, "env") == 0 && word && strchr(word, '='));
-    switch (r->place) {
-    case BY_OPTION:
-        return false;
-    case BY_FLAG:
-        return w->flag_c && w->operands <= 1 + w->unsure;
-    case FIRST:
-        return !w->named && w->operands <= 1 + w->unsure;
-    case AFTER_FIRST:
-        return w->operands > 1;
-    case ALL:
-        return true;
-    }
-    return false;
+// ---- Words ------------------------------------------------------------------------------------
+
+static bool is_shell(const struct reader_of_scripts *r) {
+    return r == readers;
 }
 
-// Goes on by a word, NULL if it is not there yet. True: it is a script, or has one.
-static bool walk_word(struct options_walk *w, const char *word) {
-    if (w->script_next) {
-        w->script_next = false;
-        return true;
-    }
-    if (w->skip) {
-        w->skip--;
+static bool is_option(const struct reader_of_scripts *r, const char *word) {
+    return word && (*word == '-' || (*word == '+' && is_shell(r))) && word[1];
+}
+
+// Whether it may name a script, in whatever way its letters are read. Long names may be shortened.
+static bool may_name_script(const struct reader_of_scripts *r, const char *word) {
+    static const char *const names[] = { "command", "eval",           "print",
+                                         "execute", "source",         "expression",
+                                         "run",     "init-command",   "split-string",
+                                         "process", "session-command" };
+    if (!is_option(r, word))
         return false;
-    }
-    bool signs = word && (word[0] == '-' || (word[0] == '+' && w->reader->place == BY_FLAG));
-    if (!signs || !word[1] || w->ended)
-        return operand_is_script(w, word);
     if (word[1] != '-')
-        return walk_letters(w, word + 1);
-    w->ended = !word[2];
-    return word[2] && walk_long_option(w, word + 2);
+        return strpbrk(word + 1, r->letters);
+    size_t size = strcspn(word + 2, "=-{");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (word[2] && strncasecmp(names[i], word + 2, size) == 0)
+            return true;
+    return false;
+}
+
+// How many of the next words are an option's arguments, or that the next one is a script.
+enum option_kind { FLAGS, ARGUMENT, PAIR, SCRIPT, UNKNOWN };
+
+static enum option_kind long_option(const char *name) {
+    static const char *const flags[] = { "login",           "norc",       "noprofile",
+                                         "posix",           "null-input", "raw-output",
+                                         "slurp",           "in-place",   "compact-output",
+                                         "regexp-extended", NULL };
+    static const char *const pairs[] = { "arg", "argjson", "slurpfile", "rawfile", NULL };
+    if (is_one_of(pairs, name, strlen(name)))
+        return PAIR;
+    return is_one_of(flags, name, strlen(name)) ? FLAGS : UNKNOWN;
+}
+
+static enum option_kind option_of(const struct reader_of_scripts *r, const char *word) {
+    if (word[0] == '+')
+        return UNKNOWN;
+    if (word[1] == '-')
+        return long_option(word + 2);
+    for (const char *p = word + 1; *p; p++) {
+        bool last = !p[1], flag = strchr(r->flags, *p);
+        if (strchr(r->with_argument, *p) && !(last && flag))
+            return !last ? (is_shell(r) ? UNKNOWN : FLAGS) : ARGUMENT;
+        if (strchr(r->letters, *p))
+            return last ? SCRIPT : UNKNOWN;
+        if (!flag)
+            return UNKNOWN;
+    }
+    return FLAGS;
+}
+
+// Behind an option that is not known words can be anything: one that may name a script decides.
+static bool may_be_script(const struct reader_of_scripts *r, const char *const *words,
+                          const char *const *last) {
+    bool may = r->place > REST;
+    for (; !may && words <= last; words++)
+        may = may_name_script(r, *words);
+    return may;
+}
+
+// Whether the word `last` is a script, or has one, or may be one; `words` are those of the reader.
+static bool is_script(const struct reader_of_scripts *r, const char *const *words,
+                      const char *const *last, bool *out_sure) {
+    bool named = false, ended = false;
+    size_t operands = 0;
+    for (const char *const *at = words; at < last; at++) {
+        if (ended || !is_option(r, *at)) {
+            if (r->place <= REST && !r->permutes)
+                return false; // a file; what follows is for it
+            ended |= !r->permutes;
+            operands++;
+            continue;
+        }
+        if (strcmp(*at, "--") == 0 && (!r->permutes || r->place > REST)) {
+            ended = true;
+            continue; // su and the like hand on what is behind it
+        }
+        enum option_kind kind = option_of(r, *at);
+        *out_sure = kind == SCRIPT && at + 1 == last;
+        if (*out_sure || (kind == SCRIPT && r->place == REST))
+            return true;
+        if (kind == UNKNOWN || (kind != FLAGS && at + 1 < last && is_option(r, at[1])))
+            return may_be_script(r, words, last);
+        if (kind == SCRIPT && is_shell(r))
+            return false;
+        named |= kind == SCRIPT;
+        at += kind == SCRIPT ? 1 : kind;
+        if (at >= last)
+            return false; // an option's argument
+    }
+    if (!ended && is_option(r, *last) && r->place != ALL) // which letters it adds is not known
+        return option_of(r, *last) != FLAGS && ((*last)[1] != '-' || may_be_script(r, words, last));
+    return r->place == ALL || (r->place == FIRST && !named && !operands) ||
+           (r->place == AFTER_FIRST && operands);
 }
 
 enum script_kind script_kind_of(const char *const *words, size_t index, const char **out_program) {
+    const char *first = index ? base_name(words[0]) : "";
     for (size_t i = 0; i < index; i++) {
         const char *name = base_name(words[i]);
-        struct options_walk walk = { .reader = find_reader(name, strlen(name)) };
-        if (!walk.reader)
-            continue;
-        bool begins = i == 0 || is_wrapper(words[0]);
-        if (!begins && walk.reader->place != BY_FLAG && walk.reader->place != BY_OPTION)
+        const struct reader_of_scripts *reader = find_reader(name, strlen(name));
+        bool begins = i == 0 || is_one_of(wrappers, first, strlen(first)), sure = false;
+        if (!reader || (!begins && reader->place > REST))
             continue; // more likely the argument of another program
-        bool script = false;
-        for (size_t at = i + 1; at <= index; at++)
-            script = walk_word(&walk, words[at]);
         *out_program = name;
-        if (script)
-            return walk.reader->kind;
+        if (is_script(reader, words + i + 1, words + index, &sure))
+            return sure && is_shell(reader) ? SCRIPT_SHELL : SCRIPT_OTHER;
     }
     return SCRIPT_NONE;
 }

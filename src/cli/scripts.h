@@ -9,7 +9,9 @@
 // variable. It is refused where the shell would not expand it (single quotes), or would read what
 // it expands to once more (eval, arithmetic, the script of another program).
 //
-// Programs are recognised by their names; `scripts.c` has the table. A program that is not in it is
+// Programs are recognised by their names, also with a version behind; `scripts.c` has the table. Of
+// their options it knows some. Behind one that it does not know, and if any word there may be an
+// option that names a script, a placeholder is refused. A program that is not in the table is
 // handed its words as they are.
 #ifndef CLI_SCRIPTS_H
 #define CLI_SCRIPTS_H
