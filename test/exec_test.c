@@ -232,6 +232,48 @@ static void a_timeout_ends_it(void **state) {
     expect_end(&r, EXEC_TIMED_OUT, 0, "timed out after 5 ms");
 }
 
+// Our stderr becomes a pipe; returns the one that it was.
+static int stderr_to_pipe(int *out_read_end) {
+    int ends[2], before = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    close(ends[1]);
+    *out_read_end = ends[0];
+    return before;
+}
+
+static void stderr_back(int before) {
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+}
+
+static void errors_are_passed_on(void **state) {
+    (void)state;
+    char text[16] = "";
+    int end, before = stderr_to_pipe(&end);
+    struct exec_order order = { .argv = ARGV("sh", "-c", "echo err >&2; exit 3"),
+                                .pass_errors = true };
+    struct exec_result r = run_order(order);
+    stderr_back(before);
+    assert_int_equal(read(end, text, sizeof text), 4);
+    close(end);
+    assert_string_equal(text, "err\n");
+    expect_end(&r, EXEC_EXITED, 3, "exit code 3: err");
+}
+
+// A9: whoever does not read our stderr does not keep a command from being ended.
+static void A9_a_stderr_that_is_not_read_holds_up_no_timeout(void **state) {
+    (void)state;
+    int end, before = stderr_to_pipe(&end);
+    struct exec_order order = { .argv = ARGV("sh", "-c", "exec yes >&2"),
+                                .timeout_ms = 100,
+                                .pass_errors = true };
+    struct exec_result r = run_order(order);
+    stderr_back(before);
+    close(end);
+    expect_end(&r, EXEC_TIMED_OUT, 0, "timed out after 100 ms");
+}
+
 // A9: TERM is asked to be ignored, and KILL comes.
 static void A9_one_that_ignores_TERM_is_killed(void **state) {
     (void)state;
@@ -423,6 +465,31 @@ static void F51_every_allocation_may_fail(void **state) {
     }
 }
 
+static int run_after(long allocations, const char *script) {
+    struct exec_order order = { .argv = ARGV("sh", "-c", script), .pass_errors = true };
+    struct exec_result r;
+    mem_fail_after(allocations);
+    int err = exec_run(execs, &order, &r);
+    mem_fail_after(-1);
+    if (err >= 0)
+        exec_result_finish(&r);
+    return err;
+}
+
+// F51: one whose errors cannot be kept is ended, and not waited for.
+static void F51_want_of_memory_for_errors_ends_the_command(void **state) {
+    (void)state;
+    long enough = 0;
+    must(run_after(-1, "exit 0")); // what is kept for the next is there
+    while (run_after(enough, "exit 0") < 0)
+        enough++;
+    int end, before = stderr_to_pipe(&end);
+    int err = run_after(enough, "echo err >&2; exec sleep 1000");
+    stderr_back(before);
+    close(end);
+    assert_int_equal(err, MR_ENOMEM);
+}
+
 static void want_of_descriptors_is_said_and_leaks_none(void **state) {
     (void)state;
     struct rlimit before, tight;
@@ -462,6 +529,8 @@ int main(void) {
         TEST(too_much_output_ends_it),
         TEST(the_last_line_is_found),
         TEST(a_timeout_ends_it),
+        TEST(errors_are_passed_on),
+        TEST(A9_a_stderr_that_is_not_read_holds_up_no_timeout),
         TEST(A9_one_that_ignores_TERM_is_killed),
         TEST(A9_a_command_is_stopped_by_another_thread),
         TEST(F6_a_deaf_command_does_not_outlive_its_lease),
@@ -470,6 +539,7 @@ int main(void) {
         TEST(who_leaves_the_group_is_not_waited_for),
         TEST(many_threads_run_commands_at_once),
         TEST(F51_every_allocation_may_fail),
+        TEST(F51_want_of_memory_for_errors_ends_the_command),
         TEST(want_of_descriptors_is_said_and_leaks_none),
     };
     return cmocka_run_group_tests_name("exec", tests, NULL, NULL);

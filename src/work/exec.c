@@ -19,15 +19,18 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PIECE = 32 << 10, LAST_LINE = 300, PASSED_KEPT = 8 << 10 };
+enum { SHOWN_AT_ONCE = 4096 }; // what a pipe that can be written to takes without waiting
 
 struct execs {
     int64_t grace_ms;
@@ -50,8 +53,12 @@ struct run {
     struct stream streams[2];
     struct exec_result result;
     bool ending; // TERM was sent; result.end says why
-    int failed;  // of ours, negative
+    int failed;  // of ours, negative; the first
     uint64_t timeout_at_ms, kill_at_ms;
+    const struct stop *stop;
+    uint8_t unshown[SHOWN_AT_ONCE]; // of its stderr, until ours takes it
+    size_t unshown_size;
+    bool mute; // nobody reads our stderr: nothing more is shown
 };
 
 // ---- The commands of a worker -----------------------------------------------------------------
@@ -201,33 +208,73 @@ static void stream_close(struct stream *s) {
     s->fd = -1;
 }
 
+// Writes what is to be shown if our stderr takes it at once: whoever does not read that must not
+// keep us from ending the command. Several threads would fill what one of them has found free.
+static void show(struct run *r) {
+    static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
+    struct pollfd to = { STDERR_FILENO, POLLOUT, 0 };
+    pthread_mutex_lock(&alone);
+    if (poll(&to, 1, 0) > 0) {
+        (void)file_write(STDERR_FILENO, r->unshown, r->unshown_size); // nobody can be told
+        r->unshown_size = 0;
+    }
+    pthread_mutex_unlock(&alone);
+}
+
+// The command has ended: waits until the rest is shown, but not beyond its time or its stop.
+static void show_rest(struct run *r) {
+    while (r->unshown_size) {
+        struct pollfd on[] = { { STDERR_FILENO, POLLOUT, 0 }, { r->stop->ring, POLLIN, 0 } };
+        int ready = poll(on, 2, r->ending ? 0 : process_wait_ms(r->timeout_at_ms));
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready > 0 && on[0].revents) {
+            show(r);
+        } else {
+            r->mute = true;
+            r->unshown_size = 0;
+        }
+    }
+}
+
 // Shows what the command has written to its stderr; keeps the end of it for the reason.
-static int stream_pass(const struct stream *s, const uint8_t *piece, size_t size) {
-    (void)file_write(STDERR_FILENO, piece, size); // if that fails, nobody can be told
+static int stream_pass(struct run *r, const struct stream *s, const uint8_t *piece, size_t size) {
+    assert(!r->unshown_size && size <= sizeof r->unshown);
+    if (!r->mute) {
+        memcpy(r->unshown, piece, size);
+        r->unshown_size = size;
+        show(r);
+    }
     int err = spool_append(s->to, piece, size);
     if (err >= 0)
         spool_keep_end(s->to, PASSED_KEPT);
     return err;
 }
 
+static int stream_keep(struct run *r, const struct stream *s, const uint8_t *piece, size_t size,
+                       size_t *out_kept) {
+    uint64_t room = r->order->max_output ? r->order->max_output - s->to->size : UINT64_MAX;
+    *out_kept = size;
+    if (s->passes)
+        return stream_pass(r, s, piece, size);
+    *out_kept = size < room ? size : (size_t)room;
+    return spool_append(s->to, piece, *out_kept);
+}
+
 // Takes up to `most` bytes of what there is. What does not fit ends the command, and its pipe.
 static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size_t most) {
     uint8_t piece[PIECE];
-    ssize_t got = read(s->fd, piece, most < sizeof piece ? most : sizeof piece);
+    size_t room = s->passes ? SHOWN_AT_ONCE : sizeof piece, kept = 0;
+    ssize_t got = read(s->fd, piece, most < room ? most : room);
     if (got <= 0) {
         stream_close(s);
         return 0;
     }
-    if (s->passes) {
-        r->failed = stream_pass(s, piece, (size_t)got);
-        return (size_t)got;
-    }
-    uint64_t room = r->order->max_output ? r->order->max_output - s->to->size : UINT64_MAX;
-    size_t kept = (size_t)got < room ? (size_t)got : (size_t)room;
-    int err = spool_append(s->to, piece, kept);
+    int err = stream_keep(r, s, piece, (size_t)got, &kept);
     if (err >= 0 && kept == (size_t)got)
         return kept;
-    r->failed = err < 0 ? err : r->failed;
+    if (err < 0 && !r->failed)
+        r->failed = err;
     stream_close(s);
     run_end(e, r, EXEC_OUTPUT);
     return 0;
@@ -236,10 +283,13 @@ static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size
 // What was written before the command ended, and is still in the pipe.
 static void stream_drain(struct execs *e, struct run *r, struct stream *s) {
     int left = 0;
+    show_rest(r);
     if (s->fd >= 0 && ioctl(s->fd, FIONREAD, &left) < 0)
         left = 0;
-    while (s->fd >= 0 && left > 0)
+    while (s->fd >= 0 && left > 0) {
         left -= (int)stream_read(e, r, s, (size_t)left);
+        show_rest(r);
+    }
     stream_close(s);
 }
 
@@ -267,12 +317,13 @@ static void see_to_stream(struct execs *e, struct run *r, struct stream *s, shor
 }
 
 // Returns when the command has ended.
-static void run_attend(struct execs *e, struct run *r, const struct stop *stop) {
+static void run_attend(struct execs *e, struct run *r) {
     for (;;) {
         struct pollfd on[] = { { r->process.pidfd, POLLIN, 0 },
                                { r->streams[0].fd, POLLIN, 0 },
-                               { r->streams[1].fd, POLLIN, 0 },
-                               { r->ending ? -1 : stop->ring, POLLIN, 0 } };
+                               { r->unshown_size ? -1 : r->streams[1].fd, POLLIN, 0 },
+                               { r->ending ? -1 : r->stop->ring, POLLIN, 0 },
+                               { r->unshown_size ? STDERR_FILENO : -1, POLLOUT, 0 } };
         int ready = poll(on, sizeof on / sizeof *on, process_wait_ms(due_ms(r)));
         assert(ready >= 0 || errno == EINTR || errno == ENOMEM);
         if (ready > 0 && on[0].revents)
@@ -282,6 +333,8 @@ static void run_attend(struct execs *e, struct run *r, const struct stop *stop) 
             see_to_stream(e, r, &r->streams[1], on[2].revents);
             if (on[3].revents)
                 run_end(e, r, EXEC_STOPPED);
+            if (on[4].revents)
+                show(r);
         }
         see_to_time(e, r);
     }
@@ -347,7 +400,8 @@ static int run_command(struct execs *e, struct run *r, const struct stop *stop) 
     int err = run_start(e, r);
     if (err < 0)
         return run_unstarted(r, err);
-    run_attend(e, r, stop);
+    r->stop = stop;
+    run_attend(e, r);
     process_signal(&r->process, SIGKILL); // what is left of its group writes no more
     stream_drain(e, r, &r->streams[0]);
     stream_drain(e, r, &r->streams[1]);
