@@ -574,6 +574,30 @@ static void U7_empty_stages_give_way_when_there_is_no_room(void **state) {
     tale_destroy(t);
 }
 
+static void U7_a_maker_has_a_share_of_the_stages(void **state) {
+    (void)state;
+    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 8 });
+    core_act_for(t->core, 7);
+    push_to(t, "one", "", "a");
+    uint64_t second = push_to(t, "two", "", "a");
+    struct push p = { .stage = mr_str("three"), .body = mr_str("a") };
+    struct pushed pushed;
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    (void)core_take_steps(t->core);
+    refused(MR_EFULL, try_push(t, p, &pushed));
+    assert_int_equal(core_take_steps(t->core), 0); // the stages are not searched again
+    core_act_for(t->core, 9);
+    push_to(t, "other", "", "a");
+    core_act_for(t->core, 7);
+    must(drop(t, second));
+    must(core_stage_remove(t->core, mr_str("two")));
+    must(try_push(t, p, &pushed));
+    refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
+    tale_check(t->core, "shared");
+    core_act_for(t->core, 0);
+    tale_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(S10_as_many_wake_as_there_is_work),
@@ -607,6 +631,7 @@ int main(void) {
         TALE(U7_what_was_set_keeps_a_stage),
         TALE(U7_remove_says_what_is_left),
         TALE(U7_empty_stages_give_way_when_there_is_no_room),
+        TALE(U7_a_maker_has_a_share_of_the_stages),
     };
     return TALES(tests);
 }

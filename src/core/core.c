@@ -75,6 +75,7 @@ int core_create(const struct core_config *config, struct core **out) {
     slab_init(&c->leases, sizeof(struct lease), 0);
     slab_init(&c->sources, sizeof(struct source), 0);
     slab_init(&c->outbox, sizeof(struct outbox), 0);
+    slab_init(&c->makers, sizeof(struct maker), 0);
     *out = c;
     return 0;
 }
@@ -101,14 +102,15 @@ void core_destroy(struct core *c) {
     if (!c)
         return;
     finish_parts(c);
-    struct slab *slabs[] = { &c->jobs,   &c->channels, &c->attrs,  &c->instants, &c->onces,
-                             &c->spents, &c->states,   &c->leases, &c->sources,  &c->outbox };
+    struct slab *slabs[] = { &c->jobs,    &c->channels, &c->attrs,  &c->instants,
+                             &c->onces,   &c->spents,   &c->states, &c->leases,
+                             &c->sources, &c->outbox,   &c->makers };
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         slab_finish(slabs[i]);
     pool_finish(&c->keys);
-    struct map *maps[] = { &c->by_key,           &c->once,          &c->source_by_name,
-                           &c->source_by_number, &c->stage_by_name, &c->outbox_by_number,
-                           &c->recorded_leases };
+    struct map *maps[] = { &c->by_key,           &c->once,           &c->source_by_name,
+                           &c->source_by_number, &c->stage_by_name,  &c->outbox_by_number,
+                           &c->maker_by_name,    &c->recorded_leases };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_finish(maps[i]);
     idmap_finish(&c->by_id);

@@ -53,13 +53,15 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     int err = map_reserve(&c->source_by_number, 1);
     if (err < 0)
         return err;
+    if ((err = maker_reserve(c)) < 0)
+        return err;
     if ((err = slab_reserve(&c->sources, 1)) < 0)
         return err;
     uint32_t index = slab_take(&c->sources);
     struct source *s = source_at(c, index);
     s->number = number;
     s->in_use = true;
-    s->maker = c->maker;
+    s->maker = maker_add(c, MADE_SOURCE);
     s->idle_since_ms = c->now_ms;
     list_append(&c->sources_by_use, &s->by_use);
     list_init(&s->watches.watchers);
@@ -122,6 +124,8 @@ static void source_hide(struct core *c, uint32_t index) {
     home_remove(c, s->at, s->size);
     s->size = 0;
     s->dropped = true;
+    maker_remove(c, s->maker, MADE_SOURCE);
+    s->maker = 0;
     list_remove(&s->by_use);
     mem_free(s->ids); // no number of it is asked for any more
     s->ids = NULL;
@@ -138,8 +142,9 @@ static int source_drop(struct core *, uint32_t index);
 
 // A client's source that nobody has used for a while, unused for longest; 0: there is none. Of that
 // maker only, unless it is 0.
-static uint32_t source_least_used(const struct core *c, uint64_t maker) {
-    for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use; l = l->next) {
+static uint32_t source_least_used(struct core *c, uint32_t maker) {
+    for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use;
+         l = l->next, c->steps++) {
         const struct source *s = list_entry(l, struct source, by_use);
         if (s->idle_since_ms + c->limits.source_least_ms > c->now_ms)
             return 0; // as are all that follow
@@ -150,21 +155,14 @@ static uint32_t source_least_used(const struct core *c, uint64_t maker) {
     return 0;
 }
 
-static uint32_t sources_of_maker(const struct core *c) {
-    uint32_t count = 0;
-    for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use; l = l->next)
-        count += list_entry(l, struct source, by_use)->maker == c->maker;
-    return count;
-}
-
 // Those that were dropped do not count: their jobs do.
 static int source_make_room(struct core *c) {
     size_t known = map_count(&c->source_by_name),
            share = c->limits.max_sources / c->limits.maker_part;
-    bool of_maker = c->maker && known >= share && sources_of_maker(c) >= share;
+    bool of_maker = c->maker && maker_count(c, MADE_SOURCE) >= share;
     if (!of_maker && known < c->limits.max_sources)
         return 0;
-    uint32_t least = source_least_used(c, of_maker ? c->maker : 0);
+    uint32_t least = source_least_used(c, of_maker ? maker_find(c) : 0);
     if (least)
         return source_drop(c, least);
     return of_maker

@@ -114,20 +114,13 @@ static uint32_t stage_free_number(struct core *c) {
 
 static void stages_drop_idle(struct core *);
 
-static uint32_t stages_of_maker(const struct core *c) {
-    uint32_t count = 0;
-    for (uint32_t i = 1; i <= c->stage_count; i++)
-        count += c->stages[i]->name_size && c->stages[i]->maker == c->maker;
-    return count;
-}
-
 // Nobody makes so many stages that there is no room for others'.
 static int stage_check_share(struct core *c) {
     uint32_t share = c->limits.max_stages / c->limits.maker_part;
-    if (!c->maker || c->stage_count - c->nameless_stages < share || stages_of_maker(c) < share)
+    if (!c->maker || maker_count(c, MADE_STAGE) < share)
         return 0;
     stages_drop_idle(c);
-    if (stages_of_maker(c) < share)
+    if (maker_count(c, MADE_STAGE) < share)
         return 0;
     return error_set(
         MR_EFULL, "this token has made %u stages, its share of %u: STAGE name REMOVE forgets one",
@@ -148,13 +141,15 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     }
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
         return err;
+    if ((err = maker_reserve(c)) < 0)
+        return err;
     uint32_t known = c->stage_count;
     if ((err = stage_get_number(c, number, &s)) < 0)
         return err;
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
-    s->maker = c->maker;
+    s->maker = maker_add(c, MADE_STAGE);
     *out = number;
     return 0;
 }
@@ -184,6 +179,8 @@ static void stage_unname(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
     s->name_size = 0;
+    maker_remove(c, s->maker, MADE_STAGE);
+    s->maker = 0;
     c->nameless_stages++;
     c->least_nameless = s->number < c->least_nameless ? s->number : c->least_nameless;
     c->last_stage = 0;
@@ -287,6 +284,7 @@ static void stages_drop_idle(struct core *c) {
     if (c->replaying || c->stages_pinned || c->stages_searched_ms == c->now_ms)
         return;
     c->stages_searched_ms = c->now_ms;
+    c->steps += c->stage_count;
     for (uint32_t i = 1; i <= c->stage_count; i++)
         stage_drop_if_idle(c, c->stages[i]);
 }

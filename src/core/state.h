@@ -150,7 +150,7 @@ struct stage {
     uint64_t quiet_from, quiet_span; // depths from here on, so many, that turn nothing
     bool serve_timer;                // one is planned
     uint32_t number;
-    uint64_t maker; // who made it; 0: not known
+    uint32_t maker; // who made it; 0: not known
     uint64_t at;
     uint32_t size; // of its home
     struct policy policy;
@@ -219,9 +219,16 @@ struct source {
     uint64_t expected; // of an epic: pushes in all, as far as its reader can tell
     struct watches watches;
     struct list by_use;   // in `sources_by_use`
-    uint64_t maker;       // who made it; 0: not known
+    uint32_t maker;       // who made it; 0: not known
     bool in_use, indexed; // indexed: found by its name
     bool dropped;         // kept only until the last of its jobs is forgotten
+};
+
+enum made { MADE_STAGE, MADE_SOURCE };
+
+struct maker {
+    uint64_t name;    // as core_act_for has said
+    uint32_t made[2]; // by enum made: how many there are
 };
 
 enum timer {
@@ -260,13 +267,15 @@ struct core {
     struct live live;
 
     struct slab jobs, channels, attrs, instants, onces, spents, states, leases, sources, outbox;
+    struct slab makers;
+    uint64_t made; // by all of them
     struct pool keys;
     struct idmap by_id;
     struct map by_key, once, source_by_name, source_by_number, outbox_by_number;
     struct map recorded_leases;                                            // by serial
     struct stage **stages;                                                 // by number, from 1
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
-    struct map stage_by_name;
+    struct map stage_by_name, maker_by_name;
     uint32_t last_stage;                         // that stage_find found
     uint32_t stray_epics;                        // sources without a stage
     uint64_t steps;                              // see core_take_steps
@@ -512,6 +521,14 @@ int source_restore(struct core *, const struct record *, uint32_t *out);
 int sources_open(struct core *); // after replay
 void source_forget(struct core *, uint32_t source);
 void gaps_drop(struct core *, struct conn *);
+
+// ---- maker.c: who has made how many ------------------------------------------------------------
+
+uint32_t maker_find(const struct core *); // who makes what is made now; 0: not known
+uint32_t maker_count(const struct core *, enum made);
+int maker_reserve(struct core *);
+uint32_t maker_add(struct core *, enum made); // after maker_reserve; the maker
+void maker_remove(struct core *, uint32_t maker, enum made);
 
 // ---- state.c: what channels keep between their jobs --------------------------------------------
 

@@ -1,0 +1,54 @@
+// Makers: how many stages and sources each token has made, so that none takes the room of others.
+#include "core/state.h"
+
+static struct maker *maker_at(const struct core *c, uint32_t index) {
+    return slab_at(&c->makers, index);
+}
+
+static bool maker_has_name(const void *owner, uint32_t index, const void *name) {
+    return maker_at(owner, index)->name == *(const uint64_t *)name;
+}
+
+uint32_t maker_find(const struct core *c) {
+    return c->maker
+               ? map_find(&c->maker_by_name, number_hash(c->maker), maker_has_name, c, &c->maker)
+               : 0;
+}
+
+uint32_t maker_count(const struct core *c, enum made made) {
+    uint32_t index = maker_find(c);
+    return index ? maker_at(c, index)->made[made] : 0;
+}
+
+int maker_reserve(struct core *c) {
+    if (!c->maker)
+        return 0;
+    int err = map_reserve(&c->maker_by_name, 1);
+    return err < 0 ? err : slab_reserve(&c->makers, 1);
+}
+
+uint32_t maker_add(struct core *c, enum made made) {
+    uint32_t index = maker_find(c);
+    if (!c->maker)
+        return 0;
+    if (!index) {
+        index = slab_take(&c->makers);
+        maker_at(c, index)->name = c->maker;
+        map_put(&c->maker_by_name, number_hash(c->maker), index);
+    }
+    maker_at(c, index)->made[made]++;
+    c->made++;
+    return index;
+}
+
+void maker_remove(struct core *c, uint32_t index, enum made made) {
+    if (!index)
+        return;
+    struct maker *m = maker_at(c, index);
+    m->made[made]--;
+    c->made--;
+    if (m->made[MADE_STAGE] || m->made[MADE_SOURCE])
+        return;
+    map_remove(&c->maker_by_name, number_hash(m->name), index);
+    slab_give(&c->makers, index);
+}
