@@ -325,6 +325,27 @@ static int name_epic(void *arg, mr_bytes name, const struct epic_info *info) {
     return to[0] == '!';
 }
 
+static bool wants_no_epic(void *arg, mr_bytes stage) {
+    (void)arg;
+    assert_true(bytes_equal(stage, mr_str("s")));
+    return false;
+}
+
+// What is not wanted is not looked at, and what is looked at counts.
+static void U7_a_list_of_epics_counts_its_steps(void **state) {
+    struct tale *t = *state;
+    char names[64] = "";
+    must(push_number(t, "e", 1, "a"));
+    must(push_number(t, "f", 1, "b"));
+    (void)core_take_steps(t->core);
+    must(core_each_epic(t->core, mr_str("s"), mr_str(""), wants_no_epic, name_epic, names));
+    assert_string_equal(names, "");
+    assert_int_equal(core_take_steps(t->core), 2);
+    must(core_each_epic(t->core, mr_str("s"), mr_str(""), NULL, name_epic, names));
+    assert_string_equal(names, "ef");
+    assert_true(core_take_steps(t->core) > 2);
+}
+
 static void T9_epics_are_listed(void **state) {
     struct tale *t = *state;
     char names[64] = "";
@@ -335,16 +356,17 @@ static void T9_epics_are_listed(void **state) {
     must(push_number(t, "g", 1, "b"));
     must(core_epic_drop(t->core, mr_str("s"), mr_str("f")));
     replay(t);
-    must(core_each_epic(t->core, mr_str("s"), mr_str(""), name_epic, names));
+    must(core_each_epic(t->core, mr_str("s"), mr_str(""), NULL, name_epic, names));
     assert_string_equal(names, "eg");
     names[0] = 0;
-    must(core_each_epic(t->core, mr_str("s"), mr_str("e"), name_epic, names));
+    must(core_each_epic(t->core, mr_str("s"), mr_str("e"), NULL, name_epic, names));
     assert_string_equal(names, "g");
     memcpy(names, "!", 2);
-    assert_int_equal(core_each_epic(t->core, mr_str("s"), mr_str(""), name_epic, names), 1);
+    assert_int_equal(core_each_epic(t->core, mr_str("s"), mr_str(""), NULL, name_epic, names), 1);
     assert_string_equal(names, "!e");
-    refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("f"), name_epic, names));
-    refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("client"), name_epic, names));
+    refused(MR_EGONE, core_each_epic(t->core, mr_str("s"), mr_str("f"), NULL, name_epic, names));
+    refused(MR_EGONE,
+            core_each_epic(t->core, mr_str("s"), mr_str("client"), NULL, name_epic, names));
 }
 
 static int never(void *arg, const struct job_info *j) {
@@ -385,6 +407,7 @@ int main(void) {
         TALE(D4_jobs_that_die_or_are_dropped_are_worked_off_too),
         TALE(T9_an_epic_belongs_to_its_stage),
         TALE(T9_epics_are_listed),
+        TALE(U7_a_list_of_epics_counts_its_steps),
     };
     return TALES(tests);
 }

@@ -392,9 +392,11 @@ void core_epic_expect(struct core *, mr_bytes stage, mr_bytes name, uint64_t tot
 // until the event or core_epic_unwatch. MR_EGONE.
 int core_epic_watch(struct core *, mr_bytes stage, mr_bytes name, int64_t left, struct watcher *);
 void core_epic_unwatch(struct watcher *);
-// Walks the epics behind that of the name `from` (empty: all) of a stage. `each` returns nonzero to
-// stop, and must not change anything. MR_EGONE: there is none of that name.
+// Walks the epics behind that of the name `from` (empty: all) of a stage, of those stages that
+// `wants` (NULL: all). `each` returns nonzero to stop; neither may change anything. MR_EGONE: there
+// is none of that name.
 int core_each_epic(struct core *, mr_bytes from_stage, mr_bytes from,
+                   bool (*wants)(void *, mr_bytes stage),
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
 // ---- Links ------------------------------------------------------------------------------------

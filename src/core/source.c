@@ -493,9 +493,13 @@ int epic_unknown(mr_bytes stage, mr_bytes name) {
                      name.size ? (const char *)name.data : "");
 }
 
+static mr_bytes epic_stage(const struct core *c, const struct source *s) {
+    const struct stage *stage = s->stage ? c->stages[s->stage] : NULL;
+    return stage ? bytes_of(stage->name, stage->name_size) : (mr_bytes){ 0 };
+}
+
 static struct epic_info epic_look(const struct core *c, const struct source *s) {
     uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
-    const struct stage *stage = s->stage ? c->stages[s->stage] : NULL;
     return (struct epic_info){
         .resume = resume,
         .total = total,
@@ -509,7 +513,7 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
         .expected = s->expected,
         .ended = s->seen.total,
         .over = s->seen.total && resume > total && !source_unended(s),
-        .stage = stage ? bytes_of(stage->name, stage->name_size) : (mr_bytes){ 0 },
+        .stage = epic_stage(c, s),
     };
 }
 
@@ -522,15 +526,19 @@ int core_epic(struct core *c, mr_bytes stage, mr_bytes name, struct epic_info *o
 }
 
 int core_each_epic(struct core *c, mr_bytes from_stage, mr_bytes from,
+                   bool (*wants)(void *, mr_bytes stage),
                    int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
     uint32_t first = from.size ? epic_find(c, from_stage, from) : 0;
     if (from.size && !first)
         return epic_unknown(from_stage, from);
     int stop = 0;
-    for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++) {
+    for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++, c->steps++) {
         const struct source *s = source_at(c, i);
         if (!s->in_use || s->dropped || !s->seen.epic || !s->size)
             continue;
+        if (wants && !wants(arg, epic_stage(c, s)))
+            continue;
+        c->steps += STEPS_EPIC;
         struct epic_info info = epic_look(c, s);
         stop = each(arg, bytes_of(s->name, s->name_size), &info);
     }

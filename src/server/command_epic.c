@@ -141,14 +141,16 @@ struct rows {
     uint32_t count, most;
 };
 
+static bool row_is_wanted(void *arg, mr_bytes stage) {
+    const struct rows *r = arg;
+    return (!r->stage.size || bytes_equal(stage, r->stage)) && access_sees(r->session, stage);
+}
+
 static int row_add(void *arg, mr_bytes name, const struct epic_info *e) {
     struct rows *r = arg;
-    if (r->count == r->most)
-        return 1;
-    bool wanted = !r->stage.size || bytes_equal(e->stage, r->stage);
-    if (wanted && access_sees(r->session, e->stage))
+    if (r->count < r->most)
         r->rows[r->count++] = (struct row){ name, *e };
-    return 0;
+    return r->count == r->most;
 }
 
 void run_epics(struct session *s, struct arguments *a) {
@@ -167,7 +169,7 @@ void run_epics(struct session *s, struct arguments *a) {
         return;
     struct rows r = { .session = s, .stage = o.stage, .most = listed(o.count) };
     r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
-    int err = r.rows ? shards_each_epic(s->host, stage, name, row_add, &r)
+    int err = r.rows ? shards_each_epic(s->host, stage, name, row_is_wanted, row_add, &r)
                      : error_set(MR_ENOMEM, "no memory for a list of epics");
     if (err < 0) {
         answer_error(s, err);

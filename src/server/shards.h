@@ -97,6 +97,7 @@ int shards_epic_watch(struct session *, mr_bytes stage, mr_bytes name, int64_t l
 void shards_epic_unwatch(struct session *);
 // As core_each_epic, of all shards, one behind the other.
 int shards_each_epic(const struct host *, mr_bytes from_stage, mr_bytes from,
+                     bool (*wants)(void *, mr_bytes stage),
                      int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
 // ---- Memory -------------------------------------------------------------------------------------
