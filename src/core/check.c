@@ -199,6 +199,15 @@ static bool makers_are_right(const struct core *c) {
     return c->makers.used == map_count(&c->maker_by_name) && made == c->made;
 }
 
+static bool sources_are_right(const struct core *c) {
+    uint64_t sources = 0;
+    for (uint32_t i = 1; i < c->sources.next_new; i++)
+        sources += source_at(c, i)->in_use && source_at(c, i)->stage;
+    for (uint32_t i = 1; i <= c->stage_count; i++)
+        sources -= c->stages[i]->sources;
+    return !sources;
+}
+
 // Entries stand in order, and the stages they are for know of them.
 static int check_links(const struct core *c, struct tally *t) {
     uint64_t count = 0, counts = 0, linked = 0, outboxed = 0;
@@ -262,6 +271,7 @@ int core_check(const struct core *c) {
     EXPECT(!leased, "leased jobs are miscounted");
     EXPECT(recorded == map_count(&c->recorded_leases), "recorded leases are miscounted");
     EXPECT(makers_are_right(c), "makers are miscounted");
+    EXPECT(sources_are_right(c), "sources of stages are miscounted");
     for (uint32_t i = 1; i < c->sources.next_new; i++)
         t.live_bytes += source_at(c, i)->in_use ? source_at(c, i)->size : 0;
     EXPECT(t.live_bytes == c->live_bytes, "%" PRIu64 " bytes live, %" PRIu64 " are counted",

@@ -72,6 +72,15 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     return 0;
 }
 
+// Which may be known before its name is. While it is indexed its stage does not change.
+static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
+    if (s->stage)
+        c->stages[s->stage]->sources--;
+    s->stage = stage;
+    if (stage)
+        c->stages[stage]->sources++;
+}
+
 // Makes it known by its key; after map_reserve.
 static void source_index(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
@@ -79,10 +88,7 @@ static void source_index(struct core *c, uint32_t index) {
     s->hash = key_hash(&k);
     s->indexed = true;
     map_put(&c->source_by_name, s->hash, index);
-    if (s->stage)
-        c->stages[s->stage]->sources++;
-    else
-        c->stray_epics++;
+    c->stray_epics += !s->stage;
 }
 
 static void source_unindex(struct core *c, uint32_t index) {
@@ -91,10 +97,7 @@ static void source_unindex(struct core *c, uint32_t index) {
         return;
     s->indexed = false;
     map_remove(&c->source_by_name, s->hash, index);
-    if (s->stage)
-        c->stages[s->stage]->sources--;
-    else
-        c->stray_epics--;
+    c->stray_epics -= !s->stage;
 }
 
 static void source_set_name(struct source *s, mr_bytes scope, mr_bytes name) {
@@ -120,6 +123,7 @@ static void source_free(struct core *c, uint32_t index) {
 static void source_hide(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
     source_unindex(c, index);
+    source_set_stage(c, s, 0);
     map_remove(&c->source_by_number, number_hash(s->number), index);
     home_remove(c, s->at, s->size);
     s->size = 0;
@@ -189,7 +193,7 @@ static uint32_t source_adopt(struct core *c, const struct source_key *k) {
     if (!index || map_reserve(&c->source_by_name, 1) < 0)
         return 0;
     source_unindex(c, index);
-    source_at(c, index)->stage = k->stage;
+    source_set_stage(c, source_at(c, index), k->stage);
     source_index(c, index);
     return index;
 }
@@ -216,7 +220,7 @@ static int source_get_key(struct core *c, const struct source_key *k, uint32_t *
         return err;
     struct source *s = source_at(c, index);
     s->seen.epic = k->epic;
-    s->stage = k->stage;
+    source_set_stage(c, s, k->stage);
     source_set_name(s, k->scope, k->name);
     source_index(c, index);
     source_plan_sweep(c);
@@ -422,7 +426,7 @@ void gaps_drop(struct core *c, struct conn *conn) {
 
 // While replaying: what still belonged to a stage that was then forgotten was forgotten before.
 void stage_let_sources_go(struct core *c, uint32_t number) {
-    for (uint32_t i = 1; i < c->sources.next_new; i++) {
+    for (uint32_t i = 1; c->stages[number]->sources && i < c->sources.next_new; i++) {
         const struct source *s = source_at(c, i);
         if (s->in_use && !s->dropped && s->stage == number)
             source_forget(c, i);
@@ -437,7 +441,7 @@ void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t numbe
     struct source *s = source_at(c, index);
     s->jobs++;
     if (!s->indexed && !s->dropped) // replaying: older records do not say it
-        s->stage = stage_of(c, j)->number;
+        source_set_stage(c, s, stage_of(c, j)->number);
 }
 
 void source_detach(struct core *c, uint32_t index) {
@@ -728,7 +732,7 @@ static int source_restore_all(struct core *c, uint32_t index, const struct recor
     s->seen = r->about->source;
     if (r->kind != RECORD_SOURCE || s->indexed)
         return 0;
-    s->stage = r->stage;
+    source_set_stage(c, s, r->stage);
     source_index(c, index);
     return 0;
 }
