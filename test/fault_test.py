@@ -7,8 +7,9 @@ import re
 import resource
 import socket
 import subprocess
+import threading
 
-from served import Client, Refused, Server, path, too_few_descriptors, write
+from served import Client, Refused, Server, Wire, path, too_few_descriptors, write
 from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
 
 FAULTY = os.path.join(BUILD, "test", "libfaulty.so")
@@ -491,6 +492,25 @@ def F43_messages_that_nobody_reads_end_the_connection():
 # ---- Many ----------------------------------------------------------------------------------------
 
 BUSY, DEAF, ROUNDS = 1000, 20, 10
+
+
+# U4, U6: large requests that are pipelined are all read, also where their replies or the budget of a
+# turn make the server stop reading for a while.
+@case
+def U4_U6_large_pipelined_requests_go_on():
+    server = Server("--store", "mem:")
+    large = b"x" * 8 * MIB
+    for words, times in (("ECHO", b"x" * 300000), 2), (("ECHO", large), 4), (("BOGUS", large), 4), \
+                        (("PUSH", "stage", large), 4), (("PUSH", "stage", large, "BOGUS", "x"), 4):
+        client = Wire(server.port)
+        sender = threading.Thread(target=lambda: [client.say(*words) for _ in range(times)])
+        sender.start()
+        replies = [client.hear() for _ in range(times)]
+        sender.join()
+        check(all(replies), words[0])
+        equal(client.ask("PING"), b"+PONG")
+        client.close()
+    server.stop()
 
 
 # F43, F44: a thousand busy connections, some that never read and some that go away in the middle of

@@ -31,6 +31,7 @@ void budget_serve(struct host *h) {
             s->resume(s);
         else
             session_run(s);
+        session_offer(s); // its connection may have stopped reading meanwhile
     }
     list_remove(mark);
 }

@@ -258,8 +258,11 @@ static void connection_read(struct connection *c) {
         secure_read(c); // what came before
 }
 
+// libuv may call this right before it waits for sockets, without a check in between: so what this
+// lets go on is planned here.
 static void on_written(uv_write_t *write, int status) {
     struct connection *c = write->data;
+    struct server *v = c->server;
     c->writing = false;
     end_unread(c);
     if (c->session)
@@ -269,6 +272,7 @@ static void on_written(uv_write_t *write, int status) {
         connection_close(c);
     if (!c->closing)
         connection_write(c);
+    turn_end(v);
 }
 
 static mr_bytes connection_ready(struct connection *c) {

@@ -181,7 +181,7 @@ static bool rests(const struct session *s) {
     return session_unsent(s) > (is_stranger(s) ? STRANGER_UNSENT_PAUSE : LIMIT_UNSENT_PAUSE);
 }
 
-static void offer(struct session *s) {
+void session_offer(struct session *s) {
     if (list_empty(&s->of_ready))
         list_append(&s->host->ready, &s->of_ready);
 }
@@ -343,7 +343,7 @@ void session_receive(struct session *s, size_t size) {
 
 void session_say_no_more(struct session *s) {
     s->said_all = true;
-    offer(s);
+    session_offer(s);
     if (session_waits_for_others(s))
         abandon(s);
 }
@@ -513,7 +513,7 @@ void session_touch(struct session *s) {
 
 void session_close(struct session *s) {
     s->closing = true;
-    offer(s);
+    session_offer(s);
 }
 
 // What was said in this turn waits for it. Where marks run out the last one waits a little longer.
@@ -523,7 +523,7 @@ void session_mark(struct session *s, uint64_t turn, bool durable) {
     if (durable && !s->mark_count) {
         s->shown = upto;
         s->shown_replies = s->replies;
-        offer(s);
+        session_offer(s);
         return;
     }
     if (s->mark_count < SESSION_MARKS)
@@ -534,7 +534,7 @@ void session_mark(struct session *s, uint64_t turn, bool durable) {
     if (list_empty(&s->of_held))
         list_append(&s->host->held, &s->of_held);
     if (s->broken)
-        offer(s);
+        session_offer(s);
 }
 
 void session_show(struct session *s, uint64_t durable) {
@@ -549,7 +549,7 @@ void session_show(struct session *s, uint64_t durable) {
     memmove(s->marks, s->marks + shown, s->mark_count * sizeof *s->marks);
     if (!s->mark_count)
         list_remove(&s->of_held);
-    offer(s);
+    session_offer(s);
 }
 
 // Each reply that was held back says instead that the outcome is not known.
@@ -562,7 +562,7 @@ void session_show_stopped(struct session *s, const char *why) {
         reply_error(&s->reply, code_name(CODE_STOPPED), mr_str(why));
     s->shown = s->sent + session_unsent(s);
     s->broken = s->broken || s->reply.err;
-    offer(s);
+    session_offer(s);
 }
 
 mr_bytes session_ready(const struct session *s) {

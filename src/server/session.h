@@ -188,6 +188,7 @@ struct buffer *session_push_begin(struct session *);
 void session_push_end(struct session *, struct buffer *);
 
 struct reply *session_reply(struct session *); // where to write what it says
+void session_offer(struct session *);          // the loop sends, closes or reads on
 void session_touch(struct session *);          // it has something new to say
 void session_mark(struct session *, uint64_t turn, bool durable);
 void session_show(struct session *, uint64_t durable);        // what was said up to that turn
