@@ -240,7 +240,7 @@ static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
         forget_heard(d, 0);
     }
     assert_int_equal(session_jobs(d->clients[0].session), LIMIT_HELD);
-    ask(d, 0, "TAKE s", "-FULL *10000 jobs*RELEASE some first*");
+    ask(d, 0, "TAKE s", "-FULL *20000 jobs*RELEASE some first*");
     ask(d, 0, "TAKE s WAIT 1000", "-FULL *");
     sayf(d, 0, "RELEASE %s %s", job.id, job.token);
     hear(d, 0, "+OK");

@@ -127,17 +127,16 @@ const struct command jobs_commands[] = {
         .least = 2,
         .most = 2,
         .doc = "show how far an epic of a stage has come",
-        .help =
-            "An epic is what push STAGE --lines --epic NAME has pushed. With --wait, waits until\n"
-            "all of it was pushed and has ended, and exits 1 if any job of it died, 124 if\n"
-            "the time was too short; on a terminal a bar shows how it gets on. held-by says\n"
-            "why none of its jobs starts, as millrace stages does.\n"
-            "\n"
-            "The engine remembers an epic until it is dropped, also when it is over: so its\n"
-            "numbers are never taken twice. Its jobs are kept as long as their stage's\n"
-            "retention says, dead ones until they are retried or dropped; they stay where\n"
-            "they are when it is dropped. A number that is skipped counts as pushed, without\n"
-            "a job.\n",
+        .help = "An epic is what push STAGE --lines --epic NAME has pushed. With --wait, waits\n"
+                "until all of it was pushed and has ended, and exits 1 if any job died, 124 if\n"
+                "the time was too short; on a terminal a bar shows how it gets on. held-by says\n"
+                "why none of its jobs starts, as millrace stages does.\n"
+                "\n"
+                "The engine remembers an epic until it is dropped, also when it is over: so its\n"
+                "numbers are never taken twice. Its jobs are kept as long as their stage's\n"
+                "retention says, dead ones until they are retried or dropped; they stay where\n"
+                "they are when it is dropped. A number that is skipped counts as pushed, without\n"
+                "a job.\n",
         .examples = "millrace epic mail june\n"
                     "millrace epic mail june --wait 2h && millrace epic mail june --drop\n"
                     "millrace epic mail june --skip 17\n"

@@ -16,12 +16,11 @@ const struct command looks_commands[] = {
         .name = "top",
         .arguments = "",
         .doc = "watch the stages, live on the terminal",
-        .help =
-            "Stages once a second: what waits, runs and is dead, the age of the oldest, rates and\n"
-            "their past, what holds them. Keys: arrows (or j, k) choose a stage, Enter opens it\n"
-            "(its keys and workers, and why it waits), Esc goes back, s sorts, p pauses, r\n"
-            "resumes, q quits. A server that goes away is waited for. Where there is no terminal\n"
-            "it is millrace stages.\n",
+        .help = "Stages once a second: what waits, runs and is dead, the age of the oldest,\n"
+                "rates and their past, what holds them. Keys: arrows (or j, k) choose a stage,\n"
+                "Enter opens it (its keys and workers, and why it waits), Esc goes back, s sorts,\n"
+                "p pauses, r resumes, q quits. A server that goes away is waited for. Without a\n"
+                "terminal it is millrace stages.\n",
         .examples = "millrace top\n"
                     "millrace top --at millrace://jobs.example:7411\n",
         .options = { TOP, AT, JSON },
@@ -163,23 +162,21 @@ const struct command looks_commands[] = {
         .least = 1,
         .most = CLI_ANY,
         .doc = "show or set what holds for a stage, or remove it",
-        .help =
-            "Without NAME=VALUE shows all, else sets them, all or none. With --remove forgets an\n"
-            "empty stage and all that was set there; says what is left, if it is not empty.\n"
-            "\n"
-            "\n"
-            "    max-jobs, max-channel   jobs in the stage, of one key: a count or none\n"
-            "    lease                   how long a worker may be silent: 30s\n"
-            "    attempts                how often a job is tried: 10\n"
-            "    backoff                 from a failure to the next attempt: 1s..5m\n"
-            "    on-dead                 skip or halt: what its key does behind a dead job\n"
-            "    overlap                 brief or never\n"
-            "    dedupe-window           how long --once is remembered: 1h\n"
-            "    retention               how long ended jobs are kept: 1h or 1h,10000\n"
-            "    concurrency             jobs running at once: a count or none\n"
-            "    rate                    starts: 100/s, 30/m or none\n"
-            "    max-states, state-ttl   of what keys keep: a count, a duration, or none\n"
-            "    high-mark               jobs waiting here that hold the stages before it\n",
+        .help = "Without NAME=VALUE shows all, else sets them, all or none. With --remove forgets\n"
+                "an empty stage and all that was set there; says what is left if it is not empty.\n"
+                "\n"
+                "    max-jobs, max-channel   jobs in the stage, of one key: a count or none\n"
+                "    lease                   how long a worker may be silent: 30s\n"
+                "    attempts                how often a job is tried: 10\n"
+                "    backoff                 from a failure to the next attempt: 1s..5m\n"
+                "    on-dead                 skip or halt: what its key does behind a dead job\n"
+                "    overlap                 brief or never\n"
+                "    dedupe-window           how long --once is remembered: 1h\n"
+                "    retention               how long ended jobs are kept: 1h or 1h,10000\n"
+                "    concurrency             jobs running at once: a count or none\n"
+                "    rate                    starts: 100/s, 30/m or none\n"
+                "    max-states, state-ttl   of what keys keep: a count, a duration, or none\n"
+                "    high-mark               jobs waiting here that hold the stages before it\n",
         .examples = "millrace stage mail\n"
                     "millrace stage mail concurrency=20 rate=100/s lease=2m\n"
                     "millrace stage mail --remove\n",

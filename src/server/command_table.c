@@ -55,7 +55,7 @@ const struct command command_table[] = {
       "the order of their names here; a lease ends after LEASE, unless there is a BEAT, and with "
       "the connection, unless it is DETACHED (then, and in stages with overlap never, it holds "
       "over a "
-      "restart of the server); a connection has at most 10000 jobs that it has not ended; LEVEL "
+      "restart of the server); a connection has at most 20000 jobs that it has not ended; LEVEL "
       "tells whoever looks how many jobs this worker "
       "has at once, until it tells another" },
     { "DONE", 2, 0, ROLE_WORK, SCOPE_JOB, true, run_done,

@@ -17,7 +17,7 @@ enum {
     LIMIT_CLIENTS = 10000,            // connections, or --max-clients …
     LIMIT_CLIENTS_OF_ADDRESS = 5000,  // … and from one address, or --max-per-address
     LIMIT_TAKEN = 16 << 20,           // bytes of one TAKE, after which no other stage is asked
-    LIMIT_HELD = 10000,               // jobs that one connection has taken and not ended
+    LIMIT_HELD = 20000,               // jobs that one connection has taken and not ended
     LIMIT_SESSION_STEPS = 20000,      // of work that one session does in a turn (see budget.h) …
     LIMIT_TURN_STEPS = 50000,         // … and of those together that could not finish theirs
     LIMIT_COMMAND_STEPS = 120000,     // of one command: what could be more is done in pieces
