@@ -58,6 +58,27 @@ static void U3_what_is_refused_when_queued_aborts_EXEC(void **state) {
 }
 
 // U3: what is queued is only looked at: nothing of it has happened when it is discarded.
+// U18: numbers that EXEC did not run were refused, and hold their source.
+static void U3_U18_an_aborted_EXEC_holds_its_numbers(void **state) {
+    struct dialogue *d = *state;
+    static const char *const aborts[] = { "PUSH s x EPIC e 2 NOOPTION 1", "NONSENSE", "MULTI" };
+    for (size_t i = 0; i < sizeof aborts / sizeof *aborts; i++) {
+        ask(d, 0, "MULTI", "+OK");
+        ask(d, 0, "PUSH s x EPIC e 1", "+QUEUED");
+        say(d, 0, aborts[i]);
+        hear(d, 0, "-*");
+        ask(d, 0, "PUSH s x EPIC e 3", "+QUEUED");
+        ask(d, 0, "EXEC", "-EXECABORT *");
+        ask(d, 0, "PUSH s x EPIC e 4", "-GAP 1 *");
+        ask(d, 0, "PUSH s x EPIC e 1", "*");
+        ask(d, 0, "PUSH s x EPIC e 4", "-GAP 2 *");
+        ask(d, 0, "PUSH s x EPIC e 2", "*");
+        ask(d, 0, "PUSH s x EPIC e 3", "*");
+        ask(d, 0, "PUSH s x EPIC e 4", "*");
+        ask(d, 0, "EPIC s e DROP", "*");
+    }
+}
+
 static void U3_DISCARD_and_a_lost_connection_leave_nothing(void **state) {
     struct dialogue *d = *state;
     ask(d, 1, "PUSHMANY s ITEMS k a l b", "[*]");
@@ -179,6 +200,7 @@ int main(void) {
         DIALOGUE(U3_EXEC_runs_what_was_queued_and_answers_with_all_replies),
         DIALOGUE(U3_a_command_that_fails_in_EXEC_does_not_stop_the_others),
         DIALOGUE(U3_what_is_refused_when_queued_aborts_EXEC),
+        DIALOGUE(U3_U18_an_aborted_EXEC_holds_its_numbers),
         DIALOGUE(U3_DISCARD_and_a_lost_connection_leave_nothing),
         DIALOGUE(U3_a_long_EXEC_shares_its_turns),
         DIALOGUE(U3_a_queue_has_bounds),

@@ -9,6 +9,7 @@
 // their own, because a push message must not come between them.
 #include "server/budget.h"
 #include "server/command.h"
+#include "server/holds.h"
 #include "wire/code.h"
 
 #include <assert.h>
@@ -70,18 +71,44 @@ static bool keep(struct session *s, const mr_bytes *words, uint32_t count) {
     return false;
 }
 
+static void hold_number(struct session *s, const struct command *c, const mr_bytes *words,
+                        uint32_t count) {
+    struct push_numbers n;
+    if (c && holds_read(c, words, count, &n))
+        holds_answered(s, &n, true);
+}
+
+// None of the queued commands will be run: to its source a numbered push among them was refused.
+static void drop_queue(struct session *s) {
+    struct host *h = s->host;
+    struct buffer *queue = &s->multi.queue;
+    for (size_t at = 0; at < queue->size;) {
+        struct request request = { 0 };
+        uint32_t count = 0;
+        ptrdiff_t used = request_read(&request, &h->request_limits, queue->data + at,
+                                      queue->size - at, h->arguments, &count);
+        assert(used > 0); // it was written here
+        hold_number(s, command_row(h->arguments[0]), h->arguments, count);
+        budget_spend(s, 1 + count / STEP_WORDS);
+        at += (size_t)used;
+    }
+    buffer_finish(queue);
+}
+
 void multi_queue(struct session *s, const struct command *c, const mr_bytes *words,
                  uint32_t count) {
     size_t before = s->out.size;
     s->checks = true;
     command_try(s, c, words, count);
     s->checks = false;
-    if (s->out.size == before && (s->multi.refused || keep(s, words, count))) {
+    bool fits = s->out.size == before && (s->multi.refused || keep(s, words, count));
+    if (fits)
         reply_simple(&s->reply, "QUEUED");
+    s->multi.refused = s->multi.refused || !fits;
+    if (!s->multi.refused)
         return;
-    }
-    s->multi.refused = true;
-    buffer_finish(&s->multi.queue); // none of them will be run
+    hold_number(s, c, words, count);
+    drop_queue(s);
 }
 
 void run_multi(struct session *s, struct arguments *a) {
@@ -89,6 +116,7 @@ void run_multi(struct session *s, struct arguments *a) {
     if (s->multi.open) {
         session_usage(s, "MULTI was said before: EXEC or DISCARD ends it");
         s->multi.refused = true;
+        drop_queue(s);
         return;
     }
     s->multi.open = true;
