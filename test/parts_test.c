@@ -236,22 +236,24 @@ static const char *rewritten(const char *script) {
 static void U1_placeholders_in_scripts_are_variables(void **state) {
     (void)state;
     static const char *const scripts[][2] = {
-        { "echo {}", "echo \"${MILLRACE_BODY}\"" },
-        { "echo a{}b{key}", "echo a\"${MILLRACE_BODY}\"b\"${MILLRACE_KEY}\"" },
-        { "echo \"a {} b\" {}", "echo \"a ${MILLRACE_BODY} b\" \"${MILLRACE_BODY}\"" },
+        { "echo {}", "echo \"${MILLRACE_BODY?}\"" },
+        { "echo a{}b{key}", "echo a\"${MILLRACE_BODY?}\"b\"${MILLRACE_KEY?}\"" },
+        { "echo \"a {} b\" {}", "echo \"a ${MILLRACE_BODY?} b\" \"${MILLRACE_BODY?}\"" },
         { "echo {.} {/} {//} {/.} {#} {id}",
-          "echo \"${MILLRACE_STEM}\" \"${MILLRACE_BASE}\" \"${MILLRACE_DIR}\" "
-          "\"${MILLRACE_BASE_STEM}\" \"${MILLRACE_NUMBER}\" \"${MILLRACE_NUMBER}\"" },
+          "echo \"${MILLRACE_STEM?}\" \"${MILLRACE_BASE?}\" \"${MILLRACE_DIR?}\" "
+          "\"${MILLRACE_BASE_STEM?}\" \"${MILLRACE_NUMBER?}\" \"${MILLRACE_NUMBER?}\"" },
         { "x={}; cp \"$x\" \"$(basename {})\"",
-          "x=\"${MILLRACE_BODY}\"; cp \"$x\" \"$(basename \"${MILLRACE_BODY}\")\"" },
+          "x=\"${MILLRACE_BODY?}\"; cp \"$x\" \"$(basename \"${MILLRACE_BODY?}\")\"" },
         { "a 'it''s' >{} && (cat <{})",
-          "a 'it''s' >\"${MILLRACE_BODY}\" && (cat <\"${MILLRACE_BODY}\")" },
-        { "echo {} ${#} ${key} ${id} # {}", "echo \"${MILLRACE_BODY}\" ${#} ${key} ${id} # {}" },
+          "a 'it''s' >\"${MILLRACE_BODY?}\" && (cat <\"${MILLRACE_BODY?}\")" },
+        { "echo {} ${#} ${key} ${id} # {}", "echo \"${MILLRACE_BODY?}\" ${#} ${key} ${id} # {}" },
         { "cat {} | sed s/a/b/; head -1 {}",
-          "cat \"${MILLRACE_BODY}\" | sed s/a/b/; head -1 \"${MILLRACE_BODY}\"" },
+          "cat \"${MILLRACE_BODY?}\" | sed s/a/b/; head -1 \"${MILLRACE_BODY?}\"" },
         { "[ -e {} ] || A=1 make `uname` {}",
-          "[ -e \"${MILLRACE_BODY}\" ] || A=1 make `uname` \"${MILLRACE_BODY}\"" },
-        { "./my.sh {}", "./my.sh \"${MILLRACE_BODY}\"" },
+          "[ -e \"${MILLRACE_BODY?}\" ] || A=1 make `uname` \"${MILLRACE_BODY?}\"" },
+        { "export X={}; echo \"[{}]\"",
+          "export X=\"${MILLRACE_BODY?}\"; echo \"[${MILLRACE_BODY?}]\"" },
+        { "./my.sh {}", "./my.sh \"${MILLRACE_BODY?}\"" },
     };
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         const char *got = rewritten(scripts[i][0]);
@@ -268,6 +270,11 @@ static void U1_placeholders_that_cannot_be_variables_are_refused(void **state) {
         "echo '{key}' {}",
         "echo `basename {}`",
         "eval echo {}",
+        "read {} < /dev/null",
+        "f() { local {}=1; }; f",
+        "arr[{}]=1",
+        "mapfile -C {} -c 1 < list",
+        "compgen -C {}",
         "{}",
         "a; {} b",
         "if {}; then a; fi",

@@ -330,6 +330,19 @@ static void command_end(struct shell_reader *s) {
     top(s)->reads = s->depth && s->levels[s->depth - 1].reads;
 }
 
+// Whether the value would be the name of a variable, or an index, both of which bash evaluates.
+static bool would_be_name(struct shell_reader *s) {
+    static const char *const anywhere[] = { ".", "-v", NULL };
+    static const char *const first[] = { "read", "local", "readonly", "export", "getopts", NULL };
+    size_t size = s->word_begun ? strlen(s->word) : 0;
+    bool index = is_plain(s) && size > 1 && s->word[size - 1] == '[' &&
+                 (isalnum((unsigned char)s->word[size - 2]) || s->word[size - 2] == '_');
+    return index || is_one_of(anywhere, s->before, strlen(s->before)) ||
+           (!s->word_begun && is_one_of(first, s->before, strlen(s->before)));
+}
+
+// With `?` a shell stops if a wrapper (env -i, sudo) has taken the variable away, instead of going
+// on with an empty value.
 static int put_variable(struct shell_reader *s, const char *name, size_t size) {
     const char *quote = is_plain(s) ? "\"" : "";
     char text[WORD];
@@ -340,14 +353,14 @@ static int put_variable(struct shell_reader *s, const char *name, size_t size) {
     else if (is_plain(s) && !s->word_begun && top(s)->command)
         s->why = "it would be the command itself (scripts are read from stdin: run --stdin -- sh, "
                  "or work STAGE -- sh)";
-    else if (strcmp(s->before, ".") == 0 || strcmp(s->before, "-v") == 0)
+    else if (would_be_name(s))
         s->why = other_reader;
     if (s->why)
         return 0;
     if (is_plain(s))
         word_add(s, '"');
     s->at += size;
-    snprintf(text, sizeof text, "%s${%s}%s", quote, name, quote);
+    snprintf(text, sizeof text, "%s${%s?}%s", quote, name, quote);
     return buffer_append(s->out, text, strlen(text));
 }
 
@@ -462,8 +475,9 @@ static int read_on(struct shell_reader *s) {
 // Whether anything in it, quoted or not, is the name of a command that reads scripts, or that the
 // reader above cannot follow.
 static bool names_reader(const char *script) {
-    static const char *const names[] = { "eval",    "trap",  "let",    "declare",
-                                         "typeset", "unset", "source", NULL };
+    static const char *const names[] = { "eval",      "trap",    "let",    "declare",
+                                         "typeset",   "unset",   "source", "mapfile",
+                                         "readarray", "compgen", NULL };
     static const char of_words[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                    "0123456789_.+-/";
     bool has_case = strstr(script, "$(") != NULL; // its ) would be taken for that of $(
