@@ -428,6 +428,23 @@ def a_page_from_elsewhere_changes_nothing():
     web.stop()
 
 
+@case
+def a_POST_with_a_token_needs_no_Origin():
+    push = token_of("origins", "someone", "push")
+    web = Web("--auth", path("origins"))
+    job = {"stage": "s", "body": "x"}
+    web.post("/api/jobs", job, token=push, headers={"Origin": None})
+    web.refuses(403, "NOPERM", "origin", "POST", "/api/jobs", job, token=push,
+                headers={"Origin": "http://evil.example"})
+    web.refuses(415, "ERR", "application/json", "POST", "/api/jobs", job, token=push,
+                headers={"Origin": None, "Content-Type": "text/plain"})
+    for scheme in "Bearer", "Bearer ", "Basic abc", None:
+        web.refuses(403, "NOPERM", "Bearer token", "POST", "/api/jobs", job,
+                    headers={"Origin": None, "Authorization": scheme})
+    web.refuses(401, "WRONGPASS", "secret", "POST", "/api/jobs", job, token="guess", headers={"Origin": None})
+    web.stop()
+
+
 # ---- Tokens ------------------------------------------------------------------------------------
 
 # F45: before a token there is little to be had, and no body is read.
