@@ -18,6 +18,15 @@ enum scope {
     SCOPE_OWN,   // several, or all there are
 };
 
+// What happens to a command between MULTI and EXEC.
+enum in_multi {
+    MULTI_REFUSED, // it may wait, or changes who the client is
+    MULTI_QUEUED,  // it is queued; what is wrong with its words is found when it runs
+    MULTI_CHECKED, // the same, and its `run` refuses wrong words when it is queued: before it does
+                   // anything else, and it does nothing else in a session that only checks
+    MULTI_RUN,     // it runs at once
+};
+
 enum option_kind {
     OPTION_FLAG,    // bool
     OPTION_BYTES,   // mr_bytes
@@ -51,6 +60,7 @@ struct command {
     enum role role;
     enum scope scope;
     bool changes; // it needs the log: refused once that has failed
+    enum in_multi in_multi;
     void (*run)(struct session *, struct arguments *);
     const char *syntax; // behind the name
     const char *reply;

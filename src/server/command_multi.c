@@ -15,23 +15,6 @@
 #include <assert.h>
 #include <string.h>
 
-// The commands that can be queued. `checked`: its `run` refuses wrong words before it does anything
-// else, and does nothing else in a session that only checks.
-static const struct {
-    void (*run)(struct session *, struct arguments *);
-    bool checked;
-} queueable[] = {
-    { run_push, true },     { run_pushmany, true },  { run_done, true },    { run_fail, true },
-    { run_release, false }, { run_beat, false },     { run_cancel, false }, { run_await, true },
-    { run_job, true },      { run_jobs, true },      { run_dead, true },    { run_stages, true },
-    { run_channels, true }, { run_workers, true },   { run_epics, true },   { run_why, false },
-    { run_retry, true },    { run_drop, true },      { run_pause, false },  { run_resume, false },
-    { run_drain, false },   { run_stage, false },    { run_ping, false },   { run_echo, false },
-    { run_info, false },    { run_command, false },  { run_client, false }, { run_config, false },
-    { run_select, false },  { run_elsewhere, true }, // these only refuse
-    { run_browser, true },
-};
-
 static void multi_end(struct session *s) {
     buffer_finish(&s->multi.queue);
     buffer_finish(&s->multi.replies);
@@ -41,23 +24,24 @@ static void multi_end(struct session *s) {
 // ---- Queueing ---------------------------------------------------------------------------------
 
 bool multi_queues(const struct session *s, const struct command *c) {
-    bool at_once = c && (c->run == run_multi || c->run == run_exec || c->run == run_discard ||
-                         c->run == run_quit);
-    return s->multi.open && !at_once;
+    return s->multi.open && !(c && c->in_multi == MULTI_RUN);
 }
 
 void multi_check(struct session *s, const struct command *c, struct arguments *a) {
-    for (size_t i = 0; i < sizeof queueable / sizeof *queueable; i++) {
-        if (queueable[i].run != c->run)
-            continue;
-        if (queueable[i].checked)
-            c->run(s, a);
+    switch (c->in_multi) {
+    case MULTI_CHECKED:
+        c->run(s, a);
+        return;
+    case MULTI_QUEUED:
+    case MULTI_RUN:
+        return;
+    case MULTI_REFUSED:
+        session_usage(s,
+                      "%s cannot be queued: it may wait, or is about the connection itself; say it "
+                      "before MULTI or behind EXEC",
+                      c->name);
         return;
     }
-    session_usage(s,
-                  "%s cannot be queued: it may wait, or is about the connection itself; say it "
-                  "before MULTI or behind EXEC",
-                  c->name);
 }
 
 static bool keep(struct session *s, const mr_bytes *words, uint32_t count) {
