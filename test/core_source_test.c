@@ -838,6 +838,96 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     tale_destroy(t);
 }
 
+// ---- U2: epics of a store that did not say which stage they belong to ---------------------------
+
+// Numbers 1 to 3 were pushed, and their jobs are forgotten.
+static void write_stray(struct tale *t, uint64_t number, const char *name) {
+    struct record_about about = { .source = { .epic = true, .highest = 3, .accepted = 3 } };
+    about.source.done = 3;
+    about.source.bitmap[0] = 1 << 1 | 1 << 2 | 1 << 3;
+    const struct record r = { .kind = RECORD_SOURCE_OLD,
+                              .time_ms = t->now_ms,
+                              .source = number,
+                              .name = mr_str(name),
+                              .about = &about };
+    tale_log_add(t, &r);
+    tale_meet_epic(t, name);
+}
+
+// How far the epic has come, as that stage is told; 0: it does not know it.
+static uint64_t resume_in(struct tale *t, const char *stage, const char *name) {
+    struct epic_info info;
+    int err = core_epic(t->core, mr_str(stage), mr_str(name), &info);
+    return err < 0 ? 0 : info.resume;
+}
+
+static void U2_a_look_adopts_no_epic(void **state) {
+    struct tale *t = *state;
+    write_stray(t, 7, "book");
+    crash(t);
+    push_to(t, "other", "", "a");
+    size_t before = t->appends;
+    assert_int_equal(resume_in(t, "other", "book"), 4);
+    assert_int_equal(resume_in(t, "s", "book"), 4);
+    assert_int_equal(t->appends, before);
+    must(push_number(t, "book", 3, "again")); // a repeat, of which nothing is written
+    assert_int_equal(look_epic(t, "book").stage.size, 0);
+    drain_stage(t, "s");
+    refused(MR_EDRAINING, push_number(t, "book", 4, "four"));
+    refused(MR_EINVAL, end_epic(t, "book", 2));
+    assert_int_equal(resume_in(t, "other", "book"), 4);
+    crash(t);
+    assert_int_equal(look_epic(t, "book").stage.size, 0);
+}
+
+static void U2_a_recorded_push_adopts_an_epic(void **state) {
+    struct tale *t = *state;
+    write_stray(t, 7, "book");
+    crash(t);
+    push_to(t, "other", "", "a");
+    must(push_number(t, "book", 4, "four"));
+    for (int restarts = 0; restarts < 2; restarts++) {
+        assert_int_equal(look_epic(t, "book").resume, 5);
+        assert_int_equal(look_epic(t, "book").accepted, 4);
+        assert_int_equal(look_epic(t, "book").stage.size, 1);
+        assert_int_equal(resume_in(t, "other", "book"), 0);
+        crash(t);
+    }
+    struct pushed pushed;
+    struct push p = { .stage = mr_str("other"), .source = mr_str("book"), .number = 1 };
+    p.epic = true;
+    must(try_push(t, p, &pushed));
+    assert_false(pushed.repeat); // an epic of its own
+    assert_int_equal(look_epic(t, "book").resume, 5);
+}
+
+static void U2_a_recorded_change_adopts_an_epic(void **state) {
+    struct tale *t = *state;
+    write_stray(t, 7, "ended");
+    write_stray(t, 8, "skipped");
+    write_stray(t, 9, "named");
+    crash(t);
+    push_once(t, "e", "n", "four");
+    push_to(t, "other", "", "a");
+    must(end_epic(t, "ended", 3));
+    must(skip_number(t, "skipped", 4));
+    struct pushed pushed;
+    struct push p = { .key = mr_str("e"), .once = mr_str("n"), .source = mr_str("named") };
+    p.number = 4;
+    p.epic = true;
+    must(try_push(t, p, &pushed));
+    assert_true(pushed.repeat); // by its name: the number is written down
+    static const char *const names[] = { "ended", "skipped", "named" };
+    for (int i = 0; i < 6; i++) {
+        if (i == 3)
+            crash(t);
+        assert_int_equal(look_epic(t, names[i % 3]).stage.size, 1);
+        assert_int_equal(look_epic(t, names[i % 3]).resume, i % 3 ? 5 : 4);
+        assert_int_equal(resume_in(t, "other", names[i % 3]), 0);
+    }
+    assert_true(look_epic(t, "ended").over);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TALE(E2_a_name_pushed_twice_is_one_job),
@@ -877,6 +967,9 @@ int main(void) {
         TALE(U16_watchers_are_told_as_far_as_it_concerns_them),
         TALE(U22_sources_that_are_not_used_give_way_oldest_first),
         TALE(U22_a_maker_has_a_share_of_the_sources),
+        TALE(U2_a_look_adopts_no_epic),
+        TALE(U2_a_recorded_push_adopts_an_epic),
+        TALE(U2_a_recorded_change_adopts_an_epic),
     };
     return TALES(tests);
 }

@@ -31,6 +31,12 @@ static void log_add(struct tale *t, const struct entry *e, bool last) {
     t->log_end += entry_size(e->head.size, e->body.size);
 }
 
+void tale_log_add(struct tale *t, const struct record *r) {
+    uint8_t head[RECORD_MAX];
+    struct entry e = { .head = { head, record_encode(r, head) } };
+    log_add(t, &e, true);
+}
+
 void tale_forget_log(struct tale *t, size_t count) {
     for (size_t i = 0; i < count; i++)
         free(t->log[i].bytes);

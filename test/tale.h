@@ -101,6 +101,7 @@ void tale_destroy(struct tale *);
 int tale_replay_into(const struct tale *, size_t entries, struct core *);
 const struct tale_entry *tale_entry_at(const struct tale *, uint64_t at); // NULL: not kept
 int tale_sink_read(void *tale, uint64_t at, struct buffer *out_body);
+void tale_log_add(struct tale *, const struct record *); // as another version wrote it: then crash
 void tale_forget_log(struct tale *, size_t entries);
 void tale_open(struct tale *);
 void tale_close(struct tale *);

@@ -375,7 +375,7 @@ APART static int push_repeat(struct core *c, const struct birth *b, struct pushe
     struct source *s = b->source ? source_at(c, b->source) : NULL;
     int err = 0;
     if (s && !source_has_seen(s, b->push->number)) // it is its name that was used before
-        err = source_note(c, s, b->push->number, b->repeat_id);
+        err = source_note(c, b->source, b->stage, b->push->number, b->repeat_id);
     if (err < 0)
         return err;
     if (j && has_ended(j)) {
@@ -397,7 +397,7 @@ APART static int push_repeat(struct core *c, const struct birth *b, struct pushe
 static int push_write(struct core *c, const struct birth *b) {
     struct stage *s = c->stages[b->stage];
     struct source *source = b->source ? source_at(c, b->source) : NULL;
-    bool new_stage = !s->recorded, new_source = source && !source->size;
+    bool new_stage = !s->recorded, new_source = source && (!source->size || !source->stage);
     int err = out_begin(c, 3, b->push->key.size);
     if (err < 0)
         return err;
@@ -408,7 +408,7 @@ static int push_write(struct core *c, const struct birth *b) {
         out_add(c, &r, (mr_bytes){ 0 });
     }
     if (new_source) {
-        r = record_of_source(c, source, &about);
+        r = record_of_source(c, source, b->stage, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
     out_add_push(c, b);
@@ -416,8 +416,10 @@ static int push_write(struct core *c, const struct birth *b) {
         return err;
     if (new_stage)
         stage_set_home(c, s, c->out.at[0], out_size(c, 0));
-    if (new_source)
+    if (new_source) {
         source_set_home(c, source, c->out.at[new_stage], out_size(c, new_stage));
+        source_adopt(c, b->source, b->stage);
+    }
     return 0;
 }
 

@@ -130,13 +130,13 @@ struct record record_of_stage(const struct core *c, const struct stage *s,
     };
 }
 
-struct record record_of_source(const struct core *c, const struct source *s,
+struct record record_of_source(const struct core *c, const struct source *s, uint32_t stage,
                                struct record_about *about) {
     about->source = s->seen;
     return (struct record){
-        .kind = s->stage ? RECORD_SOURCE : RECORD_SOURCE_OLD,
+        .kind = stage ? RECORD_SOURCE : RECORD_SOURCE_OLD,
         .time_ms = c->now_ms,
-        .stage = s->stage,
+        .stage = stage,
         .source = s->number,
         .name = bytes_of(s->name, s->name_size),
         .key = bytes_of(s->scope, s->scope_size),

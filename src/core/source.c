@@ -12,7 +12,7 @@
 
 // What a source is known by.
 struct source_key {
-    uint32_t stage; // 0: an epic of a store older than this, see source_adopt
+    uint32_t stage; // 0: an epic of an older store, see source_find_or_stray
     bool epic;
     mr_bytes scope, name;
 };
@@ -186,28 +186,34 @@ static int check_names(const struct source_key *k) {
 }
 
 // Records of older stores do not say which stage a source belongs to: its jobs do. An epic of which
-// no job is known any more is without a stage until one asks for its name: it then belongs to that.
-static uint32_t source_adopt(struct core *c, const struct source_key *k) {
+// no job is known any more is without a stage. Names of epics were unique in the whole store then,
+// so it is found by its name from any stage, until a stage writes down a push or a change of it:
+// from then on it belongs to that stage. A look changes nothing.
+static uint32_t source_find_or_stray(const struct core *c, const struct source_key *k) {
+    uint32_t index = source_find(c, k);
+    if (index || !c->stray_epics || !k->epic)
+        return index;
     struct source_key stray = { .epic = true, .name = k->name };
-    uint32_t index = k->epic && c->stray_epics ? source_find(c, &stray) : 0;
-    if (!index || map_reserve(&c->source_by_name, 1) < 0)
-        return 0;
-    source_unindex(c, index);
-    source_set_stage(c, source_at(c, index), k->stage);
-    source_index(c, index);
-    return index;
+    return source_find(c, &stray);
 }
 
-static uint32_t source_find_or_adopt(struct core *c, const struct source_key *k) {
-    uint32_t index = source_find(c, k);
-    return index || !c->stray_epics ? index : source_adopt(c, k);
+void source_adopt(struct core *c, uint32_t index, uint32_t stage) {
+    if (source_at(c, index)->stage)
+        return;
+    source_unindex(c, index);
+    source_set_stage(c, source_at(c, index), stage);
+    source_index(c, index);
 }
 
 static int source_get_key(struct core *c, const struct source_key *k, uint32_t *out) {
     int err = check_names(k);
     if (err < 0)
         return err;
-    uint32_t index = source_find_or_adopt(c, k);
+    uint32_t index = source_find_or_stray(c, k);
+    if (index && !source_at(c, index)->stage)
+        err = map_reserve(&c->source_by_name, 1); // for source_adopt
+    if (err < 0)
+        return err;
     if (index) {
         *out = index;
         return 0;
@@ -396,7 +402,7 @@ void source_refused(struct core *c, const struct push *p) {
 // Nothing is made for the sake of a look. 0: not known.
 static uint32_t source_of_push(struct core *c, const struct push *p) {
     struct source_key k = key_of_push(p, stage_find(c, p->stage));
-    return source_find(c, &k);
+    return source_find_or_stray(c, &k);
 }
 
 bool core_has_seen(struct core *c, const struct push *p) {
@@ -485,7 +491,7 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
 // An epic is known once something of it was accepted.
 uint32_t epic_find(struct core *c, mr_bytes stage, mr_bytes name) {
     struct source_key k = { .stage = stage_find(c, stage), .epic = true, .name = name };
-    uint32_t index = k.stage ? source_find_or_adopt(c, &k) : 0;
+    uint32_t index = source_find_or_stray(c, &k);
     return index && source_at(c, index)->size ? index : 0;
 }
 
@@ -549,7 +555,34 @@ int core_each_epic(struct core *c, mr_bytes from_stage, mr_bytes from,
     return stop;
 }
 
-int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) {
+void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {
+    home_add(c, at, size);
+    home_remove(c, s->at, s->size);
+    s->at = at;
+    s->size = size;
+}
+
+static int source_write(struct core *c, struct source *s, uint32_t stage, enum room room) {
+    struct record_about about;
+    struct record r = record_of_source(c, s, stage, &about);
+    int err = out_write(c, &r, room);
+    if (err < 0)
+        return err;
+    source_set_home(c, s, c->out.at[0], out_size(c, 0));
+    return 0;
+}
+
+// Writes down what is known of a source of that stage, and adopts one that had none.
+static int source_record_in(struct core *c, uint32_t index, uint32_t stage) {
+    struct source *s = source_at(c, index);
+    int err = source_write(c, s, stage, ROOM_COMMIT);
+    if (err == 0)
+        source_adopt(c, index, stage);
+    return err;
+}
+
+int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number, uint64_t id) {
+    struct source *s = source_at(c, index);
     int err = source_keep_ids(s);
     if (err < 0)
         return err;
@@ -557,7 +590,7 @@ int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) 
     uint64_t *ids = s->ids;
     s->ids = NULL; // they follow once it is written down
     source_see(s, number, id);
-    err = source_record(c, s, ROOM_COMMIT);
+    err = source_record_in(c, index, stage);
     s->seen = before;
     s->ids = ids;
     if (err < 0)
@@ -568,16 +601,23 @@ int source_note(struct core *c, struct source *s, uint64_t number, uint64_t id) 
 }
 
 // Finds an epic, or makes one of which nothing is written down yet.
-static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out) {
+static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out_stage,
+                    uint32_t *out) {
     struct source_key k = { .epic = true, .name = name };
     int err = stage_get(c, stage, &k.stage);
-    return err < 0 ? err : source_get_key(c, &k, out);
+    if (err == 0)
+        err = source_get_key(c, &k, out);
+    if (err == 0)
+        *out_stage = k.stage;
+    return err;
 }
 
 // Writes a change of an epic down, and its stage if the log does not know that; on failure it is as
 // it was.
-static int epic_change(struct core *c, struct source *s, uint64_t total, uint64_t skip) {
-    struct stage *stage = c->stages[s->stage];
+static int epic_change(struct core *c, uint32_t index, uint32_t number, uint64_t total,
+                       uint64_t skip) {
+    struct stage *stage = c->stages[number];
+    struct source *s = source_at(c, index);
     int err = stage->recorded ? 0 : stage_record(c, stage, ROOM_COMMIT);
     if (err < 0)
         return err;
@@ -586,7 +626,7 @@ static int epic_change(struct core *c, struct source *s, uint64_t total, uint64_
         s->seen.total = total;
     if (skip && !source_has_seen(s, skip))
         source_see(s, skip, 0);
-    if ((err = source_record(c, s, ROOM_COMMIT)) < 0)
+    if ((err = source_record_in(c, index, number)) < 0)
         s->seen = before;
     else
         watchers_tell_all(c, s);
@@ -603,8 +643,8 @@ static int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int 
 }
 
 static int end_epic(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
-    uint32_t index = 0;
-    int err = epic_get(c, stage, name, &index);
+    uint32_t index = 0, of = 0;
+    int err = epic_get(c, stage, name, &of, &index);
     if (err < 0)
         return err;
     struct source *s = source_at(c, index);
@@ -612,7 +652,7 @@ static int end_epic(struct core *c, mr_bytes stage, mr_bytes name, uint64_t tota
         return error_set(MR_EINVAL,
                          "number %" PRIu64 " of this epic is there: it can not end with %" PRIu64,
                          s->seen.highest, total);
-    return epic_change(c, s, total ? total : EPIC_EMPTY, 0);
+    return epic_change(c, index, of, total ? total : EPIC_EMPTY, 0);
 }
 
 int core_epic_end(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
@@ -625,13 +665,12 @@ int core_epic_end(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total)
 }
 
 static int skip_number(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
-    uint32_t index = 0;
-    int err = epic_get(c, stage, name, &index);
+    uint32_t index = 0, of = 0;
+    int err = epic_get(c, stage, name, &of, &index);
     if (err < 0)
         return err;
-    struct source *s = source_at(c, index);
-    err = check_ahead(s, number);
-    return err < 0 ? err : epic_change(c, s, 0, number);
+    err = check_ahead(source_at(c, index), number);
+    return err < 0 ? err : epic_change(c, index, of, 0, number);
 }
 
 int core_epic_skip(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
@@ -669,21 +708,8 @@ int core_epic_drop(struct core *c, mr_bytes stage, mr_bytes name) {
 
 // ---- Records, forgetting ----------------------------------------------------------------------
 
-void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {
-    home_add(c, at, size);
-    home_remove(c, s->at, s->size);
-    s->at = at;
-    s->size = size;
-}
-
 int source_record(struct core *c, struct source *s, enum room room) {
-    struct record_about about;
-    struct record r = record_of_source(c, s, &about);
-    int err = out_write(c, &r, room);
-    if (err < 0)
-        return err;
-    source_set_home(c, s, c->out.at[0], out_size(c, 0));
-    return 0;
+    return source_write(c, s, s->stage, room);
 }
 
 static struct source_key key_of_record(const struct record *r) {

@@ -210,7 +210,7 @@ struct source {
     uint64_t number; // names it in records; never used again
     uint64_t at, idle_since_ms;
     uint32_t size, hash;
-    uint32_t stage; // that it belongs to; 0: an epic of an older store, see source_adopt
+    uint32_t stage; // that it belongs to; 0: an epic of an older store, see source_find_or_stray
     uint8_t name_size, scope_size;
     char name[EPIC_NAME_MOST], scope[SCOPE_MOST]; // the scope: of a client's source
     struct record_source seen;
@@ -507,7 +507,9 @@ uint64_t source_id(const struct source *, uint64_t number);
 int source_keep_ids(struct source *); // makes room to remember the ids of its latest numbers
 void source_see(struct source *, uint64_t number, uint64_t id);
 // Of a number that makes no job; `id`: that of the job which was there before. Writes it down.
-int source_note(struct core *, struct source *, uint64_t number, uint64_t id);
+int source_note(struct core *, uint32_t source, uint32_t stage, uint64_t number, uint64_t id);
+// Gives an epic of an older store the stage that the log now names; after source_get.
+void source_adopt(struct core *, uint32_t source, uint32_t stage);
 int source_check_gap(const struct push *, const struct source *);
 void source_refused(struct core *, const struct push *); // whatever for: it holds its source
 void source_accepted(struct core *, const struct push *, struct source *);
@@ -572,7 +574,9 @@ static inline uint32_t out_size(const struct core *c, size_t index) {
 }
 
 struct record record_of_stage(const struct core *, const struct stage *, struct record_about *);
-struct record record_of_source(const struct core *, const struct source *, struct record_about *);
+// `stage`: the one that it belongs to, once this is written.
+struct record record_of_source(const struct core *, const struct source *, uint32_t stage,
+                               struct record_about *);
 struct record record_of_job(const struct core *, const struct job *);
 void record_add_source(const struct core *, const struct job *, struct record *);
 
