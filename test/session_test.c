@@ -860,14 +860,31 @@ static void U18_a_refusal_holds_its_source(void **state) {
     ask(d, 0, "PUSH s 6 KEY k EPIC e 6", "\"*");
     ask(d, 0, "PUSH s 7 KEY k EPIC e 7", "\"*");
     ask(d, 0, "PUSH s 8 KEY k EPIC e 8", "\"*");
-    // So many sources that a connection cannot keep them apart: it is closed.
-    for (int i = 0; i < HOLDS_MOST; i++) {
+    dialogue_destroy(d);
+}
+
+// U18: of more sources than a connection keeps apart, none is accepted that might have been
+// refused; the connection stays.
+static void U18_a_connection_holds_so_many_sources(void **state) {
+    (void)state;
+    struct dialogue *d = dialogue_create(STORE_MEMORY, (struct core_limits){ 0 });
+    ask(d, 0, "PUSH s x SOURCE before 1", FIRST);
+    for (int i = 0; i <= HOLDS_MOST; i++) {
         sayf(d, 0, "PUSH s x NONSENSE SOURCE s%d 1", i);
         hear(d, 0, "-ERR *");
     }
-    ask(d, 0, "PING", "+PONG");
-    ask(d, 0, "PUSH s x NONSENSE SOURCE more 1", "-ERR *");
-    assert_null(d->clients[0].session);
+    ask(d, 0, "PUSH s x SOURCE s16 2", "-FULL *more than 16 sources*connect again");
+    ask(d, 0, "PUSH s x SOURCE s16 1", "-FULL *");
+    ask(d, 0, "PUSH s x EPIC e 1", "-FULL *");
+    ask(d, 0, "PUSH s x SOURCE before 1", FIRST); // a repeat
+    ask(d, 0, "PUSH s x SOURCE s3 2", "-GAP 1 *");
+    ask(d, 0, "PUSH s x SOURCE s3 1", "\"*"); // held ones go on
+    ask(d, 0, "PUSH s x SOURCE s3 2", "\"*");
+    ask(d, 0, "PUSH s x SOURCE s3 3", "-FULL *"); // it is held no more, and so not known
+    ask(d, 0, "PUSH s x", "\"*");
+    hang_up(d, 0);
+    connect_client(d, 0);
+    ask(d, 0, "PUSH s x SOURCE s16 1", "\"*");
     dialogue_destroy(d);
 }
 
@@ -1268,6 +1285,7 @@ int main(void) {
     };
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(U18_a_refusal_holds_its_source),
+        cmocka_unit_test(U18_a_connection_holds_so_many_sources),
         DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),
         DIALOGUE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
         DIALOGUE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),

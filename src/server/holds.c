@@ -103,10 +103,23 @@ static bool is_repeat(struct session *s, const struct push_numbers *n) {
     return core && core_has_seen(core, &p);
 }
 
+// One of this source may have been refused, and not be known.
+static bool refuse_unknown(struct session *s, const struct push_numbers *n) {
+    if (!s->holds.over || is_repeat(s, n))
+        return false;
+    answer_error(s, error_set(MR_EFULL,
+                              "pushes of more than %d sources were refused on this connection, and "
+                              "must be pushed first: connect again",
+                              HOLDS_MOST));
+    return true;
+}
+
 // One that was accepted before is answered as it was.
 bool holds_refuse(struct session *s, const struct push_numbers *n) {
     struct hold *hold = hold_find(&s->holds, n->source);
-    if (!hold || n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need ||
+    if (!hold)
+        return refuse_unknown(s, n);
+    if (n->first <= hold->need || !hold_advance(s, hold, n) || n->first <= hold->need ||
         is_repeat(s, n))
         return false;
     hold->until = n->last > hold->until ? n->last : hold->until;
@@ -127,6 +140,6 @@ void holds_answered(struct session *s, const struct push_numbers *n, bool refuse
     } else if (s->holds.count < HOLDS_MOST) {
         s->holds.list[s->holds.count++] = (struct hold){ n->source, n->first, n->last };
     } else {
-        s->closing = true;
+        s->holds.over = true;
     }
 }

@@ -6,8 +6,9 @@
 //     1 refused   2, 3: GAP 1   1 accepted   4: GAP 2   2 accepted   3 accepted   4 accepted
 //
 // The core does so for what it refuses itself. This is for what never comes there: while a store is
-// loaded, without the rights, with an option that is wrong. A source takes a few bytes; a
-// connection that has more than HOLDS_MOST of them is closed, which holds all of them.
+// loaded, without the rights, with an option that is wrong. A source takes a few bytes; when a
+// connection has had pushes of more than HOLDS_MOST sources refused, those beyond are not known,
+// and numbered pushes of any other source are refused on it with FULL.
 #ifndef SERVER_HOLDS_H
 #define SERVER_HOLDS_H
 
@@ -25,6 +26,7 @@ struct hold {
 
 struct holds {
     uint32_t count;
+    bool over; // there were more than these
     struct hold list[HOLDS_MOST];
 };
 
@@ -42,7 +44,7 @@ struct session;
 bool holds_read(const struct command *, const mr_bytes *words, uint32_t count,
                 struct push_numbers *out);
 
-// Whether the push has to wait for another; it is then answered.
+// Whether the push has to wait for another, or cannot be held; it is then answered.
 bool holds_refuse(struct session *, const struct push_numbers *);
 
 // The push was refused, or not: to be called when it was answered.
