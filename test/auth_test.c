@@ -375,6 +375,8 @@ static const struct {
     { "PUSH other x SOURCE client 1", "-NOPERM *" },
     { "PUSH mail x", "-NOPERM *" },
     { "PUSHMANY other ITEMS '' a", "-NOPERM *" },
+    { "PUSHMANY other EPIC e 2 ITEMS '' a", "-NOPERM *" },
+    { "PUSHMANY other SOURCE client 1 ITEMS '' a", "-NOPERM *" },
     { "CALL other x", "-NOPERM *" },
     { "CALL other x EPIC e 1", "-NOPERM *" },
     { "AWAIT 2", "-GONE job 2 is not known (any more)" },
@@ -507,6 +509,8 @@ static void U2_a_token_does_not_meet_the_numbers_of_others(void **state) {
     ask(d, 0, "PUSH mail.a ours SOURCE client 1", "\"4\"");
     ask(d, 0, "PUSH mail.a ours SOURCE client 1026", "-GAP 2 is missing*");
     ask(d, 1, "PUSH mail.a theirs SOURCE client 3", "\"3\""); // as it was
+    ask(d, 0, "PUSHMANY mail.a SOURCE client 1 ITEMS '' ours", "[\"4\"]");
+    ask(d, 1, "PUSHMANY mail.a SOURCE client 1 ITEMS '' a '' b '' c", "[\"1\" \"2\" \"3\"]");
     ask(d, 0, "PUSH mail.a x SOURCE payroll 1", "\"5\"");
     ask(d, 0, "PUSH mail.a x SOURCE payroll 2", "\"6\"");
     ask(d, 1, "PUSH mail.a y EPIC payroll 2", "\"7\""); // the epic has numbers of its own

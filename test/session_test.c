@@ -357,6 +357,46 @@ static void D4_many_go_in_as_there_is_room(void **state) {
     ask(d, 1, "TAKE s", "[]");
 }
 
+// S9: items of PUSHMANY are numbered as so many pushes: repeats make no job, a refused one holds
+// those behind it.
+static void S9_many_have_numbers(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 1, "STAGE s max-jobs 5 retention 0,0", "+OK");
+    ask(d, 0, "PUSHMANY s EPIC e 1 ITEMS k a k b k c", "[\"1\" \"2\" \"3\"]");
+    ask(d, 0, "PUSHMANY s EPIC e 2 ITEMS k b k c k d", "[\"2\" \"3\" \"4\"]");
+    ask(d, 0, "EPIC s e", "[\"resume\" :5 *\"accepted\" :4 *]");
+    ask(d, 0, "PUSH s b EPIC e 2", "\"2\"");
+    ask(d, 0, "PUSHMANY s SOURCE e 1029 ITEMS k x", "-GAP 1 is missing*"); // not the epic's numbers
+    ask(d, 0, "PUSHMANY s EPIC e 5 ITEMS k e k f k g", "[\"5\"]");         // there was room for one
+    ask(d, 0, "PUSHMANY s EPIC e 8 ITEMS k h k i", "-GAP 6 *");
+    ask(d, 0, "PUSHMANY s EPIC e 6 ITEMS k f k g", "-FULL *");
+    for (int i = 0; i < 4; i++)
+        done_job(d, take(d, 1, "s"));
+    ask(d, 0, "PUSH s f EPIC e 6", "\"6\"");
+    ask(d, 0, "PUSH s h EPIC e 8", "-GAP 7 *"); // which was refused with the one before it
+    ask(d, 0, "PUSHMANY s EPIC e 6 ITEMS k f k g k h", "[\"6\" \"7\" \"8\"]");
+    say(d, 0, "PUSHMANY s ROOM -1 EPIC e 9 ITEMS k i k j k k");
+    hear_nothing(d, 0);
+    for (int i = 0; i < 2; i++)
+        done_job(d, take(d, 1, "s"));
+    hear(d, 0, "[\"9\" \"10\" \"11\"]");
+    ask(d, 0, "EPIC s e", "[\"resume\" :12 *\"accepted\" :11 *]");
+}
+
+// S9: numbers far beyond one that is missing are refused: the array ends before them.
+static void S9_many_end_before_a_gap(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a SOURCE c 1", "\"*\"");
+    ask(d, 0, "PUSHMANY s SOURCE c 1025 ITEMS k x k y", "[\"*\"]");
+    ask(d, 0, "PUSHMANY s SOURCE c 1026 ITEMS k y", "-GAP 2 is missing*");
+    ask(d, 0, "PUSH s b SOURCE c 2", "\"*\"");
+    ask(d, 0, "PUSHMANY s SOURCE c 1026 ITEMS k y", "[\"*\"]");
+    ask(d, 0, "PUSHMANY s SOURCE c 9 EPIC e 1 ITEMS k a", "-ERR * not by both");
+    ask(d, 0, "PUSHMANY s SOURCE '' 1 ITEMS k a", "-ERR SOURCE needs a name*");
+    ask(d, 0, "PUSHMANY s EPIC e ITEMS k a", "-ERR *");
+    ask(d, 0, "PUSHMANY s EPIC e 0 ITEMS k a", "-ERR *");
+}
+
 // A8: the limit is absolute from hand-in, however long there was no room.
 static void A8_a_deadline_counts_while_a_push_waits_for_room(void **state) {
     struct dialogue *d = *state;
@@ -1259,6 +1299,7 @@ int main(void) {
         DIALOGUE(T10_a_worker_that_asks_twice_is_one),
         DIALOGUE(F50_a_large_push_that_waits_leaves_room_to_notice_the_end),
         DIALOGUE(D4_pushes_wait_for_room_in_order),
+        DIALOGUE(S9_many_end_before_a_gap),
         DIALOGUE(D4_many_go_in_as_there_is_room),
         DIALOGUE(A8_a_deadline_counts_while_a_push_waits_for_room),
         DIALOGUE(F7_a_token_that_is_over_changes_nothing),
@@ -1284,6 +1325,7 @@ int main(void) {
         DIALOGUE(F50_who_has_said_all_does_not_begin_to_wait),
     };
     const struct CMUnitTest alone[] = {
+        DIALOGUE(S9_many_have_numbers),
         cmocka_unit_test(U18_a_refusal_holds_its_source),
         cmocka_unit_test(U18_a_connection_holds_so_many_sources),
         DIALOGUE(T13_a_DONE_is_repeated_until_it_is_answered),

@@ -2,6 +2,7 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/budget.h"
+#include "server/holds.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -37,6 +38,8 @@ static const struct option many_options[] = {
     { "DEADLINE", OPTION_MS, AT(deadline_ms) },
     { "ATTEMPTS", OPTION_COUNT, AT(attempts) },
     { "ROOM", OPTION_WAIT, AT(room_ms) },
+    { "EPIC", OPTION_NUMBERED, AT(epic) },
+    { "SOURCE", OPTION_NUMBERED, AT(source) },
     { 0 },
 };
 
@@ -106,9 +109,10 @@ static int push_due(struct session *s, struct push_options *o) {
     return 0;
 }
 
-static void say_pushed(struct session *s, const struct pushed *p) {
-    if (p->id)
-        reply_id(&s->reply, p->id);
+// Of a repeat that came long ago the id is not known any more.
+static void say_pushed(struct session *s, uint64_t id) {
+    if (id)
+        reply_id(&s->reply, id);
     else
         reply_null(&s->reply);
 }
@@ -135,7 +139,7 @@ void run_push(struct session *s, struct arguments *a) {
     else if (err < 0)
         push_fail(s, err);
     else
-        say_pushed(s, &pushed);
+        say_pushed(s, pushed.id);
 }
 
 // ---- Many -------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ static void many_forget(struct session *s) {
 static void say_many(struct session *s) {
     reply_array(&s->reply, s->pushed);
     for (size_t i = 0; i < s->pushed; i++)
-        reply_id(&s->reply, s->ids[i]);
+        say_pushed(s, s->ids[i]);
 }
 
 // Reads the options up to ITEMS; false: refused, and told, or the session only checks.
@@ -171,7 +175,7 @@ static bool many_read(struct session *s, struct arguments *a, struct push_option
     }
     a->at++; // ITEMS
     if (a->at < a->count && (a->count - a->at) % 2 == 0)
-        return !s->checks;
+        return check_numbered(s, o) && !s->checks;
     session_usage(s, "PUSHMANY needs ITEMS, and behind it a key and a body for each job");
     return false;
 }
@@ -186,6 +190,7 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
         struct push p = push_of(s, a->words[1], item[1], o);
         struct pushed pushed;
         p.key = item[0];
+        p.number += p.source.size ? s->pushed : 0;
         p.pusher = pusher_of(s, o->room_ms);
         err = shards_push(s, &p, &pushed);
         if (err < 0)
@@ -194,6 +199,17 @@ static int push_many(struct session *s, const struct arguments *a, struct push_o
         budget_spend(s, STEPS_CHANGE);
     }
     return err;
+}
+
+// Of items with numbers it stopped at one that was refused: those behind it, which nobody has seen,
+// are refused with it. GAP holds nothing: it says itself which number is needed.
+static void many_stop(struct session *s, const struct arguments *a, int err) {
+    struct push_numbers n;
+    shards_push_leave(s);
+    if (err == 0 || err == MR_EGAP || !holds_read(command_row(a->words[0]), a->words, a->count, &n))
+        return;
+    n.first += s->pushed;
+    holds_answered(s, &n, true);
 }
 
 // Run again after it had to wait for room, or for the next turn, it goes on where it stopped.
@@ -220,7 +236,7 @@ void run_pushmany(struct session *s, struct arguments *a) {
     if (err < 0 && !s->pushed) {
         push_fail(s, err);
     } else {
-        shards_push_leave(s);
+        many_stop(s, a, err);
         say_many(s);
     }
     many_forget(s);
@@ -249,7 +265,7 @@ static void call_later(struct session *s, struct arguments *a, struct push_optio
     } else if (err < 0) {
         push_fail(s, err);
     } else {
-        say_pushed(s, &pushed);
+        say_pushed(s, pushed.id);
         if (pushed.ended)
             late_tell(l, &pushed.outcome);
     }

@@ -19,9 +19,13 @@ const struct command command_table[] = {
       "missing and what is pushed again makes its job; names of a SOURCE are known to the token "
       "that uses them only" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_CHECKED, run_pushmany,
-      "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] ITEMS key body [key body …]",
+      "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] [EPIC name n | SOURCE name n] ITEMS "
+      "key body [key body …]",
       "array of ids, shorter than the items if one did not fit",
-      "hands in many jobs, in order; an empty key is none; it stops at the first that is refused" },
+      "hands in many jobs, in order; an empty key is none; EPIC and SOURCE number them n, n+1, … "
+      "as "
+      "so many pushes; it stops at the first that is refused, and is an error if that is the first "
+      "of all" },
     { "CALL", 2, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_REFUSED, run_call, PUSH_SYNTAX " [LATER]",
       "the result; EXPIRED, CANCELLED or DEAD with the reason; with LATER the id",
       "hands in a job and waits for its result; the job lives as long as somebody waits; with "
