@@ -167,6 +167,32 @@ static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     attack_with(d, "DROP STAGE s WAITING MAX 100000\r\n");
 }
 
+static void push_many(struct dialogue *d, int count, const char *options) {
+    static char many[ATTACK];
+    for (int left = count; left > 0;) {
+        size_t used = 0;
+        for (; left > 0 && used + 100 < sizeof many; left--)
+            used += (size_t)snprintf(many + used, sizeof many - used, "PUSH s x %s\r\n", options);
+        say_bytes(d, 0, (mr_bytes){ many, used });
+        turn(d);
+        forget_heard(d, 0);
+    }
+}
+
+// U4: delayed jobs are listed without a look at the timers of others.
+static void U4_delayed_jobs_are_found_without_a_search(void **state) {
+    struct dialogue *d = *state;
+    push_many(d, 20000, "DELAY 3600000 DEADLINE 7200000");
+    for (int i = 0; i < 10; i++) {
+        sayf(d, 1, "PUSH few x DELAY 3600000");
+        forget_heard(d, 1);
+    }
+    uint64_t before = d->host.steps;
+    ask(d, 0, "JOBS few STATUS delayed", "[[*] [*] [*] [*] [*] [*] [*] [*] [*] [*]]");
+    ask(d, 0, "JOBS s STATUS delayed COUNT 2", "[[*] [*]]");
+    assert_true(d->host.steps - before < 500);
+}
+
 // U4: one command with as many words as there may be.
 static void U4_commands_of_very_many_words_are_done_in_pieces(void **state) {
     struct dialogue *d = *state;
@@ -198,18 +224,6 @@ static int turns_until_done(struct dialogue *d) {
         turns++;
     } while (host_next_ms(&d->host) == 0);
     return turns;
-}
-
-static void push_many(struct dialogue *d, int count, const char *options) {
-    static char many[ATTACK];
-    for (int left = count; left > 0;) {
-        size_t used = 0;
-        for (; left > 0 && used + 100 < sizeof many; left--)
-            used += (size_t)snprintf(many + used, sizeof many - used, "PUSH s x %s\r\n", options);
-        say_bytes(d, 0, (mr_bytes){ many, used });
-        turn(d);
-        forget_heard(d, 0);
-    }
 }
 
 // U4: however much becomes due at one instant, it is done in pieces.
@@ -392,6 +406,7 @@ static void U6_an_announced_length_reserves_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest any[] = {
         DIALOGUE(U4_lists_that_find_nothing_share_their_turns),
+        DIALOGUE(U4_delayed_jobs_are_found_without_a_search),
         DIALOGUE(U4_commands_of_very_many_words_are_done_in_pieces),
         DIALOGUE(U4_floods_of_small_commands_share_their_turns),
         DIALOGUE(U4_MULTI_of_very_many_shares_its_turns),

@@ -32,7 +32,6 @@ static void expect_pages(struct tale *t, const char *key, enum job_status status
             .status = status,
             .parked = !key,
             .from = p.last,
-            .most = most,
         };
         p.count = 0;
         int stop = core_walk(t->core, &w, turn_page, &p);

@@ -152,8 +152,11 @@ static int check_stages(const struct core *c, struct tally *t) {
     uint64_t ready = 0, parked = 0, leases = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         const struct stage *s = c->stages[i];
-        const struct line *lines[] = { &s->ready, &s->parked, &s->dead, &s->ended, &s->idle };
-        static const char *const names[] = { "ready", "parked", "dead", "ended", "idle" };
+        const struct line *lines[] = { &s->ready, &s->parked, &s->delayed,
+                                       &s->dead,  &s->ended,  &s->idle };
+        static const char *const names[] = {
+            "ready", "parked", "delayed", "dead", "ended", "idle"
+        };
         for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
             int err = check_line(c, lines[k], names[k]);
             if (err < 0)
@@ -162,6 +165,7 @@ static int check_stages(const struct core *c, struct tally *t) {
         int err = check_ages(c, s);
         if (err < 0)
             return err;
+        EXPECT(s->delayed.count == s->by_status[JOB_DELAYED], "delayed jobs are miscounted");
         EXPECT(s->dead.count == s->by_status[JOB_DEAD], "dead jobs are miscounted");
         EXPECT(s->ended.count ==
                    s->by_status[JOB_DONE] + s->by_status[JOB_EXPIRED] + s->by_status[JOB_CANCELLED],

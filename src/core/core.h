@@ -527,7 +527,6 @@ struct job_walk {
     enum job_status status;
     bool parked;    // waiting: only the first of each parked channel, or the dead that halts it
     uint64_t from;  // goes on behind this job; 0: from the first
-    uint32_t most;  // of the delayed: shows no more than so many
     uint64_t steps; // ends with WALK_CUT once core_take_steps would tell so many; 0: at its end
 };
 
@@ -535,7 +534,7 @@ enum { WALK_CUT = 2 }; // so much was looked at
 
 // Walks the jobs of a stage that have this status, as they stand: channels in the order they will
 // start and each in its order (waiting), by lease (running), longest first (dead and ended), by id
-// (delayed: all timers are looked at, whatever `steps` says). To go on behind a job costs as little
+// (delayed). To go on behind a job costs as little
 // as to begin. `each` returns nonzero to stop, which is then returned, and must not change
 // anything. MR_EGONE: there is no such stage, or `from` is not among these jobs any more;
 // MR_ENOMEM.

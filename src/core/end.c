@@ -87,6 +87,7 @@ static void leave_channel(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
+        line_remove(c, &stage_of(c, j)->delayed, number);
         if (ref & CHAN_KEYED)
             channel_unpin(c, ref);
         return;

@@ -9,6 +9,10 @@ static uint64_t by_position(const struct core *c, uint32_t ref) {
     return job_at(c, ref & CHAN_KEYED ? chan_head(c, ref) : ref)->position;
 }
 
+static uint64_t by_id(const struct core *c, uint32_t ref) {
+    return job_at(c, ref)->id;
+}
+
 static uint64_t by_time(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->time_ms;
 }
@@ -167,6 +171,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         struct stage *s = c->stages[i];
         line_sort(c, &s->ready, by_position);
+        line_sort(c, &s->delayed, by_id);
         line_sort(c, &s->dead, by_time);
         line_sort(c, &s->ended, by_position);
         states_sort(c, s);

@@ -213,7 +213,8 @@ uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size)
     rate_count(&s->in, c->now_ms);
     ages_add(&s->ages, c->now_ms, c->now_ms);
     if (b->due_ms) {
-        job_set_due(c, number, b->due_ms); // a delayed job keeps the channel pinned
+        line_add(c, &s->delayed, number, AT_TAIL); // ids grow
+        job_set_due(c, number, b->due_ms);         // a delayed job keeps the channel pinned
         if (!b->pinned)
             birth_pin(c, b);
     } else {

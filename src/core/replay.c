@@ -70,6 +70,7 @@ static void place(struct core *c, uint32_t number) {
     case JOB_DELAYED:
         if (keyed)
             channel_pin(c, j->owner);
+        line_add(c, &s->delayed, number, AT_TAIL);
         break;
     case JOB_DEAD:
         if (keyed)
@@ -91,6 +92,8 @@ static void unplace(struct core *c, uint32_t number) {
     bool keyed = job_is_keyed(j);
     if (j->status == JOB_DEAD)
         line_remove(c, &s->dead, number);
+    if (j->status == JOB_DELAYED)
+        line_remove(c, &s->delayed, number);
     if (j->status == JOB_WAITING && !keyed)
         channel_move(c, number, CHANNEL_DORMANT, AT_TAIL);
     if (j->status == JOB_WAITING && keyed)

@@ -60,7 +60,7 @@ struct job {
     uint64_t position; // its place in the channel; once ended, its place among the ended
     uint64_t serial;   // of the lease it runs under or ended under
     uint64_t time_ms;  // when it was pushed; once ended or dead, when that was
-    struct link link;  // in its channel; without a key, in ready or parked; in dead or ended
+    struct link link;  // in its channel; without a key, in ready or parked; in delayed, dead, ended
     uint32_t owner;    // CHAN_KEYED and its channel, or its stage
     uint32_t attrs;    // the first one, or its own number: it has none
     uint32_t size;     // of its home, for counting live bytes
@@ -156,6 +156,7 @@ struct stage {
     uint32_t size; // of its home
     struct policy policy;
     struct line ready, parked, dead, ended, states, idle;
+    struct line delayed; // in order of ids
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
     uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;

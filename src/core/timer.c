@@ -69,6 +69,7 @@ static int due_rings(struct core *c, uint32_t number) {
     c->timers.idle--; // it is not in the heap any more
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
+        line_remove(c, &stage_of(c, j)->delayed, number);
         job_set_status(c, j, JOB_WAITING);
         channel_deliver(c, number);
         if (ref & CHAN_KEYED)

@@ -4,8 +4,7 @@
 //     waiting   its channel, then the channels behind that in ready, then in parked, then in
 //               progress (found through the leases); or only what each in parked waits for
 //     running   the leases, by number
-//     delayed   the timers; what is shown is in order of ids, of which there may be any number
-//     others    the lines of the dead and of the ended
+//     others    the lines of the delayed, the dead and the ended
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -137,60 +136,6 @@ static int walk_parked(const struct walk *w, uint32_t from) {
     return stop;
 }
 
-// ---- Delayed ----------------------------------------------------------------------------------
-
-// The job whose delay this timer ends; 0: it is no such timer.
-static uint32_t delayed_by(const struct walk *w, struct heap_entry e) {
-    if (e.value >> ATTR_SHIFT != TIMER_DUE)
-        return 0;
-    uint32_t number = e.value & ATTR_NUMBER;
-    const struct job *j = job_at(w->core, number);
-    bool counts = j->owner && j->status == JOB_DELAYED && job_due(w->core, j) == e.at_ms;
-    return counts && stage_of(w->core, j) == w->stage ? number : 0;
-}
-
-// Keeps the lowest ids above `from` in a heap whose next one is the highest of them.
-static void gather_delayed(const struct walk *w, uint64_t from, uint32_t most, struct heap *found) {
-    const struct heap *timers = &w->core->timers;
-    for (size_t i = 0; i < timers->count; i++, w->core->steps++) {
-        uint32_t number = delayed_by(w, timers->entries[i]);
-        uint64_t id = number ? job_at(w->core, number)->id : 0;
-        if (id <= from || (found->count == most && UINT64_MAX - id < heap_next(found)))
-            continue;
-        if (found->count == most)
-            (void)heap_pop(found);
-        heap_put(found, UINT64_MAX - id, number);
-    }
-}
-
-static int walk_delayed(const struct walk *w, uint64_t from, uint32_t most) {
-    uint64_t delayed = w->stage->by_status[JOB_DELAYED];
-    struct heap found = { 0 };
-    struct buffer *order = &w->core->scratch;
-    if (most > delayed)
-        most = (uint32_t)delayed;
-    if (!most)
-        return 0;
-    buffer_clear(order);
-    int err = heap_reserve(&found, most);
-    if (err == 0)
-        err = buffer_reserve(order, most * sizeof(uint32_t));
-    if (err == 0)
-        gather_delayed(w, from, most, &found);
-    w->core->steps += found.count * 4; // they are sorted
-    while (err == 0 && found.count) {
-        uint32_t number = heap_pop(&found).value;
-        err = buffer_append(order, &number, sizeof number);
-    }
-    heap_finish(&found);
-    for (size_t at = order->size; err == 0 && at; at -= sizeof(uint32_t)) {
-        uint32_t number;
-        memcpy(&number, order->data + at - sizeof number, sizeof number);
-        err = show(w, number);
-    }
-    return err;
-}
-
 // ---- All of them ------------------------------------------------------------------------------
 
 // The job that a walk goes on behind; 0: it begins.
@@ -219,7 +164,7 @@ static int walk_from(const struct walk *w, uint32_t from) {
     case JOB_CANCELLED:
         return walk_jobs(w, from ? job_at(w->core, from)->link.next : w->stage->ended.head);
     case JOB_DELAYED:
-        break;
+        return walk_jobs(w, from ? job_at(w->core, from)->link.next : w->stage->delayed.head);
     }
     return 0;
 }
@@ -240,8 +185,6 @@ int core_walk(struct core *c, const struct job_walk *what,
         .each = each,
         .arg = arg,
     };
-    if (what->status == JOB_DELAYED)
-        return walk_delayed(&w, what->from, what->most);
     if (what->key.size && in_channel && !(w.only = channel_find(c, s->number, what->key)))
         return 0;
     uint32_t from = 0;

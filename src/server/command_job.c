@@ -198,9 +198,7 @@ static bool statuses_read(struct session *s, const struct jobs_options *o, uint3
 
 static int walk_statuses(struct session *s, const struct jobs_options *o, mr_bytes stage,
                          uint32_t first, uint32_t behind, struct rows *r) {
-    struct job_walk w = {
-        .stage = stage, .key = o->key, .from = o->from, .most = r->most, .steps = LIMIT_LOOKED
-    };
+    struct job_walk w = { .stage = stage, .key = o->key, .from = o->from, .steps = LIMIT_LOOKED };
     struct job_info from;
     int err = 0;
     if (o->parked) {
@@ -218,7 +216,6 @@ static int walk_statuses(struct session *s, const struct jobs_options *o, mr_byt
     }
     for (; err == 0 && first < behind; first++) {
         w.status = order[first];
-        w.most = o->key.size ? LIMIT_LOOKED : r->most - r->count;
         err = shards_walk(s->host, &w, row_add, r);
         w.from = 0;
     }
@@ -257,7 +254,6 @@ static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
     int err = from ? shards_look_job(h, from, &info) : 0;
     if (from && !err) {
         w.stage = info.stage;
-        w.most = r->most;
         shard = route_of(h->shards, w.stage);
         number = core_stage_number(h->parts[shard].core, w.stage);
         err = shards_walk(h, &w, row_add, r);
@@ -265,7 +261,6 @@ static int walk_all_dead(struct session *s, uint64_t from, struct rows *r) {
     }
     for (; !err && shard < h->shards; shard++, number = 0)
         while (!err && (number = core_next_dead_stage(h->parts[shard].core, number, &w.stage))) {
-            w.most = r->most - r->count;
             if (access_sees(s, w.stage))
                 err = shards_walk(h, &w, row_add, r);
         }
@@ -286,7 +281,6 @@ void run_dead(struct session *s, struct arguments *a) {
     if (!err && one) {
         w.stage = a->words[1];
         w.from = o.from;
-        w.most = r.most;
         err = shards_walk(s->host, &w, row_add, &r);
     } else if (!err) {
         err = walk_all_dead(s, o.from, &r);
