@@ -102,7 +102,7 @@ ok "the man page is well formed"
 man_fits() {
     command -v groff >/dev/null || return 0
     groff -man -Tascii -rLL=80n -P-cbou "$build/millrace.1" >out && [ "$(wc -L <out)" -le 80 ] &&
-        says '^ *{//}  *the directory before it  *{#}  *its number$' && says '^ *rate  *starts: 100/s, 30/m or none$' &&
+        says '^ *{//}  *the directory before it  *{#}  *its number$' && says '^ *rate  *starts per time, as 100/s, 30/m or 5/h  *none$' &&
         says '^       steps:$' && says '^         - { name: split, flat_map: words }$'
 }
 man_fits

@@ -378,7 +378,7 @@ static void wait_for(struct model *m, struct model_job *j, int64_t retry_ms) {
 
 void rule_attempt(struct model *m, int job, const char *reason, int64_t retry_ms) {
     struct model_job *j = &m->jobs[job];
-    uint32_t most = j->attempts ? j->attempts : m->stages[j->stage].policy.attempts;
+    uint32_t most = j->attempts ? j->attempts : (uint32_t)m->stages[j->stage].policy.attempts;
     j->attempt++;
     m->stages[j->stage].failed++;
     text_copy(j->reason, reason);

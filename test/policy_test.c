@@ -58,24 +58,98 @@ static int set(struct policy *p, const char *name, const char *value) {
     return policy_set(p, mr_str(name), mr_str(value));
 }
 
+// By bytes, without the table: there is no padding.
 static bool same(const struct policy *a, const struct policy *b) {
-    return a->max_jobs == b->max_jobs && a->max_channel == b->max_channel &&
-           a->lease_ms == b->lease_ms && a->attempts == b->attempts &&
-           a->backoff_first_ms == b->backoff_first_ms && a->backoff_most_ms == b->backoff_most_ms &&
-           a->halt_on_dead == b->halt_on_dead && a->overlap_never == b->overlap_never &&
-           a->dedupe_window_ms == b->dedupe_window_ms && a->retention_ms == b->retention_ms &&
-           a->retention_count == b->retention_count && a->concurrency == b->concurrency &&
-           a->rate_per_h == b->rate_per_h && a->max_states == b->max_states &&
-           a->state_ttl_ms == b->state_ttl_ms && a->high_mark == b->high_mark;
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
-// Padding is compared too, so both start from the same zeros.
 static struct policy fresh(void) {
-    struct policy p;
-    struct policy with_defaults = policy_default();
-    memcpy(&p, &with_defaults, sizeof p);
-    return p;
+    return policy_default();
 }
+
+// ---- The rows -----------------------------------------------------------------------------------
+
+// Every member of struct policy belongs to one row, and to one only.
+static void rows_cover_the_struct(void **state) {
+    enum { MEMBERS = sizeof(struct policy) / sizeof(uint64_t) };
+    bool covered[MEMBERS] = { false };
+    size_t count = 0;
+    const struct policy_row *row;
+    (void)state;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        for (size_t k = 0; k < policy_row_values(row); k++, count++) {
+            size_t offset = row->values[k].offset;
+            assert_true(offset % sizeof(uint64_t) == 0 && offset < sizeof(struct policy));
+            if (covered[offset / sizeof(uint64_t)])
+                fail_msg("%s has a member that is another's", row->name);
+            covered[offset / sizeof(uint64_t)] = true;
+        }
+    }
+    assert_int_equal(count, MEMBERS);
+}
+
+static void rows_have_names_and_texts(void **state) {
+    const struct policy_row *row;
+    (void)state;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        assert_ptr_equal(policy_find(mr_str(row->name)), row); // no other has its name
+        assert_int_equal(row->kind == POLICY_CHOICE, row->choices[0] && row->choices[1]);
+        assert_true(*row->takes && *row->about);
+        if (strlen(row->about) > 46 || row->about[strlen(row->about) - 1] == '.')
+            fail_msg("the text of %s is too long for the help, or ends with a stop", row->name);
+    }
+    assert_null(policy_find(mr_str("")));
+    assert_null(policy_find((mr_bytes){ 0 }));
+}
+
+// Values at their bounds are possible, beyond them they are not, whichever member it is.
+static void rows_have_bounds(void **state) {
+    const struct policy_row *row;
+    (void)state;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        for (size_t k = 0; k < policy_row_values(row); k++) {
+            const struct policy_value *value = &row->values[k];
+            struct policy p = fresh();
+            assert_int_equal(policy_read(&p, value), value->usual);
+            assert_true(policy_is_possible(&p));
+            bool pair = row->kind == POLICY_DURATIONS;
+            *policy_at(&p, &row->values[pair ? 1 : k]) = value->most;
+            *policy_at(&p, value) = value->most;
+            assert_true(policy_is_possible(&p));
+            assert_false(policy_equal(&p, &(struct policy){ 0 }));
+            *policy_at(&p, value) = value->most + 1;
+            assert_false(policy_is_possible(&p));
+            *policy_at(&p, value) = UINT64_MAX;
+            assert_false(policy_is_possible(&p));
+            *policy_at(&p, value) = 0;
+            bool none = row->may_be_none || (!value->least && !(pair && k));
+            assert_int_equal(policy_is_possible(&p), none);
+        }
+    }
+}
+
+// What people read has units where it is a duration, and is read again as the same policy.
+static void texts_for_people_are_read_again(void **state) {
+    char value[POLICY_TEXT];
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        const struct policy_row *row = policy_row(i);
+        for (size_t v = 0; v < MOST_VALUES && policies[i].good[v]; v++) {
+            struct policy p = fresh(), q = fresh();
+            assert_int_equal(set(&p, row->name, policies[i].good[v]), 0);
+            policy_text(&p, row, value, sizeof value);
+            assert_int_equal(set(&q, row->name, value), 0);
+            assert_true(same(&p, &q));
+        }
+    }
+    struct policy p = fresh();
+    policy_text(&p, policy_find(mr_str("backoff")), value, sizeof value);
+    assert_string_equal(value, "1s..5m");
+    policy_text(&p, policy_find(mr_str("retention")), value, sizeof value);
+    assert_string_equal(value, "1h,10000");
+}
+
+// ---- Values -------------------------------------------------------------------------------------
 
 static void every_policy_has_a_name_and_a_default(void **state) {
     struct policy p = fresh();
@@ -220,6 +294,10 @@ static void backoff_bears_extremes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_cover_the_struct),
+        cmocka_unit_test(rows_have_names_and_texts),
+        cmocka_unit_test(rows_have_bounds),
+        cmocka_unit_test(texts_for_people_are_read_again),
         cmocka_unit_test(every_policy_has_a_name_and_a_default),
         cmocka_unit_test(a_value_may_be_at_its_limit_and_no_further),
         cmocka_unit_test(a_value_survives_being_written_and_read),

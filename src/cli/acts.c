@@ -4,6 +4,7 @@
 #include "cli/show.h"
 #include "cli/talk.h"
 #include "cli/values.h"
+#include "core/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -201,12 +202,8 @@ enum cli_exit drain_run(const struct input *in) {
 // ---- Policies ---------------------------------------------------------------------------------
 
 static bool is_duration(mr_bytes name) {
-    static const char *const names[] = { "lease", "backoff", "dedupe-window", "retention",
-                                         "state-ttl" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (bytes_equal(name, mr_str(names[i])))
-            return true;
-    return false;
+    const struct policy_row *row = policy_find(name);
+    return row && policy_is_duration(row);
 }
 
 // On the wire a bare number is milliseconds; people are asked to say which unit they mean.
@@ -229,39 +226,16 @@ static bool say_policy(const char *pair, struct words *w) {
     return true;
 }
 
-// Milliseconds in the largest unit that leaves nothing over.
-static void print_duration(uint64_t ms) {
-    static const struct {
-        uint64_t ms;
-        const char *name;
-    } units[] = {
-        { 24 * 3600 * 1000, "d" }, { 3600 * 1000, "h" }, { 60 * 1000, "m" }, { 1000, "s" }
-    };
-    for (size_t i = 0; ms && i < sizeof units / sizeof *units; i++) {
-        if (ms % units[i].ms == 0) {
-            printf("%" PRIu64 "%s", ms / units[i].ms, units[i].name);
-            return;
-        }
-    }
-    printf("%" PRIu64 "ms", ms);
-}
-
-// Durations get their units: "1000..300000" is 1s..5m, "3600000,10000" is 1h and a count.
+// Durations get their units. A policy that only a newer server has is printed as it came.
 static void print_policy(mr_bytes name, mr_bytes value) {
     char text[128];
-    bool duration = is_duration(name);
-    text_plain(text, sizeof text, value);
-    printf("%-13.*s  ", (int)name.size, (const char *)name.data);
-    for (const char *p = text; *p;) {
-        size_t digits = strspn(p, "0123456789"), other = strcspn(p, "0123456789");
-        if (digits && duration)
-            print_duration(strtoull(p, NULL, 10));
-        else
-            printf("%.*s", (int)(digits + other), p);
-        duration = duration && *p != ',';
-        p += digits + other;
-    }
-    printf("\n");
+    const struct policy_row *row = policy_find(name);
+    struct policy p = { 0 };
+    if (row && policy_set(&p, name, value) == 0)
+        policy_text(&p, row, text, sizeof text);
+    else
+        text_plain(text, sizeof text, value);
+    printf("%-13.*s  %s\n", (int)name.size, (const char *)name.data, text);
 }
 
 static enum cli_exit answer_stage(const struct input *in, const struct response_value *reply) {
@@ -273,6 +247,17 @@ static enum cli_exit answer_stage(const struct input *in, const struct response_
          i += 2) // names and texts: no value has others inside
         print_policy(reply[i].bytes, reply[i + 1].bytes);
     return CLI_DONE;
+}
+
+bool stage_help_row(size_t index, char *out, size_t size) {
+    const struct policy_row *row = policy_row(index);
+    struct policy usual = policy_default();
+    char value[POLICY_TEXT];
+    if (!row)
+        return false;
+    policy_text(&usual, row, value, sizeof value);
+    (void)snprintf(out, size, "%-13s  %-46s  %s", row->name, row->about, value);
+    return true;
 }
 
 enum cli_exit stage_run(const struct input *in) {

@@ -33,6 +33,7 @@ enum { CLI_REFUSED_OFTEN = 10 };
 #define CLI_URL "millrace://" CLI_LISTEN
 
 enum { CLI_ARGUMENTS = 2, CLI_OPTIONS = 24, CLI_ANY = -1 }; // the last option is an empty one
+enum { CLI_HELP_LINE = 128 }; // bytes of a line of a table in the help
 
 struct option {
     const char *name;  // "--from"; if it has several: "-j, -P, --jobs"
@@ -49,6 +50,8 @@ struct command {
     bool runs_command; // everything behind -- is one
     const char *doc;   // one line, without a full stop
     const char *help;
+    // Writes line `index` of a table that follows the help; false: there is none.
+    bool (*help_row)(size_t index, char *out, size_t size);
     const char *examples; // lines; an indented one says what the one before it does
     struct option options[CLI_OPTIONS];
     enum cli_exit (*run)(const struct input *);
@@ -142,6 +145,7 @@ enum cli_exit pause_run(const struct input *);
 enum cli_exit resume_run(const struct input *);
 enum cli_exit drain_run(const struct input *);
 enum cli_exit stage_run(const struct input *);
+bool stage_help_row(size_t index, char *out, size_t size);
 enum cli_exit store_check_run(const struct input *);
 enum cli_exit store_dump_run(const struct input *);
 enum cli_exit store_repair_run(const struct input *);

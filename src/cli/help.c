@@ -135,8 +135,15 @@ static void print_options(const struct command *c) {
     }
 }
 
+static void print_help_rows(const struct command *c) {
+    char line[CLI_HELP_LINE];
+    for (size_t i = 0; c->help_row && c->help_row(i, line, sizeof line); i++)
+        printf("    %s\n", line);
+}
+
 void help_command(const struct command *c) {
     printf("millrace %s%s%s\n\n%s", c->name, *c->arguments ? " " : "", c->arguments, c->help);
+    print_help_rows(c);
     if (c->options[0].name)
         print_options(c);
     printf("\nExamples:\n");

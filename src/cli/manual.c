@@ -57,6 +57,16 @@ static void man_help(const char *text) {
     printf("%s", table ? ".fi\n" : "");
 }
 
+static void man_help_rows(const struct command *c) {
+    char line[CLI_HELP_LINE];
+    if (!c->help_row)
+        return;
+    printf(".nf\n");
+    for (size_t i = 0; c->help_row(i, line, sizeof line); i++)
+        man_text(line, strlen(line), "\n");
+    printf(".fi\n");
+}
+
 static void man_options(const struct command *c) {
     for (const struct option *o = c->options; o->name; o++) {
         printf(".TP\n.B ");
@@ -70,6 +80,7 @@ static void man_options(const struct command *c) {
 static void man_command(const struct command *c) {
     printf(".SS millrace %s %s\n", c->name, c->arguments);
     man_help(c->help);
+    man_help_rows(c);
     man_options(c);
     printf(".PP\nExamples:\n.PP\n.nf\n.RS 4\n");
     man_lines(c->examples);

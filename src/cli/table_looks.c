@@ -165,18 +165,9 @@ const struct command looks_commands[] = {
         .help = "Without NAME=VALUE shows all, else sets them, all or none. With --remove forgets\n"
                 "an empty stage and all that was set there; says what is left if it is not empty.\n"
                 "\n"
-                "    max-jobs, max-channel   jobs in the stage, of one key: a count or none\n"
-                "    lease                   how long a worker may be silent: 30s\n"
-                "    attempts                how often a job is tried: 10\n"
-                "    backoff                 from a failure to the next attempt: 1s..5m\n"
-                "    on-dead                 skip or halt: what its key does behind a dead job\n"
-                "    overlap                 brief or never\n"
-                "    dedupe-window           how long --once is remembered: 1h\n"
-                "    retention               how long ended jobs are kept: 1h or 1h,10000\n"
-                "    concurrency             jobs running at once: a count or none\n"
-                "    rate                    starts: 100/s, 30/m or none\n"
-                "    max-states, state-ttl   of what keys keep: a count, a duration, or none\n"
-                "    high-mark               jobs waiting here that hold the stages before it\n",
+                "The policies and their defaults:\n"
+                "\n",
+        .help_row = stage_help_row,
         .examples = "millrace stage mail\n"
                     "millrace stage mail concurrency=20 rate=100/s lease=2m\n"
                     "millrace stage mail --remove\n",

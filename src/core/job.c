@@ -231,7 +231,7 @@ void job_set_due(struct core *c, uint32_t number, uint64_t due_ms) {
 uint32_t job_attempts(const struct core *c, const struct job *j) {
     const struct attr *a = job_attr(c, j, ATTR_COUNTS);
     uint32_t own = a ? a->small & UINT16_MAX : 0;
-    return own ? own : stage_of(c, j)->policy.attempts;
+    return own ? own : (uint32_t)stage_of(c, j)->policy.attempts;
 }
 
 int reasons_of(struct core *c, const struct job *j, struct buffer *out) {

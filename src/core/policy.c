@@ -1,5 +1,5 @@
-// One table row per policy: how its value is read and written. Parsing changes a copy, so that a
-// value that turns out wrong leaves everything as it was.
+// One table row per policy. A kind says how values are parsed and printed, a row has the bounds. A
+// value is parsed into a copy, so that one that is refused changes nothing.
 #include "core/policy.h"
 
 #include "base/bytes.h"
@@ -12,49 +12,159 @@ enum { SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
 
 #define MOST_MS (UINT64_C(100) * 365 * 24 * HOUR)
 #define MOST_COUNT UINT64_C(1000000000000)
-#define MOST_RATE UINT64_C(1000000000)
+#define MOST_RATE_PER_H (UINT64_C(1000000000) * 3600)
+
+#define VALUE(member, usual, least, most)                                                          \
+    { offsetof(struct policy, member), usual, least, most }
+
+// Rows are also the order of the values in a STAGE record: a new row goes to the end.
+static const struct policy_row rows[] = {
+    { .name = "max-jobs",
+      .kind = POLICY_COUNT,
+      .may_be_none = true,
+      .values = { VALUE(max_jobs, 0, 1, MOST_COUNT) },
+      .takes = "a count, or none",
+      .about = "jobs in the stage; more are refused as FULL" },
+    { .name = "max-channel",
+      .kind = POLICY_COUNT,
+      .may_be_none = true,
+      .values = { VALUE(max_channel, 0, 1, MOST_COUNT) },
+      .takes = "a count, or none",
+      .about = "jobs of one key; more are refused as FULL" },
+    { .name = "lease",
+      .kind = POLICY_DURATION,
+      .values = { VALUE(lease_ms, 30 * SECOND, 1, UINT32_MAX) },
+      .takes = "a duration such as 30s, up to 49 days",
+      .about = "how long a worker may be silent" },
+    { .name = "attempts",
+      .kind = POLICY_COUNT,
+      .values = { VALUE(attempts, 10, 1, UINT16_MAX) },
+      .takes = "a count from 1 to 65535",
+      .about = "how often a job may fail before it is dead" },
+    { .name = "backoff",
+      .kind = POLICY_DURATIONS,
+      .values = { VALUE(backoff_first_ms, 1 * SECOND, 0, MOST_MS),
+                  VALUE(backoff_most_ms, 5 * MINUTE, 0, MOST_MS) },
+      .takes = "a duration, or two: 1s..5m",
+      .about = "pause after a failure: first..longest" },
+    { .name = "on-dead",
+      .kind = POLICY_CHOICE,
+      .choices = { "skip", "halt" },
+      .values = { VALUE(halt_on_dead, 0, 0, 1) },
+      .takes = "skip or halt",
+      .about = "skip: its key goes on; halt: its key is held" },
+    { .name = "overlap",
+      .kind = POLICY_CHOICE,
+      .choices = { "brief", "never" },
+      .values = { VALUE(overlap_never, 0, 0, 1) },
+      .takes = "brief or never",
+      .about = "never: a lost worker's job waits out its lease" },
+    { .name = "dedupe-window",
+      .kind = POLICY_DURATION,
+      .values = { VALUE(dedupe_window_ms, 1 * HOUR, 0, MOST_MS) },
+      .takes = "a duration such as 1h",
+      .about = "how long a once is remembered after the end" },
+    { .name = "retention",
+      .kind = POLICY_DURATION_COUNT,
+      .values = { VALUE(retention_ms, 1 * HOUR, 0, MOST_MS),
+                  VALUE(retention_count, 10000, 0, MOST_COUNT) },
+      .takes = "a duration, or also a count: 1h,10000",
+      .about = "how long ended jobs are kept, and how many" },
+    { .name = "concurrency",
+      .kind = POLICY_COUNT,
+      .may_be_none = true,
+      .values = { VALUE(concurrency, 0, 1, MOST_COUNT) },
+      .takes = "a count, or none",
+      .about = "jobs that run at once" },
+    { .name = "rate",
+      .kind = POLICY_RATE,
+      .may_be_none = true,
+      .values = { VALUE(rate_per_h, 0, 1, MOST_RATE_PER_H) },
+      .takes = "starts per time such as 100/s or 30/m, or none",
+      .about = "starts per time, as 100/s, 30/m or 5/h" },
+    { .name = "max-states",
+      .kind = POLICY_COUNT,
+      .may_be_none = true,
+      .values = { VALUE(max_states, 0, 1, MOST_COUNT) },
+      .takes = "a count, or none",
+      .about = "keys that may keep a state" },
+    { .name = "state-ttl",
+      .kind = POLICY_DURATION,
+      .may_be_none = true,
+      .values = { VALUE(state_ttl_ms, 0, 1, MOST_MS) },
+      .takes = "a duration, or none",
+      .about = "how long an unused state is kept" },
+    { .name = "high-mark",
+      .kind = POLICY_COUNT,
+      .may_be_none = true,
+      .values = { VALUE(high_mark, 10000, 1, MOST_COUNT) },
+      .takes = "a count, or none",
+      .about = "jobs waiting here that hold the stages before" },
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+// ---- The table ----------------------------------------------------------------------------------
+
+const struct policy_row *policy_row(size_t index) {
+    return index < ROWS ? &rows[index] : NULL;
+}
+
+const struct policy_row *policy_find(mr_bytes name) {
+    for (size_t i = 0; i < ROWS; i++)
+        if (bytes_equal(name, mr_str(rows[i].name)))
+            return &rows[i];
+    return NULL;
+}
+
+size_t policy_row_values(const struct policy_row *row) {
+    return row->kind == POLICY_DURATIONS || row->kind == POLICY_DURATION_COUNT ? 2 : 1;
+}
+
+bool policy_is_duration(const struct policy_row *row) {
+    return row->kind == POLICY_DURATION || row->kind == POLICY_DURATIONS ||
+           row->kind == POLICY_DURATION_COUNT;
+}
 
 struct policy policy_default(void) {
-    return (struct policy){
-        .lease_ms = 30 * SECOND,
-        .attempts = 10,
-        .backoff_first_ms = 1 * SECOND,
-        .backoff_most_ms = 5 * MINUTE,
-        .dedupe_window_ms = 1 * HOUR,
-        .retention_ms = 1 * HOUR,
-        .retention_count = 10000,
-        .high_mark = 10000,
-    };
+    struct policy p = { 0 };
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = 0; k < policy_row_values(&rows[i]); k++)
+            *policy_at(&p, &rows[i].values[k]) = rows[i].values[k].usual;
+    return p;
 }
 
 bool policy_equal(const struct policy *a, const struct policy *b) {
-    return a->max_jobs == b->max_jobs && a->max_channel == b->max_channel &&
-           a->lease_ms == b->lease_ms && a->attempts == b->attempts &&
-           a->backoff_first_ms == b->backoff_first_ms && a->backoff_most_ms == b->backoff_most_ms &&
-           a->halt_on_dead == b->halt_on_dead && a->overlap_never == b->overlap_never &&
-           a->dedupe_window_ms == b->dedupe_window_ms && a->retention_ms == b->retention_ms &&
-           a->retention_count == b->retention_count && a->concurrency == b->concurrency &&
-           a->rate_per_h == b->rate_per_h && a->max_states == b->max_states &&
-           a->state_ttl_ms == b->state_ttl_ms && a->high_mark == b->high_mark;
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = 0; k < policy_row_values(&rows[i]); k++)
+            if (policy_read(a, &rows[i].values[k]) != policy_read(b, &rows[i].values[k]))
+                return false;
+    return true;
+}
+
+static bool is_within_bounds(const struct policy *p, const struct policy_row *row) {
+    for (size_t k = 0; k < policy_row_values(row); k++) {
+        const struct policy_value *value = &row->values[k];
+        uint64_t n = policy_read(p, value);
+        bool is_none = !n && row->may_be_none;
+        if (!is_none && (n < value->least || n > value->most))
+            return false;
+    }
+    return row->kind != POLICY_DURATIONS ||
+           policy_read(p, &row->values[0]) <= policy_read(p, &row->values[1]);
 }
 
 bool policy_is_possible(const struct policy *p) {
-    const uint64_t counts[] = { p->max_jobs,    p->max_channel, p->retention_count,
-                                p->concurrency, p->max_states,  p->high_mark };
-    const uint64_t times[] = { p->backoff_most_ms, p->dedupe_window_ms, p->retention_ms,
-                               p->state_ttl_ms };
-    bool possible = p->lease_ms && p->lease_ms <= UINT32_MAX && p->attempts &&
-                    p->attempts <= UINT16_MAX && p->backoff_first_ms <= p->backoff_most_ms &&
-                    p->rate_per_h <= MOST_RATE * 3600;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        possible = possible && counts[i] <= MOST_COUNT;
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        possible = possible && times[i] <= MOST_MS;
-    return possible;
+    for (size_t i = 0; i < ROWS; i++)
+        if (!is_within_bounds(p, &rows[i]))
+            return false;
+    return true;
 }
 
+// ---- Parsing ------------------------------------------------------------------------------------
+
 // Reads digits up to the first other byte; false if there are none or too many.
-static bool digits(mr_bytes *text, uint64_t *out) {
+static bool parse_digits(mr_bytes *text, uint64_t *out) {
     const char *p = text->data;
     size_t i = 0;
     uint64_t n = 0;
@@ -70,7 +180,8 @@ static bool digits(mr_bytes *text, uint64_t *out) {
     return true;
 }
 
-static bool starts_with(mr_bytes *text, const char *word) {
+// Removes `word` from the front of the text, if it is there.
+static bool skip_word(mr_bytes *text, const char *word) {
     size_t size = strlen(word);
     if (text->size < size || memcmp(text->data, word, size) != 0)
         return false;
@@ -78,19 +189,20 @@ static bool starts_with(mr_bytes *text, const char *word) {
     return true;
 }
 
-static bool duration(mr_bytes *text, uint64_t *out_ms) {
-    static const struct {
-        const char *unit;
-        uint64_t ms;
-    } units[] = {
-        { "ms", 1 }, { "s", SECOND }, { "m", MINUTE }, { "h", HOUR }, { "d", 24 * HOUR }
-    };
+static const struct {
+    const char *name;
+    uint64_t ms;
+} units[] = { { "ms", 1 }, { "s", SECOND }, { "m", MINUTE }, { "h", HOUR }, { "d", 24 * HOUR } };
+
+enum { UNITS = sizeof units / sizeof *units };
+
+static bool parse_duration(mr_bytes *text, uint64_t *out_ms) {
     uint64_t n;
-    if (!digits(text, &n))
+    if (!parse_digits(text, &n))
         return false;
     uint64_t scale = 1;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (starts_with(text, units[i].unit)) {
+    for (size_t i = 0; i < UNITS; i++) {
+        if (skip_word(text, units[i].name)) {
             scale = units[i].ms;
             break;
         }
@@ -101,215 +213,171 @@ static bool duration(mr_bytes *text, uint64_t *out_ms) {
     return true;
 }
 
-static bool is_none(mr_bytes text) {
-    return bytes_equal(text, mr_str("none"));
-}
-
 bool policy_duration(mr_bytes text, uint64_t *out_ms) {
-    return duration(&text, out_ms) && text.size == 0;
+    return parse_duration(&text, out_ms) && text.size == 0;
 }
 
-static bool count_or_none(mr_bytes text, uint64_t *out) {
-    if (is_none(text)) {
-        *out = 0;
-        return true;
-    }
-    uint64_t n;
-    if (!digits(&text, &n) || text.size || !n || n > MOST_COUNT)
+// A shorter longest pause than the first is lifted to it, unless it was given.
+static bool parse_durations(mr_bytes text, uint64_t *first, uint64_t *longest) {
+    if (!parse_duration(&text, first))
         return false;
-    *out = n;
+    if (text.size)
+        return skip_word(&text, "..") && policy_duration(text, longest);
+    if (*longest < *first)
+        *longest = *first;
     return true;
 }
 
-static bool one_of(mr_bytes text, const char *no, const char *yes, bool *out) {
-    bool is_yes = bytes_equal(text, mr_str(yes));
-    if (!is_yes && !bytes_equal(text, mr_str(no)))
+static bool parse_duration_count(mr_bytes text, uint64_t *ms, uint64_t *count) {
+    if (!parse_duration(&text, ms))
         return false;
-    *out = is_yes;
-    return true;
+    return !text.size || (skip_word(&text, ",") && parse_digits(&text, count) && !text.size);
 }
 
-static bool read_max_jobs(struct policy *p, mr_bytes v) {
-    return count_or_none(v, &p->max_jobs);
-}
-static bool read_max_channel(struct policy *p, mr_bytes v) {
-    return count_or_none(v, &p->max_channel);
-}
-static bool read_lease(struct policy *p, mr_bytes v) {
-    return policy_duration(v, &p->lease_ms) && p->lease_ms && p->lease_ms <= UINT32_MAX;
-}
-static bool read_attempts(struct policy *p, mr_bytes v) {
-    uint64_t n;
-    if (is_none(v) || !count_or_none(v, &n) || n > UINT16_MAX)
+static bool parse_rate(mr_bytes text, uint64_t *per_h) {
+    uint64_t n, scale = 3600;
+    if (!parse_digits(&text, &n))
         return false;
-    p->attempts = (uint32_t)n;
-    return true;
-}
-static bool read_backoff(struct policy *p, mr_bytes v) {
-    if (!duration(&v, &p->backoff_first_ms))
-        return false;
-    if (!v.size) {
-        if (p->backoff_most_ms < p->backoff_first_ms)
-            p->backoff_most_ms = p->backoff_first_ms;
-        return true;
-    }
-    return starts_with(&v, "..") && policy_duration(v, &p->backoff_most_ms) &&
-           p->backoff_most_ms >= p->backoff_first_ms;
-}
-static bool read_on_dead(struct policy *p, mr_bytes v) {
-    return one_of(v, "skip", "halt", &p->halt_on_dead);
-}
-static bool read_overlap(struct policy *p, mr_bytes v) {
-    return one_of(v, "brief", "never", &p->overlap_never);
-}
-static bool read_dedupe_window(struct policy *p, mr_bytes v) {
-    return policy_duration(v, &p->dedupe_window_ms);
-}
-static bool read_retention(struct policy *p, mr_bytes v) {
-    if (!duration(&v, &p->retention_ms))
-        return false;
-    if (!v.size)
-        return true;
-    return starts_with(&v, ",") && digits(&v, &p->retention_count) && !v.size &&
-           p->retention_count <= MOST_COUNT;
-}
-static bool read_concurrency(struct policy *p, mr_bytes v) {
-    return count_or_none(v, &p->concurrency);
-}
-static bool read_rate(struct policy *p, mr_bytes v) {
-    if (is_none(v)) {
-        p->rate_per_h = 0;
-        return true;
-    }
-    uint64_t n;
-    if (!digits(&v, &n) || !n || n > MOST_RATE)
-        return false;
-    uint64_t scale = 3600;
-    if (starts_with(&v, "/h"))
+    if (skip_word(&text, "/h"))
         scale = 1;
-    else if (starts_with(&v, "/m"))
+    else if (skip_word(&text, "/m"))
         scale = 60;
     else
-        (void)starts_with(&v, "/s");
-    p->rate_per_h = n * scale;
-    return !v.size;
+        (void)skip_word(&text, "/s");
+    if (text.size || n > MOST_RATE_PER_H / scale)
+        return false;
+    *per_h = n * scale;
+    return true;
 }
-static bool read_max_states(struct policy *p, mr_bytes v) {
-    return count_or_none(v, &p->max_states);
+
+static bool parse_choice(mr_bytes text, const char *const choices[2], uint64_t *out) {
+    for (uint64_t i = 0; i < 2; i++) {
+        if (bytes_equal(text, mr_str(choices[i]))) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
 }
-static bool read_state_ttl(struct policy *p, mr_bytes v) {
-    if (is_none(v)) {
-        p->state_ttl_ms = 0;
+
+static bool parse_value(const struct policy_row *row, mr_bytes text, uint64_t *first,
+                        uint64_t *second) {
+    switch (row->kind) {
+    case POLICY_COUNT:
+        return parse_digits(&text, first) && !text.size;
+    case POLICY_DURATION:
+        return policy_duration(text, first);
+    case POLICY_DURATIONS:
+        return parse_durations(text, first, second);
+    case POLICY_DURATION_COUNT:
+        return parse_duration_count(text, first, second);
+    case POLICY_RATE:
+        return parse_rate(text, first);
+    case POLICY_CHOICE:
+        return parse_choice(text, row->choices, first);
+    }
+    return false;
+}
+
+// "none" is the one way to write 0 where 0 means none.
+static bool parse_row(const struct policy_row *row, mr_bytes text, struct policy *p) {
+    uint64_t *first = policy_at(p, &row->values[0]), *second = policy_at(p, &row->values[1]);
+    if (row->may_be_none && bytes_equal(text, mr_str("none"))) {
+        *first = 0;
         return true;
     }
-    return policy_duration(v, &p->state_ttl_ms) && p->state_ttl_ms;
-}
-static bool read_high_mark(struct policy *p, mr_bytes v) {
-    return count_or_none(v, &p->high_mark);
+    return parse_value(row, text, first, second) && (*first || !row->may_be_none) &&
+           is_within_bounds(p, row);
 }
 
-static int write_count(char *out, size_t size, uint64_t n) {
-    return n ? snprintf(out, size, "%" PRIu64, n) : snprintf(out, size, "none");
+static int refuse_name(mr_bytes name) {
+    char names[512];
+    size_t size = 0;
+    for (size_t i = 0; i < ROWS && size < sizeof names; i++)
+        size += (size_t)snprintf(names + size, sizeof names - size, " %s", rows[i].name);
+    return error_set(MR_EINVAL, "there is no policy '%.*s'; there are%s",
+                     (int)(name.size < 80 ? name.size : 80),
+                     name.size ? (const char *)name.data : "", names);
 }
-static int write_max_jobs(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->max_jobs);
-}
-static int write_max_channel(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->max_channel);
-}
-static int write_lease(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%" PRIu64, p->lease_ms);
-}
-static int write_attempts(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%" PRIu32, p->attempts);
-}
-static int write_backoff(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%" PRIu64 "..%" PRIu64, p->backoff_first_ms, p->backoff_most_ms);
-}
-static int write_on_dead(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%s", p->halt_on_dead ? "halt" : "skip");
-}
-static int write_overlap(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%s", p->overlap_never ? "never" : "brief");
-}
-static int write_dedupe_window(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%" PRIu64, p->dedupe_window_ms);
-}
-static int write_retention(const struct policy *p, char *out, size_t size) {
-    return snprintf(out, size, "%" PRIu64 ",%" PRIu64, p->retention_ms, p->retention_count);
-}
-static int write_concurrency(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->concurrency);
-}
-static int write_rate(const struct policy *p, char *out, size_t size) {
-    if (!p->rate_per_h)
-        return snprintf(out, size, "none");
-    if (p->rate_per_h % 3600 == 0)
-        return snprintf(out, size, "%" PRIu64 "/s", p->rate_per_h / 3600);
-    if (p->rate_per_h % 60 == 0)
-        return snprintf(out, size, "%" PRIu64 "/m", p->rate_per_h / 60);
-    return snprintf(out, size, "%" PRIu64 "/h", p->rate_per_h);
-}
-static int write_max_states(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->max_states);
-}
-static int write_state_ttl(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->state_ttl_ms);
-}
-static int write_high_mark(const struct policy *p, char *out, size_t size) {
-    return write_count(out, size, p->high_mark);
-}
-
-static const struct row {
-    const char *name, *values;
-    bool (*read)(struct policy *, mr_bytes value);
-    int (*write)(const struct policy *, char *out, size_t size);
-} rows[] = {
-    { "max-jobs", "a count, or none", read_max_jobs, write_max_jobs },
-    { "max-channel", "a count, or none", read_max_channel, write_max_channel },
-    { "lease", "a duration such as 30s, up to 49 days", read_lease, write_lease },
-    { "attempts", "a count from 1 to 65535", read_attempts, write_attempts },
-    { "backoff", "a duration, or two: 1s..5m", read_backoff, write_backoff },
-    { "on-dead", "skip or halt", read_on_dead, write_on_dead },
-    { "overlap", "brief or never", read_overlap, write_overlap },
-    { "dedupe-window", "a duration such as 1h", read_dedupe_window, write_dedupe_window },
-    { "retention", "a duration, or also a count: 1h,10000", read_retention, write_retention },
-    { "concurrency", "a count, or none", read_concurrency, write_concurrency },
-    { "rate", "starts per time such as 100/s or 30/m, or none", read_rate, write_rate },
-    { "max-states", "a count, or none", read_max_states, write_max_states },
-    { "state-ttl", "a duration, or none", read_state_ttl, write_state_ttl },
-    { "high-mark", "a count, or none", read_high_mark, write_high_mark },
-};
-
-enum { ROWS = sizeof rows / sizeof *rows };
 
 int policy_set(struct policy *policy, mr_bytes name, mr_bytes value) {
-    for (size_t i = 0; i < ROWS; i++) {
-        if (!bytes_equal(name, mr_str(rows[i].name)))
-            continue;
-        struct policy changed = *policy;
-        if (!rows[i].read(&changed, value))
-            return error_set(MR_EINVAL, "policy %s takes %s, not '%.*s'", rows[i].name,
-                             rows[i].values, (int)(value.size < 80 ? value.size : 80),
-                             value.size ? (const char *)value.data : "");
-        *policy = changed;
-        return 0;
+    const struct policy_row *row = policy_find(name);
+    if (!row)
+        return refuse_name(name);
+    struct policy changed = *policy;
+    if (!parse_row(row, value, &changed))
+        return error_set(MR_EINVAL, "policy %s takes %s, not '%.*s'", row->name, row->takes,
+                         (int)(value.size < 80 ? value.size : 80),
+                         value.size ? (const char *)value.data : "");
+    *policy = changed;
+    return 0;
+}
+
+// ---- Printing -----------------------------------------------------------------------------------
+
+enum { DURATION_TEXT = 24 };
+
+static const char *print_duration(char *out, uint64_t ms, bool with_unit) {
+    size_t unit = 0;
+    for (size_t i = 0; with_unit && ms && i < UNITS; i++)
+        unit = ms % units[i].ms == 0 ? i : unit;
+    (void)snprintf(out, DURATION_TEXT, "%" PRIu64 "%s", ms / units[unit].ms,
+                   with_unit ? units[unit].name : "");
+    return out;
+}
+
+static void print_rate(char *out, size_t size, uint64_t per_h) {
+    uint64_t scale = per_h % 3600 == 0 ? 3600 : per_h % 60 == 0 ? 60 : 1;
+    (void)snprintf(out, size, "%" PRIu64 "/%c", per_h / scale,
+                   scale == 3600 ? 's'
+                   : scale == 60 ? 'm'
+                                 : 'h');
+}
+
+static void print_row(const struct policy *p, const struct policy_row *row, bool with_unit,
+                      char *out, size_t size) {
+    uint64_t first = policy_read(p, &row->values[0]), second = policy_read(p, &row->values[1]);
+    char text[DURATION_TEXT], other[DURATION_TEXT];
+    if (!first && row->may_be_none) {
+        (void)snprintf(out, size, "none");
+        return;
     }
-    return error_set(MR_EINVAL,
-                     "there is no policy '%.*s'; there are max-jobs max-channel lease attempts "
-                     "backoff on-dead overlap dedupe-window retention concurrency rate max-states "
-                     "state-ttl high-mark",
-                     (int)(name.size < 80 ? name.size : 80),
-                     name.size ? (const char *)name.data : "");
+    switch (row->kind) {
+    case POLICY_COUNT:
+        (void)snprintf(out, size, "%" PRIu64, first);
+        break;
+    case POLICY_DURATION:
+        (void)snprintf(out, size, "%s", print_duration(text, first, with_unit));
+        break;
+    case POLICY_DURATIONS:
+        (void)snprintf(out, size, "%s..%s", print_duration(text, first, with_unit),
+                       print_duration(other, second, with_unit));
+        break;
+    case POLICY_DURATION_COUNT:
+        (void)snprintf(out, size, "%s,%" PRIu64, print_duration(text, first, with_unit), second);
+        break;
+    case POLICY_RATE:
+        print_rate(out, size, first);
+        break;
+    case POLICY_CHOICE:
+        (void)snprintf(out, size, "%s", row->choices[first != 0]);
+        break;
+    }
 }
 
 const char *policy_get(const struct policy *policy, size_t index, char *out_value, size_t size) {
     if (index >= ROWS)
         return NULL;
-    if (rows[index].write(policy, out_value, size) < 0)
-        return NULL;
+    print_row(policy, &rows[index], false, out_value, size);
     return rows[index].name;
 }
+
+void policy_text(const struct policy *policy, const struct policy_row *row, char *out_value,
+                 size_t size) {
+    print_row(policy, row, true, out_value, size);
+}
+
+// ---- Backoff ------------------------------------------------------------------------------------
 
 uint64_t backoff_ms(const struct policy *p, uint32_t attempt, uint64_t jitter) {
     uint64_t wait = p->backoff_first_ms;

@@ -41,38 +41,20 @@ const char *record_kind_name(enum record_kind kind) {
     return (unsigned)kind < KINDS && kinds[kind].name ? kinds[kind].name : "unknown";
 }
 
+static uint8_t *write_policy(uint8_t *p, const struct policy *policy) {
+    const struct policy_row *row;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
+        for (size_t k = 0; k < policy_row_values(row); k++)
+            p = write_number(p, policy_read(policy, &row->values[k]));
+    return p;
+}
+
 static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
-    const struct policy *policy = &a->policy;
-    const uint64_t numbers[] = {
-        a->pushed,
-        a->done,
-        a->failed,
-        a->dead,
-        a->expired,
-        a->cancelled,
-        a->vain_ms,
-        a->paused,
-        a->draining,
-        policy->max_jobs,
-        policy->max_channel,
-        policy->lease_ms,
-        policy->attempts,
-        policy->backoff_first_ms,
-        policy->backoff_most_ms,
-        policy->halt_on_dead,
-        policy->overlap_never,
-        policy->dedupe_window_ms,
-        policy->retention_ms,
-        policy->retention_count,
-        policy->concurrency,
-        policy->rate_per_h,
-        policy->max_states,
-        policy->state_ttl_ms,
-        policy->high_mark,
-    };
+    const uint64_t numbers[] = { a->pushed,    a->done,    a->failed, a->dead,    a->expired,
+                                 a->cancelled, a->vain_ms, a->paused, a->draining };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         p = write_number(p, numbers[i]);
-    return p;
+    return write_policy(p, &a->policy);
 }
 
 static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
@@ -135,8 +117,14 @@ static bool get_flag(struct reader *in) {
     return n;
 }
 
+static void get_policy(struct reader *in, struct policy *policy) {
+    const struct policy_row *row;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
+        for (size_t k = 0; k < policy_row_values(row); k++)
+            *policy_at(policy, &row->values[k]) = get_number(in);
+}
+
 static void get_about_stage(struct reader *r, struct record_stage *a) {
-    struct policy *p = &a->policy;
     a->pushed = get_number(r);
     a->done = get_number(r);
     a->failed = get_number(r);
@@ -146,22 +134,7 @@ static void get_about_stage(struct reader *r, struct record_stage *a) {
     a->vain_ms = get_number(r);
     a->paused = get_flag(r);
     a->draining = get_flag(r);
-    p->max_jobs = get_number(r);
-    p->max_channel = get_number(r);
-    p->lease_ms = get_number(r);
-    p->attempts = get_small(r);
-    p->backoff_first_ms = get_number(r);
-    p->backoff_most_ms = get_number(r);
-    p->halt_on_dead = get_flag(r);
-    p->overlap_never = get_flag(r);
-    p->dedupe_window_ms = get_number(r);
-    p->retention_ms = get_number(r);
-    p->retention_count = get_number(r);
-    p->concurrency = get_number(r);
-    p->rate_per_h = get_number(r);
-    p->max_states = get_number(r);
-    p->state_ttl_ms = get_number(r);
-    p->high_mark = get_number(r);
+    get_policy(r, &a->policy);
 }
 
 static void get_about_source(struct reader *r, struct record_source *a) {

@@ -136,8 +136,7 @@ const struct command command_table[] = {
       "the stage finishes what it has and refuses pushes" },
     { "STAGE", 1, LIMIT_NAMES, ROLE_ADMIN, SCOPE_STAGE, false, MULTI_QUEUED, run_stage,
       "stage [REMOVE | name value …]",
-      "OK, or without values a map of the policies: max-jobs max-channel lease attempts backoff "
-      "on-dead overlap dedupe-window retention concurrency rate max-states state-ttl high-mark",
+      "OK, or without values a map of the policies and their values",
       "sets policies, all or none, or shows them; durations are milliseconds or carry a unit "
       "(30s); REMOVE forgets an empty stage with its policy and counters: one without jobs, "
       "results, once names, epics, states and waiting takes; an empty one with no policy of its "

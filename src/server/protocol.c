@@ -1,6 +1,7 @@
 // See protocol.h.
 #include "server/protocol.h"
 
+#include "core/policy.h"
 #include "server/command.h"
 #include "wire/code.h"
 #include "wire/port.h"
@@ -95,6 +96,18 @@ static void add_command(struct reply *r, const struct command *c) {
             add(r, "\n```\n%s```\n", examples[i].dialogue);
 }
 
+static void add_policies(struct reply *r) {
+    const struct policy_row *row;
+    struct policy usual = policy_default();
+    char value[POLICY_TEXT];
+    add(r, "\n## Policies\n\nWhat `STAGE` sets and shows.\n\n"
+           "| policy | default | takes | |\n|---|---|---|---|\n");
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        policy_text(&usual, row, value, sizeof value);
+        add(r, "| `%s` | %s | %s | %s |\n", row->name, value, row->takes, row->about);
+    }
+}
+
 int protocol_write(struct buffer *out) {
     struct reply r = { .out = out };
     add(&r, "%s", opening);
@@ -107,6 +120,7 @@ int protocol_write(struct buffer *out) {
         add_command(&r, c);
         before = c;
     }
+    add_policies(&r);
     add(&r, "\n## Errors\n\nAn error begins with a code. All but STOPPED have changed nothing.\n\n"
             "| code | means |\n|---|---|\n");
     for (int i = 0; i < CODES; i++)

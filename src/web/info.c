@@ -1,6 +1,8 @@
-// How the server is: /healthz, /api/info, /api/stage. What INFO says as lines is said as JSON.
+// How the server is: /healthz, /api/info, /api/stage, /api/policies. What INFO says as lines is
+// said as JSON.
 #include "web/state.h"
 
+#include "core/policy.h"
 #include "millrace.h"
 #include "server/auth.h"
 #include "server/health.h"
@@ -136,6 +138,37 @@ void respond_stage(struct visit *v, const struct replies *replies) {
     else
         doc_raw(&d, "policy", "null");
     past_write(&v->web->past, stages[3].bytes, &d);
+    doc_close(&d, '}');
+    respond_doc(v, &d, HTTP_OK);
+}
+
+// ---- Policies -----------------------------------------------------------------------------------
+
+static const char *policy_form(const struct policy_row *row) {
+    return row->kind == POLICY_CHOICE ? "choice" : policy_is_duration(row) ? "duration" : "count";
+}
+
+// The rows of the table, as a page needs them to show and change values.
+void respond_policies(struct visit *v, const struct replies *replies) {
+    const struct policy_row *row;
+    struct doc d = doc_begin(v);
+    (void)replies;
+    doc_open(&d, "policies", '[');
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        doc_open(&d, NULL, '{');
+        doc_text(&d, "name", mr_str(row->name));
+        doc_text(&d, "form", mr_str(policy_form(row)));
+        if (row->kind == POLICY_CHOICE) {
+            doc_open(&d, "choices", '[');
+            doc_text(&d, NULL, mr_str(row->choices[0]));
+            doc_text(&d, NULL, mr_str(row->choices[1]));
+            doc_close(&d, ']');
+        }
+        doc_text(&d, "takes", mr_str(row->takes));
+        doc_text(&d, "about", mr_str(row->about));
+        doc_close(&d, '}');
+    }
+    doc_close(&d, ']');
     doc_close(&d, '}');
     respond_doc(v, &d, HTTP_OK);
 }

@@ -38,6 +38,7 @@ void respond_replies(struct visit *, const struct route *, const struct replies 
 void respond_health(struct visit *, const struct replies *);
 void respond_info(struct visit *, const struct replies *);
 void respond_stage(struct visit *, const struct replies *);
+void respond_policies(struct visit *, const struct replies *);
 void respond_metrics(struct visit *, const struct replies *); // metrics.c
 void respond_events(struct visit *, const struct replies *);  // events.c
 

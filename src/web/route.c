@@ -18,6 +18,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/api/stages", "STAGES", "count from", .member = "stages" },
     { HTTP_GET, "/api/stage", "STAGES NAME $stage ; STAGE $stage", .answer = respond_stage },
     { HTTP_GET, "/api/stages/*/policy", "STAGE *", .member = "policy" },
+    { HTTP_GET, "/api/policies", "PING", .answer = respond_policies },
     { HTTP_GET, "/api/channels", "CHANNELS $stage", "top", .member = "channels" },
     { HTTP_GET, "/api/jobs", "JOBS $stage", "key status parked! from count", .member = "jobs" },
     { HTTP_GET, "/api/jobs/*", "JOB *", "body!", .member = "job" },

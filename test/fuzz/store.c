@@ -98,20 +98,27 @@ static void add_head(struct piece *p) {
     add_entry((mr_bytes){ p->data + p->at, p->size - p->at }, body % 64, group);
 }
 
+// Value number `index` of a policy, over all rows; NULL: there are not so many.
+static uint64_t *policy_number(struct policy *policy, size_t index) {
+    const struct policy_row *row;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; index -= policy_row_values(row), i++)
+        if (index < policy_row_values(row))
+            return policy_at(policy, &row->values[index]);
+    return NULL;
+}
+
 static void fill_about(struct piece *p, struct record_about *about) {
     struct policy *policy = &about->stage.policy;
     *about = (struct record_about){ .stage.policy = policy_default() };
     uint64_t *const fields[] = {
-        &policy->max_jobs,       &policy->max_channel, &policy->dedupe_window_ms,
-        &policy->retention_ms,   &policy->rate_per_h,  &policy->retention_count,
-        &policy->max_states,     &policy->high_mark,   &policy->state_ttl_ms,
-        &about->stage.pushed,    &about->stage.done,   &about->source.highest,
-        &about->source.accepted, &about->source.dead,  &about->source.total,
+        &about->stage.pushed,    &about->stage.done,  &about->source.highest,
+        &about->source.accepted, &about->source.dead, &about->source.total,
     };
+    enum { FIELDS = sizeof fields / sizeof *fields };
     uint8_t which = next(p) % 32;
-    if (which < sizeof fields / sizeof *fields)
-        *fields[which] = next_number(p);
-    policy->halt_on_dead = which & 16;
+    uint64_t *number = which < FIELDS ? fields[which] : policy_number(policy, which - FIELDS);
+    if (number)
+        *number = next_number(p);
     about->source.epic = which & 1;
 }
 

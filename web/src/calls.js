@@ -13,7 +13,11 @@ function contents(job) {
   return null;
 }
 
+let policyRows = null; // they do not change while a server runs
+
 export const look = {
+  policies: async (signal) =>
+    (policyRows ??= (await get('api/policies', {}, signal)).policies),
   stage: (stage, signal) => get('api/stage', { stage }, signal),
   channels: async (stage, top, signal) =>
     (await get('api/channels', { stage, top }, signal)).channels,

@@ -105,10 +105,11 @@ export function stageView([name, part, status]) {
   const loading = poller(
     async (signal) => {
       const { stage: now, series, policy: rules, 'time-ms': at } = await look.stage(name, signal);
+      const rows = await look.policies(signal);
       if (!told) queueMicrotask(update);
       told = now;
       plots.update(series, at);
-      policy.update(rules);
+      policy.update(rules, rows);
       setText(said, '');
     },
     (error) => {

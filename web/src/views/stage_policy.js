@@ -2,25 +2,7 @@
 import { setPolicy } from '../actions.js';
 import { button, el, field, panel, select, setShown } from '../dom.js';
 
-const ABOUT = {
-  lease: 'how long a worker may keep a job without a sign of life',
-  attempts: 'how often a job may fail before it is dead',
-  backoff: 'pause after a failure: first..longest',
-  'on-dead': 'skip: its channel goes on; halt: it waits for a person',
-  overlap: 'never: after a lost connection a channel waits out the lease',
-  concurrency: 'jobs that run at once, in all',
-  rate: 'starts, as 10/s, 100/m or 1000/h',
-  'max-jobs': 'jobs of the stage; more are refused as FULL',
-  'max-channel': 'jobs of one key; more are refused as FULL',
-  'high-mark': 'jobs waiting here that hold the stages before it',
-  retention: 'how long ended jobs are kept, and how many',
-  'dedupe-window': 'how long a once is remembered after the end',
-  'max-states': 'channels that may keep a state',
-  'state-ttl': 'how long an unused state is kept',
-};
-
-// The server tells times in milliseconds; people write 30s.
-const TIMES = ['lease', 'backoff', 'retention', 'dedupe-window', 'state-ttl'];
+// The server sends times in milliseconds; people write 30s.
 const UNITS = [
   ['d', 86_400_000],
   ['h', 3_600_000],
@@ -34,18 +16,16 @@ function withUnit(ms) {
 }
 
 // 1000..300000 is 1s..5m; behind a comma stands a count.
-function shown(name, value) {
-  if (!TIMES.includes(name)) return value;
+function shown(row, value) {
+  if (row?.form !== 'duration') return value;
   const [times, ...rest] = value.split(',');
   return [times.replace(/\d+/g, withUnit), ...rest].join(',');
 }
 
-const CHOICES = { 'on-dead': ['skip', 'halt'], overlap: ['brief', 'never'] };
-
-function makeInput(name, value, changed) {
-  if (CHOICES[name])
+function makeInput(row, value, changed) {
+  if (row?.choices)
     return select(
-      CHOICES[name].map((word) => [word, word]),
+      row.choices.map((word) => [word, word]),
       value,
       { onchange: changed },
     );
@@ -66,6 +46,7 @@ export function stagePolicy(name, refresh) {
   );
   const hidden = el('p.empty', 'Only a token with the role admin sees the policy.');
   let inputs = new Map(),
+    rows = new Map(), // what the server says of each policy, by name
     saved = {},
     told = ''; // as it came
 
@@ -83,13 +64,16 @@ export function stagePolicy(name, refresh) {
   }
 
   function show(policy) {
-    saved = Object.fromEntries(Object.entries(policy).map(([n, value]) => [n, shown(n, value)]));
-    told = JSON.stringify(policy);
-    const names = [...new Set([...Object.keys(ABOUT), ...Object.keys(policy)])].filter(
-      (n) => n in policy,
+    saved = Object.fromEntries(
+      Object.entries(policy).map(([n, value]) => [n, shown(rows.get(n), value)]),
     );
-    inputs = new Map(names.map((n) => [n, makeInput(n, saved[n], mark)]));
-    fields.replaceChildren(...[...inputs].map(([n, input]) => field(n, input, ABOUT[n])));
+    told = JSON.stringify(policy);
+    inputs = new Map(
+      Object.keys(policy).map((n) => [n, makeInput(rows.get(n), saved[n], mark)]),
+    );
+    fields.replaceChildren(
+      ...[...inputs].map(([n, input]) => field(n, input, rows.get(n)?.about)),
+    );
     mark();
   }
 
@@ -102,8 +86,9 @@ export function stagePolicy(name, refresh) {
 
   return {
     node: panel('Policy', form, hidden),
-    // Told often; what somebody is editing stays.
-    update(policy) {
+    // Called often; what is being edited stays.
+    update(policy, policyRows) {
+      rows = new Map(policyRows.map((row) => [row.name, row]));
       setShown(form, policy !== null);
       setShown(hidden, policy === null);
       const isNew = policy && JSON.stringify(policy) !== told;
