@@ -835,6 +835,15 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     must(push_as(t, "three")); // for one of its own
     assert_false(has_seen(t, "one"));
     assert_true(has_seen(t, "other"));
+    clean(t);
+    crash(t);
+    core_act_for(t->core, 7);
+    refused(MR_EFULL, push_as(t, "four")); // its share survives a restart
+    core_act_for(t->core, 9);
+    must(push_as(t, "four"));
+    refused(MR_EFULL, push_as(t, "five"));
+    core_act_for(t->core, 0);
+    must(push_as(t, "five")); // who has no token has no share
     tale_destroy(t);
 }
 

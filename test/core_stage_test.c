@@ -594,6 +594,13 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     must(try_push(t, p, &pushed));
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
     tale_check(t->core, "shared");
+    clean(t);
+    crash(t);
+    tale_check(t->core, "opened again");
+    core_act_for(t->core, 7);
+    refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
+    core_act_for(t->core, 9);
+    push_to(t, "four", "", "a");
     core_act_for(t->core, 0);
     tale_destroy(t);
 }

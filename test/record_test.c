@@ -90,6 +90,7 @@ static struct record full(enum record_kind kind, const struct record_about *abou
         .epoch = 9,
         .next_id = 1 << 20,
         .upto = 123456,
+        .maker = UINT64_MAX - 3,
         .about = about,
     };
     return r;
@@ -189,8 +190,13 @@ static void stages_and_sources_keep_their_counters(void **state) {
     assert_int_equal(out.stage.policy.rate_per_h, 123456789);
     assert_int_equal(out.stage.policy.lease_ms, in.stage.policy.lease_ms);
     assert_true(bytes_equal(got.name, r.name));
+    assert_int_equal(got.kind, RECORD_STAGE);
+    assert_int_equal(got.maker, r.maker);
+    assert_true(record_is_stage(bytes_of(head, sizeof head)));
     r = full(RECORD_SOURCE, &in);
     assert_int_equal(record_decode(bytes_of(head, record_encode(&r, head)), &out, &got), 0);
+    assert_int_equal(got.kind, RECORD_SOURCE);
+    assert_int_equal(got.maker, r.maker);
     assert_int_equal(got.source, 17);
     assert_int_equal(out.source.highest, 300);
     assert_memory_equal(out.source.bitmap, in.source.bitmap, SOURCE_BITMAP);
@@ -287,7 +293,7 @@ static void any_bytes_are_no_record_or_one(void **state) {
             dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
             noise[i] = (uint8_t)(dice >> 33);
         }
-        noise[0] = (uint8_t)(round % (RECORD_LAST + 2));
+        noise[0] = (uint8_t)(round % (RECORD_NUMBERS + 1));
         (void)decodes(at_the_edge(noise, (size_t)round % sizeof noise));
     }
 }

@@ -108,6 +108,29 @@ static void carry(struct group *g, uint32_t from, uint32_t to, int most, int ack
     buffer_finish(&body);
 }
 
+enum { MAKER = 7 };
+
+// A stage and an epic that a token has made.
+static void make_numbered(struct group *g) {
+    uint32_t shard = route_of(group_count(g), mr_str("numbered"));
+    begin(g, shard);
+    core_act_for(core_of(g, shard), MAKER);
+    assert_int_equal(core_epic_end(core_of(g, shard), mr_str("numbered"), mr_str("e"), 3), 0);
+    core_act_for(core_of(g, shard), 0);
+    end(g, shard);
+}
+
+// U7: a copy keeps who has made what.
+static void expect_numbered(struct group *g) {
+    uint32_t shard = route_of(group_count(g), mr_str("numbered"));
+    struct stage_info stage;
+    struct epic_info epic;
+    assert_int_equal(core_look_stage(core_of(g, shard), mr_str("numbered"), &stage), 0);
+    assert_int_equal(core_epic(core_of(g, shard), mr_str("numbered"), mr_str("e"), &epic), 0);
+    assert_int_equal(stage.maker, MAKER);
+    assert_int_equal(epic.maker, MAKER);
+}
+
 // Links in every state: nothing carried, some, all; acknowledged or not.
 static void make_store(const char *dir, int variant) {
     static const int carried[][2] = { { 0, 0 }, { 999, 0 }, { 3, 1 }, { 2, 2 }, { 999, 5 } };
@@ -115,6 +138,7 @@ static void make_store(const char *dir, int variant) {
     for (int round = 0; round < ROUNDS; round++)
         for (uint32_t shard = 0; shard < SHARDS; shard++)
             emit_some(g, shard, round);
+    make_numbered(g);
     for (uint32_t from = 0; from < SHARDS; from++)
         for (uint32_t to = 0; to < SHARDS; to++) {
             const int *how = carried[(from * SHARDS + to + (uint32_t)variant) % 5];
@@ -174,6 +198,7 @@ static void expect_all(const char *dir) {
     struct group *g = open_group(dir, 0);
     for (uint32_t i = 0; i < group_count(g); i++)
         assert_int_equal(core_links(core_of(g, i)), 0);
+    expect_numbered(g);
     assert_int_equal(work_off(g, "b"), SHARDS * ROUNDS * EMITS);
     assert_int_equal(work_off(g, "once"), 1);
     assert_int_equal(work_off(g, "later"), 0);

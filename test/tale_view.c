@@ -54,6 +54,7 @@ static void view_stage(const struct view *v, size_t index) {
     fprintf(v->out, " expired %" PRIu64 " cancelled %" PRIu64 " vain %" PRIu64, s.expired,
             s.cancelled, s.vain_ms);
     fprintf(v->out, "%s%s", s.paused ? " paused" : "", s.draining ? " draining" : "");
+    fprintf(v->out, " maker %" PRIu64, s.maker);
     view_policy(v, s.policy);
     if (!v->restarted)
         fprintf(v->out, " running %" PRIu64 " ready %" PRIu64 " parked %" PRIu64 " held '%s'",
@@ -130,7 +131,8 @@ static void view_epic(const struct view *v, const char *name) {
             e.resume, e.total, e.accepted);
     fprintf(v->out, ", %" PRIu64 " unended, %" PRIu64 " done, %" PRIu64 " dead", //
             e.waiting + e.running, e.done, e.dead);
-    fprintf(v->out, ", %" PRIu64 " cancelled, %" PRIu64 " expired\n", e.cancelled, e.expired);
+    fprintf(v->out, ", %" PRIu64 " cancelled, %" PRIu64 " expired", e.cancelled, e.expired);
+    fprintf(v->out, ", maker %" PRIu64 "\n", e.maker);
 }
 
 static void view_link(const struct view *v, uint32_t shard) {

@@ -448,6 +448,7 @@ static int say_on_stage(struct twin *t, const struct command *c) {
 int twin_tell_core(struct twin *t, const struct command *c, struct answer *out) {
     mr_bytes source = mr_str(c->source >= 0 ? source_names[c->source] : "");
     mr_bytes stage = mr_str(stage_names[c->source >= 0 ? source_stage(c->source) : 0]);
+    core_act_for(t->core, (uint64_t)(c->conn + 2)); // each connection has a token of its own
     switch (c->op) {
     case OP_PUSH:
         return say_push(t, c, out);

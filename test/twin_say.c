@@ -411,9 +411,44 @@ static size_t notes_of(const struct twin *t, const struct command *c, struct run
     return count;
 }
 
+enum { NOT_KNOWN = -1 };
+
+// Who made which stage and epic.
+struct makers {
+    uint64_t of_stage[STAGES], of_epic[SOURCES];
+};
+
+static struct makers makers_of(struct twin *t) {
+    struct makers m;
+    memset(&m, NOT_KNOWN, sizeof m);
+    struct stage_info stage;
+    struct epic_info epic;
+    for (int i = 0; i < STAGES; i++)
+        if (core_look_stage(t->core, mr_str(stage_names[i]), &stage) == 0)
+            m.of_stage[i] = stage.maker;
+    for (int i = 0; i < SOURCES; i++)
+        if (core_epic(t->core, mr_str(stage_names[source_stage(i)]), mr_str(source_names[i]),
+                      &epic) == 0)
+            m.of_epic[i] = epic.maker;
+    return m;
+}
+
+// What a crash has not made unknown has the maker that it had.
+static bool same_makers(struct twin *t, const struct makers *before) {
+    struct makers now = makers_of(t);
+    for (int i = 0; i < STAGES; i++)
+        if (now.of_stage[i] != (uint64_t)NOT_KNOWN && now.of_stage[i] != before->of_stage[i])
+            return twin_differs(t, "stage %s has another maker", stage_names[i]);
+    for (int i = 0; i < SOURCES; i++)
+        if (now.of_epic[i] != before->of_epic[i])
+            return twin_differs(t, "epic %s has another maker", source_names[i]);
+    return true;
+}
+
 static bool crash(struct twin *t, const struct command *c) {
     struct running_note notes[MANY + 1];
     size_t count = notes_of(t, c, notes);
+    struct makers makers = makers_of(t);
     twin_stop_core(t);
     int err;
     do {
@@ -423,6 +458,8 @@ static bool crash(struct twin *t, const struct command *c) {
     if (err < 0)
         return twin_differs(t, "the core does not open again: %s (%s)", error_name(err),
                             error_text());
+    if (t->fault == FAULT_NONE && !same_makers(t, &makers))
+        return false;
     bool absorbed = t->failed_now;
     err = advance_core(t, c->now_ms);
     if (t->late)

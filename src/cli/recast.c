@@ -171,6 +171,7 @@ static int gather_stage(struct recast_from *f, const struct record *r) {
     if (err < 0)
         return err;
     bool first = c->stages.count > before;
+    item->maker = item->maker ? item->maker : r->maker;
     add_stage(&item->about.stage, &r->about->stage, first);
     return first && c->copied ? write_stage(c, c->stages.count) : 0;
 }
@@ -187,6 +188,7 @@ static int gather_source(struct recast_from *f, const struct record *r) {
     if (err < 0)
         return err;
     item->stage = stage;
+    item->maker = item->maker ? item->maker : r->maker;
     item->scope_size = (uint16_t)r->key.size;
     add_source(&item->about.source, &r->about->source);
     return 0;
@@ -228,6 +230,7 @@ static int write_stage(struct recast *c, uint32_t number) {
                         .time_ms = c->epoch.time_ms,
                         .stage = number,
                         .name = item_name(item),
+                        .maker = item->maker,
                         .about = &item->about };
     return write_to(c, home_of(c, number), &r, (mr_bytes){ 0 });
 }
@@ -279,6 +282,7 @@ static int write_source(struct recast *c, uint32_t number) {
                         .source = number,
                         .key = item_scope(item),
                         .name = item_name(item),
+                        .maker = item->maker,
                         .about = &item->about };
     return item->stage ? write_to(c, home_of(c, item->stage), &r, (mr_bytes){ 0 })
                        : write_to_all(c, &r);

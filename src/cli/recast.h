@@ -27,6 +27,7 @@ struct recast_item {
     uint16_t key_size, name_size, scope_size;
     char key[RECAST_KEY];         // ends with its name; the scope stands before that
     uint32_t stage;               // of a source; 0: not known
+    uint64_t maker;               // who made it; 0: not known
     bool merged;                  // a source that was added to another, and is not written
     struct record_about about;    // put together
     uint64_t number[SHARDS_MOST]; // what each shard of the store calls it; 0: it does not

@@ -118,6 +118,12 @@ static void print_policy(const struct policy *policy) {
     }
 }
 
+// A token is known to the store by a hash of its name.
+static void print_maker(const struct record *r) {
+    if (r->maker)
+        printf(", made by token %016" PRIx64, r->maker);
+}
+
 static void print_stage(const struct record *r) {
     const struct record_stage *a = &r->about->stage;
     printf("stage %" PRIu32 " is %.*s: %" PRIu64 " pushed, %" PRIu64 " done, %" PRIu64
@@ -131,6 +137,7 @@ static void print_stage(const struct record *r) {
         printf(", %" PRIu64 " cancelled", a->cancelled);
     printf("%s%s", a->paused ? ", paused" : "", a->draining ? ", draining" : "");
     print_policy(&a->policy);
+    print_maker(r);
 }
 
 static void print_source(const struct record *r) {
@@ -144,6 +151,7 @@ static void print_source(const struct record *r) {
         printf(", %" PRIu64 " done", a->done);
     if (a->dead)
         printf(", %" PRIu64 " dead", a->dead);
+    print_maker(r);
 }
 
 static void print_state(const struct shown *s) {
@@ -322,6 +330,13 @@ static void json_reasons(struct json *j, mr_bytes body) {
     json_close(j, ']');
 }
 
+static void json_maker(struct json *j, const struct record *r) {
+    char name[17];
+    snprintf(name, sizeof name, "%016" PRIx64, r->maker);
+    if (r->maker)
+        json_text(j, "made-by", name);
+}
+
 static void json_about_stage(struct json *j, const struct record *r) {
     const struct record_stage *a = &r->about->stage;
     char value[64];
@@ -339,6 +354,7 @@ static void json_about_stage(struct json *j, const struct record *r) {
     for (size_t i = 0; (name = policy_get(&a->policy, i, value, sizeof value)); i++)
         json_text(j, name, value);
     json_close(j, '}');
+    json_maker(j, r);
 }
 
 static void json_about_source(struct json *j, const struct record *r) {
@@ -353,6 +369,7 @@ static void json_about_source(struct json *j, const struct record *r) {
     json_number(j, "dead", a->dead);
     json_number(j, "cancelled", a->cancelled);
     json_number(j, "expired", a->expired);
+    json_maker(j, r);
 }
 
 void record_json(const struct shown *s) {

@@ -54,7 +54,7 @@ static int names_reserve(struct dump *d, uint32_t number) {
 static int name_gather(void *arg, const struct log_seen *seen) {
     struct dump *d = arg;
     struct record r;
-    if (!seen->head.size || *(const uint8_t *)seen->head.data != RECORD_STAGE)
+    if (!record_is_stage(seen->head))
         return 0;
     struct record_about about;
     int err = record_decode(seen->head, &about, &r);

@@ -236,8 +236,8 @@ uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
 uint64_t core_now(const struct core *);
 
 // Who makes what the following commands make, until it is told again: a number that stands for a
-// token. 0: nobody in particular, who has no share. Kept in memory only: what was made before a
-// restart counts as nobody's.
+// token. 0: nobody in particular, who has no share. The records of what is made keep it; what an
+// older store has counts as nobody's.
 void core_act_for(struct core *, uint64_t maker);
 
 // ---- Connections ------------------------------------------------------------------------------
@@ -368,6 +368,7 @@ struct epic_info {
     uint64_t expected; // how many there will be, says whoever pushes it; 0: that was not said
     bool ended;        // its total is known
     bool over;         // and every number is there, and the job of each has ended
+    uint64_t maker;    // as core_act_for said when it was made; 0: not known
     mr_bytes stage;    // borrowed until the next command; empty: an epic of an older store
 };
 
@@ -455,6 +456,7 @@ struct stage_info {
     uint64_t linked; // emits to it that wait here for another shard to accept them
     double in_per_s, out_per_s;
     bool paused, draining;
+    uint64_t maker;    // as core_act_for said when it was made; 0: not known
     char held_by[224]; // "", "no-worker", "paused", "limit", "rate", "downstream:X", …
     const struct policy *policy;
     const struct histogram *waits; // ms from joining to start; NULL: none started yet

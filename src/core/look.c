@@ -77,6 +77,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
         .out_per_s = rate_per_s(&s->out, c->now_ms),
         .paused = s->paused,
         .draining = s->draining,
+        .maker = maker_name(c, s->maker),
         .policy = &s->policy,
         .waits = s->waits,
         .runs = s->runs,

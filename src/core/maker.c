@@ -1,4 +1,5 @@
 // Makers: how many stages and sources each token has made, so that none takes the room of others.
+// The records of these name their maker, so that its share is the same after a restart.
 #include "core/state.h"
 
 static struct maker *maker_at(const struct core *c, uint32_t index) {
@@ -9,10 +10,16 @@ static bool maker_has_name(const void *owner, uint32_t index, const void *name) 
     return maker_at(owner, index)->name == *(const uint64_t *)name;
 }
 
+static uint32_t maker_of_name(const struct core *c, uint64_t name) {
+    return name ? map_find(&c->maker_by_name, number_hash(name), maker_has_name, c, &name) : 0;
+}
+
 uint32_t maker_find(const struct core *c) {
-    return c->maker
-               ? map_find(&c->maker_by_name, number_hash(c->maker), maker_has_name, c, &c->maker)
-               : 0;
+    return maker_of_name(c, c->maker);
+}
+
+uint64_t maker_name(const struct core *c, uint32_t index) {
+    return index ? maker_at(c, index)->name : 0;
 }
 
 uint32_t maker_count(const struct core *c, enum made made) {
@@ -20,21 +27,21 @@ uint32_t maker_count(const struct core *c, enum made made) {
     return index ? maker_at(c, index)->made[made] : 0;
 }
 
-int maker_reserve(struct core *c) {
-    if (!c->maker)
+int maker_reserve(struct core *c, uint64_t name) {
+    if (!name)
         return 0;
     int err = map_reserve(&c->maker_by_name, 1);
     return err < 0 ? err : slab_reserve(&c->makers, 1);
 }
 
-uint32_t maker_add(struct core *c, enum made made) {
-    uint32_t index = maker_find(c);
-    if (!c->maker)
+uint32_t maker_add(struct core *c, uint64_t name, enum made made) {
+    uint32_t index = maker_of_name(c, name);
+    if (!name)
         return 0;
     if (!index) {
         index = slab_take(&c->makers);
-        maker_at(c, index)->name = c->maker;
-        map_put(&c->maker_by_name, number_hash(c->maker), index);
+        maker_at(c, index)->name = name;
+        map_put(&c->maker_by_name, number_hash(name), index);
     }
     maker_at(c, index)->made[made]++;
     c->made++;

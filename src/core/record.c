@@ -8,6 +8,11 @@
 
 #include <assert.h>
 
+enum {
+    FIELDS_OF_STAGE = HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE,
+    FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
+};
+
 static const struct {
     const char *name;
     uint32_t fields;
@@ -19,7 +24,7 @@ static const struct {
     [RECORD_RETRY] = { "retry", HAS_ID | HAS_STAGE | HAS_POSITION },
     [RECORD_DROP] = { "drop", HAS_ID | HAS_STAGE | HAS_STATUS },
     [RECORD_WANT] = { "want", HAS_ID },
-    [RECORD_STAGE] = { "stage", HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE },
+    [RECORD_STAGE] = { "stage", FIELDS_OF_STAGE },
     [RECORD_SOURCE_OLD] = { "source", HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
     [RECORD_SOURCE_DROP] = { "source-drop", HAS_SOURCE_NUMBER },
     [RECORD_STATE] = { "state", HAS_STAGE },
@@ -32,13 +37,15 @@ static const struct {
     [RECORD_LEASE] = { "lease", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
                                     HAS_SERIAL | HAS_LEASE },
     [RECORD_STAGE_DROP] = { "stage-drop", HAS_STAGE },
-    [RECORD_SOURCE] = { "source", HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
+    [RECORD_SOURCE] = { "source", FIELDS_OF_SOURCE },
+    [RECORD_STAGE_MADE] = { "stage", FIELDS_OF_STAGE | HAS_MAKER },
+    [RECORD_SOURCE_MADE] = { "source", FIELDS_OF_SOURCE | HAS_MAKER },
 };
 
-enum { KINDS = sizeof kinds / sizeof *kinds };
+_Static_assert(sizeof kinds / sizeof *kinds == RECORD_NUMBERS, "each number has its row");
 
 const char *record_kind_name(enum record_kind kind) {
-    return (unsigned)kind < KINDS && kinds[kind].name ? kinds[kind].name : "unknown";
+    return (unsigned)kind <= RECORD_LAST && kinds[kind].name ? kinds[kind].name : "unknown";
 }
 
 static uint8_t *write_policy(uint8_t *p, const struct policy *policy) {
@@ -77,6 +84,8 @@ static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) 
         p = write_number(write_number(p, r->shard), r->number);
     if (fields & HAS_LEASE)
         p = write_number(write_u64(p, r->random), r->lease_ms);
+    if (fields & HAS_MAKER)
+        p = write_u64(p, r->maker);
     if (fields & HAS_NAME)
         p = write_bytes(p, r->name);
     if (fields & HAS_ABOUT_STAGE)
@@ -86,10 +95,24 @@ static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) 
     return p;
 }
 
+static uint8_t number_of(const struct record *r) {
+    if (r->maker && r->kind == RECORD_STAGE)
+        return RECORD_STAGE_MADE;
+    return r->maker && r->kind == RECORD_SOURCE ? RECORD_SOURCE_MADE : (uint8_t)r->kind;
+}
+
+static enum record_kind kind_of(uint8_t number) {
+    return number == RECORD_STAGE_MADE    ? RECORD_STAGE
+           : number == RECORD_SOURCE_MADE ? RECORD_SOURCE
+                                          : (enum record_kind)number;
+}
+
 size_t record_encode(const struct record *r, uint8_t *out) {
-    assert((unsigned)r->kind < KINDS && kinds[r->kind].name);
-    uint32_t fields = kinds[r->kind].fields, with = optional_fields(r, fields);
+    assert((unsigned)r->kind <= RECORD_LAST && kinds[r->kind].name);
+    uint8_t number = number_of(r);
+    uint32_t fields = kinds[number].fields, with = optional_fields(r, fields);
     uint8_t *p = write_front(out, r, fields, with);
+    *out = number;
     p = write_rare(p, r, fields);
     return (size_t)(write_optional(p, r, with) - out);
 }
@@ -186,6 +209,8 @@ static void get_rare(struct reader *in, struct record *r, uint32_t fields,
         r->random = get_u64(in);
         r->lease_ms = get_small(in);
     }
+    if (fields & HAS_MAKER)
+        r->maker = get_u64(in);
     if (fields & HAS_NAME)
         r->name = get_bytes(in);
     if (fields & HAS_ABOUT_STAGE)
@@ -217,22 +242,23 @@ static void get_optional(struct reader *in, struct record *r, uint32_t with) {
 int record_decode(mr_bytes head, struct record_about *about, struct record *out) {
     struct reader in = reader_of(head);
     struct record_about unwanted;
-    uint8_t kind = get_u8(&in), with = get_u8(&in);
-    if (in.bad || kind >= KINDS || !kinds[kind].name || head.size > RECORD_MAX)
-        return error_set(MR_ECORRUPT, "a record of unknown kind %u", kind);
-    struct record r = { .kind = (enum record_kind)kind, .about = about };
+    uint8_t number = get_u8(&in), with = get_u8(&in);
+    if (in.bad || number >= RECORD_NUMBERS || !kinds[number].name || head.size > RECORD_MAX)
+        return error_set(MR_ECORRUPT, "a record of unknown kind %u", number);
+    struct record r = { .kind = kind_of(number), .about = about };
     r.copy = with & WITH_COPY;
     r.call = with & WITH_CALL;
     r.time_ms = get_time(&in);
-    uint32_t fields = kinds[kind].fields;
+    uint32_t fields = kinds[number].fields;
     get_fixed(&in, &r, fields);
     if (fields & HAS_RARE)
         get_rare(&in, &r, fields, about ? about : &unwanted);
     if (with)
         get_optional(&in, &r, with);
-    bool exact = reader_done(&in) && optional_fields(&r, fields) == with; // it has one spelling
+    bool exact = reader_done(&in) && optional_fields(&r, fields) == with &&
+                 number_of(&r) == number; // it has one spelling
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
-        return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[kind].name);
+        return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[number].name);
     *out = r;
     return 0;
 }
@@ -248,6 +274,10 @@ bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bo
     *out_kind = (enum record_kind)p[0];
     *out_once = p[1] & WITH_ONCE;
     return true;
+}
+
+bool record_is_stage(mr_bytes head) {
+    return head.size && kind_of(*(const uint8_t *)head.data) == RECORD_STAGE;
 }
 
 void record_make_copy(uint8_t *head) {

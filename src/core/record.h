@@ -40,6 +40,10 @@ enum record_kind {
     RECORD_LAST = RECORD_SOURCE,
 };
 
+// How the log numbers a STAGE and a SOURCE that say who made them. They are encoded when `maker` is
+// known, and decoded as STAGE and SOURCE: nobody else meets these numbers.
+enum { RECORD_STAGE_MADE = RECORD_LAST + 1, RECORD_SOURCE_MADE, RECORD_NUMBERS };
+
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
 
 struct record_stage {
@@ -92,6 +96,7 @@ struct record {
     uint64_t source, number; // source's number; the push's number in it, or the emit's in its link
     uint32_t shard;          // the other end of a link
     uint64_t epoch, next_id, upto;
+    uint64_t maker;                   // STAGE, SOURCE: who made it; 0: not known
     const struct record_about *about; // STAGE, SOURCE
 };
 
@@ -107,6 +112,9 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
 // What the cleaner asks of nearly every record, without decoding it: whether it is about a job
 // (PUSH, JOB, END), which one, and whether it carries a `once`.
 bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bool *out_once);
+
+// Whether it is a STAGE record, without decoding it.
+bool record_is_stage(mr_bytes head);
 
 // Turns an encoded record into its copy, in place.
 void record_make_copy(uint8_t *head);

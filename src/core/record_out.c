@@ -126,6 +126,7 @@ struct record record_of_stage(const struct core *c, const struct stage *s,
         .time_ms = c->now_ms,
         .stage = s->number,
         .name = bytes_of(s->name, s->name_size),
+        .maker = maker_name(c, s->maker),
         .about = about,
     };
 }
@@ -140,6 +141,7 @@ struct record record_of_source(const struct core *c, const struct source *s, uin
         .source = s->number,
         .name = bytes_of(s->name, s->name_size),
         .key = bytes_of(s->scope, s->scope_size),
+        .maker = maker_name(c, s->maker),
         .about = about,
     };
 }

@@ -31,8 +31,9 @@ enum {
     HAS_SOURCE_NUMBER = 1 << 12,
     HAS_LINK = 1 << 13,
     HAS_LEASE = 1 << 14,
+    HAS_MAKER = 1 << 15,
     HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
-               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE,
+               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER,
 };
 
 // Fields that a record may have; written as a bit set in front.

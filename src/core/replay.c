@@ -337,12 +337,21 @@ static int replay_want(struct core *c, const struct record *r) {
     return 0;
 }
 
+static int replay_stage_name(struct core *c, struct stage *s, const struct record *r) {
+    int err = maker_reserve(c, r->maker);
+    if (err == 0)
+        err = stage_name_it(c, s->number, r->name);
+    if (err == 0)
+        s->maker = maker_add(c, r->maker, MADE_STAGE);
+    return err;
+}
+
 static int replay_stage(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
-    if (!s->name_size && (err = stage_name_it(c, r->stage, r->name)) < 0)
+    if (!s->name_size && (err = replay_stage_name(c, s, r)) < 0)
         return err;
     const struct record_stage *a = &r->about->stage;
     s->pushed = a->pushed;

@@ -53,7 +53,7 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     int err = map_reserve(&c->source_by_number, 1);
     if (err < 0)
         return err;
-    if ((err = maker_reserve(c)) < 0)
+    if ((err = maker_reserve(c, c->maker)) < 0)
         return err;
     if ((err = slab_reserve(&c->sources, 1)) < 0)
         return err;
@@ -61,7 +61,7 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     struct source *s = source_at(c, index);
     s->number = number;
     s->in_use = true;
-    s->maker = maker_add(c, MADE_SOURCE);
+    s->maker = maker_add(c, c->maker, MADE_SOURCE);
     s->idle_since_ms = c->now_ms;
     list_append(&c->sources_by_use, &s->by_use);
     list_init(&s->watches.watchers);
@@ -523,6 +523,7 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
         .expected = s->expected,
         .ended = s->seen.total,
         .over = s->seen.total && resume > total && !source_unended(s),
+        .maker = maker_name(c, s->maker),
         .stage = epic_stage(c, s),
     };
 }
@@ -744,17 +745,21 @@ int source_check(const struct core *c, const struct record *r) {
     return 0;
 }
 
-// A record that says everything about a source; its name never changes.
+// A record that says everything about a source; its name and its maker never change.
 static int source_restore_all(struct core *c, uint32_t index, const struct record *r) {
     struct source *s = source_at(c, index);
     struct stage *stage;
     int err = r->kind == RECORD_SOURCE ? stage_get_number(c, r->stage, &stage) : 0;
     if (err == 0)
         err = map_reserve(&c->source_by_name, 1);
+    if (err == 0)
+        err = maker_reserve(c, r->maker);
     if (err < 0)
         return err;
-    if (!s->name_size)
+    if (!s->name_size) {
         source_set_name(s, r->key, r->name);
+        s->maker = maker_add(c, r->maker, MADE_SOURCE);
+    }
     s->seen = r->about->source;
     if (r->kind != RECORD_SOURCE || s->indexed)
         return 0;

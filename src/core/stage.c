@@ -141,7 +141,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     }
     if ((err = map_reserve(&c->stage_by_name, 1)) < 0)
         return err;
-    if ((err = maker_reserve(c)) < 0)
+    if ((err = maker_reserve(c, c->maker)) < 0)
         return err;
     uint32_t known = c->stage_count;
     if ((err = stage_get_number(c, number, &s)) < 0)
@@ -149,7 +149,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     if ((err = stage_name_it(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
-    s->maker = maker_add(c, MADE_STAGE);
+    s->maker = maker_add(c, c->maker, MADE_STAGE);
     *out = number;
     return 0;
 }

@@ -530,8 +530,9 @@ void gaps_drop(struct core *, struct conn *);
 
 uint32_t maker_find(const struct core *); // who makes what is made now; 0: not known
 uint32_t maker_count(const struct core *, enum made);
-int maker_reserve(struct core *);
-uint32_t maker_add(struct core *, enum made); // after maker_reserve; the maker
+uint64_t maker_name(const struct core *, uint32_t maker); // as records have it; 0: not known
+int maker_reserve(struct core *, uint64_t name);
+uint32_t maker_add(struct core *, uint64_t name, enum made); // after maker_reserve; the maker
 void maker_remove(struct core *, uint32_t maker, enum made);
 
 // ---- state.c: what channels keep between their jobs --------------------------------------------

@@ -98,7 +98,8 @@ bool command_admit(struct session *s, const mr_bytes *words, uint32_t count) {
     return false;
 }
 
-// What a command makes counts for its token, so that none takes up all the room there is.
+// What a command makes counts for its token, so that none takes up all the room there is. Stores
+// keep this hash of the token's name: it does not change.
 static void run_for(struct session *s, const struct command *c, struct arguments *a) {
     struct host *h = s->host;
     uint64_t maker = s->who ? bytes_hash(s->who->name, 0) | 1 : 0;

@@ -152,6 +152,7 @@ static void add_record(struct piece *p) {
     r.epoch = next_number(p);
     r.next_id = next_number(p);
     r.upto = next_number(p) * 64;
+    r.maker = group & 64 ? r.epoch : 0;
     if (r.kind == RECORD_STAGE || r.kind == RECORD_SOURCE || r.kind == RECORD_SOURCE_OLD)
         fill_about(p, &about);
     uint8_t head[RECORD_MAX];
