@@ -244,7 +244,7 @@ static void U4_what_is_due_at_once_shares_its_turns(void **state) {
     hear_field(d, 0, "waiting", ":0");
 }
 
-// U4: all that a connection has taken comes back in one turn when it is lost, so that is bounded.
+// U4: all that a connection has taken comes back when it is lost, so that is bounded.
 static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
     struct dialogue *d = *state;
     push_many(d, LIMIT_HELD + 10, "");
@@ -266,6 +266,62 @@ static void U4_a_connection_holds_a_bounded_number_of_jobs(void **state) {
     assert_int_equal(session_jobs(d->clients[0].session), 0);
     say(d, 1, "STAGES");
     hear_field(d, 1, "running", ":0");
+}
+
+// The client is lost, and what it leaves behind takes some turns, each of which is bounded.
+static int lose(struct dialogue *d, int client) {
+    uint64_t before = d->host.steps;
+    host_begin(&d->host);
+    session_destroy(d->clients[client].session);
+    d->clients[client].session = NULL;
+    if (d->host.steps - before > TURN)
+        fail_msg("a disconnect took %llu steps", (unsigned long long)(d->host.steps - before));
+    int turns = turns_until_done(d);
+    connect_client(d, client);
+    return turns;
+}
+
+// U4: calls that are told LATER end with their connection, in pieces.
+static void U4_many_calls_of_a_lost_connection_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    static char many[ATTACK];
+    size_t used = 0;
+    ask(d, 0, "HELLO 3", "*");
+    for (; used + 20 < sizeof many; used += 16)
+        memcpy(many + used, "CALL s x LATER\r\n", 16);
+    while (d->clients[0].session->late_count < LIMIT_LATES) {
+        say_bytes(d, 0, (mr_bytes){ many, used });
+        forget_heard(d, 0);
+    }
+    ask(d, 1, "PUSH s last", "\"*\"");
+    assert_true(lose(d, 0) > 20);
+    say(d, 1, "STAGES");
+    hear_field(d, 1, "waiting", ":1");
+}
+
+static void take_all(struct dialogue *d, int client) {
+    for (int i = 0; i < LIMIT_HELD / 1000; i++) {
+        say(d, client, "TAKE s COUNT 1000 BATCH 10");
+        forget_heard(d, client);
+    }
+    assert_int_equal(session_jobs(d->clients[client].session), LIMIT_HELD);
+}
+
+// U4: jobs of a lost connection go back to their places in pieces, also when the reasons of earlier
+// attempts have to be read for it.
+static void U4_many_leases_of_a_lost_connection_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    push_many(d, LIMIT_HELD, "");
+    int turns[2];
+    for (int i = 0; i < 2; i++) {
+        take_all(d, 0);
+        turns[i] = lose(d, 0);
+    }
+    assert_true(turns[0] > 10 && turns[1] > turns[0]);
+    say(d, 1, "STAGES");
+    hear_field(d, 1, "running", ":0");
+    say(d, 1, "STAGES");
+    hear_field(d, 1, "waiting", ":20000");
 }
 
 // U4: what is cheap is bounded, too, since there may be much of it.
@@ -414,6 +470,8 @@ int main(void) {
         DIALOGUE(U4_the_backlog_is_served_in_rotation),
         DIALOGUE(U4_what_is_due_at_once_shares_its_turns),
         DIALOGUE(U4_a_connection_holds_a_bounded_number_of_jobs),
+        DIALOGUE(U4_many_calls_of_a_lost_connection_share_their_turns),
+        DIALOGUE(U4_many_leases_of_a_lost_connection_share_their_turns),
         DIALOGUE(U6_an_announced_length_reserves_nothing),
     };
     const struct CMUnitTest alone[] = {

@@ -168,7 +168,7 @@ static bool has_backlog(const struct host *h) {
 void turn(struct dialogue *d) {
     do
         turn_once(d);
-    while (has_backlog(&d->host));
+    while (has_backlog(&d->host) || !list_empty(&d->host.leaving));
 }
 
 void turn_once(struct dialogue *d) {

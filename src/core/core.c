@@ -168,23 +168,38 @@ void core_give_back(struct core *c, struct conn *conn) {
     settle(c);
 }
 
-int core_leave(struct core *c, struct conn *conn) {
-    int first_err = 0;
+// True: that was all. The first error is kept in `err`.
+static bool leave_some(struct core *c, struct conn *conn, uint64_t until, int *err) {
     while (!list_empty(&conn->takers))
         core_take_leave(c, list_entry(conn->takers.next, struct taker, of_conn));
     while (!list_empty(&conn->pushers))
         pusher_leave(c, list_entry(conn->pushers.next, struct pusher, of_conn));
-    while (!list_empty(&conn->callers)) {
-        int err = caller_leave(c, list_entry(conn->callers.next, struct caller, of_conn));
-        first_err = first_err ? first_err : err;
+    for (; !list_empty(&conn->callers) && c->steps < until; c->steps += STEPS_DUE) {
+        int failed = caller_leave(c, list_entry(conn->callers.next, struct caller, of_conn));
+        *err = *err ? *err : failed;
     }
-    while (!list_empty(&conn->leases)) {
-        int err = leave_lease(c, list_entry(conn->leases.next, struct lease, of_conn));
-        first_err = first_err ? first_err : err;
+    while (!list_empty(&conn->leases) && c->steps < until) {
+        struct lease *l = list_entry(conn->leases.next, struct lease, of_conn);
+        c->steps += STEPS_DUE + l->count; // each of its jobs goes back to its place
+        int failed = leave_lease(c, l);
+        *err = *err ? *err : failed;
     }
-    gaps_drop(c, conn);
     settle(c);
-    return first_err;
+    bool left = list_empty(&conn->callers) && list_empty(&conn->leases);
+    if (left)
+        gaps_drop(c, conn);
+    return left;
+}
+
+int core_leave(struct core *c, struct conn *conn) {
+    int err = 0;
+    (void)leave_some(c, conn, UINT64_MAX, &err);
+    return err;
+}
+
+bool core_leave_some(struct core *c, struct conn *conn, uint64_t steps) {
+    int err = 0; // it is made up for
+    return leave_some(c, conn, c->steps + steps, &err);
 }
 
 // ---- Acting on stages -------------------------------------------------------------------------

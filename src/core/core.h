@@ -245,8 +245,12 @@ void core_act_for(struct core *, uint64_t maker);
 void core_join(struct core *, struct conn *);
 
 // The connection is gone: its waiting ends without events, its interest too, its leases are lost
-// (unless detached).
+// (unless detached). What could not be written now is made up for; the first error is returned.
 int core_leave(struct core *, struct conn *);
+
+// A part of that, of about so many steps (see core_take_steps): true once the connection has left.
+// Until then it stays, and there may still be events about its callers.
+bool core_leave_some(struct core *, struct conn *, uint64_t steps);
 
 // The engine is about to close: what the connection has leased goes back to its place, uncounted,
 // and its worker is not told. Leases that outlive the engine stay, without a connection.

@@ -239,6 +239,7 @@ int reasons_of(struct core *c, const struct job *j, struct buffer *out) {
     const struct attr *a = job_attr(c, j, ATTR_REASONS);
     if (!a)
         return 0;
+    c->steps += STEPS_REASONS;
     int err = c->config.sink.read(c->config.sink.owner, a->value, out);
     if (err < 0)
         buffer_clear(out);

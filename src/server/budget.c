@@ -14,10 +14,20 @@ void budget_end(struct session *s, struct budget_mark mark, uint32_t words, uint
     s->spent = mark.spent + h->steps - mark.steps;
 }
 
+// Clients that are gone have the steps of one session together.
+static void serve_leaving(struct host *h) {
+    for (uint64_t left = LIMIT_SESSION_STEPS; left && !list_empty(&h->leaving);) {
+        struct session *s = list_entry(h->leaving.next, struct session, of_host);
+        uint64_t used = session_leave_on(s, left) + 1;
+        left -= used < left ? used : left;
+    }
+}
+
 // A session that is deferred again goes behind the mark, and is not served twice.
 void budget_serve(struct host *h) {
     struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;
+    serve_leaving(h);
     if (list_empty(&h->backlog))
         return;
     list_append(&h->backlog, mark);

@@ -41,6 +41,16 @@ static inline bool budget_left(struct session *s) {
     return s->spent < LIMIT_SESSION_STEPS;
 }
 
+// How much of this turn is used up, by whomever.
+static inline uint64_t budget_used(const struct host *h) {
+    return h->steps - h->turn_steps;
+}
+
+// Steps for what a client leaves behind that is lost now; the rest follows in later turns.
+static inline uint64_t budget_leaving(const struct host *h) {
+    return budget_used(h) < LIMIT_TURN_STEPS ? LIMIT_SESSION_STEPS : 0;
+}
+
 // What was counted before a command, which may run others (EXEC).
 struct budget_mark {
     uint64_t steps, spent;
@@ -58,7 +68,8 @@ void budget_end(struct session *, struct budget_mark, uint32_t words, uint64_t s
 // The session goes on in a later turn, behind those that wait already.
 void budget_defer(struct session *);
 
-// Lets sessions of the backlog go on, each once, until the steps of a turn are used up.
+// Goes on with what clients that are gone have left behind, and lets sessions of the backlog go on,
+// each once, until the steps of a turn are used up.
 void budget_serve(struct host *);
 
 #endif

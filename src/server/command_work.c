@@ -67,7 +67,7 @@ static void note_stages(struct session *s, const mr_bytes *stages, uint32_t coun
         memcpy(s->stages + used, more, sizeof more);
 }
 
-// All that a connection has taken comes back at once when it is lost, so there is a limit to it.
+// All that a connection has taken comes back when it is lost, so there is a limit to it.
 static bool take_within(struct session *s, struct take *t) {
     uint32_t held = session_jobs(s);
     if (held >= LIMIT_HELD) {

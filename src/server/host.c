@@ -27,8 +27,8 @@ int host_init(struct host *h, const char *store) {
                              .line_size = STRANGER_REQUEST,
                              .size = STRANGER_REQUEST },
     };
-    struct list *lists[] = { &h->sessions, &h->touched, &h->held,
-                             &h->resuming, &h->ready,   &h->backlog };
+    struct list *lists[] = { &h->sessions, &h->touched, &h->held,   &h->resuming,
+                             &h->ready,    &h->backlog, &h->leaving };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
     slab_init(&h->seats, sizeof(struct seat), 0);
@@ -80,9 +80,15 @@ void host_set_auth(struct host *h, struct auth *auth) {
     h->auth = auth;
 }
 
+static void finish_leaving(struct host *h) {
+    while (!list_empty(&h->leaving))
+        (void)session_leave_on(list_entry(h->leaving.next, struct session, of_host), INT64_MAX);
+}
+
 void host_finish(struct host *h) {
     while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
+    finish_leaving(h);
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
@@ -271,6 +277,7 @@ void host_begin(struct host *h) {
     if (h->in_turn)
         return;
     h->in_turn = true;
+    h->turn_steps = h->steps;
     if (h->shards)
         begin_turn(h);
     budget_serve(h);
@@ -407,7 +414,7 @@ void host_wait(struct host *h) {
 }
 
 int64_t host_next_ms(struct host *h) {
-    if (!list_empty(&h->backlog))
+    if (!list_empty(&h->backlog) || !list_empty(&h->leaving))
         return 0;
     if (!h->shards || h->stopped)
         return -1;
@@ -427,6 +434,7 @@ void host_stop(struct host *h) {
 }
 
 void host_give_back(struct host *h) {
+    finish_leaving(h); // these are lost, not given back
     for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next)
         session_give_back(list_entry(l, struct session, of_host));
 }
@@ -462,6 +470,8 @@ static void on_granted(void *owner, struct taker *taker, const struct grant *gra
 static void on_ended(void *owner, struct caller *caller, const struct outcome *outcome) {
     (void)owner;
     struct session *s = session_of(caller->conn);
+    if (s->gone)
+        return;
     if (caller != &s->caller) {
         late_tell(list_entry(caller, struct late, caller), outcome);
         return;
@@ -484,7 +494,7 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
                     int why) {
     (void)owner, (void)token, (void)why;
     struct session *s = session_of(conn);
-    if (!s->cancels)
+    if (!s->cancels || s->gone)
         return; // it hears with its next beat
     struct buffer *replies = session_push_begin(s);
     reply_push(&s->reply, 2);

@@ -71,6 +71,7 @@ struct host {
     struct list held;         // sessions with replies that are not durable yet
     struct list resuming;     // sessions that may go on with what they have received
     struct list ready;        // sessions with bytes to send, or to be closed: the loop's to empty
+    struct list leaving;      // sessions whose clients are gone, and that hold something still
     struct list backlog;      // sessions that go on in a later turn (see budget.h) …
     struct list backlog_mark; // … and behind the last that goes on in this one
     struct heap waits;        // of blocked sessions, by the end of their wait
@@ -95,7 +96,8 @@ struct host {
     void (*watch)(void *watcher);
     void *watcher;
     struct buffer scratch; // what is read from the log on its way into a reply
-    uint64_t steps;        // of work so far (see budget.h)
+    uint64_t steps;        // of work so far (see budget.h) …
+    uint64_t turn_steps;   // … and when this turn began
     uint64_t next_session;
     uint64_t commands, connections; // so far …
     uint64_t refusals, rejections;  // … of wrong secrets, and of connections

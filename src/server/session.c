@@ -30,13 +30,17 @@ int session_join(struct session *s) {
     return 0;
 }
 
-static void session_part(struct session *s) {
-    for (uint32_t i = 0; s->presences && i < s->host->shards; i++) {
-        // What could not be written is made up for by the core.
-        (void)core_leave(s->host->parts[i].core, &s->presences[i].conn);
+// What could not be written is made up for by the core.
+static bool session_part(struct session *s, uint64_t steps) {
+    struct host *h = s->host;
+    bool left = true;
+    for (uint32_t i = 0; s->presences && i < h->shards; i++) {
+        uint64_t before = h->steps += shards_steps(h);
+        left = core_leave_some(h->parts[i].core, &s->presences[i].conn, steps) && left;
+        h->steps += shards_steps(h);
+        steps -= h->steps - before < steps ? h->steps - before : steps;
     }
-    shards_epic_unwatch(s);
-    mem_free(s->presences);
+    return left;
 }
 
 void session_give_back(struct session *s) {
@@ -86,11 +90,17 @@ int session_create(struct host *h, struct session **out) {
     return 0;
 }
 
-void session_destroy(struct session *s) {
-    if (!s)
-        return;
+static void session_free(struct session *s) {
+    while (!list_empty(&s->lates)) // the core has left them already
+        late_destroy(list_entry(s->lates.next, struct late, of_session));
+    list_remove(&s->of_host);
+    mem_free(s->presences);
+    mem_free(s);
+}
+
+// Of what nobody will hear or see any more.
+static void session_drop(struct session *s) {
     struct host *h = s->host;
-    session_part(s);
     struct list *links[] = { &s->of_host,     &s->of_touched, &s->of_held,
                              &s->of_resuming, &s->of_ready,   &s->of_backlog };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
@@ -99,16 +109,33 @@ void session_destroy(struct session *s) {
         s->fetch->session = NULL;
     SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
     slab_give(&h->seats, s->seat);
-    while (!list_empty(&s->lates)) // the core has left them already
-        late_destroy(list_entry(s->lates.next, struct late, of_session));
-    h->buffered -= session_held(s);
+    h->buffered -= session_held(s) + s->late_count * sizeof(struct late);
     buffer_finish(&s->in);
     buffer_finish(&s->kept);
     buffer_finish(&s->multi.queue);
     buffer_finish(&s->multi.replies);
     buffer_finish(&s->out);
     mem_free(s->ids);
-    mem_free(s);
+    s->gone = true;
+}
+
+void session_destroy(struct session *s) {
+    if (!s)
+        return;
+    struct host *h = s->host;
+    shards_epic_unwatch(s);
+    session_drop(s);
+    list_append(&h->leaving, &s->of_host);
+    (void)session_leave_on(s, budget_leaving(h));
+}
+
+uint64_t session_leave_on(struct session *s, uint64_t steps) {
+    uint64_t before = s->host->steps;
+    bool left = session_part(s, steps);
+    uint64_t used = s->host->steps - before;
+    if (left)
+        session_free(s);
+    return used;
 }
 
 // ---- Calls that are not waited for ------------------------------------------------------------
@@ -132,7 +159,7 @@ int late_create(struct session *s, struct late **out) {
 void late_destroy(struct late *l) {
     struct session *s = l->session;
     s->late_count--;
-    s->host->buffered -= sizeof *l;
+    s->host->buffered -= s->gone ? 0 : sizeof *l;
     list_remove(&l->of_session);
     mem_free(l);
 }

@@ -80,6 +80,7 @@ struct session {
     bool said_all; // its client says no more: it is over when that was answered
     bool closing;  // when everything was sent; nothing more is run
     bool broken;   // close at once
+    bool gone;     // the client is: it is among the host's `leaving`, and nothing is told to it
 
     enum blocked blocked;
     bool again;              // the request is run another time: its waiting is over
@@ -127,8 +128,13 @@ int session_create(struct host *, struct session **out);
 // The store is there. MR_ENOMEM.
 int session_join(struct session *);
 
-// The client is gone: its waiting and its leases end. Within a turn. Takes NULL.
+// The client is gone: its waiting and its leases end. Where there are very many some do so in later
+// turns; the session is not the caller's any more. Within a turn. Takes NULL.
 void session_destroy(struct session *);
+
+// Goes on with that, for about so many steps; returns how many it took. When nothing is left the
+// session is freed.
+uint64_t session_leave_on(struct session *, uint64_t steps);
 
 // Where to put what arrives next: room for at least one byte. NULL: it takes nothing now: it rests,
 // or closes, also because there is no memory.
