@@ -180,8 +180,9 @@ int fleet_open(struct fleet *f, uint32_t shard) {
     struct fleet_shard *s = &f->shard[shard];
     struct core_config config = {
         .sink = { sink_append, sink_read, .owner = s },
-        .events = { .granted = on_granted, .room = on_room, .over = on_over },
+        .events = { .granted = on_granted, .room = on_room },
         .owner = s,
+        .peers = { .over = on_over, .owner = s },
         .shard = shard,
         .shards = f->shards,
     };

@@ -72,7 +72,7 @@ static void held_drop(struct client *c, struct mr_job *job, unsigned how) {
     c->hand_count--;
     link_let_go(job->leased_with);
     list_remove(&job->of_puller);
-    list_remove(&job->of_notices);
+    list_remove(&job->of_stops);
     if (how & FINISH_UNPIN)
         job->pins--;
     held_unpin(c, job);
@@ -197,7 +197,7 @@ int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
 static void stop(struct client *c, struct mr_job *job, int why) {
     if (hand_stopped(job) || !hand_stop(job, why) || !puller_of(job)->options.on_stop)
         return;
-    list_append(&c->notices, &job->of_notices);
+    list_append(&c->notices, &job->of_stops);
     pthread_cond_signal(&c->tell);
 }
 

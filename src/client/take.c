@@ -415,12 +415,12 @@ static void call_on_stop(struct client *c, struct client_puller *p, struct mr_jo
 
 void notice_tell(struct client *c, struct mr_job *job) {
     struct client_puller *p = (struct client_puller *)job->puller;
-    list_remove(&job->of_notices);
+    list_remove(&job->of_stops);
     if (!p->options.ring) {
         call_on_stop(c, p, job);
         return;
     }
-    list_append(&p->notices, &job->of_notices);
+    list_append(&p->notices, &job->of_stops);
     p->options.ring(p->options.arg);
 }
 
@@ -430,7 +430,7 @@ void client_tell(struct puller *base) {
     pthread_mutex_lock(&c->lock);
     for (struct list *at; (at = list_first(&p->notices)) != NULL;) {
         list_remove(at);
-        call_on_stop(c, p, list_entry(at, struct mr_job, of_notices));
+        call_on_stop(c, p, list_entry(at, struct mr_job, of_stops));
     }
     pthread_mutex_unlock(&c->lock);
 }

@@ -18,7 +18,7 @@ void *teller_thread(void *client) {
     while (!c->closing) {
         struct list *notice = list_first(&c->notices), *call = list_first(&c->ended);
         if (notice)
-            notice_tell(c, list_entry(notice, struct mr_job, of_notices));
+            notice_tell(c, list_entry(notice, struct mr_job, of_stops));
         else if (call)
             tell_call(c, call);
         else

@@ -184,23 +184,27 @@ struct core_events {
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-    // A stage that lives here is over its high mark, or no longer: the other shards need a turn
-    // with core_learn_over. The name is borrowed until the event returns. Negative: it can not be
-    // noted now; then it is said with the next change.
-    int (*over)(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
     // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
-    // It was seen that this stage emits to that one: the other shards need a turn with
-    // core_learn_edge, so that each sees the cycles. The names are borrowed until the event
-    // returns. Negative: it can not be noted now; then it is seen anew with the next emit.
+};
+
+// What the other shards of the engine must learn; NULL functions: there are none. Names are
+// borrowed until the function returns. A negative answer means that it cannot be noted now; the
+// core then says it again with the next change or emit.
+struct core_peers {
+    // A stage that lives here is over its high mark, or no longer: for core_learn_over.
+    int (*over)(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
+    // A stage was seen to emit to another: for core_learn_edge, so that each shard sees the cycles.
     int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
+    void *owner;
 };
 
 struct core_config {
     struct core_limits limits;
     struct core_sink sink;
-    struct core_events events;  // those that are NULL are not told
-    void *owner;                // handed to the events
+    struct core_events events; // those that are NULL are not told
+    void *owner;               // handed to the events
+    struct core_peers peers;
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB

@@ -90,13 +90,13 @@ static bool is_told(const struct stage *s) {
 }
 
 static bool has_to_tell(const struct core *c, const struct stage *s) {
-    return c->config.shards > 1 && c->config.events.over && s->name_size && lives_here(c, s);
+    return c->config.shards > 1 && c->config.peers.over && s->name_size && lives_here(c, s);
 }
 
 // The other shards hear of it.
 static int tell(const struct core *c, struct stage *s, bool over, uint64_t mark) {
     mr_bytes name = bytes_of(s->name, s->name_size);
-    int err = c->config.events.over(c->config.owner, name, over, mark);
+    int err = c->config.peers.over(c->config.peers.owner, name, over, mark);
     if (err < 0)
         return err;
     s->over_told = over;

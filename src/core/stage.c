@@ -392,9 +392,9 @@ int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     bool in_cycle;
     int err = reaches(c, to, from, &in_cycle);
     struct stage *d = c->stages[to];
-    if (err == 0 && c->config.events.edge)
-        err = c->config.events.edge(c->config.owner, bytes_of(s->name, s->name_size),
-                                    bytes_of(d->name, d->name_size));
+    if (err == 0 && c->config.peers.edge)
+        err = c->config.peers.edge(c->config.peers.owner, bytes_of(s->name, s->name_size),
+                                   bytes_of(d->name, d->name_size));
     if (err < 0) {
         s->edge_count--;
         return err;

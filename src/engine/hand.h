@@ -73,10 +73,10 @@ struct mr_job {
     int pins;                 // the engine's lock guards this and what follows
     int stop_why;             // to be told
     uint64_t at, state_at;    // where a local engine reads body and state
-    void *leased_with;        // the connection that a remote one's lease ends with …
+    void *leased_with;        // a local engine's puller at the shard; a remote one's connection …
     uint64_t beat_ms;         // … and when its last beat was sent
     struct mr_job *chain;     // the engine's table of jobs in hand, or its spare ones
-    struct list of_puller, of_notices;
+    struct list of_puller, of_stops;
 
     char stage[HAND_STAGE + 1];
     uint8_t key[HAND_KEY];

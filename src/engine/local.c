@@ -1,8 +1,8 @@
 // The local engine's life: opening shards and a thread for each, refusing to close while in use,
-// freeing. One shard is an engine by itself; a spread stands before several.
-#include "base/clock.h"
-#include "engine/spread.h"
+// freeing.
+#include "engine/local.h"
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
 
@@ -21,7 +21,7 @@ static const struct engine_impl local_impl = {
     .puller_interrupt = local_puller_interrupt,
     .puller_close = local_puller_close,
     .take = local_take,
-    .tell = local_tell_loop,
+    .tell = local_loop_stops,
     .done = local_done,
     .done_take = local_done_take,
     .fail = local_fail,
@@ -47,6 +47,60 @@ int engine_check_stage(mr_bytes name) {
     return stage_name_check(name);
 }
 
+// ---- Memory -----------------------------------------------------------------------------------
+
+static struct local_shard *shard_create(struct local *e, uint32_t index) {
+    struct local_shard *s = mem_alloc_line(sizeof *s);
+    if (!s)
+        return NULL;
+    struct list *lists[] = { &s->waiters, &s->notified, &s->empties, &s->started,
+                             &s->calls,   &s->stops,    &s->ringing, &s->pullers };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        list_init(lists[i]);
+    s->engine = e;
+    s->index = index;
+    pthread_mutex_init(&s->lock, NULL);
+    cond_init(&s->due);
+    cond_init(&s->calls_done);
+    return s;
+}
+
+static void shard_destroy(struct local_shard *s) {
+    if (!s)
+        return;
+    for (struct mr_job *job = s->free_jobs, *next; job; job = next) {
+        next = job->chain;
+        hand_finish(job);
+        mem_free(job);
+    }
+    mem_free(s->jobs.slots);
+    mem_free(s->grants);
+    message_finish(&s->message);
+    pthread_cond_destroy(&s->due);
+    pthread_cond_destroy(&s->calls_done);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+static struct local *engine_create(void) {
+    struct local *e = mem_alloc(sizeof *e);
+    if (!e)
+        return NULL;
+    e->base.impl = &local_impl;
+    list_init(&e->pullers);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->notify, NULL);
+    return e;
+}
+
+static void engine_destroy(struct local *e) {
+    for (uint32_t i = 0; i < e->count; i++)
+        shard_destroy(e->shards[i]);
+    pthread_cond_destroy(&e->notify);
+    pthread_mutex_destroy(&e->lock);
+    mem_free(e);
+}
+
 // ---- Opening ----------------------------------------------------------------------------------
 
 static enum log_sync sync_of(enum engine_sync sync) {
@@ -61,43 +115,15 @@ static enum log_sync sync_of(enum engine_sync sync) {
     return LOG_SYNC_ALWAYS;
 }
 
-static void local_init(struct local *e) {
-    struct list *lists[] = { &e->waiters, &e->told,    &e->empties, &e->started,
-                             &e->calls,   &e->notices, &e->ringing, &e->pullers };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        list_init(lists[i]);
-    e->base.impl = &local_impl;
-    pthread_mutex_init(&e->lock, NULL);
-    cond_init(&e->due);
-    cond_init(&e->calls_told);
+static void *shard_owner(void *arg, uint32_t index, uint32_t count) {
+    (void)count;
+    struct local *e = arg;
+    e->shards[index] = shard_create(e, index);
+    e->count = index + 1;
+    return e->shards[index];
 }
 
-static struct local *local_create(void) {
-    struct local *e = mem_alloc_line(sizeof *e);
-    if (e)
-        local_init(e);
-    return e;
-}
-
-// The engines that the shards will belong to.
-struct opening {
-    struct local *locals[SHARDS_MOST];
-    uint32_t count;
-};
-
-static void *opening_add(void *arg, uint32_t shard, uint32_t shards) {
-    struct opening *o = arg;
-    struct local *e = local_create();
-    if (!e)
-        return NULL;
-    e->index = shard;
-    o->locals[shard] = e;
-    o->count = shards;
-    return e;
-}
-
-static struct group_options group_options_of(struct opening *opening,
-                                             const struct local_options *o) {
+static struct group_options group_options_of(struct local *e, const struct local_options *o) {
     return (struct group_options){
         .dir = o->dir,
         .shards = o->shards,
@@ -118,134 +144,147 @@ static struct group_options group_options_of(struct opening *opening,
                     .ended = event_ended,
                     .room = event_room,
                     .epic = event_epic,
-                    .stop = event_stop,
-                    .over = event_over,
-                    .edge = event_edge },
-        .owner = opening_add,
-        .arg = opening,
+                    .stop = event_stop },
+        .owner = shard_owner,
+        .arg = e,
     };
 }
 
-void local_free(struct local *e) {
-    if (!e)
-        return;
-    for (struct mr_job *job = e->spare, *next; job; job = next) {
-        next = job->chain;
-        hand_finish(job);
-        mem_free(job);
+static int say_no_thread(int failed) {
+    return error_set(MR_ENOMEM, "no thread for the engine: %s", strerror(failed));
+}
+
+static int start_shard(struct local_shard *s) {
+    pthread_mutex_lock(&s->lock); // the thread finds its own name written
+    int failed = pthread_create(&s->thread, NULL, local_shard_thread, s);
+    s->threaded = !failed;
+    pthread_mutex_unlock(&s->lock);
+    return failed ? say_no_thread(failed) : 0;
+}
+
+static int start_threads(struct local *e) {
+    for (uint32_t i = 0; i < e->count; i++) {
+        struct local_shard *s = e->shards[i];
+        s->shard = group_shard(e->group, i);
+        s->core = shard_core(s->shard);
+        core_join(s->core, &s->conn);
     }
-    mem_free(e->hands.slots);
-    mem_free(e->grants);
-    buffer_finish(&e->notes);
-    pthread_cond_destroy(&e->due);
-    pthread_cond_destroy(&e->calls_told);
-    pthread_mutex_destroy(&e->lock);
-    mem_free(e);
-}
-
-void local_attach(struct local *e, struct shard *shard) {
-    e->shard = shard;
-    e->core = shard_core(shard);
-    core_join(e->core, &e->conn);
-    e->links_due = core_links(e->core) > 0;
-}
-
-int local_start(struct local *e) {
-    pthread_mutex_lock(&e->lock); // the thread finds its own name written
-    int failed = pthread_create(&e->thread, NULL, local_thread, e);
-    e->threaded = !failed;
-    pthread_mutex_unlock(&e->lock);
-    if (failed)
-        return error_set(MR_ENOMEM, "no thread for the engine: %s", strerror(failed));
-    return 0;
-}
-
-static int alone_open(struct group *group, struct local *e, struct engine **out) {
-    e->group = group;
-    local_attach(e, group_shard(group, 0));
-    int err = local_start(e);
-    if (err >= 0) {
-        *out = &e->base;
-        return 0;
-    }
-    group_close(group);
-    local_free(e);
-    return err;
-}
-
-int local_open(const struct local_options *options, struct engine **out) {
-    struct opening opening = { 0 };
-    struct group_options o = group_options_of(&opening, options);
-    struct group *group;
-    int err = group_open(&o, &group);
-    if (err >= 0 && opening.count == 1)
-        return alone_open(group, opening.locals[0], out);
-    if (err >= 0)
-        return spread_open(group, opening.locals, out);
-    for (uint32_t i = 0; i < opening.count; i++)
-        local_free(opening.locals[i]);
+    int failed = pthread_create(&e->notifier, NULL, local_notifier_thread, e);
+    e->has_notifier = !failed;
+    int err = failed ? say_no_thread(failed) : 0;
+    for (uint32_t i = 0; err >= 0 && i < e->count; i++)
+        err = start_shard(e->shards[i]);
     return err;
 }
 
 // ---- Closing ----------------------------------------------------------------------------------
 
-static bool has_worker(const struct local *e) {
-    for (const struct list *l = e->pullers.next; l != &e->pullers; l = l->next)
-        if (list_entry(l, struct local_puller, of_engine)->options.handlers)
+static bool has_worker(const struct local_shard *s) {
+    for (const struct list *l = s->pullers.next; l != &s->pullers; l = l->next)
+        if (list_entry(l, struct shard_puller, of_shard)->puller->options.handlers)
             return true;
     return false;
 }
 
-static int check_unused(const struct local *e) {
-    if (has_worker(e))
+static int check_unused(const struct local_shard *s) {
+    if (has_worker(s))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
-    if (e->hands.count)
-        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", e->hands.count);
-    if (!list_empty(&e->started))
+    if (s->jobs.count)
+        return error_set(MR_EBUSY, "%u jobs are leased: end them first", s->jobs.count);
+    if (!list_empty(&s->started))
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
-    if (pthread_equal(pthread_self(), e->spread ? spread_teller(e->spread) : e->thread))
+    if (pthread_equal(pthread_self(), s->engine->notifier))
         return error_set(MR_EBUSY, "an engine cannot be closed by its own callback: close it from "
                                    "another thread");
-    if (!list_empty(&e->waiters))
+    if (!list_empty(&s->waiters))
         return error_set(MR_EBUSY, "a thread is waiting in a call of this engine");
     return 0;
 }
 
-bool local_is_telling(const struct local *e) {
-    return e->telling_calls || !list_empty(&e->calls) || !list_empty(&e->started);
+static bool has_calls(const struct local_shard *s) {
+    return s->calling || !list_empty(&s->calls) || !list_empty(&s->started);
 }
 
-int local_check_unused(struct local *e) {
-    pthread_mutex_lock(&e->lock);
-    int err = check_unused(e);
-    while (err >= 0 && local_is_telling(e)) {
-        pthread_cond_wait(&e->calls_told, &e->lock); // calls that have ended are told first
-        err = check_unused(e);
+// Calls that have ended are told first.
+static int wait_unused(struct local_shard *s) {
+    pthread_mutex_lock(&s->lock);
+    int err = check_unused(s);
+    while (err >= 0 && has_calls(s)) {
+        pthread_cond_wait(&s->calls_done, &s->lock);
+        err = check_unused(s);
     }
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&s->lock);
     return err;
 }
 
-void local_join(struct local *e) {
+// At one instant: the callback of a call may start another in a shard that was looked at before.
+static bool any_calls(struct local *e) {
+    bool any = false;
+    for (uint32_t i = 0; i < e->count; i++)
+        pthread_mutex_lock(&e->shards[i]->lock);
+    for (uint32_t i = 0; i < e->count; i++)
+        any = any || has_calls(e->shards[i]);
+    for (uint32_t i = 0; i < e->count; i++)
+        pthread_mutex_unlock(&e->shards[i]->lock);
+    return any;
+}
+
+static void join_shard(struct local_shard *s) {
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    local_wake_thread(s);
+    pthread_mutex_unlock(&s->lock);
+    if (s->threaded)
+        pthread_join(s->thread, NULL);
+    s->threaded = false;
+}
+
+static void join_notifier(struct local *e) {
     pthread_mutex_lock(&e->lock);
     e->closing = true;
-    if (e->thread_sleeps_on)
-        local_wake_thread(e);
+    pthread_cond_signal(&e->notify);
     pthread_mutex_unlock(&e->lock);
-    if (e->threaded)
-        pthread_join(e->thread, NULL);
-    e->threaded = false;
+    if (e->has_notifier)
+        pthread_join(e->notifier, NULL);
+    e->has_notifier = false;
+}
+
+static void engine_end(struct local *e) {
+    for (uint32_t i = 0; i < e->count; i++)
+        join_shard(e->shards[i]);
+    join_notifier(e);
+    while (!list_empty(&e->pullers))
+        local_puller_close(&list_entry(e->pullers.next, struct local_puller, of_engine)->base);
+    group_close(e->group);
+    engine_destroy(e);
 }
 
 static int local_close(struct engine *base) {
     struct local *e = (struct local *)base;
-    int err = local_check_unused(e);
-    if (err < 0)
+    int err = 0;
+    do
+        for (uint32_t i = 0; err >= 0 && i < e->count; i++)
+            err = wait_unused(e->shards[i]);
+    while (err >= 0 && any_calls(e));
+    if (err >= 0)
+        engine_end(e);
+    return err;
+}
+
+int local_open(const struct local_options *options, struct engine **out) {
+    struct local *e = engine_create();
+    if (!e)
+        return error_set(MR_ENOMEM, "no memory for an engine");
+    struct group_options o = group_options_of(e, options);
+    int err = group_open(&o, &e->group);
+    if (err < 0) {
+        engine_destroy(e);
         return err;
-    local_join(e);
-    while (!list_empty(&e->pullers))
-        local_puller_close(&list_entry(e->pullers.next, struct local_puller, of_engine)->base);
-    group_close(e->group);
-    local_free(e);
-    return 0;
+    }
+    err = start_threads(e);
+    if (err < 0)
+        engine_end(e);
+    else
+        *out = &e->base;
+    return err;
 }

@@ -27,25 +27,25 @@ static mr_epic_info show_epic(const struct epic_info *i, const char *held_by) {
 }
 
 // In a turn: what is borrowed from the core is copied for this thread.
-static mr_epic_info info_of(struct local *e, const struct epic_info *i) {
+static mr_epic_info info_of(struct local_shard *s, const struct epic_info *i) {
     struct stage_info at = { 0 };
     if (i->waiting && i->stage.size)
-        (void)core_look_stage(e->core, i->stage, &at); // not known: held by nothing
+        (void)core_look_stage(s->core, i->stage, &at); // not known: held by nothing
     return show_epic(i, at.held_by);
 }
 
 int local_epic(struct engine *base, mr_bytes stage, mr_bytes name, mr_epic_info *out) {
-    struct local *e = (struct local *)base;
+    struct local_shard *s = shard_of_stage(base, stage);
     struct epic_info found;
     mr_epic_info info;
-    local_enter(e);
-    int err = core_epic(e->core, stage, name, &found);
+    local_enter(s);
+    int err = core_epic(s->core, stage, name, &found);
     if (err >= 0)
-        info = info_of(e, &found);
-    uint64_t at = local_end(e);
+        info = info_of(s, &found);
+    uint64_t at = local_end(s);
     if (err < 0)
         return err;
-    shard_wait(e->shard, at); // looks go on when the log has stopped
+    shard_wait(s->shard, at); // looks go on when the log has stopped
     *out = info;
     return 0;
 }
@@ -53,44 +53,44 @@ int local_epic(struct engine *base, mr_bytes stage, mr_bytes name, mr_epic_info 
 // ---- Waiting ----------------------------------------------------------------------------------
 
 void event_epic(void *owner, struct watcher *watcher) {
-    local_tell(owner, &list_entry(watcher, struct epic_waiter, watcher)->waiter);
+    local_notify(owner, &list_entry(watcher, struct epic_waiter, watcher)->waiter);
 }
 
 // In a turn, which it ends: waits until it is worth while to look again. MR_EAGAIN: not in time.
-static int wait_for_change(struct local *e, mr_bytes stage, mr_bytes name, int64_t left,
+static int wait_for_change(struct local_shard *s, mr_bytes stage, mr_bytes name, int64_t left,
                            uint64_t until) {
     struct epic_waiter w = { 0 };
-    int err = core_epic_watch(e->core, stage, name, left, &w.watcher);
+    int err = core_epic_watch(s->core, stage, name, left, &w.watcher);
     if (err < 0) {
-        local_end(e);
+        local_end(s);
         return err;
     }
-    local_end_keep(e);
-    if (local_wait(e, &w.waiter, until))
+    local_end_keep(s);
+    if (local_wait(s, &w.waiter, until))
         return 0;
     core_epic_unwatch(&w.watcher);
-    local_end(e);
+    local_end(s);
     return w.waiter.err;
 }
 
 int local_epic_wait(struct engine *base, mr_bytes stage, mr_bytes name, int64_t left,
                     uint64_t expected, int64_t wait_ms, mr_epic_info *out) {
-    struct local *e = (struct local *)base;
+    struct local_shard *s = shard_of_stage(base, stage);
     uint64_t until = wait_ms ? local_until(wait_ms) : 0;
     int err = 0;
-    while (err >= 0 && (err = local_begin(e)) >= 0) {
+    while (err >= 0 && (err = local_begin(s)) >= 0) {
         struct epic_info found;
         if (expected)
-            core_epic_expect(e->core, stage, name, expected);
-        err = core_epic(e->core, stage, name, &found);
+            core_epic_expect(s->core, stage, name, expected);
+        err = core_epic(s->core, stage, name, &found);
         if (err >= 0 && !epic_has_come_to(&found, left)) {
-            err = wait_for_change(e, stage, name, left, until);
+            err = wait_for_change(s, stage, name, left, until);
             continue;
         }
         mr_epic_info info = { 0 };
         if (err >= 0)
-            info = info_of(e, &found);
-        err = local_end_and_show(e, err);
+            info = info_of(s, &found);
+        err = local_end_durable(s, err);
         if (err >= 0)
             *out = info;
         return err;
@@ -104,19 +104,19 @@ int local_epic_wait(struct engine *base, mr_bytes stage, mr_bytes name, int64_t 
 // ---- Acting -----------------------------------------------------------------------------------
 
 int local_epic_end(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t total) {
-    struct local *e = (struct local *)base;
-    int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_end(e->core, stage, name, total));
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_end(s->core, stage, name, total));
 }
 
 int local_epic_skip(struct engine *base, mr_bytes stage, mr_bytes name, uint64_t number) {
-    struct local *e = (struct local *)base;
-    int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_skip(e->core, stage, name, number));
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_skip(s->core, stage, name, number));
 }
 
 int local_epic_drop(struct engine *base, mr_bytes stage, mr_bytes name) {
-    struct local *e = (struct local *)base;
-    int err = local_begin(e);
-    return err < 0 ? err : local_end_and_show(e, core_epic_drop(e->core, stage, name));
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_epic_drop(s->core, stage, name));
 }

@@ -1,7 +1,7 @@
-// Pullers: taking jobs, waiting for them, and hearing that they are not wanted any more.
+// Pullers, what they take at one shard, and telling them to stop.
 //
-// Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller stays asked for
-// one take and its loop is rung when that has been granted.
+// Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller's take stays at
+// the shards and its loop is rung when it was granted.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/local.h"
@@ -16,24 +16,24 @@ static struct local_taker *taker_of(struct taker *taker) {
     return list_entry(taker, struct local_taker, taker);
 }
 
-void local_ask_again(struct local_taker *t) {
-    const struct puller_options *o = &t->puller->options;
+void taker_try_again(struct local_taker *t) {
+    const struct puller_options *o = &t->puller->puller->options;
     if (!o->ring) {
-        ask_tell(t->waiter.ask, true);
+        shared_take_answer(t->waiter.shared, true);
         return;
     }
-    atomic_store(&t->waiter.ask->claim, ASK_OVER);
+    claim_set(&t->waiter.shared->claim, CLAIM_OVER);
     o->ring(o->arg);
 }
 
-// One that waits at other shards too is ours only if none of them was faster; and if what it was
-// claimed for is not granted (for want of memory), it has to ask again: see local_end_keep.
-static bool claim_ask(struct local *e, struct local_taker *t) {
-    if (!ask_claim(t->waiter.ask, e->index))
+// A shared take is ours only if no other shard was faster; and if what it was claimed for is not
+// granted (for want of memory), it has to try again: see local_end_keep.
+static bool claim_shared(struct local_shard *s, struct local_taker *t) {
+    if (!claim_by(&t->waiter.shared->claim, s->index))
         return false;
-    if (e->claimed)
-        local_ask_again(e->claimed);
-    e->claimed = t;
+    if (s->claimed)
+        taker_try_again(s->claimed);
+    s->claimed = t;
     return true;
 }
 
@@ -41,45 +41,46 @@ bool event_claim(void *owner, struct taker *taker) {
     struct local_taker *t = taker_of(taker);
     if (t->waiter.err || t->puller->interrupted)
         return false;
-    return !t->waiter.ask || claim_ask(owner, t);
+    return !t->waiter.shared || claim_shared(owner, t);
 }
 
 void event_granted(void *owner, struct taker *taker, const struct grant *grants, size_t count) {
-    struct local *e = owner;
+    struct local_shard *s = owner;
     struct local_taker *t = taker_of(taker);
-    struct local_puller *p = t->puller;
-    t->taken = hands_fill(e, p, &t->spare, grants, count);
-    e->claimed = NULL;
-    if (!p->options.ring) {
-        local_tell(e, &t->waiter);
+    struct shard_puller *p = t->puller;
+    t->taken = jobs_fill(p, &t->free_jobs, grants, count);
+    s->claimed = NULL;
+    if (!p->puller->options.ring) {
+        local_notify(s, &t->waiter);
         return;
     }
-    p->asking = false;
+    p->waits = false;
     if (list_empty(&p->of_ringing))
-        list_append(&e->ringing, &p->of_ringing);
+        list_append(&s->ringing, &p->of_ringing);
 }
 
 // Room for the answer and for the jobs, before anything is leased.
-static int taker_prepare(struct local *e, struct local_taker *t, uint32_t count) {
-    if (e->grant_room < count) {
-        struct grant *grants = mem_resize(e->grants, count * sizeof *grants);
+static int taker_prepare(struct local_shard *s, struct local_taker *t, uint32_t count) {
+    if (s->grant_room < count) {
+        struct grant *grants = mem_resize(s->grants, count * sizeof *grants);
         if (!grants)
             return error_set(MR_ENOMEM, "no memory to take %" PRIu32 " jobs", count);
-        e->grants = grants;
-        e->grant_room = count;
+        s->grants = grants;
+        s->grant_room = count;
     }
-    if (!t->spare)
-        t->spare = spares_get(e, count);
-    return t->spare ? 0 : MR_ENOMEM;
+    if (!t->free_jobs)
+        t->free_jobs = free_jobs_get(s, count);
+    return t->free_jobs ? 0 : MR_ENOMEM;
 }
 
-static void taker_finish(struct local *e, struct local_taker *t) {
-    spares_put(e, t->spare);
-    t->spare = NULL;
+static void taker_finish(struct local_shard *s, struct local_taker *t) {
+    free_jobs_put(s, t->free_jobs);
+    t->free_jobs = NULL;
 }
 
-static int take_now(struct local *e, struct local_taker *t, const struct pull *pull, bool stay) {
-    int err = taker_prepare(e, t, pull->batch);
+static int take_in_turn(struct local_taker *t, const struct pull *pull, bool stay) {
+    struct local_shard *s = t->puller->shard;
+    int err = taker_prepare(s, t, pull->batch);
     if (err < 0)
         return err;
     struct take take = { .stages = pull->stages,
@@ -91,9 +92,9 @@ static int take_now(struct local *e, struct local_taker *t, const struct pull *p
                          .conn = &t->puller->conn,
                          .taker = stay ? &t->taker : NULL };
     size_t count = 0;
-    err = core_take(e->core, &take, e->grants, &count);
+    err = core_take(s->core, &take, s->grants, &count);
     if (err >= 0)
-        t->taken = hands_fill(e, t->puller, &t->spare, e->grants, count);
+        t->taken = jobs_fill(t->puller, &t->free_jobs, s->grants, count);
     return err;
 }
 
@@ -113,15 +114,15 @@ static int give_back(struct mr_job *jobs, int err) {
 
 // Hands out what can be read. What is damaged costs its own job only; anything else may be the
 // matter with those behind it as well, which go back as they were.
-static int load_all(struct local *e, struct mr_job *jobs, mr_job **out) {
+static int load_all(struct local_shard *s, struct mr_job *jobs, mr_job **out) {
     int err = 0;
     for (struct mr_job **at = &jobs; *at;) {
-        int read = hands_load(e, *at);
+        int read = job_load(s, *at);
         if (read == MR_ENOMEM)
             return give_back(jobs, read);
         err = read < 0 ? read : err;
         if (read < 0)
-            *at = hands_leave_out(e, *at, read);
+            *at = jobs_leave_out(s, *at, read);
         else
             at = &(*at)->next;
         if (read < 0 && read != MR_ECORRUPT) {
@@ -135,277 +136,293 @@ static int load_all(struct local *e, struct mr_job *jobs, mr_job **out) {
     return 0;
 }
 
-static int hand_out(struct local *e, uint64_t at, struct mr_job *jobs, mr_job **out) {
-    int err = local_show(e, at, 0);
-    return err < 0 ? give_back(jobs, err) : load_all(e, jobs, out);
+static int hand_out(struct local_shard *s, uint64_t at, struct mr_job *jobs, mr_job **out) {
+    int err = local_wait_durable(s, at, 0);
+    return err < 0 ? give_back(jobs, err) : load_all(s, jobs, out);
 }
 
-// ---- Taking -----------------------------------------------------------------------------------
+// ---- Taking at one shard ----------------------------------------------------------------------
 
 int take_nothing_came(const struct pull *pull) {
     return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
                      (int)pull->stages[0].size, (const char *)pull->stages[0].data, pull->wait_ms);
 }
 
+// In a turn, which it ends: the take has its answer, or does not wait for one.
+static int take_finish(struct local_taker *t, int err, mr_job **out) {
+    struct local_shard *s = t->puller->shard;
+    if (t->free_jobs)
+        taker_finish(s, t);
+    uint64_t at = local_end(s);
+    return err < 0 ? err : hand_out(s, at, t->taken, out);
+}
+
+int take_now(struct shard_puller *p, const struct pull *pull, mr_job **out) {
+    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
+    int err = local_begin(p->shard);
+    if (err < 0)
+        return err;
+    return take_finish(&t, p->interrupted ? MR_EAGAIN : take_in_turn(&t, pull, false), out);
+}
+
 // In a turn that found nothing: waits, and gives the lock up.
-static int take_waiting(struct local *e, struct local_taker *t, const struct pull *pull,
-                        mr_job **out) {
-    struct local_puller *p = t->puller;
-    local_end_keep(e);
+static int wait_for_grant(struct local_taker *t, uint64_t until_ms, mr_job **out) {
+    struct shard_puller *p = t->puller;
+    struct local_shard *s = p->shard;
+    local_end_keep(s);
     list_append(&p->waiters, &t->waiter.of_puller);
-    bool told = local_wait(e, &t->waiter, local_until(pull->wait_ms));
-    if (told)
-        pthread_mutex_lock(&e->lock);
+    bool notified = local_wait(s, &t->waiter, until_ms);
+    if (notified)
+        pthread_mutex_lock(&s->lock);
     else
-        core_take_leave(e->core, &t->taker);
+        core_take_leave(s->core, &t->taker);
     list_remove(&t->waiter.of_puller);
-    taker_finish(e, t);
-    if (told) {
-        pthread_mutex_unlock(&e->lock);
-        return hand_out(e, t->waiter.at, t->taken, out);
+    taker_finish(s, t);
+    if (notified) {
+        pthread_mutex_unlock(&s->lock);
+        return hand_out(s, t->waiter.at, t->taken, out);
     }
-    local_end(e);
-    if (t->waiter.err == MR_EAGAIN)
-        return take_nothing_came(pull);
+    local_end(s);
     return t->waiter.err;
 }
 
-// With the lock: what has arrived and may be shown. NULL: nothing, or the loop is rung when it may.
-static struct mr_job *collect(struct local *e, struct local_puller *p) {
-    struct local_taker *t = &p->loop_taker;
-    struct mr_job *jobs = t->taken;
-    if (jobs && !p->arrived_durable && !shard_is_durable(e->shard, e->position)) {
-        if (list_empty(&p->of_ringing))
-            list_append(&e->ringing, &p->of_ringing);
-        if (e->thread_sleeps_on)
-            local_wake_thread(e);
-        return NULL;
-    }
-    t->taken = NULL;
-    return jobs;
-}
-
-// The loop's take: hands out what has arrived and is durable, else makes sure that it is rung.
-static int take_in_loop(struct local *e, struct local_puller *p, const struct pull *pull,
-                        mr_job **out) {
-    struct local_taker *t = &p->loop_taker;
-    int err = local_begin(e);
-    if (err < 0)
-        return err;
-    if (!t->taken && !p->asking && !p->interrupted) {
-        err = take_now(e, t, pull, true);
-        p->asking = err == MR_EAGAIN;
-        p->arrived_durable = false;
-    }
-    local_end_keep(e);
-    struct mr_job *jobs = collect(e, p);
-    pthread_mutex_unlock(&e->lock);
-    if (!jobs)
-        return err < 0 && err != MR_EAGAIN ? err : take_nothing_came(pull);
-    return load_all(e, jobs, out);
-}
-
-int local_try(struct local_puller *p, const struct pull *pull, mr_job **out) {
-    struct local *e = (struct local *)p->base.engine;
+int take_waiting(struct shard_puller *p, const struct pull *pull, mr_job **out) {
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
-    int err = local_begin(e);
+    uint64_t until_ms = local_until(pull->wait_ms);
+    int err = local_begin(p->shard);
     if (err < 0)
         return err;
-    err = p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, false);
-    if (t.spare)
-        taker_finish(e, &t);
-    uint64_t at = local_end(e);
-    return err < 0 ? err : hand_out(e, at, t.taken, out);
+    if (p->interrupted)
+        return take_finish(&t, MR_EAGAIN, out);
+    err = take_in_turn(&t, pull, true);
+    return err == MR_EAGAIN ? wait_for_grant(&t, until_ms, out) : take_finish(&t, err, out);
 }
 
-// One turn for both: nobody comes in between, and the clock is read once.
+static bool is_all_here(const struct local_shard *s, const struct pull *pull) {
+    for (size_t i = 0; s->engine->count > 1 && i < pull->stage_count; i++)
+        if (route_of(s->engine->count, pull->stages[i]) != s->index)
+            return false;
+    return true;
+}
+
+// One turn for both: no other thread comes in between, and the clock is read once. Of stages in
+// several shards the next take begins with the stage named first.
 int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
-    struct local_puller *p = (struct local_puller *)job->puller;
-    struct local *e = (struct local *)p->base.engine;
+    struct shard_puller *p = job->leased_with;
+    struct local_shard *s = p->shard;
+    if (!is_all_here(s, pull)) {
+        *out_done = local_done(job, FINISH_UNPIN);
+        return MR_EAGAIN;
+    }
     struct local_taker t = { .taker.conn = &p->conn, .puller = p };
     struct commit commit;
     int err = commit_prepare(job, &commit);
-    int entered = local_enter(e);
-    *out_done = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
-    err = entered < 0 ? entered : p->interrupted ? MR_EAGAIN : take_now(e, &t, pull, false);
-    if (t.spare)
-        taker_finish(e, &t);
-    uint64_t at = local_end(e);
+    int entered = local_enter(s);
+    *out_done = commit_in_turn(s, job, &commit, entered < 0 ? entered : err, FINISH_UNPIN);
+    if (entered < 0)
+        err = entered;
+    else
+        err = p->interrupted ? MR_EAGAIN : take_in_turn(&t, pull, false);
+    err = take_finish(&t, err, out);
     mem_free(commit.emits);
-    return err < 0 ? err : hand_out(e, at, t.taken, out);
-}
-
-int local_take(struct puller *base, const struct pull *pull, mr_job **out) {
-    struct local_puller *p = (struct local_puller *)base;
-    struct local *e = (struct local *)base->engine;
-    if (p->options.ring)
-        return take_in_loop(e, p, pull, out);
-    if (pull->wait_ms == 0) {
-        int err = local_try(p, pull, out);
-        return err == MR_EAGAIN ? take_nothing_came(pull) : err;
-    }
-    struct local_taker t = { .taker.conn = &p->conn, .puller = p };
-    int err = local_begin(e);
-    if (err < 0)
-        return err;
-    bool waits = !p->interrupted;
-    err = waits ? take_now(e, &t, pull, true) : MR_EAGAIN;
-    if (err == MR_EAGAIN && waits)
-        return take_waiting(e, &t, pull, out);
-    if (t.spare)
-        taker_finish(e, &t);
-    uint64_t at = local_end(e);
-    if (err == MR_EAGAIN)
-        return take_nothing_came(pull);
-    return err < 0 ? err : hand_out(e, at, t.taken, out);
-}
-
-// ---- For an ask -------------------------------------------------------------------------------
-
-int local_seat(struct local_taker *t, const struct pull *pull, bool stay) {
-    struct local_puller *p = t->puller;
-    struct local *e = (struct local *)p->base.engine;
-    int err = local_begin(e);
-    if (err < 0)
-        return err;
-    err = p->interrupted ? MR_EAGAIN : take_now(e, t, pull, stay);
-    bool waits = err == MR_EAGAIN && stay;
-    if (p->options.ring) {
-        p->asking = waits;
-        p->arrived_durable = false;
-    } else if (waits) {
-        list_append(&e->waiters, &t->waiter.of_engine);
-        list_append(&p->waiters, &t->waiter.of_puller);
-    }
-    if (p->interrupted)
-        ask_break_off(t->waiter.ask, MR_EAGAIN);
-    local_end_keep(e);
-    if (err >= 0)
-        t->waiter.at = e->position;
-    pthread_mutex_unlock(&e->lock);
     return err;
 }
 
-void local_unseat(struct local_taker *t) {
-    struct local_puller *p = t->puller;
-    struct local *e = (struct local *)p->base.engine;
-    local_enter(e);
+// ---- A shared take at one of its shards -------------------------------------------------------
+
+int taker_join(struct local_taker *t, const struct pull *pull, bool stay) {
+    struct shard_puller *p = t->puller;
+    struct local_shard *s = p->shard;
+    int err = local_begin(s);
+    if (err < 0)
+        return err;
+    err = p->interrupted ? MR_EAGAIN : take_in_turn(t, pull, stay);
+    bool waits = err == MR_EAGAIN && stay;
+    if (p->puller->options.ring) {
+        p->waits = waits;
+        p->arrived_durable = false;
+    } else if (waits) {
+        list_append(&s->waiters, &t->waiter.of_shard);
+        list_append(&p->waiters, &t->waiter.of_puller);
+    }
+    if (p->interrupted)
+        shared_take_cancel(t->waiter.shared, MR_EAGAIN);
+    local_end_keep(s);
+    if (err >= 0)
+        t->waiter.at = s->position;
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+void taker_leave(struct local_taker *t) {
+    struct shard_puller *p = t->puller;
+    struct local_shard *s = p->shard;
+    local_enter(s);
     if (!t->taken)
-        core_take_leave(e->core, &t->taker);
-    list_remove(&t->waiter.of_engine);
+        core_take_leave(s->core, &t->taker);
+    list_remove(&t->waiter.of_shard);
     list_remove(&t->waiter.of_puller);
-    p->asking = false;
-    taker_finish(e, t);
-    local_end(e);
+    p->waits = false;
+    taker_finish(s, t);
+    local_end(s);
 }
 
-int local_hand_out(struct local_taker *t, mr_job **out) {
-    return hand_out((struct local *)t->puller->base.engine, t->waiter.at, t->taken, out);
+int taker_hand_out(struct local_taker *t, mr_job **out) {
+    return hand_out(t->puller->shard, t->waiter.at, t->taken, out);
 }
 
-int local_collect(struct local_puller *p, mr_job **out) {
-    struct local *e = (struct local *)p->base.engine;
-    pthread_mutex_lock(&e->lock);
-    struct mr_job *jobs = collect(e, p);
-    pthread_mutex_unlock(&e->lock);
-    return jobs ? load_all(e, jobs, out) : MR_EAGAIN;
+// With the lock: what has arrived and is durable. NULL: nothing, or the loop is rung when it is.
+static struct mr_job *collect(struct shard_puller *p) {
+    struct local_shard *s = p->shard;
+    struct mr_job *jobs = p->loop_taker.taken;
+    if (jobs && !p->arrived_durable && !shard_is_durable(s->shard, s->position)) {
+        if (list_empty(&p->of_ringing))
+            list_append(&s->ringing, &p->of_ringing);
+        local_wake_thread(s);
+        return NULL;
+    }
+    p->loop_taker.taken = NULL;
+    return jobs;
+}
+
+int taker_collect(struct shard_puller *p, mr_job **out) {
+    pthread_mutex_lock(&p->shard->lock);
+    struct mr_job *jobs = collect(p);
+    pthread_mutex_unlock(&p->shard->lock);
+    return jobs ? load_all(p->shard, jobs, out) : MR_EAGAIN;
 }
 
 // ---- Stopping what runs -----------------------------------------------------------------------
 
 void event_stop(void *owner, struct conn *conn, uint64_t id, const struct token *token, int why) {
-    struct local *e = owner;
+    struct local_shard *s = owner;
     (void)conn;
-    struct mr_job *job = hands_find(e, id, token);
+    struct mr_job *job = jobs_find(s, id, token);
     if (!job)
         return;
     job->stop_why = why;
-    if (list_empty(&job->of_notices))
-        list_append(&e->notices, &job->of_notices);
+    if (list_empty(&job->of_stops))
+        list_append(&s->stops, &job->of_stops);
 }
 
-static void call_on_stop(struct local *e, struct local_puller *p, struct mr_job *job) {
+static void call_on_stop(struct shard_puller *p, struct mr_job *job) {
+    const struct puller_options *o = &p->puller->options;
     job->pins++;
-    p->telling++;
-    pthread_mutex_unlock(&e->lock);
-    p->options.on_stop(job, p->options.arg);
-    pthread_mutex_lock(&e->lock);
-    hands_unpin(e, job);
-    if (--p->telling == 0)
-        pthread_cond_broadcast(&p->told);
+    p->notifying++;
+    pthread_mutex_unlock(&p->shard->lock);
+    o->on_stop(job, o->arg);
+    pthread_mutex_lock(&p->shard->lock);
+    job_unpin(p->shard, job);
+    if (--p->notifying == 0)
+        pthread_cond_broadcast(&p->notified);
 }
 
-void local_tell_stop(struct local *e, struct mr_job *job) {
-    struct local_puller *p = (struct local_puller *)job->puller;
-    list_remove(&job->of_notices);
+void local_stop_job(struct local_shard *s, struct mr_job *job) {
+    (void)s;
+    struct shard_puller *p = job->leased_with;
+    const struct puller_options *o = &p->puller->options;
+    list_remove(&job->of_stops);
     bool runs = hand_stop(job, job->stop_why);
-    if (!runs || !p->options.on_stop)
+    if (!runs || !o->on_stop)
         return;
-    if (!p->options.ring) {
-        call_on_stop(e, p, job);
+    if (!o->ring) {
+        call_on_stop(p, job);
         return;
     }
-    list_append(&p->notices, &job->of_notices);
-    p->options.ring(p->options.arg);
+    list_append(&p->stops, &job->of_stops);
+    o->ring(o->arg);
 }
 
-void local_tell_loop(struct puller *base) {
-    struct local_puller *p = (struct local_puller *)base;
-    struct local *e = (struct local *)base->engine;
-    pthread_mutex_lock(&e->lock);
-    for (struct list *l; (l = list_first(&p->notices)) != NULL;) {
-        list_remove(l);
-        call_on_stop(e, p, list_entry(l, struct mr_job, of_notices));
+void local_loop_stops(struct puller *base) {
+    struct local_puller *puller = (struct local_puller *)base;
+    for (uint32_t i = 0; i < puller->count; i++) {
+        struct shard_puller *p = &puller->parts[i];
+        pthread_mutex_lock(&p->shard->lock);
+        for (struct list *l; (l = list_first(&p->stops)) != NULL;) {
+            list_remove(l);
+            call_on_stop(p, list_entry(l, struct mr_job, of_stops));
+        }
+        pthread_mutex_unlock(&p->shard->lock);
     }
-    pthread_mutex_unlock(&e->lock);
 }
 
 // ---- Pullers ----------------------------------------------------------------------------------
 
+static void part_open(struct local_puller *puller, struct local_shard *s) {
+    struct shard_puller *p = &puller->parts[s->index];
+    p->puller = puller;
+    p->shard = s;
+    p->loop_taker = (struct local_taker){ .taker.conn = &p->conn,
+                                          .waiter.shared = &puller->loop_take,
+                                          .puller = p };
+    puller->loop_take.takers[s->index] = &p->loop_taker;
+    list_init(&p->jobs);
+    list_init(&p->waiters);
+    list_init(&p->stops);
+    pthread_cond_init(&p->notified, NULL);
+    pthread_mutex_lock(&s->lock);
+    core_join(s->core, &p->conn);
+    list_append(&s->pullers, &p->of_shard);
+    pthread_mutex_unlock(&s->lock);
+}
+
 int local_puller_open(struct engine *base, const struct puller_options *options,
                       struct puller **out) {
     struct local *e = (struct local *)base;
-    struct local_puller *p = mem_alloc(sizeof *p);
+    struct local_puller *p = mem_alloc(sizeof *p + e->count * sizeof p->parts[0]);
     if (!p)
         return error_set(MR_ENOMEM, "no memory for a worker");
     p->base.engine = base;
     p->options = *options;
-    p->loop_taker = (struct local_taker){ .taker.conn = &p->conn, .puller = p };
-    list_init(&p->jobs);
-    list_init(&p->waiters);
-    list_init(&p->notices);
-    pthread_cond_init(&p->told, NULL);
+    p->count = e->count;
+    shared_take_init(&p->loop_take);
+    for (uint32_t i = 0; i < e->count; i++)
+        part_open(p, e->shards[i]);
     pthread_mutex_lock(&e->lock);
-    core_join(e->core, &p->conn);
     list_append(&e->pullers, &p->of_engine);
     pthread_mutex_unlock(&e->lock);
     *out = &p->base;
     return 0;
 }
 
-static void stop_asking(struct local *e, struct local_puller *p) {
-    if (p->asking)
-        core_take_leave(e->core, &p->loop_taker.taker);
-    p->asking = false;
-    taker_finish(e, &p->loop_taker);
-}
-
-void local_puller_interrupt(struct puller *base) {
-    struct local_puller *p = (struct local_puller *)base;
-    struct local *e = (struct local *)base->engine;
-    local_enter(e);
+static void part_interrupt(struct shard_puller *p) {
+    struct local_shard *s = p->shard;
+    local_enter(s);
     p->interrupted = true;
     for (struct list *l = p->waiters.next; l != &p->waiters; l = l->next)
-        local_break_off(list_entry(l, struct waiter, of_puller), MR_EAGAIN);
-    stop_asking(e, p);
+        local_cancel_wait(list_entry(l, struct waiter, of_puller), MR_EAGAIN);
+    if (p->waits)
+        core_take_leave(s->core, &p->loop_taker.taker);
+    p->waits = false;
+    taker_finish(s, &p->loop_taker);
     struct mr_job *arrived = p->loop_taker.taken;
     p->loop_taker.taken = NULL;
-    local_end(e);
+    local_end(s);
     for (struct mr_job *next; arrived; arrived = next) {
         next = arrived->next;
         atomic_store(&arrived->used_up, true);
         local_release(arrived, FINISH_UNPIN);
     }
+}
+
+void local_puller_interrupt(struct puller *base) {
+    struct local_puller *p = (struct local_puller *)base;
+    atomic_store(&p->interrupted, true);
+    for (uint32_t i = 0; i < p->count; i++)
+        part_interrupt(&p->parts[i]);
+}
+
+static void part_close(struct shard_puller *p) {
+    struct local_shard *s = p->shard;
+    local_enter(s);
+    while (p->notifying > 0)
+        pthread_cond_wait(&p->notified, &s->lock);
+    assert(list_empty(&p->jobs) && list_empty(&p->waiters));
+    core_leave(s->core, &p->conn);
+    list_remove(&p->of_shard);
+    list_remove(&p->of_ringing);
+    local_end_durable(s, 0);
+    pthread_cond_destroy(&p->notified);
 }
 
 void local_puller_close(struct puller *base) {
@@ -414,14 +431,11 @@ void local_puller_close(struct puller *base) {
     struct local_puller *p = (struct local_puller *)base;
     struct local *e = (struct local *)base->engine;
     local_puller_interrupt(base);
-    local_enter(e);
-    while (p->telling > 0)
-        pthread_cond_wait(&p->told, &e->lock);
-    assert(list_empty(&p->jobs) && list_empty(&p->waiters));
-    core_leave(e->core, &p->conn);
+    for (uint32_t i = 0; i < p->count; i++)
+        part_close(&p->parts[i]);
+    pthread_mutex_lock(&e->lock);
     list_remove(&p->of_engine);
-    list_remove(&p->of_ringing);
-    local_end_and_show(e, 0);
-    pthread_cond_destroy(&p->told);
+    pthread_mutex_unlock(&e->lock);
+    shared_take_finish(&p->loop_take);
     mem_free(p);
 }

@@ -1,142 +1,147 @@
-// Turns and waits: the lock, who is told at the end of a turn, and how threads sleep.
+// Turns and waits: the lock, which threads are woken at the end of a turn, and how they sleep.
 //
-// A waiter has a condition of its own, so that exactly those wake that were told something. It is
-// made only when the thread really goes to sleep.
+// A waiter has a condition of its own, so that exactly those wake that have an answer. It is made
+// only when the thread really goes to sleep.
 #include "base/clock.h"
-#include "engine/spread.h"
+#include "base/errors.h"
+#include "engine/local.h"
 
 // How far the log grows before it is asked whether it wants to be cleaned.
 enum { ASK_EVERY_BYTES = 1 << 20 };
 
-// ---- Turns ------------------------------------------------------------------------------------
+// ---- A log that has stopped -------------------------------------------------------------------
 
-// So do started calls, and the other shards.
-void local_stop_waiters(struct local *e) {
-    e->stopped = true;
-    if (e->spread)
-        spread_note_stop(e->spread, e->shard);
-    for (struct list *l; (l = list_first(&e->started)) != NULL;) {
+static void note_stop(struct local_shard *s) {
+    struct local *e = s->engine;
+    struct log_state log;
+    shard_look(s->shard, &log);
+    pthread_mutex_lock(&e->lock);
+    if (log.stopped[0] && !e->why_stopped[0])
+        memcpy(e->why_stopped, log.stopped, sizeof e->why_stopped);
+    pthread_mutex_unlock(&e->lock);
+    atomic_store(&e->stopped, true);
+}
+
+int local_say_stopped(struct local *e) {
+    pthread_mutex_lock(&e->lock);
+    int err = error_set(MR_ESTOPPED, "%s", e->why_stopped);
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+void local_stop_waiters(struct local_shard *s) {
+    s->stopped = true;
+    note_stop(s);
+    for (struct list *l; (l = list_first(&s->started)) != NULL;) {
         struct local_call *c = list_entry(l, struct local_call, of_calls);
         list_remove(l);
-        list_append(&e->calls, l);
-        core_await_leave(e->core, &c->caller);
+        list_append(&s->calls, l);
+        core_await_leave(s->core, &c->caller);
     }
-    for (struct list *l = e->waiters.next; l != &e->waiters; l = l->next)
-        local_break_off(list_entry(l, struct waiter, of_engine), MR_ESTOPPED);
-    for (struct list *l = e->pullers.next; l != &e->pullers; l = l->next) {
-        struct local_puller *p = list_entry(l, struct local_puller, of_engine);
-        if (p->options.ring)
-            p->options.ring(p->options.arg);
+    for (struct list *l = s->waiters.next; l != &s->waiters; l = l->next)
+        local_cancel_wait(list_entry(l, struct waiter, of_shard), MR_ESTOPPED);
+    for (struct list *l = s->pullers.next; l != &s->pullers; l = l->next) {
+        const struct puller_options *o =
+            &list_entry(l, struct shard_puller, of_shard)->puller->options;
+        if (o->ring)
+            o->ring(o->arg);
     }
-    if (e->spread && !list_empty(&e->calls))
-        spread_call_teller(e->spread, e->index);
-    if (e->thread_sleeps_on)
-        local_wake_thread(e);
+    if (!list_empty(&s->calls))
+        local_call_notifier(s);
+    local_wake_thread(s);
 }
 
-int local_enter(struct local *e) {
-    pthread_mutex_lock(&e->lock);
-    int err = e->spread && spread_has_stopped(e->spread) ? spread_say_stopped(e->spread)
-                                                         : shard_begin(e->shard);
-    if (err == MR_ESTOPPED && !e->stopped)
-        local_stop_waiters(e);
+// ---- Turns ------------------------------------------------------------------------------------
+
+int local_enter(struct local_shard *s) {
+    pthread_mutex_lock(&s->lock);
+    int err = atomic_load_explicit(&s->engine->stopped, memory_order_relaxed)
+                  ? local_say_stopped(s->engine)
+                  : shard_begin(s->shard);
+    if (err == MR_ESTOPPED && !s->stopped)
+        local_stop_waiters(s);
     return err;
 }
 
-int local_begin(struct local *e) {
-    int err = local_enter(e);
+int local_begin(struct local_shard *s) {
+    int err = local_enter(s);
     if (err < 0)
-        pthread_mutex_unlock(&e->lock);
+        pthread_mutex_unlock(&s->lock);
     return err;
 }
 
-static void tell_waiters(struct local *e) {
-    for (struct list *l; (l = list_first(&e->told)) != NULL;) {
-        struct waiter *w = list_entry(l, struct waiter, of_told);
+static void wake_notified(struct local_shard *s) {
+    for (struct list *l; (l = list_first(&s->notified)) != NULL;) {
+        struct waiter *w = list_entry(l, struct waiter, of_notified);
         list_remove(l);
-        w->at = e->position;
-        w->told = true;
-        if (w->ask)
-            ask_tell(w->ask, false);
+        w->at = s->position;
+        w->notified = true;
+        if (w->shared)
+            shared_take_answer(w->shared, false);
         else if (w->asleep)
             pthread_cond_signal(&w->cond);
     }
 }
 
 // It was claimed for work that could then not be started.
-static void give_up_claim(struct local *e) {
-    local_ask_again(e->claimed);
-    e->claimed = NULL;
+static void give_up_claim(struct local_shard *s) {
+    taker_try_again(s->claimed);
+    s->claimed = NULL;
 }
 
-static bool log_wants_cleaning(struct local *e) {
-    if (e->position - e->asked_at < ASK_EVERY_BYTES)
+static bool log_wants_cleaning(struct local_shard *s) {
+    if (s->position - s->asked_at < ASK_EVERY_BYTES)
         return false;
-    e->asked_at = e->position;
-    return shard_next_ms(e->shard) == 0;
+    s->asked_at = s->position;
+    return shard_next_ms(s->shard) == 0;
 }
 
-static bool thread_is_wanted(struct local *e) {
-    if (!e->thread_sleeps_on)
-        return false;
-    bool callbacks = !e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices));
-    return core_next(e->core) < e->thread_wakes_ms || callbacks || !list_empty(&e->ringing) ||
-           e->links_due || e->notes.size || log_wants_cleaning(e);
+static bool has_message(struct local_shard *s) {
+    struct peers *peers = shard_peers(s->shard);
+    uint64_t at;
+    return peers && peers_want(peers, &at);
 }
 
-void local_end_keep(struct local *e) {
-    e->position = shard_end(e->shard);
-    if (!list_empty(&e->empties))
-        local_check_empties(e);
-    if (!list_empty(&e->told))
-        tell_waiters(e);
-    if (e->claimed)
-        give_up_claim(e);
-    if (e->spread && (!list_empty(&e->calls) || !list_empty(&e->notices)))
-        spread_call_teller(e->spread, e->index);
-    if (thread_is_wanted(e))
-        local_wake_thread(e);
+static bool thread_is_wanted(struct local_shard *s) {
+    return s->thread_sleeps &&
+           (core_next(s->core) < s->thread_wakes_ms || !list_empty(&s->ringing) || has_message(s) ||
+            log_wants_cleaning(s));
 }
 
-uint64_t local_end(struct local *e) {
-    local_end_keep(e);
-    uint64_t at = e->position;
-    pthread_mutex_unlock(&e->lock);
+void local_end_keep(struct local_shard *s) {
+    s->position = shard_end(s->shard);
+    if (!list_empty(&s->empties))
+        local_check_empties(s);
+    if (!list_empty(&s->notified))
+        wake_notified(s);
+    if (s->claimed)
+        give_up_claim(s);
+    if (!list_empty(&s->calls) || !list_empty(&s->stops))
+        local_call_notifier(s);
+    if (thread_is_wanted(s))
+        local_wake_thread(s);
+}
+
+uint64_t local_end(struct local_shard *s) {
+    local_end_keep(s);
+    uint64_t at = s->position;
+    pthread_mutex_unlock(&s->lock);
     return at;
 }
 
-// ---- What other shards are told ---------------------------------------------------------------
-
-static int note(struct local *e, struct shard_note *n, mr_bytes stage) {
-    n->stage_size = (uint32_t)stage.size;
-    memcpy(n->stage, stage.data, stage.size);
-    return buffer_append(&e->notes, n, sizeof *n);
-}
-
-int event_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    struct shard_note n = { .is_edge = true, .downstream_size = (uint32_t)downstream.size };
-    memcpy(n.downstream, downstream.data, downstream.size);
-    return note(owner, &n, stage);
-}
-
-int event_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
-    struct shard_note n = { .over = over, .high_mark = high_mark };
-    return note(owner, &n, stage);
-}
-
-int local_show(struct local *e, uint64_t at, int err) {
-    int waited = shard_wait(e->shard, at);
+int local_wait_durable(struct local_shard *s, uint64_t at, int err) {
+    int waited = shard_wait(s->shard, at);
     if (waited >= 0)
         return err;
-    pthread_mutex_lock(&e->lock);
-    if (!e->stopped)
-        local_stop_waiters(e);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&s->lock);
+    if (!s->stopped)
+        local_stop_waiters(s);
+    pthread_mutex_unlock(&s->lock);
     return waited;
 }
 
-int local_end_and_show(struct local *e, int err) {
-    return local_show(e, local_end(e), err);
+int local_end_durable(struct local_shard *s, int err) {
+    return local_wait_durable(s, local_end(s), err);
 }
 
 // ---- Waits ------------------------------------------------------------------------------------
@@ -148,70 +153,43 @@ uint64_t local_until(int64_t wait_ms) {
     return (uint64_t)wait_ms < UINT64_MAX - 1 - now ? now + (uint64_t)wait_ms + 1 : UINT64_MAX;
 }
 
-void local_tell(struct local *e, struct waiter *w) {
-    if (list_empty(&w->of_told))
-        list_append(&e->told, &w->of_told);
+void local_notify(struct local_shard *s, struct waiter *w) {
+    if (list_empty(&w->of_notified))
+        list_append(&s->notified, &w->of_notified);
 }
 
-void local_break_off(struct waiter *w, int err) {
+void local_cancel_wait(struct waiter *w, int err) {
     w->err = err;
-    if (w->ask)
-        ask_break_off(w->ask, err);
+    if (w->shared)
+        shared_take_cancel(w->shared, err);
     else if (w->asleep)
         pthread_cond_signal(&w->cond);
 }
 
-// A callback that waits keeps the engine's thread; so that thread looks after the timers from here.
-static void thread_waits(struct local *e, pthread_cond_t *cond, uint64_t until_ms) {
-    int64_t due_ms = e->stopped ? -1 : shard_next_ms(e->shard);
-    if (due_ms == 0 && shard_begin(e->shard) >= 0) {
-        local_end_keep(e);
-        return;
-    }
-    uint64_t due = due_ms < 0 ? UINT64_MAX : local_until(due_ms ? due_ms : 1);
-    local_sleep(e, cond, due < until_ms ? due : until_ms);
-}
-
-void local_sleep(struct local *e, pthread_cond_t *cond, uint64_t until_ms) {
-    bool is_thread = pthread_equal(pthread_self(), e->thread);
-    if (is_thread) {
-        e->thread_wakes_ms = core_next(e->core);
-        e->thread_sleeps_on = cond;
-    }
-    cond_wait_until(cond, &e->lock, until_ms);
-    if (is_thread)
-        e->thread_sleeps_on = NULL;
-}
-
-static void waiter_sleep(struct local *e, struct waiter *w, uint64_t until_ms) {
+static void waiter_sleep(struct local_shard *s, struct waiter *w, uint64_t until_ms) {
     cond_init(&w->cond);
     w->asleep = true;
-    list_append(&e->waiters, &w->of_engine);
-    bool is_thread = pthread_equal(pthread_self(), e->thread);
-    while (!w->told && !w->err && monotonic_ms() < until_ms) {
-        if (is_thread)
-            thread_waits(e, &w->cond, until_ms);
-        else
-            local_sleep(e, &w->cond, until_ms);
-    }
-    list_remove(&w->of_engine);
+    list_append(&s->waiters, &w->of_shard);
+    while (!w->notified && !w->err && monotonic_ms() < until_ms)
+        cond_wait_until(&w->cond, &s->lock, until_ms);
+    list_remove(&w->of_shard);
     w->asleep = false;
     pthread_cond_destroy(&w->cond);
 }
 
-bool local_wait(struct local *e, struct waiter *w, uint64_t until_ms) {
-    if (e->stopped)
+bool local_wait(struct local_shard *s, struct waiter *w, uint64_t until_ms) {
+    if (s->stopped)
         w->err = MR_ESTOPPED;
-    if (!w->told && !w->err)
-        waiter_sleep(e, w, until_ms);
-    if (!w->told) {
-        int err = shard_begin(e->shard); // time moves on, which may be what it waited for
+    if (!w->notified && !w->err)
+        waiter_sleep(s, w, until_ms);
+    if (!w->notified) {
+        int err = shard_begin(s->shard); // time moves on, which may be what it waited for
         if (!w->err)
             w->err = err < 0 ? err : MR_EAGAIN;
-        if (list_empty(&w->of_told))
+        if (list_empty(&w->of_notified))
             return false;
-        local_end_keep(e);
+        local_end_keep(s);
     }
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&s->lock);
     return true;
 }

@@ -8,7 +8,6 @@
 #include "server/answer.h"
 #include "server/budget.h"
 #include "server/fetch.h"
-#include "server/links.h"
 #include "server/session.h"
 #include "server/shards.h"
 
@@ -43,11 +42,6 @@ int host_init(struct host *h, const char *store) {
 
 int host_load(struct host *h, struct group *group) {
     uint32_t shards = group_count(group);
-    if (shards > 1) {
-        h->links = links_create(shards);
-        if (!h->links)
-            return error_set(MR_ENOMEM, "no memory for %u shards", shards);
-    }
     for (uint32_t i = 0; i < shards; i++) {
         h->parts[i].shard = group_shard(group, i);
         h->parts[i].core = shard_core(h->parts[i].shard);
@@ -92,14 +86,14 @@ void host_finish(struct host *h) {
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);
-    buffer_finish(&h->notes);
+    for (uint32_t i = 0; i < h->shards; i++)
+        message_finish(&h->parts[i].message);
     while (h->spare_count)
         buffer_finish(&h->spare[--h->spare_count]);
     mem_free(h->inbox);
     mem_free(h->arguments);
     mem_free(h->grants);
     mem_free(h->parts);
-    links_destroy(h->links);
     auth_destroy(h->auth);
     *h = (struct host){ 0 };
 }
@@ -256,8 +250,61 @@ static bool begin_parts(struct host *h) {
     return runs;
 }
 
+// ---- Messages between shards ------------------------------------------------------------------
+
+enum {
+    EMITS_A_TURN = 4, // batches that one shard sends to another in a turn
+    REST_MS = 100,    // after a message for which there was no memory
+};
+
+static bool part_next_message(struct part *p, bool emits) {
+    if (!p->has_message)
+        p->has_message = peers_next(shard_peers(p->shard), emits, &p->message);
+    return p->has_message;
+}
+
+// True: it has come there. For want of memory it is left for the next turn.
+static bool deliver(struct host *h, struct part *p) {
+    struct part *to = &h->parts[p->message.to];
+    p->has_message = peers_receive(shard_peers(to->shard), &p->message) < 0;
+    h->messages_rest = h->messages_rest || p->has_message;
+    return !p->has_message;
+}
+
+static bool carry_from(struct host *h, struct part *p, bool emits) {
+    bool carried = false;
+    while (part_next_message(p, emits) && deliver(h, p))
+        carried = true;
+    return carried;
+}
+
+// Until no shard has anything to say, but for emits. What a shard hears may be news for others.
+static void carry_messages(struct host *h, uint32_t batches) {
+    bool carried = !h->messages_rest;
+    while (carried) {
+        carried = false;
+        for (uint32_t i = 0; i < h->shards; i++)
+            carried = carry_from(h, &h->parts[i], batches > 0) || carried;
+        batches -= batches > 0;
+    }
+}
+
+// Whether a turn would carry something. Between turns.
+static bool can_carry(struct host *h) {
+    if (h->shards < 2 || h->stopped || h->messages_rest)
+        return false;
+    for (uint32_t i = 0; i < h->shards; i++) {
+        uint64_t at;
+        struct part *p = &h->parts[i];
+        if (p->has_message ||
+            (peers_want(shard_peers(p->shard), &at) && (at == 0 || shard_is_durable(p->shard, at))))
+            return true;
+    }
+    return false;
+}
+
 static void begin_turn(struct host *h) {
-    h->notes_rest = false;
+    h->messages_rest = false;
     if (!begin_parts(h) && !h->stopped) {
         h->stopped = true;
         stop_all(h);
@@ -266,10 +313,8 @@ static void begin_turn(struct host *h) {
         h->watch(h->watcher);
     if (h->max_bytes && !h->stopped)
         shards_tell_memory(h, outside_memory(h));
-    if (h->links && !h->stopped) {
-        links_pump(h);
-        shards_pass_notes(h); // before anything starts that should wait for what has arrived
-    }
+    if (h->shards > 1 && !h->stopped)
+        carry_messages(h, EMITS_A_TURN); // before anything starts that should wait for them
     end_waits(h);
 }
 
@@ -285,10 +330,11 @@ void host_begin(struct host *h) {
 
 // What one frees lets others go on, in other shards as well.
 static void resume_all(struct host *h) {
-    while (!list_empty(&h->resuming) || shards_have_notes(h)) {
-        shards_pass_notes(h);
+    for (;;) {
+        if (h->shards > 1 && !h->stopped)
+            carry_messages(h, 0);
         if (list_empty(&h->resuming))
-            continue;
+            return;
         struct session *s = list_entry(h->resuming.next, struct session, of_resuming);
         list_remove(&s->of_resuming);
         session_run(s);
@@ -369,7 +415,7 @@ void host_end(struct host *h) {
     do {
         resume_all(h);
         fail_unreadable(h); // which somebody may have waited for
-    } while (!list_empty(&h->resuming) || shards_have_notes(h));
+    } while (!list_empty(&h->resuming));
     end_parts(h);
     h->in_turn = false;
     mark_all(h);
@@ -402,8 +448,8 @@ void host_durable(struct host *h) {
         show_held(h);
     if (h->stopped)
         return;
-    if (has_stopped(h) || (h->links && links_can_move(h)))
-        host_begin(h); // others wait in vain, too; and it is to be told although nobody asks
+    if (has_stopped(h) || can_carry(h))
+        host_begin(h); // sessions wait for nothing, or emits can travel: nobody else begins a turn
 }
 
 void host_wait(struct host *h) {
@@ -421,7 +467,9 @@ int64_t host_next_ms(struct host *h) {
     int64_t ms = wait_ms_until(heap_next(&h->waits), host_now_ms(h));
     for (uint32_t i = 0; i < h->shards; i++)
         ms = wait_shorter(ms, shard_next_ms(h->parts[i].shard));
-    return h->links ? wait_shorter(ms, links_next_ms(h)) : ms;
+    if (h->messages_rest)
+        ms = wait_shorter(ms, REST_MS);
+    return can_carry(h) ? 0 : ms;
 }
 
 void host_stop(struct host *h) {
@@ -503,14 +551,6 @@ static void on_stop(void *owner, struct conn *conn, uint64_t id, const struct to
     session_push_end(s, replies);
 }
 
-static int on_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
-    return shards_note_over(((struct part *)owner)->host, stage, over, high_mark);
-}
-
-static int on_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
-    return shards_note_edge(((struct part *)owner)->host, stage, downstream);
-}
-
 // Each shard's owner is its part; all are made when the first is asked for.
 static void *part_of(void *host, uint32_t shard, uint32_t shards) {
     struct host *h = host;
@@ -528,9 +568,7 @@ void host_group_options(struct host *h, struct group_options *out) {
                                         .ended = on_ended,
                                         .room = on_room,
                                         .epic = on_epic,
-                                        .stop = on_stop,
-                                        .over = on_over,
-                                        .edge = on_edge };
+                                        .stop = on_stop };
     out->owner = part_of;
     out->arg = h;
 }

@@ -32,14 +32,6 @@ struct seat {
 
 enum { HOST_SPARE = 16, HOST_UNREADABLE = 16, PART_TURNS = 512 };
 
-// What a shard tells the others about a stage: that it emits to another, or how it stands with its
-// high mark.
-struct shard_note {
-    bool is_edge, over;
-    uint64_t high_mark;
-    char stage[STAGE_NAME_MOST + 1], downstream[STAGE_NAME_MOST + 1];
-};
-
 // A shard as the host drives it.
 struct part {
     struct host *host;
@@ -52,6 +44,8 @@ struct part {
         uint64_t turn, at;
     } written[PART_TURNS];
     uint32_t first_written, written_count;
+    struct message message; // on its way to another shard …
+    bool has_message;       // … unless it has come there
 };
 
 struct host {
@@ -59,9 +53,7 @@ struct host {
     struct part *parts;  // its shards …
     uint32_t shards;     // … and how many they are; 0: still loading
     uint64_t turn;       // how many have ended
-    struct links *links; // see links.h; NULL: there is one shard
-    struct buffer notes; // of shards for the others: struct shard_note
-    bool notes_rest;     // there was no memory for them in this turn
+    bool messages_rest;  // there was no memory for one in this turn
     const char *store;   // its URL, for INFO
     struct auth *auth;   // whom it knows; NULL: nobody is asked
     struct request_limits request_limits;

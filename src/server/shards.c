@@ -178,54 +178,6 @@ int shards_remove_stage(struct host *h, mr_bytes stage) {
     return core_stage_remove(core_of_stage(h, stage), stage);
 }
 
-// ---- What shards tell one another ---------------------------------------------------------------
-
-static int note(struct host *h, const struct shard_note *n) {
-    return buffer_append(&h->notes, n, sizeof *n);
-}
-
-int shards_note_edge(struct host *h, mr_bytes stage, mr_bytes downstream) {
-    struct shard_note n = { .is_edge = true };
-    snprintf(n.stage, sizeof n.stage, "%.*s", (int)stage.size, (const char *)stage.data);
-    snprintf(n.downstream, sizeof n.downstream, "%.*s", (int)downstream.size,
-             (const char *)downstream.data);
-    return note(h, &n);
-}
-
-int shards_note_over(struct host *h, mr_bytes stage, bool over, uint64_t high_mark) {
-    struct shard_note n = { .over = over, .high_mark = high_mark };
-    snprintf(n.stage, sizeof n.stage, "%.*s", (int)stage.size, (const char *)stage.data);
-    return note(h, &n);
-}
-
-// A shard that has not seen an edge tells of it in turn; those that have do not.
-static int hear_note(const struct host *h, uint32_t shard, const struct shard_note *n) {
-    struct core *core = h->parts[shard].core;
-    mr_bytes stage = mr_str(n->stage);
-    if (n->is_edge)
-        return core_learn_edge(core, stage, mr_str(n->downstream));
-    if (shard == route_of(h->shards, stage))
-        return 0;
-    return core_learn_over(core, stage, n->over, n->high_mark);
-}
-
-static bool pass_note(const struct host *h, const struct shard_note *n) {
-    bool learned = true;
-    for (uint32_t i = 0; i < h->shards; i++)
-        learned = hear_note(h, i, n) != MR_ENOMEM && learned;
-    return learned;
-}
-
-void shards_pass_notes(struct host *h) {
-    while (shards_have_notes(h)) {
-        struct shard_note n;
-        memcpy(&n, h->notes.data, sizeof n);
-        h->notes_rest = !pass_note(h, &n);
-        if (!h->notes_rest)
-            buffer_consume(&h->notes, sizeof n);
-    }
-}
-
 // ---- Jobs and epics -----------------------------------------------------------------------------
 
 int shards_look_job(const struct host *h, uint64_t id, struct job_info *out) {

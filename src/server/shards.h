@@ -75,15 +75,6 @@ bool shards_stage_at(struct host *, size_t place, struct stage_info *out); // fa
 int shards_look_stage(struct host *, mr_bytes stage, struct stage_info *out);
 int shards_remove_stage(struct host *, mr_bytes stage); // as core_stage_remove
 
-// What a shard has told by an event is passed on to the others: within the turn, outside of any
-// core. For want of memory it is left for the next turn.
-int shards_note_edge(struct host *, mr_bytes stage, mr_bytes downstream);
-int shards_note_over(struct host *, mr_bytes stage, bool over, uint64_t high_mark);
-static inline bool shards_have_notes(const struct host *h) {
-    return h->notes.size && !h->notes_rest;
-}
-void shards_pass_notes(struct host *);
-
 // ---- Jobs and epics -----------------------------------------------------------------------------
 
 int shards_look_job(const struct host *, uint64_t id, struct job_info *out);

@@ -18,6 +18,7 @@ struct shard {
     struct log *log;
     struct core *core;
     struct running *running; // NULL: the log dies with the process anyway
+    struct peers *peers;     // NULL: the engine has no other shard
     struct cleaner cleaner;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
@@ -116,10 +117,8 @@ static struct core_config core_config_of(struct shard *s, const struct shard_opt
                                   .owner = o->owner,
                                   .shard = o->shard,
                                   .shards = o->shards };
-    if (o->shards <= 1) { // no other has to learn it
-        config.events.edge = NULL;
-        config.events.over = NULL;
-    }
+    if (s->peers)
+        config.peers = peers_of_core(s->peers);
     return config;
 }
 
@@ -172,11 +171,15 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
     // A disk made for tests has no memory to map.
     if (o->dir && !o->log.disk)
         err = running_open(o->dir, &s->running);
+    if (err >= 0 && o->shards > 1)
+        err = peers_create(s, o->shard, o->shards, &s->peers);
     struct core_config config = core_config_of(s, o);
     if (err >= 0)
         err = core_create(&config, &s->core);
     if (err < 0)
         return err;
+    if (s->peers)
+        peers_start(s->peers, s->core);
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
     struct replaying replaying = { s->core, o->cancel };
     err = log_replay(s->log, replay_one, &replaying);
@@ -186,6 +189,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
 // The notes go while the log still locks the directory.
 static void shard_free(struct shard *s, bool in_peace) {
     core_destroy(s->core);
+    peers_destroy(s->peers);
     running_close(s->running, in_peace);
     log_close(s->log);
     mem_free(s);
@@ -237,6 +241,14 @@ void shard_close(struct shard *s) {
 
 struct core *shard_core(struct shard *s) {
     return s->core;
+}
+
+struct peers *shard_peers(struct shard *s) {
+    return s->peers;
+}
+
+uint64_t shard_position(const struct shard *s) {
+    return s->last_at;
 }
 
 static int shard_stopped(struct shard *s) {
@@ -293,8 +305,9 @@ int64_t shard_next_ms(struct shard *s) {
     struct log_state log;
     log_look(s->log, &log);
     uint64_t now_ms = shard_now_ms(s);
-    return wait_shorter(wait_ms_until(core_next(s->core), now_ms),
-                        cleaner_next_ms(&s->cleaner, &log, now_ms));
+    int64_t ms = wait_shorter(wait_ms_until(core_next(s->core), now_ms),
+                              cleaner_next_ms(&s->cleaner, &log, now_ms));
+    return s->peers ? wait_shorter(ms, peers_rest_ms(s->peers)) : ms;
 }
 
 int shard_clean(struct shard *s, bool *out_more) {

@@ -13,6 +13,7 @@
 
 #include "core/core.h"
 #include "log/log.h"
+#include "shard/peers.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,6 +64,9 @@ void shard_close(struct shard *);
 
 struct core *shard_core(struct shard *);
 
+// What it tells the other shards of its engine; NULL: there are none.
+struct peers *shard_peers(struct shard *);
+
 // Moves the core to the present. MR_ESTOPPED: the log has failed; looks still work.
 int shard_begin(struct shard *);
 
@@ -72,6 +76,8 @@ uint64_t shard_boot_ms(const struct shard *);
 // Wakes the log's writer. What commands and events of this turn told may be shown when the log is
 // durable up to the position returned (shard_wait). If an id block was reserved, waits for it here.
 uint64_t shard_end(struct shard *);
+
+uint64_t shard_position(const struct shard *); // the same, within a turn
 
 int shard_wait(struct shard *, uint64_t at);
 

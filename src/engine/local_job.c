@@ -1,5 +1,5 @@
-// Jobs in hand: a table to find them by id when they must stop, spare ones to use again, and the
-// ways to end them.
+// Leased jobs: a table to find them by id when they must stop, free ones to use again, and the ways
+// to end them.
 //
 // The table grows when it can and works without; so taking a job never fails for it.
 #include "base/bytes.h"
@@ -21,20 +21,16 @@ static struct token token_of(const struct mr_job *job) {
     return t;
 }
 
-static struct local *engine_of(const struct mr_job *job) {
-    return (struct local *)job->puller->engine;
-}
-
 // ---- The table --------------------------------------------------------------------------------
 
 // Ids of one channel may be any step apart.
-static struct mr_job **table_slot(const struct hands *h, mr_id id) {
+static struct mr_job **table_slot(const struct job_table *h, mr_id id) {
     return &h->slots[number_hash(id) & h->mask];
 }
 
-static void table_grow(struct hands *h) {
+static void table_grow(struct job_table *h) {
     uint32_t size = h->slots ? (h->mask + 1) * 2 : TABLE_FIRST;
-    struct hands next = { .mask = size - 1, .count = h->count };
+    struct job_table next = { .mask = size - 1, .count = h->count };
     next.slots = mem_alloc(size * sizeof *next.slots);
     if (!next.slots)
         return;
@@ -49,7 +45,7 @@ static void table_grow(struct hands *h) {
     *h = next;
 }
 
-static void table_add(struct hands *h, struct mr_job *job) {
+static void table_add(struct job_table *h, struct mr_job *job) {
     if (h->count > h->mask)
         table_grow(h);
     job->chain = *table_slot(h, job->id);
@@ -57,7 +53,7 @@ static void table_add(struct hands *h, struct mr_job *job) {
     h->count++;
 }
 
-static void table_remove(struct hands *h, struct mr_job *job) {
+static void table_remove(struct job_table *h, struct mr_job *job) {
     struct mr_job **at = table_slot(h, job->id);
     while (*at != job)
         at = &(*at)->chain;
@@ -65,49 +61,49 @@ static void table_remove(struct hands *h, struct mr_job *job) {
     h->count--;
 }
 
-struct mr_job *hands_find(const struct local *e, mr_id id, const struct token *token) {
-    struct mr_job *job = *table_slot(&e->hands, id);
+struct mr_job *jobs_find(const struct local_shard *s, mr_id id, const struct token *token) {
+    struct mr_job *job = *table_slot(&s->jobs, id);
     for (; job; job = job->chain)
         if (job->id == id && token_of(job).serial == token->serial)
             return job;
     return NULL;
 }
 
-// ---- Spare jobs -------------------------------------------------------------------------------
+// ---- Free jobs --------------------------------------------------------------------------------
 
-static struct mr_job *spare_get(struct local *e) {
-    struct mr_job *job = e->spare;
+static struct mr_job *free_job_get(struct local_shard *s) {
+    struct mr_job *job = s->free_jobs;
     if (job) {
-        e->spare = job->chain;
+        s->free_jobs = job->chain;
         return job;
     }
     job = mem_alloc(sizeof *job);
     if (!job)
-        error_set(MR_ENOMEM, "no memory for a job in hand");
+        error_set(MR_ENOMEM, "no memory for a leased job");
     return job;
 }
 
-void spares_put(struct local *e, struct mr_job *chain) {
+void free_jobs_put(struct local_shard *s, struct mr_job *chain) {
     while (chain) {
         struct mr_job *after = chain->chain;
-        chain->chain = e->spare;
-        e->spare = chain;
+        chain->chain = s->free_jobs;
+        s->free_jobs = chain;
         chain = after;
     }
 }
 
-struct mr_job *spares_get(struct local *e, uint32_t count) {
-    if (!e->hands.slots)
-        table_grow(&e->hands);
-    if (!e->hands.slots) {
-        error_set(MR_ENOMEM, "no memory for jobs in hand");
+struct mr_job *free_jobs_get(struct local_shard *s, uint32_t count) {
+    if (!s->jobs.slots)
+        table_grow(&s->jobs);
+    if (!s->jobs.slots) {
+        error_set(MR_ENOMEM, "no memory for leased jobs");
         return NULL;
     }
     struct mr_job *chain = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        struct mr_job *job = spare_get(e);
+        struct mr_job *job = free_job_get(s);
         if (!job) {
-            spares_put(e, chain);
+            free_jobs_put(s, chain);
             return NULL;
         }
         job->chain = chain;
@@ -116,7 +112,7 @@ struct mr_job *spares_get(struct local *e, uint32_t count) {
     return chain;
 }
 
-// ---- Into hand, and out of it -----------------------------------------------------------------
+// ---- Leased, and not any more ------------------------------------------------------------------
 
 static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
     assert(g->stage.size <= HAND_STAGE && g->key.size <= HAND_KEY);
@@ -138,70 +134,71 @@ static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms)
     job->state_at = g->state_at;
 }
 
-struct mr_job *hands_fill(struct local *e, struct local_puller *p, struct mr_job **spare,
-                          const struct grant *grants, size_t count) {
+struct mr_job *jobs_fill(struct shard_puller *p, struct mr_job **free_jobs,
+                         const struct grant *grants, size_t count) {
+    struct local_shard *s = p->shard;
     struct mr_job *first = NULL, **next = &first;
-    uint64_t now_ms = shard_boot_ms(e->shard);
+    uint64_t now_ms = shard_boot_ms(s->shard);
     for (size_t i = 0; i < count; i++) {
-        struct mr_job *job = *spare;
-        *spare = job->chain;
+        struct mr_job *job = *free_jobs;
+        *free_jobs = job->chain;
         fill_one(job, &grants[i], now_ms);
-        shard_expect(e->shard, grants[i].at);
+        shard_expect(s->shard, grants[i].at);
         job->follows = i > 0 && grants[i].token.serial == grants[i - 1].token.serial;
-        job->puller = &p->base;
+        job->puller = &p->puller->base;
+        job->leased_with = p;
         job->owner = NULL;
-        job->pins = 1 + p->options.handlers;
+        job->pins = 1 + p->puller->options.handlers;
         list_append(&p->jobs, &job->of_puller);
-        table_add(&e->hands, job);
+        table_add(&s->jobs, job);
         *next = job;
         next = &job->next;
     }
     return first;
 }
 
-void hands_unpin(struct local *e, struct mr_job *job) {
+void job_unpin(struct local_shard *s, struct mr_job *job) {
     if (--job->pins > 0)
         return;
     hand_forget(job);
-    job->chain = e->spare;
-    e->spare = job;
+    job->chain = s->free_jobs;
+    s->free_jobs = job;
 }
 
-// Out of hand.
-static void hands_drop(struct local *e, struct mr_job *job, unsigned how) {
-    table_remove(&e->hands, job);
+static void job_drop(struct local_shard *s, struct mr_job *job, unsigned how) {
+    table_remove(&s->jobs, job);
     list_remove(&job->of_puller);
-    list_remove(&job->of_notices);
+    list_remove(&job->of_stops);
     if (how & FINISH_UNPIN)
         job->pins--;
-    hands_unpin(e, job);
+    job_unpin(s, job);
 }
 
-int hands_load(struct local *e, struct mr_job *job) {
-    int err = local_read(e, job->id, HOME_BODY, job->at, &job->body);
+int job_load(struct local_shard *s, struct mr_job *job) {
+    int err = local_read(s, job->id, HOME_BODY, job->at, &job->body);
     if (err >= 0 && job->state_at)
-        err = local_read(e, job->id, HOME_STATE, job->state_at, &job->state);
+        err = local_read(s, job->id, HOME_STATE, job->state_at, &job->state);
     return err;
 }
 
 // A damaged body stays so; what else keeps it from being read may pass.
-struct mr_job *hands_leave_out(struct local *e, struct mr_job *bad, int err) {
+struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err) {
     char why[HAND_REASON + 1];
     size_t size = strnlen(error_text(), HAND_REASON);
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(bad);
-    if (local_enter(e) >= 0)
-        (void)core_unreadable(e->core, bad->id, &token, (mr_bytes){ why, size },
+    if (local_enter(s) >= 0)
+        (void)core_unreadable(s->core, bad->id, &token, (mr_bytes){ why, size },
                               err == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
     for (bool more = true; more;) {
         struct mr_job *job = bad;
         more = hand_is_followed(job);
         bad = job->next;
         atomic_store(&job->used_up, true);
-        hands_drop(e, job, FINISH_UNPIN);
+        job_drop(s, job, FINISH_UNPIN);
     }
-    local_end(e);
+    local_end(s);
     error_set(err, "%s", why);
     return bad;
 }
@@ -215,7 +212,7 @@ static bool is_lost(int err) {
 }
 
 // In a turn. What could not be recorded is a failed attempt; the last one, if it was too large.
-static int settle_failure(struct local *e, struct mr_job *job, int err) {
+static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     if (err >= 0 || is_lost(err))
         return err;
     char why[HAND_REASON + 1];
@@ -223,16 +220,16 @@ static int settle_failure(struct local *e, struct mr_job *job, int err) {
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(job);
-    core_fail(e->core, job->id, &token, (mr_bytes){ why, size },
+    core_fail(s->core, job->id, &token, (mr_bytes){ why, size },
               err == MR_ETOOBIG ? MR_NEVER : MR_BACKOFF);
     return error_set(err, "%s", why);
 }
 
-static int end_turn(struct local *e, struct mr_job *job, int err, unsigned how) {
-    err = settle_failure(e, job, err);
-    hands_drop(e, job, how);
-    uint64_t at = local_end(e);
-    return how & FINISH_WAIT ? local_show(e, at, err) : err;
+static int end_turn(struct local_shard *s, struct mr_job *job, int err, unsigned how) {
+    err = settle_failure(s, job, err);
+    job_drop(s, job, how);
+    uint64_t at = local_end(s);
+    return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
 }
 
 static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
@@ -275,91 +272,96 @@ int commit_prepare(const struct mr_job *job, struct commit *out) {
                                      : 0;
 }
 
-int commit_in_turn(struct local *e, struct mr_job *job, const struct commit *c, int err,
+int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct commit *c, int err,
                    unsigned how) {
     if (err >= 0)
-        err = core_done(e->core, &c->done);
+        err = core_done(s->core, &c->done);
     hand_carry_state(job, err >= 0);
-    if (e->spread && c->done.emit_count)
-        e->links_due = core_links(e->core) > 0;
-    err = settle_failure(e, job, err);
-    hands_drop(e, job, how);
+    err = settle_failure(s, job, err);
+    job_drop(s, job, how);
     return err;
 }
 
 int local_done(mr_job *job, unsigned how) {
-    struct local *e = engine_of(job);
+    struct local_shard *s = shard_of_job(job);
     struct commit commit;
     int err = commit_prepare(job, &commit);
-    int entered = local_enter(e);
-    err = commit_in_turn(e, job, &commit, entered < 0 ? entered : err, how);
-    uint64_t at = local_end(e);
+    int entered = local_enter(s);
+    err = commit_in_turn(s, job, &commit, entered < 0 ? entered : err, how);
+    uint64_t at = local_end(s);
     mem_free(commit.emits);
-    return how & FINISH_WAIT ? local_show(e, at, err) : err;
+    return how & FINISH_WAIT ? local_wait_durable(s, at, err) : err;
 }
 
 int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
-    struct local *e = engine_of(job);
+    struct local_shard *s = shard_of_job(job);
     struct token token = token_of(job);
-    int err = local_enter(e);
+    int err = local_enter(s);
     if (err >= 0)
-        err = core_fail(e->core, job->id, &token, reason, retry_ms);
-    return end_turn(e, job, err, how);
+        err = core_fail(s->core, job->id, &token, reason, retry_ms);
+    return end_turn(s, job, err, how);
 }
 
 int local_release(mr_job *job, unsigned how) {
-    struct local *e = engine_of(job);
+    struct local_shard *s = shard_of_job(job);
     struct token token = token_of(job);
-    int err = local_enter(e);
+    int err = local_enter(s);
     if (err >= 0)
-        err = core_release(e->core, job->id, &token);
+        err = core_release(s->core, job->id, &token);
     hand_carry_state(job, false); // if it had ended already, the lease goes on
-    return end_turn(e, job, err, how);
+    return end_turn(s, job, err, how);
 }
 
 void local_unpin(mr_job *job) {
-    struct local *e = engine_of(job);
-    pthread_mutex_lock(&e->lock);
-    hands_unpin(e, job);
-    pthread_mutex_unlock(&e->lock);
+    struct local_shard *s = shard_of_job(job);
+    pthread_mutex_lock(&s->lock);
+    job_unpin(s, job);
+    pthread_mutex_unlock(&s->lock);
 }
 
 // ---- Beats ------------------------------------------------------------------------------------
 
-static int beat_one(struct local *e, struct mr_job *job, uint64_t now_ms) {
+static int beat_one(struct local_shard *s, struct mr_job *job, uint64_t now_ms) {
     struct token token = token_of(job);
-    int err = core_beat(e->core, job->id, &token);
+    int err = core_beat(s->core, job->id, &token);
     if (err >= 0)
         atomic_store_explicit(&job->lease_from_ms, now_ms, memory_order_relaxed);
     return err;
 }
 
 int local_beat(mr_job *job) {
-    struct local *e = engine_of(job);
-    int err = local_begin(e);
+    struct local_shard *s = shard_of_job(job);
+    int err = local_begin(s);
     if (err < 0)
         return err;
-    err = local_end_and_show(e, beat_one(e, job, monotonic_ms()));
+    err = local_end_durable(s, beat_one(s, job, monotonic_ms()));
     if (is_lost(err))
         hand_stop(job, err);
     return err;
 }
 
-int64_t local_beat_all(struct puller *base) {
-    struct local_puller *p = (struct local_puller *)base;
-    struct local *e = (struct local *)base->engine;
-    if (local_begin(e) < 0)
+static int64_t beat_at(struct shard_puller *p) {
+    struct local_shard *s = p->shard;
+    if (local_begin(s) < 0)
         return -1;
     int64_t next_ms = -1;
     uint64_t now_ms = monotonic_ms();
     for (struct list *l = p->jobs.next; l != &p->jobs; l = l->next) {
         struct mr_job *job = list_entry(l, struct mr_job, of_puller);
         uint64_t due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
-        if (due_ms <= now_ms && beat_one(e, job, now_ms) < 0)
+        if (due_ms <= now_ms && beat_one(s, job, now_ms) < 0)
             continue; // its holder hears of it
         due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
         next_ms = wait_shorter(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);
     }
-    local_end(e);
+    local_end(s);
+    return next_ms;
+}
+
+int64_t local_beat_all(struct puller *base) {
+    struct local_puller *p = (struct local_puller *)base;
+    int64_t next_ms = -1;
+    for (uint32_t i = 0; i < p->count; i++)
+        next_ms = wait_shorter(next_ms, beat_at(&p->parts[i]));
     return next_ms;
 }

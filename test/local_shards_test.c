@@ -1,7 +1,7 @@
 // An engine over several shards: what must hold for all of them together. (api_test, work_test and
 // reopen_test tell their stories over three shards, too.)
 #include "api.h"
-#include "engine/ask.h"
+#include "engine/shared_take.h"
 
 #include <errno.h>
 
@@ -23,9 +23,9 @@ static mr_id push_key(mr *m, const char *stage, int key, const char *body) {
 
 enum { ROUNDS = 2000, CLAIMERS = 4 };
 
-// Shards that all find work for one ask, round after round.
+// Shards that all find work for one take, round after round.
 struct claims {
-    struct ask ask;
+    struct shared_take take;
     atomic_uint shards; // numbers its threads
     atomic_int round, granted, done;
 };
@@ -36,63 +36,63 @@ static void *claim_always(void *arg) {
     for (int round = 1; round <= ROUNDS; round++) {
         while (atomic_load(&c->round) < round)
             sched_yield();
-        if (ask_claim(&c->ask, shard)) {
+        if (claim_by(&c->take.claim, shard)) {
             atomic_fetch_add(&c->granted, 1);
-            ask_tell(&c->ask, false);
+            shared_take_answer(&c->take, false);
         }
         atomic_fetch_add(&c->done, 1);
     }
     return NULL;
 }
 
-// The thread that asks: whoever came too early, while it was trying, is noted, or has claimed it.
-static void ask_once(struct claims *c, int round) {
-    ask_init(&c->ask);
-    assert_true(ask_try(&c->ask));
+// The thread that takes: a shard that came while it was trying is noted, or has claimed it.
+static void take_once(struct claims *c, int round) {
+    shared_take_init(&c->take);
+    assert_true(claim_try(&c->take.claim));
     atomic_store(&c->granted, 0);
     atomic_store(&c->done, 0);
     atomic_store(&c->round, round);
-    uint64_t missed = ask_open(&c->ask);
+    uint64_t missed = claim_open(&c->take.claim);
     while (atomic_load(&c->done) < CLAIMERS)
         sched_yield();
     assert_true(atomic_load(&c->granted) <= 1);
     if (atomic_load(&c->granted))
-        assert_int_equal(ask_sleep(&c->ask, UINT64_MAX), 0);
+        assert_int_equal(shared_take_sleep(&c->take, UINT64_MAX), 0);
     else
-        assert_int_equal(missed | atomic_load(&c->ask.missed), (1 << CLAIMERS) - 1);
-    ask_finish(&c->ask);
+        assert_int_equal(missed | atomic_load(&c->take.claim.missed), (1 << CLAIMERS) - 1);
+    shared_take_finish(&c->take);
 }
 
-static void D2_an_ask_is_granted_by_one_shard_however_many_have_work(void **state) {
+static void D2_a_shared_take_is_granted_by_one_shard_however_many_have_work(void **state) {
     (void)state;
     static struct claims c;
     pthread_t threads[CLAIMERS];
     for (int i = 0; i < CLAIMERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, claim_always, &c), 0);
     for (int round = 1; round <= ROUNDS; round++)
-        ask_once(&c, round);
+        take_once(&c, round);
     for (int i = 0; i < CLAIMERS; i++)
         pthread_join(threads[i], NULL);
 }
 
-static void D2_an_ask_that_is_over_is_granted_nothing(void **state) {
+static void D2_a_shared_take_that_is_over_is_granted_nothing(void **state) {
     (void)state;
-    struct ask a;
-    ask_init(&a);
-    assert_false(ask_claim(&a, 0)); // not yet asked
-    assert_true(ask_try(&a));
-    assert_false(ask_claim(&a, 1));
-    assert_int_equal(ask_open(&a), 2); // shard 1 was missed
-    assert_int_equal(ask_sleep(&a, 0), MR_EAGAIN);
-    assert_false(ask_claim(&a, 1));
-    assert_true(ask_try(&a));
-    assert_int_equal(ask_open(&a), 0);
-    assert_true(ask_claim(&a, 2));
-    assert_false(ask_claim(&a, 1));
-    assert_false(ask_try(&a));
-    ask_tell(&a, true); // it could not give anything
-    assert_int_equal(ask_sleep(&a, UINT64_MAX), MR_LATER);
-    ask_finish(&a);
+    struct shared_take a;
+    shared_take_init(&a);
+    assert_false(claim_by(&a.claim, 0)); // not yet asked
+    assert_true(claim_try(&a.claim));
+    assert_false(claim_by(&a.claim, 1));
+    assert_int_equal(claim_open(&a.claim), 2); // shard 1 was missed
+    assert_int_equal(shared_take_sleep(&a, 0), MR_EAGAIN);
+    assert_false(claim_by(&a.claim, 1));
+    assert_true(claim_try(&a.claim));
+    assert_int_equal(claim_open(&a.claim), 0);
+    assert_true(claim_by(&a.claim, 2));
+    assert_false(claim_by(&a.claim, 1));
+    assert_false(claim_try(&a.claim));
+    shared_take_answer(&a, true); // it could not give anything
+    assert_int_equal(shared_take_sleep(&a, UINT64_MAX), MR_LATER);
+    shared_take_finish(&a);
 }
 
 struct taker {
@@ -488,8 +488,8 @@ static void X_an_engine_does_not_close_between_the_calls_of_a_chain(void **state
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(D2_an_ask_is_granted_by_one_shard_however_many_have_work),
-        cmocka_unit_test(D2_an_ask_that_is_over_is_granted_nothing),
+        cmocka_unit_test(D2_a_shared_take_is_granted_by_one_shard_however_many_have_work),
+        cmocka_unit_test(D2_a_shared_take_that_is_over_is_granted_nothing),
         cmocka_unit_test(D2_takes_that_wait_are_answered_by_whichever_shard_has_work),
         cmocka_unit_test(R14_concurrency_holds_over_all_shards),
         cmocka_unit_test(R14_a_rate_holds_over_all_shards),

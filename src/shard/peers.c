@@ -1,0 +1,346 @@
+// See peers.h. Nothing but notes is queued: what else a peer must be told follows from how far
+// each direction has come, so that a message which could not be made is made later.
+#include "shard/peers.h"
+
+#include "base/mem.h"
+#include "shard/shard.h"
+
+#include <string.h>
+
+enum { BATCH_EMITS = 256, BATCH_BYTES = 1 << 20, REST_MS = 100 };
+
+// One other shard.
+struct peer {
+    // What goes there: numbers of emits.
+    uint64_t sent;           // the last that is under way or there
+    uint64_t arrived;        // the last that it has accepted
+    uint64_t rests_until_ms; // after a refusal: engine time; 0: none
+
+    // What comes from there.
+    uint64_t accepted, accepted_at; // the last number, and what has to be durable for it
+    uint64_t arrived_told, acked_told;
+    uint64_t ack, ack_at; // the next ACKED, once this is durable; 0: none is planned
+    bool refused, missing;
+};
+
+struct note {
+    struct list of_peers;
+    uint32_t to; // the next shard to be told
+    struct message message;
+};
+
+struct peers {
+    struct shard *shard;
+    struct core *core;
+    uint32_t index, count;
+    struct list notes;
+    bool dirty; // something of what comes from others has to be answered
+    struct peer peer[];
+};
+
+// An emit in a batch; its stage, key, once and body follow it.
+struct packed_emit {
+    uint64_t number, after, due_ms, deadline_ms;
+    uint32_t attempts, stage_size, key_size, once_size, body_size;
+};
+
+void message_finish(struct message *m) {
+    buffer_finish(&m->emits);
+}
+
+int peers_create(struct shard *shard, uint32_t index, uint32_t count, struct peers **out) {
+    struct peers *p = mem_alloc(sizeof *p + count * sizeof p->peer[0]);
+    if (!p)
+        return MR_ENOMEM;
+    p->shard = shard;
+    p->index = index;
+    p->count = count;
+    list_init(&p->notes);
+    *out = p;
+    return 0;
+}
+
+void peers_start(struct peers *p, struct core *core) {
+    p->core = core;
+}
+
+void peers_destroy(struct peers *p) {
+    if (!p)
+        return;
+    for (struct list *l; (l = list_first(&p->notes)) != NULL;) {
+        list_remove(l);
+        mem_free(list_entry(l, struct note, of_peers));
+    }
+    mem_free(p);
+}
+
+// ---- Notes ------------------------------------------------------------------------------------
+
+static int note_add(struct peers *p, const struct message *m) {
+    struct note *n = mem_alloc(sizeof *n);
+    if (!n)
+        return MR_ENOMEM;
+    n->message = *m;
+    n->to = p->index == 0;
+    list_append(&p->notes, &n->of_peers);
+    return 0;
+}
+
+static int note_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
+    struct peers *p = owner;
+    struct message m = { .kind = MESSAGE_OVER,
+                         .from = p->index,
+                         .over = over,
+                         .high_mark = high_mark,
+                         .stage_size = (uint32_t)stage.size };
+    memcpy(m.stage, stage.data, stage.size);
+    return note_add(p, &m);
+}
+
+static int note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+    struct peers *p = owner;
+    struct message m = { .kind = MESSAGE_EDGE,
+                         .from = p->index,
+                         .stage_size = (uint32_t)stage.size,
+                         .downstream_size = (uint32_t)downstream.size };
+    memcpy(m.stage, stage.data, stage.size);
+    memcpy(m.downstream, downstream.data, downstream.size);
+    return note_add(p, &m);
+}
+
+struct core_peers peers_of_core(struct peers *p) {
+    return (struct core_peers){ .over = note_over, .edge = note_edge, .owner = p };
+}
+
+// The oldest note goes to one shard after another.
+static void note_next(struct peers *p, struct message *out) {
+    struct note *n = list_entry(p->notes.next, struct note, of_peers);
+    struct buffer kept = out->emits;
+    *out = n->message;
+    out->emits = kept;
+    out->to = n->to++;
+    n->to += n->to == p->index;
+    if (n->to < p->count)
+        return;
+    list_remove(&n->of_peers);
+    mem_free(n);
+}
+
+// ---- Emits: the sender ------------------------------------------------------------------------
+
+static int pack(struct peers *p, const struct link_entry *e, struct buffer *out) {
+    size_t before = out->size;
+    struct packed_emit head = { e->number,
+                                e->after,
+                                e->due_ms,
+                                e->deadline_ms,
+                                e->attempts,
+                                (uint32_t)e->stage.size,
+                                (uint32_t)e->key.size,
+                                (uint32_t)e->once.size,
+                                0 };
+    int err = buffer_append(out, &head, sizeof head);
+    if (err >= 0)
+        err = buffer_append(out, e->stage.data, e->stage.size);
+    if (err >= 0)
+        err = buffer_append(out, e->key.data, e->key.size);
+    if (err >= 0)
+        err = buffer_append(out, e->once.data, e->once.size);
+    size_t body = out->size;
+    if (err >= 0)
+        err = shard_read(p->shard, e->at, out);
+    if (err < 0) {
+        out->size = before;
+        return err;
+    }
+    head.body_size = (uint32_t)(out->size - body);
+    memcpy(out->data + before, &head, sizeof head);
+    return 0;
+}
+
+static bool has_emits(struct peers *p, uint32_t to, struct link_entry *out) {
+    const struct peer *peer = &p->peer[to];
+    return peer->sent == peer->arrived && core_now(p->core) >= peer->rests_until_ms &&
+           core_link_next(p->core, to, peer->sent, out);
+}
+
+// What cannot be read now is tried again a while later.
+static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
+    struct peer *peer = &p->peer[to];
+    struct link_entry e;
+    struct log_state log;
+    if (!has_emits(p, to, &e))
+        return false;
+    shard_look(p->shard, &log);
+    buffer_clear(&out->emits);
+    uint32_t count = 0;
+    uint64_t last = 0;
+    do {
+        if (e.at >= log.durable || out->emits.size > BATCH_BYTES)
+            break;
+        if (pack(p, &e, &out->emits) < 0) {
+            peer->rests_until_ms = count ? 0 : core_now(p->core) + REST_MS;
+            break;
+        }
+        last = e.number;
+    } while (++count < BATCH_EMITS && core_link_next(p->core, to, last, &e));
+    if (!count)
+        return false;
+    out->kind = MESSAGE_EMITS;
+    out->number = peer->sent = last;
+    return true;
+}
+
+// ---- Emits: the receiver ----------------------------------------------------------------------
+
+static mr_bytes unpack(const uint8_t **at, uint32_t size) {
+    mr_bytes b = { *at, size };
+    *at += size;
+    return b;
+}
+
+static int accept_one(struct peers *p, uint32_t from, const uint8_t **at, uint64_t *out_number) {
+    struct packed_emit head;
+    memcpy(&head, *at, sizeof head);
+    *at += sizeof head;
+    struct link_entry e = { .number = head.number,
+                            .after = head.after,
+                            .due_ms = head.due_ms,
+                            .deadline_ms = head.deadline_ms,
+                            .attempts = head.attempts };
+    e.stage = unpack(at, head.stage_size);
+    e.key = unpack(at, head.key_size);
+    e.once = unpack(at, head.once_size);
+    mr_bytes body = unpack(at, head.body_size);
+    int err = core_link_accept(p->core, from, &e, body);
+    if (err >= 0)
+        *out_number = e.number;
+    return err;
+}
+
+static void accept_emits(struct peers *p, const struct message *m) {
+    struct peer *peer = &p->peer[m->from];
+    const uint8_t *at = m->emits.data, *end = at + m->emits.size;
+    int err = 0;
+    peer->arrived_told = 0; // it is said again, whatever came before
+    while (err >= 0 && at < end)
+        err = accept_one(p, m->from, &at, &peer->accepted);
+    peer->accepted_at = shard_position(p->shard);
+    peer->refused = err < 0;
+    peer->missing = err == MR_EGAP;
+    p->dirty = true;
+}
+
+static bool ack_is_due(struct peers *p, struct peer *peer) {
+    if (!peer->ack && peer->accepted > peer->acked_told) {
+        peer->ack = peer->accepted;
+        peer->ack_at = peer->accepted_at;
+    }
+    return peer->ack && shard_is_durable(p->shard, peer->ack_at);
+}
+
+// What the sender has to hear of what it has sent.
+static bool answer_next(struct peers *p, uint32_t to, struct message *out) {
+    struct peer *peer = &p->peer[to];
+    if (peer->refused || peer->accepted > peer->arrived_told) {
+        out->kind = peer->refused ? MESSAGE_REFUSED : MESSAGE_ARRIVED;
+        out->missing = peer->missing;
+        out->number = peer->arrived_told = peer->accepted;
+        peer->refused = peer->missing = false;
+        return true;
+    }
+    if (!ack_is_due(p, peer))
+        return false;
+    out->kind = MESSAGE_ACKED;
+    out->number = peer->acked_told = peer->ack;
+    peer->ack = 0;
+    return true;
+}
+
+// ---- Messages ---------------------------------------------------------------------------------
+
+bool peers_next(struct peers *p, bool emits, struct message *out) {
+    if (!list_empty(&p->notes)) {
+        note_next(p, out);
+        return true;
+    }
+    if (!p->dirty && !(emits && core_links(p->core)))
+        return false;
+    out->from = p->index;
+    for (out->to = 0; p->dirty && out->to < p->count; out->to++)
+        if (answer_next(p, out->to, out))
+            return true;
+    for (out->to = 0; emits && core_links(p->core) && out->to < p->count; out->to++)
+        if (emits_next(p, out->to, out))
+            return true;
+    return false;
+}
+
+static int refused(struct peers *p, struct peer *peer, const struct message *m) {
+    peer->sent = peer->arrived = m->missing ? 0 : m->number;
+    peer->rests_until_ms = core_now(p->core) + REST_MS;
+    return 0;
+}
+
+static int acked(struct peers *p, const struct message *m) {
+    int err = core_link_acked(p->core, m->from, m->number);
+    return err == MR_ESTOPPED ? 0 : err;
+}
+
+int peers_receive(struct peers *p, const struct message *m) {
+    struct peer *peer = &p->peer[m->from];
+    mr_bytes stage = { m->stage, m->stage_size },
+             downstream = { m->downstream, m->downstream_size };
+    switch (m->kind) {
+    case MESSAGE_EDGE:
+        return core_learn_edge(p->core, stage, downstream) == MR_ENOMEM ? MR_ENOMEM : 0;
+    case MESSAGE_OVER:
+        return core_learn_over(p->core, stage, m->over, m->high_mark) == MR_ENOMEM ? MR_ENOMEM : 0;
+    case MESSAGE_EMITS:
+        accept_emits(p, m);
+        return 0;
+    case MESSAGE_ARRIVED:
+        core_link_arrived(p->core, m->from, m->number);
+        peer->arrived = peer->sent = m->number;
+        return 0;
+    case MESSAGE_ACKED:
+        return acked(p, m);
+    case MESSAGE_REFUSED:
+        core_link_arrived(p->core, m->from, m->number);
+        return refused(p, peer, m);
+    }
+    return 0;
+}
+
+// Notes and answers are there at once; of emits and acknowledgements the earliest position counts.
+bool peers_want(struct peers *p, uint64_t *out_at) {
+    uint64_t at = UINT64_MAX;
+    bool left = false;
+    for (uint32_t i = 0; i < p->count && (p->dirty || core_links(p->core)); i++) {
+        struct peer *peer = &p->peer[i];
+        struct link_entry e;
+        bool answer = peer->refused || peer->accepted > peer->arrived_told;
+        bool ack = peer->ack || peer->accepted > peer->acked_told;
+        uint64_t ack_at = peer->ack ? peer->ack_at : peer->accepted_at;
+        if (answer)
+            at = 0;
+        if (ack && ack_at < at)
+            at = ack_at;
+        left = left || answer || ack;
+        if (core_links(p->core) && has_emits(p, i, &e) && e.at < at)
+            at = e.at;
+    }
+    p->dirty = left;
+    if (!list_empty(&p->notes))
+        at = 0;
+    *out_at = at;
+    return at != UINT64_MAX;
+}
+
+int64_t peers_rest_ms(const struct peers *p) {
+    uint64_t now = core_now(p->core), until = 0;
+    for (uint32_t i = 0; core_links(p->core) && i < p->count; i++)
+        if (p->peer[i].rests_until_ms > now && (!until || p->peer[i].rests_until_ms < until))
+            until = p->peer[i].rests_until_ms;
+    return until ? (int64_t)(until - now) : -1;
+}

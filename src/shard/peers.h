@@ -1,0 +1,72 @@
+// Peers: what the shards of one engine tell one another, as messages. A shard has them ready; the
+// owner of the shards carries each to the shard that it names, in order, whichever way it reaches
+// that one: in the same turn, under another lock, or through the inbox of another thread.
+//
+//     EDGE, OVER   a stage emits to another; a stage is over its high mark, or no longer ─► all
+//
+//     here   emits of a commit ── durable ── EMITS ──┐                     core_link_acked
+//     there                                          └► accepted ─► ARRIVED ── durable ── ACKED ─┘
+//
+// Emits travel in batches, one under way for each pair of shards. A crash loses no emit, because
+// the sender keeps it until ACKED, and repeats none, because the receiver knows its number. Notes
+// go before everything else: a shard that an emit takes over its high mark says so before the
+// sender stops counting that emit as its own.
+//
+// Except for message_finish, one thread at a time: the shard's owner sees to that.
+#ifndef SHARD_PEERS_H
+#define SHARD_PEERS_H
+
+#include "base/buffer.h"
+#include "base/limits.h"
+#include "core/core.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct peers;
+struct shard;
+
+enum message_kind {
+    MESSAGE_EDGE,    // `stage` emits to `downstream`
+    MESSAGE_OVER,    // `stage` is over its high mark (`over`), or no longer
+    MESSAGE_EMITS,   // jobs for stages of the receiver, in `emits`
+    MESSAGE_ARRIVED, // the sender has accepted emits up to `number`
+    MESSAGE_ACKED,   // the same, durably
+    MESSAGE_REFUSED, // the sender could not accept what follows `number`: repeat it later
+};
+
+struct message {
+    enum message_kind kind;
+    uint32_t from, to;
+    bool over;
+    bool missing; // of REFUSED: an earlier one is missing, all have to be repeated
+    uint64_t high_mark, number;
+    uint32_t stage_size, downstream_size;
+    char stage[STAGE_NAME_MOST], downstream[STAGE_NAME_MOST];
+    struct buffer emits;
+};
+
+void message_finish(struct message *);
+
+// Of a shard that is one of several. MR_ENOMEM.
+int peers_create(struct shard *, uint32_t index, uint32_t count, struct peers **out);
+void peers_destroy(struct peers *); // takes NULL
+
+// What a core is created with so that it notes what the others must learn; then the core itself.
+struct core_peers peers_of_core(struct peers *);
+void peers_start(struct peers *, struct core *);
+
+// The next message that may be carried now; it has to be, before the ones that follow. `emits`
+// false: leaves EMITS for later. False: there is none. Reuses the memory of `out`.
+bool peers_next(struct peers *, bool emits, struct message *out);
+
+// A message has come, within a turn. MR_ENOMEM and the log's errors: it has to come again.
+int peers_receive(struct peers *, const struct message *);
+
+// Whether there is a message, or will be when the log is durable up to `out_at`.
+bool peers_want(struct peers *, uint64_t *out_at);
+
+// Milliseconds until what was refused is tried again; -1: nothing was.
+int64_t peers_rest_ms(const struct peers *);
+
+#endif
