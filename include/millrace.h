@@ -489,8 +489,9 @@ int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: 
 //
 // Failure. When a function fails (answers negative, or emits what can not be) the attempt of the
 // block fails and nothing of it counts. In its last attempt the pairs that fail are set apart, as
-// jobs of their own which die, and the rest of the block goes on; with on_dead "halt" the whole
-// block dies instead, and its partition waits for a person. Reasons name the operator.
+// jobs of their own which die, each under the key of its pair, and the rest of the block goes on;
+// retried, such a job sends its pair to its partition again and is done. With on_dead "halt" the
+// whole block dies instead, and its partition waits for a person. Reasons name the operator.
 //
 // The end. A source ends; when all before an operator is empty, it has had everything: an aggregate
 // then emits the windows that were begun. When all of that is through, the flow is over.
@@ -557,6 +558,9 @@ typedef int mr_flow_function(mr_pair, mr_flow_out *, void *arg);
 int mr_flow_emit(mr_flow_out *, mr_bytes key, mr_bytes value);
 int mr_flow_emit_to(mr_flow_out *, const char *output, mr_bytes key, mr_bytes value);
 int mr_flow_set_reason(mr_flow_out *, const char *); // why, when the function then fails
+// And the key that the dead letter is then listed under, where the function has found another than
+// that of its pair. Copied, 1,024 bytes of it at most. MR_EINVAL: no function of an operator runs.
+int mr_flow_set_key(mr_flow_out *, mr_bytes key);
 
 // The job that the pair came in, to look at; its end is the flow's. NULL in a source.
 const mr_job *mr_flow_job(const mr_flow_out *);

@@ -414,6 +414,89 @@ static void a_pair_that_fails_dies_alone(void **state) {
     must(mr_close(m));
 }
 
+static int key_is(mr_id id, mr_bytes key, const char *reason, void *arg) {
+    (void)id;
+    assert_true(is(key, arg));
+    assert_non_null(strstr(reason, "operator taste: it is poison"));
+    return 0;
+}
+
+// Counts pairs of each key in the state of its partition, and tells each count; "bad" is poison.
+static int counts_unpoisoned(mr_pair p, mr_flow_out *out, void *arg) {
+    struct poison *k = arg;
+    char count[24];
+    long so_far = mr_flow_state(out).size ? strtol(mr_flow_state(out).data, NULL, 10) : 0;
+    if (is(p.key, "bad") && p.value.size && !atomic_load(&k->cured))
+        return say_reason(out, "it is poison");
+    int size = snprintf(count, sizeof count, "%ld", so_far + 1);
+    must(mr_flow_set(out, (mr_bytes){ count, (size_t)size + 1 }));
+    return mr_flow_emit(out, p.key, (mr_bytes){ count, (size_t)size });
+}
+
+// U14: a dead letter is listed under the key of its pair. Retried it finds the state of its
+// partition again; when it fails again it is listed as before.
+static void U14_a_dead_letter_has_the_key_of_its_pair(void **state) {
+    static const char *const blocks[] = { "a bad b", "bad", "a bad bad", NULL };
+    struct text text = { .blocks = blocks };
+    mr_flow_options o = { .backoff = "0ms", .attempts = 2 };
+    struct poison k = { false };
+    struct heard h = HEARD;
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = NULL;
+    must(mr_flow_open(m, "mail", &o, &f));
+    must(mr_flow_source(f, "text", read_words, &text, NULL));
+    must(mr_flow_stage(f, "taste", "text", counts_unpoisoned, &k, NULL));
+    must(mr_flow_sink(f, "out", "taste", hear, &h, NULL));
+    must(mr_flow_start(f));
+    refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
+    assert_int_equal(look(m, "mail/taste").dead, 4);
+    must(mr_dead(m, "mail/taste", key_is, "bad"));
+    must(mr_dead(m, "mail/taste", retry_each, m));
+    refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
+    assert_int_equal(look(m, "mail/taste").dead, 4);
+    must(mr_dead(m, "mail/taste", key_is, "bad"));
+    atomic_store(&k.cured, true);
+    must(mr_dead(m, "mail/taste", retry_each, m));
+    must(mr_flow_wait(f, MR_FOREVER));
+    assert_string_equal(sorted(&h), "a=1 a=2 b=1 bad=1 bad=2 bad=3 bad=4");
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
+// 3,000 pairs that fail in one block are more letters than a commit has room for.
+static int read_poison(uint64_t number, mr_flow_out *out, void *arg) {
+    (void)arg;
+    for (int i = 0; i < 3000 && number == 1; i++)
+        must(mr_flow_emit(out, mr_str(i % 1000 ? "bad" : "a"), mr_str("1")));
+    return number == 1 ? 0 : MR_FLOW_END;
+}
+
+static void U14_many_pairs_of_a_block_die_alone(void **state) {
+    mr_flow_options o = { .backoff = "0ms", .attempts = 2 };
+    struct poison k = { false };
+    struct heard h = HEARD;
+    (void)state;
+    mr *m = open_mem();
+    mr_flow *f = NULL;
+    must(mr_flow_open(m, "mail", &o, &f));
+    must(mr_flow_source(f, "text", read_poison, NULL, NULL));
+    must(mr_flow_flat_map(f, "taste", "text", not_poison, &k, NULL));
+    must(mr_flow_aggregate(f, "count", "taste", mr_flow_sum, NULL, NULL, NULL));
+    must(mr_flow_sink(f, "out", "count", hear, &h, NULL));
+    must(mr_flow_start(f));
+    refused(MR_EDEAD, mr_flow_wait(f, MR_FOREVER));
+    assert_string_equal(sorted(&h), "a=3");
+    assert_int_equal(look(m, "mail/text").dead, 2997);
+    must(mr_dead(m, "mail/text", key_is, "bad"));
+    atomic_store(&k.cured, true);
+    must(mr_dead(m, "mail/text", retry_each, m));
+    must(mr_flow_wait(f, MR_FOREVER));
+    assert_string_equal(sorted(&h), "a=3 bad=2997");
+    must(mr_flow_close(f));
+    must(mr_close(m));
+}
+
 // With "halt" the block waits for a person, and so does all behind it.
 static void a_flow_halts_where_it_is_told_to(void **state) {
     static const char *const blocks[] = { "a bad b", "a", NULL };
@@ -1211,6 +1294,8 @@ int main(void) {
         cmocka_unit_test(E6_E2_sums_with_crashes_equal_those_without),
         cmocka_unit_test(E4_what_a_failed_attempt_made_is_not_seen),
         cmocka_unit_test(a_pair_that_fails_dies_alone),
+        cmocka_unit_test(U14_a_dead_letter_has_the_key_of_its_pair),
+        cmocka_unit_test(U14_many_pairs_of_a_block_die_alone),
         cmocka_unit_test(a_flow_halts_where_it_is_told_to),
         cmocka_unit_test(what_will_never_do_dies_at_once),
         cmocka_unit_test(who_is_busy_counts_no_attempt),

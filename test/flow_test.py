@@ -750,6 +750,25 @@ def _():
     r = flow("plan.yaml")
     equal(r.code, 1, r)
     check("the line is 'ann 1', its key 'ann'" in r.err and "the line is 'bob x', its key 'bob'" in r.err, r)
+    listed = subprocess.run([MILLRACE, "dead", "--json", "--at", "file:simple.journal/finished"],
+                            capture_output=True, text=True)
+    rows = {row["key"]: row["stage"] for row in json.loads(listed.stdout)}
+    equal(rows, {"ann": "simple/a", "bob": "simple/a"}, listed)
+
+
+@case("U14: on a server, too: dead letters are listed, picked and retried by the key of their line")
+def _():
+    server = Server("--store", "mem:")
+    write("in.txt", "ann 1\nbob x\ncid 2\ncid y\n")
+    r = flow("--at", server.url, simple(["name: s, aggregate: sum, key: field 1, attempts: 1"]))
+    equal(r.code, 1, r)
+    def millrace(*words):
+        return subprocess.run([MILLRACE, *words, "--at", server.url], capture_output=True, text=True)
+    listed = millrace("jobs", "--json", "--status", "dead", "simple/source")
+    equal(sorted(row["key"] for row in json.loads(listed.stdout)), ["bob", "cid"], listed)
+    picked = millrace("retry", "simple/source", "--dead", "--key", "cid", "--json")
+    equal((picked.returncode, picked.stdout.strip()), (0, '{"count": 1}'), picked)
+    server.stop()
 
 
 @case("U16: Ctrl-C ends a flow whose server does not answer")

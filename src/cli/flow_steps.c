@@ -22,6 +22,7 @@ int step_fail(mr_flow_out *out, mr_pair pair, int code, const char *format, ...)
         snprintf(sentence + used, sizeof sentence - (size_t)used, ", its key '%s'",
                  line_shown(key, pair.key));
     mr_flow_set_reason(out, sentence);
+    mr_flow_set_key(out, pair.key);
     return code;
 }
 

@@ -3,6 +3,12 @@
 //     P run  key size, key, value size, value, key size …      numbers are varints
 //     F run                                                    nothing more comes: flush
 //     E run                                                    forget the partition's state
+//     D run  partition, listed key, reason, one pair           a dead letter; each has its size
+//
+// A dead letter's job has the key of its line, so that lists of dead jobs show it; hence it is not
+// in the channel of its partition and must not run the pair. When it is first delivered it dies
+// with its reason. When it was retried it emits the pair into its partition and is done. The two
+// are told apart by a deadline, which it is emitted with and which every retry removes.
 #ifndef FLOW_BLOCK_H
 #define FLOW_BLOCK_H
 
@@ -10,7 +16,7 @@
 #include "base/codec.h"
 #include "millrace.h"
 
-enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E' };
+enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E', BLOCK_DEAD = 'D' };
 enum { SIZES_MOST = 20, BLOCK_HEAD = 11 }; // bytes, at most: of two sizes; before the pairs
 
 static inline uint8_t *put_size(uint8_t *to, uint64_t size) {
@@ -62,6 +68,36 @@ static inline bool block_next(struct reader *r, mr_pair *out) {
     out->key = block_bytes(r);
     out->value = block_bytes(r);
     return !r->bad;
+}
+
+struct letter {
+    uint32_t partition; // of the head; not less than it has: none
+    mr_bytes key;       // of the job; empty: that of the partition
+    mr_bytes reason;
+    mr_pair pair;
+};
+
+// Appends a dead letter. MR_ENOMEM.
+static inline int letter_add(struct buffer *to, uint64_t run, const struct letter *l) {
+    size_t bytes = l->key.size + l->reason.size + l->pair.key.size + l->pair.value.size;
+    int err = buffer_reserve(to, BLOCK_HEAD + 3 * SIZES_MOST + bytes);
+    if (err < 0)
+        return err;
+    uint8_t *end = to->data + to->size;
+    end += block_head(end, BLOCK_DEAD, run);
+    end = put_sized(put_sized(put_size(end, l->partition), l->key), l->reason);
+    end = put_sized(put_sized(end, l->pair.key), l->pair.value);
+    to->size = (size_t)(end - to->data);
+    return 0;
+}
+
+// What follows the head of a dead letter, borrowed from it. False: it is not well formed.
+static inline bool letter_read(struct reader *r, struct letter *out) {
+    uint64_t partition = get_number(r);
+    out->partition = partition < UINT32_MAX ? (uint32_t)partition : UINT32_MAX;
+    out->key = get_bytes(r);
+    out->reason = get_bytes(r);
+    return block_next(r, &out->pair);
 }
 
 #endif

@@ -6,6 +6,7 @@
 // changes nothing.
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "flow/block.h"
 #include "flow/state.h"
@@ -88,6 +89,22 @@ static bool goes_apart(const struct mr_flow_out *out, int answer) {
     return answer == MR_EDEAD || mr_job_attempt(out->job) >= out->head->options.attempts;
 }
 
+static void write_reason(const struct op *failed, const char *why, char out[REASON_MOST]) {
+    if (failed->title)
+        snprintf(out, REASON_MOST, "%s: %s", failed->title, why);
+    else
+        snprintf(out, REASON_MOST, "operator %s: %s", failed->name, why);
+}
+
+static int set_aside(struct mr_flow_out *out, struct marks *marks, mr_pair pair) {
+    char reason[REASON_MOST], key[KEY_MOST];
+    mr_bytes listed = { key, out->key_size };
+    memcpy(key, out->key, out->key_size);
+    write_reason(out->failed ? out->failed : out->head, out->reason, reason);
+    out_return(out, marks);
+    return out_set_aside(out, pair, listed.size ? listed : pair.key, reason);
+}
+
 static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     struct marks marks = { 0 };
     int err = 0;
@@ -96,28 +113,26 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
         int answer = err < 0 ? err : run_pair(out, pair);
         if (err < 0 || answer >= 0)
             continue;
-        bool apart = goes_apart(out, answer);
-        if (apart)
-            out_return(out, &marks);
-        err = apart ? out_set_aside(out, pair) : answer;
+        err = goes_apart(out, answer) ? set_aside(out, &marks, pair) : answer;
     }
     mem_free(marks.marks);
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
-// Pushing on can not be taken back within a job, and a block of one pair dies as it is.
+// Pushing on can not be taken back within a job.
 static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
     const struct op *op = out->head;
     mr_pair pair;
     bool last = mr_job_attempt(out->job) >= op->options.attempts;
     return (last || out->apart) && op->kind != OPERATOR_PUSH && strcmp(op->on_dead, "halt") != 0 &&
-           block_next(&r, &pair) && block_next(&r, &pair);
+           block_next(&r, &pair);
 }
 
 // What a job is, and its pairs. One of a stage of others is a pair, of this run.
 struct block {
     uint8_t what;
     struct reader pairs;
+    struct letter letter; // if it is one
 };
 
 static int block_open(struct mr_flow_out *out, struct block *b) {
@@ -126,7 +141,8 @@ static int block_open(struct mr_flow_out *out, struct block *b) {
         return 0;
     b->what = b->pairs.size ? get_u8(&b->pairs) : 0;
     out->run = get_number(&b->pairs);
-    bool known = b->what == BLOCK_PAIRS || b->what == BLOCK_FLUSH || b->what == BLOCK_ERASE;
+    bool known = b->what == BLOCK_PAIRS || b->what == BLOCK_FLUSH || b->what == BLOCK_ERASE ||
+                 (b->what == BLOCK_DEAD && letter_read(&b->pairs, &b->letter));
     return known && !b->pairs.bad ? 0 : damaged(out);
 }
 
@@ -160,12 +176,24 @@ static uint64_t latest_run(struct mr_flow *f, uint64_t run) {
 
 // Whoever hands in pairs is told; to flush or to forget what is over is done.
 static int end_late(struct mr_flow_out *out, uint8_t what, uint64_t now) {
-    if (what != BLOCK_PAIRS)
+    if (what == BLOCK_FLUSH || what == BLOCK_ERASE)
         return 0;
     return out_fail(out, MR_ECORRUPT,
                     "these are pairs of run %" PRIu64 " of the flow, which is over: now it is run "
                     "%" PRIu64,
                     out->run, now);
+}
+
+static bool was_retried(const mr_job *letter) {
+    return mr_job_left_ms(letter) == MR_FOREVER; // see block.h
+}
+
+static int letter_die(mr_job *job, const struct letter *letter) {
+    char reason[REASON_MOST];
+    snprintf(reason, sizeof reason, "%.*s", (int)letter->reason.size,
+             (const char *)letter->reason.data);
+    (void)mr_fail(job, reason, MR_NEVER); // if that fails its lease ends, too
+    return MR_LATER;
 }
 
 static int run(struct mr_flow_out *out) {
@@ -176,11 +204,15 @@ static int run(struct mr_flow_out *out) {
         err = state_open(out, &kept);
     if (err < 0)
         return err;
+    if (block.what == BLOCK_DEAD && !was_retried(out->job))
+        return letter_die(out->job, &block.letter);
     uint64_t latest = latest_run(out->flow, kept > out->run ? kept : out->run);
     if (out->run < latest)
         return end_late(out, block.what, latest);
     if (block.what == BLOCK_ERASE)
         return mr_set_state(out->job, (mr_bytes){ 0 });
+    if (block.what == BLOCK_DEAD)
+        return out_put_back(out, &block.letter);
     if (kept < out->run)
         out->kept = (mr_bytes){ 0 };
     err = state_begin(out);
@@ -215,16 +247,12 @@ static bool is_for_good(int err) {
 
 static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
     const struct op *failed = out && out->failed ? out->failed : op;
-    char reason[512];
+    char reason[REASON_MOST];
     if (err == MR_EBUSY) {
         (void)mr_release(job); // if that fails its lease ends, too
         return MR_LATER;
     }
-    const char *why = out ? out->reason : error_text();
-    if (failed->title)
-        snprintf(reason, sizeof reason, "%s: %s", failed->title, why);
-    else
-        snprintf(reason, sizeof reason, "operator %s: %s", failed->name, why);
+    write_reason(failed, out ? out->reason : error_text(), reason);
     (void)mr_fail(job, reason, is_for_good(err) ? MR_NEVER : MR_BACKOFF); // so with this
     return MR_LATER;
 }

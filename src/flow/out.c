@@ -2,10 +2,12 @@
 // for the partitions of the heads that they come to. Nothing leaves before the job's commit.
 #include "base/bytes.h"
 #include "base/errors.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "flow/block.h"
 #include "flow/state.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,8 +52,17 @@ static void route_clear(struct route *r) {
 static void routes_clear(struct mr_flow_out *out) {
     for (uint32_t i = 0; i < out->flow->head_count; i++)
         route_clear(&out->routes[i]);
-    route_clear(&out->aside);
+    clear(&out->aside.pairs);
+    out->aside.count = 0;
+    clear(&out->letters);
+    out->letter_count = 0;
     out->bytes = 0;
+}
+
+// What a function has said in case that it fails.
+static void failure_clear(struct mr_flow_out *out) {
+    out->reason[0] = 0;
+    out->key_size = 0;
 }
 
 void out_give(struct mr_flow_out *out) {
@@ -66,7 +77,7 @@ void out_give(struct mr_flow_out *out) {
     out->received = 0;
     out->err = 0;
     out->failed = NULL;
-    out->reason[0] = 0;
+    failure_clear(out);
     pthread_mutex_lock(&f->lock);
     out->next = f->spare;
     f->spare = out;
@@ -82,8 +93,9 @@ static void route_finish(struct route *r) {
 void out_destroy(struct mr_flow_out *out) {
     for (uint32_t i = 0; i < FLOW_STAGES; i++)
         route_finish(&out->routes[i]);
-    route_finish(&out->aside);
+    buffer_finish(&out->aside.pairs);
     keyed_finish(&out->keyed);
+    buffer_finish(&out->letters);
     buffer_finish(&out->block);
     buffer_finish(&out->set);
     buffer_finish(&out->windows);
@@ -110,7 +122,7 @@ void frame_begin(struct mr_flow_out *out, struct frame *frame, struct op *op, en
     *frame = (struct frame){ .op = op, .may = may, .below = out->frame };
     out->frame = frame;
     if (out->err >= 0)
-        out->reason[0] = 0;
+        failure_clear(out);
 }
 
 // An emit that was refused counts also if its function did not care.
@@ -134,6 +146,17 @@ int mr_flow_set_reason(mr_flow_out *out, const char *reason) {
         return error_set(MR_EINVAL, "a reason is set by a function of an operator");
     if (out->err >= 0)
         snprintf(out->reason, sizeof out->reason, "%s", reason);
+    return 0;
+}
+
+int mr_flow_set_key(mr_flow_out *out, mr_bytes key) {
+    if (!out || !out->frame || (key.size && !key.data))
+        return error_set(MR_EINVAL, "a key is set by a function of an operator");
+    if (out->err >= 0) {
+        out->key_size = key.size < sizeof out->key ? key.size : sizeof out->key;
+        if (key.size)
+            memcpy(out->key, key.data, out->key_size);
+    }
     return 0;
 }
 
@@ -287,25 +310,50 @@ int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes
     return emit(out, number, key, value);
 }
 
+uint32_t job_partition(const mr_job *job) {
+    mr_bytes key = mr_job_key(job);
+    uint32_t number = 0;
+    for (size_t i = 0; i < key.size; i++)
+        number = number * 10 + (uint32_t)(((const char *)key.data)[i] - '0');
+    return number;
+}
+
+// Behind the partitions stand pairs that came without one.
+static uint32_t own_partition(const struct mr_flow_out *out) {
+    uint32_t partitions = out->head->options.partitions;
+    uint32_t number = mr_job_key(out->job).size ? job_partition(out->job) : partitions;
+    return number < partitions ? number : partitions;
+}
+
 // ---- Into the commit --------------------------------------------------------------------------
 
-static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part, mr_bytes body,
-                    uint32_t attempts) {
-    char key[12];
-    int size = snprintf(key, sizeof key, "%" PRIu32, part);
-    mr_push_options o = { .attempts = attempts };
-    if (part < to->options.partitions)
-        o.key = (mr_bytes){ key, (size_t)size };
-    int err = mr_emit(out->job, to->stage, body, &o);
+static int emit_with(struct mr_flow_out *out, const struct op *to, mr_bytes body,
+                     const mr_push_options *o) {
+    int err = mr_emit(out->job, to->stage, body, o);
     return err < 0 ? out_fail(out, err, "for operator %s: %s", to->name, mr_error()) : 0;
+}
+
+enum { PARTITION_KEY = 12 };
+
+// The key of a partition's jobs; empty behind the partitions, where there is no order.
+static mr_bytes partition_key(const struct op *to, uint32_t part, char room[PARTITION_KEY]) {
+    if (part >= to->options.partitions)
+        return (mr_bytes){ 0 };
+    return (mr_bytes){ room, (size_t)snprintf(room, PARTITION_KEY, "%" PRIu32, part) };
+}
+
+static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part, mr_bytes body) {
+    char room[PARTITION_KEY];
+    mr_push_options o = { .key = partition_key(to, part, room) };
+    return emit_with(out, to, body, &o);
 }
 
 // `block` pairs a job. The pieces are cut in place: each begins where the last one ended, which has
 // been copied by then.
 static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t number,
-                     struct part *part, uint32_t block, uint32_t attempts) {
+                     struct part *part, uint32_t block) {
     if (block == 0 || part->count <= block)
-        return emit_job(out, to, number, buffer_bytes(&part->pairs), attempts);
+        return emit_job(out, to, number, buffer_bytes(&part->pairs));
     struct reader r = reader_of(buffer_bytes(&part->pairs));
     size_t from = 0;
     uint32_t in_piece = 0;
@@ -317,7 +365,7 @@ static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t numb
         if (++in_piece < block && r.at < r.size)
             continue;
         memcpy(part->pairs.data + from, head, head_size);
-        err = emit_job(out, to, number, (mr_bytes){ r.data + from, r.at - from }, attempts);
+        err = emit_job(out, to, number, (mr_bytes){ r.data + from, r.at - from });
         from = r.at - head_size;
         in_piece = 0;
     }
@@ -338,48 +386,106 @@ static uint32_t fitting_block(const struct route *r, uint32_t block, uint32_t ro
     return block;
 }
 
-static int route_emit(struct mr_flow_out *out, const struct op *to, struct route *r, uint32_t block,
-                      uint32_t attempts) {
+static int route_emit(struct mr_flow_out *out, const struct op *to, struct route *r,
+                      uint32_t block) {
     int err = 0;
     for (uint32_t i = 0; i < r->part_count && err >= 0; i++)
         if (r->parts[i].count)
-            err = emit_part(out, to, i, &r->parts[i], block, attempts);
+            err = emit_part(out, to, i, &r->parts[i], block);
     return err;
 }
 
-// Pairs set apart go back to their own head, where they have one attempt more.
+// Further ahead than any job waits; removed by a retry, see block.h.
+static const int64_t letter_deadline_ms = INT64_C(100) * 365 * 24 * 3600 * 1000;
+
+static int emit_letter(struct mr_flow_out *out, const struct letter *letter, mr_bytes body) {
+    char room[PARTITION_KEY];
+    mr_bytes key = letter->key;
+    if (key.size == 0)
+        key = partition_key(out->head, letter->partition, room);
+    mr_push_options o = { .key = key, .deadline_ms = letter_deadline_ms, .attempts = 1 };
+    return emit_with(out, out->head, body, &o);
+}
+
+// The next of those that this job has made.
+static struct letter next_letter(struct reader *r) {
+    struct letter letter;
+    (void)get_u8(r);
+    (void)get_number(r);
+    bool whole = letter_read(r, &letter);
+    assert(whole);
+    return letter;
+}
+
+static int emit_letters(struct mr_flow_out *out) {
+    struct reader r = reader_of(buffer_bytes(&out->letters));
+    int err = 0;
+    while (r.at < r.size && err >= 0) {
+        size_t from = r.at;
+        struct letter letter = next_letter(&r);
+        err = emit_letter(out, &letter, (mr_bytes){ r.data + from, r.at - from });
+    }
+    return err;
+}
+
+// More pairs have failed than one commit has room for: they go back to their head as blocks that
+// are smaller, or no longer share their commit with pairs that succeed.
+static int return_letters(struct mr_flow_out *out, uint32_t room) {
+    struct reader r = reader_of(buffer_bytes(&out->letters));
+    uint32_t block = (out->letter_count + room - 1) / room;
+    int err = 0;
+    while (r.at < r.size && err >= 0)
+        err = part_add(out, &out->aside, next_letter(&r).pair);
+    if (err < 0)
+        return err;
+    return emit_part(out, out->head, own_partition(out), &out->aside, block);
+}
+
+static bool letters_fit(const struct mr_flow_out *out, uint32_t room) {
+    if (out->letter_count == 1 && out->bytes == 0)
+        return true; // nothing would be gained by sending it back
+    return out->letter_count <= room && out->letters.size + out->bytes <= FLOW_MADE;
+}
+
 int out_emit(struct mr_flow_out *out) {
     uint32_t used = 1, count = out->flow->head_count;
-    for (uint32_t i = 0; i < count; i++)
-        used += pieces(&out->routes[i], 0) != 0;
-    uint32_t room = FLOW_EMITS / used;
+    uint64_t blocks = 0; // that are emitted at least: fewer than FLOW_EMITS, see flow_graph
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t least = pieces(&out->routes[i], 0);
+        used += least != 0;
+        blocks += least;
+    }
+    uint32_t left = (uint32_t)(FLOW_EMITS - blocks);
+    bool fit = letters_fit(out, left);
+    uint32_t room = (FLOW_EMITS - (fit ? out->letter_count : 0)) / used;
     int err = out->err;
     for (uint32_t i = 0; i < count && err >= 0; i++) {
         const struct op *to = out->flow->heads[i];
         struct route *r = &out->routes[i];
-        err = route_emit(out, to, r, fitting_block(r, to->options.block, room), 0);
+        err = route_emit(out, to, r, fitting_block(r, to->options.block, room));
     }
-    if (err < 0)
+    if (err < 0 || out->letter_count == 0)
         return err;
-    return route_emit(out, out->head, &out->aside, fitting_block(&out->aside, 1, room), 1);
+    return fit ? emit_letters(out) : return_letters(out, left < room ? left : room);
 }
 
-uint32_t job_partition(const mr_job *job) {
-    mr_bytes key = mr_job_key(job);
-    uint32_t number = 0;
-    for (size_t i = 0; i < key.size; i++)
-        number = number * 10 + (uint32_t)(((const char *)key.data)[i] - '0');
-    return number;
+// A key that is too long for a job is cut: channels of letters keep neither a state nor the order
+// of the flow.
+int out_set_aside(struct mr_flow_out *out, mr_pair pair, mr_bytes key, const char *reason) {
+    key = (mr_bytes){ key.data, key.size < KEY_MOST ? key.size : KEY_MOST };
+    struct letter letter = { own_partition(out), key, mr_str(reason), pair };
+    int err = letter_add(&out->letters, out->run, &letter);
+    if (err < 0)
+        return out_fail(out, err, "%s", error_text());
+    out->letter_count++;
+    return 0;
 }
 
-// Behind the partitions stand pairs that came without one.
-int out_set_aside(struct mr_flow_out *out, mr_pair pair) {
-    uint32_t partitions = out->head->options.partitions;
-    uint32_t number = mr_job_key(out->job).size ? job_partition(out->job) : partitions;
-    int err = out->aside.parts ? 0 : route_make(out, &out->aside, FLOW_PARTITIONS + 1);
+int out_put_back(struct mr_flow_out *out, const struct letter *letter) {
+    int err = part_add(out, &out->aside, letter->pair);
     if (err < 0)
         return err;
-    return part_add(out, &out->aside.parts[number < partitions ? number : partitions], pair);
+    return emit_job(out, out->head, letter->partition, buffer_bytes(&out->aside.pairs));
 }
 
 // ---- The last attempt -------------------------------------------------------------------------
@@ -423,5 +529,5 @@ void out_return(struct mr_flow_out *out, struct marks *marks) {
     each_part(out, marks, return_part);
     out->err = 0;
     out->failed = NULL;
-    out->reason[0] = 0;
+    failure_clear(out);
 }

@@ -12,6 +12,7 @@
 #define FLOW_STATE_H
 
 #include "base/buffer.h"
+#include "base/limits.h"
 #include "flow/keyed.h"
 #include "millrace.h"
 
@@ -54,6 +55,7 @@ enum operator_kind {
 
 struct op;
 struct lines;
+struct letter;
 
 struct edge {
     struct op *to;
@@ -156,11 +158,12 @@ const char *fold_name(mr_flow_fold *);
 
 // Pairs on their way to one head: a block for each of its partitions, and one behind them for pairs
 // that may go anywhere.
+struct part {
+    struct buffer pairs; // begins as the job's body does
+    uint32_t count;
+};
 struct route {
-    struct part {
-        struct buffer pairs; // begins as the job's body does
-        uint32_t count;
-    } * parts;
+    struct part *parts;
     uint32_t part_count;
 };
 
@@ -181,14 +184,16 @@ struct mr_flow_out {
     uint64_t run;        // of the job, and of what is made of it
     struct frame *frame; // of the function that runs now
     struct route routes[FLOW_STAGES];
-    size_t bytes;        // on all routes
-    size_t bytes_before; // the pair that runs now
-    struct buffer block; // a reader's …
-    uint64_t expected;   // … and how many there will be; 0: it does not say
-    struct route aside;  // pairs of the job that failed in its last attempt
-    mr_bytes kept;       // by the partition, in this run
-    struct keyed keyed;  // the same, if it has keys
-    struct buffer set;   // by mr_flow_set
+    size_t bytes;          // on all routes
+    size_t bytes_before;   // the pair that runs now
+    struct buffer block;   // a reader's …
+    uint64_t expected;     // … and how many there will be; 0: it does not say
+    struct buffer letters; // dead letters of pairs that failed in the job's last attempt, …
+    uint32_t letter_count; // … so many
+    struct part aside;     // pairs that go back to the head
+    mr_bytes kept;         // by the partition, in this run
+    struct keyed keyed;    // the same, if it has keys
+    struct buffer set;     // by mr_flow_set
     bool has_set;
     mr_bytes state; // of the pair's key
     struct buffer windows, text, saved;
@@ -199,6 +204,8 @@ struct mr_flow_out {
     int err; // the first failure; what follows is not done
     struct op *failed;
     char reason[400];
+    char key[KEY_MOST]; // that the dead letter is listed under
+    size_t key_size;    // 0: under that of the pair
     struct mr_flow_out *next;
 };
 
@@ -231,7 +238,9 @@ struct marks {
 };
 int out_mark(struct mr_flow_out *, struct marks *);
 void out_return(struct mr_flow_out *, struct marks *);
-int out_set_aside(struct mr_flow_out *, mr_pair);
+int out_set_aside(struct mr_flow_out *, mr_pair, mr_bytes key, const char *reason);
+// Emits the pair of a letter that was retried into its partition again.
+int out_put_back(struct mr_flow_out *, const struct letter *);
 
 // The partition that a job belongs to, which its key is.
 uint32_t job_partition(const mr_job *);
