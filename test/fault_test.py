@@ -9,26 +9,10 @@ import socket
 import subprocess
 import threading
 
-from served import Client, Refused, Server, Wire, path, too_few_descriptors, write
-from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main
+from served import Client, Faulty, Refused, Server, Wire, path, too_few_descriptors
+from tap import MILLRACE, PATIENCE, case, check, equal, main
 
-FAULTY = os.path.join(BUILD, "test", "libfaulty.so")
 MIB = 1 << 20
-
-
-class Faulty(Server):
-    """A server whose disk does as `order` says."""
-
-    def __init__(self, name, *options, **more):
-        self.orders = path(f"{name}.orders")
-        self.order()
-        environment = dict(os.environ, LD_PRELOAD=FAULTY, MILLRACE_FAULTS=self.orders,
-                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
-        super().__init__("--store", f"file:{path(name)}", *options, env=environment, **more)
-
-    def order(self, *lines):
-        new = write(os.path.basename(self.orders) + ".new", "".join(f"{line}\n" for line in lines))
-        os.rename(new, self.orders)
 
 
 def fill(client, stage, size=1000 * 1000):

@@ -6,8 +6,12 @@
 //     write ENOSPC    pwrite fails; "write short" writes half
 //     allocate ENOSPC fallocate fails
 //     open EMFILE     open fails, of files in a store
+//
+// "sync gate" and "open gate" make these calls wait instead: each writes a byte to the pipe
+// MILLRACE_FAULTS.arrived, and goes on once it has read one from MILLRACE_FAULTS.gate.
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,11 +20,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+enum { ORDER_SHORT = -1, ORDER_GATE = -2 };
+
 static const struct {
     const char *name;
     int value;
-} errors[] = { { "EIO", EIO },       { "ENOSPC", ENOSPC }, { "EROFS", EROFS },
-               { "EMFILE", EMFILE }, { "short", -1 },      { NULL, 0 } };
+} errors[] = { { "EIO", EIO },       { "ENOSPC", ENOSPC },     { "EROFS", EROFS },
+               { "EMFILE", EMFILE }, { "short", ORDER_SHORT }, { "gate", ORDER_GATE },
+               { NULL, 0 } };
 
 static int error_of(const char *name) {
     for (int i = 0; errors[i].name; i++)
@@ -43,14 +50,35 @@ static int ordered(const char *kind) {
     return found;
 }
 
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int open_pipe(const char *which, int flags) {
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s.%s", getenv("MILLRACE_FAULTS"), which);
+    int fd = REAL(open64)(path, flags | O_CLOEXEC);
+    if (fd < 0)
+        abort(); // the test has not made it
+    return fd;
+}
+
+// Tells the test that a call is here, and waits until the test lets it go on.
+static void wait_at_gate(void) {
+    int arrived = open_pipe("arrived", O_WRONLY), gate = open_pipe("gate", O_RDONLY);
+    char byte = 0;
+    if (write(arrived, &byte, 1) != 1 || read(gate, &byte, 1) != 1)
+        abort();
+    close(arrived);
+    close(gate);
+}
+
 static bool fails(const char *kind) {
     int error = ordered(kind);
+    if (error == ORDER_GATE)
+        wait_at_gate();
     if (error > 0)
         errno = error;
     return error > 0;
 }
-
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 int fdatasync(int fd) {
     return fails("sync") ? -1 : REAL(fdatasync)(fd);
@@ -63,7 +91,7 @@ int fsync(int fd) {
 ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
     if (fails("write"))
         return -1;
-    if (size > 1 && ordered("write") < 0)
+    if (size > 1 && ordered("write") == ORDER_SHORT)
         size /= 2;
     return REAL(pwrite64)(fd, from, size, at);
 }

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 
-from tap import MILLRACE, PATIENCE, check, equal, top
+from tap import BUILD, MILLRACE, PATIENCE, check, equal, top
 
 
 def path(name):
@@ -64,9 +64,12 @@ class Server:
         self.notices, self.said = queue.Queue(), []
         threading.Thread(target=self.listen, args=(self.process, self.notices), daemon=True).start()
         if ready:
-            address = self.hear("listens on ")
-            self.port = int(re.search(r"listens on \S*:(\d+)", address)[1])
+            self.listens()
             self.url = re.search(r"millrace\S*://\S+|$", self.hear("ready"))[0]
+
+    def listens(self):
+        """Waits until it can be connected to, which may be before it is ready."""
+        self.port = int(re.search(r"listens on \S*:(\d+)", self.hear("listens on "))[1])
 
     @staticmethod
     def listen(process, notices):
@@ -132,6 +135,34 @@ class Server:
             self.stop()
         else:
             self.kill()
+
+
+class Faulty(Server):
+    """A server whose disk does as `order` says, see faulty.c."""
+
+    def __init__(self, name, *options, orders=(), **more):
+        self.orders = path(f"{name}.orders")
+        self.order(*orders)
+        for pipe in ("arrived", "gate"):
+            os.mkfifo(f"{self.orders}.{pipe}")
+        self.arrived, self.gate = (os.open(f"{self.orders}.{pipe}", os.O_RDWR) for pipe in ("arrived", "gate"))
+        environment = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "test", "libfaulty.so"),
+                           MILLRACE_FAULTS=self.orders,
+                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        super().__init__("--store", f"file:{path(name)}", *options, env=environment, **more)
+
+    def order(self, *lines):
+        new = write(os.path.basename(self.orders) + ".new", "".join(f"{line}\n" for line in lines))
+        os.rename(new, self.orders)
+
+    def arrives(self):
+        """Waits until a call waits at the gate."""
+        check(select.select([self.arrived], [], [], PATIENCE)[0], "no call came to the gate", *self.said)
+        os.read(self.arrived, 1)
+
+    def let_go(self):
+        """Lets one call go on that waits at the gate."""
+        os.write(self.gate, b".")
 
 
 class Refused(Exception):

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""durable_test.py BUILD: what a real server keeps when it is killed at any instant: numbers that were sent
+ahead of the replies, leases that hold over a restart, a token's share. Clients say everything over the wire.
+The disk waits where a test wants it to (faulty.c), so that the same happens in every run."""
+import signal
+import subprocess
+
+from served import Client, Faulty, Refused, Server, path
+from tap import MILLRACE, PATIENCE, case, check, equal, main
+
+NUMBERS = 3000
+
+
+def killed(server):
+    """Ends a server at once, and starts it again on its store and address."""
+    server.signal(signal.SIGKILL)
+    server.ends(-signal.SIGKILL)
+    server.start()
+
+
+# ---- Numbers sent ahead of the replies ---------------------------------------------------------
+
+def send_ahead(client, kind, numbers):
+    """Sends all of these pushes without reading a reply."""
+    for number in numbers:
+        client.say("PUSH", "s", f"body {number}", kind, "e", number)
+
+
+def hear_accepted(client):
+    """How many were accepted, of the replies that came before the connection was lost."""
+    count = 0
+    try:
+        while True:
+            client.hear()
+            count += 1
+    except (AssertionError, OSError):
+        return count
+
+
+def push_again(client, kind, first):
+    """Pushes from this number on, and reads every reply."""
+    send_ahead(client, kind, range(first, NUMBERS + 1))
+    for _ in range(first, NUMBERS + 1):
+        client.hear()
+
+
+def kill_while_sending(kind, syncs):
+    """Sends all numbers ahead, in as many pieces as the disk syncs meanwhile and one more, and kills the
+    server in the middle of the next sync. The server that came back, and how many it had accepted."""
+    server = Faulty(f"ahead-{kind}-{syncs}")
+    client = Client(server)
+    client.ask("STAGE", "s", "max-jobs", NUMBERS)  # the stage is on disk
+    server.order("sync gate")
+    size = NUMBERS // (syncs + 1)
+    for piece in range(syncs):
+        send_ahead(client, kind, range(piece * size + 1, piece * size + size + 1))
+        server.arrives()
+        server.let_go()
+    send_ahead(client, kind, range(syncs * size + 1, NUMBERS + 1))
+    server.arrives()
+    server.order()
+    killed(server)
+    return server, hear_accepted(client)
+
+
+def resume_of(client):
+    try:
+        reply = client.ask("EPIC", "s", "e")
+    except Refused as error:
+        check(str(error).startswith("GONE"), error)
+        return 1
+    return reply[reply.index("resume") + 1]
+
+
+def has_each_once(server):
+    equal(Client(server).work_off("s", 100), [f"body {n}" for n in range(1, NUMBERS + 1)])
+    server.stop()
+
+
+# U17: whatever was sent ahead of the replies, an epic goes on at its resume point.
+@case
+def U17_an_epic_sent_ahead_of_its_replies_survives_a_kill():
+    for syncs in (0, 1, 2, 5):
+        server, accepted = kill_while_sending("EPIC", syncs)
+        client = Client(server)
+        resume = resume_of(client)
+        check(accepted < resume <= NUMBERS + 1, f"{accepted} were accepted, and it goes on with {resume}")
+        push_again(client, "EPIC", resume)
+        equal(resume_of(client), NUMBERS + 1)
+        has_each_once(server)
+
+
+# U17: a client's source goes on behind the last reply that it has read.
+@case
+def U17_a_source_sent_ahead_of_its_replies_survives_a_kill():
+    for syncs in (0, 1, 2, 5):
+        server, accepted = kill_while_sending("SOURCE", syncs)
+        push_again(Client(server), "SOURCE", accepted + 1)
+        has_each_once(server)
+
+
+# ---- Leases that hold over a restart -----------------------------------------------------------
+
+LEASE = 3000  # ms
+
+
+def fields_of(client, job):
+    reply = client.ask("JOB", job)
+    return dict(zip(reply[::2], reply[1::2]))
+
+
+def stays_leased_until_its_end(server, stage, take):
+    """A job that was taken so is not taken again before the end of its lease, which is told by how long ago
+    it was pushed: it was pushed before it was taken."""
+    client = Client(server)
+    job = client.ask("PUSH", stage, "a", "KEY", "k")
+    client.ask("PUSH", stage, "b", "KEY", "k")
+    [[taken, *_]] = client.ask("TAKE", stage, "LEASE", LEASE, *take)
+    equal(taken, job)
+    killed(server)
+    client = Client(server)
+    [[again, *_]] = client.ask("TAKE", stage, "WAIT", PATIENCE * 1000)
+    equal(again, job)  # nothing overtakes it either
+    age = fields_of(client, job)["age-ms"]
+    check(age >= LEASE, f"taken again {age} ms after its push, before its lease of {LEASE} ms has ended")
+
+
+# U21: a job taken DETACHED is not handed out again before its lease ends.
+@case
+def U21_a_detached_lease_holds_over_a_kill():
+    server = Server("--store", f"file:{path('detached')}")
+    stays_leased_until_its_end(server, "s", ["DETACHED"])
+    server.stop()
+
+
+# U21: nor is one of a stage whose leases never overlap, whose connection went with the server.
+@case
+def U21_overlap_never_holds_over_a_kill():
+    server = Server("--store", f"file:{path('never')}")
+    Client(server).ask("STAGE", "s", "overlap", "never")
+    stays_leased_until_its_end(server, "s", [])
+    server.stop()
+
+
+# U21: the worker has not noticed, and its commit counts.
+@case
+def U21_a_token_is_good_after_a_kill():
+    server = Server("--store", f"file:{path('token')}")
+    client = Client(server)
+    client.ask("STAGE", "never", "overlap", "never")
+    for stage, take in (("s", ["DETACHED"]), ("never", [])):
+        client = Client(server)
+        job = client.ask("PUSH", stage, "a", "KEY", "k")
+        client.ask("PUSH", stage, "b", "KEY", "k")
+        [[_, token, *_]] = client.ask("TAKE", stage, "LEASE", PATIENCE * 1000, *take)
+        killed(server)
+        client = Client(server)
+        equal(client.ask("TAKE", stage), [])
+        equal(client.ask("DONE", job, token, "RESULT", "r"), "OK")
+        equal(client.ask("AWAIT", job), "r")
+        equal(client.work_off(stage), ["b"])
+    server.stop()
+
+
+# ---- Refusals before the store is there --------------------------------------------------------
+
+# U18: a number that is refused because the store is still being read holds its source.
+@case
+def U18_a_refusal_while_loading_holds_its_source():
+    server = Faulty("loading")
+    Client(server).ask("PUSH", "s", "there before")
+    server.stop()
+    server.order("open gate")
+    server.start(ready=False)
+    server.listens()
+    server.arrives()
+    epic, source, called = Client(server), Client(server), Client(server)
+    epic.refused("LOADING", "PUSH", "s", "1", "EPIC", "e", 1)
+    source.refused("LOADING", "PUSH", "s", "1", "SOURCE", "c", 1)
+    called.refused("LOADING", "CALL", "s", "1", "SOURCE", "d", 1)
+    server.order()
+    server.let_go()
+    server.hear("ready")
+    for client, words in ((epic, ("PUSH", "s", "x", "EPIC", "e")), (source, ("PUSH", "s", "x", "SOURCE", "c")),
+                          (called, ("CALL", "s", "x", "SOURCE", "d"))):
+        client.refused("GAP 1", *words, 2)
+    equal(epic.ask("PUSH", "s", "1", "EPIC", "e", 1), "2")
+    equal(epic.ask("PUSH", "s", "2", "EPIC", "e", 2), "3")
+    equal(source.ask("PUSH", "s", "1", "SOURCE", "c", 1), "4")
+    equal(source.ask("PUSH", "s", "2", "SOURCE", "c", 2), "5")
+    worker = Client(server)
+    equal(worker.work_off("s"), ["there before", "1", "2", "1", "2"])
+    for number in (1, 2):
+        called.say("CALL", "s", f"call {number}", "SOURCE", "d", number)
+        [[job, token, _, _, body, *_]] = worker.ask("TAKE", "s", "WAIT", PATIENCE * 1000)
+        equal(body, f"call {number}")
+        equal(worker.ask("DONE", job, token, "RESULT", "r"), "OK")
+        equal(called.hear(), "r")
+    server.stop()
+
+
+# ---- A token's share ---------------------------------------------------------------------------
+
+SHARE = 2500  # of 10,000 sources
+
+
+def make_token(name):
+    done = subprocess.run([MILLRACE, "auth", "add", name, "--role", "push,read", "--auth", path("tokens")],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    equal(done.returncode, 0, done.stderr)
+    return done.stdout.split()[-1]
+
+
+# U7, U22: what a token has made counts after a restart, and for no other.
+@case
+def U7_U22_a_tokens_share_counts_over_restarts():
+    greedy, other = make_token("greedy"), make_token("other")
+    server = Server("--store", f"file:{path('share')}", "--auth", path("tokens"))
+    client = Client(server)
+    equal(client.ask("AUTH", greedy), "OK")
+    for number in range(SHARE):
+        client.say("PUSH", "s", "x", "EPIC", f"e{number}", 1)
+    for _ in range(SHARE):
+        client.hear()
+    for _ in range(2):
+        client.refused("FULL this token uses 2500", "PUSH", "s", "x", "EPIC", "another", 1)
+        killed(server)
+        client = Client(server)
+        equal(client.ask("AUTH", greedy), "OK")
+    client.refused("FULL this token uses 2500", "PUSH", "s", "x", "EPIC", "another", 1)
+    client = Client(server)
+    equal(client.ask("AUTH", other), "OK")
+    check(client.ask("PUSH", "s", "x", "EPIC", "another", 1))
+    server.stop()
+
+
+main()
