@@ -1,6 +1,7 @@
 // Records: what is encoded is decoded, whatever is cut off or flipped is noticed or is another
 // record, and nothing reads beyond the end: inputs lie against a page that may not be touched.
-#include "core/record.h"
+#include "base/codec.h"
+#include "core/record_layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ static struct record_about everything(void) {
         .stage = { .pushed = 1,
                    .done = 128,
                    .failed = 3,
-                   .dead = 70000,
+                   .died = 70000,
                    .expired = 5,
                    .cancelled = UINT64_MAX,
                    .vain_ms = 7,
@@ -338,6 +339,200 @@ static void a_copy_differs_in_being_one(void **state) {
     assert_memory_equal(head, copy, size);
 }
 
+// ---- Every field, by the lists ------------------------------------------------------------------
+
+// FNV-1a.
+static uint32_t checksum(const uint8_t *data, size_t size) {
+    uint32_t sum = UINT32_C(2166136261);
+    for (size_t i = 0; i < size; i++)
+        sum = (sum ^ data[i]) * UINT32_C(16777619);
+    return sum;
+}
+
+// A store of any version is read: what is on disk never changes. The sums were made by the writer
+// that listed the fields of each kind by hand; with a maker, bare, without a maker.
+static void every_kind_is_written_as_it_always_was(void **state) {
+    static const uint32_t sums[][3] = {
+        { 0x6dc54e64, 0xe4362dc7, 0x6dc54e64 }, { 0x9b25e50a, 0xd9ff38aa, 0x9b25e50a },
+        { 0x3dfbe65b, 0x139e1a6d, 0x3dfbe65b }, { 0x5cce209e, 0x049656f8, 0x5cce209e },
+        { 0xd4b6d340, 0x84e09efb, 0xd4b6d340 }, { 0xaa8b4653, 0x8d7b557a, 0xaa8b4653 },
+        { 0x55c4cbab, 0xa4c9f05b, 0x55c4cbab }, { 0xfa62852e, 0xeaa48e51, 0x41b14028 },
+        { 0x17232c21, 0xe5e1af66, 0x17232c21 }, { 0x159fa9eb, 0x9c88d176, 0x159fa9eb },
+        { 0x5dce3c6d, 0x28c9a785, 0x5dce3c6d }, { 0x7fcfcc2d, 0x20eb5c50, 0x7fcfcc2d },
+        { 0x1b51e3be, 0x5c463901, 0x1b51e3be }, { 0x50d718a5, 0xcb1ac872, 0x50d718a5 },
+        { 0x41ae8bab, 0xdc25344a, 0x41ae8bab }, { 0xe9a53d05, 0xca4f2e54, 0xe9a53d05 },
+        { 0x94aa286c, 0xb8262b35, 0x94aa286c }, { 0xa211d498, 0xb4ecd45a, 0xa211d498 },
+        { 0x872780f5, 0x330faf1d, 0x872780f5 }, { 0x3ed3773b, 0xce6bed1f, 0x996d8d66 },
+    };
+    struct record_about about = everything(), empty = { 0 };
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        enum record_kind kind = (enum record_kind)(i + 1);
+        struct record records[] = { full(kind, &about), bare(kind, &empty), full(kind, &about) };
+        records[2].maker = 0;
+        for (int k = 0; k < 3; k++)
+            if (checksum(head, record_encode(&records[k], head)) != sums[i][k])
+                fail_msg("a %s record is written otherwise (%d)", record_kind_name(kind), k);
+    }
+}
+
+static uint64_t dice;
+
+static uint64_t roll(void) {
+    dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return dice >> (dice >> 58); // of any length
+}
+
+// Within what each field can hold; each kind keeps its own of them.
+static struct record random_record(enum record_kind kind, const struct record_about *about) {
+    static const char text[] = "anything at all";
+    struct record r = { .kind = kind, .about = about };
+    r.copy = roll() & 1, r.call = roll() & 1, r.has_once = roll() & 1;
+    r.time_ms = roll() >> 16, r.pushed_ms = roll() >> 16;
+    r.due_ms = roll() & 1 ? roll() >> 16 : 0, r.deadline_ms = roll() & 1 ? roll() >> 16 : 0;
+    r.id = roll(), r.position = roll(), r.serial = roll(), r.random = roll(), r.upto = roll();
+    r.epoch = roll(), r.next_id = roll(), r.source = roll(), r.number = roll();
+    r.maker = roll() & 1 ? roll() : 0;
+    r.once = (struct hash128){ roll(), roll() };
+    r.stage = (uint32_t)roll(), r.attempt = (uint32_t)roll(), r.shard = (uint32_t)roll();
+    r.attempts = roll() & 1 ? (uint32_t)roll() : 0, r.lease_ms = (uint32_t)roll();
+    r.status = (enum job_status)(roll() % (JOB_CANCELLED + 1));
+    r.key = bytes_of(text, roll() % sizeof text), r.name = bytes_of(text, roll() % sizeof text);
+    return r;
+}
+
+static struct record_about random_about(void) {
+    struct record_about a;
+    const struct policy_row *row;
+    for (size_t i = 0; i < sizeof a; i++)
+        ((uint8_t *)&a)[i] = (uint8_t)roll();
+    a.stage.paused = roll() & 1, a.stage.draining = roll() & 1, a.source.epic = roll() & 1;
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
+        *policy_at(&a.stage.policy, &row->values[0]) = roll();
+    return a;
+}
+
+static bool same_values(const struct record *a, const struct record *b) {
+    size_t at = 0, at_b = 0;
+    struct record_value x, y;
+    while (record_next_value(a, &at, &x)) {
+        if (!record_next_value(b, &at_b, &y) || strcmp(x.name, y.name) != 0 || x.type != y.type ||
+            x.number != y.number || !bytes_equal(x.bytes, y.bytes))
+            return false;
+    }
+    return !record_next_value(b, &at_b, &y);
+}
+
+// Random records: what is shown of one is shown of what was read again.
+static void every_field_survives_in_every_kind(void **state) {
+    uint8_t head[RECORD_MAX];
+    (void)state;
+    dice = 11;
+    for (int round = 0; round < 20000; round++) {
+        struct record_about about = random_about(), again;
+        struct record r = random_record((enum record_kind)(round % RECORD_LAST + 1), &about), out;
+        size_t size = record_encode(&r, head);
+        assert_true(decodes(at_the_edge(head, size)));
+        assert_int_equal(record_decode(bytes_of(head, size), &again, &out), 0);
+        if (!same_values(&r, &out))
+            fail_msg("a %s record has lost a field", record_kind_name(r.kind));
+        if (r.kind == RECORD_STAGE)
+            assert_true(policy_equal(&about.stage.policy, &again.stage.policy));
+        if (r.kind == RECORD_SOURCE)
+            assert_memory_equal(about.source.bitmap, again.source.bitmap, SOURCE_BITMAP);
+    }
+}
+
+// The writer that knows its kind when compiled, and the one for all kinds.
+static void the_inline_writer_agrees(void **state) {
+    uint8_t head[RECORD_MAX], other[RECORD_MAX];
+    (void)state;
+    dice = 13;
+    for (int round = 0; round < 20000; round++) {
+        struct record r = random_record((enum record_kind)(round % RECORD_END + 1), NULL);
+        size_t size = r.kind == RECORD_PUSH  ? record_write(&r, FIELDS_OF_PUSH, other)
+                      : r.kind == RECORD_JOB ? record_write(&r, FIELDS_OF_JOB, other)
+                                             : record_write(&r, FIELDS_OF_END, other);
+        assert_int_equal(size, record_encode(&r, head));
+        assert_memory_equal(head, other, size);
+    }
+}
+
+// A policy that is newer than its record has its default; one that is at its default is not written
+// behind the last that is not. `from` stands for the number of policies that the first version had.
+static void policies_may_be_added(void **state) {
+    uint8_t bytes[RECORD_MAX];
+    (void)state;
+    for (size_t from = 0; policy_row(from); from++) {
+        for (size_t changed = from; policy_row(changed); changed++) {
+            struct policy in = policy_default(), out;
+            *policy_at(&in, &policy_row(changed)->values[0]) += 1000;
+            memcpy(&out, &in, sizeof out);
+            size_t end = record_policies_end(&in, from);
+            assert_int_equal(end, changed + 1);
+            size_t size = (size_t)(record_write_policies(bytes, &in, from, end) - bytes);
+            for (size_t i = from; policy_row(i); i++)
+                *policy_at(&out, &policy_row(i)->values[0]) = 5;
+            struct reader reader = reader_of(at_the_edge(bytes, size));
+            record_read_later_policies(&reader, &out, from);
+            assert_true(reader_done(&reader));
+            assert_true(policy_equal(&in, &out));
+        }
+        struct policy usual = policy_default();
+        assert_int_equal(record_policies_end(&usual, from), from);
+    }
+}
+
+static void fields_have_bounds(void **state) {
+    static uint8_t long_text[KEY_MOST + 1];
+    struct record good = { .kind = RECORD_PUSH }, r;
+    (void)state;
+    assert_int_equal(record_check_bounds(&good), 0);
+#define BOUND(bit, member, type, most, text) BOUND_##type(member, (uint64_t)(most))
+#define BOUND_id(member, most)                                                                     \
+    r = good, r.member = most;                                                                     \
+    assert_int_equal(record_check_bounds(&r), 0);                                                  \
+    if ((r.member = most, ++r.member) > most)                                                      \
+        assert_int_equal(record_check_bounds(&r), MR_ECORRUPT);
+#define BOUND_u64 BOUND_id
+#define BOUND_hex BOUND_id
+#define BOUND_number BOUND_id
+#define BOUND_small BOUND_id
+#define BOUND_stage BOUND_id
+#define BOUND_shard BOUND_id
+#define BOUND_time BOUND_id
+#define BOUND_status(member, most)
+#define BOUND_present(member, most)
+#define BOUND_hash(member, most)
+#define BOUND_bytes(member, most)                                                                  \
+    r = good, r.member = bytes_of(long_text, most);                                                \
+    assert_int_equal(record_check_bounds(&r), 0);                                                  \
+    r.member = bytes_of(long_text, most + 1);                                                      \
+    assert_int_equal(record_check_bounds(&r), MR_ECORRUPT);
+    RECORD_FIXED_FIELDS(BOUND)
+    RECORD_RARE_FIELDS(BOUND)
+    RECORD_OPTIONAL_FIELDS(BOUND)
+    r = good, r.time_ms = INSTANT_MOST + 1;
+    assert_int_equal(record_check_bounds(&r), MR_ECORRUPT);
+}
+
+// Of a token a record holds a half that is not shown.
+static void secrets_are_not_shown(void **state) {
+    struct record_about about = everything();
+    (void)state;
+    for (enum record_kind kind = RECORD_PUSH; kind <= RECORD_LAST; kind++) {
+        struct record r = full(kind, &about);
+        struct record_value v;
+        size_t count = 0;
+        for (size_t at = 0; record_next_value(&r, &at, &v); count++) {
+            assert_true(*v.name);
+            assert_true(v.number != r.random); // the secret half of a token
+        }
+        assert_true(count > 0);
+    }
+}
+
 // ---- Reasons ------------------------------------------------------------------------------------
 
 static size_t count_reasons(mr_bytes body, uint32_t *out_first) {
@@ -403,6 +598,12 @@ int main(void) {
         cmocka_unit_test(any_bytes_are_no_record_or_one),
         cmocka_unit_test(a_peek_sees_what_decoding_sees),
         cmocka_unit_test(a_copy_differs_in_being_one),
+        cmocka_unit_test(every_kind_is_written_as_it_always_was),
+        cmocka_unit_test(every_field_survives_in_every_kind),
+        cmocka_unit_test(the_inline_writer_agrees),
+        cmocka_unit_test(policies_may_be_added),
+        cmocka_unit_test(fields_have_bounds),
+        cmocka_unit_test(secrets_are_not_shown),
         cmocka_unit_test(reasons_keep_the_latest),
         cmocka_unit_test(reasons_cut_off_or_flipped_end_early),
     };

@@ -107,7 +107,7 @@ static void add_stage(struct record_stage *sum, const struct record_stage *s, bo
     sum->pushed += s->pushed;
     sum->done += s->done;
     sum->failed += s->failed;
-    sum->dead += s->dead;
+    sum->died += s->died;
     sum->expired += s->expired;
     sum->cancelled += s->cancelled;
     sum->vain_ms += s->vain_ms;

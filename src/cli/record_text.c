@@ -129,8 +129,8 @@ static void print_stage(const struct record *r) {
     printf("stage %" PRIu32 " is %.*s: %" PRIu64 " pushed, %" PRIu64 " done, %" PRIu64
            " failed attempts",
            r->stage, (int)r->name.size, (const char *)r->name.data, a->pushed, a->done, a->failed);
-    if (a->dead)
-        printf(", %" PRIu64 " died", a->dead);
+    if (a->died)
+        printf(", %" PRIu64 " died", a->died);
     if (a->expired)
         printf(", %" PRIu64 " expired", a->expired);
     if (a->cancelled)
@@ -345,7 +345,7 @@ static void json_about_stage(struct json *j, const struct record *r) {
     json_number(j, "pushed", a->pushed);
     json_number(j, "done", a->done);
     json_number(j, "failed", a->failed);
-    json_number(j, "dead", a->dead);
+    json_number(j, "dead", a->died);
     json_number(j, "expired", a->expired);
     json_number(j, "cancelled", a->cancelled);
     json_flag(j, "paused", a->paused);

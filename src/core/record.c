@@ -1,98 +1,66 @@
-// Which kind has which fields, and how they are read; record_write.h has their layout. What is
-// small stays small, what is large has a fixed size: both are cheap to write.
+// Which kind has which fields, and how they are read, checked and shown; record_layout.h has the
+// fields. What is small stays small, what is large has a fixed size: both are cheap to write.
 #include "core/record.h"
 
 #include "base/codec.h"
 #include "base/errors.h"
-#include "core/record_write.h"
+#include "core/record_layout.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
-enum {
-    FIELDS_OF_STAGE = HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE,
-    FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
-};
-
-static const struct {
+static const struct record_kind_row {
     const char *name;
     uint32_t fields;
+    enum record_copy copy;
+    const char *body;         // what its entry's body is called; NULL: none that people would read
+    const char *pushed, *due; // what these instants are; NULL: as their names say
 } kinds[] = {
-    [RECORD_PUSH] = { "push", FIELDS_OF_PUSH },
-    [RECORD_JOB] = { "job", FIELDS_OF_JOB },
-    [RECORD_END] = { "end", FIELDS_OF_END },
-    [RECORD_FAIL] = { "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS },
+    [RECORD_PUSH] = { "push", FIELDS_OF_PUSH, RECORD_COPIED, .body = "body" },
+    [RECORD_JOB] = { "job", FIELDS_OF_JOB, RECORD_COPIED, .body = "body" },
+    [RECORD_END] = { "end", FIELDS_OF_END, RECORD_COPIED, .body = "result", .pushed = "ended",
+                     .due = "pushed" },
+    [RECORD_FAIL] = { "fail", HAS_ID | HAS_STAGE | HAS_ATTEMPT | HAS_STATUS, RECORD_COPIED },
     [RECORD_RETRY] = { "retry", HAS_ID | HAS_STAGE | HAS_POSITION },
     [RECORD_DROP] = { "drop", HAS_ID | HAS_STAGE | HAS_STATUS },
     [RECORD_WANT] = { "want", HAS_ID },
-    [RECORD_STAGE] = { "stage", FIELDS_OF_STAGE },
-    [RECORD_SOURCE_OLD] = { "source", HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE },
+    [RECORD_STAGE] = { "stage", FIELDS_OF_STAGE, RECORD_MERGED },
+    [RECORD_SOURCE_OLD] = { "source", FIELDS_OF_SOURCE & ~HAS_STAGE, RECORD_MERGED },
     [RECORD_SOURCE_DROP] = { "source-drop", HAS_SOURCE_NUMBER },
-    [RECORD_STATE] = { "state", HAS_STAGE },
-    [RECORD_ONCE] = { "once", HAS_ID | HAS_STAGE | HAS_PUSHED },
-    [RECORD_EPOCH] = { "epoch", HAS_EPOCH },
+    [RECORD_STATE] = { "state", HAS_STAGE, RECORD_COPIED, .body = "state", .due = "set" },
+    [RECORD_ONCE] = { "once", HAS_ID | HAS_STAGE | HAS_PUSHED, RECORD_COPIED, .pushed = "ended",
+                      .due = "pushed" },
+    [RECORD_EPOCH] = { "epoch", HAS_EPOCH, RECORD_MERGED },
     [RECORD_TRIM] = { "trim", HAS_UPTO },
-    [RECORD_OUTBOX] = { "outbox", HAS_STAGE | HAS_LINK | HAS_NAME },
-    [RECORD_ARRIVAL] = { "arrival", FIELDS_OF_PUSH | HAS_LINK },
+    [RECORD_OUTBOX] = { "outbox", HAS_STAGE | HAS_LINK | HAS_NAME, .body = "body" },
+    [RECORD_ARRIVAL] = { "arrival", FIELDS_OF_PUSH | HAS_LINK, RECORD_COPIED, .body = "body" },
     [RECORD_LINK] = { "link", HAS_LINK | HAS_UPTO },
-    [RECORD_LEASE] = { "lease", HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT |
-                                    HAS_SERIAL | HAS_LEASE },
+    [RECORD_LEASE] = { "lease",
+                       HAS_ID | HAS_STAGE | HAS_POSITION | HAS_PUSHED | HAS_ATTEMPT | HAS_SERIAL |
+                           HAS_LEASE,
+                       RECORD_COPIED, .pushed = "began", .due = "until" },
     [RECORD_STAGE_DROP] = { "stage-drop", HAS_STAGE },
-    [RECORD_SOURCE] = { "source", FIELDS_OF_SOURCE },
+    [RECORD_SOURCE] = { "source", FIELDS_OF_SOURCE, RECORD_MERGED },
     [RECORD_STAGE_MADE] = { "stage", FIELDS_OF_STAGE | HAS_MAKER },
     [RECORD_SOURCE_MADE] = { "source", FIELDS_OF_SOURCE | HAS_MAKER },
 };
 
 _Static_assert(sizeof kinds / sizeof *kinds == RECORD_NUMBERS, "each number has its row");
 
+static bool kind_is_known(enum record_kind kind) {
+    return (unsigned)kind <= RECORD_LAST && kinds[kind].name;
+}
+
 const char *record_kind_name(enum record_kind kind) {
-    return (unsigned)kind <= RECORD_LAST && kinds[kind].name ? kinds[kind].name : "unknown";
+    return kind_is_known(kind) ? kinds[kind].name : "unknown";
 }
 
-static uint8_t *write_policy(uint8_t *p, const struct policy *policy) {
-    const struct policy_row *row;
-    for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
-        for (size_t k = 0; k < policy_row_values(row); k++)
-            p = write_number(p, policy_read(policy, &row->values[k]));
-    return p;
+const char *record_body_name(enum record_kind kind) {
+    return kind_is_known(kind) ? kinds[kind].body : NULL;
 }
 
-static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
-    const uint64_t numbers[] = { a->pushed,    a->done,    a->failed, a->dead,    a->expired,
-                                 a->cancelled, a->vain_ms, a->paused, a->draining };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        p = write_number(p, numbers[i]);
-    return write_policy(p, &a->policy);
-}
-
-static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
-    const uint64_t numbers[] = { a->epic, a->highest, a->total,     a->accepted,
-                                 a->done, a->dead,    a->cancelled, a->expired };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        p = write_number(p, numbers[i]);
-    memcpy(p, a->bitmap, sizeof a->bitmap);
-    return p + sizeof a->bitmap;
-}
-
-static uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) {
-    if (fields & HAS_UPTO)
-        p = write_u64(p, r->upto);
-    if (fields & HAS_EPOCH)
-        p = write_u64(write_u64(p, r->epoch), r->next_id);
-    if (fields & HAS_SOURCE_NUMBER)
-        p = write_u64(p, r->source);
-    if (fields & HAS_LINK)
-        p = write_number(write_number(p, r->shard), r->number);
-    if (fields & HAS_LEASE)
-        p = write_number(write_u64(p, r->random), r->lease_ms);
-    if (fields & HAS_MAKER)
-        p = write_u64(p, r->maker);
-    if (fields & HAS_NAME)
-        p = write_bytes(p, r->name);
-    if (fields & HAS_ABOUT_STAGE)
-        p = write_about_stage(p, &r->about->stage);
-    if (fields & HAS_ABOUT_SOURCE)
-        p = write_about_source(p, &r->about->source);
-    return p;
+enum record_copy record_copy_of(enum record_kind kind) {
+    return kind_is_known(kind) ? kinds[kind].copy : RECORD_LEFT_OUT;
 }
 
 static uint8_t number_of(const struct record *r) {
@@ -107,136 +75,197 @@ static enum record_kind kind_of(uint8_t number) {
                                           : (enum record_kind)number;
 }
 
+// ---- Writing ------------------------------------------------------------------------------------
+
+uint8_t *record_write_policies(uint8_t *p, const struct policy *policy, size_t from, size_t to) {
+    const struct policy_row *row;
+    for (size_t i = from; i < to && (row = policy_row(i)) != NULL; i++)
+        for (size_t k = 0; k < policy_row_values(row); k++)
+            p = write_number(p, policy_read(policy, &row->values[k]));
+    return p;
+}
+
+static bool is_usual(const struct policy *policy, const struct policy_row *row) {
+    for (size_t k = 0; k < policy_row_values(row); k++)
+        if (policy_read(policy, &row->values[k]) != row->values[k].usual)
+            return false;
+    return true;
+}
+
+size_t record_policies_end(const struct policy *policy, size_t from) {
+    const struct policy_row *row;
+    size_t end = from;
+    for (size_t i = from; (row = policy_row(i)) != NULL; i++)
+        end = is_usual(policy, row) ? end : i + 1;
+    return end;
+}
+
+#define WRITE_ABOUT(member, type, ...) p = write_##type(p, a->member);
+
+static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
+    RECORD_STAGE_FIELDS(WRITE_ABOUT)
+    return record_write_policies(p, &a->policy, 0, POLICIES_WITHIN_STAGE);
+}
+
+static uint8_t *write_about_source(uint8_t *p, const struct record_source *a) {
+    RECORD_SOURCE_FIELDS(WRITE_ABOUT)
+    return p;
+}
+
+static uint8_t *write_later_policies(uint8_t *p, const struct record_stage *a) {
+    size_t end = record_policies_end(&a->policy, POLICIES_WITHIN_STAGE);
+    return record_write_policies(p, &a->policy, POLICIES_WITHIN_STAGE, end);
+}
+
 size_t record_encode(const struct record *r, uint8_t *out) {
-    assert((unsigned)r->kind <= RECORD_LAST && kinds[r->kind].name);
+    assert(kind_is_known(r->kind));
     uint8_t number = number_of(r);
     uint32_t fields = kinds[number].fields, with = optional_fields(r, fields);
     uint8_t *p = write_front(out, r, fields, with);
     *out = number;
     p = write_rare(p, r, fields);
-    return (size_t)(write_optional(p, r, with) - out);
+    if (fields & HAS_ABOUT_STAGE)
+        p = write_about_stage(p, &r->about->stage);
+    if (fields & HAS_ABOUT_SOURCE)
+        p = write_about_source(p, &r->about->source);
+    p = write_optional(p, r, with);
+    if (fields & HAS_ABOUT_STAGE)
+        p = write_later_policies(p, &r->about->stage);
+    return (size_t)(p - out);
 }
 
-// ---- Reading ----------------------------------------------------------------------------------
+// ---- Reading, by type ---------------------------------------------------------------------------
 
-static uint64_t get_time(struct reader *in) {
+static inline void read_u64(struct reader *in, uint64_t *out) {
+    *out = get_u64(in);
+}
+
+static inline void read_id(struct reader *in, uint64_t *out) {
+    *out = get_u64(in);
+}
+
+static inline void read_hex(struct reader *in, uint64_t *out) {
+    *out = get_u64(in);
+}
+
+static inline void read_time(struct reader *in, uint64_t *out_ms) {
     mr_bytes raw = get_raw(in, TIME_BYTES);
     uint64_t ms = 0;
     if (raw.size)
         memcpy(&ms, raw.data, TIME_BYTES);
-    return le64toh(ms);
+    *out_ms = le64toh(ms);
 }
 
-// Numbers that are smaller than a varint can say.
-static uint32_t get_small(struct reader *in) {
+static inline void read_number(struct reader *in, uint64_t *out) {
+    *out = get_number(in);
+}
+
+static inline void read_total(struct reader *in, uint64_t *out) {
+    *out = get_number(in);
+}
+
+static inline void read_small(struct reader *in, uint32_t *out) {
     uint64_t n = get_number(in);
     in->bad = in->bad || n > UINT32_MAX;
-    return (uint32_t)n;
+    *out = (uint32_t)n;
 }
 
-static bool get_flag(struct reader *in) {
+static inline void read_stage(struct reader *in, uint32_t *out) {
+    read_small(in, out);
+}
+
+static inline void read_shard(struct reader *in, uint32_t *out) {
+    read_small(in, out);
+}
+
+static inline void read_flag(struct reader *in, bool *out) {
     uint64_t n = get_number(in);
     in->bad = in->bad || n > 1;
-    return n;
+    *out = n;
 }
 
-static void get_policy(struct reader *in, struct policy *policy) {
-    const struct policy_row *row;
-    for (size_t i = 0; (row = policy_row(i)) != NULL; i++)
-        for (size_t k = 0; k < policy_row_values(row); k++)
-            *policy_at(policy, &row->values[k]) = get_number(in);
+static inline void read_present(struct reader *in, bool *out) {
+    (void)in;
+    *out = true;
 }
 
-static void get_about_stage(struct reader *r, struct record_stage *a) {
-    a->pushed = get_number(r);
-    a->done = get_number(r);
-    a->failed = get_number(r);
-    a->dead = get_number(r);
-    a->expired = get_number(r);
-    a->cancelled = get_number(r);
-    a->vain_ms = get_number(r);
-    a->paused = get_flag(r);
-    a->draining = get_flag(r);
-    get_policy(r, &a->policy);
+static inline void read_status(struct reader *in, enum job_status *out) {
+    *out = (enum job_status)get_u8(in);
 }
 
-static void get_about_source(struct reader *r, struct record_source *a) {
-    a->epic = get_flag(r);
-    a->highest = get_number(r);
-    a->total = get_number(r);
-    a->accepted = get_number(r);
-    a->done = get_number(r);
-    a->dead = get_number(r);
-    a->cancelled = get_number(r);
-    a->expired = get_number(r);
-    mr_bytes bitmap = get_raw(r, sizeof a->bitmap);
+static inline void read_hash(struct reader *in, struct hash128 *out) {
+    out->low = get_u64(in);
+    out->high = get_u64(in);
+}
+
+static inline void read_bytes(struct reader *in, mr_bytes *out) {
+    *out = get_bytes(in);
+}
+
+static inline void read_bitmap(struct reader *in, uint8_t (*out)[SOURCE_BITMAP]) {
+    mr_bytes bitmap = get_raw(in, sizeof *out);
     if (bitmap.size)
-        memcpy(a->bitmap, bitmap.data, bitmap.size);
+        memcpy(*out, bitmap.data, bitmap.size);
 }
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+#define READ_FIELD(bit, member, type, ...)                                                         \
+    if (fields & (bit))                                                                            \
+        read_##type(in, &r->member);
 
 static void get_fixed(struct reader *in, struct record *r, uint32_t fields) {
-    if (fields & HAS_ID)
-        r->id = get_u64(in);
-    if (fields & HAS_STAGE)
-        r->stage = get_small(in);
-    if (fields & HAS_POSITION)
-        r->position = get_u64(in);
-    if (fields & HAS_PUSHED)
-        r->pushed_ms = get_time(in);
-    if (fields & HAS_ATTEMPT)
-        r->attempt = get_small(in);
-    if (fields & HAS_STATUS)
-        r->status = (enum job_status)get_u8(in);
-    if (fields & HAS_SERIAL)
-        r->serial = get_u64(in);
+    RECORD_FIXED_FIELDS(READ_FIELD)
 }
 
-static void get_rare(struct reader *in, struct record *r, uint32_t fields,
-                     struct record_about *about) {
-    if (fields & HAS_UPTO)
-        r->upto = get_u64(in);
-    if (fields & HAS_EPOCH) {
-        r->epoch = get_u64(in);
-        r->next_id = get_u64(in);
+static void get_rare(struct reader *in, struct record *r, uint32_t fields) {
+    RECORD_RARE_FIELDS(READ_FIELD)
+}
+
+static void get_optional(struct reader *in, struct record *r, uint32_t fields) {
+    RECORD_OPTIONAL_FIELDS(READ_FIELD)
+}
+
+#define READ_ABOUT(member, type, ...) read_##type(in, &a->member);
+
+static void get_about_source(struct reader *in, struct record_source *a) {
+    RECORD_SOURCE_FIELDS(READ_ABOUT)
+}
+
+static void get_policy(struct reader *in, struct policy *policy, const struct policy_row *row) {
+    for (size_t k = 0; k < policy_row_values(row); k++)
+        *policy_at(policy, &row->values[k]) = get_number(in);
+}
+
+static void get_about_stage(struct reader *in, struct record_stage *a) {
+    RECORD_STAGE_FIELDS(READ_ABOUT)
+    for (size_t i = 0; i < POLICIES_WITHIN_STAGE; i++)
+        get_policy(in, &a->policy, policy_row(i));
+}
+
+void record_read_later_policies(struct reader *in, struct policy *policy, size_t from) {
+    const struct policy_row *row;
+    for (size_t i = from; (row = policy_row(i)) != NULL; i++) {
+        if (!reader_done(in))
+            get_policy(in, policy, row);
+        else
+            for (size_t k = 0; k < policy_row_values(row); k++)
+                *policy_at(policy, &row->values[k]) = row->values[k].usual;
     }
-    if (fields & HAS_SOURCE_NUMBER)
-        r->source = get_u64(in);
-    if (fields & HAS_LINK) {
-        r->shard = get_small(in);
-        r->number = get_number(in);
-    }
-    if (fields & HAS_LEASE) {
-        r->random = get_u64(in);
-        r->lease_ms = get_small(in);
-    }
-    if (fields & HAS_MAKER)
-        r->maker = get_u64(in);
-    if (fields & HAS_NAME)
-        r->name = get_bytes(in);
+}
+
+static void get_behind_front(struct reader *in, struct record *r, uint32_t fields, uint32_t with,
+                             struct record_about *about) {
+    if (fields & HAS_RARE)
+        get_rare(in, r, fields);
     if (fields & HAS_ABOUT_STAGE)
         get_about_stage(in, &about->stage);
     if (fields & HAS_ABOUT_SOURCE)
         get_about_source(in, &about->source);
-}
-
-static void get_optional(struct reader *in, struct record *r, uint32_t with) {
-    if (with & WITH_KEY)
-        r->key = get_bytes(in);
-    if (with & WITH_ONCE) {
-        r->has_once = true;
-        r->once.low = get_u64(in);
-        r->once.high = get_u64(in);
-    }
-    if (with & WITH_DUE)
-        r->due_ms = get_time(in);
-    if (with & WITH_DEADLINE)
-        r->deadline_ms = get_time(in);
-    if (with & WITH_ATTEMPTS)
-        r->attempts = get_small(in);
-    if (with & WITH_SOURCE) {
-        r->source = get_u64(in);
-        r->number = get_number(in);
-    }
+    if (with)
+        get_optional(in, r, with);
+    if (fields & HAS_ABOUT_STAGE)
+        record_read_later_policies(in, &about->stage.policy, POLICIES_WITHIN_STAGE);
 }
 
 int record_decode(mr_bytes head, struct record_about *about, struct record *out) {
@@ -246,15 +275,10 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     if (in.bad || number >= RECORD_NUMBERS || !kinds[number].name || head.size > RECORD_MAX)
         return error_set(MR_ECORRUPT, "a record of unknown kind %u", number);
     struct record r = { .kind = kind_of(number), .about = about };
-    r.copy = with & WITH_COPY;
-    r.call = with & WITH_CALL;
-    r.time_ms = get_time(&in);
     uint32_t fields = kinds[number].fields;
+    read_time(&in, &r.time_ms);
     get_fixed(&in, &r, fields);
-    if (fields & HAS_RARE)
-        get_rare(&in, &r, fields, about ? about : &unwanted);
-    if (with)
-        get_optional(&in, &r, with);
+    get_behind_front(&in, &r, fields, with, about ? about : &unwanted);
     bool exact = reader_done(&in) && optional_fields(&r, fields) == with &&
                  number_of(&r) == number; // it has one spelling
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
@@ -262,6 +286,149 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     *out = r;
     return 0;
 }
+
+// ---- Bounds -------------------------------------------------------------------------------------
+
+static int refuse_bound(const struct record *r, const char *field, uint64_t most) {
+    return error_set(MR_ECORRUPT, "the %s of this %s record is above %" PRIu64, field,
+                     record_kind_name(r->kind), most);
+}
+
+#define SIZE_OF_id(v) (v)
+#define SIZE_OF_u64(v) (v)
+#define SIZE_OF_hex(v) (v)
+#define SIZE_OF_number(v) (v)
+#define SIZE_OF_small(v) (v)
+#define SIZE_OF_stage(v) (v)
+#define SIZE_OF_shard(v) (v)
+#define SIZE_OF_present(v) (v)
+#define SIZE_OF_time(v) (v)
+#define SIZE_OF_status(v) ((uint64_t)(v))
+#define SIZE_OF_bytes(v) ((v).size)
+#define SIZE_OF_hash(v) 0
+
+#define CHECK_FIELD(bit, member, type, most, text)                                                 \
+    if ((uint64_t)SIZE_OF_##type(r->member) > (uint64_t)(most))                                    \
+        return refuse_bound(r, #member, most);
+
+int record_check_bounds(const struct record *r) {
+    if (r->time_ms > INSTANT_MOST)
+        return refuse_bound(r, "time", INSTANT_MOST);
+    RECORD_FIXED_FIELDS(CHECK_FIELD)
+    RECORD_RARE_FIELDS(CHECK_FIELD)
+    RECORD_OPTIONAL_FIELDS(CHECK_FIELD)
+    return 0;
+}
+
+// ---- For people ---------------------------------------------------------------------------------
+
+enum field_part { PART_HEAD, PART_STAGE, PART_SOURCE, PART_OPTIONAL };
+
+struct record_field {
+    const char *name;
+    enum field_part part;
+    uint32_t bit;
+    enum field_type type;
+    size_t offset; // in the struct of its part
+};
+
+#define ROW(part, bit, where, member, type, text)                                                  \
+    { text, part, bit, field_##type, offsetof(struct where, member) },
+#define HEAD_ROW(bit, member, type, most, text) ROW(PART_HEAD, bit, record, member, type, text)
+#define OPTIONAL_ROW(bit, member, type, most, text)                                                \
+    ROW(PART_OPTIONAL, bit, record, member, type, text)
+#define STAGE_ROW(member, type, merge, text)                                                       \
+    ROW(PART_STAGE, HAS_ABOUT_STAGE, record_stage, member, type, text)
+#define SOURCE_ROW(member, type, merge, text)                                                      \
+    ROW(PART_SOURCE, HAS_ABOUT_SOURCE, record_source, member, type, text)
+
+static const struct record_field field_rows[] = {
+    RECORD_FIXED_FIELDS(HEAD_ROW)        //
+    RECORD_RARE_FIELDS(HEAD_ROW)         //
+    RECORD_OPTIONAL_FIELDS(OPTIONAL_ROW) //
+    RECORD_STAGE_FIELDS(STAGE_ROW)       //
+    RECORD_SOURCE_FIELDS(SOURCE_ROW)     //
+};
+
+enum { FIELD_ROWS = sizeof field_rows / sizeof *field_rows };
+
+static const char *field_at(const struct record *r, const struct record_field *f) {
+    switch (f->part) {
+    case PART_HEAD:
+    case PART_OPTIONAL:
+        return (const char *)r + f->offset;
+    case PART_STAGE:
+        return (const char *)&r->about->stage + f->offset;
+    case PART_SOURCE:
+        return (const char *)&r->about->source + f->offset;
+    }
+    return NULL;
+}
+
+static void field_get(const struct record *r, const struct record_field *f,
+                      struct record_value *out) {
+    const void *at = field_at(r, f);
+    switch (f->type) {
+    case field_id:
+    case field_u64:
+    case field_hex:
+    case field_number:
+    case field_total:
+    case field_time:
+        out->number = *(const uint64_t *)at;
+        break;
+    case field_small:
+    case field_stage:
+    case field_shard:
+        out->number = *(const uint32_t *)at;
+        break;
+    case field_flag:
+    case field_present:
+        out->number = *(const bool *)at;
+        break;
+    case field_status:
+        out->number = *(const enum job_status *)at;
+        break;
+    case field_bytes:
+        out->bytes = *(const mr_bytes *)at;
+        break;
+    case field_hash:
+    case field_bitmap:
+        break;
+    }
+}
+
+// A due instant of a dead job says that its channel halts.
+static void field_name(const struct record *r, const struct record_field *f,
+                       struct record_value *out) {
+    const struct record_kind_row *kind = &kinds[r->kind];
+    bool optional = f->part == PART_OPTIONAL;
+    bool dead = kind->fields & HAS_STATUS && r->status == JOB_DEAD;
+    if (optional && f->bit == WITH_DUE && dead)
+        *out = (struct record_value){ .name = "halts", .type = field_present, .number = 1 };
+    else if (optional && f->bit == WITH_DUE && kind->due)
+        out->name = kind->due;
+    else if (!optional && f->bit == HAS_PUSHED && kind->pushed)
+        out->name = kind->pushed;
+}
+
+bool record_next_value(const struct record *r, size_t *at, struct record_value *out) {
+    uint32_t fields = kinds[number_of(r)].fields, with = optional_fields(r, fields);
+    while (*at < FIELD_ROWS) {
+        const struct record_field *f = &field_rows[(*at)++];
+        bool has = f->bit & (f->part == PART_OPTIONAL ? with : fields);
+        if (!has || !f->name)
+            continue;
+        bool counter = f->part == PART_STAGE || f->part == PART_SOURCE;
+        *out = (struct record_value){ .name = f->name, .type = f->type, .counter = counter };
+        field_get(r, f, out);
+        field_name(r, f, out);
+        return true;
+    }
+    return false;
+}
+
+// ---- Without decoding ---------------------------------------------------------------------------
 
 enum { ID_AT = 2 + TIME_BYTES }; // behind kind, optional fields and time
 

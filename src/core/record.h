@@ -2,7 +2,8 @@
 //
 // A record is an entry's head; what is long (a job's body, a result, a state, reasons) is the
 // entry's body. Fields are encoded one by one and versioned by the kind's number: a kind never
-// changes its fields, a new kind is added instead.
+// changes its fields, a new kind is added instead. A new kind is a number here, a row in record.c
+// and a row in replay.c; a new field is a member here and a line in record_layout.h.
 //
 // Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
 // failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,
@@ -40,14 +41,15 @@ enum record_kind {
     RECORD_LAST = RECORD_SOURCE,
 };
 
-// How the log numbers a STAGE and a SOURCE that say who made them. They are encoded when `maker` is
-// known, and decoded as STAGE and SOURCE: nobody else meets these numbers.
-enum { RECORD_STAGE_MADE = RECORD_LAST + 1, RECORD_SOURCE_MADE, RECORD_NUMBERS };
+// The numbers in the log of a STAGE and a SOURCE that say who made them. They are encoded when
+// `maker` is known, and decoded as STAGE and SOURCE: no other code sees these numbers. They are on
+// disk: a new kind gets a number behind them.
+enum { RECORD_STAGE_MADE = 21, RECORD_SOURCE_MADE = 22, RECORD_NUMBERS = 23 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
 
 struct record_stage {
-    uint64_t pushed, done, failed, dead, expired, cancelled, vain_ms;
+    uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
     bool paused, draining;
     struct policy policy;
 };
@@ -56,9 +58,14 @@ enum { SOURCE_WINDOW = 1024, SOURCE_BITMAP = SOURCE_WINDOW / 8 };
 
 #define EPIC_EMPTY UINT64_MAX // the total of an epic that ended without a push
 
-// Ids, and the numbers of sources and of their pushes, are not larger, so that they can be added
-// to.
+enum { EPOCH_SHIFT = 40 };    // a lease's serial is an epoch and a counter
+enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
+
+// Bounds. Ids, and the numbers of sources and of their pushes, can be added to without overflow;
+// instants have to fit into a position, epochs into a lease's serial.
 #define NUMBER_MOST (UINT64_C(1) << 62)
+#define INSTANT_MOST ((UINT64_C(1) << (64 - POSITION_SHIFT)) - 1)
+#define EPOCH_MOST ((UINT64_C(1) << (64 - EPOCH_SHIFT)) - 2)
 
 struct record_source {
     bool epic;
@@ -74,7 +81,8 @@ struct record_about {
     struct record_source source;
 };
 
-// One struct for all kinds; record.c says which kind has which fields.
+// One struct for all kinds; record.c says which kind has which fields, record_layout.h how each is
+// written.
 struct record {
     enum record_kind kind;
     bool copy;
@@ -108,6 +116,55 @@ size_t record_encode(const struct record *, uint8_t *out);
 // Names, key and the like are borrowed from `head`, and `about` is filled for kinds that have it;
 // NULL: not wanted. MR_ECORRUPT: not a record.
 int record_decode(mr_bytes head, struct record_about *about, struct record *out);
+
+// Whether every field is within the bounds that hold for it in any kind. MR_ECORRUPT.
+int record_check_bounds(const struct record *);
+
+// ---- What people see of a record ----------------------------------------------------------------
+
+enum field_type {
+    field_id,
+    field_u64,
+    field_hex,    // a u64 for people in hexadecimal digits
+    field_number, // of variable length
+    field_total,  // of an epic: 0 is not known, EPIC_EMPTY is none
+    field_small,  // 32 bits
+    field_stage,  // its number
+    field_shard,  // 0 is one, too
+    field_flag,
+    field_present, // true where its bit is set
+    field_time,
+    field_status,
+    field_bytes,
+    field_hash,
+    field_bitmap,
+};
+
+// A field as it is shown. Bytes are the record's.
+struct record_value {
+    const char *name; // what it is called in this kind
+    enum field_type type;
+    bool counter; // of a stage or a source
+    uint64_t number;
+    mr_bytes bytes;
+};
+
+// Steps through the fields that the record has and that are shown; `at` starts at 0. False: there
+// are no more. The policy of a STAGE and the body are not among them. Needs `about`.
+bool record_next_value(const struct record *, size_t *at, struct record_value *out);
+
+// What the body of an entry of this kind is called; NULL: it has none that people would read.
+const char *record_body_name(enum record_kind);
+
+// What becomes of a record when a store is copied into other shards.
+enum record_copy {
+    RECORD_LEFT_OUT, // what it says is part of the copied state, or about the old log only
+    RECORD_COPIED,   // goes to the shard of its stage, with the copy's numbers
+    RECORD_MERGED,   // what the shards say is put together first
+};
+enum record_copy record_copy_of(enum record_kind);
+
+// ---- Without decoding ---------------------------------------------------------------------------
 
 // What the cleaner asks of nearly every record, without decoding it: whether it is about a job
 // (PUSH, JOB, END), which one, and whether it carries a `once`.

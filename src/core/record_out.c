@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "base/mem.h"
-#include "core/record_write.h"
+#include "core/record_layout.h"
 
 #include <assert.h>
 
@@ -111,16 +111,10 @@ void out_add_end(struct core *c, const struct job *j, enum job_status status, ui
 
 struct record record_of_stage(const struct core *c, const struct stage *s,
                               struct record_about *about) {
-    about->stage = (struct record_stage){ .pushed = s->pushed,
-                                          .done = s->done,
-                                          .failed = s->failed,
-                                          .dead = s->died,
-                                          .expired = s->expired,
-                                          .cancelled = s->cancelled,
-                                          .vain_ms = s->vain_ms,
-                                          .paused = s->paused,
-                                          .draining = s->draining,
-                                          .policy = s->policy };
+#define TO_RECORD(member, ...) about->stage.member = s->member;
+    RECORD_STAGE_FIELDS(TO_RECORD)
+#undef TO_RECORD
+    about->stage.policy = s->policy;
     return (struct record){
         .kind = RECORD_STAGE,
         .time_ms = c->now_ms,

@@ -4,6 +4,7 @@
 // state its content says, and begins a new epoch.
 #include "core/limit.h"
 #include "core/link.h"
+#include "core/record_layout.h"
 
 #include "base/errors.h"
 
@@ -354,15 +355,9 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
     if (!s->name_size && (err = replay_stage_name(c, s, r)) < 0)
         return err;
     const struct record_stage *a = &r->about->stage;
-    s->pushed = a->pushed;
-    s->done = a->done;
-    s->failed = a->failed;
-    s->died = a->dead;
-    s->expired = a->expired;
-    s->cancelled = a->cancelled;
-    s->vain_ms = a->vain_ms;
-    s->paused = a->paused;
-    s->draining = a->draining;
+#define FROM_RECORD(member, ...) s->member = a->member;
+    RECORD_STAGE_FIELDS(FROM_RECORD)
+#undef FROM_RECORD
     s->policy = a->policy;
     stage_set_home(c, s, at, size);
     return 0;

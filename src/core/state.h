@@ -28,9 +28,7 @@
 enum { STEPS_EPIC = 10 };    // what it costs to look at an epic: its numbers are searched
 enum { STEPS_REASONS = 20 }; // what it costs to read the reasons of a job from the log
 enum { STEPS_DUE = 10 };     // what it costs to do something that is due (core_take_steps)
-enum { AGAIN_MS = 100 };   // what could not be done for want of memory or disk is tried again then
-enum { EPOCH_SHIFT = 40 }; // a lease's serial is an epoch and a counter
-enum { POSITION_SHIFT = 20 }; // a position is an instant in ms and an order within it
+enum { AGAIN_MS = 100 }; // what could not be done for want of memory or disk is tried again then
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
 typedef uint32_t chan;

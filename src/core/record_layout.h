@@ -1,0 +1,282 @@
+// The layout of a record's head: a number for the kind, a set of optional fields, the time, and the
+// fields of the kind in the order of the lists below.
+//
+// Each field is described once, by a line of a list: to which bit it belongs, the member that holds
+// it, how it is written, its bound, and what people call it. A list is expanded (X) by whatever has
+// something to do with each field: the writer here, the reader, the bounds and the table for
+// printing in record.c, copying to other shards in cli/reshard.c.
+//
+// The writer is inline, so that where the kind is known only its own fields are looked at, and
+// those of nearly all records (PUSH and END, see record_out.c) go from the job to the head without
+// a struct record in memory.
+#ifndef CORE_RECORD_LAYOUT_H
+#define CORE_RECORD_LAYOUT_H
+
+#include "base/limits.h"
+#include "core/record.h"
+#include "core/route.h"
+
+#include <endian.h>
+#include <string.h>
+
+#define RECORD_INLINE __attribute__((always_inline)) static inline
+
+// Fields that a kind always has.
+enum {
+    HAS_ID = 1 << 0,
+    HAS_STAGE = 1 << 1,
+    HAS_NAME = 1 << 2,
+    HAS_POSITION = 1 << 3,
+    HAS_PUSHED = 1 << 4,
+    HAS_ATTEMPT = 1 << 5,
+    HAS_STATUS = 1 << 6,
+    HAS_SERIAL = 1 << 7,
+    HAS_UPTO = 1 << 8,
+    HAS_EPOCH = 1 << 9,
+    HAS_ABOUT_STAGE = 1 << 10,
+    HAS_ABOUT_SOURCE = 1 << 11,
+    HAS_SOURCE_NUMBER = 1 << 12,
+    HAS_LINK = 1 << 13,
+    HAS_LEASE = 1 << 14,
+    HAS_MAKER = 1 << 15,
+    HAS_RARE = HAS_NAME | HAS_UPTO | HAS_EPOCH | HAS_ABOUT_STAGE | HAS_ABOUT_SOURCE |
+               HAS_SOURCE_NUMBER | HAS_LINK | HAS_LEASE | HAS_MAKER,
+};
+
+// Fields that a record may have; written as a bit set in front.
+enum {
+    WITH_COPY = 1 << 0,
+    WITH_CALL = 1 << 1,
+    WITH_KEY = 1 << 2,
+    WITH_ONCE = 1 << 3,
+    WITH_DUE = 1 << 4,
+    WITH_DEADLINE = 1 << 5,
+    WITH_ATTEMPTS = 1 << 6,
+    WITH_SOURCE = 1 << 7,
+    WITH_ALL = (1 << 8) - 1,
+};
+
+enum {
+    FIELDS_OF_PUSH = HAS_ID | HAS_STAGE | HAS_POSITION,
+    FIELDS_OF_JOB = FIELDS_OF_PUSH | HAS_PUSHED | HAS_ATTEMPT | HAS_STATUS,
+    FIELDS_OF_END = FIELDS_OF_JOB | HAS_SERIAL,
+    FIELDS_OF_STAGE = HAS_STAGE | HAS_NAME | HAS_ABOUT_STAGE,
+    FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
+};
+
+// ---- The lists ----------------------------------------------------------------------------------
+
+// X(bit, member of struct record, type, bound, what people call it: NULL is not shown)
+#define RECORD_FIXED_FIELDS(X)                                                                     \
+    X(HAS_ID, id, id, NUMBER_MOST, "id")                                                           \
+    X(HAS_STAGE, stage, stage, UINT32_MAX, "stage")                                                \
+    X(HAS_POSITION, position, u64, UINT64_MAX, NULL)                                               \
+    X(HAS_PUSHED, pushed_ms, time, INSTANT_MOST, "pushed")                                         \
+    X(HAS_ATTEMPT, attempt, small, UINT16_MAX, "attempt")                                          \
+    X(HAS_STATUS, status, status, JOB_CANCELLED, "status")                                         \
+    X(HAS_SERIAL, serial, hex, UINT64_MAX, "lease")
+
+// The random bits of a lease's token are a secret.
+#define RECORD_RARE_FIELDS(X)                                                                      \
+    X(HAS_UPTO, upto, u64, UINT64_MAX, "upto")                                                     \
+    X(HAS_EPOCH, epoch, u64, EPOCH_MOST, "epoch")                                                  \
+    X(HAS_EPOCH, next_id, id, NUMBER_MOST, "next-id")                                              \
+    X(HAS_SOURCE_NUMBER, source, u64, NUMBER_MOST, "source")                                       \
+    X(HAS_LINK, shard, shard, SHARDS_MOST - 1, "shard")                                            \
+    X(HAS_LINK, number, number, NUMBER_MOST, "number")                                             \
+    X(HAS_LEASE, random, u64, UINT64_MAX, NULL)                                                    \
+    X(HAS_LEASE, lease_ms, small, UINT32_MAX, "lease-ms")                                          \
+    X(HAS_MAKER, maker, hex, UINT64_MAX, "made-by")                                                \
+    X(HAS_NAME, name, bytes, ONCE_MOST, "name")
+
+// A bit is set if all its members are: see optional_fields.
+#define RECORD_OPTIONAL_FIELDS(X)                                                                  \
+    X(WITH_COPY, copy, present, 1, NULL)                                                           \
+    X(WITH_CALL, call, present, 1, "call")                                                         \
+    X(WITH_KEY, key, bytes, KEY_MOST, "key")                                                       \
+    X(WITH_ONCE, has_once, present, 1, "once")                                                     \
+    X(WITH_ONCE, once, hash, 0, NULL)                                                              \
+    X(WITH_DUE, due_ms, time, INSTANT_MOST, "due")                                                 \
+    X(WITH_DEADLINE, deadline_ms, time, INSTANT_MOST, "deadline")                                  \
+    X(WITH_ATTEMPTS, attempts, small, UINT16_MAX, "attempts")                                      \
+    X(WITH_SOURCE, source, u64, NUMBER_MOST, "source")                                             \
+    X(WITH_SOURCE, number, number, NUMBER_MOST, "number")
+
+// X(member of struct record_stage and of struct stage, type, how those of several shards become
+// one, what people call it). The policy follows.
+#define RECORD_STAGE_FIELDS(X)                                                                     \
+    X(pushed, number, sum, "pushed")                                                               \
+    X(done, number, sum, "done")                                                                   \
+    X(failed, number, sum, "failed")                                                               \
+    X(died, number, sum, "dead")                                                                   \
+    X(expired, number, sum, "expired")                                                             \
+    X(cancelled, number, sum, "cancelled")                                                         \
+    X(vain_ms, number, sum, "vain-ms")                                                             \
+    X(paused, flag, first, "paused")                                                               \
+    X(draining, flag, first, "draining")
+
+// X(member of struct record_source, …) likewise; `window`: the numbers that any has seen.
+#define RECORD_SOURCE_FIELDS(X)                                                                    \
+    X(epic, flag, either, "epic")                                                                  \
+    X(highest, number, window, "highest")                                                          \
+    X(total, total, largest, "total")                                                              \
+    X(accepted, number, sum, "accepted")                                                           \
+    X(done, number, sum, "done")                                                                   \
+    X(dead, number, sum, "dead")                                                                   \
+    X(cancelled, number, sum, "cancelled")                                                         \
+    X(expired, number, sum, "expired")                                                             \
+    X(bitmap, bitmap, window, NULL)
+
+// The rows of the table of policies that stand within STAGE. Later ones stand at its end, behind
+// the optional fields, up to the last that is not at its default: a record that was written before
+// a policy existed lacks it, and can be read.
+enum { POLICIES_WITHIN_STAGE = 14 };
+
+struct reader;
+
+// Writes the values of the rows from `from` up to before `to`.
+uint8_t *record_write_policies(uint8_t *p, const struct policy *, size_t from, size_t to);
+
+// Where the rows from `from` on may end, because all that follow are at their default.
+size_t record_policies_end(const struct policy *, size_t from);
+
+// Reads the rows from `from` on. Those that the rest of the record does not have are at their
+// default.
+void record_read_later_policies(struct reader *, struct policy *, size_t from);
+
+// ---- Writing, by type ---------------------------------------------------------------------------
+
+RECORD_INLINE uint8_t *write_u64(uint8_t *p, uint64_t v) {
+    v = htole64(v);
+    memcpy(p, &v, sizeof v);
+    return p + sizeof v;
+}
+
+RECORD_INLINE uint8_t *write_id(uint8_t *p, uint64_t v) {
+    return write_u64(p, v);
+}
+
+RECORD_INLINE uint8_t *write_hex(uint8_t *p, uint64_t v) {
+    return write_u64(p, v);
+}
+
+enum { TIME_BYTES = 6 }; // milliseconds for the next 8,000 years
+
+RECORD_INLINE uint8_t *write_time(uint8_t *p, uint64_t ms) {
+    write_u64(p, ms);
+    return p + TIME_BYTES;
+}
+
+RECORD_INLINE uint8_t *write_number(uint8_t *p, uint64_t v) {
+    while (v >= 0x80) {
+        *p++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+RECORD_INLINE uint8_t *write_total(uint8_t *p, uint64_t v) {
+    return write_number(p, v);
+}
+
+RECORD_INLINE uint8_t *write_small(uint8_t *p, uint32_t v) {
+    return write_number(p, v);
+}
+
+RECORD_INLINE uint8_t *write_stage(uint8_t *p, uint32_t number) {
+    return write_number(p, number);
+}
+
+RECORD_INLINE uint8_t *write_shard(uint8_t *p, uint32_t number) {
+    return write_number(p, number);
+}
+
+RECORD_INLINE uint8_t *write_flag(uint8_t *p, bool v) {
+    return write_number(p, v);
+}
+
+RECORD_INLINE uint8_t *write_present(uint8_t *p, bool v) {
+    (void)v; // its bit says so
+    return p;
+}
+
+RECORD_INLINE uint8_t *write_status(uint8_t *p, enum job_status v) {
+    *p = (uint8_t)v;
+    return p + 1;
+}
+
+RECORD_INLINE uint8_t *write_hash(uint8_t *p, struct hash128 v) {
+    return write_u64(write_u64(p, v.low), v.high);
+}
+
+RECORD_INLINE uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
+    p = write_number(p, b.size);
+    if (b.size) // what is empty may have no data
+        memcpy(p, b.data, b.size);
+    return p + b.size;
+}
+
+RECORD_INLINE uint8_t *write_bitmap(uint8_t *p, const uint8_t *bitmap) {
+    memcpy(p, bitmap, SOURCE_BITMAP);
+    return p + SOURCE_BITMAP;
+}
+
+// ---- Writing a head -----------------------------------------------------------------------------
+
+#define IS_SET_time(v) ((v) != 0)
+#define IS_SET_small(v) ((v) != 0)
+#define IS_SET_u64(v) ((v) != 0)
+#define IS_SET_number(v) ((v) != 0)
+#define IS_SET_present(v) (v)
+#define IS_SET_bytes(v) ((v).size != 0)
+#define IS_SET_hash(v) true
+
+// In kinds that have a source or a number of their own, these are no optional fields.
+RECORD_INLINE uint32_t optional_fields(const struct record *r, uint32_t fields) {
+    uint32_t with = fields & (HAS_SOURCE_NUMBER | HAS_LINK) ? WITH_ALL & ~WITH_SOURCE : WITH_ALL;
+#define OPTIONAL_FIELD(bit, member, type, ...) with &= IS_SET_##type(r->member) ? WITH_ALL : ~(bit);
+    RECORD_OPTIONAL_FIELDS(OPTIONAL_FIELD)
+#undef OPTIONAL_FIELD
+    return with;
+}
+
+// `p` has RECORD_MAX bytes, which no record exceeds.
+#define WRITE_FIELD(bit, member, type, ...)                                                        \
+    if (fields & (bit))                                                                            \
+        p = write_##type(p, r->member);
+
+RECORD_INLINE uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
+    RECORD_FIXED_FIELDS(WRITE_FIELD)
+    return p;
+}
+
+RECORD_INLINE uint8_t *write_rare(uint8_t *p, const struct record *r, uint32_t fields) {
+    RECORD_RARE_FIELDS(WRITE_FIELD)
+    return p;
+}
+
+RECORD_INLINE uint8_t *write_optional(uint8_t *p, const struct record *r, uint32_t fields) {
+    RECORD_OPTIONAL_FIELDS(WRITE_FIELD)
+    return p;
+}
+
+#undef WRITE_FIELD
+
+// The kind, which optional fields follow, the time, and what the kind always has.
+RECORD_INLINE uint8_t *write_front(uint8_t *p, const struct record *r, uint32_t fields,
+                                   uint32_t with) {
+    *p++ = (uint8_t)r->kind;
+    *p++ = (uint8_t)with;
+    p = write_time(p, r->time_ms);
+    return write_fixed(p, r, fields);
+}
+
+// A whole head, of a kind without rare fields; returns its size.
+RECORD_INLINE size_t record_write(const struct record *r, uint32_t fields, uint8_t *out) {
+    uint32_t with = optional_fields(r, fields);
+    uint8_t *p = write_front(out, r, fields, with);
+    return (size_t)((with ? write_optional(p, r, with) : p) - out);
+}
+
+#endif
