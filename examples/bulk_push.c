@@ -42,10 +42,10 @@ int main(int argc, char **argv) {
     mr *engine = NULL;
     mr_worker *worker = NULL;
     mr_work_options batches = { .jobs = 2, .batch = 50 };
-    if (mr_open(url, NULL, &engine) < 0 || mr_set(engine, "lines", "max-jobs", "2000") < 0 ||
+    if (mr_open(url, NULL, &engine) < 0 || mr_stage_set(engine, "lines", "max-jobs", "2000") < 0 ||
         mr_work(engine, "lines", add_up, &sum, &batches, &worker) < 0 || push_lines(engine) < 0 ||
-        mr_wait_empty(engine, "lines", MR_FOREVER) < 0 || mr_worker_stop(worker, MR_FOREVER) < 0 ||
-        mr_close(engine) < 0) {
+        mr_stage_wait_empty(engine, "lines", MR_FOREVER) < 0 ||
+        mr_worker_stop(worker, MR_FOREVER) < 0 || mr_close(engine) < 0) {
         fprintf(stderr, "%s\n", mr_error());
         return 1;
     }

@@ -22,7 +22,7 @@ static int cook(mr_job *job, void *arg) {
             return -1;
         }
     }
-    return mr_set_result(job, mr_str("ready"));
+    return mr_job_set_result(job, mr_str("ready"));
 }
 
 int main(void) {

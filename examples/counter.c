@@ -12,8 +12,8 @@ static int add_one(mr_job *job, void *arg) {
     long sum = mr_job_state(job).size ? strtol(mr_job_state(job).data, NULL, 10) : 0;
     char text[32];
     snprintf(text, sizeof text, "%ld", sum + 1);
-    int err = mr_set_state(job, mr_str(text));
-    return err < 0 ? err : mr_set_result(job, mr_str(text));
+    int err = mr_job_set_state(job, mr_str(text));
+    return err < 0 ? err : mr_job_set_result(job, mr_str(text));
 }
 
 // Opens the store, counts three times, closes it. Returns the sum, or -1.

@@ -7,7 +7,7 @@ static int greet(mr_job *job, void *arg) {
     mr_bytes name = mr_job_body(job);
     snprintf(text, sizeof text, "hello, %.*s", (int)name.size, (const char *)name.data);
     (void)arg;
-    return mr_set_result(job, mr_str(text));
+    return mr_job_set_result(job, mr_str(text));
 }
 
 int main(void) {

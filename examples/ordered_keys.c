@@ -43,7 +43,7 @@ int main(void) {
     mr_work_options four = { .jobs = 4 };
     if (mr_open("mem:", NULL, &engine) < 0 ||
         mr_work(engine, "bookings", book, accounts, &four, &worker) < 0 || push_all(engine) < 0 ||
-        mr_wait_empty(engine, "bookings", MR_FOREVER) < 0 ||
+        mr_stage_wait_empty(engine, "bookings", MR_FOREVER) < 0 ||
         mr_worker_stop(worker, MR_FOREVER) < 0 || mr_close(engine) < 0) {
         fprintf(stderr, "%s\n", mr_error());
         return 1;

@@ -11,7 +11,7 @@ static int greet(mr_job *job, void *arg) {
     if (name.size > 100)
         return mr_fail(job, "too long a name", MR_NEVER);
     snprintf(text, sizeof text, "hello, %.*s", (int)name.size, (const char *)name.data);
-    return mr_set_result(job, mr_str(text));
+    return mr_job_set_result(job, mr_str(text));
 }
 
 int main(int argc, char **argv) {

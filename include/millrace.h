@@ -135,9 +135,9 @@ typedef struct mr_options {
 // there is a secret. With TLS (if this build has it) the server's certificate must name HOST and be
 // signed by an authority of the file `tls_ca`, or by one that the system trusts; `tls_cert` and
 // `tls_key` are shown to a server that asks for them. All three are files in PEM. What the other
-// calls say holds for both kinds of engine, except that mr_wait_empty asks the server again and
-// again, up to ten times a second, and that stopping a worker or closing waits for at most 30 s for
-// a server that has gone.
+// calls say holds for both kinds of engine, except that mr_stage_wait_empty asks the server again
+// and again, up to ten times a second, and that stopping a worker or closing waits for at most 30 s
+// for a server that has gone.
 //
 // MR_ENET: nobody answers at HOST:PORT, or not as a server does; MR_EAUTH, MR_EPERM: it refuses us.
 // MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is
@@ -221,7 +221,7 @@ int mr_cancel(mr *, mr_id);
 
 // Waits until nothing of the stage is waiting, delayed or running. A stage that nobody has used is
 // empty. MR_EAGAIN: not in time.
-int mr_wait_empty(mr *, const char *stage, int64_t wait_ms);
+int mr_stage_wait_empty(mr *, const char *stage, int64_t wait_ms);
 
 void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 
@@ -310,7 +310,7 @@ int mr_epic_drop(mr *, const char *stage, const char *name);
 //   0           to commit: result, state and emits set so far, and the job's end, all or nothing
 //   MR_LATER    to keep the job: it is then yours, and mr_done, mr_fail or mr_release must end it,
 //               from any thread, even before the handler has returned
-//   otherwise   for a failed attempt, with the reason set by mr_set_reason
+//   otherwise   for a failed attempt, with the reason set by mr_job_set_reason
 // If the handler ended the job itself, what it returns does not matter.
 typedef int mr_handler(mr_job *, void *arg);
 
@@ -383,7 +383,9 @@ int mr_done(mr_job *); // commits result, state and emits, and ends the job
 // MR_NEVER. Out of attempts, the job is dead: kept, listed by mr_dead, retryable.
 int mr_fail(mr_job *, const char *reason, int64_t retry_ms);
 
-int mr_release(mr_job *); // gives it back; counts no attempt
+// Gives the job back; it keeps its place and no attempt counts. `delay_ms` must be 0 in this
+// version: MR_EINVAL otherwise, and the job is still leased.
+int mr_release(mr_job *, int64_t delay_ms);
 
 // Extends the lease by its length. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop; the job is still in
 // hand and must be ended.
@@ -403,15 +405,15 @@ int64_t mr_job_left_ms(const mr_job *);  // to its deadline, at least 0; MR_FORE
 int mr_job_stopped(const mr_job *);      // nobody wants it any more: 1; else 0
 
 // What the commit will carry; the last word counts. Nothing happens if the job then fails.
-int mr_set_result(mr_job *, mr_bytes);
-int mr_set_state(mr_job *, mr_bytes);      // replaces the channel's state; empty deletes it
-int mr_set_reason(mr_job *, const char *); // why, when the handler then fails
+int mr_job_set_result(mr_job *, mr_bytes);
+int mr_job_set_state(mr_job *, mr_bytes);      // replaces the channel's state; empty deletes it
+int mr_job_set_reason(mr_job *, const char *); // why, when the handler then fails
 // A job that the commit hands in. Emits are always accepted, whatever the room in their stage:
 // room_ms must be 0. MR_EFULL: too many in one commit; MR_ETOOBIG: too many bytes.
-int mr_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
+int mr_job_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
 
 // ---- Looking and acting -----------------------------------------------------------------------
-// A stage that nobody has used yet: mr_stage and mr_dead answer MR_EGONE; the others make it.
+// A stage that nobody has used yet: mr_stage_look and mr_dead answer MR_EGONE; the others make it.
 
 typedef struct mr_stage_info {
     uint64_t waiting, running; // jobs
@@ -420,22 +422,22 @@ typedef struct mr_stage_info {
     uint64_t done, failed;     // jobs and attempts since the beginning
     int64_t oldest_ms;         // age of the oldest job not ended; -1: none
     const char *held_by; // why nothing starts: "", "no-worker", "paused", "limit", "downstream:X" …
-                         // valid until this thread's next mr_stage
+                         // valid until this thread's next mr_stage_look
     uint64_t vain_ms; // time waited by jobs that were never started, all together
     uint64_t reserved[7];
 } mr_stage_info;
 
-int mr_stage(mr *, const char *stage, mr_stage_info *out);
+int mr_stage_look(mr *, const char *stage, mr_stage_info *out);
 
 // Sets a policy of the stage: lease 30s · attempts 10 · backoff 1s..5m · on-dead skip|halt ·
 // overlap brief|never · dedupe-window 1h · retention 1h,10000 · high-mark 10000 · max-jobs,
 // max-channel, concurrency, rate (N/s), max-states, state-ttl: none. Durations are milliseconds or
 // carry a unit (250ms 30s 5m 2h 7d). MR_EINVAL says what is possible. `overlap never`: a job
 // whose worker was lost starts again only when its lease has ended, also after a server's crash.
-int mr_set(mr *, const char *stage, const char *policy, const char *value);
+int mr_stage_set(mr *, const char *stage, const char *policy, const char *value);
 
-int mr_pause(mr *, const char *stage); // accepts, does not start
-int mr_resume(mr *, const char *stage);
+int mr_stage_pause(mr *, const char *stage); // accepts, does not start
+int mr_stage_resume(mr *, const char *stage);
 
 // Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it
 // returns nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.
@@ -515,7 +517,7 @@ typedef struct mr_pair {
 typedef struct mr_flow_options {
     const char *epic;    // the input's name; NULL: as the flow. Another is read from its beginning
     const char *on_dead; // "skip" (default) or "halt": of all operators
-    const char *backoff; // between attempts, as mr_set has it; NULL: 1s..5m
+    const char *backoff; // between attempts, as mr_stage_set has it; NULL: 1s..5m
     const char *sync;    // of mr_flow_file: "always" (default) or "none"
     uint32_t attempts;   // 0: 10
     uint32_t jobs;       // of each operator at once; 0: self-tuned

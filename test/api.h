@@ -149,7 +149,7 @@ static inline void nothing_to_take(mr *m, const char *stage) {
 
 static inline mr_stage_info look(mr *m, const char *stage) {
     mr_stage_info info;
-    must(mr_stage(m, stage, &info));
+    must(mr_stage_look(m, stage, &info));
     return info;
 }
 

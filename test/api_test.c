@@ -28,7 +28,7 @@ static void A1_handing_in_returns_at_once_and_the_answer_arrives_later(void **st
     must(mr_call_start(m, "sums", mr_str("1+2"), &o, note_end, &ends, &id));
     mr_job *job = take(m, "sums", "1+2");
     assert_int_equal(ends.gate.count, 0);
-    must(mr_set_result(job, mr_str("3")));
+    must(mr_job_set_result(job, mr_str("3")));
     must(mr_done(job));
     gate_wait(&ends.gate, 1);
     assert_int_equal(ends.status, 0);
@@ -44,7 +44,7 @@ static void A1_handing_in_returns_at_once_and_the_answer_arrives_later(void **st
 static void A2_limit_5_starts_five_queues_the_rest_and_an_end_starts_the_next(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "concurrency", "5"));
+    must(mr_stage_set(m, "s", "concurrency", "5"));
     for (int i = 0; i < 8; i++)
         push(m, "s", NULL, (char[]){ (char)('a' + i), 0 });
     mr_job *jobs[8];
@@ -84,7 +84,7 @@ static void A4_A5_work_nobody_is_interested_in_never_runs_and_the_next_has_its_s
     mr *m = open_mem();
     struct ends ends = { .gate = GATE };
     mr_id given_up = 0;
-    must(mr_set(m, "s", "concurrency", "1"));
+    must(mr_stage_set(m, "s", "concurrency", "1"));
     must(mr_call_start(m, "s", mr_str("given up"), NULL, note_end, &ends, &given_up));
     push(m, "s", NULL, "wanted");
     must(mr_cancel(m, given_up));
@@ -115,7 +115,7 @@ static void A6_the_caller_is_told_at_the_deadline_and_a_late_result_is_discarded
     assert_int_equal(ends.status, MR_EEXPIRED);
     assert_non_null(strstr(ends.body, "'slow'"));
     assert_non_null(strstr(ends.body, "1000 ms"));
-    must(mr_set_result(job, mr_str("too late")));
+    must(mr_job_set_result(job, mr_str("too late")));
     refused(MR_EEXPIRED, mr_done(job));
     refused(MR_EEXPIRED, mr_await(m, ends.id, MR_FOREVER, NULL));
     assert_int_equal(ends.gate.count, 1);
@@ -133,14 +133,14 @@ static void A7_a_result_in_time_reaches_its_caller_once(void **state) {
     }
     for (int i = 0; i < 20; i++) {
         mr_job *job = take_waiting(m, "s");
-        must(mr_set_result(job, mr_job_body(job)));
+        must(mr_job_set_result(job, mr_job_body(job)));
         must(mr_done(job));
     }
     for (int i = 0; i < 20; i++) {
         gate_wait(&ends[i].gate, 1);
         assert_string_equal(ends[i].body, ((char[]){ (char)('a' + i), 0 }));
     }
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     for (int i = 0; i < 20; i++)
         assert_int_equal(ends[i].gate.count, 1);
     must(mr_close(m));
@@ -158,7 +158,7 @@ static void A8_the_limit_is_absolute_from_hand_in(void **state) {
         let_pass(m, 10);
     assert_true(mr_job_stopped(job));
     refused(MR_EEXPIRED, mr_await(m, id, MR_FOREVER, NULL)); // nobody outlives the job
-    refused(MR_EEXPIRED, mr_release(job));
+    refused(MR_EEXPIRED, mr_release(job, 0));
     must(mr_close(m));
 }
 
@@ -229,12 +229,12 @@ static void T1_what_is_not_known_is_answered_clearly(void **state) {
     (void)state;
     mr *m = open_mem();
     mr_stage_info info;
-    refused(MR_EGONE, mr_stage(m, "unheard-of", &info));
+    refused(MR_EGONE, mr_stage_look(m, "unheard-of", &info));
     refused(MR_EGONE, mr_await(m, 77, 0, NULL));
     refused(MR_EGONE, mr_cancel(m, 77));
     refused(MR_EGONE, mr_retry(m, 77));
     refused(MR_EGONE, mr_drop(m, 77));
-    must(mr_wait_empty(m, "unheard-of", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "unheard-of", MR_FOREVER));
     must(mr_close(m));
 }
 
@@ -275,7 +275,7 @@ static void T5_two_keys_block_of_three_gives_the_first_keys_jobs_then_the_second
     assert_string_equal(mr_job_body(a).data, "1a");
     assert_int_equal(look(m, "s").running, 3);
     mr_job *other = take(m, "s", "2a"); // 1b waits for the end of 1a
-    must(mr_set_state(a, mr_str("carried")));
+    must(mr_job_set_state(a, mr_str("carried")));
     must(mr_done(a));
     mr_job *b = take(m, "s", "1b");
     assert_string_equal(mr_job_state(b).data, "carried");
@@ -313,7 +313,7 @@ static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **sta
         ids[i] = push(m, "s", "k", (char[]){ (char)('a' + i), 0 });
     mr_job *a = take_block(m, 4);
     must(mr_cancel(m, ids[1]));
-    must(mr_set_state(a, mr_str("of a")));
+    must(mr_job_set_state(a, mr_str("of a")));
     must(mr_done(a));
     mr_job *c = take_waiting(m, "s");
     if (*(const char *)mr_job_body(c).data == 'b') { // this process may not have heard of it yet
@@ -321,7 +321,7 @@ static void C9_the_state_passes_over_what_is_cancelled_inside_a_block(void **sta
         c = take(m, "s", "c");
     }
     assert_string_equal(mr_job_state(c).data, "of a");
-    must(mr_set_state(c, mr_str("never recorded")));
+    must(mr_job_set_state(c, mr_str("never recorded")));
     must(mr_cancel(m, ids[2]));
     refused(MR_ECANCELLED, mr_done(c));
     mr_job *d = take(m, "s", "d");
@@ -344,7 +344,7 @@ static int count_in_state(mr_job *job, void *arg) {
         gate_pass(&s->begun);
         gate_wait(&s->cancelled, 1);
     }
-    must(mr_set_state(job, (mr_bytes){ &body, 1 }));
+    must(mr_job_set_state(job, (mr_bytes){ &body, 1 }));
     gate_pass(&s->ended);
     return 0;
 }
@@ -377,7 +377,7 @@ static void T6_T7_removing_a_keys_jobs_leaves_the_others(void **state) {
     assert_int_equal(look(m, "s").waiting, 1);
     mr_job *c = take(m, "s", "c");
     refused(MR_EBUSY, mr_drop(m, other));
-    must(mr_release(c));
+    must(mr_release(c, 0));
     must(mr_drop(m, other));
     nothing_to_take(m, "s");
     assert_int_equal(look(m, "s").waiting, 0);
@@ -391,13 +391,13 @@ static void E_a_commit_carries_result_state_and_emits_together(void **state) {
     mr *m = open_mem();
     push(m, "s", "k", "x");
     mr_job *job = take(m, "s", "x");
-    must(mr_set_state(job, mr_str("lost")));
-    must(mr_emit(job, "t", mr_str("lost"), NULL));
+    must(mr_job_set_state(job, mr_str("lost")));
+    must(mr_job_emit(job, "t", mr_str("lost"), NULL));
     must(mr_fail(job, "no", 0));
     job = take_waiting(m, "s");
     assert_int_equal(mr_job_state(job).size, 0);
-    must(mr_set_state(job, mr_str("kept")));
-    must(mr_emit(job, "t", mr_str("kept"), &(mr_push_options){ .key = mr_str("e") }));
+    must(mr_job_set_state(job, mr_str("kept")));
+    must(mr_job_emit(job, "t", mr_str("kept"), &(mr_push_options){ .key = mr_str("e") }));
     must(mr_done(job));
     job = take_waiting(m, "t"); // it may come from another shard
     assert_string_equal(mr_job_body(job).data, "kept");
@@ -420,7 +420,7 @@ static void E2_two_pushes_with_one_once_are_one_job(void **state) {
     must(mr_push(m, "s", mr_str("x"), &o, &second));
     assert_true(first == second);
     mr_job *job = take(m, "s", "x");
-    must(mr_set_result(job, mr_str("done")));
+    must(mr_job_set_result(job, mr_str("done")));
     must(mr_done(job));
     nothing_to_take(m, "s");
     mr_result result = { 0 };
@@ -431,7 +431,7 @@ static void E2_two_pushes_with_one_once_are_one_job(void **state) {
     must(mr_call_start(m, "s", mr_str("x"), &o, note_end, &ends, NULL));
     gate_wait(&ends.gate, 1);
     assert_string_equal(ends.body, "done");
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_close(m));
 }
 
@@ -473,7 +473,7 @@ static void F13_exhausted_attempts_make_a_dead_job_that_is_listed_and_retryable(
 static void F6_F7_a_late_done_of_the_first_delivery_does_not_end_the_second(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "backoff", "1ms"));
+    must(mr_stage_set(m, "s", "backoff", "1ms"));
     push(m, "s", "k", "x");
     mr_job *first = NULL;
     mr_take_options brief = { .lease_ms = 20 };
@@ -492,7 +492,7 @@ static void F6_F7_a_late_done_of_the_first_delivery_does_not_end_the_second(void
 static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "lease", "10ms"));
+    must(mr_stage_set(m, "s", "lease", "10ms"));
     must(mr_push(m, "s", mr_str("later"), &(mr_push_options){ .delay_ms = 3600000 }, NULL));
     must(mr_push(m, "s", mr_str("soon"), &(mr_push_options){ .delay_ms = 60 }, NULL));
     mr_take_options patient = { .wait_ms = MR_FOREVER, .lease_ms = 3600000 };
@@ -518,7 +518,7 @@ static void *end_one(void *arg) {
 static void R13_a_push_over_the_limit_waits_for_room_or_is_refused(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "max-jobs", "1"));
+    must(mr_stage_set(m, "s", "max-jobs", "1"));
     push(m, "s", NULL, "a");
     refused(MR_EFULL, mr_push(m, "s", mr_str("b"), NULL, NULL));
     mr_push_options brief = { .room_ms = 10 }, patient = { .room_ms = MR_FOREVER };
@@ -534,7 +534,7 @@ static void R13_a_push_over_the_limit_waits_for_room_or_is_refused(void **state)
 static void R13_push_many_stops_at_the_first_that_does_not_fit(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "max-jobs", "3"));
+    must(mr_stage_set(m, "s", "max-jobs", "3"));
     mr_item items[5] = { { .body = mr_str("a") },
                          { .body = mr_str("b") },
                          { .body = mr_str("c") },
@@ -589,12 +589,12 @@ static void E2_what_is_refused_for_its_size_uses_up_no_number(void **state) {
 static void R15_a_paused_stage_accepts_and_does_not_start(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     push(m, "s", NULL, "x");
     nothing_to_take(m, "s");
     assert_string_equal(look(m, "s").held_by, "paused");
-    refused(MR_EAGAIN, mr_wait_empty(m, "s", 10));
-    must(mr_resume(m, "s"));
+    refused(MR_EAGAIN, mr_stage_wait_empty(m, "s", 10));
+    must(mr_stage_resume(m, "s"));
     must(mr_done(take(m, "s", "x")));
     must(mr_close(m));
 }

@@ -27,7 +27,7 @@ static int close_both(void **state) {
 }
 
 static int fail_with(mr_job *job, const char *reason) {
-    must(mr_set_reason(job, reason));
+    must(mr_job_set_reason(job, reason));
     return -1;
 }
 

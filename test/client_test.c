@@ -794,15 +794,15 @@ static void *call_often(void *arg) {
 static int storm_handler(mr_job *job, void *arg) {
     (void)arg;
     if (strcmp(mr_job_stage(job), "echo") == 0)
-        return mr_set_result(job, mr_job_body(job));
+        return mr_job_set_result(job, mr_job_body(job));
     char next[16];
     mr_bytes state = mr_job_state(job), body = mr_job_body(job);
     snprintf(next, sizeof next, "%d", (state.size ? atoi_of(state.data) : 0) + 1);
     mr_push_options o = { .key = mr_job_key(job) };
-    int err = mr_set_state(job, mr_str(next));
+    int err = mr_job_set_state(job, mr_str(next));
     if (err >= 0 && atoi_of(body.data) + 1 != atoi_of(next))
-        err = mr_emit(job, "disorder", body, &o);
-    return err < 0 ? err : mr_emit(job, "out", body, &o);
+        err = mr_job_emit(job, "disorder", body, &o);
+    return err < 0 ? err : mr_job_emit(job, "out", body, &o);
 }
 
 // Every number of every key has come out, once and in order.
@@ -842,7 +842,7 @@ static void storm_run(struct storm *s, void (*trouble)(struct storm *, int accep
     }
     for (int i = 0; i <= KEYS; i++)
         pthread_join(threads[i], NULL);
-    must(mr_wait_empty(s->m, "in", MR_FOREVER));
+    must(mr_stage_wait_empty(s->m, "in", MR_FOREVER));
     for (int i = 0; i < 2; i++)
         must(mr_worker_stop(workers[i], MR_FOREVER));
     storm_check(s);
@@ -850,8 +850,8 @@ static void storm_run(struct storm *s, void (*trouble)(struct storm *, int accep
 
 // Every loss is a failed attempt: there may be many, and each is soon made up for.
 static void be_patient(mr *m, const char *stage) {
-    must(mr_set(m, stage, "backoff", "1ms"));
-    must(mr_set(m, stage, "attempts", "10000"));
+    must(mr_stage_set(m, stage, "backoff", "1ms"));
+    must(mr_stage_set(m, stage, "attempts", "10000"));
 }
 
 struct killer {

@@ -160,9 +160,9 @@ static void T9_an_epic_without_workers_waits_and_says_so(void **state) {
     assert_string_equal(info.stage, "s");
     assert_string_equal(info.held_by, "no-worker");
     assert_int_equal(info.total, -1);
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     assert_string_equal(look_epic(m, "june").held_by, "paused");
-    must(mr_resume(m, "s"));
+    must(mr_stage_resume(m, "s"));
     work_off(m, "s", 2);
     assert_string_equal(look_epic(m, "june").held_by, "");
     must(mr_close(m));
@@ -365,7 +365,7 @@ static void D4_the_backlog_is_flat_for_any_length(void **state) {
     for (int i = 0; i < 2; i++) {
         struct reader r = { .m = m, .name = names[i], .count = lengths[i] };
         struct peak p = { .m = m, .epic = names[i] };
-        must(mr_set(m, "s", "retention", "0,0"));
+        must(mr_stage_set(m, "s", "retention", "0,0"));
         reader_start(&r);
         mr_worker *w = work(m, "s", note_peak, &p);
         pthread_join(r.thread, NULL);
@@ -561,9 +561,9 @@ static void *push_restlessly(void *arg) {
 static int count_once(mr_job *job, void *arg) {
     (void)arg;
     if (mr_job_state(job).size)
-        return mr_emit(job, "doubled", mr_job_body(job), NULL);
-    int err = mr_set_state(job, mr_str("ran"));
-    return err < 0 ? err : mr_emit(job, "out", mr_job_body(job), NULL);
+        return mr_job_emit(job, "doubled", mr_job_body(job), NULL);
+    int err = mr_job_set_state(job, mr_str("ran"));
+    return err < 0 ? err : mr_job_emit(job, "out", mr_job_body(job), NULL);
 }
 
 static void check_each_once(mr *m) {
@@ -583,8 +583,8 @@ static void check_each_once(mr *m) {
 }
 
 static void be_patient(mr *m) {
-    must(mr_set(m, "in", "backoff", "1ms"));
-    must(mr_set(m, "in", "attempts", "10000"));
+    must(mr_stage_set(m, "in", "backoff", "1ms"));
+    must(mr_stage_set(m, "in", "attempts", "10000"));
 }
 
 static void T16_T18_a_killed_server_and_a_restarted_producer_lose_and_double_nothing(void **state) {
@@ -667,8 +667,8 @@ static void D1_T12_workers_that_are_killed_cost_nothing_of_an_epic(void **state)
     serving_start(&server, "mem:", 0);
     mr *m = NULL;
     must(mr_open(server.url, NULL, &m));
-    must(mr_set(m, "s", "attempts", "1000"));
-    must(mr_set(m, "s", "backoff", "1ms"));
+    must(mr_stage_set(m, "s", "attempts", "1000"));
+    must(mr_stage_set(m, "s", "backoff", "1ms"));
     mr_epic e = begin(m, "june", 16);
     pid_t workers[2] = { start_worker(server.url), start_worker(server.url) };
     for (int i = 1; i <= LENGTH; i++) {

@@ -24,8 +24,8 @@ static int run_job(mr_job *job, void *arg) {
     mr_bytes output;
     must(exec_run(execs, &order, &r));
     must(spool_bytes(&r.output, &output));
-    must(mr_set_result(job, output));
-    must(mr_set_reason(job, r.reason));
+    must(mr_job_set_result(job, output));
+    must(mr_job_set_reason(job, r.reason));
     int answer = r.reason[0] ? -1 : 0;
     exec_result_finish(&r);
     return answer;
@@ -97,7 +97,7 @@ static void A9_a_command_ends_at_its_jobs_deadline(void **state) {
 static void F5_a_killed_command_is_a_failed_attempt(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "backoff", "1ms..1ms"));
+    must(mr_stage_set(m, "s", "backoff", "1ms..1ms"));
     mr_worker *w = work(m, 2);
     mr_id id = push(m, "s", "k", "test $MILLRACE_ATTEMPT = 3 || kill -9 $$; echo third");
     expect_result(m, id, "third\n");
@@ -124,8 +124,8 @@ static void F10_a_stuck_command_holds_up_no_other_channel(void **state) {
 static void F13_a_command_that_always_fails_is_dead_with_its_reason(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "attempts", "3"));
-    must(mr_set(m, "s", "backoff", "1ms..1ms"));
+    must(mr_stage_set(m, "s", "attempts", "3"));
+    must(mr_stage_set(m, "s", "backoff", "1ms..1ms"));
     mr_worker *w = work(m, 1);
     mr_id id = push(m, "s", "k", "echo attempt $MILLRACE_ATTEMPT failed >&2; exit 5");
     expect_dead(m, id, "exit code 5: attempt 3 failed");

@@ -89,7 +89,7 @@ static int give_back(mr *m) {
     struct exec_result r;
     int err = filter_run(filters, &order, &r);
     if (err < 0) {
-        must(mr_release(job));
+        must(mr_release(job, 0));
         return err;
     }
     assert_string_equal(r.reason, "the filter ended: exit code 4");
@@ -105,7 +105,7 @@ static void E5_a_filter_that_always_crashes_is_given_up(void **state) {
     open_filters((struct filters_options){ .argv = ARGV(misbehave, "filter", "exit"),
                                            .window_ms = 3600000 });
     mr *m = open_mem();
-    must(mr_set(m, "s", "attempts", "100"));
+    must(mr_stage_set(m, "s", "attempts", "100"));
     push(m, "s", "k", "line");
     for (int i = 0; i < 11; i++)
         assert_int_equal(give_back(m), 0);

@@ -964,7 +964,7 @@ static void set_state(mr *m, const char *stage, const char *key, const char *tex
     mr_job *job = NULL;
     must(mr_push(m, stage, (mr_bytes){ 0 }, &o, NULL));
     must(mr_take(m, stage, NULL, &job));
-    must(mr_set_state(job, mr_str(text)));
+    must(mr_job_set_state(job, mr_str(text)));
     must(mr_done(job));
 }
 

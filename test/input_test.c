@@ -35,13 +35,13 @@ static void refuse_engine(mr *m) {
     refused(MR_EINVAL, mr_call_start(m, "s", mr_str("x"), NULL, nobody, NULL, &id));
     refused(MR_EINVAL, mr_await(m, 1, 0, NULL));
     refused(MR_EINVAL, mr_cancel(m, 1));
-    refused(MR_EINVAL, mr_wait_empty(m, "s", 0));
+    refused(MR_EINVAL, mr_stage_wait_empty(m, "s", 0));
     refused(MR_EINVAL, mr_work(m, "s", nothing, NULL, NULL, &w));
     refused(MR_EINVAL, mr_take(m, "s", NULL, &job));
-    refused(MR_EINVAL, mr_stage(m, "s", &info));
-    refused(MR_EINVAL, mr_set(m, "s", "attempts", "1"));
-    refused(MR_EINVAL, mr_pause(m, "s"));
-    refused(MR_EINVAL, mr_resume(m, "s"));
+    refused(MR_EINVAL, mr_stage_look(m, "s", &info));
+    refused(MR_EINVAL, mr_stage_set(m, "s", "attempts", "1"));
+    refused(MR_EINVAL, mr_stage_pause(m, "s"));
+    refused(MR_EINVAL, mr_stage_resume(m, "s"));
     refused(MR_EINVAL, mr_dead(m, "s", no_dead, NULL));
     refused(MR_EINVAL, mr_retry(m, 1));
     refused(MR_EINVAL, mr_drop(m, 1));
@@ -112,7 +112,7 @@ static void F48_names_with_every_byte_and_too_long_ones(void **state) {
     static char longest[65537];
     memset(longest, 'a', 65536);
     assert_true(mr_push(m, longest, mr_str("x"), NULL, NULL) < 0);
-    assert_true(mr_pause(m, longest) < 0);
+    assert_true(mr_stage_pause(m, longest) < 0);
     longest[201] = 0;
     assert_true(mr_push(m, longest, mr_str("x"), NULL, NULL) < 0);
     longest[200] = 0;
@@ -162,7 +162,7 @@ static void F47_bodies_of_no_one_all_and_too_many_bytes(void **state) {
         mr_job *job = take_waiting(m, "s");
         assert_int_equal(mr_job_body(job).size, sizes[i]);
         assert_memory_equal(mr_job_body(job).data, bytes, sizes[i]);
-        must(mr_set_result(job, mr_job_body(job)));
+        must(mr_job_set_result(job, mr_job_body(job)));
         must(mr_done(job));
         must(mr_await(m, id, 0, &result));
         assert_int_equal(result.body.size, sizes[i]);
@@ -201,11 +201,12 @@ static void F49_numbers_at_and_beyond_their_limits(void **state) {
     refused(MR_EINVAL, mr_take(m, "s", &(mr_take_options){ .reserved = { [3] = 9 } }, &job));
     refused(MR_EINVAL, mr_await(m, 1, -2, NULL));
     refused(MR_EINVAL, mr_await(m, 1, INT64_MIN, NULL));
-    refused(MR_EINVAL, mr_wait_empty(m, "s", -7));
+    refused(MR_EINVAL, mr_stage_wait_empty(m, "s", -7));
     refused(MR_EGONE, mr_await(m, 0, 0, NULL));
     refused(MR_EGONE, mr_await(m, UINT64_MAX, INT64_MAX, NULL));
     must(mr_take(m, "s", &(mr_take_options){ .wait_ms = INT64_MAX, .batch = 1000 }, &job));
     refused(MR_EINVAL, mr_fail(job, "x", -3));
+    refused(MR_EINVAL, mr_release(job, 10)); // not possible yet
     refused(MR_EINVAL, mr_fail(job, "x", INT64_MIN));
     must(mr_done(job)); // still in hand
     must(mr_close(m));
@@ -227,17 +228,17 @@ static void X_what_is_missing_is_named(void **state) {
     refused(MR_EINVAL, mr_work(m, "s", NULL, NULL, NULL, &w));
     refused(MR_EINVAL, mr_work(m, "s", nothing, NULL, NULL, NULL));
     refused(MR_EINVAL, mr_work(m, NULL, nothing, NULL, NULL, &w));
-    refused(MR_EINVAL, mr_stage(m, "s", NULL));
-    refused(MR_EINVAL, mr_set(m, "s", NULL, "1"));
-    refused(MR_EINVAL, mr_set(m, "s", "attempts", NULL));
-    refused(MR_EINVAL, mr_set(m, "s", "colour", "blue"));
-    refused(MR_EINVAL, mr_set(m, "s", "attempts", "many"));
+    refused(MR_EINVAL, mr_stage_look(m, "s", NULL));
+    refused(MR_EINVAL, mr_stage_set(m, "s", NULL, "1"));
+    refused(MR_EINVAL, mr_stage_set(m, "s", "attempts", NULL));
+    refused(MR_EINVAL, mr_stage_set(m, "s", "colour", "blue"));
+    refused(MR_EINVAL, mr_stage_set(m, "s", "attempts", "many"));
     refused(MR_EINVAL, mr_dead(m, "s", NULL, NULL));
     mr_stage_info info;
-    refused(MR_EINVAL, mr_stage(m, "a b", &info));
-    refused(MR_EINVAL, mr_wait_empty(m, "a b", 0));
+    refused(MR_EINVAL, mr_stage_look(m, "a b", &info));
+    refused(MR_EINVAL, mr_stage_wait_empty(m, "a b", 0));
     refused(MR_EINVAL, mr_dead(m, "a b", no_dead, NULL));
-    refused(MR_EGONE, mr_stage(m, "never", &info)); // and nothing was made by all that
+    refused(MR_EGONE, mr_stage_look(m, "never", &info)); // and nothing was made by all that
     nothing_to_take(m, "s");
     must(mr_close(m));
 }
@@ -281,12 +282,12 @@ static void X_workers_that_can_not_be_are_refused(void **state) {
 static void refuse_job(mr_job *job) {
     refused(MR_EINVAL, mr_done(job));
     refused(MR_EINVAL, mr_fail(job, "x", 0));
-    refused(MR_EINVAL, mr_release(job));
+    refused(MR_EINVAL, mr_release(job, 0));
     refused(MR_EINVAL, mr_beat(job));
-    refused(MR_EINVAL, mr_set_result(job, mr_str("x")));
-    refused(MR_EINVAL, mr_set_state(job, mr_str("x")));
-    refused(MR_EINVAL, mr_set_reason(job, "x"));
-    refused(MR_EINVAL, mr_emit(job, "s", mr_str("x"), NULL));
+    refused(MR_EINVAL, mr_job_set_result(job, mr_str("x")));
+    refused(MR_EINVAL, mr_job_set_state(job, mr_str("x")));
+    refused(MR_EINVAL, mr_job_set_reason(job, "x"));
+    refused(MR_EINVAL, mr_job_emit(job, "s", mr_str("x"), NULL));
 }
 
 static void X_no_job_and_an_ended_one_are_refused(void **state) {
@@ -313,20 +314,20 @@ static void X_what_a_commit_can_not_carry_is_refused_early(void **state) {
     mr_job *job = take(m, "s", "x");
     uint8_t *big = calloc(1, BODY_MAX + 1);
     assert_non_null(big);
-    refused(MR_ETOOBIG, mr_set_result(job, (mr_bytes){ big, BODY_MAX + 1 }));
-    refused(MR_ETOOBIG, mr_set_state(job, (mr_bytes){ big, STATE_MAX + 1 }));
-    refused(MR_EINVAL, mr_set_result(job, (mr_bytes){ NULL, 1 }));
-    refused(MR_EINVAL, mr_set_reason(job, NULL));
-    refused(MR_EINVAL, mr_emit(job, NULL, mr_str("x"), NULL));
-    refused(MR_EINVAL, mr_emit(job, "not a stage", mr_str("x"), NULL));
-    refused(MR_EINVAL, mr_emit(job, "t", (mr_bytes){ NULL, 1 }, NULL));
-    refused(MR_EINVAL, mr_emit(job, "t", mr_str("x"), &(mr_push_options){ .room_ms = 1 }));
-    refused(MR_ETOOBIG, mr_emit(job, "t", (mr_bytes){ big, BODY_MAX + 1 }, NULL));
+    refused(MR_ETOOBIG, mr_job_set_result(job, (mr_bytes){ big, BODY_MAX + 1 }));
+    refused(MR_ETOOBIG, mr_job_set_state(job, (mr_bytes){ big, STATE_MAX + 1 }));
+    refused(MR_EINVAL, mr_job_set_result(job, (mr_bytes){ NULL, 1 }));
+    refused(MR_EINVAL, mr_job_set_reason(job, NULL));
+    refused(MR_EINVAL, mr_job_emit(job, NULL, mr_str("x"), NULL));
+    refused(MR_EINVAL, mr_job_emit(job, "not a stage", mr_str("x"), NULL));
+    refused(MR_EINVAL, mr_job_emit(job, "t", (mr_bytes){ NULL, 1 }, NULL));
+    refused(MR_EINVAL, mr_job_emit(job, "t", mr_str("x"), &(mr_push_options){ .room_ms = 1 }));
+    refused(MR_ETOOBIG, mr_job_emit(job, "t", (mr_bytes){ big, BODY_MAX + 1 }, NULL));
     refused(MR_ETOOBIG,
-            mr_emit(job, "t", mr_str("x"), &(mr_push_options){ .key = { big, KEY_MAX + 1 } }));
+            mr_job_emit(job, "t", mr_str("x"), &(mr_push_options){ .key = { big, KEY_MAX + 1 } }));
     for (int i = 0; i < 1000; i++)
-        must(mr_emit(job, "t", mr_str("x"), NULL));
-    refused(MR_EFULL, mr_emit(job, "t", mr_str("x"), NULL));
+        must(mr_job_emit(job, "t", mr_str("x"), NULL));
+    refused(MR_EFULL, mr_job_emit(job, "t", mr_str("x"), NULL));
     must(mr_done(job));
     assert_int_equal(look(m, "t").waiting, 1000);
     free(big);
@@ -338,7 +339,7 @@ static void X_a_commit_that_can_not_be_recorded_is_a_failed_attempt(void **state
     mr *m = open_mem();
     push(m, "s", "k", "x");
     mr_job *job = take(m, "s", "x");
-    must(mr_emit(job, "t", mr_str("x"), &(mr_push_options){ .attempts = 70000 }));
+    must(mr_job_emit(job, "t", mr_str("x"), &(mr_push_options){ .attempts = 70000 }));
     refused(MR_EINVAL, mr_done(job));
     assert_int_equal(look(m, "s").failed, 1);
     assert_int_equal(look(m, "s").waiting, 1);
@@ -348,14 +349,14 @@ static void X_a_commit_that_can_not_be_recorded_is_a_failed_attempt(void **state
 // ---- Memory -----------------------------------------------------------------------------------
 
 static int emit_and_end(mr_job *job) {
-    int err = mr_set_result(job, mr_str("result"));
+    int err = mr_job_set_result(job, mr_str("result"));
     if (err >= 0)
-        err = mr_set_state(job, mr_str("state"));
+        err = mr_job_set_state(job, mr_str("state"));
     if (err >= 0)
-        err = mr_emit(job, "next", mr_str("x"), NULL);
+        err = mr_job_emit(job, "next", mr_str("x"), NULL);
     if (err >= 0)
         return mr_done(job);
-    (void)mr_release(job);
+    (void)mr_release(job, 0);
     return err;
 }
 

@@ -47,8 +47,8 @@ static int pass_on(mr_job *job, void *arg) {
     }
     char key[16];
     snprintf(key, sizeof key, "out %d", number % KEYS);
-    must(mr_set_state(job, mr_job_body(job)));
-    must(mr_emit(job, "out", mr_job_body(job), &(mr_push_options){ .key = mr_str(key) }));
+    must(mr_job_set_state(job, mr_job_body(job)));
+    must(mr_job_emit(job, "out", mr_job_body(job), &(mr_push_options){ .key = mr_str(key) }));
     return 0;
 }
 
@@ -63,9 +63,9 @@ static void push_number(mr *m, uint64_t number) {
 static mr *open_store(const struct store *s, const char *sync) {
     mr *m = NULL;
     must(mr_open(s->url, &(mr_options){ .sync = sync, .shards = SHARDS }, &m));
-    must(mr_set(m, "work", "backoff", "1ms"));
-    must(mr_set(m, "work", "attempts", "60000"));
-    must(mr_set(m, "out", "lease", "1h"));
+    must(mr_stage_set(m, "work", "backoff", "1ms"));
+    must(mr_stage_set(m, "work", "attempts", "60000"));
+    must(mr_stage_set(m, "out", "lease", "1h"));
     return m;
 }
 
@@ -114,7 +114,7 @@ static void kill_one(struct shared *h, const struct store *s, const char *sync, 
 // Every number once, those of a key in order; at most one more than was acknowledged.
 static void check_out(mr *m, uint64_t pushed) {
     uint64_t last[KEYS] = { 0 }, count = 0;
-    must(mr_wait_empty(m, "work", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "work", MR_FOREVER));
     uint64_t done = look(m, "work").done;
     assert_true(done == pushed || done == pushed + 1);
     for (; count < done; count++) {
@@ -127,7 +127,7 @@ static void check_out(mr *m, uint64_t pushed) {
         last[number % KEYS] = number;
         must(mr_done(job));
     }
-    must(mr_wait_empty(m, "out", MR_FOREVER)); // nothing is on its way, either
+    must(mr_stage_wait_empty(m, "out", MR_FOREVER)); // nothing is on its way, either
     assert_int_equal(look(m, "out").done, done);
 }
 

@@ -158,12 +158,12 @@ static void R14_concurrency_holds_over_all_shards(void **state) {
     mr *m = open_shards("mem:", SHARDS);
     struct inside in = { .began = GATE };
     mr_worker *w = NULL;
-    must(mr_set(m, "s", "concurrency", "3"));
+    must(mr_stage_set(m, "s", "concurrency", "3"));
     must(mr_work(m, "s", count_inside, &in, &(mr_work_options){ .jobs = 8 }, &w));
     for (int i = 0; i < 40; i++)
         for (int key = 0; key < KEYS; key++)
             push_key(m, "s", key, "x");
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     assert_int_equal(atomic_load(&in.most), LIMIT);
     assert_int_equal(look(m, "s").done, 40 * KEYS);
@@ -173,7 +173,7 @@ static void R14_concurrency_holds_over_all_shards(void **state) {
 static void R14_a_rate_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
-    must(mr_set(m, "s", "rate", "1/h"));
+    must(mr_stage_set(m, "s", "rate", "1/h"));
     for (int key = 0; key < KEYS; key++)
         push_key(m, "s", key, "x");
     mr_job *job = take(m, "s", "x");
@@ -187,7 +187,7 @@ static void R14_a_rate_holds_over_all_shards(void **state) {
 static void R14_max_jobs_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
-    must(mr_set(m, "s", "max-jobs", "10"));
+    must(mr_stage_set(m, "s", "max-jobs", "10"));
     for (int key = 0; key < 10; key++)
         push_key(m, "s", key, "x");
     for (int key = 10; key < 10 + KEYS; key++) {
@@ -204,12 +204,12 @@ static void R14_max_jobs_holds_over_all_shards(void **state) {
 static void R14_a_pause_holds_over_all_shards(void **state) {
     (void)state;
     mr *m = open_shards("mem:", SHARDS);
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     for (int key = 0; key < KEYS; key++)
         push_key(m, "s", key, "x");
     nothing_to_take(m, "s");
     assert_string_equal(look(m, "s").held_by, "paused");
-    must(mr_resume(m, "s"));
+    must(mr_stage_resume(m, "s"));
     for (int key = 0; key < KEYS; key++)
         must(mr_done(take(m, "s", "x")));
     nothing_to_take(m, "s");
@@ -223,7 +223,7 @@ enum { HOPS = 200 };
 // Hands the job on to the stage of another shard.
 static int hand_on(mr_job *job, void *arg) {
     (void)arg;
-    must(mr_emit(job, "c", mr_job_body(job), NULL));
+    must(mr_job_emit(job, "c", mr_job_body(job), NULL));
     return 0;
 }
 
@@ -242,8 +242,8 @@ static void a_stage_is_empty_only_when_nothing_is_on_its_way(void **state) {
     must(mr_work(m, "c", end_it, &ended, &(mr_work_options){ .jobs = 2 }, &second));
     for (int round = 1; round <= HOPS; round++) {
         push(m, "s", "first", "0");
-        must(mr_wait_empty(m, "s", MR_FOREVER));
-        must(mr_wait_empty(m, "c", MR_FOREVER));
+        must(mr_stage_wait_empty(m, "s", MR_FOREVER));
+        must(mr_stage_wait_empty(m, "c", MR_FOREVER));
         assert_int_equal(atomic_load(&ended), round);
     }
     assert_int_equal(look(m, "c").done, HOPS);
@@ -264,7 +264,7 @@ static void D2_a_worker_waits_at_the_shards_of_all_its_stages(void **state) {
     for (int i = 0; i < HOPS; i++) {
         const char *stage = i % 3 == 0 ? "s" : more[i % 3 - 1];
         push(m, stage, NULL, "x");
-        must(mr_wait_empty(m, stage, MR_FOREVER));
+        must(mr_stage_wait_empty(m, stage, MR_FOREVER));
         assert_int_equal(atomic_load(&ended), i + 1);
     }
     must(mr_worker_stop(w, MR_FOREVER));
@@ -276,7 +276,7 @@ static int emit_to_all(mr_job *job, void *arg) {
     for (int key = 0; key < KEYS; key++) {
         char name[16];
         snprintf(name, sizeof name, "key %d", key);
-        must(mr_emit(job, "c", mr_job_body(job), &(mr_push_options){ .key = mr_str(name) }));
+        must(mr_job_emit(job, "c", mr_job_body(job), &(mr_push_options){ .key = mr_str(name) }));
     }
     return 0;
 }
@@ -291,7 +291,7 @@ static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **stat
         snprintf(body, sizeof body, "%d", i);
         push(m, "in", "one channel", body);
     }
-    must(mr_wait_empty(m, "in", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "in", MR_FOREVER));
     int next[KEYS] = { 0 };
     for (int i = 0; i < 20 * KEYS; i++) {
         mr_job *job = take_waiting(m, "c");
@@ -301,7 +301,7 @@ static void E1_emits_reach_every_shard_in_the_order_of_their_commits(void **stat
         assert_int_equal(strtol(mr_job_body(job).data, NULL, 10), next[key]++);
         must(mr_done(job));
     }
-    must(mr_wait_empty(m, "c", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "c", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -444,7 +444,7 @@ static void X_an_engine_with_waiting_threads_does_not_close(void **state) {
     struct taker t = { .m = m };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, take_one, &t), 0);
-    while (mr_stage(m, "s", &(mr_stage_info){ 0 }) < 0) // until it waits there
+    while (mr_stage_look(m, "s", &(mr_stage_info){ 0 }) < 0) // until it waits there
         sched_yield();
     refused(MR_EBUSY, mr_close(m));
     push_key(m, "s", 1, "x");

@@ -119,7 +119,7 @@ static void X_threads_come_with_work(void **state) {
     crowd_wait_in(&c, 3);
     assert_in_range(look_at(w).threads, 3, 4); // and one more waits, or is about to
     crowd_let_go(&c, 3);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     assert_in_range(look_at(w).threads, 1, 4);
     wait_for_completed(w, 3);
     must(mr_worker_stop(w, MR_FOREVER));
@@ -169,7 +169,7 @@ static void X_threads_follow_the_level_down_and_up(void **state) {
     crowd_wait_in(&c, 5);
     assert_int_equal(crowd_most(&c), 5);
     crowd_let_go(&c, 200 - 6 - 20 - 1 - 100);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -240,7 +240,7 @@ static void C7_self_tuned_workers_keep_order_together(void **state) {
         snprintf(key, sizeof key, "key %d", i % KEYS);
         push(m, "s", key, body);
     }
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     for (int i = 0; i < WORKERS; i++) {
         struct worker_info info = look_at(w[i]);
         assert_in_range(info.level, 1, WORKER_JOBS);
@@ -299,10 +299,10 @@ static void B5_the_level_follows_the_work_up_and_down(void **state) {
     (void)state;
     mr *m = open_mem();
     struct lane l = { .m = m, .lock = PTHREAD_MUTEX_INITIALIZER, .many = GATE, .few = GATE };
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     open_tuned(m, pass_lane, &l, &(struct tuner_options){ .first = 2, .most = 16 }, &l.w);
     push_some(m, 100000); // more than it takes
-    must(mr_resume(m, "s"));
+    must(mr_stage_resume(m, "s"));
     gate_wait(&l.many, 1);
     l.narrow = true;
     gate_wait(&l.few, 1);
@@ -325,7 +325,7 @@ static void B5_what_a_worker_went_through_replays(void **state) {
     open_tuned(m, do_nothing, NULL, &tuned, &w);
     push_some(m, JOBS);
     wait_for_completed(&w, JOBS);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     struct worker_info info = look_at(&w);
     must(worker_stop(w.worker, MR_FOREVER));
     assert_in_range(trace.count, JOBS, ROOM - 1);

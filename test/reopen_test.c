@@ -91,8 +91,8 @@ static void T19_what_was_confirmed_does_not_come_again(void **state) {
     mr *m = store_open(&s);
     push(m, "s", "k", "x");
     mr_job *job = take(m, "s", "x");
-    must(mr_set_state(job, mr_str("seen")));
-    must(mr_set_result(job, mr_str("result")));
+    must(mr_job_set_state(job, mr_str("seen")));
+    must(mr_job_set_result(job, mr_str("result")));
     mr_id id = mr_job_id(job);
     must(mr_done(job));
     must(mr_close(m));
@@ -183,8 +183,8 @@ static int stops_when_the_disk_fails(const struct store *s) {
     child_must(err == MR_ESTOPPED && mr_error()[0]);
     child_must(mr_push(m, "s", mr_str("d"), NULL, NULL) == MR_ESTOPPED);
     child_must(mr_done(job) == MR_ESTOPPED);
-    child_must(mr_stage(m, "s", &info) == 0); // looks go on
-    pthread_join(thread, &answer);            // nobody is left waiting
+    child_must(mr_stage_look(m, "s", &info) == 0); // looks go on
+    pthread_join(thread, &answer);                 // nobody is left waiting
     child_must((intptr_t)answer == MR_ESTOPPED);
     gate_wait(&told, 1);
     child_must(told_status == MR_ESTOPPED);
@@ -253,7 +253,7 @@ static void F22_a_damaged_body_costs_its_own_job_only(void **state) {
         }
         assert_string_equal(order, wanted);
         int dead = 0;
-        must(mr_wait_empty(m, "s", 0));
+        must(mr_stage_wait_empty(m, "s", 0));
         must(mr_dead(m, "s", note_spoiled, &dead));
         assert_int_equal(dead, 1);
         atomic_store(&spoils, false);

@@ -16,7 +16,7 @@ static atomic_int worked;
 static int work(mr_job *job, void *arg) {
     (void)arg;
     worked++;
-    return mr_set_result(job, mr_job_body(job));
+    return mr_job_set_result(job, mr_job_body(job));
 }
 
 static int failed(const char *what) {
@@ -45,7 +45,7 @@ static int tell(mr *m) {
     if (mr_work(m, "story", work, NULL, &options, &worker) < 0)
         return failed("work");
     int bad = call_large(m);
-    if (mr_wait_empty(m, "story", MR_FOREVER) < 0)
+    if (mr_stage_wait_empty(m, "story", MR_FOREVER) < 0)
         bad = failed("wait");
     if (mr_worker_stop(worker, MR_FOREVER) < 0)
         bad = failed("stop");

@@ -16,7 +16,7 @@ static mr_worker *work(mr *m, const char *stage, mr_handler *handler, void *arg,
 
 static int echo(mr_job *job, void *arg) {
     (void)arg;
-    return mr_set_result(job, mr_job_body(job));
+    return mr_job_set_result(job, mr_job_body(job));
 }
 
 static void ask(mr *m, const char *stage, const char *text) {
@@ -81,7 +81,7 @@ static void run_ledger(const char *url, uint32_t batch) {
         assert_int_equal(pthread_create(&threads[i], NULL, push_keys, &p[i]), 0);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w[0], MR_FOREVER));
     must(mr_worker_stop(w[1], MR_FOREVER));
     assert_int_equal(l.overlaps, 0);
@@ -159,7 +159,7 @@ static void D3_a_worker_gets_more_only_when_it_asks(void **state) {
     assert_int_equal(look(m, "s").running, 2);
     assert_int_equal(look(m, "s").waiting, 4);
     gate_pass(&s.go);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
@@ -186,7 +186,7 @@ static void X_the_level_of_a_worker_can_be_read_from_anywhere(void **state) {
         must(mr_work(m, "s", read_level, &l, &o, &l.worker));
         assert_int_equal(mr_worker_level(l.worker), jobs ? jobs : processors); // before any trial
         push(m, "s", NULL, "x");
-        must(mr_wait_empty(m, "s", MR_FOREVER));
+        must(mr_stage_wait_empty(m, "s", MR_FOREVER));
         assert_int_equal(l.seen, jobs ? jobs : processors);
         must(mr_worker_stop(l.worker, MR_FOREVER));
     }
@@ -203,14 +203,14 @@ static void T8_stopping_a_worker_leaves_the_engine_open(void **state) {
     refused(MR_EINVAL, mr_worker_stop(w, 0)); // freed
     push(m, "s", NULL, "still open");
     w = work(m, "s", echo, NULL, 1);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     must(mr_close(m));
 }
 
 static int die_on_receipt(mr_job *job, void *arg) {
     (void)arg;
-    must(mr_set_reason(job, "fell over"));
+    must(mr_job_set_reason(job, "fell over"));
     return -1;
 }
 
@@ -228,8 +228,8 @@ static void *ask_thread(void *arg) {
 static void T11_five_askers_get_their_own_answers_though_one_worker_dies(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "backoff", "1ms"));
-    must(mr_set(m, "s", "attempts", "1000"));
+    must(mr_stage_set(m, "s", "backoff", "1ms"));
+    must(mr_stage_set(m, "s", "attempts", "1000"));
     mr_worker *w[3] = { work(m, "s", echo, NULL, 1), work(m, "s", echo, NULL, 1),
                         work(m, "s", die_on_receipt, NULL, 1) };
     struct asker askers[5];
@@ -249,8 +249,8 @@ static void T11_five_askers_get_their_own_answers_though_one_worker_dies(void **
 static void T12_ninety_nine_items_three_good_workers_one_flaky(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "backoff", "1ms"));
-    must(mr_set(m, "s", "attempts", "1000"));
+    must(mr_stage_set(m, "s", "backoff", "1ms"));
+    must(mr_stage_set(m, "s", "attempts", "1000"));
     mr_worker *w[4] = { work(m, "s", echo, NULL, 1), work(m, "s", echo, NULL, 1),
                         work(m, "s", echo, NULL, 1), work(m, "s", die_on_receipt, NULL, 1) };
     mr_id ids[99];
@@ -277,10 +277,10 @@ static void T22_a_graceful_stop_drains_first(void **state) {
     struct stuck s = { .started = GATE, .go = GATE };
     mr_worker *w = NULL;
     must(mr_work(m, "s", wait_at_gate, &s, &(mr_work_options){ .jobs = 1, .batch = 3 }, &w));
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     for (int i = 0; i < 5; i++)
         push(m, "s", "k", (char[]){ (char)('a' + i), 0 });
-    must(mr_resume(m, "s"));
+    must(mr_stage_resume(m, "s"));
     gate_wait(&s.started, 1);
     refused(MR_EBUSY, mr_worker_stop(w, 0));
     refused(MR_EBUSY, mr_worker_stop(w, 10));
@@ -349,14 +349,14 @@ static int run_in_a_process(mr_job *job, void *arg) {
         return -1;
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    must(mr_set_reason(job, "its process was killed"));
+    must(mr_job_set_reason(job, "its process was killed"));
     return -1;
 }
 
 static void F5_a_handlers_process_is_killed_and_the_job_runs_again(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "backoff", "1"));
+    must(mr_stage_set(m, "s", "backoff", "1"));
     mr_worker *w = work(m, "s", run_in_a_process, NULL, 2);
     must(mr_await(m, push(m, "s", "k", "x"), MR_FOREVER, NULL));
     assert_int_equal(look(m, "s").failed, 1);
@@ -385,8 +385,8 @@ static void R17_stages_named_first_are_served_first(void **state) {
     const char *more[] = { "low", NULL };
     must(mr_work(m, "high", note_stage, &l, &(mr_work_options){ .more_stages = more, .jobs = 1 },
                  &w));
-    must(mr_wait_empty(m, "high", MR_FOREVER));
-    must(mr_wait_empty(m, "low", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "high", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "low", MR_FOREVER));
     must(mr_worker_stop(w, MR_FOREVER));
     for (int i = 0; i < 6; i++)
         assert_int_equal(l.next[i], i < 3 ? 'h' : 'l');
@@ -401,8 +401,8 @@ static int return_seven(mr_job *job, void *arg) {
 static void X_a_handlers_nonzero_answer_is_a_failed_attempt_with_a_reason(void **state) {
     (void)state;
     mr *m = open_mem();
-    must(mr_set(m, "s", "attempts", "1"));
-    must(mr_set(m, "t", "attempts", "1"));
+    must(mr_stage_set(m, "s", "attempts", "1"));
+    must(mr_stage_set(m, "t", "attempts", "1"));
     mr_worker *seven = work(m, "s", return_seven, NULL, 1);
     mr_worker *dies = work(m, "t", die_on_receipt, NULL, 1);
     refused(MR_EDEAD, mr_call(m, "s", mr_str("x"), NULL, NULL));
@@ -476,7 +476,7 @@ static void X_kept_jobs_of_a_batch_still_end_in_order(void **state) {
         mr_job *job = kept_at(&l, i);
         assert_string_equal(mr_job_body(job).data, ((char[]){ (char)('a' + i), 0 }));
         assert_int_equal(mr_job_state(job).size, i);
-        must(mr_set_state(job, (mr_bytes){ "xxxx", (size_t)i + 1 }));
+        must(mr_job_set_state(job, (mr_bytes){ "xxxx", (size_t)i + 1 }));
         must(mr_done(job));
     }
     must(mr_worker_stop(w, MR_FOREVER));
@@ -485,10 +485,10 @@ static void X_kept_jobs_of_a_batch_still_end_in_order(void **state) {
 
 static int end_it_here(mr_job *job, void *arg) {
     (void)arg;
-    must(mr_set_result(job, mr_str("by hand")));
+    must(mr_job_set_result(job, mr_str("by hand")));
     must(mr_done(job));
     refused(MR_EINVAL, mr_done(job)); // used up
-    refused(MR_EINVAL, mr_set_result(job, mr_str("again")));
+    refused(MR_EINVAL, mr_job_set_result(job, mr_str("again")));
     return 0;
 }
 
@@ -542,13 +542,13 @@ static void X_handlers_and_callbacks_may_call_anything(void **state) {
     mr *m = open_mem();
     struct busy b = { .m = m, .done = GATE };
     mr_worker *e = work(m, "echo", echo, NULL, 2);
-    must(mr_pause(m, "s"));
+    must(mr_stage_pause(m, "s"));
     b.w = work(m, "s", call_from_handler, &b, 1);
     for (int i = 0; i < 3; i++)
         push(m, "s", NULL, "x");
-    must(mr_resume(m, "s"));
+    must(mr_stage_resume(m, "s"));
     gate_wait(&b.done, 3);
-    must(mr_wait_empty(m, "s", MR_FOREVER));
+    must(mr_stage_wait_empty(m, "s", MR_FOREVER));
     must(mr_worker_stop(b.w, MR_FOREVER));
     must(mr_worker_stop(e, MR_FOREVER));
     must(mr_close(m));
@@ -562,7 +562,7 @@ static int keep_and_wait(mr_job *job, void *arg) {
 
 static void release_it(mr_job *job, void *arg) {
     (void)arg;
-    assert_int_equal(mr_release(job), MR_ECANCELLED);
+    assert_int_equal(mr_release(job, 0), MR_ECANCELLED);
 }
 
 static void X_on_stop_may_end_the_job(void **state) {

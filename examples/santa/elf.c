@@ -27,7 +27,7 @@ static int answer(mr_job *job, void *arg) {
     bool right = count == 1 && factors[0] == value; // it is a prime
     printf("end %.6f %ld %s\n", now_s(), letter, right ? "right" : "wrong");
     snprintf(result, sizeof result, "%d factors", count);
-    return mr_set_result(job, mr_str(result));
+    return mr_job_set_result(job, mr_str(result));
 }
 
 int main(int argc, char **argv) {

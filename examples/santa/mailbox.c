@@ -147,12 +147,12 @@ static int post_all(struct mailbox *m) {
         sleep_until(m->begun_s + batch * m->calendar->interval_s);
         err = post(m, batch);
     }
-    return err < 0 ? err : mr_wait_empty(m->engine, "letters", MR_FOREVER);
+    return err < 0 ? err : mr_stage_wait_empty(m->engine, "letters", MR_FOREVER);
 }
 
 static int count_commits(struct mailbox *m) {
     mr_stage_info info;
-    return mr_stage(m->engine, "letters", &info) < 0 ? -1 : (int)info.done;
+    return mr_stage_look(m->engine, "letters", &info) < 0 ? -1 : (int)info.done;
 }
 
 static int work_through(struct mailbox *m) {

@@ -96,10 +96,15 @@ int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
     return ended(owner, id, err, err < 0 ? err : MR_ESTALE);
 }
 
-int mr_release(mr_job *job) {
+int mr_release(mr_job *job, int64_t delay_ms) {
     struct hand_owner *owner;
     mr_id id;
-    int err = claim(job, &owner, &id);
+    int err = check_job(job);
+    if (err >= 0 && delay_ms)
+        err = error_set(MR_EINVAL, "delay_ms must be 0 in this version: a job cannot be released "
+                                   "for later yet; it is still leased");
+    if (err >= 0)
+        err = claim(job, &owner, &id);
     if (err < 0)
         return err;
     err = impl_of(job)->release(job, FINISH_WAIT);
@@ -165,12 +170,12 @@ static int set_bytes(const char *what, struct buffer *to, mr_bytes from, size_t 
     return 0;
 }
 
-int mr_set_result(mr_job *job, mr_bytes result) {
+int mr_job_set_result(mr_job *job, mr_bytes result) {
     int err = check_job(job);
     return err < 0 ? err : set_bytes("result", &job->result, result, HAND_BODY);
 }
 
-int mr_set_state(mr_job *job, mr_bytes state) {
+int mr_job_set_state(mr_job *job, mr_bytes state) {
     int err = check_job(job);
     if (err >= 0 && job->key_size == 0)
         err = error_set(MR_EINVAL, "a job without a key has no channel to keep state: push it with "
@@ -182,7 +187,7 @@ int mr_set_state(mr_job *job, mr_bytes state) {
     return err;
 }
 
-int mr_set_reason(mr_job *job, const char *reason) {
+int mr_job_set_reason(mr_job *job, const char *reason) {
     int err = check_job(job);
     if (err >= 0)
         err = check_pointer("the reason", reason);
@@ -204,7 +209,7 @@ static int check_emit(mr_bytes body, const mr_push_options *o) {
     return check_bytes("body", body);
 }
 
-int mr_emit(mr_job *job, const char *stage, mr_bytes body, const mr_push_options *o) {
+int mr_job_emit(mr_job *job, const char *stage, mr_bytes body, const mr_push_options *o) {
     mr_bytes name;
     int err = check_job(job);
     if (err >= 0)

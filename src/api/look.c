@@ -7,7 +7,7 @@ static int check_named(const mr *m, const char *stage, mr_bytes *out_stage) {
     return err < 0 ? err : check_stage(stage, out_stage);
 }
 
-int mr_stage(mr *m, const char *stage, mr_stage_info *out) {
+int mr_stage_look(mr *m, const char *stage, mr_stage_info *out) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
     if (err >= 0)
@@ -17,7 +17,7 @@ int mr_stage(mr *m, const char *stage, mr_stage_info *out) {
     return err < 0 ? err : m->engine->impl->stage(m->engine, name, out);
 }
 
-int mr_set(mr *m, const char *stage, const char *policy, const char *value) {
+int mr_stage_set(mr *m, const char *stage, const char *policy, const char *value) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
     if (err >= 0)
@@ -27,13 +27,13 @@ int mr_set(mr *m, const char *stage, const char *policy, const char *value) {
     return err < 0 ? err : m->engine->impl->set(m->engine, name, mr_str(policy), mr_str(value));
 }
 
-int mr_pause(mr *m, const char *stage) {
+int mr_stage_pause(mr *m, const char *stage) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
     return err < 0 ? err : m->engine->impl->pause(m->engine, name);
 }
 
-int mr_resume(mr *m, const char *stage) {
+int mr_stage_resume(mr *m, const char *stage) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
     return err < 0 ? err : m->engine->impl->resume(m->engine, name);

@@ -107,7 +107,7 @@ int mr_cancel(mr *m, mr_id id) {
     return err < 0 ? err : m->engine->impl->cancel(m->engine, id);
 }
 
-int mr_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
+int mr_stage_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
     mr_bytes name;
     int err = check_engine(m);
     if (err >= 0)

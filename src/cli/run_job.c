@@ -159,7 +159,7 @@ static int keep_result(mr_job *job, bool failed, struct exec_result *x) {
     if (err >= 0 && errors.size)
         err = buffer_append(&all, errors.data, errors.size);
     if (err >= 0)
-        err = mr_set_result(job, buffer_bytes(&all));
+        err = mr_job_set_result(job, buffer_bytes(&all));
     buffer_finish(&all);
     return err;
 }
@@ -268,7 +268,7 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
     name_of(name, job, line);
     int err = show_before_commit(r, name, x);
     if (err < 0)
-        return mr_release(job);
+        return mr_release(job, 0);
     if (failed && r->journal.dir)
         err = journal_note_failure(&r->journal, name, x->reason, line->text);
     if (err >= 0)
@@ -298,7 +298,7 @@ static int end_attempt(struct run *r, mr_job *job, const struct line *line, stru
     enum verdict verdict = judge(r, job, x);
     switch (verdict) {
     case VERDICT_NOT_RUN:
-        return mr_release(job);
+        return mr_release(job, 0);
     case VERDICT_AGAIN:
         r->retried++;
         return mr_fail(job, x->reason, MR_BACKOFF);
@@ -322,7 +322,7 @@ static int run_line(struct run *r, mr_job *job) {
     int err = try_line(r, job, &line, &x);
     if (err < 0) {
         tell_refused(r);
-        return mr_release(job); // too much runs on this machine: a little later
+        return mr_release(job, 0); // too much runs on this machine: a little later
     }
     r->refused = 0;
     note_time(r, begun_us, monotonic_us());
@@ -334,7 +334,7 @@ static int run_line(struct run *r, mr_job *job) {
 int run_handler(mr_job *job, void *arg) {
     struct run *r = arg;
     r->running++;
-    int err = atomic_load(&r->stopping) ? mr_release(job) : run_line(r, job);
+    int err = atomic_load(&r->stopping) ? mr_release(job, 0) : run_line(r, job);
     if (err < 0 && !atomic_load(&r->stopping)) {
         output_say(&r->output, "run: %s", error_text());
         run_stop_any(r, run_exit_of(err), false);

@@ -52,7 +52,7 @@ static int fail(struct working *w, mr_job *job, const char *reason, int told) {
             "work: job %" PRIu64 " of %s failed (attempt %u): %s", mr_job_id(job),
             mr_job_stage(job), mr_job_attempt(job),
             text_plain(plain, sizeof plain, (mr_bytes){ reason, strnlen(reason, (size_t)told) }));
-    mr_set_reason(job, reason);
+    mr_job_set_reason(job, reason);
     atomic_fetch_add(&w->failed, 1);
     return FAILED;
 }
@@ -62,7 +62,7 @@ static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
     mr_bytes output;
     int err = spool_bytes(&x->output, &output);
     if (err >= 0)
-        err = mr_set_result(job, output);
+        err = mr_job_set_result(job, output);
     if (err >= 0)
         err = carry_collect(slot, job);
     if (err < 0)
@@ -73,7 +73,7 @@ static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
 
 // Nothing is wrong with the job: it goes back as it was.
 static int give_back(mr_job *job) {
-    (void)mr_release(job); // if it cannot be given back now, its lease ends with us
+    (void)mr_release(job, 0); // if it cannot be given back now, its lease ends with us
     return MR_LATER;
 }
 

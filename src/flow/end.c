@@ -66,7 +66,7 @@ static int tell_dead(const struct op *op, uint64_t count) {
 }
 
 static int look(const struct op *op, mr_stage_info *out) {
-    int err = mr_stage(op->flow->engine, op->stage, out);
+    int err = mr_stage_look(op->flow->engine, op->stage, out);
     if (err == MR_EGONE)
         *out = (mr_stage_info){ 0 };
     return err == MR_EGONE ? 0 : err;
@@ -92,7 +92,7 @@ static bool is_past(const struct mr_flow *f) {
 static int head_empty(const struct op *op, uint64_t until_ms) {
     while (!is_past(op->flow)) {
         int64_t slice = slice_ms(until_ms);
-        int err = mr_wait_empty(op->flow->engine, op->stage, slice);
+        int err = mr_stage_wait_empty(op->flow->engine, op->stage, slice);
         if (err < 0 && err != MR_EAGAIN)
             return err;
         int other = check_stopped(op->flow);

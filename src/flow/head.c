@@ -57,7 +57,7 @@ static int state_end(struct mr_flow_out *out) {
         err = keyed_save(&out->keyed, &out->saved);
     bool keeps = out->saved.size > run_size;
     if (err >= 0)
-        err = mr_set_state(out->job, keeps ? buffer_bytes(&out->saved) : (mr_bytes){ 0 });
+        err = mr_job_set_state(out->job, keeps ? buffer_bytes(&out->saved) : (mr_bytes){ 0 });
     if (err == MR_ETOOBIG)
         return refuse_large(out);
     return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
@@ -210,7 +210,7 @@ static int run(struct mr_flow_out *out) {
     if (out->run < latest)
         return end_late(out, block.what, latest);
     if (block.what == BLOCK_ERASE)
-        return mr_set_state(out->job, (mr_bytes){ 0 });
+        return mr_job_set_state(out->job, (mr_bytes){ 0 });
     if (block.what == BLOCK_DEAD)
         return out_put_back(out, &block.letter);
     if (kept < out->run)
@@ -223,7 +223,7 @@ static int run(struct mr_flow_out *out) {
     if (err >= 0)
         err = out_emit(out);
     if (err >= 0 && out->flushed)
-        err = mr_set_result(out->job, mr_str("flushed"));
+        err = mr_job_set_result(out->job, mr_str("flushed"));
     return err < 0 ? err : crash(out);
 }
 
@@ -249,7 +249,7 @@ static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int e
     const struct op *failed = out && out->failed ? out->failed : op;
     char reason[REASON_MOST];
     if (err == MR_EBUSY) {
-        (void)mr_release(job); // if that fails its lease ends, too
+        (void)mr_release(job, 0); // if that fails its lease ends, too
         return MR_LATER;
     }
     write_reason(failed, out ? out->reason : error_text(), reason);

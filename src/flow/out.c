@@ -329,7 +329,7 @@ static uint32_t own_partition(const struct mr_flow_out *out) {
 
 static int emit_with(struct mr_flow_out *out, const struct op *to, mr_bytes body,
                      const mr_push_options *o) {
-    int err = mr_emit(out->job, to->stage, body, o);
+    int err = mr_job_emit(out->job, to->stage, body, o);
     return err < 0 ? out_fail(out, err, "for operator %s: %s", to->name, mr_error()) : 0;
 }
 

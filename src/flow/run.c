@@ -153,7 +153,7 @@ static int begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_b
     if (err >= 0)
         err = kept_write(run, false, heads, &now);
     if (err >= 0)
-        err = mr_set_state(job, buffer_bytes(&now));
+        err = mr_job_set_state(job, buffer_bytes(&now));
     if (err >= 0)
         f->run = run;
     buffer_finish(&now);
@@ -200,7 +200,7 @@ static int end_run(struct mr_flow *f, mr_job *job) {
         return 0;
     int err = kept_write(f->run, true, (mr_bytes){ 0 }, &now);
     if (err >= 0)
-        err = mr_set_state(job, buffer_bytes(&now));
+        err = mr_job_set_state(job, buffer_bytes(&now));
     buffer_finish(&now);
     return err;
 }
@@ -251,7 +251,7 @@ static int set_policies(struct op *op) {
     int err = 0;
     for (size_t i = 0; i < sizeof policies / sizeof *policies && err >= 0; i++)
         if (op->kind != OPERATOR_TAKE)
-            err = mr_set(op->flow->engine, op->stage, policies[i][0], policies[i][1]);
+            err = mr_stage_set(op->flow->engine, op->stage, policies[i][0], policies[i][1]);
     return err;
 }
 
@@ -352,7 +352,7 @@ int mr_flow_look(mr_flow *f, mr_flow_info *out) {
     mr_flow_info info = { .over = f ? f->over : 0, .run = f ? f->run : 0 };
     for (uint32_t i = 0; err >= 0 && i < f->head_count; i++) {
         mr_stage_info s;
-        err = mr_stage(f->engine, f->heads[i]->stage, &s);
+        err = mr_stage_look(f->engine, f->heads[i]->stage, &s);
         if (err == MR_EGONE)
             err = 0, s = (mr_stage_info){ 0 };
         info.read += atomic_load(&f->heads[i]->blocks_read);

@@ -85,7 +85,7 @@ static int push_on(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     mr_push_options o = { .key = pair.key };
     struct frame frame;
     frame_begin(out, &frame, op, MAY_NOTHING);
-    if (mr_emit(out->job, op->path, pair.value, &o) < 0)
+    if (mr_job_emit(out->job, op->path, pair.value, &o) < 0)
         out_fail(out, MR_EINVAL, "cannot push into %s: %s", op->path, mr_error());
     return frame_end(out, 0);
 }
@@ -104,6 +104,6 @@ int sink_end(struct mr_flow_out *out, struct op *op) {
         return err;
     uint8_t numbers[SIZES_MOST], *end = put_size(put_size(numbers, out->run), out->received);
     mr_bytes state = { numbers, (size_t)(end - numbers) };
-    err = mr_set_state(out->job, state);
+    err = mr_job_set_state(out->job, state);
     return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
 }

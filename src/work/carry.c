@@ -297,11 +297,11 @@ int carry_give(const struct carry_slot *slot, const struct carry_taker *taker) {
 
 static int emit_on_job(const char *stage, mr_bytes key, mr_bytes body, void *job) {
     mr_push_options o = { .key = key };
-    return mr_emit(job, stage, body, &o);
+    return mr_job_emit(job, stage, body, &o);
 }
 
 static int state_on_job(mr_bytes state, void *job) {
-    return mr_set_state(job, state);
+    return mr_job_set_state(job, state);
 }
 
 int carry_collect(const struct carry_slot *slot, mr_job *job) {

@@ -42,8 +42,9 @@ struct carry_slot {
 // those below, one at a time for one slot.
 int carry_begin(struct carry *, mr_bytes state, struct carry_slot *out);
 
-// Puts what the command left on the job, with mr_emit and mr_set_state. On failure the attempt must
-// fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_emit and mr_set_state.
+// Puts what the command left on the job, with mr_job_emit and mr_job_set_state. On failure the
+// attempt must fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_job_emit
+// and mr_job_set_state.
 int carry_collect(const struct carry_slot *, mr_job *);
 
 // Where it goes instead: called in the order in which the command said it, until one is negative.
