@@ -212,8 +212,8 @@ ok "the table lines up"
 exits 0 store check file:sound --json && is_json && says '"sound": true' && says '"name": "mail"'
 ok "check --json"
 
-exits 0 store dump file:sound && says 'push .*job .* of bulk' && says "died in attempt 1" &&
-    says "state of 'ann' of orders, 1 byte" && says 'rate 7/s'
+exits 0 store dump file:sound && says 'push .*job .*, stage bulk' && says "attempt 1, dead" &&
+    says "stage orders, key 'ann', .*state 1 byte" && says 'rate 7/s'
 ok "dump tells what has happened"
 exits 0 store check file:sound --json && entries=$(sed 's/.*"entries": \([0-9]*\).*/\1/' out) &&
     exits 0 store dump file:sound && [ "$(wc -l <out)" -eq "$entries" ]
@@ -225,10 +225,10 @@ ok "dump --body escapes what is not printable"
 exits 0 store dump file:sound --json --body && is_json_lines && says '"body-base64": "AP4i"' &&
     says '"key-base64": "Ym9iCif/"' && says '"text": "no \\"route\\""'
 ok "dump --json is one object a line, whatever the bytes"
-exits 0 store dump file:sound --id 9 && says 'fail .*job 9 died' && says 'its channel halts' &&
+exits 0 store dump file:sound --id 9 && says 'fail .*job 9, stage mail, attempt [0-9]*, dead' && says ', halts' &&
     [ -z "$(grep -v 'job 9' out)" ]
 ok "dump --id"
-exits 0 store dump file:sound --stage mail && says 'fail .*job 9' && says 'stage 2 is mail' &&
+exits 0 store dump file:sound --stage mail && says 'fail .*job 9' && says "stage 2, name 'mail'" &&
     ! says 'orders\|bulk\|epoch' && exits 1 store dump file:sound --stage nosuch &&
     complains 'store check file:sound'
 ok "dump --stage, also events of its jobs"

@@ -1,5 +1,5 @@
-// See record_text.h. Which fields a kind has is said once more here than in record.c, because here
-// they are given their meaning.
+// See record_text.h. Both forms step through the values of a record; the policy of a stage, the
+// reasons of a failure and the body follow.
 #include "cli/record_text.h"
 
 #include "cli/json.h"
@@ -9,312 +9,214 @@
 #include <stdio.h>
 #include <string.h>
 
-// What an entry's body is called; NULL: the kind has none that people would read as it is.
-static const char *body_name(enum record_kind kind) {
-    switch (kind) {
-    case RECORD_PUSH:
-    case RECORD_JOB:
-    case RECORD_OUTBOX:
-    case RECORD_ARRIVAL:
-        return "body";
-    case RECORD_END:
-        return "result";
-    case RECORD_STATE:
-        return "state";
-    case RECORD_FAIL:
-    case RECORD_RETRY:
-    case RECORD_DROP:
-    case RECORD_WANT:
-    case RECORD_STAGE:
-    case RECORD_SOURCE:
-    case RECORD_SOURCE_OLD:
-    case RECORD_SOURCE_DROP:
-    case RECORD_ONCE:
-    case RECORD_EPOCH:
-    case RECORD_TRIM:
-    case RECORD_LINK:
-    case RECORD_LEASE:
-    case RECORD_STAGE_DROP:
-        return NULL;
+static bool is_about_stage(const struct record *r) {
+    return r->kind == RECORD_STAGE;
+}
+
+// 0 is "none" for numbers of a record. Counters of a stage or source are 0 as any other number.
+static bool is_none(const struct record_value *v) {
+    switch (v->type) {
+    case field_id:
+    case field_u64:
+    case field_hex:
+    case field_number:
+    case field_small:
+    case field_time:
+    case field_flag:
+        return !v->number && !v->counter;
+    case field_stage:
+    case field_total:
+        return !v->number;
+    case field_bytes:
+        return !v->bytes.size;
+    case field_shard:
+    case field_present:
+    case field_status:
+        return false;
+    case field_hash:
+    case field_bitmap:
+        return true;
     }
-    return NULL;
+    return true;
 }
 
-// ---- In words ---------------------------------------------------------------------------------
-
-static void print_time(const char *before, uint64_t ms) {
-    char text[TIME_WORDS];
-    printf("%s%s", before, time_words(text, ms, false));
+// An epic that ended without a push has a total that is no number.
+static uint64_t total_of(const struct record_value *v) {
+    return v->number == EPIC_EMPTY ? 0 : v->number;
 }
 
-static void print_job(const struct shown *s) {
-    printf("job %" PRIu64, s->record->id);
-    if (s->stage.size)
-        printf(" of %.*s", (int)s->stage.size, (const char *)s->stage.data);
-    else if (s->record->stage)
-        printf(" of stage %" PRIu32, s->record->stage);
-}
+// ---- Words --------------------------------------------------------------------------------------
 
-static void print_key(const struct shown *s) {
-    if (!s->record->key.size)
-        return;
-    printf(", key ");
-    print_quoted(s->record->key);
-}
-
-static void print_options(const struct record *r) {
-    if (r->has_once)
-        printf(", once");
-    if (r->call)
-        printf(", called");
-    if (r->due_ms && r->status == JOB_DEAD)
-        printf(", its channel halts");
-    else if (r->due_ms && r->kind != RECORD_END)
-        print_time(", due ", r->due_ms);
-    if (r->deadline_ms)
-        print_time(", deadline ", r->deadline_ms);
-    if (r->attempts)
-        printf(", at most %" PRIu32 " attempts", r->attempts);
-    if (r->number && r->source)
-        printf(", number %" PRIu64 " of source %" PRIu64, r->number, r->source);
-}
-
-static void print_body(const struct shown *s) {
-    const char *name = body_name(s->record->kind);
-    char size[SIZE_WORDS];
-    bool is_job = s->record->kind == RECORD_PUSH || s->record->kind == RECORD_ARRIVAL;
-    if (!name || (!s->body_size && !is_job))
-        return;
-    printf(s->record->kind == RECORD_STATE ? ", " : ", %s ", name);
-    if (s->with_body)
-        print_quoted(s->body);
+// A stage is printed by its name, but by its number where the record gives it that name, or where
+// the name is not known.
+static void print_stage(const struct dump_entry *e) {
+    if (e->stage.size && !is_about_stage(e->record))
+        printf("stage %.*s", (int)e->stage.size, (const char *)e->stage.data);
     else
-        printf("%s", size_words(size, s->body_size));
+        printf("stage %" PRIu32, e->record->stage);
 }
 
-static void print_fail(const struct shown *s) {
-    const struct record *r = s->record;
-    printf("job %" PRIu64 " %s in attempt %" PRIu32, r->id,
-           r->status == JOB_DEAD ? "died" : "failed", r->attempt);
-    if (r->status == JOB_DEAD && r->due_ms)
-        printf(", its channel halts");
-    else if (r->due_ms)
-        print_time(", again at ", r->due_ms);
+static void print_value(const struct dump_entry *e, const struct record_value *v) {
+    char time[TIME_WORDS];
+    switch (v->type) {
+    case field_id:
+        printf("%s %" PRIu64, strcmp(v->name, "id") == 0 ? "job" : v->name, v->number);
+        break;
+    case field_u64:
+    case field_number:
+    case field_small:
+    case field_shard:
+        printf("%s %" PRIu64, v->name, v->number);
+        break;
+    case field_total:
+        printf("%s %" PRIu64, v->name, total_of(v));
+        break;
+    case field_hex:
+        printf("%s %016" PRIx64, v->name, v->number);
+        break;
+    case field_stage:
+        print_stage(e);
+        break;
+    case field_flag:
+    case field_present:
+        printf("%s", v->name);
+        break;
+    case field_time:
+        printf("%s %s", v->name, time_words(time, v->number, false));
+        break;
+    case field_status:
+        printf("%s", job_status_name((enum job_status)v->number));
+        break;
+    case field_bytes:
+        printf("%s ", v->name);
+        print_quoted(v->bytes);
+        break;
+    case field_hash:
+    case field_bitmap:
+        break;
+    }
+}
+
+// Counters that are 0 are left out here, too.
+static void print_values(const struct dump_entry *e) {
+    struct record_value v;
+    const char *before = "";
+    for (size_t at = 0; record_next_value(e->record, &at, &v);) {
+        bool is_zero = v.counter && !v.number;
+        if (is_none(&v) || is_zero)
+            continue;
+        printf("%s", before);
+        print_value(e, &v);
+        before = ", ";
+    }
+}
+
+// Only what is not at its default.
+static void print_policy(const struct policy *policy) {
+    struct policy usual = policy_default();
+    const struct policy_row *row;
+    char value[POLICY_TEXT], other[POLICY_TEXT];
+    for (size_t i = 0; (row = policy_row(i)) != NULL; i++) {
+        policy_text(policy, row, value, sizeof value);
+        policy_text(&usual, row, other, sizeof other);
+        if (strcmp(value, other) != 0)
+            printf(", %s %s", row->name, value);
+    }
+}
+
+static void print_last_reason(mr_bytes body) {
     struct reason last = { 0 }, next;
-    for (size_t at = 0; reasons_next(s->body, &at, &next);)
+    for (size_t at = 0; reasons_next(body, &at, &next);)
         last = next;
-    printf(": ");
+    printf(", reason ");
     print_quoted(last.text);
 }
 
-static void print_policy(const struct policy *policy) {
-    struct policy usual = policy_default();
-    char value[64], other[64];
-    const char *name;
-    for (size_t i = 0; (name = policy_get(policy, i, value, sizeof value)); i++) {
-        policy_get(&usual, i, other, sizeof other);
-        if (strcmp(value, other) != 0)
-            printf(", %s %s", name, value);
-    }
-}
-
-// A token is known to the store by a hash of its name.
-static void print_maker(const struct record *r) {
-    if (r->maker)
-        printf(", made by token %016" PRIx64, r->maker);
-}
-
-static void print_stage(const struct record *r) {
-    const struct record_stage *a = &r->about->stage;
-    printf("stage %" PRIu32 " is %.*s: %" PRIu64 " pushed, %" PRIu64 " done, %" PRIu64
-           " failed attempts",
-           r->stage, (int)r->name.size, (const char *)r->name.data, a->pushed, a->done, a->failed);
-    if (a->died)
-        printf(", %" PRIu64 " died", a->died);
-    if (a->expired)
-        printf(", %" PRIu64 " expired", a->expired);
-    if (a->cancelled)
-        printf(", %" PRIu64 " cancelled", a->cancelled);
-    printf("%s%s", a->paused ? ", paused" : "", a->draining ? ", draining" : "");
-    print_policy(&a->policy);
-    print_maker(r);
-}
-
-static void print_source(const struct record *r) {
-    const struct record_source *a = &r->about->source;
-    printf("%s %" PRIu64 " is ", a->epic ? "epic" : "source", r->source);
-    print_quoted(r->name);
-    printf(": %" PRIu64 " accepted, up to number %" PRIu64, a->accepted, a->highest);
-    if (a->total)
-        printf(" of %" PRIu64, a->total == EPIC_EMPTY ? 0 : a->total);
-    if (a->epic)
-        printf(", %" PRIu64 " done", a->done);
-    if (a->dead)
-        printf(", %" PRIu64 " dead", a->dead);
-    print_maker(r);
-}
-
-static void print_state(const struct shown *s) {
-    printf("state of ");
-    print_quoted(s->record->key);
-    printf(" of %.*s", (int)s->stage.size, s->stage.size ? (const char *)s->stage.data : "");
-    if (!s->body_size)
-        printf(" is deleted");
-    print_body(s);
-}
-
-static void print_job_wholly(const struct shown *s) {
-    const struct record *r = s->record;
-    print_job(s);
-    if (r->kind == RECORD_JOB || r->kind == RECORD_END)
-        printf(" %s", job_status_name(r->status));
-    if (r->attempt)
-        printf(" after %" PRIu32 " failed attempt%s", r->attempt, r->attempt == 1 ? "" : "s");
-    if (r->kind == RECORD_ARRIVAL)
-        printf(", number %" PRIu64 " from shard %" PRIu32, r->number, r->shard);
-    print_key(s);
-    print_options(r);
-    print_body(s);
-}
-
-static void print_outbox(const struct shown *s) {
-    const struct record *r = s->record;
-    printf("number %" PRIu64 " to shard %" PRIu32 ", for %.*s", r->number, r->shard,
-           (int)s->stage.size, s->stage.size ? (const char *)s->stage.data : "");
-    print_key(s);
-    if (r->name.size) {
-        printf(", once ");
-        print_quoted(r->name);
-    }
-    print_options(r);
-    print_body(s);
-}
-
-static void print_lease(const struct shown *s) {
-    const struct record *r = s->record;
-    printf("lease %" PRIx64 " up to ", r->serial);
-    print_job(s);
-    print_key(s);
-    if (r->due_ms)
-        print_time(", until ", r->due_ms);
+static void print_body(const struct dump_entry *e) {
+    const char *name = record_body_name(e->record->kind);
+    char size[SIZE_WORDS];
+    if (!name)
+        return;
+    printf(", %s ", name);
+    if (e->with_body)
+        print_quoted(e->body);
     else
-        printf(" is over");
+        printf("%s", size_words(size, e->body_size));
 }
 
-static void print_words(const struct shown *s) {
-    const struct record *r = s->record;
-    switch (r->kind) {
-    case RECORD_PUSH:
-    case RECORD_JOB:
-    case RECORD_END:
-    case RECORD_ARRIVAL:
-        print_job_wholly(s);
-        break;
-    case RECORD_OUTBOX:
-        print_outbox(s);
-        break;
-    case RECORD_LINK:
-        printf("shard %" PRIu32 ": accepted up to %" PRIu64 ", acknowledged up to %" PRIu64,
-               r->shard, r->number, r->upto);
-        break;
-    case RECORD_STAGE_DROP:
-        printf("stage %" PRIu32 " is forgotten", r->stage);
-        break;
-    case RECORD_LEASE:
-        print_lease(s);
-        break;
-    case RECORD_FAIL:
-        print_fail(s);
-        break;
-    case RECORD_RETRY:
-        printf("job %" PRIu64 " waits again", r->id);
-        break;
-    case RECORD_DROP:
-        printf("job %" PRIu64 " is dropped", r->id);
-        break;
-    case RECORD_WANT:
-        printf("job %" PRIu64 " is wanted for good", r->id);
-        break;
-    case RECORD_STAGE:
-        print_stage(r);
-        break;
-    case RECORD_SOURCE:
-    case RECORD_SOURCE_OLD:
-        print_source(r);
-        break;
-    case RECORD_SOURCE_DROP:
-        printf("source %" PRIu64 " is forgotten", r->source);
-        break;
-    case RECORD_STATE:
-        print_state(s);
-        break;
-    case RECORD_ONCE:
-        print_job(s);
-        printf(" is remembered by its once");
-        break;
-    case RECORD_EPOCH:
-        printf("epoch %" PRIu64 ", ids below %" PRIu64 " may be in use", r->epoch, r->next_id);
-        break;
-    case RECORD_TRIM:
-        printf("everything below %" PRIu64 " is given up", r->upto);
-        break;
-    }
-}
-
-void record_print(const struct shown *s) {
+void record_print(const struct dump_entry *e) {
+    const struct record *r = e->record;
     char time[TIME_WORDS];
-    if (s->shards > 1)
-        printf("%2" PRIu32 " ", s->shard);
-    printf("%10" PRIu64 "  %s  %-6s  ", s->at, time_words(time, s->record->time_ms, false),
-           record_kind_name(s->record->kind));
-    print_words(s);
-    printf("%s\n", s->record->copy ? " (copy)" : "");
+    if (e->shards > 1)
+        printf("%2" PRIu32 " ", e->shard);
+    printf("%10" PRIu64 "  %s  %-6s  ", e->at, time_words(time, r->time_ms, false),
+           record_kind_name(r->kind));
+    print_values(e);
+    if (is_about_stage(r))
+        print_policy(&r->about->stage.policy);
+    if (r->kind == RECORD_FAIL)
+        print_last_reason(e->body);
+    print_body(e);
+    printf("%s\n", r->copy ? " (copy)" : "");
 }
 
-// ---- As JSON ----------------------------------------------------------------------------------
+// ---- JSON ---------------------------------------------------------------------------------------
 
-static void json_optional_time(struct json *j, const char *name, uint64_t ms) {
-    if (ms)
-        json_time(j, name, ms);
+static void json_stage(struct json *j, const struct dump_entry *e) {
+    if (e->stage.size)
+        json_bytes(j, "stage", e->stage);
+    if (!e->stage.size || is_about_stage(e->record))
+        json_number(j, "stage-number", e->record->stage);
 }
 
-static void json_optional(struct json *j, const char *name, uint64_t number) {
-    if (number)
-        json_number(j, name, number);
+static void json_value(struct json *j, const struct dump_entry *e, const struct record_value *v) {
+    char hex[17];
+    switch (v->type) {
+    case field_id:
+        json_id(j, v->name, v->number);
+        break;
+    case field_u64:
+    case field_number:
+    case field_small:
+    case field_shard:
+        json_number(j, v->name, v->number);
+        break;
+    case field_total:
+        json_number(j, v->name, total_of(v));
+        break;
+    case field_hex:
+        (void)snprintf(hex, sizeof hex, "%016" PRIx64, v->number);
+        json_text(j, v->name, hex);
+        break;
+    case field_stage:
+        json_stage(j, e);
+        break;
+    case field_flag:
+    case field_present:
+        json_flag(j, v->name, v->number);
+        break;
+    case field_time:
+        json_time(j, v->name, v->number);
+        break;
+    case field_status:
+        json_text(j, v->name, job_status_name((enum job_status)v->number));
+        break;
+    case field_bytes:
+        json_bytes(j, v->name, v->bytes);
+        break;
+    case field_hash:
+    case field_bitmap:
+        break;
+    }
 }
 
-static void json_job(struct json *j, const struct shown *s) {
-    const struct record *r = s->record;
-    bool job = r->kind == RECORD_JOB || r->kind == RECORD_END || r->kind == RECORD_FAIL;
-    bool ended = r->kind == RECORD_END || r->kind == RECORD_ONCE;
-    if (r->id)
-        json_id(j, "id", r->id);
-    if (s->stage.size)
-        json_bytes(j, "stage", s->stage);
-    if (r->key.size)
-        json_bytes(j, "key", r->key);
-    if (job)
-        json_text(j, "status", job_status_name(r->status));
-    json_optional(j, "attempt", r->attempt);
-    json_optional(j, "attempts", r->attempts);
-    bool lease = r->kind == RECORD_LEASE;
-    json_optional_time(j, ended ? "ended" : lease ? "began" : "pushed", r->pushed_ms);
-    if (r->due_ms && r->status == JOB_DEAD)
-        json_flag(j, "halts", true); // what a due instant says of a dead job
-    else
-        json_optional_time(j, ended ? "pushed" : lease ? "until" : "due", r->due_ms);
-    json_optional_time(j, "deadline", r->deadline_ms);
-    if (r->has_once || (r->kind == RECORD_OUTBOX && r->name.size))
-        json_flag(j, "once", true);
-    if (r->call)
-        json_flag(j, "call", true);
-    json_optional(j, "source", r->source);
-    json_optional(j, "number", r->number);
-    bool linked = r->kind == RECORD_OUTBOX || r->kind == RECORD_ARRIVAL || r->kind == RECORD_LINK;
-    if (linked)
-        json_number(j, "shard", r->shard);
-    if (r->kind == RECORD_OUTBOX && r->name.size)
-        json_bytes(j, "name", r->name);
+static void json_policy(struct json *j, const struct policy *policy) {
+    char value[POLICY_TEXT];
+    const char *name;
+    json_open(j, "policy", '{');
+    for (size_t i = 0; (name = policy_get(policy, i, value, sizeof value)); i++)
+        json_text(j, name, value);
+    json_close(j, '}');
 }
 
 static void json_reasons(struct json *j, mr_bytes body) {
@@ -330,74 +232,33 @@ static void json_reasons(struct json *j, mr_bytes body) {
     json_close(j, ']');
 }
 
-static void json_maker(struct json *j, const struct record *r) {
-    char name[17];
-    snprintf(name, sizeof name, "%016" PRIx64, r->maker);
-    if (r->maker)
-        json_text(j, "made-by", name);
+static void json_body(struct json *j, const struct dump_entry *e) {
+    const char *name = record_body_name(e->record->kind);
+    if (name)
+        json_number(j, "size", e->body_size);
+    if (name && e->with_body)
+        json_bytes(j, name, e->body);
 }
 
-static void json_about_stage(struct json *j, const struct record *r) {
-    const struct record_stage *a = &r->about->stage;
-    char value[64];
-    const char *name;
-    json_number(j, "stage-number", r->stage);
-    json_number(j, "pushed", a->pushed);
-    json_number(j, "done", a->done);
-    json_number(j, "failed", a->failed);
-    json_number(j, "dead", a->died);
-    json_number(j, "expired", a->expired);
-    json_number(j, "cancelled", a->cancelled);
-    json_flag(j, "paused", a->paused);
-    json_flag(j, "draining", a->draining);
-    json_open(j, "policy", '{');
-    for (size_t i = 0; (name = policy_get(&a->policy, i, value, sizeof value)); i++)
-        json_text(j, name, value);
-    json_close(j, '}');
-    json_maker(j, r);
-}
-
-static void json_about_source(struct json *j, const struct record *r) {
-    const struct record_source *a = &r->about->source;
-    json_bytes(j, "name", r->name);
-    json_flag(j, "epic", a->epic);
-    json_number(j, "highest", a->highest);
-    if (a->total)
-        json_number(j, "total", a->total == EPIC_EMPTY ? 0 : a->total);
-    json_number(j, "accepted", a->accepted);
-    json_number(j, "done", a->done);
-    json_number(j, "dead", a->dead);
-    json_number(j, "cancelled", a->cancelled);
-    json_number(j, "expired", a->expired);
-    json_maker(j, r);
-}
-
-void record_json(const struct shown *s) {
-    const struct record *r = s->record;
-    const char *body = body_name(r->kind);
+void record_json(const struct dump_entry *e) {
+    const struct record *r = e->record;
+    struct record_value v;
     struct json j = { 0 };
     json_open(&j, NULL, '{');
-    if (s->shards > 1)
-        json_number(&j, "shard", s->shard);
-    json_number(&j, "position", s->at);
+    if (e->shards > 1)
+        json_number(&j, "shard", e->shard);
+    json_number(&j, "position", e->at);
     json_time(&j, "time", r->time_ms);
     json_text(&j, "kind", record_kind_name(r->kind));
     json_flag(&j, "copy", r->copy);
-    json_job(&j, s);
-    if (r->kind == RECORD_STAGE)
-        json_about_stage(&j, r);
-    if (r->kind == RECORD_SOURCE || r->kind == RECORD_SOURCE_OLD)
-        json_about_source(&j, r);
+    for (size_t at = 0; record_next_value(r, &at, &v);)
+        if (!is_none(&v))
+            json_value(&j, e, &v);
+    if (is_about_stage(r))
+        json_policy(&j, &r->about->stage.policy);
     if (r->kind == RECORD_FAIL)
-        json_reasons(&j, s->body);
-    json_optional(&j, "epoch", r->epoch);
-    if (r->next_id)
-        json_id(&j, "next-id", r->next_id);
-    json_optional(&j, "upto", r->upto);
-    if (body)
-        json_number(&j, "size", s->body_size);
-    if (body && s->with_body)
-        json_bytes(&j, body, s->body);
+        json_reasons(&j, e->body);
+    json_body(&j, e);
     json_close(&j, '}');
     json_end(&j);
 }

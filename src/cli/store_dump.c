@@ -110,13 +110,13 @@ static int stage_fits(struct dump *d, const struct record *r) {
 // ---- Showing ----------------------------------------------------------------------------------
 
 static int show(struct dump *d, const struct log_seen *seen, const struct record *r) {
-    struct shown s = { .shard = d->shard,
-                       .shards = d->shards,
-                       .at = seen->at,
-                       .record = r,
-                       .stage = name_of(d, r->stage),
-                       .body_size = seen->body_size,
-                       .with_body = d->body };
+    struct dump_entry s = { .shard = d->shard,
+                            .shards = d->shards,
+                            .at = seen->at,
+                            .record = r,
+                            .stage = name_of(d, r->stage),
+                            .body_size = seen->body_size,
+                            .with_body = d->body };
     if (d->body || r->kind == RECORD_FAIL) {
         buffer_clear(&d->content);
         int err = log_read(d->log, seen->at, NULL, &d->content);

@@ -82,7 +82,7 @@ enum {
     X(HAS_EPOCH, epoch, u64, EPOCH_MOST, "epoch")                                                  \
     X(HAS_EPOCH, next_id, id, NUMBER_MOST, "next-id")                                              \
     X(HAS_SOURCE_NUMBER, source, u64, NUMBER_MOST, "source")                                       \
-    X(HAS_LINK, shard, shard, SHARDS_MOST - 1, "shard")                                            \
+    X(HAS_LINK, shard, shard, SHARDS_MOST - 1, "other-shard")                                      \
     X(HAS_LINK, number, number, NUMBER_MOST, "number")                                             \
     X(HAS_LEASE, random, u64, UINT64_MAX, NULL)                                                    \
     X(HAS_LEASE, lease_ms, small, UINT32_MAX, "lease-ms")                                          \
