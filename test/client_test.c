@@ -617,7 +617,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     struct client *c = (struct client *)t.engine;
     push_much(t.engine, MANY);
     for (int count = 0; count < MANY;)
-        for (struct mr_job *job = take_up_to(&t, HAND_TAKE, 0); job; job = job->next)
+        for (struct mr_job *job = take_up_to(&t, TAKE_MOST, 0); job; job = job->next)
             jobs[count++] = job;
     for (int i = 0; i < MANY; i += LOST)
         end_lease(c, jobs[i]);
@@ -632,7 +632,7 @@ static void F9_every_one_of_many_leases_is_kept(void **state) {
     assert_true(t.engine->impl->beat_all(t.puller) > 0);
     hear_all(t.engine);
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(hand_stopped(jobs[i]) < 0, i % LOST == 0);
+        assert_int_equal(leased_job_stopped(jobs[i]) < 0, i % LOST == 0);
         assert_int_equal(jobs[i]->lease_from_ms >= now_ms, i % LOST != 0);
     }
     for (int i = 0; i < MANY; i++)
@@ -659,10 +659,10 @@ static void F30_a_lease_does_not_outlive_a_suspended_machine(void **state) {
     push_much(t.engine, 1);
     struct mr_job *job = take_up_to(&t, 1, 0);
     hear_all(t.engine);
-    assert_int_equal(hand_stopped(job), 0);
+    assert_int_equal(leased_job_stopped(job), 0);
     atomic_fetch_add(&suspended_s, (time_t)(job->lease_ms / 1000));
     hear_all(t.engine);
-    assert_int_equal(hand_stopped(job), MR_ESTALE);
+    assert_int_equal(leased_job_stopped(job), MR_ESTALE);
     (void)t.engine->impl->release(job, FINISH_WAIT);
     taking_stop(&t);
 }
@@ -729,7 +729,7 @@ static void F13_dead_jobs_are_told_page_by_page(void **state) {
     push_much(t.engine, MANY);
     struct funeral f = { .m = open_at(t.server.url) };
     for (int count = 0; count < MANY;)
-        for (struct mr_job *job = take_up_to(&t, HAND_TAKE, 0), *next; job; job = next, count++) {
+        for (struct mr_job *job = take_up_to(&t, TAKE_MOST, 0), *next; job; job = next, count++) {
             next = job->next;
             f.last = job->id;
             must((t.engine->impl->fail)(job, mr_str("no"), MR_BACKOFF,

@@ -304,7 +304,7 @@ static void *stop_when_there(void *arg) {
     o->pid = meeting_wait(&o->meeting);
     if (o->lost) {
         atomic_store(&o->lost->lease_from_ms, monotonic_ms() - o->lost->lease_ms);
-        (void)hand_stop(o->lost, MR_ESTALE);
+        (void)leased_job_stop(o->lost, MR_ESTALE);
     }
     if (o->job)
         exec_stop_any(execs, o->job);

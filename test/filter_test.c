@@ -247,7 +247,7 @@ static void *stop_when_there(void *arg) {
     meeting_wait(&o->meeting);
     if (o->lost) {
         atomic_store(&o->lost->lease_from_ms, monotonic_ms() - o->lost->lease_ms);
-        (void)hand_stop(o->lost, MR_ESTALE);
+        (void)leased_job_stop(o->lost, MR_ESTALE);
     }
     filter_stop_any(filters, o->job);
     return NULL;

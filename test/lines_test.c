@@ -135,7 +135,7 @@ static uint64_t hash_of_long(size_t size, char last) {
     assert_true(bytes_equal(line.text, mr_str("next")));
     assert_int_equal(line.number, 2);
     assert_false(next_of_file(&l, fd, &line));
-    assert_true(l.bytes.capacity <= 4 * (size_t)HAND_BODY); // however long the line
+    assert_true(l.bytes.capacity <= 4 * (size_t)BODY_MOST); // however long the line
     lines_finish(&l);
     close(fd);
     return hash;

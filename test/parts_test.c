@@ -89,15 +89,15 @@ static void keys_that_cannot_be(void **state) {
 static void long_keys_have_channels_of_their_own(void **state) {
     (void)state;
     static char a[5000], b[5000];
-    uint8_t room_a[HAND_KEY], room_b[HAND_KEY];
+    uint8_t room_a[KEY_MOST], room_b[KEY_MOST];
     memset(a, 'x', sizeof a);
     memset(b, 'x', sizeof b);
     b[4999] = 'y';
     mr_bytes channel = key_channel(bytes_of(a, sizeof a), room_a);
-    assert_int_equal(channel.size, HAND_KEY);
+    assert_int_equal(channel.size, KEY_MOST);
     assert_true(bytes_equal(channel, key_channel(bytes_of(a, sizeof a), room_b)));
     assert_false(bytes_equal(channel, key_channel(bytes_of(b, sizeof b), room_b)));
-    assert_true(bytes_equal(bytes_of(a, HAND_KEY), key_channel(bytes_of(a, HAND_KEY), room_b)));
+    assert_true(bytes_equal(bytes_of(a, KEY_MOST), key_channel(bytes_of(a, KEY_MOST), room_b)));
 }
 
 // ---- Placeholders -----------------------------------------------------------------------------

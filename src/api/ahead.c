@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 struct block {
-    struct hand_owner owner; // told when the job that is out has ended
+    struct leased_job_owner owner; // told when the job that is out has ended
     mr *m;
     struct block *next;
     struct mr_job *rest; // the engine's lock does not matter: nobody else has them
@@ -28,7 +28,7 @@ static struct mr_job *next_in_block(const struct mr_job *job) {
 static void give_back(struct mr_job *job) {
     for (struct mr_job *next; job; job = next) {
         next = next_in_block(job);
-        hand_claim(job);
+        leased_job_claim(job);
         impl_of(job)->release(job, 0);
     }
 }
@@ -45,7 +45,7 @@ static void unlink_block(mr *m, struct block *b) {
     first->next = b->next;
 }
 
-static void block_hears(struct hand_owner *owner, mr_id id, int outcome) {
+static void block_hears(struct leased_job_owner *owner, mr_id id, int outcome) {
     struct block *b = (struct block *)owner;
     mr *m = b->m;
     (void)id;
@@ -90,13 +90,13 @@ static struct mr_job *pick(mr *m, mr_bytes stage) {
 // A job that nobody wants any more is let go of instead.
 int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
     for (struct mr_job *job; (job = pick(m, stage)) != NULL;) {
-        if (!hand_stopped(job)) {
+        if (!leased_job_stopped(job)) {
             *out = job;
             return 0;
         }
-        struct hand_owner *owner = job->owner;
+        struct leased_job_owner *owner = job->owner;
         mr_id id = job->id;
-        hand_claim(job);
+        leased_job_claim(job);
         impl_of(job)->release(job, 0);
         if (owner)
             owner->ended(owner, id, MR_ESTALE);

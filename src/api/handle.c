@@ -65,7 +65,7 @@ int check_worker(const mr_worker *w) {
 int check_job(const mr_job *job) {
     if (!job)
         return error_set(MR_EINVAL, "the job is NULL: mr_take gives one, and a handler has one");
-    if (job->magic != HAND_MAGIC)
+    if (job->magic != LEASED_JOB_MAGIC)
         return error_set(MR_EINVAL, "the job is not one that was taken");
     if (atomic_load_explicit(&job->used_up, memory_order_relaxed))
         return error_set(MR_EINVAL, "the job has been ended already and must not be used again");
@@ -75,7 +75,7 @@ int check_job(const mr_job *job) {
 int check_stage(const char *stage, mr_bytes *out) {
     if (!stage || !*stage)
         return error_set(MR_EINVAL, "the stage is %s: name one with 1 to %d of A-Za-z0-9._:/-",
-                         stage ? "empty" : "NULL", HAND_STAGE);
+                         stage ? "empty" : "NULL", STAGE_NAME_MOST);
     *out = mr_str(stage);
     return 0;
 }

@@ -17,7 +17,7 @@ struct block;
 struct mr {
     atomic_bool open;
     struct engine *engine;
-    struct puller *hand;          // takes for mr_take
+    struct puller *puller;        // takes for mr_take
     pthread_mutex_t lock;         // guards `blocks`
     struct block *_Atomic blocks; // taken in batches and not handed out yet; see ahead.c
 };

@@ -13,8 +13,8 @@ static int check_take(const mr_take_options *o) {
     int err = check_wait("wait_ms", o->wait_ms);
     if (err >= 0)
         err = check_time("lease_ms", o->lease_ms);
-    if (err >= 0 && o->batch > HAND_TAKE)
-        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, HAND_TAKE);
+    if (err >= 0 && o->batch > TAKE_MOST)
+        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, TAKE_MOST);
     if (err >= 0)
         err = check_reserved(o->reserved, sizeof o->reserved / sizeof *o->reserved);
     return err;
@@ -41,7 +41,7 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
                          .lease_ms = o->lease_ms,
                          .wait_ms = o->wait_ms };
     mr_job *job;
-    err = m->engine->impl->take(m->hand, &pull, &job);
+    err = m->engine->impl->take(m->puller, &pull, &job);
     if (err >= 0 && job->next)
         err = ahead_keep(m, job);
     if (err >= 0)
@@ -52,26 +52,26 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
 // ---- Ending -----------------------------------------------------------------------------------
 
 // Says whose job it is and makes it ours to end; after that it is used up.
-static int claim(mr_job *job, struct hand_owner **out_owner, mr_id *out_id) {
+static int claim(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id) {
     int err = check_job(job);
     if (err < 0)
         return err;
     *out_owner = job->owner;
     *out_id = job->id;
-    if (!hand_claim(job))
+    if (!leased_job_claim(job))
         return error_set(MR_EINVAL, "the job is being ended by another thread");
     return 0;
 }
 
 // `outcome` is for who holds what follows the job.
-static int ended(struct hand_owner *owner, mr_id id, int err, int outcome) {
+static int ended(struct leased_job_owner *owner, mr_id id, int err, int outcome) {
     if (owner)
         owner->ended(owner, id, outcome);
     return err;
 }
 
 int mr_done(mr_job *job) {
-    struct hand_owner *owner;
+    struct leased_job_owner *owner;
     mr_id id;
     int err = claim(job, &owner, &id);
     if (err < 0)
@@ -81,7 +81,7 @@ int mr_done(mr_job *job) {
 }
 
 int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
-    struct hand_owner *owner;
+    struct leased_job_owner *owner;
     mr_id id;
     int err = check_job(job);
     if (err >= 0 && retry_ms < MR_NEVER)
@@ -97,7 +97,7 @@ int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
 }
 
 int mr_release(mr_job *job, int64_t delay_ms) {
-    struct hand_owner *owner;
+    struct leased_job_owner *owner;
     mr_id id;
     int err = check_job(job);
     if (err >= 0 && delay_ms)
@@ -150,7 +150,7 @@ int64_t mr_job_left_ms(const mr_job *job) {
 }
 
 int mr_job_stopped(const mr_job *job) {
-    return job && hand_stopped(job) != 0;
+    return job && leased_job_stopped(job) != 0;
 }
 
 // ---- What its end will carry ------------------------------------------------------------------
@@ -172,7 +172,7 @@ static int set_bytes(const char *what, struct buffer *to, mr_bytes from, size_t 
 
 int mr_job_set_result(mr_job *job, mr_bytes result) {
     int err = check_job(job);
-    return err < 0 ? err : set_bytes("result", &job->result, result, HAND_BODY);
+    return err < 0 ? err : set_bytes("result", &job->result, result, BODY_MOST);
 }
 
 int mr_job_set_state(mr_job *job, mr_bytes state) {
@@ -181,7 +181,7 @@ int mr_job_set_state(mr_job *job, mr_bytes state) {
         err = error_set(MR_EINVAL, "a job without a key has no channel to keep state: push it with "
                                    "a key");
     if (err >= 0)
-        err = set_bytes("state", &job->new_state, state, HAND_STATE);
+        err = set_bytes("state", &job->new_state, state, STATE_MOST);
     if (err >= 0)
         job->has_new_state = true;
     return err;
@@ -193,7 +193,7 @@ int mr_job_set_reason(mr_job *job, const char *reason) {
         err = check_pointer("the reason", reason);
     if (err < 0)
         return err;
-    size_t size = strnlen(reason, HAND_REASON);
+    size_t size = strnlen(reason, REASON_MOST);
     memcpy(job->reason, reason, size);
     job->reason[size] = 0;
     return 0;
@@ -202,10 +202,10 @@ int mr_job_set_reason(mr_job *job, const char *reason) {
 static int check_emit(mr_bytes body, const mr_push_options *o) {
     if (o->room_ms)
         return error_set(MR_EINVAL, "an emit never waits for room: room_ms must be 0");
-    if (o->key.size > HAND_KEY)
-        return error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", o->key.size, HAND_KEY);
-    if (o->once.size > HAND_ONCE)
-        return error_set(MR_ETOOBIG, "a once of %zu bytes: %d at most", o->once.size, HAND_ONCE);
+    if (o->key.size > KEY_MOST)
+        return error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", o->key.size, KEY_MOST);
+    if (o->once.size > ONCE_MOST)
+        return error_set(MR_ETOOBIG, "a once of %zu bytes: %d at most", o->once.size, ONCE_MOST);
     return check_bytes("body", body);
 }
 
@@ -218,5 +218,5 @@ int mr_job_emit(mr_job *job, const char *stage, mr_bytes body, const mr_push_opt
         err = check_push_options(&o);
     if (err >= 0)
         err = check_emit(body, o);
-    return err < 0 ? err : hand_emit(job, name, body, o);
+    return err < 0 ? err : leased_job_add_emit(job, name, body, o);
 }

@@ -91,8 +91,8 @@ static int open_engine(const char *url, const mr_options *o, mr *m) {
     int err = remote ? open_remote(url, o, &m->engine) : open_local(url, o, &m->engine);
     if (err < 0)
         return err;
-    struct puller_options hand = { 0 };
-    err = m->engine->impl->puller_open(m->engine, &hand, &m->hand);
+    struct puller_options by_caller = { 0 };
+    err = m->engine->impl->puller_open(m->engine, &by_caller, &m->puller);
     if (err < 0) {
         m->engine->impl->close(m->engine);
         m->engine = NULL;
@@ -135,7 +135,7 @@ int mr_close(mr *m) {
     if (err < 0)
         return err;
     m->engine = NULL;
-    m->hand = NULL;
+    m->puller = NULL;
     pthread_mutex_destroy(&m->lock);
     atomic_store(&m->open, false);
     return 0;

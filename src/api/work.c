@@ -6,8 +6,8 @@ static int check_work(const mr_work_options *o) {
     int err = check_time("lease_ms", o->lease_ms);
     if (err >= 0 && o->jobs > WORKER_JOBS)
         err = error_set(MR_EINVAL, "%u jobs at once: %d at most", o->jobs, WORKER_JOBS);
-    if (err >= 0 && o->batch > HAND_TAKE)
-        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, HAND_TAKE);
+    if (err >= 0 && o->batch > TAKE_MOST)
+        err = error_set(MR_EINVAL, "a batch of %u is too large: %d at most", o->batch, TAKE_MOST);
     if (err >= 0 && o->own_loop && o->batch > 1)
         err = error_set(MR_EINVAL, "a worker with own_loop takes one job at a time: leave batch 0");
     if (err >= 0)

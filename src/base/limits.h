@@ -1,5 +1,5 @@
-// Limits that the core, the engines and both ends of the wire have to agree on, in bytes. Those of
-// one room only stand there.
+// Limits that the core, the engines and both ends of the wire have to agree on, in bytes unless
+// they say otherwise. A limit that concerns one folder only is defined there.
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -13,6 +13,8 @@ enum {
     EPIC_NAME_MOST = 200,
     SCOPE_MOST = 64,       // of what scopes the names of clients' sources: a token's name
     TAKE_STAGES_MOST = 64, // stages that one TAKE names
+    TAKE_MOST = 1000,      // jobs of one TAKE
+    EMITS_MOST = 1000,     // emits of one commit
     // Of what is said to a server, whatever it means: what is too large for that is refused by name
     // and the dialogue goes on, but what is larger than these ends it.
     ARGUMENT_MOST = 64 << 20,

@@ -12,7 +12,7 @@
 #include "cli/show.h"
 #include "cli/talk.h"
 #include "cli/values.h"
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct bench {
     struct talk *talk; // for what comes before and after
     struct person people[2 * PEOPLE];
     struct words words;
-    uint8_t text[HAND_BODY];
+    uint8_t text[BODY_MOST];
     uint64_t pushed, accepted, done;
     uint64_t begun_us, accepted_us, ended_us;
     struct histogram start_us;
@@ -224,7 +224,7 @@ static bool options_read(struct bench *b) {
     const struct input *in = b->in;
     b->jobs = 100000, b->body = 256, b->window = 256, b->producers = b->workers = 1;
     if (!input_count(in, "--jobs", UINT32_MAX, &b->jobs) ||
-        !input_count(in, "--body", HAND_BODY, &b->body) ||
+        !input_count(in, "--body", BODY_MOST, &b->body) ||
         !input_count(in, "--keys", UINT32_MAX, &b->keys) ||
         !input_count(in, "--window", WINDOW_MOST, &b->window) ||
         !input_count(in, "--producers", PEOPLE, &b->producers) ||

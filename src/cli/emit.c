@@ -21,12 +21,12 @@ enum cli_exit emit_run(const struct input *in) {
     }
     mr_bytes stage = mr_str(in->arguments[0]), key = mr_str(input_option(in, "--key"));
     int err = engine_check_stage(stage);
-    if (err >= 0 && key.size > HAND_KEY)
-        err = error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", key.size, HAND_KEY);
+    if (err >= 0 && key.size > KEY_MOST)
+        err = error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", key.size, KEY_MOST);
     if (err < 0)
         return refuse();
     struct buffer body;
-    if (!body_read(in->arguments[1], HAND_BODY, &body))
+    if (!body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_FAILED;
     err = carry_emit(path, stage, key, buffer_bytes(&body));
     buffer_finish(&body);

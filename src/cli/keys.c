@@ -177,11 +177,11 @@ const char *keys_missing(const struct keys *k, uint64_t number, char out[KEYS_MI
     return out;
 }
 
-mr_bytes key_channel(mr_bytes key, uint8_t room[HAND_KEY]) {
-    if (key.size <= HAND_KEY)
+mr_bytes key_channel(mr_bytes key, uint8_t room[KEY_MOST]) {
+    if (key.size <= KEY_MOST)
         return key;
     struct hash128 hash = bytes_hash128(key, 0);
-    memcpy(room, key.data, HAND_KEY - sizeof hash);
-    memcpy(room + HAND_KEY - sizeof hash, &hash, sizeof hash);
-    return (mr_bytes){ room, HAND_KEY };
+    memcpy(room, key.data, KEY_MOST - sizeof hash);
+    memcpy(room + KEY_MOST - sizeof hash, &hash, sizeof hash);
+    return (mr_bytes){ room, KEY_MOST };
 }

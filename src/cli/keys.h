@@ -4,7 +4,7 @@
 #define CLI_KEYS_H
 
 #include "base/buffer.h"
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 
 #include <regex.h>
 
@@ -44,7 +44,7 @@ const char *keys_missing(const struct keys *, uint64_t number, char out[KEYS_MIS
 
 // What names the channel of a key of any length: the key, or, for one that is too long, its
 // beginning and a hash, made in `room`.
-mr_bytes key_channel(mr_bytes key, uint8_t room[HAND_KEY]);
+mr_bytes key_channel(mr_bytes key, uint8_t room[KEY_MOST]);
 
 void keys_close(struct keys *);
 

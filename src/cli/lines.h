@@ -11,9 +11,9 @@
 #define CLI_LINES_H
 
 #include "base/buffer.h"
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 
-enum { LINE_MOST = HAND_BODY - 32 }; // a job's body holds it, and what is said about it
+enum { LINE_MOST = BODY_MOST - 32 }; // a job's body holds it, and what is said about it
 
 struct line {
     uint64_t number; // from 1

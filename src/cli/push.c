@@ -5,7 +5,7 @@
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/values.h"
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 
 #include <stdio.h>
 
@@ -55,7 +55,7 @@ static enum cli_exit ask(const struct input *in, const char *name, answered *ans
     struct push_options o;
     struct buffer body;
     struct words w = { 0 };
-    if (!push_options_read(in, &o) || !body_read(in->arguments[1], HAND_BODY, &body))
+    if (!push_options_read(in, &o) || !body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_USAGE;
     words_text(&w, name);
     words_text(&w, in->arguments[0]);

@@ -91,7 +91,7 @@ static void note_keyless(struct run *r, uint64_t number) {
 
 static int batch_add(struct run *r, struct batch *b, const struct line *line) {
     const struct run_options *o = r->options;
-    uint8_t room[HAND_KEY];
+    uint8_t room[KEY_MOST];
     int err = keys_find(&o->keys, line->text, &b->key);
     if (err < 0)
         return err;

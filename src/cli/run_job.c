@@ -38,7 +38,7 @@ static void refuse(struct exec_result *out, const char *why) {
 static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struct buffer *room,
                     mr_bytes *out) {
     *out = mr_job_key(job);
-    if (!r->options->template.uses_key || out->size < HAND_KEY)
+    if (!r->options->template.uses_key || out->size < KEY_MOST)
         return 0;
     int err = keys_find(&r->options->keys, text, room); // it may be cut in the engine
     *out = buffer_bytes(room);
@@ -47,7 +47,7 @@ static int find_key(const struct run *r, const mr_job *job, mr_bytes text, struc
 
 // What it emits must come back to this run: nobody else would ever take it.
 static int check_emits(const struct run *r, const mr_job *job) {
-    const struct hand_emit *emits = (const struct hand_emit *)(const void *)job->emits.data;
+    const struct packed_emit *emits = (const struct packed_emit *)(const void *)job->emits.data;
     const char *text = (const char *)job->emit_text.data;
     size_t count = job->emits.size / sizeof *emits;
     if (count && r->output.in_order)

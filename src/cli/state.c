@@ -29,7 +29,7 @@ static enum cli_exit set(const char *path, const char *value) {
         return CLI_USAGE;
     }
     struct buffer state;
-    if (!body_read(value, HAND_STATE, &state))
+    if (!body_read(value, STATE_MOST, &state))
         return CLI_FAILED;
     int err = carry_set_state(path, buffer_bytes(&state));
     buffer_finish(&state);

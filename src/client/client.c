@@ -237,7 +237,7 @@ static void client_free(struct client *c) {
         link_destroy(list_entry(c->links.next, struct link, of_client));
     for (struct mr_job *job = c->spare_jobs, *next; job; job = next) {
         next = job->chain;
-        hand_finish(job);
+        leased_job_finish(job);
         mem_free(job);
     }
     for (struct source *s = c->sources, *next; s; s = next) {
@@ -372,8 +372,8 @@ static bool has_worker(const struct client *c) {
 static int check_unused(const struct client *c) {
     if (has_worker(c))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
-    if (c->hand_count)
-        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", c->hand_count);
+    if (c->leased_count)
+        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", c->leased_count);
     if (c->started)
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), c->teller))

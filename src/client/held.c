@@ -34,7 +34,7 @@ static struct client_puller *puller_of(const struct mr_job *job) {
 // ---- The table --------------------------------------------------------------------------------
 
 static struct mr_job **bucket(struct client *c, mr_id id) {
-    return &c->hands[id % CLIENT_BUCKETS];
+    return &c->leased[id % CLIENT_BUCKETS];
 }
 
 static struct mr_job *held_find(struct client *c, const struct lease *lease) {
@@ -54,7 +54,7 @@ static struct mr_job *spare_get(struct client *c) {
 }
 
 static void spare_put(struct client *c, struct mr_job *job) {
-    hand_forget(job);
+    leased_job_forget(job);
     job->chain = c->spare_jobs;
     c->spare_jobs = job;
 }
@@ -69,7 +69,7 @@ static void held_drop(struct client *c, struct mr_job *job, unsigned how) {
     while (*at != job)
         at = &(*at)->chain;
     *at = job->chain;
-    c->hand_count--;
+    c->leased_count--;
     link_let_go(job->leased_with);
     list_remove(&job->of_puller);
     list_remove(&job->of_stops);
@@ -86,7 +86,7 @@ static void held_add(struct client_puller *p, struct mr_job *job) {
     list_append(&p->jobs, &job->of_puller);
     job->chain = *bucket(c, job->id);
     *bucket(c, job->id) = job;
-    c->hand_count++;
+    c->leased_count++;
 }
 
 // ---- What TAKE answers ------------------------------------------------------------------------
@@ -115,8 +115,8 @@ static bool is_job(const struct response_value *v) {
         if (v[1 + i].type != types[i])
             return false;
     return (v[8].type == RESPONSE_BULK || v[8].type == RESPONSE_NULL) && v[1].bytes.size &&
-           v[2].bytes.size && v[2].bytes.size <= CLIENT_TOKEN && v[3].bytes.size <= HAND_STAGE &&
-           v[4].bytes.size <= HAND_KEY;
+           v[2].bytes.size && v[2].bytes.size <= CLIENT_TOKEN &&
+           v[3].bytes.size <= STAGE_NAME_MOST && v[4].bytes.size <= KEY_MOST;
 }
 
 // Fields: id, token, stage, key, body, attempt, left-ms, state, lease-ms.
@@ -124,8 +124,8 @@ static int job_read(struct mr_job *job, const struct response_value *v, uint64_t
     uint64_t id;
     if (!is_job(v) || number_parse(v[1].bytes, &id) < 0)
         return error_set(MR_ENET, "the server answers TAKE with what is not a job");
-    hand_renew(job);
-    job->magic = HAND_MAGIC;
+    leased_job_renew(job);
+    job->magic = LEASED_JOB_MAGIC;
     job->id = id;
     memset(job->token, 0, sizeof job->token);
     memcpy(job->token, v[2].bytes.data, v[2].bytes.size);
@@ -195,7 +195,7 @@ int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
 
 // With the lock. Nobody wants it any more: it does not begin, or whoever runs it is told.
 static void stop(struct client *c, struct mr_job *job, int why) {
-    if (hand_stopped(job) || !hand_stop(job, why) || !puller_of(job)->options.on_stop)
+    if (leased_job_stopped(job) || !leased_job_stop(job, why) || !puller_of(job)->options.on_stop)
         return;
     list_append(&c->notices, &job->of_stops);
     pthread_cond_signal(&c->tell);
@@ -217,17 +217,17 @@ void held_stop_id(struct link *l, mr_id id) {
 
 void held_stop_link(struct link *l) {
     struct client *c = l->client;
-    for (uint32_t i = 0; c->hand_count && i < CLIENT_BUCKETS; i++)
-        for (struct mr_job *job = c->hands[i]; job; job = job->chain)
+    for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->leased[i]; job; job = job->chain)
             if (job->leased_with == l)
                 stop(c, job, MR_ESTALE);
 }
 
 void held_check_leases(struct client *c, uint64_t now_ms) {
     c->lease_check_ms = UINT64_MAX;
-    for (uint32_t i = 0; c->hand_count && i < CLIENT_BUCKETS; i++)
-        for (struct mr_job *job = c->hands[i]; job; job = job->chain) {
-            if (hand_stopped(job))
+    for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
+        for (struct mr_job *job = c->leased[i]; job; job = job->chain) {
+            if (leased_job_stopped(job))
                 continue;
             if (now_ms >= stops_at_ms(job))
                 stop(c, job, MR_ESTALE);
@@ -326,7 +326,7 @@ static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
     return b;
 }
 
-static void emit_words(struct exchange *x, const struct hand_emit *emit, const uint8_t **text) {
+static void emit_words(struct exchange *x, const struct packed_emit *emit, const uint8_t **text) {
     mr_bytes stage = next_bytes(text, emit->stage_size), key = next_bytes(text, emit->key_size);
     mr_bytes once = next_bytes(text, emit->once_size), body = next_bytes(text, emit->body_size);
     exchange_word(x, "EMIT");
@@ -352,8 +352,8 @@ static void done_words(struct exchange *x, const struct mr_job *job) {
         exchange_bytes(x, buffer_bytes(&job->new_state));
     }
     const uint8_t *text = job->emit_text.data;
-    for (size_t at = 0; at < job->emits.size; at += sizeof(struct hand_emit)) {
-        struct hand_emit emit;
+    for (size_t at = 0; at < job->emits.size; at += sizeof(struct packed_emit)) {
+        struct packed_emit emit;
         memcpy(&emit, job->emits.data + at, sizeof emit);
         emit_words(x, &emit, &text);
     }
@@ -382,8 +382,8 @@ int client_done(mr_job *job, unsigned how) {
         done_words(x, job);
         x->hook = end_hook;
     }
-    bool decides = job->has_new_state && hand_is_followed(job);
-    hand_carry_state(job, false);
+    bool decides = job->has_new_state && leased_job_is_followed(job);
+    leased_job_pass_state(job, false);
     return decides ? end_with_state(job, x, how) : end(job, x, how);
 }
 
@@ -403,7 +403,7 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
 
 int client_release(mr_job *job, unsigned how) {
     struct lease lease = lease_of(job);
-    hand_carry_state(job, false); // if it had ended already, the lease goes on
+    leased_job_pass_state(job, false); // if it had ended already, the lease goes on
     return end(job, end_new("RELEASE", &lease), how);
 }
 
@@ -474,7 +474,7 @@ int client_beat(mr_job *job) {
         err = exchange_wait(c, x, UINT64_MAX);
     pthread_mutex_unlock(&c->lock);
     exchange_free(x);
-    int why = hand_stopped(job);
+    int why = leased_job_stopped(job);
     if (err >= 0 && why < 0)
         return error_set(why, "job %" PRIu64 ": %s", job->id, error_meaning(why));
     return err;
@@ -516,7 +516,7 @@ int64_t client_beat_all(struct puller *base) {
     pthread_mutex_lock(&c->lock);
     for (struct list *at = p->jobs.next; at != &p->jobs; at = at->next) {
         struct mr_job *job = list_entry(at, struct mr_job, of_puller);
-        uint64_t due_ms = hand_stopped(job) ? UINT64_MAX : beat_if_due(c, &beat, job, now_ms);
+        uint64_t due_ms = leased_job_stopped(job) ? UINT64_MAX : beat_if_due(c, &beat, job, now_ms);
         if (due_ms < next)
             next = due_ms;
     }

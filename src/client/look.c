@@ -252,7 +252,7 @@ static int dead_add(struct dead_page *to, const struct response_value *job) {
     if (number_parse(map_bytes(job, "id"), &row.id) < 0)
         return error_set(MR_ENET, "the server answers DEAD with what is not a job");
     row.key_size = (uint32_t)key.size;
-    row.reason_size = (uint32_t)(reason.size < HAND_REASON ? reason.size : HAND_REASON);
+    row.reason_size = (uint32_t)(reason.size < REASON_MOST ? reason.size : REASON_MOST);
     int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);
     if (err < 0)
         return err;
@@ -303,7 +303,7 @@ static int dead_tell(const struct dead_page *page,
                      int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     for (size_t at = 0; at < page->rows.size;) {
         struct dead_row row;
-        char reason[HAND_REASON + 1];
+        char reason[REASON_MOST + 1];
         memcpy(&row, page->rows.data + at, sizeof row);
         mr_bytes key = { page->rows.data + at + sizeof row, row.key_size };
         memcpy(reason, page->rows.data + at + sizeof row + row.key_size, row.reason_size);

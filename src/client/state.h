@@ -160,7 +160,7 @@ struct call {
     pthread_cond_t told;
     int64_t deadline_ms;
     uint64_t give_up_ms; // when the server should have told that the deadline has passed
-    char stage[HAND_STAGE + 1];
+    char stage[STAGE_NAME_MOST + 1];
 };
 
 struct client {
@@ -189,8 +189,8 @@ struct client {
     uint32_t idle_count;
     struct source *sources; // that nobody uses
     struct mr_job *spare_jobs;
-    struct mr_job *hands[CLIENT_BUCKETS]; // chained
-    uint32_t hand_count;
+    struct mr_job *leased[CLIENT_BUCKETS]; // chained
+    uint32_t leased_count;
     uint64_t lease_check_ms; // when a lease in hand may have run out
     struct list pullers;
     struct list calls; // that have not ended …

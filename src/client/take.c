@@ -218,7 +218,7 @@ static struct exchange *take_new(struct client_puller *p, const struct pull *pul
     for (size_t i = 0; i < pull->stage_count; i++)
         exchange_bytes(x, pull->stages[i]);
     exchange_word(x, "COUNT");
-    exchange_number(x, count < HAND_TAKE ? count : HAND_TAKE);
+    exchange_number(x, count < TAKE_MOST ? count : TAKE_MOST);
     exchange_option(x, "BATCH", pull->batch);
     exchange_option(x, "WAIT", pull->wait_ms);
     exchange_option(x, "LEASE", pull->lease_ms);

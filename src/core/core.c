@@ -29,12 +29,12 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_stages, 10000);
     LIMIT(max_sources, 10000);
     LIMIT(max_once_entries, 100000000);
-    LIMIT(max_block, 1000);
-    LIMIT(max_take, 1000);
+    LIMIT(max_block, TAKE_MOST);
+    LIMIT(max_take, TAKE_MOST);
     LIMIT(max_take_bytes, UINT64_C(16) << 20);
     LIMIT(max_take_stages, TAKE_STAGES_MOST);
     LIMIT(max_due, 2000);
-    LIMIT(max_emits, 1000);
+    LIMIT(max_emits, EMITS_MOST);
     LIMIT(max_emit_bytes, BODY_MOST);
     LIMIT(max_room_bytes, 64u << 20);
     LIMIT(grace_ms, 10000);

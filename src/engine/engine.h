@@ -16,7 +16,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 #include "millrace.h"
 
 #include <stdbool.h>

@@ -70,7 +70,7 @@ static void shard_destroy(struct local_shard *s) {
         return;
     for (struct mr_job *job = s->free_jobs, *next; job; job = next) {
         next = job->chain;
-        hand_finish(job);
+        leased_job_finish(job);
         mem_free(job);
     }
     mem_free(s->jobs.slots);
@@ -128,16 +128,16 @@ static struct group_options group_options_of(struct local *e, const struct local
         .dir = o->dir,
         .shards = o->shards,
         .log = { .sync = sync_of(o->sync), .interval_ms = o->interval_ms },
-        .limits = { .max_body = HAND_BODY,
-                    .max_state = HAND_STATE,
-                    .max_key = HAND_KEY,
-                    .max_once = HAND_ONCE,
-                    .max_reason = HAND_REASON,
-                    .max_block = HAND_TAKE,
-                    .max_take = HAND_TAKE,
+        .limits = { .max_body = BODY_MOST,
+                    .max_state = STATE_MOST,
+                    .max_key = KEY_MOST,
+                    .max_once = ONCE_MOST,
+                    .max_reason = REASON_MOST,
+                    .max_block = TAKE_MOST,
+                    .max_take = TAKE_MOST,
                     .max_take_stages = TAKE_STAGES_MOST,
-                    .max_emits = HAND_EMITS,
-                    .max_emit_bytes = HAND_BODY,
+                    .max_emits = EMITS_MOST,
+                    .max_emit_bytes = BODY_MOST,
                     .max_bytes = o->max_bytes },
         .events = { .claim = event_claim,
                     .granted = event_granted,

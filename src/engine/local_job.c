@@ -115,9 +115,9 @@ struct mr_job *free_jobs_get(struct local_shard *s, uint32_t count) {
 // ---- Leased, and not any more ------------------------------------------------------------------
 
 static void fill_one(struct mr_job *job, const struct grant *g, uint64_t now_ms) {
-    assert(g->stage.size <= HAND_STAGE && g->key.size <= HAND_KEY);
-    hand_renew(job);
-    job->magic = HAND_MAGIC;
+    assert(g->stage.size <= STAGE_NAME_MOST && g->key.size <= KEY_MOST);
+    leased_job_renew(job);
+    job->magic = LEASED_JOB_MAGIC;
     job->id = g->id;
     memcpy(job->token, &g->token, sizeof g->token);
     job->attempt = g->attempt;
@@ -160,7 +160,7 @@ struct mr_job *jobs_fill(struct shard_puller *p, struct mr_job **free_jobs,
 void job_unpin(struct local_shard *s, struct mr_job *job) {
     if (--job->pins > 0)
         return;
-    hand_forget(job);
+    leased_job_forget(job);
     job->chain = s->free_jobs;
     s->free_jobs = job;
 }
@@ -183,8 +183,8 @@ int job_load(struct local_shard *s, struct mr_job *job) {
 
 // A damaged body stays so; what else keeps it from being read may pass.
 struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err) {
-    char why[HAND_REASON + 1];
-    size_t size = strnlen(error_text(), HAND_REASON);
+    char why[REASON_MOST + 1];
+    size_t size = strnlen(error_text(), REASON_MOST);
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(bad);
@@ -193,7 +193,7 @@ struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err
                               err == MR_ECORRUPT ? MR_NEVER : MR_BACKOFF);
     for (bool more = true; more;) {
         struct mr_job *job = bad;
-        more = hand_is_followed(job);
+        more = leased_job_is_followed(job);
         bad = job->next;
         atomic_store(&job->used_up, true);
         job_drop(s, job, FINISH_UNPIN);
@@ -215,8 +215,8 @@ static bool is_lost(int err) {
 static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     if (err >= 0 || is_lost(err))
         return err;
-    char why[HAND_REASON + 1];
-    size_t size = strnlen(error_text(), HAND_REASON);
+    char why[REASON_MOST + 1];
+    size_t size = strnlen(error_text(), REASON_MOST);
     memcpy(why, error_text(), size);
     why[size] = 0;
     struct token token = token_of(job);
@@ -244,7 +244,7 @@ static struct emit *emits_of(const struct mr_job *job, size_t count) {
         return NULL;
     const uint8_t *text = job->emit_text.data;
     for (size_t i = 0; i < count; i++) {
-        struct hand_emit from;
+        struct packed_emit from;
         memcpy(&from, job->emits.data + i * sizeof from, sizeof from);
         emits[i].stage = next_bytes(&text, from.stage_size);
         emits[i].key = next_bytes(&text, from.key_size);
@@ -259,7 +259,7 @@ static struct emit *emits_of(const struct mr_job *job, size_t count) {
 
 // Without the lock. MR_ENOMEM: the emits have no room.
 int commit_prepare(const struct mr_job *job, struct commit *out) {
-    size_t emit_count = job->emits.size / sizeof(struct hand_emit);
+    size_t emit_count = job->emits.size / sizeof(struct packed_emit);
     out->emits = emit_count ? emits_of(job, emit_count) : NULL;
     out->done = (struct done){ .id = job->id,
                                .token = token_of(job),
@@ -276,7 +276,7 @@ int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct commi
                    unsigned how) {
     if (err >= 0)
         err = core_done(s->core, &c->done);
-    hand_carry_state(job, err >= 0);
+    leased_job_pass_state(job, err >= 0);
     err = settle_failure(s, job, err);
     job_drop(s, job, how);
     return err;
@@ -308,7 +308,7 @@ int local_release(mr_job *job, unsigned how) {
     int err = local_enter(s);
     if (err >= 0)
         err = core_release(s->core, job->id, &token);
-    hand_carry_state(job, false); // if it had ended already, the lease goes on
+    leased_job_pass_state(job, false); // if it had ended already, the lease goes on
     return end_turn(s, job, err, how);
 }
 
@@ -336,7 +336,7 @@ int local_beat(mr_job *job) {
         return err;
     err = local_end_durable(s, beat_one(s, job, monotonic_ms()));
     if (is_lost(err))
-        hand_stop(job, err);
+        leased_job_stop(job, err);
     return err;
 }
 

@@ -226,7 +226,7 @@ static int dead_show(struct local_shard *s, mr_id id,
     int err = dead_look(s, id, &job);
     if (err >= 0) {
         mr_bytes last = reason_last(buffer_bytes(&job.reasons));
-        char reason[HAND_REASON + 1];
+        char reason[REASON_MOST + 1];
         snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
         err = each(id, buffer_bytes(&job.key), reason, arg) != 0;
     }

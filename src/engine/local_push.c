@@ -178,7 +178,7 @@ static int say_dead(struct local_shard *s, const struct outcome *o) {
     struct buffer reasons = { 0 };
     int err = o->at ? local_read(s, o->id, HOME_REASONS, o->at, &reasons) : 0;
     mr_bytes last = err < 0 ? mr_str(error_text()) : reason_last(buffer_bytes(&reasons));
-    char text[HAND_REASON + 1];
+    char text[REASON_MOST + 1];
     size_t size = last.size < sizeof text ? last.size : sizeof text - 1;
     memcpy(text, size ? last.data : "", size);
     text[size] = 0;

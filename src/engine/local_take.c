@@ -102,7 +102,7 @@ static int take_in_turn(struct local_taker *t, const struct pull *pull, bool sta
 
 // What was taken cannot be handed out.
 static int give_back(struct mr_job *jobs, int err) {
-    char why[HAND_REASON + 1];
+    char why[REASON_MOST + 1];
     snprintf(why, sizeof why, "%s", error_text());
     for (struct mr_job *job = jobs, *next; job; job = next) {
         next = job->next;
@@ -322,7 +322,7 @@ void local_stop_job(struct local_shard *s, struct mr_job *job) {
     struct shard_puller *p = job->leased_with;
     const struct puller_options *o = &p->puller->options;
     list_remove(&job->of_stops);
-    bool runs = hand_stop(job, job->stop_why);
+    bool runs = leased_job_stop(job, job->stop_why);
     if (!runs || !o->on_stop)
         return;
     if (!o->ring) {

@@ -24,7 +24,9 @@ enum { MAGIC = 0x7943524d, HEAD = 16, SEED = 0, NUMBERS = 32 };
 enum kind { KIND_EMIT = 1, KIND_STATE };
 
 // More than all that a commit can carry.
-enum { FILE_MOST = HAND_BODY + HAND_STATE + HAND_EMITS * (HEAD + HAND_STAGE + HAND_KEY + NUMBERS) };
+enum {
+    FILE_MOST = BODY_MOST + STATE_MOST + EMITS_MOST * (HEAD + STAGE_NAME_MOST + KEY_MOST + NUMBERS)
+};
 
 #define PREFIX "millrace-carry-"
 
@@ -258,13 +260,13 @@ static int give_one(const struct carry_taker *taker, mr_bytes content) {
     struct reader r = reader_of(content);
     uint8_t kind = get_u8(&r);
     mr_bytes stage = get_bytes(&r), key = get_bytes(&r), body = get_bytes(&r);
-    if (!reader_done(&r) || stage.size > HAND_STAGE)
+    if (!reader_done(&r) || stage.size > STAGE_NAME_MOST)
         return MR_ECORRUPT;
     if (kind == KIND_STATE)
         return taker->state(body, taker->arg);
     if (kind != KIND_EMIT)
         return MR_ECORRUPT;
-    char name[HAND_STAGE + 1] = "";
+    char name[STAGE_NAME_MOST + 1] = "";
     memcpy(name, stage.data, stage.size);
     return taker->emit(name, key, body, taker->arg);
 }

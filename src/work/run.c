@@ -20,7 +20,7 @@ void worker_on_stop(mr_job *job, void *worker) {
 }
 
 // A job that this worker's handler kept was ended through the api.
-static void runner_hears(struct hand_owner *owner, mr_id id, int outcome) {
+static void runner_hears(struct leased_job_owner *owner, mr_id id, int outcome) {
     struct runner *r = (struct runner *)owner;
     struct worker *w = r->worker;
     pthread_mutex_lock(&w->lock);
@@ -86,7 +86,7 @@ static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
 }
 
 static void give_back(struct worker *w, mr_job *job) {
-    hand_claim(job);
+    leased_job_claim(job);
     w->engine->impl->release(job, FINISH_UNPIN);
 }
 
@@ -95,12 +95,12 @@ static int run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store(&r->current, job->id);
-    if (!hand_start(job)) { // told before it began: nothing was done that could be committed
+    if (!leased_job_start(job)) { // told before it began: nothing was done that could be committed
         give_back(w, job);
         return MR_ESTALE;
     }
     int answer = call_handler(w, job);
-    if (answer == MR_LATER || !hand_claim(job))
+    if (answer == MR_LATER || !leased_job_claim(job))
         return keep_job(w, job);
     return answer == 0 ? commit_job(w, job, out_next) : fail_job(w, job, answer);
 }

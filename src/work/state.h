@@ -9,7 +9,7 @@
 
 // Runs one job after another. Its `owner` is told of those that the handler kept or ended itself.
 struct runner {
-    struct hand_owner owner;
+    struct leased_job_owner owner;
     struct worker *worker;
     pthread_t thread;
     _Atomic mr_id current;

@@ -62,7 +62,7 @@ int stops_enter(struct stops *s, const mr_job *job, struct stop **out) {
     stop->job = job;
     pthread_mutex_lock(&s->lock);
     list_append(&s->busy, &stop->link);
-    if (s->all || (job && hand_stopped(job)))
+    if (s->all || (job && leased_job_stopped(job)))
         ring(stop);
     pthread_mutex_unlock(&s->lock);
     *out = stop;
@@ -98,11 +98,11 @@ void stops_ring_any(struct stops *s, const mr_job *job) {
 uint64_t stop_kill_at_ms(const mr_job *job, int64_t grace_ms) {
     uint64_t at_ms = monotonic_ms() + (uint64_t)grace_ms;
     uint64_t lease_ends_ms = job ? job->lease_from_ms + job->lease_ms : UINT64_MAX;
-    bool lost = job && hand_stopped(job) == MR_ESTALE;
+    bool lost = job && leased_job_stopped(job) == MR_ESTALE;
     return lost && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
 }
 
 void stop_tell(const mr_job *job, char *out, size_t size) {
-    int why = job ? hand_stopped(job) : 0;
+    int why = job ? leased_job_stopped(job) : 0;
     snprintf(out, size, "stopped%s%s", why ? ": " : "", why ? error_meaning(why) : "");
 }

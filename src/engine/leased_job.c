@@ -1,17 +1,19 @@
 // Emits lie packed in one buffer, described by another, so that a job without any costs nothing.
-#include "engine/hand.h"
+#include "engine/leased_job.h"
 
 #include "base/errors.h"
 
 #include <string.h>
 
-static void trim(struct buffer *b) {
-    if (b->capacity > HAND_KEPT_BYTES)
+enum { KEPT_BYTES = 1 << 16 }; // a free job keeps buffers up to this size
+
+static void empty_buffer(struct buffer *b) {
+    if (b->capacity > KEPT_BYTES)
         buffer_finish(b);
     buffer_clear(b);
 }
 
-void hand_renew(struct mr_job *job) {
+void leased_job_renew(struct mr_job *job) {
     job->has_new_state = false;
     job->reason[0] = 0;
     job->next = NULL;
@@ -20,14 +22,14 @@ void hand_renew(struct mr_job *job) {
     atomic_store_explicit(&job->used_up, false, memory_order_relaxed);
 }
 
-void hand_forget(struct mr_job *job) {
+void leased_job_forget(struct mr_job *job) {
     struct buffer *all[] = { &job->body,      &job->state, &job->result,
                              &job->new_state, &job->emits, &job->emit_text };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        trim(all[i]);
+        empty_buffer(all[i]);
 }
 
-void hand_finish(struct mr_job *job) {
+void leased_job_finish(struct mr_job *job) {
     buffer_finish(&job->body);
     buffer_finish(&job->state);
     buffer_finish(&job->result);
@@ -36,12 +38,12 @@ void hand_finish(struct mr_job *job) {
     buffer_finish(&job->emit_text);
 }
 
-bool hand_is_followed(const struct mr_job *job) {
+bool leased_job_is_followed(const struct mr_job *job) {
     return job->next && job->next->follows;
 }
 
-void hand_carry_state(struct mr_job *job, bool committed) {
-    if (!hand_is_followed(job))
+void leased_job_pass_state(struct mr_job *job, bool committed) {
+    if (!leased_job_is_followed(job))
         return;
     struct buffer *from = committed && job->has_new_state ? &job->new_state : &job->state;
     struct buffer kept = job->next->state;
@@ -49,22 +51,23 @@ void hand_carry_state(struct mr_job *job, bool committed) {
     *from = kept;
 }
 
-int hand_emit(struct mr_job *job, mr_bytes stage, mr_bytes body, const mr_push_options *o) {
-    if (job->emits.size / sizeof(struct hand_emit) >= HAND_EMITS)
+int leased_job_add_emit(struct mr_job *job, mr_bytes stage, mr_bytes body,
+                        const mr_push_options *o) {
+    if (job->emits.size / sizeof(struct packed_emit) >= EMITS_MOST)
         return error_set(MR_EFULL,
                          "a commit carries at most %d emits; emit fewer, or from several "
                          "jobs",
-                         HAND_EMITS);
+                         EMITS_MOST);
     size_t more = stage.size + o->key.size + o->once.size + body.size;
-    if (more > HAND_BODY - job->emit_text.size)
-        return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", HAND_BODY);
-    struct hand_emit emit = { .stage_size = (uint32_t)stage.size,
-                              .key_size = (uint32_t)o->key.size,
-                              .once_size = (uint32_t)o->once.size,
-                              .body_size = (uint32_t)body.size,
-                              .delay_ms = o->delay_ms,
-                              .deadline_ms = o->deadline_ms,
-                              .attempts = o->attempts };
+    if (more > BODY_MOST - job->emit_text.size)
+        return error_set(MR_ETOOBIG, "the emits of one commit hold at most %d bytes", BODY_MOST);
+    struct packed_emit emit = { .stage_size = (uint32_t)stage.size,
+                                .key_size = (uint32_t)o->key.size,
+                                .once_size = (uint32_t)o->once.size,
+                                .body_size = (uint32_t)body.size,
+                                .delay_ms = o->delay_ms,
+                                .deadline_ms = o->deadline_ms,
+                                .attempts = o->attempts };
     int err = buffer_reserve(&job->emit_text, more);
     if (err >= 0)
         err = buffer_append(&job->emits, &emit, sizeof emit);

@@ -1,0 +1,116 @@
+// A leased job, from its take until it is ended. Engines make these structs and use them again; the
+// api and the worker runtime read them and fill in what the commit will contain.
+//
+//     take ──► leased ──► used up ──► free list ──► take …
+//                 │          ▲
+//                 └── pinned ┘   by a handler or callback that still reads it
+//
+// The first thread that claims a job (leased_job_claim) ends it; so a handler, another thread and a
+// callback may all try. The engine frees the struct only when it is closed: a job that is used
+// after its end is detected by `used_up`.
+#ifndef ENGINE_LEASED_JOB_H
+#define ENGINE_LEASED_JOB_H
+
+#include "base/buffer.h"
+#include "base/limits.h"
+#include "base/list.h"
+#include "millrace.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// The api calls `ended` when it has ended a job of this owner, with no lock held; the job must not
+// be used any more then. `outcome`: 0 it was committed; negative it was not, and the lease of the
+// jobs that follow it may be lost.
+struct leased_job_owner {
+    void (*ended)(struct leased_job_owner *, mr_id, int outcome);
+};
+
+// One job that the commit pushes. Its bytes lie in the job's `emit_text`, one after another.
+struct packed_emit {
+    uint32_t stage_size, key_size, once_size, body_size;
+    int64_t delay_ms, deadline_ms;
+    uint32_t attempts;
+};
+
+// What every job uses comes first, so that it lies on few cache lines.
+struct mr_job {
+    uint32_t magic;
+    atomic_bool used_up; // a thread has claimed it, to end it
+    bool follows;        // under the same lease as the one before it: runs only after that was done
+    bool has_new_state;
+    atomic_int phase; // 0, LEASED_JOB_STARTED, or the code of why it must stop
+
+    // As it was taken.
+    struct puller *puller;
+    struct mr_job *next; // taken together with it, to be run after it
+    mr_id id;
+    uint64_t token[5]; // the engine's own
+    uint32_t attempt;
+    uint64_t deadline_at_ms; // of monotonic_ms; 0: none
+    uint64_t lease_ms;
+    _Atomic uint64_t lease_from_ms; // beats change it while other threads read it
+    uint32_t stage_size, key_size;
+    struct buffer body, state; // body: a 0 byte follows and does not count
+
+    // What its commit will contain.
+    struct buffer result, new_state;
+    struct buffer emits, emit_text; // struct packed_emit, and their bytes
+
+    struct leased_job_owner *owner; // called when the api has ended it; NULL: none
+    int pins;                       // the engine's lock guards this and what follows
+    int stop_why;                   // passed to on_stop
+    uint64_t at, state_at;          // where a local engine reads body and state
+    void *leased_with;    // a local engine's puller at the shard; a remote one's connection …
+    uint64_t beat_ms;     // … and when its last beat was sent
+    struct mr_job *chain; // of the engine's table of leased jobs, or of its free ones
+    struct list of_puller, of_stops;
+
+    char stage[STAGE_NAME_MOST + 1];
+    uint8_t key[KEY_MOST];
+    char reason[REASON_MOST + 1]; // set by its handler
+};
+
+enum { LEASED_JOB_MAGIC = 0x4d524a42, LEASED_JOB_STARTED = 1 };
+
+// True for the first caller only, which must then end the job or drop it.
+static inline bool leased_job_claim(struct mr_job *job) {
+    return !atomic_exchange_explicit(&job->used_up, true, memory_order_acq_rel);
+}
+
+// Marks that a handler begins. False: the job was stopped before and must not begin.
+static inline bool leased_job_start(struct mr_job *job) {
+    int fresh = 0;
+    return atomic_compare_exchange_strong(&job->phase, &fresh, LEASED_JOB_STARTED);
+}
+
+// Marks that the job must stop, and why. True: a handler has begun, so on_stop may be called; this
+// returns true only once.
+static inline bool leased_job_stop(struct mr_job *job, int why) {
+    return atomic_exchange(&job->phase, why) == LEASED_JOB_STARTED;
+}
+
+// Why the job must stop; 0: it need not.
+static inline int leased_job_stopped(const struct mr_job *job) {
+    int phase = atomic_load_explicit(&job->phase, memory_order_acquire);
+    return phase < 0 ? phase : 0;
+}
+
+// `forget` empties the buffers of a job that is used up (small ones keep their memory) and leaves
+// it marked as used up; `renew` makes it ready for the next take; `finish` frees its buffers.
+void leased_job_forget(struct mr_job *);
+void leased_job_renew(struct mr_job *);
+void leased_job_finish(struct mr_job *);
+
+// Whether another job follows it under the same lease.
+bool leased_job_is_followed(const struct mr_job *);
+
+// When the job has ended: passes the channel's state to the job that follows, if one does. A commit
+// that was refused leaves the state as it was: the lease may go on without the job.
+void leased_job_pass_state(struct mr_job *, bool committed);
+
+// Adds an emit; options have been checked. MR_EFULL, MR_ETOOBIG, MR_ENOMEM.
+int leased_job_add_emit(struct mr_job *, mr_bytes stage, mr_bytes body, const mr_push_options *);
+
+#endif
