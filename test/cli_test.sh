@@ -7,7 +7,7 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export NO_COLOR=1 MILLRACE_URL=mem: # no command here may reach an engine that happens to run
-unset MILLRACE_CARRY MILLRACE_KEY
+unset MILLRACE_SIDE_FILE MILLRACE_KEY
 number=0 failed=0
 commands='help serve run flow work emit state push call await cancel job jobs epic bench stages channels workers
     epics dead why retry drop pause resume drain stage auth\ add auth\ list auth\ remove store\ check store\ dump store\ repair store\ copy'

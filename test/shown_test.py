@@ -23,7 +23,7 @@ if not shutil.which("jq"):
 os.chdir(top)
 os.environ.update(NO_COLOR="1", XDG_STATE_HOME=os.path.join(top, "state"),
                   PATH=f"{top}/bin:{os.environ['PATH']}")
-for name in "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE", "MILLRACE_CARRY":
+for name in "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE", "MILLRACE_SIDE_FILE":
     os.environ.pop(name, None)
 
 

@@ -3,7 +3,7 @@
 #include "cli/body.h"
 #include "cli/cli.h"
 #include "cli/output.h"
-#include "work/carry.h"
+#include "work/side_file.h"
 
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ static enum cli_exit refuse(void) {
 }
 
 enum cli_exit emit_run(const struct input *in) {
-    const char *path = getenv(CARRY_VARIABLE);
+    const char *path = getenv(SIDE_FILE_VARIABLE);
     if (!path) {
         complain("emit: this is not inside a job of millrace work, run or flow; millrace push "
                  "hands in a job from anywhere");
@@ -28,7 +28,7 @@ enum cli_exit emit_run(const struct input *in) {
     struct buffer body;
     if (!body_read(in->arguments[1], BODY_MOST, &body))
         return CLI_FAILED;
-    err = carry_emit(path, stage, key, buffer_bytes(&body));
+    err = side_file_emit(path, stage, key, buffer_bytes(&body));
     buffer_finish(&body);
     if (err >= 0)
         return CLI_DONE;

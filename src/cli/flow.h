@@ -19,9 +19,9 @@
 #include "cli/interrupts.h"
 #include "cli/placeholders.h"
 #include "cli/run_journal.h"
-#include "work/carry.h"
 #include "work/exec.h"
 #include "work/filter.h"
+#include "work/side_file.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -59,7 +59,7 @@ struct flow {
     mr *engine;
     mr_flow *flow;
     struct execs *execs;
-    struct carry *carry;
+    struct side_dir *side_dir;
     struct actor actors[FLOW_NODES];
     pthread_mutex_t lock; // guards the lines that filters were asked
     char where[512];      // the engine, for people

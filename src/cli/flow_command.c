@@ -155,30 +155,30 @@ static int run_process(struct actor *a, mr_pair pair, mr_flow_out *out, const ch
 }
 
 static int take_output(struct actor *a, mr_pair pair, mr_flow_out *out,
-                       const struct carry_slot *slot, struct exec_result *x) {
+                       const struct side_file *side, struct exec_result *x) {
     struct collecting c = { a, out, pair };
-    struct carry_taker taker = { collect_emit, collect_state, &c };
+    struct side_file_reader taker = { collect_emit, collect_state, &c };
     mr_bytes text;
     int err = spool_bytes(&x->output, &text);
     if (err >= 0)
         err = send_lines(a, out, pair, text);
     if (err >= 0)
-        err = carry_give(slot, &taker);
+        err = side_file_read(side, &taker);
     return err;
 }
 
 static int run_job(struct actor *a, mr_pair pair, mr_flow_out *out) {
-    struct carry_slot slot;
+    struct side_file side;
     struct exec_result x;
-    int err = carry_begin(a->flow->carry, mr_flow_state(out), &slot);
+    int err = side_file_begin(a->flow->side_dir, mr_flow_state(out), &side);
     if (err < 0)
         return step_fail(out, pair, err, "%s", error_text());
-    err = run_process(a, pair, out, slot.variable, &x);
+    err = run_process(a, pair, out, side.variable, &x);
     if (err >= 0) {
-        err = exec_ended_well(&x) ? take_output(a, pair, out, &slot, &x) : refuse(a, out, pair, &x);
+        err = exec_ended_well(&x) ? take_output(a, pair, out, &side, &x) : refuse(a, out, pair, &x);
         exec_result_finish(&x);
     }
-    carry_end(&slot);
+    side_file_end(&side);
     return err;
 }
 

@@ -123,7 +123,7 @@ static int flow_open(struct flow *f, const struct input *in) {
     if (err >= 0)
         err = execs_create(NULL, &f->execs);
     if (err >= 0)
-        err = carry_create(&f->carry);
+        err = side_dir_create(&f->side_dir);
     return err < 0 ? err : flow_build(f);
 }
 
@@ -138,11 +138,11 @@ static void flow_free(struct flow *f) {
     if (f->engine && mr_close(f->engine) < 0)
         complain("flow: %s", mr_error());
     execs_destroy(f->execs);
-    carry_destroy(f->carry);
+    side_dir_destroy(f->side_dir);
     f->flow = NULL;
     f->engine = NULL;
     f->execs = NULL;
-    f->carry = NULL;
+    f->side_dir = NULL;
 }
 
 // ---- Dead jobs --------------------------------------------------------------------------------

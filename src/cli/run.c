@@ -127,7 +127,7 @@ static int run_open(struct run *r, const struct input *in) {
     if (err >= 0)
         err = execs_create(NULL, &r->execs);
     if (err >= 0)
-        err = carry_create(&r->carry);
+        err = side_dir_create(&r->side_dir);
     if (err >= 0)
         err = engine_begin(r, in);
     if (err < 0 || !r->options->results)
@@ -351,7 +351,7 @@ static void run_close(struct run *r) {
     if (r->engine)
         r->engine->impl->close(r->engine);
     execs_destroy(r->execs);
-    carry_destroy(r->carry);
+    side_dir_destroy(r->side_dir);
     lines_finish(&r->lines);
     journal_close(&r->journal);
     output_close(&r->output);

@@ -19,8 +19,8 @@
 #include "cli/placeholders.h"
 #include "cli/run_journal.h"
 #include "cli/run_output.h"
-#include "work/carry.h"
 #include "work/exec.h"
+#include "work/side_file.h"
 #include "work/worker.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ struct run {
     const struct run_options *options;
     struct engine *engine;
     struct execs *execs;
-    struct carry *carry;
+    struct side_dir *side_dir;
     struct worker *worker; // NULL: not started yet
     struct lines lines;
     struct journal journal; // without a directory: none

@@ -63,8 +63,8 @@ static int check_emits(const struct run *r, const mr_job *job) {
 }
 
 // What a command that ended well leaves for the commit: all of it, or nothing.
-static int collect(const struct run *r, const struct carry_slot *slot, mr_job *job) {
-    int err = carry_collect(slot, job);
+static int collect(const struct run *r, const struct side_file *side, mr_job *job) {
+    int err = side_file_apply(side, job);
     if (err >= 0)
         err = check_emits(r, job);
     if (err < 0) {
@@ -79,12 +79,12 @@ static int run_command(struct run *r, mr_job *job, const struct line *line,
                        const struct parts *parts, struct exec_result *out) {
     const struct run_options *o = r->options;
     bool kept = r->output.in_order && r->journal.dir;
-    struct carry_slot slot;
+    struct side_file side;
     struct filled filled = { 0 };
-    int err = carry_begin(r->carry, mr_job_state(job), &slot);
+    int err = side_file_begin(r->side_dir, mr_job_state(job), &side);
     if (err < 0)
         return err;
-    err = template_fill(&o->template, parts, slot.variable, &filled);
+    err = template_fill(&o->template, parts, side.variable, &filled);
     struct exec_order order = { .argv = filled.argv,
                                 .job = job,
                                 .variables = filled.variables,
@@ -93,10 +93,10 @@ static int run_command(struct run *r, mr_job *job, const struct line *line,
                                 .max_output = kept ? kept_output : 0 };
     if (err >= 0)
         err = exec_run(r->execs, &order, out);
-    if (err >= 0 && exec_ended_well(out) && collect(r, &slot, job) < 0)
+    if (err >= 0 && exec_ended_well(out) && collect(r, &side, job) < 0)
         refuse(out, error_text());
     filled_finish(&filled);
-    carry_end(&slot);
+    side_file_end(&side);
     return err;
 }
 

@@ -3,7 +3,7 @@
 #include "cli/body.h"
 #include "cli/cli.h"
 #include "cli/output.h"
-#include "work/carry.h"
+#include "work/side_file.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static enum cli_exit answer(int err) {
 
 static enum cli_exit print(const char *path) {
     struct buffer state = { 0 };
-    int err = carry_read_state(path, &state);
+    int err = side_file_read_state(path, &state);
     fwrite(state.data, 1, state.size, stdout); // output_finish tells if that failed
     buffer_finish(&state);
     return answer(err);
@@ -31,13 +31,13 @@ static enum cli_exit set(const char *path, const char *value) {
     struct buffer state;
     if (!body_read(value, STATE_MOST, &state))
         return CLI_FAILED;
-    int err = carry_set_state(path, buffer_bytes(&state));
+    int err = side_file_set_state(path, buffer_bytes(&state));
     buffer_finish(&state);
     return answer(err);
 }
 
 enum cli_exit state_run(const struct input *in) {
-    const char *path = getenv(CARRY_VARIABLE);
+    const char *path = getenv(SIDE_FILE_VARIABLE);
     if (!path) {
         complain("state: this is not inside a job of millrace work, run or flow");
         return CLI_USAGE;

@@ -11,9 +11,9 @@
 #include "cli/values.h"
 
 #include "millrace.h"
-#include "work/carry.h"
 #include "work/exec.h"
 #include "work/process.h"
+#include "work/side_file.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -30,7 +30,7 @@ struct working {
     mr *engine;
     mr_worker *worker;
     struct execs *execs;
-    struct carry *carry;
+    struct side_dir *side_dir;
     int signals;
     struct interrupts interrupts;
     _Atomic uint64_t done, failed;
@@ -57,14 +57,14 @@ static int fail(struct working *w, mr_job *job, const char *reason, int told) {
     return FAILED;
 }
 
-static int commit(struct working *w, mr_job *job, const struct carry_slot *slot,
+static int commit(struct working *w, mr_job *job, const struct side_file *side,
                   struct exec_result *x) {
     mr_bytes output;
     int err = spool_bytes(&x->output, &output);
     if (err >= 0)
         err = mr_job_set_result(job, output);
     if (err >= 0)
-        err = carry_collect(slot, job);
+        err = side_file_apply(side, job);
     if (err < 0)
         return fail(w, job, mr_error(), EXEC_REASON);
     atomic_fetch_add(&w->done, 1);
@@ -77,10 +77,10 @@ static int give_back(mr_job *job) {
     return MR_LATER;
 }
 
-static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot,
+static int end_job(struct working *w, mr_job *job, const struct side_file *side,
                    struct exec_result *x) {
     if (exec_ended_well(x))
-        return commit(w, job, slot, x);
+        return commit(w, job, side, x);
     if (x->end == EXEC_STOPPED && atomic_load(&w->ending))
         return give_back(job);
     if (exec_is_missing(x) && !w->template.varies) {
@@ -91,7 +91,7 @@ static int end_job(struct working *w, mr_job *job, const struct carry_slot *slot
     return fail(w, job, x->reason, x->end == EXEC_STOPPED ? 0 : exec_how_size(x));
 }
 
-static int run_filled(struct working *w, mr_job *job, const struct carry_slot *slot,
+static int run_filled(struct working *w, mr_job *job, const struct side_file *side,
                       const struct filled *command) {
     struct exec_result x;
     struct exec_order order = { .argv = command->argv,
@@ -105,7 +105,7 @@ static int run_filled(struct working *w, mr_job *job, const struct carry_slot *s
     int err = exec_run(w->execs, &order, &x);
     if (err < 0)
         return err;
-    err = end_job(w, job, slot, &x);
+    err = end_job(w, job, side, &x);
     exec_result_finish(&x);
     return err;
 }
@@ -115,15 +115,15 @@ static int run_command(struct working *w, mr_job *job) {
     struct parts parts = { .line = mr_job_body(job),
                            .key = mr_job_key(job),
                            .number = mr_job_id(job) };
-    struct carry_slot slot;
-    int err = carry_begin(w->carry, mr_job_state(job), &slot);
+    struct side_file side;
+    int err = side_file_begin(w->side_dir, mr_job_state(job), &side);
     if (err < 0)
         return err;
-    err = template_fill(&w->template, &parts, slot.variable, &filled);
+    err = template_fill(&w->template, &parts, side.variable, &filled);
     if (err >= 0)
-        err = run_filled(w, job, &slot, &filled);
+        err = run_filled(w, job, &side, &filled);
     filled_finish(&filled);
-    carry_end(&slot);
+    side_file_end(&side);
     return err;
 }
 
@@ -239,7 +239,7 @@ static enum cli_exit work_start(const struct input *in, struct working *w, mr_wo
     if (err >= 0)
         err = execs_create(NULL, &w->execs);
     if (err >= 0)
-        err = carry_create(&w->carry);
+        err = side_dir_create(&w->side_dir);
     if (err >= 0)
         err = mr_work(w->engine, in->list[0], work_job, w, o, &w->worker);
     if (err >= 0)
@@ -259,7 +259,7 @@ enum cli_exit work_run(const struct input *in) {
     enum cli_exit code = work_start(in, &w, &o);
     if (w.engine && mr_close(w.engine) < 0)
         complain("work: %s", mr_error());
-    carry_destroy(w.carry);
+    side_dir_destroy(w.side_dir);
     execs_destroy(w.execs);
     template_close(&w.template);
     if (w.signals >= 0)

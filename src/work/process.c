@@ -38,9 +38,9 @@ int process_wait_ms(uint64_t until_ms) {
 // Of a job we may be part of ourselves, and no part of the jobs we run.
 static bool is_of_a_job(const char *variable) {
     static const char *const names[] = {
-        "MILLRACE_ID=",    "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
-        "MILLRACE_CARRY=", "MILLRACE_DEADLINE_MS=", "MILLRACE_BODY=",  "MILLRACE_STEM=",
-        "MILLRACE_BASE=",  "MILLRACE_BASE_STEM=",   "MILLRACE_DIR=",   "MILLRACE_NUMBER=",
+        "MILLRACE_ID=",        "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
+        "MILLRACE_SIDE_FILE=", "MILLRACE_DEADLINE_MS=", "MILLRACE_BODY=",  "MILLRACE_STEM=",
+        "MILLRACE_BASE=",      "MILLRACE_BASE_STEM=",   "MILLRACE_DIR=",   "MILLRACE_NUMBER=",
         "MILLRACE_RUN=",
     };
     if (strncmp(variable, "MILLRACE_", 9) != 0)

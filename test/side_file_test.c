@@ -1,16 +1,16 @@
 // What commands emit and keep, from inside a job: all of it with the commit, or nothing.
 #include "command_support.h"
-#include "work/carry.h"
 #include "work/exec.h"
+#include "work/side_file.h"
 
 static struct execs *execs;
-static struct carry *carry;
+static struct side_dir *side_dir;
 static char script_path[4200]; // PATH=… with the command millrace in front
 
 static int open_both(void **state) {
     begin(state);
     must(execs_create(NULL, &execs));
-    must(carry_create(&carry));
+    must(side_dir_create(&side_dir));
     if (script_path[0])
         return 0;
     char build[4096];
@@ -22,7 +22,7 @@ static int open_both(void **state) {
 
 static int close_both(void **state) {
     execs_destroy(execs);
-    carry_destroy(carry);
+    side_dir_destroy(side_dir);
     return nothing_is_left(state);
 }
 
@@ -31,14 +31,14 @@ static int fail_with(mr_job *job, const char *reason) {
     return -1;
 }
 
-static int run_in_slot(mr_job *job, const struct carry_slot *slot) {
+static int run_with_side_file(mr_job *job, const struct side_file *side) {
     const char *const argv[] = { "sh", "-c", mr_job_body(job).data, NULL };
-    const char *const variables[] = { slot->variable, NULL };
+    const char *const variables[] = { side->variable, NULL };
     struct exec_order order = { .argv = argv, .job = job, .variables = variables };
     struct exec_result r;
     must(exec_run(execs, &order, &r));
     int answer = r.reason[0] ? fail_with(job, r.reason) : 0;
-    if (answer == 0 && carry_collect(slot, job) < 0)
+    if (answer == 0 && side_file_apply(side, job) < 0)
         answer = fail_with(job, mr_error());
     exec_result_finish(&r);
     return answer;
@@ -47,10 +47,10 @@ static int run_in_slot(mr_job *job, const struct carry_slot *slot) {
 // Runs a job's body in a shell.
 static int run_job(mr_job *job, void *arg) {
     (void)arg;
-    struct carry_slot slot;
-    must(carry_begin(carry, mr_job_state(job), &slot));
-    int answer = run_in_slot(job, &slot);
-    carry_end(&slot);
+    struct side_file side;
+    must(side_file_begin(side_dir, mr_job_state(job), &side));
+    int answer = run_with_side_file(job, &side);
+    side_file_end(&side);
     return answer;
 }
 
@@ -151,9 +151,9 @@ static void emits_at_the_same_time_are_all_there(void **state) {
 static void what_is_not_whole_fails_the_attempt(void **state) {
     (void)state;
     static const char *const scripts[] = {
-        "millrace emit next x; printf y >> $MILLRACE_CARRY.carry",
-        "millrace emit next x; truncate -s -1 $MILLRACE_CARRY.carry",
-        "millrace emit next x; printf z 1<>$MILLRACE_CARRY.carry",
+        "millrace emit next x; printf y >> $MILLRACE_SIDE_FILE.side",
+        "millrace emit next x; truncate -s -1 $MILLRACE_SIDE_FILE.side",
+        "millrace emit next x; printf z 1<>$MILLRACE_SIDE_FILE.side",
     };
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         mr *m = open_mem();
@@ -164,7 +164,7 @@ static void what_is_not_whole_fails_the_attempt(void **state) {
         must(mr_close(m));
     }
     mr *m = open_mem();
-    run_script(m, "", "mkfifo $MILLRACE_CARRY.carry"); // and nobody waits for it
+    run_script(m, "", "mkfifo $MILLRACE_SIDE_FILE.side"); // and nobody waits for it
     assert_int_equal(look(m, "s").dead, 1);
     must(mr_close(m));
 }
@@ -174,8 +174,8 @@ static void no_file_is_left_behind(void **state) {
     mr *m = open_mem();
     run_script(m, "k", "millrace emit next x; millrace state --set y");
     run_script(m, "k",
-               "test -e $MILLRACE_CARRY.state && ls -A $(dirname $MILLRACE_CARRY) | "
-               "wc -l | grep -q '^1$' && dirname $MILLRACE_CARRY | millrace emit next");
+               "test -e $MILLRACE_SIDE_FILE.state && ls -A $(dirname $MILLRACE_SIDE_FILE) | "
+               "wc -l | grep -q '^1$' && dirname $MILLRACE_SIDE_FILE | millrace emit next");
     mr_job *job = take(m, "next", "x");
     must(mr_done(job));
     job = take_waiting(m, "next");
@@ -184,8 +184,8 @@ static void no_file_is_left_behind(void **state) {
     dir[strcspn(dir, "\n")] = 0;
     must(mr_done(job));
     assert_int_equal(access(dir, F_OK), 0);
-    carry_destroy(carry);
-    carry = NULL;
+    side_dir_destroy(side_dir);
+    side_dir = NULL;
     assert_int_equal(access(dir, F_OK), -1);
     must(mr_close(m));
 }
@@ -202,5 +202,5 @@ int main(void) {
         TEST(what_is_not_whole_fails_the_attempt),
         TEST(no_file_is_left_behind),
     };
-    return cmocka_run_group_tests_name("carry", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("side_file", tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+// Side files: what a command leaves for the commit of its job. `millrace emit` and `millrace state
+// --set` run inside the command, in processes of their own; what they hand in must take effect with
+// the job's end or not at all. So they append it to a file, and the worker adds it to the job when
+// the command has succeeded.
+//
+//     worker                            command                    millrace emit, state
+//     side_file_begin ─► DIR/7.state ────────────────────────────► side_file_read_state
+//     exec_run ────────► MILLRACE_SIDE_FILE=DIR/7 ───────────────► side_file_emit, …_set_state
+//     side_file_apply ◄─ DIR/7.side ◄──────────────────────────────┘ one write, appended
+//     side_file_end removes both
+//
+// The directory is private and is removed with the worker. A worker that was killed leaves it
+// behind, with a lock that is free, and the next worker of this user removes it. No name in it is
+// used twice, so that a process that outlives its job cannot change another one's files. A file is
+// made only when it is needed: a job that neither has state nor emits costs one open and one unlink
+// that find nothing.
+//
+// Each record is framed by its size and a checksum. What is not a whole record (the disk was full,
+// a process was killed while writing, another program wrote there) makes the attempt fail.
+#ifndef WORK_SIDE_FILE_H
+#define WORK_SIDE_FILE_H
+
+#include "engine/engine.h"
+
+#define SIDE_FILE_VARIABLE "MILLRACE_SIDE_FILE"
+enum { SIDE_FILE_PATH = 512 };
+
+struct side_dir;
+
+// Makes the private directory, in $TMPDIR or /tmp, and removes those there whose worker has gone.
+// MR_EIO; MR_ENOMEM.
+int side_dir_create(struct side_dir **out);
+
+// Removes the directory with all files in it. Takes NULL.
+void side_dir_destroy(struct side_dir *);
+
+struct side_file {
+    char variable[SIDE_FILE_PATH]; // "MILLRACE_SIDE_FILE=…", for the command's environment
+    bool has_state;
+};
+
+// Prepares the files of a command whose channel has this state. MR_EIO: it cannot be written. Any
+// thread; the same holds for the calls below, one at a time for one side file.
+int side_file_begin(struct side_dir *, mr_bytes state, struct side_file *out);
+
+// Adds what the command left to the job, with mr_job_emit and mr_job_set_state. On failure the
+// attempt must fail: MR_ECORRUPT: it is not whole; MR_ETOOBIG, MR_EFULL, MR_EINVAL: as mr_job_emit
+// and mr_job_set_state.
+int side_file_apply(const struct side_file *, mr_job *);
+
+// Functions that get what the command left, in the order in which it was written, until one returns
+// a negative code.
+struct side_file_reader {
+    int (*emit)(const char *stage, mr_bytes key, mr_bytes body, void *arg);
+    int (*state)(mr_bytes state, void *arg);
+    void *arg;
+};
+
+// Calls the reader for each record. MR_ECORRUPT: as above; and what the reader returns.
+int side_file_read(const struct side_file *, const struct side_file_reader *);
+
+void side_file_end(const struct side_file *);
+
+// ---- Inside the command -----------------------------------------------------------------------
+// `path` is the variable's value. MR_EIO; MR_ENOMEM.
+
+int side_file_emit(const char *path, mr_bytes stage, mr_bytes key, mr_bytes body);
+int side_file_set_state(const char *path, mr_bytes state);
+
+// The channel's state as the job found it. The caller finishes the buffer.
+int side_file_read_state(const char *path, struct buffer *out);
+
+#endif
