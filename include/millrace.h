@@ -129,7 +129,9 @@ typedef struct mr_options {
 // A server may be restarted under a client: connections come back by themselves, requests whose
 // answer was lost are repeated, and none takes effect twice. Meanwhile calls wait, up to 30 s, then
 // they answer MR_ENET: the server was not reached, and whether a request that had been sent took
-// effect is not known (`once` makes it safe to repeat). Workers and takes that wait for ever wait
+// effect is not known (`once` makes it safe to repeat). So does a push, also one that waits for
+// room, whose connection is lost 30 s after it was first sent or later: the server may have
+// forgotten its number when the connection comes back. Workers and takes that wait for ever wait
 // on. What a lost connection had in hand is told to stop (MR_ESTALE): it runs again elsewhere.
 // `user` and `secret`, also those of the URL (where a byte may be written as %XX), are sent if
 // there is a secret. With TLS (if this build has it) the server's certificate must name HOST and be

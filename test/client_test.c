@@ -236,6 +236,32 @@ static void F2_a_push_whose_reply_is_lost_is_said_again_with_its_number(void **s
     }
 }
 
+// U22: a server that was away for long may have forgotten the numbers: they are not sent again, nor
+// those behind them for the first time, and the next push begins a new series.
+static void U22_a_number_is_not_sent_again_when_it_may_be_forgotten(void **state) {
+    (void)state;
+    struct forgetful forgetful = { .instead = "", .command = "PUSH", .reply = "$2\r\n42\r\n" };
+    struct fake f;
+    struct engine *e;
+    fake_start(&f, forget_once, &forgetful);
+    must(client_open(f.url, &(struct client_options){ .repeat_ms = 1 }, &e));
+    mr_item items[3] = { { .body = mr_str("one") }, { .body = mr_str("two") } };
+    mr_push_options o = { 0 };
+    size_t count;
+    refused(MR_ENET, e->impl->push_many(e, mr_str("s"), items, 3, &o, NULL, NULL, &count));
+    assert_non_null(strstr(mr_error(), "is not known"));
+    mr_id id = 0;
+    must(e->impl->push(e, mr_str("s"), mr_str("next"), &o, &id));
+    assert_true(id == 42);
+    must(e->impl->close(e));
+    fake_stop(&f);
+    assert_non_null(strstr(forgetful.first, "one"));
+    assert_non_null(strstr(forgetful.second, "next"));
+    const char *before = strstr(forgetful.first, "client-"),
+               *after = strstr(forgetful.second, "client-");
+    assert_true(before && after && strncmp(before, after, 39) != 0);
+}
+
 // F47: what a server would not take is not said to it again and again, and harms nobody else.
 static void F47_what_is_too_large_for_a_server_is_refused_here(void **state) {
     (void)state;
@@ -922,6 +948,7 @@ int main(void) {
         cmocka_unit_test(X_promised_times_hold_though_the_server_is_silent),
         cmocka_unit_test(X_a_server_that_has_gone_is_told_after_a_while),
         cmocka_unit_test(F2_a_push_whose_reply_is_lost_is_said_again_with_its_number),
+        cmocka_unit_test(U22_a_number_is_not_sent_again_when_it_may_be_forgotten),
         cmocka_unit_test(X_a_server_that_is_full_is_waited_for),
         cmocka_unit_test(F40_a_server_that_has_moved_is_found_again),
         cmocka_unit_test(F47_what_is_too_large_for_a_server_is_refused_here),

@@ -23,4 +23,12 @@ enum {
     EPIC_AHEAD_BYTES = 64 << 20, // … unless its reader says otherwise, and bytes of them
 };
 
+// A client's source that was not used for so long may be forgotten: when there is no room for
+// another. With it goes the memory of its numbers. So that no push is made twice, a client sends a
+// number again for at most half of that time after it was first sent; the other half is for what
+// is still on its way to the server.
+#define SOURCE_LEAST_S 60 // in a text, too: see command_table.c
+#define SOURCE_LEAST_MS (SOURCE_LEAST_S * 1000)
+#define SOURCE_REPEAT_MS (SOURCE_LEAST_MS / 2)
+
 #endif

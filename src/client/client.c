@@ -189,6 +189,7 @@ static int client_set_up(struct client *c, const struct place *p, const struct c
     snprintf(c->where, sizeof c->where, "%s%s%s:%s", v6 ? "[" : "", p->host, v6 ? "]" : "",
              p->port);
     c->patience_ms = o->patience_ms ? o->patience_ms : CLIENT_PATIENCE_MS;
+    c->repeat_ms = o->repeat_ms ? o->repeat_ms : SOURCE_REPEAT_MS;
     int err = copy_text(o->user ? o->user : p->user, &c->user);
     if (err >= 0)
         err = copy_text(o->secret ? o->secret : p->secret, &c->secret);

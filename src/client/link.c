@@ -249,9 +249,23 @@ static void link_write(struct link *l) {
         watch(l, EPOLL_CTL_MOD, l->write_blocked = false);
 }
 
+// The server may have forgotten the source by now, and would take the number for a new one. Those
+// behind it in their series would come without it.
+static bool is_too_late(const struct link *l, struct exchange *x, uint64_t now_ms) {
+    if (x->source && x->first_ms && now_ms > x->first_ms + l->client->repeat_ms)
+        x->source->late = true;
+    return x->source && x->source->late;
+}
+
 static void send_queue(struct link *l, uint64_t now_ms) {
     for (struct list *at; (at = list_first(&l->queue)) != NULL;) {
         struct exchange *x = list_entry(at, struct exchange, of_link);
+        if (is_too_late(l, x, now_ms)) {
+            exchange_fail(x, MR_ENET,
+                          "the connection was lost for too long: whether the push was accepted is "
+                          "not known");
+            continue;
+        }
         if (exchange_write(x, &l->out) < 0) {
             if (l->out.size > l->out_at)
                 break; // once there is less to send there may be memory
@@ -264,6 +278,7 @@ static void send_queue(struct link *l, uint64_t now_ms) {
         list_append(&l->sent, at);
         x->sent = true;
         x->sent_ms = now_ms;
+        x->first_ms = x->first_ms ? x->first_ms : now_ms;
     }
 }
 

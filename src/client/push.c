@@ -29,6 +29,7 @@ static void source_begin(struct client *c, struct source *s) {
     uint64_t high = client_random(c), low = client_random(c);
     snprintf(s->name, sizeof s->name, "client-%016" PRIx64 "%016" PRIx64, high, low);
     s->number = 0;
+    s->late = false;
 }
 
 static bool source_is_of(const struct source *s, mr_bytes stage) {
@@ -67,7 +68,7 @@ static struct source *source_lend(struct client *c, mr_bytes stage) {
 
 // After an error that leaves open whether a number was used, another series is begun.
 static void source_return(struct client *c, struct source *s, int err) {
-    if (err == MR_ENET || err == MR_ESTOPPED || err == MR_EIO)
+    if (err == MR_ENET || err == MR_ESTOPPED || err == MR_EIO || s->late)
         source_begin(c, s);
     s->next = c->sources;
     c->sources = s;
@@ -147,8 +148,10 @@ static int pipeline_send(struct pipeline *p, const mr_item *items, size_t accept
         struct exchange *x = push_new(p->stage, items[sent].body, &o, &n);
         pthread_mutex_lock(&p->client->lock);
         err = x ? exchange_send(p->link, x) : MR_ENOMEM;
-        if (x)
+        if (x) {
             x->waited_for = err >= 0;
+            x->source = p->first ? NULL : p->source;
+        }
         pthread_mutex_unlock(&p->client->lock);
         if (err < 0) {
             exchange_free(x);

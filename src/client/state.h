@@ -11,7 +11,8 @@
 // A request keeps its bytes until it is answered. When a link is lost it connects again, later and
 // later, and says everything again that was not answered; nothing happens twice by that:
 //
-//     PUSH            carries a number of a source of ours, which the server has seen or not
+//     PUSH            carries a number of a source of ours, which the server has seen or not, as
+//                     long as it is sure to know the source (SOURCE_REPEAT_MS); then it fails
 //     CALL            carries a `once`; while its end is awaited it is said again, too
 //     DONE FAIL …     carry a token, which ends one lease and only once
 //     TAKE            what the lost link had leased is over; it is simply asked again
@@ -51,10 +52,12 @@ struct exchange {
     exchange_hook *hook;
     void *owner; // the hook's
     bool sent, answered;
-    bool waited_for; // by a thread, which frees it; else it is freed when answered
-    bool kept;       // by its hook, beyond the answer
-    bool left;       // nobody is interested in the answer any more
-    bool repeated;   // it was sent before, over a link that was lost
+    bool waited_for;       // by a thread, which frees it; else it is freed when answered
+    bool kept;             // by its hook, beyond the answer
+    bool left;             // nobody is interested in the answer any more
+    bool repeated;         // it was sent before, over a link that was lost
+    struct source *source; // whose number it carries; NULL: none
+    uint64_t first_ms;     // when it was sent for the first time; 0: it was not yet
     uint64_t sent_ms;
     int err;
     int64_t number;       // an integer that was answered; -1: nothing (null)
@@ -110,6 +113,7 @@ struct link {
 struct source {
     struct source *next;
     uint64_t number; // the last that was used
+    bool late;       // one of its pushes may not be sent again: nor are those behind it sent
     uint32_t stage_size;
     char stage[STAGE_NAME_MOST]; // that these numbers are of
     char name[48];
@@ -169,7 +173,7 @@ struct client {
     char host[256], port[8];
     struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
-    uint64_t patience_ms;
+    uint64_t patience_ms, repeat_ms;
     pthread_t io, teller;
     int epoll_fd, wake_fd, lease_fd; // … to here
 

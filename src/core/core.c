@@ -39,7 +39,7 @@ static struct core_limits limits_or_defaults(struct core_limits l) {
     LIMIT(max_room_bytes, 64u << 20);
     LIMIT(grace_ms, 10000);
     LIMIT(source_idle_ms, 3600000);
-    LIMIT(source_least_ms, 60000);
+    LIMIT(source_least_ms, SOURCE_LEAST_MS);
     LIMIT(maker_part, 4);
     return l;
 }

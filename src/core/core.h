@@ -105,7 +105,7 @@ struct core_limits {
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s
     uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
-    uint64_t source_least_ms;  // after which it may be, when there is no room for another: 1 min
+    uint64_t source_least_ms;  // after which it may be, for want of room: SOURCE_LEAST_MS
 };
 
 enum { GAPS_MOST = 1024 }; // refused numbers that a connection keeps

@@ -1,5 +1,9 @@
 // All commands, one row each, in the order people read about them.
+#include "base/limits.h"
 #include "server/command.h"
+
+#define TEXT(number) #number
+#define SECONDS(number) TEXT(number) " s"
 
 #define PUSH_SYNTAX                                                                                \
     "stage body [KEY k] [ONCE name] [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] "              \
@@ -17,7 +21,12 @@ const struct command command_table[] = {
       "so "
       "that after a crash, whatever was sent ahead of the replies, nothing below resume (EPIC) is "
       "missing and what is pushed again makes its job; names of a SOURCE are known to the token "
-      "that uses them only" },
+      "that uses them only; a SOURCE that was not used for " SECONDS(
+          SOURCE_LEAST_S) " may be "
+                          "forgotten, so a client sends a number again for at most half of that "
+                          "time after it first "
+                          "sent it, and then reports that the outcome is not known; epics are kept "
+                          "until DROP" },
     { "PUSHMANY", 4, 0, ROLE_PUSH, SCOPE_STAGE, true, MULTI_CHECKED, run_pushmany,
       "stage [DELAY ms] [DEADLINE ms] [ATTEMPTS n] [ROOM ms] [EPIC name n | SOURCE name n] ITEMS "
       "key body [key body …]",
