@@ -394,6 +394,28 @@ static void U20_U21_a_stop_gives_running_jobs_back_uncounted(void **state) {
 
 // ---- Looking ------------------------------------------------------------------------------------
 
+// C1: what arrives while a session goes on in the backlog is neither lost nor mixed up.
+static void C1_a_long_pipeline_is_answered_line_by_line(void **state) {
+    (void)state;
+    enum { LINES = 20000, ROOM = 32 };
+    char *said = malloc((size_t)LINES * ROOM), wanted[ROOM], heard[ROOM];
+    size_t size = 0;
+    struct running r;
+    server_start(&r, -1);
+    int fd = dial(&r);
+    for (int i = 0; i < LINES; i++)
+        size += (size_t)snprintf(said + size, ROOM, "ECHO line-%05d\r\n", i);
+    assert_true(tell(fd, said, size));
+    for (int i = 0; i < LINES; i++) {
+        int length = snprintf(wanted, sizeof wanted, "$10\r\nline-%05d\r\n", i);
+        assert_true(hear(fd, heard, (size_t)length));
+        assert_memory_equal(heard, wanted, (size_t)length);
+    }
+    close(fd);
+    free(said);
+    server_stop(&r);
+}
+
 static void D1_a_worker_is_shown_with_its_address(void **state) {
     (void)state;
     struct running r;
@@ -422,6 +444,7 @@ int main(void) {
         cmocka_unit_test(C7_bodies_come_from_the_disk_as_they_do_from_memory),
         cmocka_unit_test(F50_a_socket_closed_on_one_side_hears_its_replies),
         cmocka_unit_test(U20_U21_a_stop_gives_running_jobs_back_uncounted),
+        cmocka_unit_test(C1_a_long_pipeline_is_answered_line_by_line),
         cmocka_unit_test(D1_a_worker_is_shown_with_its_address),
     };
     notice_set(NOTICE_ERROR, false);

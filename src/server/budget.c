@@ -23,15 +23,17 @@ static void serve_leaving(struct host *h) {
     }
 }
 
-// A session that is deferred again goes behind the mark, and is not served twice.
+void budget_begin_turn(struct host *h) {
+    if (!list_empty(&h->backlog))
+        list_append(&h->backlog, &h->backlog_mark);
+}
+
+// A session that is deferred in this turn stands behind the mark, and is not served in it.
 void budget_serve(struct host *h) {
     struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;
     serve_leaving(h);
-    if (list_empty(&h->backlog))
-        return;
-    list_append(&h->backlog, mark);
-    while (h->backlog.next != mark && h->steps < until) {
+    while (!list_empty(mark) && h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
         if (s->blocked == BLOCKED_TURN)

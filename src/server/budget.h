@@ -68,6 +68,9 @@ void budget_end(struct session *, struct budget_mark, uint32_t words, uint64_t s
 // The session goes on in a later turn, behind those that wait already.
 void budget_defer(struct session *);
 
+// Sessions that wait now have their turn in this one.
+void budget_begin_turn(struct host *);
+
 // Goes on with what clients that are gone have left behind, and lets sessions of the backlog go on,
 // each once, until the steps of a turn are used up.
 void budget_serve(struct host *);

@@ -325,7 +325,7 @@ void host_begin(struct host *h) {
     h->turn_steps = h->steps;
     if (h->shards)
         begin_turn(h);
-    budget_serve(h);
+    budget_begin_turn(h);
 }
 
 // What one frees lets others go on, in other shards as well.
@@ -412,6 +412,7 @@ static void mark_all(struct host *h) {
 
 void host_end(struct host *h) {
     host_begin(h);
+    budget_serve(h);
     do {
         resume_all(h);
         fail_unreadable(h); // which somebody may have waited for
@@ -460,7 +461,7 @@ void host_wait(struct host *h) {
 }
 
 int64_t host_next_ms(struct host *h) {
-    if (!list_empty(&h->backlog) || !list_empty(&h->leaving))
+    if (host_has_backlog(h))
         return 0;
     if (!h->shards || h->stopped)
         return -1;

@@ -6,6 +6,9 @@
 //         │                  │                               │
 //     time moves on    commands run, replies gather    the logs' writers are woken
 //
+// No session runs what it has received in host_begin: bytes may have been put where it said before
+// the turn began. The backlog (see budget.h) goes on in host_end.
+//
 // A reply is shown when everything written before it is durable, in every shard: turns are counted,
 // at the end of one every session with new replies notes how far they reach in which turn, and
 // host_durable releases those of turns that are durable. What commands do with several shards is in
@@ -137,6 +140,11 @@ void host_look(const struct host *, struct log_state *out);
 
 // The last turn of which everything is durable.
 uint64_t host_durable_turn(struct host *);
+
+// Whether somebody waits for the next turn.
+static inline bool host_has_backlog(const struct host *h) {
+    return !list_empty(&h->backlog) || !list_empty(&h->leaving);
+}
 
 // Milliseconds until a turn is due although nobody calls; -1: none.
 int64_t host_next_ms(struct host *);

@@ -45,7 +45,7 @@ static void on_backlog(uv_idle_t *idle) {
 // While sessions wait for a later turn there is one in every round of the loop, between which it
 // looks at all sockets. A timer would not do: one that is due at once rings before the sockets do.
 static void plan_backlog(struct server *v) {
-    if (list_empty(&v->host.backlog))
+    if (!host_has_backlog(&v->host))
         uv_idle_stop(&v->backlog);
     else if (!uv_is_closing((uv_handle_t *)&v->backlog))
         uv_idle_start(&v->backlog, on_backlog);
@@ -54,7 +54,7 @@ static void plan_backlog(struct server *v) {
 // The timer is only set when something is due earlier than it would ring anyway.
 static void plan(struct server *v) {
     plan_backlog(v);
-    if (!list_empty(&v->host.backlog))
+    if (host_has_backlog(&v->host))
         return;
     int64_t next_ms = host_next_ms(&v->host);
     uint64_t at = next_ms < 0 ? UINT64_MAX : uv_now(&v->loop) + (uint64_t)next_ms;
