@@ -1,6 +1,6 @@
 // store copy: what lives in a store goes into a new one, of as many shards as are wanted.
 //
-//     FROM ── recast.h ──► TO.copying ── all durable, examined, the same ──► TO
+//     FROM ── reshard.h ──► TO.copying ── all durable, examined, the same ──► TO
 //
 // The epoch is the target's first record, so its ids and tokens go on behind the source's. Attempts
 // that ran when the source's engine died stand in a file beside each log; an id that a shard does
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "cli/json.h"
 #include "cli/output.h"
-#include "cli/recast.h"
+#include "cli/reshard.h"
 #include "shard/group.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ enum { STEP_BYTES = 4 << 20 };
 struct copy {
     const char *from_dir, *to_dir;
     char making[LOG_PATH]; // where the target is until it is whole
-    struct recast recast;
+    struct reshard reshard;
     struct progress progress;
     uint64_t scanned; // bytes of shards that are done with
 };
@@ -54,8 +54,8 @@ static void dir_remove(const char *path) {
 
 static void making_remove(const struct copy *c) {
     char path[LAYOUT_PATH];
-    for (uint32_t i = 0; c->recast.to_count > 1 && i < c->recast.to_count; i++) {
-        layout_path(path, c->making, c->recast.to_count, i);
+    for (uint32_t i = 0; c->reshard.to_count > 1 && i < c->reshard.to_count; i++) {
+        layout_path(path, c->making, c->reshard.to_count, i);
         dir_remove(path);
     }
     dir_remove(c->making);
@@ -93,7 +93,7 @@ static int making_place(const struct copy *c) {
 
 // How many there are is written before anything else, as layout.h wants it.
 static int making_open(struct copy *c, uint64_t segment_size) {
-    uint32_t count = c->recast.to_count;
+    uint32_t count = c->reshard.to_count;
     struct log_options o = { .sync = LOG_SYNC_NONE, .segment_size = segment_size };
     char path[LAYOUT_PATH];
     int err = 0;
@@ -103,20 +103,20 @@ static int making_open(struct copy *c, uint64_t segment_size) {
         err = layout_write(&disk_os, c->making, &(struct layout){ .shards = count });
     for (uint32_t i = 0; err == 0 && i < count; i++) {
         layout_path(path, c->making, count, i);
-        err = log_file_open(path, &o, &c->recast.to[i]);
+        err = log_file_open(path, &o, &c->reshard.to[i]);
     }
     return err;
 }
 
 static void making_close(struct copy *c) {
-    for (uint32_t i = 0; i < c->recast.to_count; i++)
-        log_close(c->recast.to[i]);
+    for (uint32_t i = 0; i < c->reshard.to_count; i++)
+        log_close(c->reshard.to[i]);
 }
 
 // ---- Copying ----------------------------------------------------------------------------------
 
 struct scan {
-    struct recast *recast;
+    struct reshard *reshard;
     uint32_t shard;
 };
 
@@ -124,10 +124,10 @@ static int copy_one(void *arg, const struct log_seen *seen) {
     const struct scan *s = arg;
     if (seen->damaged)
         return MR_ECORRUPT; // the log has said where
-    return recast_entry(s->recast, s->shard, seen);
+    return reshard_entry(s->reshard, s->shard, seen);
 }
 
-static int flush_all(struct recast *r) {
+static int flush_all(struct reshard *r) {
     int err = 0;
     for (uint32_t i = 0; i < r->to_count; i++)
         log_flush(r->to[i], false);
@@ -137,15 +137,15 @@ static int flush_all(struct recast *r) {
 }
 
 static int copy_shard(struct copy *c, uint32_t shard) {
-    struct scan scan = { &c->recast, shard };
-    struct log *from = c->recast.from[shard].log;
+    struct scan scan = { &c->reshard, shard };
+    struct log *from = c->reshard.from[shard].log;
     struct log_state log;
     int err = 0;
     log_look(from, &log);
     for (uint64_t at = log.head; err == 0 && at < log.tail;) {
         err = log_scan(from, at, STEP_BYTES, copy_one, &scan, &at);
         if (err == 0)
-            err = flush_all(&c->recast);
+            err = flush_all(&c->reshard);
         if (err == 0 && store_interrupted)
             err = error_set(MR_ECANCELLED, "interrupted");
         progress_draw(&c->progress, c->scanned + at - log.head);
@@ -155,18 +155,18 @@ static int copy_shard(struct copy *c, uint32_t shard) {
 }
 
 static int copy_shards(struct copy *c) {
-    int err = recast_begin(&c->recast);
-    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++)
+    int err = reshard_begin(&c->reshard);
+    for (uint32_t i = 0; err == 0 && i < c->reshard.from_count; i++)
         err = copy_shard(c, i);
     progress_clear(&c->progress);
-    return err < 0 ? err : recast_end(&c->recast);
+    return err < 0 ? err : reshard_end(&c->reshard);
 }
 
 static int copy_logs(struct copy *c) {
     struct log_state log;
     c->progress = (struct progress){ .doing = "copying" };
-    for (uint32_t i = 0; i < c->recast.from_count; i++) {
-        log_look(c->recast.from[i].log, &log);
+    for (uint32_t i = 0; i < c->reshard.from_count; i++) {
+        log_look(c->reshard.from[i].log, &log);
         c->progress.total += log.tail - log.head;
     }
     int err = making_open(c, log.segment_size);
@@ -200,8 +200,8 @@ static int running_gather(const struct copy *c, const char *to) {
     char dir[LAYOUT_PATH], from[LOG_PATH];
     uint64_t at = 0;
     int out = -1, err = 0;
-    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++) {
-        layout_path(dir, c->from_dir, c->recast.from_count, i);
+    for (uint32_t i = 0; err == 0 && i < c->reshard.from_count; i++) {
+        layout_path(dir, c->from_dir, c->reshard.from_count, i);
         path_make(from, dir, running);
         int in = open(from, O_RDONLY | O_CLOEXEC);
         if (in < 0 && errno == ENOENT)
@@ -220,8 +220,8 @@ static int running_gather(const struct copy *c, const char *to) {
 static int running_copy(const struct copy *c) {
     char dir[LAYOUT_PATH], to[LOG_PATH];
     int err = 0;
-    for (uint32_t i = 0; err == 0 && i < c->recast.to_count; i++) {
-        layout_path(dir, c->making, c->recast.to_count, i);
+    for (uint32_t i = 0; err == 0 && i < c->reshard.to_count; i++) {
+        layout_path(dir, c->making, c->reshard.to_count, i);
         path_make(to, dir, running);
         err = running_gather(c, to);
     }
@@ -242,9 +242,9 @@ static int stage_compare(void *copy, const struct stage_info *x) {
 }
 
 static int copy_compare(const struct copy *c) {
-    struct findings from = { .shards = c->recast.from_count }, copy;
+    struct findings from = { .shards = c->reshard.from_count }, copy;
     for (uint32_t i = 0; i < from.shards; i++)
-        from.cores[i] = c->recast.from[i].core;
+        from.cores[i] = c->reshard.from[i].core;
     int err = store_examine(c->making, &copy);
     if (err < 0)
         return err;
@@ -269,24 +269,24 @@ static int copy_make(struct copy *c) {
         err = making_place(c);
     if (err < 0)
         making_remove(c);
-    recast_finish(&c->recast);
+    reshard_finish(&c->reshard);
     return err;
 }
 
 static void copy_tell(const struct input *in, const struct copy *c) {
     char size[SIZE_WORDS];
     if (!input_option(in, "--json")) {
-        printf("%" PRIu64 " entries (%s) copied from file:%s to file:%s.\n", c->recast.copied,
-               size_words(size, c->recast.bytes), c->from_dir, c->to_dir);
+        printf("%" PRIu64 " entries (%s) copied from file:%s to file:%s.\n", c->reshard.copied,
+               size_words(size, c->reshard.bytes), c->from_dir, c->to_dir);
         return;
     }
     struct json j = { 0 };
     json_open(&j, NULL, '{');
     json_text(&j, "from", in->arguments[0]);
     json_text(&j, "to", in->arguments[1]);
-    json_number(&j, "entries", c->recast.copied);
-    json_number(&j, "bytes", c->recast.bytes);
-    json_number(&j, "shards", c->recast.to_count);
+    json_number(&j, "entries", c->reshard.copied);
+    json_number(&j, "bytes", c->reshard.bytes);
+    json_number(&j, "shards", c->reshard.to_count);
     json_close(&j, '}');
     json_end(&j);
 }
@@ -299,17 +299,17 @@ static enum cli_exit copy_failed(const struct input *in, int err) {
 }
 
 static void from_close(struct copy *c) {
-    for (uint32_t i = 0; i < c->recast.from_count; i++)
-        log_close(c->recast.from[i].log);
+    for (uint32_t i = 0; i < c->reshard.from_count; i++)
+        log_close(c->reshard.from[i].log);
 }
 
 static int from_open(struct copy *c) {
     char path[LAYOUT_PATH];
-    int err = store_shards(c->from_dir, &c->recast.from_count);
-    for (uint32_t i = 0; err == 0 && i < c->recast.from_count; i++) {
-        layout_path(path, c->from_dir, c->recast.from_count, i);
-        err =
-            log_file_open(path, &(struct log_options){ .read_only = true }, &c->recast.from[i].log);
+    int err = store_shards(c->from_dir, &c->reshard.from_count);
+    for (uint32_t i = 0; err == 0 && i < c->reshard.from_count; i++) {
+        layout_path(path, c->from_dir, c->reshard.from_count, i);
+        err = log_file_open(path, &(struct log_options){ .read_only = true },
+                            &c->reshard.from[i].log);
     }
     if (err < 0)
         from_close(c);
@@ -320,8 +320,8 @@ static enum cli_exit copy_run(const struct input *in, struct copy *c) {
     int err = from_open(c);
     if (err < 0)
         return store_failed(in, c->from_dir, err);
-    if (!c->recast.to_count)
-        c->recast.to_count = c->recast.from_count;
+    if (!c->reshard.to_count)
+        c->reshard.to_count = c->reshard.from_count;
     err = target_check(c->to_dir);
     if (err == 0)
         err = making_name(c);
@@ -370,7 +370,7 @@ enum cli_exit store_copy_run(const struct input *in) {
     }
     c->from_dir = store_dir(in, in->arguments[0]);
     c->to_dir = c->from_dir ? store_dir(in, in->arguments[1]) : NULL;
-    bool possible = c->to_dir && shards_read(in, &c->recast.to_count);
+    bool possible = c->to_dir && shards_read(in, &c->reshard.to_count);
     enum cli_exit code = possible ? copy_held(in, c) : CLI_USAGE;
     mem_free(c);
     return code;
