@@ -2,6 +2,7 @@
 """durable_test.py BUILD: what a real server keeps when it is killed at any instant: numbers that were sent
 ahead of the replies, leases that hold over a restart, a token's share. Clients say everything over the wire.
 The disk waits where a test wants it to (faulty.c), so that the same happens in every run."""
+import json
 import signal
 import subprocess
 
@@ -211,6 +212,16 @@ def make_token(name):
     return done.stdout.split()[-1]
 
 
+def makers_in(store):
+    """Who made each stage and epic, as the store's dump says: by kind and name."""
+    done = subprocess.run([MILLRACE, "store", "dump", f"file:{path(store)}", "--json"], capture_output=True,
+                          text=True, timeout=PATIENCE)
+    equal(done.returncode, 0, done.stderr)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(r["kind"], r["name"] if r["kind"] == "source" else r["stage"]): r["made-by"]
+            for r in records if "made-by" in r}
+
+
 # U7, U22: what a token has made counts after a restart, and for no other.
 @case
 def U7_U22_a_tokens_share_counts_over_restarts():
@@ -232,6 +243,10 @@ def U7_U22_a_tokens_share_counts_over_restarts():
     equal(client.ask("AUTH", other), "OK")
     check(client.ask("PUSH", "s", "x", "EPIC", "another", 1))
     server.stop()
+    made = makers_in("share")
+    equal(made.pop(("stage", "s")), made[("source", "e0")])
+    check(made.pop(("source", "another")) not in made.values(), "both tokens are one in the store")
+    equal((len(made), len(set(made.values()))), (SHARE, 1))
 
 
 main()
