@@ -20,7 +20,7 @@ static mr *open_at(const char *url) {
 // An engine that soon loses patience.
 static struct engine *open_impatient(const char *url) {
     struct engine *e = NULL;
-    must(client_open(url, &(struct client_options){ .patience_ms = 1000 }, &e));
+    must(client_open(url, &(struct client_options){ .unreachable_ms = 1000 }, &e));
     return e;
 }
 
@@ -91,7 +91,7 @@ static void X_a_server_that_never_answers_is_not_waited_for_for_ever(void **stat
     struct fake f;
     struct engine *e = NULL;
     fake_start(&f, fake_listens, NULL);
-    refused(MR_ENET, client_open(f.url, &(struct client_options){ .patience_ms = 50 }, &e));
+    refused(MR_ENET, client_open(f.url, &(struct client_options){ .unreachable_ms = 50 }, &e));
     fake_stop(&f);
 }
 
@@ -151,7 +151,7 @@ static void X_a_server_that_is_full_is_waited_for(void **state) {
     must(e->impl->close(e));
     fake_stop(&f);
     fake_start(&f, fake_says, "-FULL too many are connected\r\n");
-    struct client_options impatient = { .patience_ms = 200 };
+    struct client_options impatient = { .unreachable_ms = 200 };
     refused(MR_EFULL, client_open(f.url, &impatient, &e));
     fake_stop(&f);
 }

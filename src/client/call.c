@@ -1,7 +1,7 @@
 // Calls. CALL … LATER is answered with the job's id; the end comes as a message, in any order, so
 // one link carries any number of calls:
 //
-//     said ─► id known ─► ended: a thread is woken, or the teller calls on_end
+//     said ─► id known ─► ended: a thread is woken, or the notifier calls on_end
 //      ▲          │
 //      └──────────┘ the link was lost: said again with the same `once`, the server knows it
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 
 // The thread in mr_call_start.
 struct call_start {
-    bool told;
+    bool known;
     mr_id id;
     pthread_cond_t cond;
 };
@@ -41,14 +41,14 @@ static struct exchange *call_words(struct client *c, mr_bytes stage, mr_bytes bo
     return x;
 }
 
-static void call_free(struct call *call) {
-    pthread_cond_destroy(&call->told);
+static void client_call_free(struct call *call) {
+    pthread_cond_destroy(&call->changed);
     buffer_finish(&call->result);
     mem_free(call);
 }
 
-static struct call *call_create(struct client *c, mr_bytes stage, mr_bytes body,
-                                const mr_push_options *o) {
+static struct call *client_call_create(struct client *c, mr_bytes stage, mr_bytes body,
+                                       const mr_push_options *o) {
     struct call *call = mem_alloc(sizeof *call);
     struct exchange *x = call ? call_words(c, stage, body, o) : NULL;
     if (!x) {
@@ -56,7 +56,7 @@ static struct call *call_create(struct client *c, mr_bytes stage, mr_bytes body,
         error_set(MR_ENOMEM, "no memory for a call");
         return NULL;
     }
-    cond_init(&call->told);
+    cond_init(&call->changed);
     snprintf(call->stage, sizeof call->stage, "%.*s", (int)stage.size, (const char *)stage.data);
     call->x = x;
     call->deadline_ms = o->deadline_ms;
@@ -105,19 +105,19 @@ static void call_end(struct client *c, struct call *call, int err, mr_bytes byte
     list_remove(&call->of_list);
     list_remove(&call->of_ids);
     if (call->x && call->x->kept) {
-        link_let_go(call->x->link);
+        link_unuse(call->x->link);
         exchange_free(call->x);
     } else if (call->x) {
         exchange_leave(call->x); // and its lane with it
     }
     call->x = NULL;
     if (!call->on_end || call->starting) {
-        pthread_cond_broadcast(call->starting ? &call->starting->cond : &call->told);
+        pthread_cond_broadcast(call->starting ? &call->starting->cond : &call->changed);
         return;
     }
     c->started--;
     list_append(&c->ended, &call->of_list);
-    pthread_cond_signal(&c->tell);
+    pthread_cond_signal(&c->notify);
 }
 
 static void call_hook(struct client *c, struct exchange *x, const struct response_value *v,
@@ -132,7 +132,7 @@ static void call_hook(struct client *c, struct exchange *x, const struct respons
         buffer_clear(&x->answer);
     }
     x->kept = x->err >= 0;
-    x->link->held += x->kept;
+    x->link->uses += x->kept;
     if (x->link->lane)
         lane_return(x->link);
     if (x->err < 0) {
@@ -144,14 +144,14 @@ static void call_hook(struct client *c, struct exchange *x, const struct respons
     list_remove(&call->of_ids);
     list_append(&c->calls_by_id[id % CLIENT_BUCKETS], &call->of_ids);
     if (call->starting) {
-        call->starting->told = true;
+        call->starting->known = true;
         call->starting->id = id;
         pthread_cond_signal(&call->starting->cond);
         call->starting = NULL;
     }
 }
 
-void calls_hear(struct link *l, mr_id id, const struct response_value *outcome) {
+void calls_ended(struct client_link *l, mr_id id, const struct response_value *outcome) {
     struct list *bucket = &l->client->calls_by_id[id % CLIENT_BUCKETS];
     for (struct list *at = bucket->next; at != bucket; at = at->next) {
         struct call *call = list_entry(at, struct call, of_ids);
@@ -169,14 +169,14 @@ void calls_hear(struct link *l, mr_id id, const struct response_value *outcome) 
 }
 
 // What may wait for room once more gets a lane of its own again.
-void calls_say_again(struct link *l) {
+void calls_resend(struct client_link *l) {
     struct client *c = l->client;
     for (struct list *at = c->calls.next; at != &c->calls; at = at->next) {
         struct exchange *x = list_entry(at, struct call, of_list)->x;
-        struct link *lane = x->link == l && x->kept && l->lane ? lane_borrow(c) : NULL;
+        struct client_link *lane = x->link == l && x->kept && l->lane ? lane_borrow(c) : NULL;
         if (x->link != l || !x->kept)
             continue;
-        link_let_go(l);
+        link_unuse(l);
         x->link = lane ? lane : c->main;
         x->kept = x->sent = x->answered = false;
         list_append(&x->link->queue, &x->of_link);
@@ -201,7 +201,7 @@ void calls_check(struct client *c, uint64_t now_ms) {
 
 // With the lock. On failure the call is freed.
 static int call_send(struct client *c, struct call *call, const mr_push_options *o) {
-    struct link *l = o->room_ms ? lane_borrow(c) : c->main;
+    struct client_link *l = o->room_ms ? lane_borrow(c) : c->main;
     struct exchange *x = call->x;
     x->hook = call_hook;
     x->owner = call;
@@ -210,7 +210,7 @@ static int call_send(struct client *c, struct call *call, const mr_push_options 
         if (l && l->lane)
             lane_return(l);
         exchange_free(x);
-        call_free(call);
+        client_call_free(call);
         return err;
     }
     list_append(&c->calls, &call->of_list);
@@ -219,7 +219,7 @@ static int call_send(struct client *c, struct call *call, const mr_push_options 
     return 0;
 }
 
-static int take_result(struct call *call, struct buffer *out) {
+static int call_take_result(struct call *call, struct buffer *out) {
     int err = call->err;
     if (err < 0)
         error_set(err, "%.*s", (int)call->result.size, (const char *)call->result.data);
@@ -227,41 +227,41 @@ static int take_result(struct call *call, struct buffer *out) {
         *out = call->result;
         call->result = (struct buffer){ 0 };
     }
-    call_free(call);
+    client_call_free(call);
     return err;
 }
 
 int client_call(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
                 struct buffer *out_result) {
     struct client *c = (struct client *)base;
-    struct call *call = call_create(c, stage, body, o);
+    struct call *call = client_call_create(c, stage, body, o);
     if (!call)
         return MR_ENOMEM;
     pthread_mutex_lock(&c->lock);
     int err = call_send(c, call, o);
     c->waiting_threads++;
     while (err >= 0 && !call->ended)
-        pthread_cond_wait(&call->told, &c->lock);
+        pthread_cond_wait(&call->changed, &c->lock);
     c->waiting_threads--;
     pthread_mutex_unlock(&c->lock);
-    return err < 0 ? err : take_result(call, out_result);
+    return err < 0 ? err : call_take_result(call, out_result);
 }
 
 // With the lock: waits for the id, or for an end without one.
 static bool wait_for_id(struct client *c, struct call *call, struct call_start *start) {
     c->waiting_threads++;
-    while (!start->told && !(call->ended && call->starting))
+    while (!start->known && !(call->ended && call->starting))
         pthread_cond_wait(&start->cond, &c->lock);
     c->waiting_threads--;
-    if (!start->told)
+    if (!start->known)
         c->started--;
-    return start->told;
+    return start->known;
 }
 
 int client_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
                       mr_on_end *on_end, void *arg, mr_id *out_id) {
     struct client *c = (struct client *)base;
-    struct call *call = call_create(c, stage, body, o);
+    struct call *call = client_call_create(c, stage, body, o);
     if (!call)
         return MR_ENOMEM;
     struct call_start start = { 0 };
@@ -282,20 +282,20 @@ int client_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const 
     if (err < 0)
         return err;
     if (!said)
-        return take_result(call, &none);
+        return call_take_result(call, &none);
     if (out_id)
         *out_id = start.id;
     return 0;
 }
 
-void call_tell(struct call *call) {
+void call_notify(struct call *call) {
     call->on_end(call->id, call->err, buffer_bytes(&call->result), call->arg);
-    call_free(call);
+    client_call_free(call);
 }
 
 // ---- Waiting for any job ----------------------------------------------------------------------
 
-static int say_end(mr_id id, int err) {
+static int describe_end(mr_id id, int err) {
     if (err == MR_EDEAD)
         return error_set(err, "job %" PRIu64 " is dead: %s", id, error_text());
     if (err == MR_ECANCELLED)
@@ -326,5 +326,5 @@ int client_await(struct engine *base, mr_id id, int64_t wait_ms, struct buffer *
         x->answer = (struct buffer){ 0 };
     }
     exchange_free(x);
-    return say_end(id, err);
+    return describe_end(id, err);
 }

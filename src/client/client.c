@@ -33,7 +33,7 @@ static const struct engine_impl client_impl = {
     .puller_interrupt = client_puller_interrupt,
     .puller_close = client_puller_close,
     .take = client_take,
-    .tell = client_tell,
+    .stop_notices = client_stop_notices,
     .done = client_done,
     .fail = client_fail,
     .release = client_release,
@@ -80,7 +80,7 @@ uint64_t client_random(struct client *c) {
 
 // ---- The URL ----------------------------------------------------------------------------------
 
-struct place {
+struct server_url {
     bool secure;
     char user[128], secret[512], host[256], port[8];
 };
@@ -89,7 +89,7 @@ static int bad_url(const char *what) {
     return error_set(MR_EINVAL, "%s: the URL is millrace[s]://[USER:SECRET@]HOST[:PORT]", what);
 }
 
-static bool copy_part(char *to, size_t room, const char *from, size_t size) {
+static bool copy_url_part(char *to, size_t room, const char *from, size_t size) {
     if (size >= room)
         return false;
     memcpy(to, from, size);
@@ -97,20 +97,20 @@ static bool copy_part(char *to, size_t room, const char *from, size_t size) {
     return true;
 }
 
-static int hex_digit(char c) {
+static int url_hex_digit(char c) {
     char small = c | 32;
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
 // Copies it with every %XX as the byte it stands for.
-static bool decode_part(char *to, size_t room, const char *from, size_t size) {
+static bool decode_url_part(char *to, size_t room, const char *from, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < size; i++) {
         int byte = (unsigned char)from[i];
         if (byte == '%') {
             bool whole = i + 2 < size;
-            int high = whole ? hex_digit(from[i + 1]) : -1;
-            int low = whole ? hex_digit(from[i + 2]) : -1;
+            int high = whole ? url_hex_digit(from[i + 1]) : -1;
+            int low = whole ? url_hex_digit(from[i + 2]) : -1;
             byte = high < 0 || low < 0 ? 0 : high << 4 | low;
             i += 2;
         }
@@ -123,11 +123,11 @@ static bool decode_part(char *to, size_t room, const char *from, size_t size) {
 }
 
 // USER:SECRET, or the secret alone.
-static int read_who(struct place *p, const char *text, size_t size) {
+static int read_url_user(struct server_url *p, const char *text, size_t size) {
     const char *colon = memchr(text, ':', size);
     size_t user = colon ? (size_t)(colon - text) : 0, skip = user + (colon != NULL);
-    if (!decode_part(p->user, sizeof p->user, text, user) ||
-        !decode_part(p->secret, sizeof p->secret, text + skip, size - skip))
+    if (!decode_url_part(p->user, sizeof p->user, text, user) ||
+        !decode_url_part(p->secret, sizeof p->secret, text + skip, size - skip))
         return bad_url("user or secret are too long, or have a % that is not %25");
     return 0;
 }
@@ -138,42 +138,42 @@ static bool is_port(const char *text) {
     return text[0] >= '0' && text[0] <= '9' && !*end && port > 0 && port <= UINT16_MAX;
 }
 
-static int read_where(struct place *p, const char *text) {
+static int read_url_host(struct server_url *p, const char *text) {
     const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
     const char *colon = strrchr(close ? close : text, ':');
     const char *host = close ? text + 1 : text;
     const char *end = close ? close : colon ? colon : text + strlen(text);
-    if (end == host || !copy_part(p->host, sizeof p->host, host, (size_t)(end - host)))
+    if (end == host || !copy_url_part(p->host, sizeof p->host, host, (size_t)(end - host)))
         return bad_url("the host is missing or too long");
     if (close && close[1] && colon != close + 1)
         return bad_url("behind the address in brackets stands the port");
     const char *port = colon ? colon + 1 : WIRE_PORT;
-    if (!is_port(port) || !copy_part(p->port, sizeof p->port, port, strlen(port)))
+    if (!is_port(port) || !copy_url_part(p->port, sizeof p->port, port, strlen(port)))
         return bad_url("the port is a number from 1 to 65535");
     return 0;
 }
 
-static int read_url(const char *url, struct place *out) {
+static int read_url(const char *url, struct server_url *out) {
     static const char plain[] = "millrace://", secure[] = "millraces://";
     out->secure = strncmp(url, secure, sizeof secure - 1) == 0;
     if (!out->secure && strncmp(url, plain, sizeof plain - 1) != 0)
         return bad_url("this begins otherwise");
     const char *text = url + (out->secure ? sizeof secure : sizeof plain) - 1;
     const char *at = strrchr(text, '@');
-    int err = at ? read_who(out, text, (size_t)(at - text)) : 0;
+    int err = at ? read_url_user(out, text, (size_t)(at - text)) : 0;
     char where[sizeof out->host + sizeof out->port + 4];
     const char *begin = at ? at + 1 : text;
     size_t size = strcspn(begin, "/");
     if (err >= 0 && (begin[size] && begin[size + 1]))
         err = bad_url("nothing may follow the port");
-    if (err >= 0 && !copy_part(where, sizeof where, begin, size))
+    if (err >= 0 && !copy_url_part(where, sizeof where, begin, size))
         err = bad_url("the host is too long");
-    return err < 0 ? err : read_where(out, where);
+    return err < 0 ? err : read_url_host(out, where);
 }
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static int copy_text(const char *from, char **out) {
+static int copy_option(const char *from, char **out) {
     if (!from || !*from)
         return 0;
     size_t size = strlen(from) + 1;
@@ -184,17 +184,18 @@ static int copy_text(const char *from, char **out) {
     return 0;
 }
 
-static int client_set_up(struct client *c, const struct place *p, const struct client_options *o) {
+static int client_set_up(struct client *c, const struct server_url *p,
+                         const struct client_options *o) {
     bool v6 = strchr(p->host, ':') != NULL;
     snprintf(c->where, sizeof c->where, "%s%s%s:%s", v6 ? "[" : "", p->host, v6 ? "]" : "",
              p->port);
-    c->patience_ms = o->patience_ms ? o->patience_ms : CLIENT_PATIENCE_MS;
+    c->unreachable_ms = o->unreachable_ms ? o->unreachable_ms : CLIENT_UNREACHABLE_MS;
     c->repeat_ms = o->repeat_ms ? o->repeat_ms : SOURCE_REPEAT_MS;
-    int err = copy_text(o->user ? o->user : p->user, &c->user);
+    int err = copy_option(o->user ? o->user : p->user, &c->user);
     if (err >= 0)
-        err = copy_text(o->secret ? o->secret : p->secret, &c->secret);
+        err = copy_option(o->secret ? o->secret : p->secret, &c->secret);
     if (err >= 0)
-        err = copy_text(o->name, &c->name);
+        err = copy_option(o->name, &c->name);
     snprintf(c->host, sizeof c->host, "%s", p->host);
     snprintf(c->port, sizeof c->port, "%s", p->port);
     c->found_ms = monotonic_ms();
@@ -229,19 +230,19 @@ static void client_init(struct client *c) {
     c->lease_check_ms = c->call_check_ms = UINT64_MAX;
     c->random = monotonic_ms() ^ (uint64_t)(uintptr_t)c;
     pthread_mutex_init(&c->lock, NULL);
-    cond_init(&c->tell);
-    cond_init(&c->told);
+    cond_init(&c->notify);
+    cond_init(&c->changed);
 }
 
 static void client_free(struct client *c) {
     while (!list_empty(&c->links))
-        link_destroy(list_entry(c->links.next, struct link, of_client));
-    for (struct mr_job *job = c->spare_jobs, *next; job; job = next) {
+        link_destroy(list_entry(c->links.next, struct client_link, of_client));
+    for (struct mr_job *job = c->free_jobs, *next; job; job = next) {
         next = job->chain;
         leased_job_finish(job);
         mem_free(job);
     }
-    for (struct source *s = c->sources, *next; s; s = next) {
+    for (struct client_source *s = c->sources, *next; s; s = next) {
         next = s->next;
         mem_free(s);
     }
@@ -253,38 +254,38 @@ static void client_free(struct client *c) {
     void *owned[] = { c->values, c->addresses, c->user, c->secret, c->name };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         mem_free(owned[i]);
-    pthread_cond_destroy(&c->tell);
-    pthread_cond_destroy(&c->told);
+    pthread_cond_destroy(&c->notify);
+    pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);
 }
 
-static void end_threads(struct client *c, bool io, bool teller) {
+static void end_threads(struct client *c, bool io, bool notifier) {
     pthread_mutex_lock(&c->lock);
     c->closing = true;
     client_wake_io(c);
-    pthread_cond_broadcast(&c->tell);
+    pthread_cond_broadcast(&c->notify);
     pthread_mutex_unlock(&c->lock);
     if (io)
         pthread_join(c->io, NULL);
-    if (teller)
-        pthread_join(c->teller, NULL);
+    if (notifier)
+        pthread_join(c->notifier, NULL);
 }
 
 // Each address is tried once; but a server with too many clients, as after a restart when all come
 // at once, has room for more soon.
 static bool may_still_greet(const struct client *c) {
-    const struct link *l = c->main;
-    bool is_full = l->err == MR_EFULL && !link_is_hopeless(l, monotonic_ms());
+    const struct client_link *l = c->main;
+    bool is_full = l->err == MR_EFULL && !link_is_unreachable(l, monotonic_ms());
     return l->failures < c->address_count || is_full;
 }
 
 // Later tries are in the background and go on for ever.
 static int wait_for_greeting(struct client *c) {
-    struct link *l = c->main;
+    struct client_link *l = c->main;
     pthread_mutex_lock(&c->lock);
     while (l->state != LINK_LOADING && l->state != LINK_UP && may_still_greet(c))
-        pthread_cond_wait(&c->told, &c->lock);
+        pthread_cond_wait(&c->changed, &c->lock);
     bool up = l->state == LINK_LOADING || l->state == LINK_UP;
     int err = up ? 0 : error_set(l->err, "%s", l->why);
     pthread_mutex_unlock(&c->lock);
@@ -297,7 +298,7 @@ static int client_start(struct client *c) {
     int failed = c->main ? pthread_create(&c->io, NULL, io_thread, c) : ENOMEM;
     bool io = failed == 0;
     if (io)
-        failed = pthread_create(&c->teller, NULL, teller_thread, c);
+        failed = pthread_create(&c->notifier, NULL, notifier_thread, c);
     pthread_mutex_unlock(&c->lock);
     int err = failed ? error_set(MR_ENOMEM, "no threads for a client: %s", strerror(failed))
                      : wait_for_greeting(c);
@@ -307,7 +308,7 @@ static int client_start(struct client *c) {
 }
 
 int client_open(const char *url, const struct client_options *o, struct engine **out) {
-    struct place place = { .port = WIRE_PORT };
+    struct server_url place = { .port = WIRE_PORT };
     int err = read_url(url, &place);
     if (err >= 0 && !place.secure && (o->tls.ca || o->tls.cert || o->tls.key))
         err = error_set(MR_EINVAL, "certificates are of no use without TLS: millraces://");
@@ -331,7 +332,7 @@ int client_open(const char *url, const struct client_options *o, struct engine *
 // A lane comes and goes with what waits on it: the others are lost when the server is.
 static int lost_link(const struct client *c, char *out_why, size_t size) {
     for (const struct list *at = c->links.next; at != &c->links; at = at->next) {
-        const struct link *l = list_entry(at, struct link, of_client);
+        const struct client_link *l = list_entry(at, struct client_link, of_client);
         if (l->lane || !l->err || !l->down_since_ms)
             continue;
         snprintf(out_why, size, "%s", l->why);
@@ -363,21 +364,21 @@ static int client_trouble(struct engine *base, char *out_why, size_t size) {
 
 // ---- Closing ----------------------------------------------------------------------------------
 
-static bool has_worker(const struct client *c) {
+static bool client_has_worker(const struct client *c) {
     for (const struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
         if (list_entry(at, struct client_puller, of_client)->options.handlers)
             return true;
     return false;
 }
 
-static int check_unused(const struct client *c) {
-    if (has_worker(c))
+static int client_check_unused(const struct client *c) {
+    if (client_has_worker(c))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
     if (c->leased_count)
         return error_set(MR_EBUSY, "%u jobs are in hand: end them first", c->leased_count);
     if (c->started)
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
-    if (pthread_equal(pthread_self(), c->teller))
+    if (pthread_equal(pthread_self(), c->notifier))
         return error_set(MR_EBUSY, "an engine cannot be closed by its own callback: close it from "
                                    "another thread");
     if (c->waiting_threads)
@@ -388,10 +389,10 @@ static int check_unused(const struct client *c) {
 static int client_close(struct engine *base) {
     struct client *c = (struct client *)base;
     pthread_mutex_lock(&c->lock);
-    int err = check_unused(c);
-    while (err >= 0 && (c->telling_calls || !list_empty(&c->ended))) {
-        pthread_cond_wait(&c->told, &c->lock); // calls that have ended are told first
-        err = check_unused(c);
+    int err = client_check_unused(c);
+    while (err >= 0 && (c->notifying_calls || !list_empty(&c->ended))) {
+        pthread_cond_wait(&c->changed, &c->lock); // calls that have ended are told first
+        err = client_check_unused(c);
     }
     pthread_mutex_unlock(&c->lock);
     if (err < 0)

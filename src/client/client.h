@@ -11,7 +11,7 @@ struct client_options {
     struct tls_files tls;      // of millraces:// only
     // How long calls wait for a server that cannot be reached, before MR_ENET; 0: 30 s. Workers
     // wait for ever.
-    uint64_t patience_ms;
+    uint64_t unreachable_ms;
     uint64_t repeat_ms; // how long a push may be sent again: see SOURCE_REPEAT_MS, which is 0
 };
 

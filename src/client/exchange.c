@@ -15,7 +15,7 @@ struct exchange *exchange_new(const char *command) {
         error_set(MR_ENOMEM, "no memory for a request");
         return NULL;
     }
-    cond_init(&x->told);
+    cond_init(&x->settled);
     exchange_word(x, command);
     return x;
 }
@@ -23,7 +23,7 @@ struct exchange *exchange_new(const char *command) {
 void exchange_free(struct exchange *x) {
     if (!x)
         return;
-    pthread_cond_destroy(&x->told);
+    pthread_cond_destroy(&x->settled);
     buffer_finish(&x->text);
     buffer_finish(&x->answer);
     buffer_finish(&x->about);
@@ -33,7 +33,7 @@ void exchange_free(struct exchange *x) {
 enum { HEAD_MOST = 2 * (1 + NUMBER_DIGITS + 2) + 2 }; // of a request, and around one word
 
 // A server ends the connection when it is told more at once; to say it again would be no better.
-static int check_size(const struct exchange *x, mr_bytes word) {
+static int check_request_size(const struct exchange *x, mr_bytes word) {
     size_t others = x->text.size + HEAD_MOST;
     if (word.size <= ARGUMENT_MOST && others + word.size <= REQUEST_MOST)
         return 0;
@@ -43,7 +43,7 @@ static int check_size(const struct exchange *x, mr_bytes word) {
 
 void exchange_bytes(struct exchange *x, mr_bytes word) {
     if (x->err >= 0)
-        x->err = check_size(x, word);
+        x->err = check_request_size(x, word);
     if (x->err < 0)
         return;
     uint8_t line[1 + NUMBER_DIGITS + 2];
@@ -88,11 +88,11 @@ int exchange_write(const struct exchange *x, struct buffer *out) {
 
 // ---- Sending and waiting ----------------------------------------------------------------------
 
-int exchange_send(struct link *l, struct exchange *x) {
+int exchange_send(struct client_link *l, struct exchange *x) {
     struct client *c = l->client;
     if (x->err < 0)
         return x->err;
-    if (link_is_hopeless(l, monotonic_ms()))
+    if (link_is_unreachable(l, monotonic_ms()))
         return error_set(l->err, "%s", l->why);
     x->link = l;
     list_append(&l->queue, &x->of_link);
@@ -113,7 +113,7 @@ int exchange_wait(struct client *c, struct exchange *x, uint64_t until_ms) {
     x->waited_for = true;
     c->waiting_threads++;
     while (!x->answered && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
-        client_sleep(c, &x->told, until_ms);
+        client_sleep(c, &x->settled, until_ms);
     c->waiting_threads--;
     if (!x->answered) {
         exchange_leave(x);
@@ -146,7 +146,7 @@ int exchange_do(struct client *c, struct exchange *x, int64_t *out_number, struc
 
 int exchange_await(struct client *c, struct exchange *x, uint64_t until_ms, bool waits) {
     pthread_mutex_lock(&c->lock);
-    struct link *l = waits ? lane_borrow(c) : c->main;
+    struct client_link *l = waits ? lane_borrow(c) : c->main;
     int err = l ? exchange_send(l, x) : MR_ENOMEM;
     if (err < 0) {
         if (l && l->lane)
@@ -209,12 +209,12 @@ static void keep_value(struct exchange *x, const struct response_value *v) {
         x->err = MR_ENOMEM;
 }
 
-static void settle(struct exchange *x) {
+static void exchange_settle(struct exchange *x) {
     if (x->kept)
         return;
     x->answered = true;
     if (x->waited_for) {
-        pthread_cond_signal(&x->told);
+        pthread_cond_signal(&x->settled);
         return;
     }
     if (x->left && x->link->lane)
@@ -227,7 +227,7 @@ void exchange_answer(struct exchange *x, const struct response_value *values, ui
     keep_value(x, values);
     if (x->hook)
         x->hook(x->link->client, x, values, count);
-    settle(x);
+    exchange_settle(x);
 }
 
 void exchange_fail(struct exchange *x, int err, const char *why) {
@@ -236,5 +236,5 @@ void exchange_fail(struct exchange *x, int err, const char *why) {
     (void)keep_bytes(&x->answer, mr_str(why)); // without memory, without a sentence
     if (x->hook)
         x->hook(x->link->client, x, NULL, 0);
-    settle(x);
+    exchange_settle(x);
 }

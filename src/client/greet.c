@@ -11,7 +11,7 @@
 
 enum { HELLO_WORDS = 7 };
 
-static int write_hello(struct link *l) {
+static int write_hello(struct client_link *l) {
     const struct client *c = l->client;
     mr_bytes words[HELLO_WORDS] = { mr_str("HELLO"), mr_str("3") };
     size_t count = 2;
@@ -27,32 +27,32 @@ static int write_hello(struct link *l) {
     return request_write(&l->out, words, count);
 }
 
-int greet_ask_again(struct link *l) {
+int greet_probe(struct client_link *l) {
     mr_bytes words[] = { mr_str("INFO"), mr_str("persistence") };
     return request_write(&l->out, words, 2);
 }
 
-int greet_write(struct link *l) {
+int greet_write(struct client_link *l) {
     mr_bytes cancels[] = { mr_str("CLIENT"), mr_str("CANCELS"), mr_str("ON") };
     int err = write_hello(l);
     if (err >= 0)
         err = request_write(&l->out, cancels, 3);
-    return err < 0 ? err : greet_ask_again(l);
+    return err < 0 ? err : greet_probe(l);
 }
 
-static int say_stranger(const struct link *l) {
+static int not_a_server(const struct client_link *l) {
     return error_set(MR_ENET,
                      "whoever listens on %s is not a millrace server: is the port right? One is "
                      "started with: millrace serve --listen %s",
                      l->client->where, l->client->where);
 }
 
-static int read_hello(struct link *l, const struct response_value *v) {
+static int read_hello(struct client_link *l, const struct response_value *v) {
     const struct response_value *server = response_field(v, "server"),
                                 *id = response_field(v, "id");
     bool is_text = server && (server->type == RESPONSE_BULK || server->type == RESPONSE_SIMPLE);
     if (v->type != RESPONSE_MAP || !is_text || !bytes_equal(server->bytes, mr_str("millrace")))
-        return say_stranger(l);
+        return not_a_server(l);
     if (id && id->type == RESPONSE_INTEGER)
         l->session = (uint64_t)id->integer;
     return 0;
@@ -63,7 +63,7 @@ static bool says_loading(const struct response_value *v) {
     return memmem(v->bytes.data, v->bytes.size, loading, sizeof loading - 1) != NULL;
 }
 
-int greet_read(struct link *l, const struct response_value *v) {
+int greet_read(struct client_link *l, const struct response_value *v) {
     if (v->type == RESPONSE_ERROR) {
         mr_bytes sentence;
         int err = error_read(v->bytes, &sentence);
@@ -74,10 +74,10 @@ int greet_read(struct link *l, const struct response_value *v) {
     case 0:
         return read_hello(l, v);
     case 1:
-        return v->type == RESPONSE_SIMPLE ? 0 : say_stranger(l);
+        return v->type == RESPONSE_SIMPLE ? 0 : not_a_server(l);
     }
     if (v->type != RESPONSE_BULK)
-        return say_stranger(l);
+        return not_a_server(l);
     l->state = says_loading(v) ? LINK_LOADING : LINK_UP;
     return 0;
 }

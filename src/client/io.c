@@ -15,7 +15,7 @@ static uint64_t sooner(uint64_t a, uint64_t b) {
 // Links are only removed here, so the list can be walked while the lock is given up.
 static void turn_links(struct client *c, uint64_t now_ms) {
     for (struct list *at = c->links.next, *next; at != &c->links; at = next) {
-        struct link *l = list_entry(at, struct link, of_client);
+        struct client_link *l = list_entry(at, struct client_link, of_client);
         if (!l->closing)
             link_turn(l, now_ms);
         next = at->next;
@@ -24,14 +24,14 @@ static void turn_links(struct client *c, uint64_t now_ms) {
     }
 }
 
-static void turn(struct client *c) {
+static void client_turn(struct client *c) {
     do {
         uint64_t now_ms = monotonic_ms();
         c->io_wanted = false;
         for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
             puller_turn(list_entry(at, struct client_puller, of_client), now_ms);
         if (now_ms >= c->lease_check_ms)
-            held_check_leases(c, now_ms);
+            client_jobs_check_leases(c, now_ms);
         if (now_ms >= c->call_check_ms)
             calls_check(c, now_ms);
         turn_links(c, now_ms);
@@ -54,7 +54,7 @@ static void plan_lease_check(struct client *c) {
 static int sleep_ms(const struct client *c) {
     uint64_t next = c->call_check_ms, now_ms = monotonic_ms();
     for (struct list *at = c->links.next; at != &c->links; at = at->next)
-        next = sooner(next, link_next_ms(list_entry(at, struct link, of_client)));
+        next = sooner(next, link_next_ms(list_entry(at, struct client_link, of_client)));
     for (struct list *at = c->pullers.next; at != &c->pullers; at = at->next)
         next = sooner(next, puller_next_ms(list_entry(at, struct client_puller, of_client)));
     if (next == UINT64_MAX)
@@ -62,7 +62,7 @@ static int sleep_ms(const struct client *c) {
     return next <= now_ms ? 0 : next - now_ms > INT32_MAX ? INT32_MAX : (int)(next - now_ms);
 }
 
-static void be_quiet(int fd) {
+static void drain_fd(int fd) {
     uint64_t count;
     ssize_t got = read(fd, &count, sizeof count);
     (void)got; // nothing there is fine
@@ -83,7 +83,7 @@ void *io_thread(void *client) {
     struct epoll_event events[EVENTS_AT_ONCE];
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
-        turn(c);
+        client_turn(c);
         plan_lease_check(c);
         int wait_ms = sleep_ms(c);
         c->io_sleeps = true;
@@ -95,8 +95,8 @@ void *io_thread(void *client) {
             if (events[i].data.ptr) {
                 link_event(events[i].data.ptr, events[i].events);
             } else {
-                be_quiet(c->wake_fd);
-                be_quiet(c->lease_fd);
+                drain_fd(c->wake_fd);
+                drain_fd(c->lease_fd);
             }
         }
     }

@@ -43,8 +43,8 @@ struct response_value *link_values_create(void) {
     return mem_alloc(REPLY_VALUES * sizeof(struct response_value));
 }
 
-struct link *link_create(struct client *c, bool lane) {
-    struct link *l = mem_alloc(sizeof *l);
+struct client_link *link_create(struct client *c, bool lane) {
+    struct client_link *l = mem_alloc(sizeof *l);
     if (!l) {
         error_set(MR_ENOMEM, "no memory for a connection");
         return NULL;
@@ -60,12 +60,12 @@ struct link *link_create(struct client *c, bool lane) {
     return l;
 }
 
-static void fail_all(struct link *l, struct list *exchanges) {
+static void fail_all(struct client_link *l, struct list *exchanges) {
     for (struct list *at; (at = list_first(exchanges)) != NULL;)
         exchange_fail(list_entry(at, struct exchange, of_link), l->err, l->why);
 }
 
-static void hang_up(struct link *l) {
+static void hang_up(struct client_link *l) {
     if (l->tls && l->fd >= 0) {
         tls_end(l->tls);
         (void)secure_send(l->tls, l->fd, NULL, 0); // the server notices anyway
@@ -77,7 +77,7 @@ static void hang_up(struct link *l) {
     l->tls = NULL;
 }
 
-void link_destroy(struct link *l) {
+void link_destroy(struct client_link *l) {
     hang_up(l);
     l->closing = true;
     l->err = MR_ENET;
@@ -96,19 +96,19 @@ void link_destroy(struct link *l) {
     mem_free(l);
 }
 
-struct link *lane_borrow(struct client *c) {
+struct client_link *lane_borrow(struct client *c) {
     struct list *idle = list_first(&c->idle);
     if (!idle)
         return link_create(c, true);
     list_remove(idle);
     c->idle_count--;
-    return list_entry(idle, struct link, of_idle);
+    return list_entry(idle, struct client_link, of_idle);
 }
 
 // A few idle ones are kept for the next who needs one, and those that something depends on.
-static void close_if_spare(struct link *l) {
+static void close_if_unused(struct client_link *l) {
     struct client *c = l->client;
-    if (l->held || list_empty(&l->of_idle) || c->idle_count <= LANES_KEPT)
+    if (l->uses || list_empty(&l->of_idle) || c->idle_count <= LANES_KEPT)
         return;
     list_remove(&l->of_idle);
     c->idle_count--;
@@ -116,23 +116,23 @@ static void close_if_spare(struct link *l) {
     client_wake_io(c);
 }
 
-void lane_return(struct link *l) {
+void lane_return(struct client_link *l) {
     struct client *c = l->client;
     if (l->closing)
         return;
     list_append(&c->idle, &l->of_idle);
     c->idle_count++;
-    close_if_spare(l);
+    close_if_unused(l);
 }
 
-void link_let_go(struct link *l) {
-    l->held--;
-    close_if_spare(l);
+void link_unuse(struct client_link *l) {
+    l->uses--;
+    close_if_unused(l);
 }
 
 // ---- Losing it --------------------------------------------------------------------------------
 
-static uint64_t pause_ms(struct link *l) {
+static uint64_t pause_ms(struct client_link *l) {
     uint64_t most = PAUSE_LEAST_MS;
     for (uint32_t i = 1; i < l->failures && most < PAUSE_MOST_MS; i++)
         most *= 2;
@@ -142,7 +142,7 @@ static uint64_t pause_ms(struct link *l) {
 }
 
 // Those that were sent come before those that were not; who has left is not asked for again.
-static void unsend(struct link *l) {
+static void unsend(struct client_link *l) {
     for (struct list *at = l->sent.next, *next; at != &l->sent; at = next) {
         struct exchange *x = list_entry(at, struct exchange, of_link);
         next = at->next;
@@ -161,7 +161,7 @@ static void unsend(struct link *l) {
     }
 }
 
-void link_lose(struct link *l, int err, const char *format, ...) {
+void link_lose(struct client_link *l, int err, const char *format, ...) {
     uint64_t now_ms = monotonic_ms();
     va_list values;
     va_start(values, format);
@@ -180,50 +180,50 @@ void link_lose(struct link *l, int err, const char *format, ...) {
     buffer_finish(&l->out);
     buffer_finish(&l->in);
     unsend(l);
-    calls_say_again(l);
-    held_stop_link(l);
-    pthread_cond_broadcast(&l->client->told);
+    calls_resend(l);
+    client_jobs_stop_link(l);
+    pthread_cond_broadcast(&l->client->changed);
 }
 
 // ---- Sending ----------------------------------------------------------------------------------
 
-static void watch(struct link *l, int operation, bool writable) {
+static void link_watch(struct client_link *l, int operation, bool writable) {
     struct epoll_event event = { .events = EPOLLIN | (writable ? EPOLLOUT : 0), .data.ptr = l };
     if (epoll_ctl(l->client->epoll_fd, operation, l->fd, &event) < 0)
         link_lose(l, MR_ENET, "the connection to %s cannot be watched: %s", l->client->where,
                   strerror(errno));
 }
 
-static bool has_unsent(const struct link *l) {
+static bool has_unsent(const struct client_link *l) {
     return l->out_at < l->out.size || (l->tls && secure_is_blocked(l->tls));
 }
 
-static ssize_t send_some(struct link *l) {
+static ssize_t link_send_some(struct client_link *l) {
     const uint8_t *data = l->out.data + l->out_at;
     size_t size = l->out.size - l->out_at;
     return l->tls ? secure_send(l->tls, l->fd, data, size) : send(l->fd, data, size, MSG_NOSIGNAL);
 }
 
-static const char *why_lost(int failed) {
+static const char *link_error_text(int failed) {
     return failed == EPROTO ? error_text() : strerror(failed);
 }
 
-static bool link_read(struct link *);
+static bool link_read(struct client_link *);
 
 // A server that ends the connection has said why, perhaps, and that is still to be read.
-static void lose_unwritten(struct link *l, int failed) {
+static void lose_unwritten(struct client_link *l, int failed) {
     while (l->fd >= 0 && link_read(l))
         continue;
     if (l->fd >= 0)
         link_lose(l, MR_ENET, "the connection to %s is lost: %s", l->client->where,
-                  why_lost(failed));
+                  link_error_text(failed));
 }
 
-static void link_write(struct link *l) {
+static void link_write(struct client_link *l) {
     struct client *c = l->client;
     while (has_unsent(l)) {
         pthread_mutex_unlock(&c->lock);
-        ssize_t size = send_some(l);
+        ssize_t size = link_send_some(l);
         int failed = errno;
         pthread_mutex_lock(&c->lock);
         if (size >= 0) {
@@ -238,7 +238,7 @@ static void link_write(struct link *l) {
         }
         l->out_at = buffer_compact(&l->out, l->out_at);
         if (!l->write_blocked)
-            watch(l, EPOLL_CTL_MOD, l->write_blocked = true);
+            link_watch(l, EPOLL_CTL_MOD, l->write_blocked = true);
         return;
     }
     l->out_at = 0;
@@ -246,18 +246,18 @@ static void link_write(struct link *l) {
         buffer_finish(&l->out);
     buffer_clear(&l->out);
     if (l->write_blocked)
-        watch(l, EPOLL_CTL_MOD, l->write_blocked = false);
+        link_watch(l, EPOLL_CTL_MOD, l->write_blocked = false);
 }
 
 // The server may have forgotten the source by now, and would take the number for a new one. Those
 // behind it in their series would come without it.
-static bool is_too_late(const struct link *l, struct exchange *x, uint64_t now_ms) {
+static bool is_too_late(const struct client_link *l, struct exchange *x, uint64_t now_ms) {
     if (x->source && x->first_ms && now_ms > x->first_ms + l->client->repeat_ms)
         x->source->late = true;
     return x->source && x->source->late;
 }
 
-static void send_queue(struct link *l, uint64_t now_ms) {
+static void send_queue(struct client_link *l, uint64_t now_ms) {
     for (struct list *at; (at = list_first(&l->queue)) != NULL;) {
         struct exchange *x = list_entry(at, struct exchange, of_link);
         if (is_too_late(l, x, now_ms)) {
@@ -273,7 +273,7 @@ static void send_queue(struct link *l, uint64_t now_ms) {
             continue;
         }
         if (list_empty(&l->sent))
-            l->heard_ms = now_ms;
+            l->received_ms = now_ms;
         list_remove(at);
         list_append(&l->sent, at);
         x->sent = true;
@@ -284,37 +284,37 @@ static void send_queue(struct link *l, uint64_t now_ms) {
 
 // ---- Receiving --------------------------------------------------------------------------------
 
-static void hear_push(struct link *l, const struct response_value *v, uint32_t count) {
+static void receive_push(struct client_link *l, const struct response_value *v, uint32_t count) {
     uint64_t id;
     bool named = count >= 3 && v[1].type == RESPONSE_BULK && v[2].type == RESPONSE_BULK;
     if (!named || number_parse(v[2].bytes, &id) < 0)
         return; // later versions may tell more
     if (v[1].bytes.size == 6 && memcmp(v[1].bytes.data, "cancel", 6) == 0)
-        held_stop_id(l, id);
+        client_job_stop_id(l, id);
     else if (count >= 4 && v[1].bytes.size == 5 && memcmp(v[1].bytes.data, "ended", 5) == 0)
-        calls_hear(l, id, &v[3]);
+        calls_ended(l, id, &v[3]);
 }
 
-static void hear_greeting(struct link *l, const struct response_value *v) {
+static void receive_greeting(struct client_link *l, const struct response_value *v) {
     int err = greet_read(l, v);
     if (err < 0) {
         link_lose(l, err, "%s", error_text());
         return;
     }
-    l->asked = false;
+    l->probing = false;
     if (l->state == LINK_LOADING)
         l->due_ms = monotonic_ms() + LOADING_MS;
     if (l->state == LINK_LOADING || l->state == LINK_UP) {
         l->down_since_ms = 0;
-        pthread_cond_broadcast(&l->client->told);
+        pthread_cond_broadcast(&l->client->changed);
     }
 }
 
-static void hear(struct link *l, const struct response_value *v, uint32_t count) {
+static void receive_reply(struct client_link *l, const struct response_value *v, uint32_t count) {
     if (v->type == RESPONSE_PUSH) {
-        hear_push(l, v, count);
+        receive_push(l, v, count);
     } else if (l->state != LINK_UP) {
-        hear_greeting(l, v);
+        receive_greeting(l, v);
     } else if (list_empty(&l->sent)) {
         link_lose(l, MR_ENET, "%s answers what was not asked", l->client->where);
     } else {
@@ -323,7 +323,7 @@ static void hear(struct link *l, const struct response_value *v, uint32_t count)
     }
 }
 
-static void hear_all(struct link *l) {
+static void receive_replies(struct client_link *l) {
     size_t at = 0;
     while (at < l->in.size) {
         uint32_t count;
@@ -336,7 +336,7 @@ static void hear_all(struct link *l) {
         }
         if (used == 0)
             break;
-        hear(l, l->client->values, count);
+        receive_reply(l, l->client->values, count);
         if (l->fd < 0)
             return; // lost meanwhile
         at += (size_t)used;
@@ -348,14 +348,14 @@ static void hear_all(struct link *l) {
         buffer_finish(&l->in);
 }
 
-static ssize_t receive_some(struct link *l) {
+static ssize_t link_receive_some(struct client_link *l) {
     uint8_t *to = l->in.data + l->in.size;
     size_t room = l->in.capacity - l->in.size;
     return l->tls ? secure_recv(l->tls, l->fd, to, room) : recv(l->fd, to, room, 0);
 }
 
 // True: something came, and with TLS more may be there.
-static bool link_read(struct link *l) {
+static bool link_read(struct client_link *l) {
     struct client *c = l->client;
     size_t more = l->reader.need > l->in.size ? l->reader.need - l->in.size : 0;
     if (buffer_reserve(&l->in, more > READ_SIZE ? more : READ_SIZE) < 0) {
@@ -363,25 +363,25 @@ static bool link_read(struct link *l) {
         return false;
     }
     pthread_mutex_unlock(&c->lock);
-    ssize_t size = receive_some(l);
+    ssize_t size = link_receive_some(l);
     int failed = errno;
     pthread_mutex_lock(&c->lock);
     if (size < 0 && (failed == EAGAIN || failed == EINTR))
         return false;
     if (size <= 0) {
         link_lose(l, MR_ENET, "the connection to %s is lost: %s", c->where,
-                  size < 0 ? why_lost(failed) : "the server has closed it");
+                  size < 0 ? link_error_text(failed) : "the server has closed it");
         return false;
     }
-    l->heard_ms = monotonic_ms();
+    l->received_ms = monotonic_ms();
     l->in.size += (size_t)size;
-    hear_all(l);
+    receive_replies(l);
     return l->fd >= 0;
 }
 
 // ---- Connecting -------------------------------------------------------------------------------
 
-static void lose_unconnected(struct link *l, int failed) {
+static void lose_unconnected(struct client_link *l, int failed) {
     struct client *c = l->client;
     c->address++;
     link_lose(l, MR_ENET,
@@ -391,16 +391,16 @@ static void lose_unconnected(struct link *l, int failed) {
 }
 
 // All of them were tried in vain; not sooner than that, since asking for a host may take long.
-static void find_again(struct client *c, const struct link *l, uint64_t now_ms) {
+static void find_again(struct client *c, const struct client_link *l, uint64_t now_ms) {
     if (l->failures > c->address_count && now_ms >= c->found_ms + FIND_AGAIN_MS)
         addresses_renew(c, now_ms);
 }
 
-static void link_connect(struct link *l, uint64_t now_ms) {
-    uint64_t patience_ms = l->client->patience_ms;
+static void link_connect(struct client_link *l, uint64_t now_ms) {
+    uint64_t unreachable_ms = l->client->unreachable_ms;
     find_again(l->client, l, now_ms);
-    l->asked = false;
-    l->give_up_ms = monotonic_ms() + (patience_ms < GREETING_MS ? patience_ms : GREETING_MS);
+    l->probing = false;
+    l->give_up_ms = monotonic_ms() + (unreachable_ms < GREETING_MS ? unreachable_ms : GREETING_MS);
     l->fd = socket_connect(address_next(l->client));
     if (l->fd < 0) {
         int failed = -l->fd;
@@ -409,10 +409,10 @@ static void link_connect(struct link *l, uint64_t now_ms) {
         return;
     }
     l->state = LINK_CONNECTING;
-    watch(l, EPOLL_CTL_ADD, true);
+    link_watch(l, EPOLL_CTL_ADD, true);
 }
 
-static void link_greet(struct link *l) {
+static void link_greet(struct client_link *l) {
     l->state = LINK_GREETING;
     l->greeted = 0;
     if (greet_write(l) < 0) {
@@ -424,20 +424,20 @@ static void link_greet(struct link *l) {
 }
 
 // Until it is over, only what comes from the server moves it.
-static void link_secure(struct link *l) {
+static void link_secure(struct client_link *l) {
     struct client *c = l->client;
     pthread_mutex_unlock(&c->lock);
     int over = secure_shake(l->tls, l->fd), failed = errno;
     pthread_mutex_lock(&c->lock);
     if (over < 0)
-        link_lose(l, MR_ENET, "no secure connection to %s: %s", c->where, why_lost(failed));
+        link_lose(l, MR_ENET, "no secure connection to %s: %s", c->where, link_error_text(failed));
     else
-        watch(l, EPOLL_CTL_MOD, over || secure_is_blocked(l->tls));
+        link_watch(l, EPOLL_CTL_MOD, over || secure_is_blocked(l->tls));
     if (over > 0 && l->fd >= 0)
         link_greet(l);
 }
 
-static void link_connected(struct link *l) {
+static void link_connected(struct client_link *l) {
     struct client *c = l->client;
     int failed = -socket_error(l->fd);
     if (failed)
@@ -452,7 +452,7 @@ static void link_connected(struct link *l) {
     }
 }
 
-void link_event(struct link *l, uint32_t events) {
+void link_event(struct client_link *l, uint32_t events) {
     if (l->state == LINK_CONNECTING) {
         link_connected(l);
         return;
@@ -470,11 +470,11 @@ void link_event(struct link *l, uint32_t events) {
 
 // ---- Turns ------------------------------------------------------------------------------------
 
-static bool is_silent(const struct link *l, uint64_t now_ms) {
-    return !l->lane && !l->puller && !list_empty(&l->sent) && now_ms - l->heard_ms >= SILENCE_MS;
+static bool is_silent(const struct client_link *l, uint64_t now_ms) {
+    return !l->lane && !l->puller && !list_empty(&l->sent) && now_ms - l->received_ms >= SILENCE_MS;
 }
 
-static void link_step(struct link *l, uint64_t now_ms) {
+static void link_step(struct client_link *l, uint64_t now_ms) {
     switch (l->state) {
     case LINK_DOWN:
         if (now_ms >= l->due_ms)
@@ -491,14 +491,14 @@ static void link_step(struct link *l, uint64_t now_ms) {
     case LINK_LOADING:
         if (now_ms < l->due_ms)
             break;
-        if (l->asked) {
+        if (l->probing) {
             link_lose(l, MR_ENET, "%s does not say whether it has read its store",
                       l->client->where);
             break;
         }
-        l->asked = true; // one question at a time: its answer must not be taken for another's
+        l->probing = true; // one question at a time: its answer must not be taken for another's
         l->due_ms = now_ms + GREETING_MS;
-        if (greet_ask_again(l) < 0)
+        if (greet_probe(l) < 0)
             link_lose(l, MR_ENOMEM, "no memory to ask %s", l->client->where);
         break;
     case LINK_UP:
@@ -508,14 +508,14 @@ static void link_step(struct link *l, uint64_t now_ms) {
     }
 }
 
-bool link_is_hopeless(const struct link *l, uint64_t now_ms) {
+bool link_is_unreachable(const struct client_link *l, uint64_t now_ms) {
     return l->err && l->down_since_ms && !l->puller &&
-           now_ms >= l->down_since_ms + l->client->patience_ms;
+           now_ms >= l->down_since_ms + l->client->unreachable_ms;
 }
 
-void link_turn(struct link *l, uint64_t now_ms) {
+void link_turn(struct client_link *l, uint64_t now_ms) {
     link_step(l, now_ms);
-    if (link_is_hopeless(l, now_ms))
+    if (link_is_unreachable(l, now_ms))
         fail_all(l, &l->queue);
     if (l->state == LINK_UP)
         send_queue(l, now_ms);
@@ -523,11 +523,12 @@ void link_turn(struct link *l, uint64_t now_ms) {
         link_write(l);
 }
 
-uint64_t link_next_ms(const struct link *l) {
-    uint64_t hopeless = l->down_since_ms + l->client->patience_ms;
+uint64_t link_next_ms(const struct client_link *l) {
+    uint64_t unreachable = l->down_since_ms + l->client->unreachable_ms;
     switch (l->state) {
     case LINK_DOWN:
-        return !l->puller && !list_empty(&l->queue) && hopeless < l->due_ms ? hopeless : l->due_ms;
+        return !l->puller && !list_empty(&l->queue) && unreachable < l->due_ms ? unreachable
+                                                                               : l->due_ms;
     case LINK_CONNECTING:
     case LINK_SECURING:
     case LINK_GREETING:
@@ -537,5 +538,5 @@ uint64_t link_next_ms(const struct link *l) {
     case LINK_UP:
         break;
     }
-    return l->lane || l->puller || list_empty(&l->sent) ? UINT64_MAX : l->heard_ms + SILENCE_MS;
+    return l->lane || l->puller || list_empty(&l->sent) ? UINT64_MAX : l->received_ms + SILENCE_MS;
 }

@@ -93,7 +93,7 @@ struct epic_answer {
 };
 
 // Total, and with it the end, is known or -1.
-static bool epic_is_over(const mr_epic_info *i) {
+static bool answered_epic_is_over(const mr_epic_info *i) {
     return i->total >= 0 && i->resume > (uint64_t)i->total && !i->waiting && !i->running;
 }
 
@@ -113,7 +113,7 @@ static void epic_hook(struct client *c, struct exchange *x, const struct respons
                                .cancelled = (uint64_t)map_number(v, "cancelled"),
                                .expired = (uint64_t)map_number(v, "expired"),
                                .expected = map_number(v, "expected") };
-    to->info.over = epic_is_over(&to->info);
+    to->info.over = answered_epic_is_over(&to->info);
     map_text(v, "stage", to->stage, sizeof to->stage);
     map_text(v, "held-by", to->held_by, sizeof to->held_by);
     to->there = to->info.resume != 0;
@@ -243,7 +243,7 @@ struct dead_row {
     uint32_t key_size, reason_size;
 };
 
-static int dead_add(struct dead_page *to, const struct response_value *job) {
+static int dead_row_add(struct dead_page *to, const struct response_value *job) {
     struct dead_row row = { 0 };
     mr_bytes key = map_bytes(job, "key"), reason = mr_str("no reason was kept");
     const struct response_value *reasons = response_field(job, "reasons");
@@ -272,7 +272,7 @@ static void dead_hook(struct client *c, struct exchange *x, const struct respons
         return;
     uint32_t at = 1;
     for (uint32_t i = 0; to->err >= 0 && i < v->count; i++, at = response_skip(v, at))
-        to->err = dead_add(to, &v[at]);
+        to->err = dead_row_add(to, &v[at]);
 }
 
 // Fetches what stands behind job `from` (0: the first ones) in place of what is in `to`.
@@ -299,8 +299,9 @@ static int dead_fetch(struct client *c, mr_bytes stage, mr_id from, struct dead_
 }
 
 // 0: all were told; else `each` wants no more.
-static int dead_tell(const struct dead_page *page,
-                     int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
+static int dead_page_call(const struct dead_page *page,
+                          int (*each)(mr_id, mr_bytes key, const char *reason, void *arg),
+                          void *arg) {
     for (size_t at = 0; at < page->rows.size;) {
         struct dead_row row;
         char reason[REASON_MOST + 1];
@@ -325,7 +326,7 @@ int client_dead(struct engine *base, mr_bytes stage,
         next->count = 0;
         if (page->count == DEAD_AT_ONCE)
             err = dead_fetch(c, stage, page->last, next);
-        if (dead_tell(page, each, arg) != 0)
+        if (dead_page_call(page, each, arg) != 0)
             break;
         struct dead_page *told = page;
         page = next;
@@ -338,7 +339,7 @@ int client_dead(struct engine *base, mr_bytes stage,
 
 // ---- Acting -----------------------------------------------------------------------------------
 
-static int act_on_stage(struct engine *base, const char *command, mr_bytes stage) {
+static int client_act_on_stage(struct engine *base, const char *command, mr_bytes stage) {
     struct client *c = (struct client *)base;
     struct exchange *x = exchange_new(command);
     if (x)
@@ -347,11 +348,11 @@ static int act_on_stage(struct engine *base, const char *command, mr_bytes stage
 }
 
 int client_pause(struct engine *base, mr_bytes stage) {
-    return act_on_stage(base, "PAUSE", stage);
+    return client_act_on_stage(base, "PAUSE", stage);
 }
 
 int client_resume(struct engine *base, mr_bytes stage) {
-    return act_on_stage(base, "RESUME", stage);
+    return client_act_on_stage(base, "RESUME", stage);
 }
 
 int client_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {

@@ -25,33 +25,33 @@ enum { PIPELINE = 256 }; // pushes of one call on their way at once; numbers may
 
 enum { SOURCES_KEPT = 64 }; // of all stages; those used longest ago are begun anew for others
 
-static void source_begin(struct client *c, struct source *s) {
+static void source_begin(struct client *c, struct client_source *s) {
     uint64_t high = client_random(c), low = client_random(c);
     snprintf(s->name, sizeof s->name, "client-%016" PRIx64 "%016" PRIx64, high, low);
     s->number = 0;
     s->late = false;
 }
 
-static bool source_is_of(const struct source *s, mr_bytes stage) {
+static bool source_is_of(const struct client_source *s, mr_bytes stage) {
     return s->stage_size == stage.size && memcmp(s->stage, stage.data, stage.size) == 0;
 }
 
 // Takes one of that stage out of those that are free; or, if many are, that used longest ago.
-static struct source *source_reuse(struct client *c, mr_bytes stage) {
+static struct client_source *source_reuse(struct client *c, mr_bytes stage) {
     uint32_t count = 0;
-    struct source **at = &c->sources, **last = NULL;
+    struct client_source **at = &c->sources, **last = NULL;
     for (; *at && !source_is_of(*at, stage); at = &(*at)->next, count++)
         last = at;
     at = !*at && count >= SOURCES_KEPT ? last : at;
-    struct source *s = *at;
+    struct client_source *s = *at;
     if (s)
         *at = s->next;
     return s;
 }
 
 // With the lock. NULL: MR_ENOMEM was noted.
-static struct source *source_lend(struct client *c, mr_bytes stage) {
-    struct source *s = source_reuse(c, stage);
+static struct client_source *source_lend(struct client *c, mr_bytes stage) {
+    struct client_source *s = source_reuse(c, stage);
     if (s && source_is_of(s, stage))
         return s;
     if (!s)
@@ -67,7 +67,7 @@ static struct source *source_lend(struct client *c, mr_bytes stage) {
 }
 
 // After an error that leaves open whether a number was used, another series is begun.
-static void source_return(struct client *c, struct source *s, int err) {
+static void source_return(struct client *c, struct client_source *s, int err) {
     if (err == MR_ENET || err == MR_ESTOPPED || err == MR_EIO || s->late)
         source_begin(c, s);
     s->next = c->sources;
@@ -93,8 +93,8 @@ void push_words(struct exchange *x, mr_bytes stage, mr_bytes body, const mr_push
     exchange_option(x, "ROOM", o->room_ms);
 }
 
-static struct exchange *push_new(mr_bytes stage, mr_bytes body, const mr_push_options *o,
-                                 const struct numbered *n) {
+static struct exchange *push_request_new(mr_bytes stage, mr_bytes body, const mr_push_options *o,
+                                         const struct numbered *n) {
     struct exchange *x = exchange_new("PUSH");
     if (!x)
         return NULL;
@@ -106,7 +106,7 @@ static struct exchange *push_new(mr_bytes stage, mr_bytes body, const mr_push_op
 }
 
 // A repeat from long ago is answered without an id: 0.
-static int read_id(const struct exchange *x, mr_id *out) {
+static int read_push_id(const struct exchange *x, mr_id *out) {
     uint64_t id = 0;
     if (x->number == 0 && number_parse(buffer_bytes(&x->answer), &id) < 0)
         return error_set(MR_ENET, "the server answers a push with what is not an id");
@@ -118,8 +118,8 @@ static int read_id(const struct exchange *x, mr_id *out) {
 
 struct pipeline {
     struct client *client;
-    struct link *link;
-    struct source *source;        // ours, or …
+    struct client_link *link;
+    struct client_source *source; // ours, or …
     const struct numbered *first; // … the caller's own numbers; NULL: it has none
     mr_bytes stage;
     mr_push_options options;
@@ -145,7 +145,7 @@ static int pipeline_send(struct pipeline *p, const mr_item *items, size_t accept
         o.key = items[sent].key;
         o.once = items[sent].once;
         struct numbered n = pipeline_number(p, accepted, sent);
-        struct exchange *x = push_new(p->stage, items[sent].body, &o, &n);
+        struct exchange *x = push_request_new(p->stage, items[sent].body, &o, &n);
         pthread_mutex_lock(&p->client->lock);
         err = x ? exchange_send(p->link, x) : MR_ENOMEM;
         if (x) {
@@ -176,7 +176,7 @@ static size_t pipeline_wait(struct pipeline *p, size_t sent, mr_id *out_ids, int
         int err = exchange_wait(p->client, x, UINT64_MAX);
         pthread_mutex_unlock(&p->client->lock);
         if (err >= 0)
-            err = read_id(x, &id);
+            err = read_push_id(x, &id);
         if (err < 0 && why == 0) {
             why = err;
             snprintf(sentence, sizeof sentence, "%s", error_text());
@@ -219,9 +219,9 @@ static size_t pipeline_run(struct pipeline *p, const mr_item *items, size_t coun
     return done;
 }
 
-static size_t push_items(struct client *c, mr_bytes stage, const mr_item *items, size_t count,
-                         const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
-                         int *out_err) {
+static size_t client_push_items(struct client *c, mr_bytes stage, const mr_item *items,
+                                size_t count, const mr_push_options *o,
+                                const struct numbered *first, mr_id *out_ids, int *out_err) {
     struct pipeline p = { .client = c, .stage = stage, .options = *o, .first = first };
     size_t done = 0;
     pthread_mutex_lock(&c->lock);
@@ -246,7 +246,8 @@ int client_push_many(struct engine *base, mr_bytes stage, const mr_item *items, 
                      const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
                      size_t *out_count) {
     int err = 0;
-    size_t done = push_items((struct client *)base, stage, items, count, o, first, out_ids, &err);
+    size_t done =
+        client_push_items((struct client *)base, stage, items, count, o, first, out_ids, &err);
     bool unsure = err == MR_ESTOPPED || err == MR_ENET;
     if (err < 0 && (done == 0 || unsure))
         return err;
@@ -259,7 +260,7 @@ int client_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_pus
     mr_item item = { .key = o->key, .once = o->once, .body = body };
     mr_id id = 0;
     int err = 0;
-    push_items((struct client *)base, stage, &item, 1, o, NULL, &id, &err);
+    client_push_items((struct client *)base, stage, &item, 1, o, NULL, &id, &err);
     if (err >= 0 && out_id)
         *out_id = id;
     return err;

@@ -9,12 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct address {
+struct server_address {
     struct sockaddr_storage at;
     socklen_t size;
 };
 
-int address_find(const char *host, const char *port, struct address **out, size_t *out_count) {
+int address_find(const char *host, const char *port, struct server_address **out,
+                 size_t *out_count) {
     struct addrinfo *found, wanted = { .ai_socktype = SOCK_STREAM };
     int failed = getaddrinfo(host, port, &wanted, &found);
     if (failed)
@@ -23,8 +24,8 @@ int address_find(const char *host, const char *port, struct address **out, size_
     size_t count = 0;
     for (const struct addrinfo *a = found; a; a = a->ai_next)
         count++;
-    struct address *all = mem_alloc(count * sizeof *all);
-    struct address *to = all;
+    struct server_address *all = mem_alloc(count * sizeof *all);
+    struct server_address *to = all;
     for (const struct addrinfo *a = found; a && all; a = a->ai_next, to++) {
         memcpy(&to->at, a->ai_addr, a->ai_addrlen);
         to->size = a->ai_addrlen;
@@ -37,7 +38,7 @@ int address_find(const char *host, const char *port, struct address **out, size_
     return 0;
 }
 
-int socket_connect(const struct address *a) {
+int socket_connect(const struct server_address *a) {
     int fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
@@ -68,7 +69,7 @@ int socket_error(int fd) {
 }
 
 void addresses_renew(struct client *c, uint64_t now_ms) {
-    struct address *found;
+    struct server_address *found;
     size_t count;
     c->found_ms = now_ms;
     pthread_mutex_unlock(&c->lock);
@@ -81,6 +82,6 @@ void addresses_renew(struct client *c, uint64_t now_ms) {
     c->address_count = count;
 }
 
-const struct address *address_next(const struct client *c) {
+const struct server_address *address_next(const struct client *c) {
     return &c->addresses[c->address % c->address_count];
 }

@@ -2,7 +2,7 @@
 //
 //     any thread   exchange: a request ─► queue of a link … reply ─► hook ─► who waits is woken
 //     I/O thread   all sockets: connect, greet, write, read, connect again; hooks run here
-//     teller       callbacks: on_end and on_stop, with no lock held
+//     notifier       callbacks: on_end and on_stop, with no lock held
 //
 //     main link ────── pipelined: everything that never makes the server wait
 //     a lane each ──── requests that do: AWAIT, a TAKE by hand, pushes that wait for room
@@ -28,14 +28,14 @@
 #include <pthread.h>
 
 enum {
-    CLIENT_BUCKETS = 1024,     // of calls and of jobs in hand, by id
-    CLIENT_TOKEN = 40,         // bytes of a token
-    CLIENT_SLACK_MS = 1000,    // what the server should have said by then, it will not say
-    CLIENT_PATIENCE_MS = 30000 // see client.h
+    CLIENT_BUCKETS = 1024,        // of calls and of jobs in hand, by id
+    CLIENT_TOKEN = 40,            // bytes of a token
+    CLIENT_SLACK_MS = 1000,       // what the server should have said by then, it will not say
+    CLIENT_UNREACHABLE_MS = 30000 // see client.h
 };
 
 struct client;
-struct link;
+struct client_link;
 struct exchange;
 
 // Takes in the answer: I/O thread, with the lock. `x->err` is 0 or what the server (or the failed
@@ -46,29 +46,29 @@ typedef void exchange_hook(struct client *, struct exchange *, const struct resp
 // One request and what is answered.
 struct exchange {
     struct list of_link;
-    struct link *link;
+    struct client_link *link;
     struct buffer text; // the request's words …
     uint32_t words;     // … and how many
     exchange_hook *hook;
     void *owner; // the hook's
     bool sent, answered;
-    bool waited_for;       // by a thread, which frees it; else it is freed when answered
-    bool kept;             // by its hook, beyond the answer
-    bool left;             // nobody is interested in the answer any more
-    bool repeated;         // it was sent before, over a link that was lost
-    struct source *source; // whose number it carries; NULL: none
-    uint64_t first_ms;     // when it was sent for the first time; 0: it was not yet
+    bool waited_for;              // by a thread, which frees it; else it is freed when answered
+    bool kept;                    // by its hook, beyond the answer
+    bool left;                    // nobody is interested in the answer any more
+    bool repeated;                // it was sent before, over a link that was lost
+    struct client_source *source; // whose number it carries; NULL: none
+    uint64_t first_ms;            // when it was sent for the first time; 0: it was not yet
     uint64_t sent_ms;
     int err;
     int64_t number;       // an integer that was answered; -1: nothing (null)
     struct buffer answer; // bytes that were answered, or the sentence
-    pthread_cond_t told;
+    pthread_cond_t settled;
     struct client_puller *puller; // of TAKE, BEAT and of what ends a lease
-    struct buffer about;          // struct lease: what BEAT, DONE, FAIL, RELEASE are about
+    struct buffer about;          // struct job_lease: what BEAT, DONE, FAIL, RELEASE are about
     struct mr_job *jobs;          // that have just arrived and wait for a BEAT, chained by `next`
 };
 
-struct lease {
+struct job_lease {
     mr_id id;
     char token[CLIENT_TOKEN]; // zeros behind it
 };
@@ -82,7 +82,7 @@ enum link_state {
     LINK_UP,
 };
 
-struct link {
+struct client_link {
     struct client *client;
     struct list of_client, of_idle;
     struct list queue, sent; // exchanges: to be sent; not answered yet
@@ -90,7 +90,7 @@ struct link {
     uint64_t session;             // what the server calls this connection
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
-    uint32_t held; // jobs leased with it, and calls whose ends it will be told: it must stay
+    uint32_t uses; // jobs leased with it, and calls whose ends it will be told: it must stay
     uint64_t down_since_ms; // 0: it is up
     int err;                // why it is down, with the sentence
     char why[320];
@@ -101,8 +101,8 @@ struct link {
     uint32_t failures; // since something was answered
     uint32_t greeted;  // how much of the greeting was answered
 
-    uint64_t due_ms, heard_ms, give_up_ms;
-    bool asked; // LINK_LOADING: whether the store has been read, and not answered yet
+    uint64_t due_ms, received_ms, give_up_ms;
+    bool probing; // LINK_LOADING: whether the store has been read, and not answered yet
     bool write_blocked;
     struct buffer out, in;
     size_t out_at;
@@ -110,8 +110,8 @@ struct link {
 };
 
 // Numbers of one series of pushes; lent to one push (or push_many) at a time.
-struct source {
-    struct source *next;
+struct client_source {
+    struct client_source *next;
     uint64_t number; // the last that was used
     bool late;       // one of its pushes may not be sent again: nor are those behind it sent
     uint32_t stage_size;
@@ -131,22 +131,22 @@ struct client_puller {
     uint32_t beating;       // requests that renew leases of what has just arrived
     uint32_t taking;        // TAKEs by hand that were not answered yet
     bool interrupted;
-    int telling; // callbacks that run now
+    int notifying; // callbacks that run now
     pthread_cond_t changed;
 
     // Of a worker only.
-    struct link *link;       // its own; NULL: pulled by hand
-    struct pull pull;        // what its TAKE asks for
-    struct exchange *asking; // that TAKE
-    uint32_t told_level;     // by a TAKE of …
-    uint64_t told_session;   // … this connection
-    bool wants;              // with `ring`: its loop has found nothing
-    uint64_t ask_at_ms;      // not before
-    uint32_t refusals;       // TAKEs that came back empty or failed, one after another
-    int refused;             // how the server has refused the last one; 0: it has not …
-    char why[320];           // … with the sentence
-    bool unblocking;         // the server was asked to let go of the TAKE …
-    uint64_t unblock_at_ms;  // … and is not asked again before
+    struct client_link *link;      // its own; NULL: pulled by hand
+    struct pull pull;              // what its TAKE asks for
+    struct exchange *pending_take; // that TAKE
+    uint32_t sent_level;           // by a TAKE of …
+    uint64_t sent_session;         // … this connection
+    bool wants;                    // with `ring`: its loop has found nothing
+    uint64_t take_at_ms;           // not before
+    uint32_t refusals;             // TAKEs that came back empty or failed, one after another
+    int refused;                   // how the server has refused the last one; 0: it has not …
+    char why[320];                 // … with the sentence
+    bool unblocking;               // the server was asked to let go of the TAKE …
+    uint64_t unblock_at_ms;        // … and is not asked again before
 };
 
 // A call, from when it is said until its end was told.
@@ -161,7 +161,7 @@ struct call {
     mr_on_end *on_end;    // NULL: a thread waits
     void *arg;
     struct call_start *starting; // the thread that waits for the id, in mr_call_start
-    pthread_cond_t told;
+    pthread_cond_t changed;
     int64_t deadline_ms;
     uint64_t give_up_ms; // when the server should have told that the deadline has passed
     char stage[STAGE_NAME_MOST + 1];
@@ -173,8 +173,8 @@ struct client {
     char host[256], port[8];
     struct tls_context *tls; // NULL: millrace://
     char *user, *secret, *name;
-    uint64_t patience_ms, repeat_ms;
-    pthread_t io, teller;
+    uint64_t unreachable_ms, repeat_ms;
+    pthread_t io, notifier;
     int epoll_fd, wake_fd, lease_fd; // … to here
 
     struct response_value *values; // the I/O thread's …
@@ -183,16 +183,16 @@ struct client {
     uint64_t lease_fd_ms;          // when it rings; 0: not at all
     uint64_t random;
 
-    pthread_mutex_t lock;      // guards what follows
-    struct address *addresses; // changed by the I/O thread
+    pthread_mutex_t lock;             // guards what follows
+    struct server_address *addresses; // changed by the I/O thread
     size_t address_count;
     bool io_sleeps, io_wanted, closing;
-    struct link *main;
+    struct client_link *main;
     struct list links;
     struct list idle; // lanes …
     uint32_t idle_count;
-    struct source *sources; // that nobody uses
-    struct mr_job *spare_jobs;
+    struct client_source *sources; // that nobody uses
+    struct mr_job *free_jobs;
     struct mr_job *leased[CLIENT_BUCKETS]; // chained
     uint32_t leased_count;
     uint64_t lease_check_ms; // when a lease in hand may have run out
@@ -201,10 +201,10 @@ struct client {
     struct list calls_by_id[CLIENT_BUCKETS];
     uint64_t call_check_ms; // when one of them may have ended although nobody told
     uint32_t started;       // those with a callback
-    struct list ended;      // to be told: the teller's
-    struct list notices;    // jobs that are to stop: the teller's
-    uint32_t waiting_threads, telling_calls;
-    pthread_cond_t tell, told;
+    struct list ended;      // to be told: the notifier's
+    struct list notices;    // jobs that are to stop: the notifier's
+    uint32_t waiting_threads, notifying_calls;
+    pthread_cond_t notify, changed;
 };
 
 // ---- client.c ---------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ int exchange_write(const struct exchange *, struct buffer *out);
 
 // Queues it: whoever calls next waits, or leaves it to its hook. With the lock. The request's own
 // failure, or MR_ENET: the server has not been reached for too long; it is then still the caller's.
-int exchange_send(struct link *, struct exchange *);
+int exchange_send(struct client_link *, struct exchange *);
 
 // With the lock: waits for the answer. MR_EAGAIN (no sentence): `until_ms` came first, and the
 // exchange was left to itself; else what was answered, its sentence noted.
@@ -255,45 +255,48 @@ int error_read(mr_bytes line, mr_bytes *out_sentence);
 // ---- link.c: one connection -------------------------------------------------------------------
 
 // Makes a link that will connect. NULL: MR_ENOMEM was noted. With the lock.
-struct link *link_create(struct client *, bool lane);
-void link_destroy(struct link *);
-struct link *lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
-void lane_return(struct link *);
-void link_let_go(struct link *); // one of those that it was held for depends on it no more
+struct client_link *link_create(struct client *, bool lane);
+void link_destroy(struct client_link *);
+struct client_link *
+lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
+void lane_return(struct client_link *);
+void link_unuse(struct client_link *); // one of those that it was held for depends on it no more
 struct response_value *link_values_create(void); // as many as an answer may have; NULL: no memory
 
 // I/O thread, with the lock, which sending and receiving give up meanwhile.
-void link_turn(struct link *, uint64_t now_ms); // does what is due, sends what is to be sent
-void link_event(struct link *, uint32_t events);
+void link_turn(struct client_link *, uint64_t now_ms); // does what is due, sends what is to be sent
+void link_event(struct client_link *, uint32_t events);
 // For so long that who asks is told so.
-bool link_is_hopeless(const struct link *, uint64_t now_ms);
-uint64_t link_next_ms(const struct link *); // when it wants a turn; UINT64_MAX: not by itself
-void link_lose(struct link *, int err, const char *format, ...)
+bool link_is_unreachable(const struct client_link *, uint64_t now_ms);
+uint64_t
+link_next_ms(const struct client_link *); // when it wants a turn; UINT64_MAX: not by itself
+void link_lose(struct client_link *, int err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // ---- socket.c ---------------------------------------------------------------------------------
 
-struct address;
+struct server_address;
 // MR_ENET: there is no such host. The addresses are the caller's to free with mem_free.
-int address_find(const char *host, const char *port, struct address **out, size_t *out_count);
-int socket_connect(const struct address *); // a descriptor that is connecting, or -errno
-int socket_error(int fd);                   // of the connecting: 0 or -errno
-const struct address *address_next(const struct client *); // of those that take turns
+int address_find(const char *host, const char *port, struct server_address **out,
+                 size_t *out_count);
+int socket_connect(const struct server_address *); // a descriptor that is connecting, or -errno
+int socket_error(int fd);                          // of the connecting: 0 or -errno
+const struct server_address *address_next(const struct client *); // of those that take turns
 // I/O thread, with the lock, which it gives up: a host may have moved. What was known stays if it
 // cannot be found now.
 void addresses_renew(struct client *, uint64_t now_ms);
 
 // ---- greet.c ----------------------------------------------------------------------------------
 
-int greet_write(struct link *);     // what is said first
-int greet_ask_again(struct link *); // whether it has loaded
+int greet_write(struct client_link *); // what is said first
+int greet_probe(struct client_link *); // whether it has loaded
 // One answer to that. 0, or why this cannot be worked with, noted.
-int greet_read(struct link *, const struct response_value *);
+int greet_read(struct client_link *, const struct response_value *);
 
-// ---- io.c, teller.c: the threads --------------------------------------------------------------
+// ---- io.c, notifier.c: the threads --------------------------------------------------------------
 
 void *io_thread(void *client);
-void *teller_thread(void *client);
+void *notifier_thread(void *client);
 
 // ---- push.c, call.c ---------------------------------------------------------------------------
 
@@ -309,10 +312,11 @@ int client_call_start(struct engine *, mr_bytes stage, mr_bytes body, const mr_p
                       mr_on_end *, void *arg, mr_id *);
 int client_await(struct engine *, mr_id, int64_t wait_ms, struct buffer *);
 // I/O thread, with the lock.
-void calls_hear(struct link *, mr_id, const struct response_value *outcome); // one has ended
-void calls_say_again(struct link *);                                         // the link was lost
+void calls_ended(struct client_link *, mr_id,
+                 const struct response_value *outcome); // one has ended
+void calls_resend(struct client_link *);                // the link was lost
 void calls_check(struct client *, uint64_t now_ms);
-void call_tell(struct call *); // teller, no lock; frees it
+void call_notify(struct call *); // notifier, no lock; frees it
 
 // ---- take.c: pullers --------------------------------------------------------------------------
 
@@ -320,23 +324,24 @@ int client_puller_open(struct engine *, const struct puller_options *, struct pu
 void client_puller_interrupt(struct puller *);
 void client_puller_close(struct puller *);
 int client_take(struct puller *, const struct pull *, mr_job **);
-void client_tell(struct puller *);
+void client_stop_notices(struct puller *);
 // I/O thread, with the lock.
 void puller_turn(struct client_puller *, uint64_t now_ms);
 uint64_t puller_next_ms(const struct client_puller *);
-void notice_tell(struct client *, struct mr_job *); // teller, with the lock, which it gives up
+void client_notify_stop(struct client *,
+                        struct mr_job *); // notifier, with the lock, which it gives up
 
-// ---- held.c: jobs in hand; all of this with the lock ------------------------------------------
+// ---- job.c: jobs in hand; all of this with the lock ------------------------------------------
 
 // Makes the jobs of a TAKE's answer, leased with the link from `lease_from_ms` on; they hang on
 // `next`. MR_ENOMEM, MR_ENET (that is no answer to TAKE): nothing is in hand, lose the link.
-int held_read(struct client_puller *, struct link *, uint64_t lease_from_ms,
-              const struct response_value *, struct mr_job **out);
-void held_unpin(struct client *, struct mr_job *);
-void held_give_back(struct mr_job *jobs); // a chain that nobody was given
-void held_stop_id(struct link *, mr_id);  // the server says: nobody wants it any more
-void held_stop_link(struct link *);       // its leases are over
-void held_check_leases(struct client *, uint64_t now_ms);
+int client_jobs_read(struct client_puller *, struct client_link *, uint64_t lease_from_ms,
+                     const struct response_value *, struct mr_job **out);
+void client_job_unpin(struct client *, struct mr_job *);
+void client_jobs_release(struct mr_job *jobs);        // a chain that nobody was given
+void client_job_stop_id(struct client_link *, mr_id); // the server says: nobody wants it any more
+void client_jobs_stop_link(struct client_link *);     // its leases are over
+void client_jobs_check_leases(struct client *, uint64_t now_ms);
 
 // Whether a third of the lease has passed since it was last extended.
 bool lease_is_due(const struct mr_job *, uint64_t now_ms);

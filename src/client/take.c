@@ -17,26 +17,26 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { UNBLOCK_AGAIN_MS = 10, ASK_AGAIN_LEAST_MS = 10, ASK_AGAIN_MOST_MS = 1000 };
+enum { UNBLOCK_AGAIN_MS = 10, TAKE_AGAIN_LEAST_MS = 10, TAKE_AGAIN_MOST_MS = 1000 };
 
 // A thread that waits for jobs; on its stack.
-struct taker {
+struct client_taker {
     struct list of_puller;
     struct exchange *x; // by hand: what will answer it
     struct mr_job *jobs;
-    bool told;
+    bool answered;
     int err;
     char why[512];
     pthread_cond_t cond;
 };
 
-static struct client *client_of(const struct client_puller *p) {
+static struct client *client_of_puller(const struct client_puller *p) {
     return (struct client *)p->base.engine;
 }
 
-static void taker_tell(struct taker *t, struct mr_job *jobs, int err, const char *why) {
+static void taker_answer(struct client_taker *t, struct mr_job *jobs, int err, const char *why) {
     list_remove(&t->of_puller);
-    t->told = true;
+    t->answered = true;
     t->jobs = jobs;
     t->err = err;
     snprintf(t->why, sizeof t->why, "%s", why);
@@ -46,7 +46,7 @@ static void taker_tell(struct taker *t, struct mr_job *jobs, int err, const char
 // ---- Sharing out ------------------------------------------------------------------------------
 
 // Cuts about `most` jobs off a chain, but never a lease in two. Returns the rest.
-static struct mr_job *cut(struct mr_job *jobs, size_t most) {
+static struct mr_job *cut_chain(struct mr_job *jobs, size_t most) {
     struct mr_job *last = jobs;
     for (size_t count = 1; last->next && (count < most || last->next->follows); count++)
         last = last->next;
@@ -78,28 +78,28 @@ static void keep_arrived(struct client_puller *p, struct mr_job *jobs) {
         p->options.ring(p->options.arg);
 }
 
-static void deal(struct client_puller *p, struct mr_job *jobs) {
+static void share_out(struct client_puller *p, struct mr_job *jobs) {
     if (p->interrupted) {
-        held_give_back(jobs);
+        client_jobs_release(jobs);
         return;
     }
     for (size_t takers = list_size(&p->takers); jobs && takers; takers--) {
         size_t share = (chain_size(jobs) + takers - 1) / takers;
-        struct mr_job *rest = cut(jobs, share);
-        taker_tell(list_entry(p->takers.next, struct taker, of_puller), jobs, 0, "");
+        struct mr_job *rest = cut_chain(jobs, share);
+        taker_answer(list_entry(p->takers.next, struct client_taker, of_puller), jobs, 0, "");
         jobs = rest;
     }
     keep_arrived(p, jobs);
 }
 
 // By hand: to whoever asked, if that one still waits.
-static void hand_over(struct client_puller *p, struct taker *t, struct mr_job *jobs) {
+static void pass_to_taker(struct client_puller *p, struct client_taker *t, struct mr_job *jobs) {
     if (p->link)
-        deal(p, jobs);
+        share_out(p, jobs);
     else if (t)
-        taker_tell(t, jobs, 0, "");
+        taker_answer(t, jobs, 0, "");
     else
-        held_give_back(jobs);
+        client_jobs_release(jobs);
 }
 
 // ---- Answers to TAKE --------------------------------------------------------------------------
@@ -110,12 +110,13 @@ static void renewed_hook(struct client *c, struct exchange *x, const struct resp
     beat_hook(c, x, v, count);
     p->beating--;
     pthread_cond_broadcast(&p->changed);
-    hand_over(p, x->owner, x->jobs);
+    pass_to_taker(p, x->owner, x->jobs);
 }
 
 // Beats before anybody begins to work. False: that cannot be sent.
-static bool renew(struct client_puller *p, struct taker *t, struct mr_job *jobs, uint64_t now_ms) {
-    struct client *c = client_of(p);
+static bool renew(struct client_puller *p, struct client_taker *t, struct mr_job *jobs,
+                  uint64_t now_ms) {
+    struct client *c = client_of_puller(p);
     struct exchange *x = exchange_new("BEAT");
     if (!x)
         return false;
@@ -137,24 +138,24 @@ static bool renew(struct client_puller *p, struct taker *t, struct mr_job *jobs,
     return true;
 }
 
-static void arrive(struct client_puller *p, struct taker *t, struct mr_job *jobs) {
+static void jobs_arrive(struct client_puller *p, struct client_taker *t, struct mr_job *jobs) {
     uint64_t now_ms = monotonic_ms();
     if (!lease_is_due(jobs, now_ms))
-        hand_over(p, t, jobs);
+        pass_to_taker(p, t, jobs);
     else if (!renew(p, t, jobs, now_ms)) {
-        held_give_back(jobs);
+        client_jobs_release(jobs);
         if (t)
-            taker_tell(t, NULL, MR_EAGAIN, "");
+            taker_answer(t, NULL, MR_EAGAIN, "");
     }
 }
 
 // A worker's TAKE has brought nothing: the server is stopping, or refuses it.
-static void ask_later(struct client_puller *p) {
-    uint64_t pause_ms = ASK_AGAIN_LEAST_MS;
-    for (uint32_t i = 0; i < p->refusals && pause_ms < ASK_AGAIN_MOST_MS; i++)
+static void take_later(struct client_puller *p) {
+    uint64_t pause_ms = TAKE_AGAIN_LEAST_MS;
+    for (uint32_t i = 0; i < p->refusals && pause_ms < TAKE_AGAIN_MOST_MS; i++)
         pause_ms *= 2;
     p->refusals++;
-    p->ask_at_ms = monotonic_ms() + pause_ms;
+    p->take_at_ms = monotonic_ms() + pause_ms;
     p->wants = p->options.ring && !p->interrupted; // a loop is not woken for that
 }
 
@@ -164,51 +165,51 @@ static void note_refused(struct client_puller *p, const struct exchange *x) {
         snprintf(p->why, sizeof p->why, "%s", exchange_sentence(x));
 }
 
-static void tell_failure(struct client_puller *p, struct taker *t, int err, const char *why) {
+static void fail_takers(struct client_puller *p, struct client_taker *t, int err, const char *why) {
     if (t)
-        taker_tell(t, NULL, err, why);
+        taker_answer(t, NULL, err, why);
     while (p->link && !list_empty(&p->takers))
-        taker_tell(list_entry(p->takers.next, struct taker, of_puller), NULL, err, why);
+        taker_answer(list_entry(p->takers.next, struct client_taker, of_puller), NULL, err, why);
 }
 
 static void take_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
     struct client_puller *p = x->puller;
-    struct taker *t = x->owner;
+    struct client_taker *t = x->owner;
     struct mr_job *jobs = NULL;
     int err = x->err;
     (void)c, (void)count;
     if (t)
         t->x = NULL;
-    if (x == p->asking)
-        p->asking = NULL;
+    if (x == p->pending_take)
+        p->pending_take = NULL;
     else
         p->taking--;
     pthread_cond_broadcast(&p->changed);
     note_refused(p, x);
-    if (err >= 0 && (err = held_read(p, x->link, x->sent_ms, v, &jobs)) < 0)
+    if (err >= 0 && (err = client_jobs_read(p, x->link, x->sent_ms, v, &jobs)) < 0)
         link_lose(x->link, err, "%s", error_text());
     if (jobs) {
         p->refusals = 0;
-        arrive(p, t, jobs);
+        jobs_arrive(p, t, jobs);
         return;
     }
     if (p->link)
-        ask_later(p);
+        take_later(p);
     if (err < 0)
-        tell_failure(p, t, err, x->err < 0 ? exchange_sentence(x) : error_text());
+        fail_takers(p, t, err, x->err < 0 ? exchange_sentence(x) : error_text());
     else if (t)
-        taker_tell(t, NULL, MR_EAGAIN, "");
+        taker_answer(t, NULL, MR_EAGAIN, "");
 }
 
 // A worker's level goes with a TAKE, when it is another than the server knows.
-static void tell_level(struct client_puller *p, const struct pull *pull, struct exchange *x) {
+static void add_level(struct client_puller *p, const struct pull *pull, struct exchange *x) {
     if (!p->link || !pull->level ||
-        (p->told_level == pull->level && p->told_session == p->link->session))
+        (p->sent_level == pull->level && p->sent_session == p->link->session))
         return;
     exchange_option(x, "LEVEL", pull->level);
-    p->told_level = pull->level;
-    p->told_session = p->link->session;
+    p->sent_level = pull->level;
+    p->sent_session = p->link->session;
 }
 
 static struct exchange *take_new(struct client_puller *p, const struct pull *pull, uint64_t count) {
@@ -222,7 +223,7 @@ static struct exchange *take_new(struct client_puller *p, const struct pull *pul
     exchange_option(x, "BATCH", pull->batch);
     exchange_option(x, "WAIT", pull->wait_ms);
     exchange_option(x, "LEASE", pull->lease_ms);
-    tell_level(p, pull, x);
+    add_level(p, pull, x);
     x->hook = take_hook;
     x->puller = p;
     return x;
@@ -230,22 +231,22 @@ static struct exchange *take_new(struct client_puller *p, const struct pull *pul
 
 // ---- A worker's TAKE: I/O thread --------------------------------------------------------------
 
-static bool wants_to_ask(const struct client_puller *p) {
-    return p->link && !p->asking && !p->interrupted && (p->wants || !list_empty(&p->takers));
+static bool take_is_wanted(const struct client_puller *p) {
+    return p->link && !p->pending_take && !p->interrupted && (p->wants || !list_empty(&p->takers));
 }
 
-static void ask(struct client_puller *p) {
+static void send_worker_take(struct client_puller *p) {
     size_t takers = list_size(&p->takers);
     p->pull.wait_ms = MR_FOREVER;
     struct exchange *x = take_new(p, &p->pull, (takers ? takers : 1) * p->pull.batch);
     int err = x ? exchange_send(p->link, x) : MR_ENOMEM;
     if (err < 0) {
         exchange_free(x);
-        ask_later(p);
+        take_later(p);
         return;
     }
     p->wants = false;
-    p->asking = x;
+    p->pending_take = x;
 }
 
 static void unblock_hook(struct client *c, struct exchange *x, const struct response_value *v,
@@ -256,14 +257,14 @@ static void unblock_hook(struct client *c, struct exchange *x, const struct resp
 }
 
 // The server may be asked before it has met the TAKE; it is then asked again.
-static void unblock(struct client_puller *p, uint64_t now_ms) {
-    if (!p->asking->sent) {
-        exchange_fail(p->asking, MR_EAGAIN, "");
+static void unblock_take(struct client_puller *p, uint64_t now_ms) {
+    if (!p->pending_take->sent) {
+        exchange_fail(p->pending_take, MR_EAGAIN, "");
         return;
     }
     if (p->unblocking || now_ms < p->unblock_at_ms)
         return;
-    struct client *c = client_of(p);
+    struct client *c = client_of_puller(p);
     struct exchange *x = exchange_new("CLIENT");
     p->unblock_at_ms = now_ms + UNBLOCK_AGAIN_MS;
     if (!x)
@@ -278,21 +279,21 @@ static void unblock(struct client_puller *p, uint64_t now_ms) {
 }
 
 void puller_turn(struct client_puller *p, uint64_t now_ms) {
-    if (wants_to_ask(p) && now_ms >= p->ask_at_ms)
-        ask(p);
-    if (p->interrupted && p->asking)
-        unblock(p, now_ms);
+    if (take_is_wanted(p) && now_ms >= p->take_at_ms)
+        send_worker_take(p);
+    if (p->interrupted && p->pending_take)
+        unblock_take(p, now_ms);
 }
 
 uint64_t puller_next_ms(const struct client_puller *p) {
-    if (wants_to_ask(p))
-        return p->ask_at_ms;
-    return p->interrupted && p->asking && !p->unblocking ? p->unblock_at_ms : UINT64_MAX;
+    if (take_is_wanted(p))
+        return p->take_at_ms;
+    return p->interrupted && p->pending_take && !p->unblocking ? p->unblock_at_ms : UINT64_MAX;
 }
 
 // ---- Taking -----------------------------------------------------------------------------------
 
-static int say_nothing_came(const struct pull *pull) {
+static int no_job_came(const struct pull *pull) {
     return error_set(MR_EAGAIN, "no job of stage '%.*s' came within %" PRId64 " ms",
                      (int)pull->stages[0].size, (const char *)pull->stages[0].data, pull->wait_ms);
 }
@@ -300,15 +301,15 @@ static int say_nothing_came(const struct pull *pull) {
 static struct mr_job *take_arrived(struct client_puller *p, const struct pull *pull) {
     struct mr_job *jobs = p->arrived;
     if (jobs)
-        p->arrived = cut(jobs, pull->batch);
+        p->arrived = cut_chain(jobs, pull->batch);
     return jobs;
 }
 
 // By hand. The request will tell the taker.
-static int send_take(struct client_puller *p, const struct pull *pull, struct taker *t) {
-    struct client *c = client_of(p);
+static int send_take(struct client_puller *p, const struct pull *pull, struct client_taker *t) {
+    struct client *c = client_of_puller(p);
     struct exchange *x = take_new(p, pull, pull->batch);
-    struct link *l = pull->wait_ms ? lane_borrow(c) : c->main;
+    struct client_link *l = pull->wait_ms ? lane_borrow(c) : c->main;
     int err = x && l ? exchange_send(l, x) : MR_ENOMEM;
     if (err < 0) {
         if (l && l->lane)
@@ -323,7 +324,7 @@ static int send_take(struct client_puller *p, const struct pull *pull, struct ta
 }
 
 // What its request brings is given back. A TAKE keeps its lane until it was answered.
-static void taker_leave(struct taker *t, struct link *lane) {
+static void client_taker_leave(struct client_taker *t, struct client_link *lane) {
     bool asked = t->x && t->x->hook == take_hook;
     if (asked)
         exchange_leave(t->x);
@@ -334,8 +335,8 @@ static void taker_leave(struct taker *t, struct link *lane) {
 }
 
 // With the lock. A worker's threads wait in line, by hand each for its own answer.
-static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struct taker *t) {
-    struct client *c = client_of(p);
+static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struct client_taker *t) {
+    struct client *c = client_of_puller(p);
     uint64_t until_ms =
         pull->wait_ms < 0 ? UINT64_MAX : client_until(pull->wait_ms) + CLIENT_SLACK_MS;
     int err = 0;
@@ -349,42 +350,42 @@ static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struc
         return err;
     list_append(&p->takers, &t->of_puller);
     c->waiting_threads += !p->link;
-    struct link *lane = t->x && t->x->link->lane ? t->x->link : NULL;
-    while (!t->told && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
+    struct client_link *lane = t->x && t->x->link->lane ? t->x->link : NULL;
+    while (!t->answered && (until_ms == UINT64_MAX || monotonic_ms() < until_ms))
         client_sleep(c, &t->cond, until_ms);
     c->waiting_threads -= !p->link;
-    if (t->told) {
+    if (t->answered) {
         if (lane)
             lane_return(lane);
         return t->err;
     }
     list_remove(&t->of_puller);
-    taker_leave(t, lane);
+    client_taker_leave(t, lane);
     return MR_EAGAIN;
 }
 
-static int take_in_loop(struct client_puller *p, const struct pull *pull, mr_job **out) {
-    struct client *c = client_of(p);
+static int client_take_in_loop(struct client_puller *p, const struct pull *pull, mr_job **out) {
+    struct client *c = client_of_puller(p);
     pthread_mutex_lock(&c->lock);
     struct mr_job *jobs = take_arrived(p, pull);
-    if (!jobs && !p->asking && !p->beating && !p->interrupted) {
+    if (!jobs && !p->pending_take && !p->beating && !p->interrupted) {
         p->pull = *pull;
         p->wants = true;
         client_wake_io(c);
     }
     pthread_mutex_unlock(&c->lock);
     if (!jobs)
-        return say_nothing_came(pull);
+        return no_job_came(pull);
     *out = jobs;
     return 0;
 }
 
 int client_take(struct puller *base, const struct pull *pull, mr_job **out) {
     struct client_puller *p = (struct client_puller *)base;
-    struct client *c = client_of(p);
+    struct client *c = client_of_puller(p);
     if (p->options.ring)
-        return take_in_loop(p, pull, out);
-    struct taker t = { 0 };
+        return client_take_in_loop(p, pull, out);
+    struct client_taker t = { 0 };
     cond_init(&t.cond);
     pthread_mutex_lock(&c->lock);
     int err = p->interrupted ? MR_EAGAIN : 0;
@@ -393,44 +394,44 @@ int client_take(struct puller *base, const struct pull *pull, mr_job **out) {
     pthread_mutex_unlock(&c->lock);
     pthread_cond_destroy(&t.cond);
     if (err == MR_EAGAIN)
-        return say_nothing_came(pull);
+        return no_job_came(pull);
     if (err < 0)
-        return t.told ? error_set(err, "%s", t.why) : err;
+        return t.answered ? error_set(err, "%s", t.why) : err;
     *out = t.jobs;
     return 0;
 }
 
 // ---- Stopping what runs -----------------------------------------------------------------------
 
-static void call_on_stop(struct client *c, struct client_puller *p, struct mr_job *job) {
+static void client_call_on_stop(struct client *c, struct client_puller *p, struct mr_job *job) {
     job->pins++;
-    p->telling++;
+    p->notifying++;
     pthread_mutex_unlock(&c->lock);
     p->options.on_stop(job, p->options.arg);
     pthread_mutex_lock(&c->lock);
-    held_unpin(c, job);
-    if (--p->telling == 0)
+    client_job_unpin(c, job);
+    if (--p->notifying == 0)
         pthread_cond_broadcast(&p->changed);
 }
 
-void notice_tell(struct client *c, struct mr_job *job) {
+void client_notify_stop(struct client *c, struct mr_job *job) {
     struct client_puller *p = (struct client_puller *)job->puller;
     list_remove(&job->of_stops);
     if (!p->options.ring) {
-        call_on_stop(c, p, job);
+        client_call_on_stop(c, p, job);
         return;
     }
     list_append(&p->notices, &job->of_stops);
     p->options.ring(p->options.arg);
 }
 
-void client_tell(struct puller *base) {
+void client_stop_notices(struct puller *base) {
     struct client_puller *p = (struct client_puller *)base;
-    struct client *c = client_of(p);
+    struct client *c = client_of_puller(p);
     pthread_mutex_lock(&c->lock);
     for (struct list *at; (at = list_first(&p->notices)) != NULL;) {
         list_remove(at);
-        call_on_stop(c, p, list_entry(at, struct mr_job, of_stops));
+        client_call_on_stop(c, p, list_entry(at, struct mr_job, of_stops));
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -469,26 +470,26 @@ int client_puller_open(struct engine *base, const struct puller_options *options
 
 void client_puller_interrupt(struct puller *base) {
     struct client_puller *p = (struct client_puller *)base;
-    struct client *c = client_of(p);
+    struct client *c = client_of_puller(p);
     pthread_mutex_lock(&c->lock);
     p->interrupted = true;
     p->wants = false;
-    tell_failure(p, NULL, MR_EAGAIN, "");
-    held_give_back(p->arrived);
+    fail_takers(p, NULL, MR_EAGAIN, "");
+    client_jobs_release(p->arrived);
     p->arrived = NULL;
     client_wake_io(c);
     pthread_mutex_unlock(&c->lock);
 }
 
 static bool is_quiet(const struct client_puller *p) {
-    return !p->asking && !p->taking && !p->unblocking && !p->beating && !p->unanswered &&
-           !p->telling;
+    return !p->pending_take && !p->taking && !p->unblocking && !p->beating && !p->unanswered &&
+           !p->notifying;
 }
 
 // TAKEs by hand that nobody waits for any more: the server is silent, or its answer is on its way.
 static void close_lanes(struct client *c, const struct client_puller *p) {
     for (struct list *at = c->links.next; at != &c->links; at = at->next) {
-        struct link *l = list_entry(at, struct link, of_client);
+        struct client_link *l = list_entry(at, struct client_link, of_client);
         struct list *first = list_first(&l->sent);
         if (l->lane && first && list_entry(first, struct exchange, of_link)->puller == p)
             l->closing = true;
@@ -497,7 +498,7 @@ static void close_lanes(struct client *c, const struct client_puller *p) {
 
 // Takes are answered and ends are recorded; or the server is away for longer than we wait.
 static void wait_until_quiet(struct client *c, struct client_puller *p) {
-    uint64_t until_ms = client_until((int64_t)c->patience_ms);
+    uint64_t until_ms = client_until((int64_t)c->unreachable_ms);
     close_lanes(c, p);
     client_wake_io(c);
     while (!is_quiet(p) && monotonic_ms() < until_ms)
@@ -513,7 +514,7 @@ void client_puller_close(struct puller *base) {
     if (!base)
         return;
     struct client_puller *p = (struct client_puller *)base;
-    struct client *c = client_of(p);
+    struct client *c = client_of_puller(p);
     client_puller_interrupt(base);
     pthread_mutex_lock(&c->lock);
     wait_until_quiet(c, p);

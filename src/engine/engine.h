@@ -11,8 +11,8 @@
 //
 // A puller takes for one worker: what it holds ends with it. Its `on_stop` is called for jobs in
 // its hands that nobody wants any more, with no lock held. A puller with `ring` has a loop of its
-// own instead: `ring` says, from any thread and perhaps under a lock, that `take` or `tell` has
-// something for it; takes then never wait, and one that finds nothing stays asked for.
+// own instead: `ring` says, from any thread and perhaps under a lock, that `take` or `stop_notices`
+// has something for it; takes then never wait, and one that finds nothing stays asked for.
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -84,7 +84,7 @@ struct engine_impl {
     // jobs recorded to be durable. None of its jobs is in hand any more. Takes NULL.
     void (*puller_close)(struct puller *);
     int (*take)(struct puller *, const struct pull *, mr_job **out);
-    void (*tell)(struct puller *); // with `ring`: calls on_stop for what there is, here
+    void (*stop_notices)(struct puller *); // with `ring`: calls on_stop for what there is, here
 
     // These end a claimed job and use it up whatever they return.
     int (*done)(mr_job *, unsigned how);

@@ -78,7 +78,7 @@ int worker_turn(struct worker *w) {
                                         : "this worker has threads of its own: it takes no turns");
     quiet(w->ring_fd);
     quiet(w->timer_fd);
-    w->engine->impl->tell(w->puller);
+    w->engine->impl->stop_notices(w->puller);
     int err = 0;
     for (int i = 0; err >= 0 && has_place(w); i++) {
         if (i == JOBS_A_TURN) {

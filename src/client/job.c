@@ -23,69 +23,69 @@ enum {
     JOB_FIELDS = 8,
 };
 
-static struct client *client_of(const struct mr_job *job) {
+static struct client *client_of_job(const struct mr_job *job) {
     return (struct client *)job->puller->engine;
 }
 
-static struct client_puller *puller_of(const struct mr_job *job) {
+static struct client_puller *puller_of_job(const struct mr_job *job) {
     return (struct client_puller *)job->puller;
 }
 
 // ---- The table --------------------------------------------------------------------------------
 
-static struct mr_job **bucket(struct client *c, mr_id id) {
+static struct mr_job **client_job_bucket(struct client *c, mr_id id) {
     return &c->leased[id % CLIENT_BUCKETS];
 }
 
-static struct mr_job *held_find(struct client *c, const struct lease *lease) {
-    struct mr_job *job = *bucket(c, lease->id);
+static struct mr_job *client_job_find(struct client *c, const struct job_lease *lease) {
+    struct mr_job *job = *client_job_bucket(c, lease->id);
     while (job && (job->id != lease->id || memcmp(job->token, lease->token, CLIENT_TOKEN) != 0))
         job = job->chain;
     return job;
 }
 
-static struct mr_job *spare_get(struct client *c) {
-    struct mr_job *job = c->spare_jobs;
+static struct mr_job *client_job_new(struct client *c) {
+    struct mr_job *job = c->free_jobs;
     if (job)
-        c->spare_jobs = job->chain;
+        c->free_jobs = job->chain;
     else if (!(job = mem_alloc(sizeof *job)))
         error_set(MR_ENOMEM, "no memory for a job in hand");
     return job;
 }
 
-static void spare_put(struct client *c, struct mr_job *job) {
+static void client_job_reuse(struct client *c, struct mr_job *job) {
     leased_job_forget(job);
-    job->chain = c->spare_jobs;
-    c->spare_jobs = job;
+    job->chain = c->free_jobs;
+    c->free_jobs = job;
 }
 
-void held_unpin(struct client *c, struct mr_job *job) {
+void client_job_unpin(struct client *c, struct mr_job *job) {
     if (--job->pins <= 0)
-        spare_put(c, job);
+        client_job_reuse(c, job);
 }
 
-static void held_drop(struct client *c, struct mr_job *job, unsigned how) {
-    struct mr_job **at = bucket(c, job->id);
+static void client_job_drop(struct client *c, struct mr_job *job, unsigned how) {
+    struct mr_job **at = client_job_bucket(c, job->id);
     while (*at != job)
         at = &(*at)->chain;
     *at = job->chain;
     c->leased_count--;
-    link_let_go(job->leased_with);
+    link_unuse(job->leased_with);
     list_remove(&job->of_puller);
     list_remove(&job->of_stops);
     if (how & FINISH_UNPIN)
         job->pins--;
-    held_unpin(c, job);
+    client_job_unpin(c, job);
 }
 
-static void held_add(struct client_puller *p, struct mr_job *job) {
+static void client_job_add(struct client_puller *p, struct mr_job *job) {
     struct client *c = (struct client *)p->base.engine;
     job->puller = &p->base;
     job->owner = NULL;
     job->pins = 1 + p->options.handlers;
     list_append(&p->jobs, &job->of_puller);
-    job->chain = *bucket(c, job->id);
-    *bucket(c, job->id) = job;
+    job->chain = *client_job_bucket(c, job->id);
+    *client_job_bucket(c, job->id) = job;
     c->leased_count++;
 }
 
@@ -155,34 +155,34 @@ static void watch_lease(struct client *c, const struct mr_job *job) {
 }
 
 // Forgets jobs of an answer that cannot be read whole: their link is about to be lost.
-static void held_lose(struct client *c, struct mr_job *jobs) {
+static void client_jobs_forget(struct client *c, struct mr_job *jobs) {
     for (struct mr_job *next; jobs; jobs = next) {
         next = jobs->next;
         atomic_store(&jobs->used_up, true);
-        held_drop(c, jobs, FINISH_UNPIN * puller_of(jobs)->options.handlers);
+        client_job_drop(c, jobs, FINISH_UNPIN * puller_of_job(jobs)->options.handlers);
     }
 }
 
-int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
-              const struct response_value *v, struct mr_job **out) {
+int client_jobs_read(struct client_puller *p, struct client_link *l, uint64_t lease_from_ms,
+                     const struct response_value *v, struct mr_job **out) {
     struct client *c = (struct client *)p->base.engine;
     struct mr_job *first = NULL, *before = NULL, **next = &first;
     if (v->type != RESPONSE_ARRAY)
         return error_set(MR_ENET, "the server answers TAKE with what is no list of jobs");
     uint32_t at = 1;
     for (uint32_t i = 0; i < v->count; i++, at = response_skip(v, at)) {
-        struct mr_job *job = spare_get(c);
+        struct mr_job *job = client_job_new(c);
         int err = job ? job_read(job, &v[at], lease_from_ms) : MR_ENOMEM;
         if (err < 0) {
             if (job)
-                spare_put(c, job);
-            held_lose(c, first);
+                client_job_reuse(c, job);
+            client_jobs_forget(c, first);
             return err;
         }
         job->leased_with = l;
-        l->held++;
+        l->uses++;
         job->follows = before && memcmp(job->token, before->token, CLIENT_TOKEN) == 0;
-        held_add(p, job);
+        client_job_add(p, job);
         watch_lease(c, job);
         *next = before = job;
         next = &job->next;
@@ -194,11 +194,12 @@ int held_read(struct client_puller *p, struct link *l, uint64_t lease_from_ms,
 // ---- Stopping ---------------------------------------------------------------------------------
 
 // With the lock. Nobody wants it any more: it does not begin, or whoever runs it is told.
-static void stop(struct client *c, struct mr_job *job, int why) {
-    if (leased_job_stopped(job) || !leased_job_stop(job, why) || !puller_of(job)->options.on_stop)
+static void client_job_stop(struct client *c, struct mr_job *job, int why) {
+    if (leased_job_stopped(job) || !leased_job_stop(job, why) ||
+        !puller_of_job(job)->options.on_stop)
         return;
     list_append(&c->notices, &job->of_stops);
-    pthread_cond_signal(&c->tell);
+    pthread_cond_signal(&c->notify);
 }
 
 // The server says only that a job must stop.
@@ -209,28 +210,28 @@ static int why_stopped(const struct mr_job *job) {
     return now_ms >= job->lease_from_ms + job->lease_ms ? MR_ESTALE : MR_ECANCELLED;
 }
 
-void held_stop_id(struct link *l, mr_id id) {
-    for (struct mr_job *job = *bucket(l->client, id); job; job = job->chain)
+void client_job_stop_id(struct client_link *l, mr_id id) {
+    for (struct mr_job *job = *client_job_bucket(l->client, id); job; job = job->chain)
         if (job->id == id && job->leased_with == l)
-            stop(l->client, job, why_stopped(job));
+            client_job_stop(l->client, job, why_stopped(job));
 }
 
-void held_stop_link(struct link *l) {
+void client_jobs_stop_link(struct client_link *l) {
     struct client *c = l->client;
     for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
         for (struct mr_job *job = c->leased[i]; job; job = job->chain)
             if (job->leased_with == l)
-                stop(c, job, MR_ESTALE);
+                client_job_stop(c, job, MR_ESTALE);
 }
 
-void held_check_leases(struct client *c, uint64_t now_ms) {
+void client_jobs_check_leases(struct client *c, uint64_t now_ms) {
     c->lease_check_ms = UINT64_MAX;
     for (uint32_t i = 0; c->leased_count && i < CLIENT_BUCKETS; i++)
         for (struct mr_job *job = c->leased[i]; job; job = job->chain) {
             if (leased_job_stopped(job))
                 continue;
             if (now_ms >= stops_at_ms(job))
-                stop(c, job, MR_ESTALE);
+                client_job_stop(c, job, MR_ESTALE);
             else
                 watch_lease(c, job);
         }
@@ -238,25 +239,25 @@ void held_check_leases(struct client *c, uint64_t now_ms) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-static bool is_lost(int err) {
+static bool lease_is_lost(int err) {
     return err == MR_ESTALE || err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE ||
            err == MR_ESTOPPED || err == MR_ENET;
 }
 
-static void lease_words(struct exchange *x, const struct lease *lease) {
+static void lease_words(struct exchange *x, const struct job_lease *lease) {
     exchange_number(x, lease->id);
     exchange_bytes(x, (mr_bytes){ lease->token, strnlen(lease->token, CLIENT_TOKEN) });
     if (x->err >= 0)
         x->err = buffer_append(&x->about, lease, sizeof *lease);
 }
 
-static struct lease lease_of(const struct mr_job *job) {
-    struct lease lease = { .id = job->id };
+static struct job_lease job_lease_of(const struct mr_job *job) {
+    struct job_lease lease = { .id = job->id };
     memcpy(lease.token, job->token, CLIENT_TOKEN);
     return lease;
 }
 
-static struct exchange *end_new(const char *command, const struct lease *lease) {
+static struct exchange *end_new(const char *command, const struct job_lease *lease) {
     struct exchange *x = exchange_new(command);
     if (x)
         lease_words(x, lease);
@@ -271,9 +272,9 @@ static void end_hook(struct client *c, struct exchange *x, const struct response
     (void)c, (void)v, (void)count;
     p->unanswered--;
     pthread_cond_broadcast(&p->changed);
-    if (x->err >= 0 || is_lost(x->err))
+    if (x->err >= 0 || lease_is_lost(x->err))
         return;
-    struct lease lease;
+    struct job_lease lease;
     memcpy(&lease, x->about.data, sizeof lease);
     struct exchange *failed = end_new("FAIL", &lease);
     if (!failed)
@@ -304,13 +305,13 @@ static int end_send(struct client_puller *p, struct exchange *x) {
 }
 
 // Sends what ends the job, and takes it out of hand.
-static int end(struct mr_job *job, struct exchange *x, unsigned how) {
-    struct client *c = client_of(job);
-    struct client_puller *p = puller_of(job);
+static int client_job_end(struct mr_job *job, struct exchange *x, unsigned how) {
+    struct client *c = client_of_job(job);
+    struct client_puller *p = puller_of_job(job);
     pthread_mutex_lock(&c->lock);
     bool waits = how & FINISH_WAIT || p->unanswered >= UNANSWERED_MOST;
     int err = x ? end_send(p, x) : MR_ENOMEM;
-    held_drop(c, job, how);
+    client_job_drop(c, job, how);
     bool sent = err >= 0;
     if (sent && waits)
         err = exchange_wait(c, x, UINT64_MAX);
@@ -320,15 +321,17 @@ static int end(struct mr_job *job, struct exchange *x, unsigned how) {
     return err;
 }
 
-static mr_bytes next_bytes(const uint8_t **at, uint32_t size) {
+static mr_bytes next_emit_bytes(const uint8_t **at, uint32_t size) {
     mr_bytes b = { *at, size };
     *at += size;
     return b;
 }
 
 static void emit_words(struct exchange *x, const struct packed_emit *emit, const uint8_t **text) {
-    mr_bytes stage = next_bytes(text, emit->stage_size), key = next_bytes(text, emit->key_size);
-    mr_bytes once = next_bytes(text, emit->once_size), body = next_bytes(text, emit->body_size);
+    mr_bytes stage = next_emit_bytes(text, emit->stage_size),
+             key = next_emit_bytes(text, emit->key_size);
+    mr_bytes once = next_emit_bytes(text, emit->once_size),
+             body = next_emit_bytes(text, emit->body_size);
     exchange_word(x, "EMIT");
     exchange_bytes(x, stage);
     exchange_bytes(x, key);
@@ -365,7 +368,7 @@ static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) 
     struct mr_job *next = job->next;
     struct buffer state = job->new_state;
     job->new_state = (struct buffer){ 0 };
-    int err = end(job, x, how | FINISH_WAIT);
+    int err = client_job_end(job, x, how | FINISH_WAIT);
     if (err >= 0) {
         struct buffer before = next->state;
         next->state = state;
@@ -376,7 +379,7 @@ static int end_with_state(struct mr_job *job, struct exchange *x, unsigned how) 
 }
 
 int client_done(mr_job *job, unsigned how) {
-    struct lease lease = lease_of(job);
+    struct job_lease lease = job_lease_of(job);
     struct exchange *x = end_new("DONE", &lease);
     if (x) {
         done_words(x, job);
@@ -384,11 +387,11 @@ int client_done(mr_job *job, unsigned how) {
     }
     bool decides = job->has_new_state && leased_job_is_followed(job);
     leased_job_pass_state(job, false);
-    return decides ? end_with_state(job, x, how) : end(job, x, how);
+    return decides ? end_with_state(job, x, how) : client_job_end(job, x, how);
 }
 
 int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
-    struct lease lease = lease_of(job);
+    struct job_lease lease = job_lease_of(job);
     struct exchange *x = end_new("FAIL", &lease);
     if (x)
         exchange_bytes(x, reason);
@@ -398,32 +401,32 @@ int client_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
         exchange_word(x, "RETRY");
         exchange_number(x, (uint64_t)retry_ms);
     }
-    return end(job, x, how);
+    return client_job_end(job, x, how);
 }
 
 int client_release(mr_job *job, unsigned how) {
-    struct lease lease = lease_of(job);
+    struct job_lease lease = job_lease_of(job);
     leased_job_pass_state(job, false); // if it had ended already, the lease goes on
-    return end(job, end_new("RELEASE", &lease), how);
+    return client_job_end(job, end_new("RELEASE", &lease), how);
 }
 
-void held_give_back(struct mr_job *jobs) {
+void client_jobs_release(struct mr_job *jobs) {
     for (struct mr_job *job = jobs, *next; job; job = next) {
-        struct client *c = client_of(job);
-        struct lease lease = lease_of(job);
+        struct client *c = client_of_job(job);
+        struct job_lease lease = job_lease_of(job);
         next = job->next;
         struct exchange *x = end_new("RELEASE", &lease);
-        if (x && end_send(puller_of(job), x) < 0)
+        if (x && end_send(puller_of_job(job), x) < 0)
             exchange_free(x);
         atomic_store(&job->used_up, true);
-        held_drop(c, job, FINISH_UNPIN * puller_of(job)->options.handlers);
+        client_job_drop(c, job, FINISH_UNPIN * puller_of_job(job)->options.handlers);
     }
 }
 
 void client_unpin(mr_job *job) {
-    struct client *c = client_of(job);
+    struct client *c = client_of_job(job);
     pthread_mutex_lock(&c->lock);
-    held_unpin(c, job);
+    client_job_unpin(c, job);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -442,27 +445,27 @@ void beat_hook(struct client *c, struct exchange *x, const struct response_value
         return; // the leases run out
     x->number = v->count;
     uint32_t listed = 1;
-    for (size_t at = 0; at < x->about.size; at += sizeof(struct lease)) {
-        struct lease lease;
+    for (size_t at = 0; at < x->about.size; at += sizeof(struct job_lease)) {
+        struct job_lease lease;
         memcpy(&lease, x->about.data + at, sizeof lease);
-        struct mr_job *job = held_find(c, &lease);
+        struct mr_job *job = client_job_find(c, &lease);
         bool stops = listed <= v->count && is_id(&v[listed], lease.id);
         listed += stops;
         if (job && stops)
-            stop(c, job, why_stopped(job));
+            client_job_stop(c, job, why_stopped(job));
         else if (job && x->sent_ms > job->lease_from_ms)
             job->lease_from_ms = x->sent_ms;
     }
 }
 
 void beat_add(struct exchange *x, struct mr_job *job, uint64_t now_ms) {
-    struct lease lease = lease_of(job);
+    struct job_lease lease = job_lease_of(job);
     lease_words(x, &lease);
     job->beat_ms = now_ms;
 }
 
 int client_beat(mr_job *job) {
-    struct client *c = client_of(job);
+    struct client *c = client_of_job(job);
     struct exchange *x = exchange_new("BEAT");
     if (!x)
         return MR_ENOMEM;
@@ -499,7 +502,7 @@ static uint64_t beat_if_due(struct client *c, struct exchange **beat, struct mr_
     uint64_t due_ms = (job->beat_ms > job->lease_from_ms ? job->beat_ms : job->lease_from_ms);
     if (now_ms < due_ms + third_ms)
         return due_ms + third_ms;
-    if (*beat && (*beat)->about.size >= BEATS_AT_ONCE * sizeof(struct lease)) {
+    if (*beat && (*beat)->about.size >= BEATS_AT_ONCE * sizeof(struct job_lease)) {
         beat_send(c, *beat);
         *beat = NULL;
     }
