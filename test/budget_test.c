@@ -392,6 +392,29 @@ static void U4_looks_in_MULTI_cost_as_much_as_alone(void **state) {
     }
 }
 
+// U4: many connections together have one turn: what is large is left for the next when it is used
+// up, and a small command of another client is still run in it.
+static void U4_many_connections_share_their_turns(void **state) {
+    struct dialogue *d = *state;
+    const mr_bytes look = mr_str("STAGES\r\nSTAGES\r\n");
+    make_stages(d);
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+        connect_client(d, i);
+    for (int turns = 0; turns < 10; turns++) {
+        uint64_t before = d->host.steps;
+        for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+            (void)feed(d, i, look);
+        feed(d, 1, mr_str("PING\r\n"));
+        turn_once(d);
+        assert_true(d->host.steps - before < LIMIT_BUSY_STEPS + LIMIT_COMMAND_STEPS);
+        hear(d, 1, "+PONG");
+        for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+            forget_heard(d, i);
+    }
+    for (int i = 2; i < DIALOGUE_CLIENTS; i++)
+        assert_true(d->clients[i].session->replies > 0); // each has had its turn
+}
+
 // U4: clients that have more to run than their budget take turns.
 static void U4_the_backlog_is_served_in_rotation(void **state) {
     struct dialogue *d = *state;
@@ -477,6 +500,7 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         DIALOGUE(U4_refused_numbers_are_bounded),
         DIALOGUE(U4_looks_at_many_stages_share_their_turns),
+        DIALOGUE(U4_many_connections_share_their_turns),
         DIALOGUE(U4_an_empty_place_makes_no_look_longer),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),

@@ -33,6 +33,7 @@ void budget_serve(struct host *h) {
     struct list *mark = &h->backlog_mark;
     uint64_t until = h->steps + LIMIT_TURN_STEPS;
     serve_leaving(h);
+    h->serving = true;
     while (!list_empty(mark) && h->backlog.next != mark && h->steps < until) {
         struct session *s = list_entry(h->backlog.next, struct session, of_backlog);
         list_remove(&s->of_backlog);
@@ -46,4 +47,5 @@ void budget_serve(struct host *h) {
         session_offer(s); // its connection may have stopped reading meanwhile
     }
     list_remove(mark);
+    h->serving = false;
 }

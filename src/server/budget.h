@@ -6,8 +6,10 @@
 //
 // A session that has used up its steps waits in the host's backlog and goes on in a later turn. A
 // turn serves the backlog in order until LIMIT_TURN_STEPS are used up, however many sessions wait
-// there; a session that is not in the backlog runs as soon as its request arrives. So a client
-// delays others by its own steps of one turn at most, and many clients together by those of a turn.
+// there. A session that is not in the backlog runs as soon as its request arrives, until the turn
+// has had LIMIT_BUSY_STEPS of all of them: then a command that may be large is left for the
+// backlog, and a session has LIMIT_BUSY_SHARE. So a turn is bounded, however many connections a
+// client has, and small commands of others are still run in it.
 //
 // One command must not cost more than LIMIT_COMMAND_STEPS. What could be more is done in pieces:
 // the command blocks its session until the next turn (BLOCKED_TURN) and is run again then.
@@ -32,18 +34,24 @@ static inline void budget_spend(struct session *s, uint64_t steps) {
     s->spent += steps;
 }
 
+// How much of this turn is used up, by whomever.
+static inline uint64_t budget_used(const struct host *h) {
+    return h->steps - h->turn_steps;
+}
+
+// Whether so much was done in this turn that only small commands are run in it still. Those of the
+// backlog have waited already.
+static inline bool budget_is_busy(const struct host *h) {
+    return !h->serving && budget_used(h) >= LIMIT_BUSY_STEPS;
+}
+
 // Whether the session may go on in this turn. A new turn has a new budget.
 static inline bool budget_left(struct session *s) {
     if (s->spent_turn != s->host->turn) {
         s->spent_turn = s->host->turn;
         s->spent = 0;
     }
-    return s->spent < LIMIT_SESSION_STEPS;
-}
-
-// How much of this turn is used up, by whomever.
-static inline uint64_t budget_used(const struct host *h) {
-    return h->steps - h->turn_steps;
+    return s->spent < (budget_is_busy(s->host) ? LIMIT_BUSY_SHARE : LIMIT_SESSION_STEPS);
 }
 
 // Steps for what a client leaves behind that is lost now; the rest follows in later turns.

@@ -61,6 +61,7 @@ struct command {
     enum scope scope;
     bool changes; // it needs the log: refused once that has failed
     enum in_multi in_multi;
+    bool large; // it may be much work: a busy turn leaves it for the next
     void (*run)(struct session *, struct arguments *);
     const char *syntax; // behind the name
     const char *reply;

@@ -93,6 +93,7 @@ struct host {
     struct buffer scratch; // what is read from the log on its way into a reply
     uint64_t steps;        // of work so far (see budget.h) …
     uint64_t turn_steps;   // … and when this turn began
+    bool serving;          // the backlog goes on
     uint64_t next_session;
     uint64_t commands, connections; // so far …
     uint64_t refusals, rejections;  // … of wrong secrets, and of connections

@@ -296,6 +296,22 @@ static void run_one(struct session *s, const mr_bytes *words, uint32_t count) {
         s->broken = true;
 }
 
+// What may cost more than a small share of a turn.
+static bool is_large(const mr_bytes *words, uint32_t count, size_t size) {
+    const struct command *c = command_row(words[0]);
+    return (c && c->large) || count > 8 * STEP_WORDS || size > 64 * STEP_BYTES_IN;
+}
+
+// Its first run is left for a later turn.
+static void put_off(struct session *s, const mr_bytes *words, uint32_t count) {
+    if (request_write(&s->kept, words, count) < 0) {
+        s->broken = true;
+        return;
+    }
+    s->put_off = true;
+    session_block(s, BLOCKED_TURN, -1);
+}
+
 // Runs what is whole; returns how many bytes are done with.
 static size_t run_some(struct session *s, uint8_t *data, size_t size) {
     struct host *h = s->host;
@@ -316,7 +332,9 @@ static size_t run_some(struct session *s, uint8_t *data, size_t size) {
             refuse_frame(s);
         if (used <= 0)
             break;
-        if (count)
+        if (count && budget_is_busy(h) && is_large(h->arguments, count, (size_t)used))
+            put_off(s, h->arguments, count);
+        else if (count)
             run_one(s, h->arguments, count);
         at += (size_t)used;
         budget_spend(s, 1 + (size_t)used / STEP_BYTES_IN); // also of an empty line
@@ -332,6 +350,8 @@ static void run_kept(struct session *s) {
     ptrdiff_t used = request_read(&request, &h->request_limits, s->kept.data, s->kept.size,
                                   h->arguments, &count);
     assert(used > 0);
+    s->again = !s->put_off;
+    s->put_off = false;
     run_one(s, h->arguments, count);
     if (!runs_again(s))
         buffer_finish(&s->kept);

@@ -83,6 +83,7 @@ struct session {
     bool gone;     // the client is: it is among the host's `leaving`, and nothing is told to it
 
     enum blocked blocked;
+    bool put_off;            // the request that is kept has not been run yet
     bool again;              // the request is run another time: its waiting is over
     uint64_t wait_until_ms;  // UINT64_MAX: for ever; 0: its wait is over
     uint64_t first_until_ms; // of the first time the request was run

@@ -296,7 +296,7 @@ static void wait_on(struct visit *v) {
 static void visit_run(struct visit *v) {
     v->follows = false;
     while (!v->asked && !v->closing && !v->session->broken && !listens(v) && v->in.size) {
-        if (!budget_left(v->session)) {
+        if (!budget_left(v->session) || budget_is_busy(v->session->host)) {
             defer(v);
             break;
         }
