@@ -860,28 +860,66 @@ def _():
 @case("U13: a journal that has finished with failures keeps them, and the same command tries only those again")
 def _():
     script = 'echo $1; [ -e good ] || [ $(($1 % 2)) = 1 ] || { echo "no even $1" >&2; exit 7; }'
-    arguments = ["--jobs", "1", "--journal", "journal", *sh(script)]
-    for expected in [1, 2, 3, 4, 5], [2, 4]:
-        r = run(*arguments, data=[1, 2, 3, 4, 5])
-        equal((r.code, numbers(r.out)), (1, expected), r)
-        check(b"journal/failed lists the lines that failed; the same command tries only those again" in r.err, r)
-        equal(lines_of("journal/failed"), [f"{n}\texit code 7: no even {n}\t{n}" for n in (2, 4)])
+    for order in [], ["--keep-order"]:
+        arguments = ["--jobs", "1", "--journal", "journal", "--results", "results", *order, *sh(script)]
+        for expected in [1, 2, 3, 4, 5], [2, 4], [2, 4]:
+            r = run("--json", *arguments, data=[1, 2, 3, 4, 5])
+            equal((r.code, numbers(r.out)), (1, expected), order, r)
+            check(b"journal/failed lists the lines that failed; the same command tries only those again" in r.err, r)
+            equal(lines_of("journal/failed"), [f"{n}\texit code 7: no even {n}\t{n}" for n in (2, 4)])
+            summary = json.loads(r.err.splitlines()[-1])
+            equal([summary[n] for n in ("read", "done", "failed", "complete")], [5, 3, 2, True], order, r)
+        with open("good", "w"):
+            pass
+        r = run(*arguments, data=[1, 2, 3, 4, 5, 6])
+        equal((r.code, numbers(r.out), os.path.exists("journal")), (0, [2, 4, 6], False), order, r)
+        equal(sorted(os.listdir("results")), ["1", "2", "3", "4", "5", "6"])
+        os.unlink("good")
+        shutil.rmtree("results")
+
+
+@case("U13: with --keep-order many lines are tried again, some fail again, and new ones fail behind them")
+def _():
+    script = 'echo $1; [ $(($1 % $(cat fails))) != 0 ]'
+    arguments = ["--keep-order", "--jobs", "4", "--journal", "journal", *sh(script)]
+    def fails(n, count, expected):
+        with open("fails", "w") as file:
+            file.write(str(n))
+        r = run(*arguments, data=[*range(1, count + 1)])
+        equal((r.code, r.out), (1, b"".join(b"%d\n" % n for n in expected)), r)
+    fails(2, 600, range(1, 601))
+    fails(4, 600, range(2, 601, 2))
+    fails(4, 640, [*range(4, 601, 4), *range(601, 641)])
+    fails(640, 640, [*range(4, 601, 4), *range(604, 641, 4)])
+    equal([line.split("\t")[0] for line in lines_of("journal/failed")], ["640"])
+    r = run(*arguments, data=[*range(1, 640)])
+    check(r.code == 3 and b"but this journal has read 640" in r.err, r)
+
+
+@case("U13: a line that is tried again with --keep-order finds the state of its key")
+def _():
+    arguments = ["--keep-order", "--jobs", "1", "--journal", "journal", "--key-field", "1",
+                 *sh(COUNT + '; [ -e good ] || [ "$1" != "k 2" ]')]
+    data = b"k 1\nk 2\nk 3\n"
+    r = run(*arguments, data=data)
+    equal((r.code, r.out), (1, b"k 1 1\nk 2 2\nk 3 2\n"), r)
     with open("good", "w"):
         pass
-    r = run(*arguments, data=[1, 2, 3, 4, 5, 6])
-    equal((r.code, numbers(r.out), os.path.exists("journal")), (0, [2, 4, 6], False), r)
+    r = run(*arguments, data=data)
+    equal((r.code, r.out), (0, b"k 2 3\n"), r)
 
 
-@case("U13: with --keep-order such a journal lists what failed, and begins anew")
+@case("U13: a round that tries lines again with --keep-order is interrupted, and goes on")
 def _():
-    arguments = ["--keep-order", "--journal", "journal", *sh("echo $1; [ $1 != 2 ]")]
-    for _ in range(2):
-        r = run(*arguments, data=[1, 2, 3])
-        equal((r.code, r.out), (1, b"1\n2\n3\n"), r)
-        check(b"the same command begins anew" in r.err, r)
-        equal(lines_of("journal/failed"), ["2\texit code 1\t2"])
-    r = run(*arguments, data=b"")
-    equal((r.code, os.path.exists("journal")), (0, False), r)
+    arguments = ["--keep-order", "--jobs", "1", "--journal", "journal"]
+    script = "[ -e second ] || exit 1; " + SLOW
+    equal(run(*arguments, *sh(script), data=SIX).code, 1)
+    with open("second", "w"):
+        pass
+    first = interrupt(*arguments, *sh(script), data=SIX)
+    equal((first.code, numbers(first.out)), (130, [1, 2, 3]), first)
+    second = run(*arguments, *sh(script), data=SIX)
+    equal((second.code, numbers(second.out), os.path.exists("journal")), (0, [4, 5, 6], False), second)
 
 
 @case("U13: a failed line is shown with its text, and what it wrote to stderr once")

@@ -74,7 +74,8 @@ static int retry_dead(mr_id id, mr_bytes key, const char *reason, void *run) {
     return r->engine->impl->retry(r->engine, id);
 }
 
-// The run before has ended: what failed in it is tried again.
+// The run before has ended: what failed in it is tried again. With an order to keep nothing of it
+// is dead, and the lines that failed are pushed as they are read.
 static int retry_failed(struct run *r) {
     int err = r->engine->impl->dead(r->engine, mr_str(RUN_STAGE), retry_dead, r);
     return err < 0 ? err : journal_forget_failures(&r->journal);
@@ -86,9 +87,10 @@ static int resume_output(struct run *r) {
     int mark = journal_mark(&r->journal);
     if (mark < 0)
         return mark;
-    output_resume(&r->output, mark, known > ORDER_AHEAD ? known - ORDER_AHEAD : 0);
+    output_resume(&r->output, mark, r->journal.round,
+                  known > ORDER_AHEAD ? known - ORDER_AHEAD : 0);
     r->failed = r->output.failed;
-    r->done = r->output.printed - r->failed;
+    r->done = r->output.printed - r->failed + journal_passed(&r->journal);
     return 0;
 }
 
@@ -105,7 +107,8 @@ static int resume_counts(struct run *r) {
 // What an earlier run has ended counts as before.
 static int resume(struct run *r) {
     int err = journal_resume(&r->journal, r->engine);
-    if (err >= 0 && r->journal.again)
+    bool begins_round = r->journal.round > 1 && r->journal.resume == 1;
+    if (err >= 0 && (r->journal.again || begins_round))
         err = retry_failed(r);
     if (err >= 0)
         err = r->output.in_order ? resume_output(r) : resume_counts(r);
@@ -132,7 +135,7 @@ static int run_open(struct run *r, const struct input *in) {
         err = engine_begin(r, in);
     if (err < 0 || !r->options->results)
         return err;
-    return results_open(r->options->results, r->journal.resume > 1);
+    return results_open(r->options->results, r->journal.resume > 1 || r->journal.round > 1);
 }
 
 static enum cli_exit run_unopened(struct run *r, int err) {
@@ -333,7 +336,6 @@ static void say_how_to_go_on(struct run *r) {
 
 // A journal goes when all has ended, unless lines have failed.
 static void journal_end(struct run *r) {
-    bool store = !r->output.in_order;
     r->engine->impl->close(r->engine);
     r->engine = NULL;
     if (!r->failed) {
@@ -343,7 +345,12 @@ static void journal_end(struct run *r) {
             (void)rmdir(r->journal.dir); // unless somebody else uses it
         return;
     }
-    if (journal_keep_failures(&r->journal, store) < 0)
+    int err = 0;
+    if (r->output.in_order)
+        err = journal_next_round(
+            &r->journal, r->lines.number,
+            (struct failed_list){ r->output.mark, MARK_FAILED, r->output.failed });
+    if (err < 0 || journal_keep_failures(&r->journal) < 0)
         complain("run: %s", error_text());
 }
 
@@ -374,8 +381,9 @@ static enum cli_exit run_finish(struct run *r, int err) {
     if (!complete && err >= 0)
         say_how_to_go_on(r);
     else if (complete && r->failed && r->journal.dir && !r->quiet)
-        output_say(&r->output, "%s/failed lists the lines that failed; the same command %s",
-                   r->journal.dir, r->output.in_order ? "begins anew" : "tries only those again");
+        output_say(&r->output,
+                   "%s/failed lists the lines that failed; the same command tries only those again",
+                   r->journal.dir);
     summary_print(r, code);
     if (complete && r->journal.dir)
         journal_end(r);

@@ -61,6 +61,7 @@ struct run {
 
     atomic_int running; // handlers
     _Atomic uint64_t read, ended;
+    _Atomic uint64_t passed; // in order: lines among them that ended well in an earlier round
     _Atomic uint64_t done, failed, retried, keyless;
     atomic_uint refused;     // commands that the system had no room to start, one after another
     _Atomic int64_t bytes;   // of lines read and not ended

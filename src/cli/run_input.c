@@ -53,7 +53,7 @@ static int64_t window_lines(const struct run *r) {
 }
 
 int64_t lines_outstanding(const struct run *r) {
-    uint64_t gone = r->output.in_order ? r->output.printed : r->ended;
+    uint64_t gone = r->output.in_order ? r->output.printed + r->passed : r->ended;
     return (int64_t)(r->read - gone);
 }
 
@@ -76,7 +76,9 @@ void window_wait(struct run *r) {
 struct batch {
     struct buffer bytes, key;
     size_t count;
-    uint64_t first; // number
+    uint64_t first;  // position …
+    uint64_t number; // … and number of the first
+    bool cut;        // behind the last line of earlier rounds: hashes are noted of new ones only
     uint64_t hashes[BATCH_LINES];
     size_t key_sizes[BATCH_LINES], body_sizes[BATCH_LINES];
     mr_item items[BATCH_LINES];
@@ -105,8 +107,10 @@ static int batch_add(struct run *r, struct batch *b, const struct line *line) {
         err = line_append(&b->bytes, line, o->input && !o->zero_bytes);
     if (err < 0)
         return err;
-    if (b->count == 0)
-        b->first = line->number;
+    if (b->count == 0) {
+        b->first = journal_position(&r->journal, line->number);
+        b->number = line->number;
+    }
     b->key_sizes[b->count] = begin - before;
     b->body_sizes[b->count] = b->bytes.size - begin;
     b->hashes[b->count++] = line->hash;
@@ -123,7 +127,8 @@ static void batch_point(struct batch *b) {
 }
 
 static int push_all(struct run *r, struct batch *b, mr_id *out_ids) {
-    struct numbered number = { mr_str(JOURNAL_EPIC), b->first, true };
+    char name[JOURNAL_EPIC_NAME];
+    struct numbered number = { journal_epic(&r->journal, name), b->first, true };
     const struct numbered *first = r->journal.dir ? &number : NULL;
     const mr_push_options options = { 0 };
     for (size_t pushed = 0, n; pushed < b->count; pushed += n) {
@@ -139,8 +144,8 @@ static int push_all(struct run *r, struct batch *b, mr_id *out_ids) {
 static int batch_push(struct run *r, struct batch *b) {
     if (b->count == 0)
         return 0;
-    if (r->journal.dir) {
-        int err = journal_note(&r->journal, b->first, b->hashes, b->count);
+    if (r->journal.dir && b->number > r->journal.ended_upto) {
+        int err = journal_note(&r->journal, b->number, b->hashes, b->count);
         if (err < 0)
             return err;
     }
@@ -183,12 +188,17 @@ static int take_result(struct run *r, const struct line *line) {
     return err == MR_EAGAIN ? 0 : err;
 }
 
-static int line_again(struct run *r, const struct line *line) {
+// A line that failed in an earlier round is pushed into this one.
+static int line_again(struct run *r, struct batch *b, const struct line *line) {
+    uint64_t position = journal_position(&r->journal, line->number);
     int err = journal_compare(&r->journal, line);
     if (err < 0)
         return err;
+    if (position >= r->journal.resume)
+        return batch_add(r, b, line);
     r->read++;
-    if (r->output.in_order && line->number > r->output.printed)
+    r->passed += position == 0;
+    if (r->output.in_order && position > r->output.printed)
         return take_result(r, line);
     return 0;
 }
@@ -211,30 +221,30 @@ static int worker_begin(struct run *r) {
 
 static int take_lines(struct run *r, struct batch *b) {
     struct line line;
+    uint64_t known = journal_known(&r->journal);
     int err = 0;
-    while (err >= 0 && b->count < BATCH_LINES && b->bytes.size < BATCH_BYTES &&
+    while (err >= 0 && b->count < BATCH_LINES && b->bytes.size < BATCH_BYTES && !b->cut &&
            lines_next(&r->lines, &line)) {
-        if (line.number < r->journal.resume)
-            err = line_again(r, &line);
-        else
-            err = batch_add(r, b, &line);
+        err = line.number <= known ? line_again(r, b, &line) : batch_add(r, b, &line);
+        b->cut = b->count && line.number == r->journal.ended_upto;
     }
     return err;
 }
 
 static int input_ends(struct run *r) {
+    uint64_t known = journal_known(&r->journal);
     r->input_over = true;
-    if (r->lines.number + 1 >= r->journal.resume)
+    if (r->lines.number >= known)
         return worker_begin(r);
     return error_set(MR_EINVAL,
                      "the input ends with line %" PRIu64 ", but this journal has read %" PRIu64
                      ": use the same input, or another --journal directory",
-                     r->lines.number, r->journal.resume - 1);
+                     r->lines.number, known);
 }
 
 static int take_and_push(struct run *r, struct batch *b) {
     int err = take_lines(r, b);
-    if (err >= 0 && r->lines.number + 1 >= r->journal.resume)
+    if (err >= 0 && r->lines.number >= journal_known(&r->journal))
         err = worker_begin(r);
     return err < 0 ? err : batch_push(r, b);
 }
@@ -244,7 +254,7 @@ int input_take(struct run *r) {
     int err = r->pending ? 0 : lines_read(&r->lines, STDIN_FILENO);
     if (err >= 0)
         err = take_and_push(r, &b);
-    r->pending = b.count == BATCH_LINES || b.bytes.size >= BATCH_BYTES;
+    r->pending = b.count == BATCH_LINES || b.bytes.size >= BATCH_BYTES || b.cut;
     batch_finish(&b);
     if (err < 0 || r->pending)
         return err;

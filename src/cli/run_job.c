@@ -176,7 +176,8 @@ int run_hold_result(struct run *r, uint64_t number, mr_bytes result) {
     if (err >= 0 && errors.size)
         err = spool_append(&spools[1], errors.data, errors.size);
     if (err >= 0)
-        err = output_hold(&r->output, number, failed, &spools[0], &spools[1]);
+        err = output_hold(&r->output, journal_position(&r->journal, number), failed, &spools[0],
+                          &spools[1]);
     spool_finish(&spools[0]);
     spool_finish(&spools[1]);
     if (err < 0)
@@ -275,8 +276,8 @@ static int end_line(struct run *r, mr_job *job, const struct line *line, bool fa
         err = commit(r, job, failed, x);
     if (err < 0)
         return err;
-    if (r->output.in_order &&
-        output_hold(&r->output, line->number, failed, &x->output, &x->errors) < 0)
+    uint64_t position = journal_position(&r->journal, line->number);
+    if (r->output.in_order && output_hold(&r->output, position, failed, &x->output, &x->errors) < 0)
         stop_printing(r);
     *(failed ? &r->failed : &r->done) += 1;
     if (failed)

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/mem.h"
 #include "log/disk.h"
+#include "work/spool.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -100,15 +101,16 @@ static int sync_dir(const char *dir) {
 }
 
 // Whole or not at all.
-static int write_identity(const struct journal *j, const char *path, mr_bytes identity) {
+static int write_whole(const struct journal *j, const char *path, const char *new_name,
+                       mr_bytes bytes) {
     char new[PATH_MAX];
-    path_of(new, j, "journal.new");
+    path_of(new, j, new_name);
     int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, DISK_FILE_MODE);
     if (fd < 0)
         return failed(new, "make");
-    ssize_t written = write(fd, identity.data, identity.size);
-    bool synced = written == (ssize_t)identity.size && fsync(fd) == 0;
-    int err = synced ? 0 : failed(new, "write");
+    int err = file_write(fd, bytes.data, bytes.size);
+    if (err < 0 || fsync(fd) < 0)
+        err = failed(new, "write");
     if (close(fd) < 0 && err >= 0)
         err = failed(new, "write");
     if (err >= 0 && rename(new, path) < 0)
@@ -138,8 +140,9 @@ static int remove_dir(const char *path) {
 
 // `journal` goes last: without it a directory with something in it is not known to be ours.
 static int remove_rest(const struct journal *j) {
-    static const char *const names[] = { "lines",  "printed",    "failures",    "failed",
-                                         "counts", "counts.new", "journal.new", "journal" };
+    static const char *const names[] = { "lines",       "printed",    "failures", "failed",
+                                         "counts",      "counts.new", "round",    "round.new",
+                                         "journal.new", "journal" };
     char path[PATH_MAX];
     path_of(path, j, "finished");
     int err = remove_dir(path);
@@ -200,8 +203,136 @@ static int begin_anew(const struct journal *j, const char *path, mr_bytes identi
                          "%s is no journal (there is '%s' in it); name a new or an empty "
                          "directory",
                          j->dir, other);
-    return write_identity(j, path, identity);
+    return write_whole(j, path, "journal.new", identity);
 }
+
+// ---- Rounds -----------------------------------------------------------------------------------
+
+// DIR/round: the number of the round, the last line of those before it, and the numbers of their
+// lines that failed.
+enum { ROUND_NUMBER = 8 };
+
+static const uint64_t *retried_numbers(const struct journal *j) {
+    return (const uint64_t *)(const void *)j->retried.data;
+}
+
+static uint64_t retried_count(const struct journal *j) {
+    return j->retried.size / sizeof(uint64_t);
+}
+
+mr_bytes journal_epic(const struct journal *j, char room[JOURNAL_EPIC_NAME]) {
+    if (j->round <= 1)
+        return mr_str(JOURNAL_EPIC);
+    snprintf(room, JOURNAL_EPIC_NAME, "%s-%" PRIu64, JOURNAL_EPIC, j->round);
+    return mr_str(room);
+}
+
+uint64_t journal_position(const struct journal *j, uint64_t number) {
+    const uint64_t *numbers = retried_numbers(j);
+    uint64_t low = 0, high = retried_count(j);
+    if (number > j->ended_upto)
+        return high + number - j->ended_upto;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (numbers[middle] < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < retried_count(j) && numbers[low] == number ? low + 1 : 0;
+}
+
+// The line that has this place.
+static uint64_t number_at(const struct journal *j, uint64_t position) {
+    uint64_t count = retried_count(j);
+    return position <= count ? retried_numbers(j)[position - 1] : j->ended_upto + position - count;
+}
+
+uint64_t journal_passed(const struct journal *j) {
+    return j->ended_upto - retried_count(j);
+}
+
+uint64_t journal_known(const struct journal *j) {
+    uint64_t pushed = j->resume - 1;
+    return pushed <= retried_count(j) ? j->ended_upto : number_at(j, pushed);
+}
+
+static int round_damaged(const char *path) {
+    return error_set(MR_ECORRUPT, "%s is damaged: use another --journal directory", path);
+}
+
+static int round_decode(struct journal *j, const char *path, struct reader *r) {
+    uint64_t last = 0;
+    int err = 0;
+    j->round = get_u64(r);
+    j->ended_upto = get_u64(r);
+    while (err >= 0 && !r->bad && r->at < r->size) {
+        uint64_t number = get_u64(r);
+        if (r->bad || number <= last || number > j->ended_upto)
+            return round_damaged(path);
+        err = buffer_append(&j->retried, &number, sizeof number);
+        last = number;
+    }
+    return err >= 0 && (r->bad || j->round < 2) ? round_damaged(path) : err;
+}
+
+static int round_read(struct journal *j) {
+    char path[PATH_MAX];
+    struct buffer bytes = { 0 };
+    struct stat st;
+    path_of(path, j, "round");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : failed(path, "open");
+    int err = fstat(fd, &st) < 0 ? failed(path, "read") : 0;
+    if (err >= 0)
+        err = buffer_reserve(&bytes, (size_t)st.st_size + 1);
+    ssize_t got = err < 0 ? 0 : read(fd, bytes.data, (size_t)st.st_size);
+    if (err >= 0 && got != (ssize_t)st.st_size)
+        err = failed(path, "read");
+    close(fd);
+    struct reader r = reader_of((mr_bytes){ bytes.data, err < 0 ? 0 : (size_t)got });
+    if (err >= 0)
+        err = round_decode(j, path, &r);
+    buffer_finish(&bytes);
+    return err;
+}
+
+static int append_u64(struct buffer *to, uint64_t number) {
+    uint8_t bytes[ROUND_NUMBER];
+    struct writer w = { .data = bytes, .capacity = sizeof bytes };
+    put_u64(&w, number);
+    return buffer_append(to, bytes, w.size);
+}
+
+// Positions are in the order in which lines were printed, so numbers ascend.
+static int round_encode(const struct journal *j, uint64_t upto, struct failed_list list,
+                        struct buffer *out) {
+    int err = append_u64(out, j->round + 1);
+    if (err >= 0)
+        err = append_u64(out, upto);
+    for (; list.count && err >= 0; list.count--, list.at += ROUND_NUMBER) {
+        uint8_t bytes[ROUND_NUMBER];
+        if (pread(list.fd, bytes, sizeof bytes, list.at) != sizeof bytes)
+            return failed(j->dir, "read what was printed of");
+        struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+        err = append_u64(out, number_at(j, get_u64(&r)));
+    }
+    return err;
+}
+
+int journal_next_round(const struct journal *j, uint64_t upto, struct failed_list list) {
+    char path[PATH_MAX];
+    struct buffer bytes = { 0 };
+    path_of(path, j, "round");
+    int err = round_encode(j, upto, list, &bytes);
+    if (err >= 0)
+        err = write_whole(j, path, "round.new", buffer_bytes(&bytes));
+    buffer_finish(&bytes);
+    return err;
+}
+
+// ---- Opening ----------------------------------------------------------------------------------
 
 static int open_dir(struct journal *j, mr_bytes identity) {
     char path[PATH_MAX], finished[PATH_MAX], failed_list[PATH_MAX];
@@ -226,7 +357,7 @@ static int open_dir(struct journal *j, mr_bytes identity) {
 }
 
 int journal_open(struct journal *j, const char *dir, mr_bytes identity) {
-    *j = (struct journal){ .dir = dir, .lines = -1, .resume = 1 };
+    *j = (struct journal){ .dir = dir, .lines = -1, .resume = 1, .round = 1 };
     size_t size = strlen(dir) + sizeof "/store";
     if (size > PATH_MAX - 32)
         return error_set(MR_EINVAL, "the journal's name is too long");
@@ -235,6 +366,8 @@ int journal_open(struct journal *j, const char *dir, mr_bytes identity) {
         return error_set(MR_ENOMEM, "no memory for a journal");
     snprintf(j->store, size, "%s/store", dir);
     int err = open_dir(j, identity);
+    if (err >= 0)
+        err = round_read(j);
     if (err < 0)
         journal_close(j);
     return err;
@@ -245,6 +378,7 @@ void journal_close(struct journal *j) {
         close(j->lines);
     mem_free(j->store);
     buffer_finish(&j->seen);
+    buffer_finish(&j->retried);
     *j = (struct journal){ 0 };
 }
 
@@ -307,33 +441,24 @@ int journal_note_failure(const struct journal *j, const char *name, const char *
 }
 
 int journal_forget_failures(struct journal *j) {
+    static const char *const names[] = { "failed", "failures" };
     char path[PATH_MAX];
-    path_of(path, j, "failed");
-    if (unlink(path) < 0 && errno != ENOENT)
-        return failed(path, "remove");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        path_of(path, j, names[i]);
+        if (unlink(path) < 0 && errno != ENOENT)
+            return failed(path, "remove");
+    }
     j->again = false;
     return 0;
 }
 
-int journal_keep_failures(const struct journal *j, bool store) {
-    char from[PATH_MAX], to[PATH_MAX], path[PATH_MAX];
+int journal_keep_failures(const struct journal *j) {
+    char from[PATH_MAX], to[PATH_MAX];
     path_of(from, j, "failures");
     path_of(to, j, "failed");
     if (rename(from, to) < 0)
         return failed(to, "make");
-    if (store)
-        return sync_dir(j->dir);
-    path_of(path, j, "finished");
-    int err = journal_retire(j);
-    if (err >= 0)
-        err = remove_dir(path);
-    path_of(path, j, "lines");
-    if (err >= 0 && unlink(path) < 0)
-        err = failed(path, "remove");
-    path_of(path, j, "printed");
-    if (err >= 0 && unlink(path) < 0)
-        err = failed(path, "remove");
-    return err;
+    return sync_dir(j->dir);
 }
 
 // ---- Lines ------------------------------------------------------------------------------------
@@ -343,24 +468,25 @@ static off_t place_of(uint64_t number) {
 }
 
 int journal_resume(struct journal *j, struct engine *engine) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[JOURNAL_EPIC_NAME];
     mr_epic_info look = { .resume = 1 };
     struct stat st;
-    int err = engine->impl->epic(engine, mr_str(RUN_STAGE), mr_str(JOURNAL_EPIC), &look);
+    int err = engine->impl->epic(engine, mr_str(RUN_STAGE), journal_epic(j, name), &look);
     if (err < 0 && err != MR_EGONE)
         return err;
     j->resume = look.resume;
+    uint64_t known = journal_known(j);
     path_of(path, j, "lines");
     j->lines = open(path, O_RDWR | O_CREAT | O_CLOEXEC, DISK_FILE_MODE);
     if (j->lines < 0 || fstat(j->lines, &st) < 0)
         return failed(path, "open");
-    if (st.st_size < place_of(j->resume))
+    if (st.st_size < place_of(known + 1))
         return error_set(MR_ECORRUPT,
                          "%s knows %" PRIu64 " lines, its store has read %" PRIu64
                          ": the journal is damaged; its store, file:%s, is not",
-                         path, (uint64_t)st.st_size / HASH, j->resume - 1, j->store);
+                         path, (uint64_t)st.st_size / HASH, known, j->store);
     // What is beyond was read, but never pushed: it may be anything.
-    if (ftruncate(j->lines, place_of(j->resume)) < 0)
+    if (ftruncate(j->lines, place_of(known + 1)) < 0)
         return failed(path, "write");
     return 0;
 }

@@ -12,25 +12,46 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { PIECE = 64 << 10, MARK_SIZE = 16 };
+enum { PIECE = 64 << 10, MARK_NUMBER = 8 };
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static int mark_write(const struct output *o) {
-    uint8_t bytes[MARK_SIZE];
-    struct writer w = { .data = bytes, .capacity = sizeof bytes };
-    put_u64(&w, o->printed);
-    put_u64(&w, o->failed);
-    if (o->mark < 0 || pwrite(o->mark, bytes, sizeof bytes, 0) == sizeof bytes)
-        return 0;
+static int mark_failed(void) {
     return error_set(MR_EIO, "the journal cannot note what was printed: %s", strerror(errno));
 }
 
-void output_resume(struct output *o, int mark, uint64_t least) {
-    uint8_t bytes[MARK_SIZE];
+static int mark_write(const struct output *o) {
+    uint8_t bytes[MARK_FAILED];
+    struct writer w = { .data = bytes, .capacity = sizeof bytes };
+    put_u64(&w, o->round);
+    put_u64(&w, o->printed);
+    put_u64(&w, o->failed);
+    bool written = o->mark < 0 || pwrite(o->mark, bytes, sizeof bytes, 0) == sizeof bytes;
+    return written ? 0 : mark_failed();
+}
+
+// Before the mark counts it.
+static int mark_failure(const struct output *o, uint64_t line) {
+    uint8_t bytes[MARK_NUMBER];
+    struct writer w = { .data = bytes, .capacity = sizeof bytes };
+    put_u64(&w, line);
+    off_t at = MARK_FAILED + (off_t)((o->failed - 1) * MARK_NUMBER);
+    bool written = o->mark < 0 || pwrite(o->mark, bytes, sizeof bytes, at) == sizeof bytes;
+    return written ? 0 : mark_failed();
+}
+
+// A power cut may take what was noted of lines that were done, never that one has failed: nothing
+// else would say so.
+static int mark_sync(const struct output *o) {
+    return o->mark < 0 || fdatasync(o->mark) == 0 ? 0 : mark_failed();
+}
+
+void output_resume(struct output *o, int mark, uint64_t round, uint64_t least) {
+    uint8_t bytes[MARK_FAILED];
     o->mark = mark;
-    if (pread(mark, bytes, sizeof bytes, 0) == sizeof bytes) {
-        struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+    o->round = round;
+    struct reader r = reader_of((mr_bytes){ bytes, sizeof bytes });
+    if (pread(mark, bytes, sizeof bytes, 0) == sizeof bytes && get_u64(&r) == round) {
         o->printed = get_u64(&r);
         o->failed = get_u64(&r);
     }
@@ -241,10 +262,16 @@ static int print_in_turn(struct output *o) {
         int err = print(o, &h->output, &h->errors);
         if (err < 0)
             return err;
-        o->failed += h->failed;
+        bool failed = h->failed;
+        o->failed += failed;
         held_finish(o, h);
         o->printed++;
-        if ((err = mark_write(o)) < 0)
+        err = failed ? mark_failure(o, o->printed) : 0;
+        if (err >= 0)
+            err = mark_write(o);
+        if (err >= 0 && failed)
+            err = mark_sync(o);
+        if (err < 0)
             return err;
     }
 }

@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20, BAR_MOST = 200 };
+enum { ORDER_AHEAD = 1024, HELD_MEMORY = 16 << 20, BAR_MOST = 200, MARK_FAILED = 24 };
 
 // Of a line that has ended: a spool in memory, or a part of the file.
 struct held_stream {
@@ -37,7 +37,8 @@ struct output {
     size_t memory;                // of what is held there
     int file;                     // -1: none yet
     uint64_t file_end, file_uses; // behind the last part; parts in it
-    int mark;                     // a file that says what was printed; -1: none
+    int mark;                     // a file that says what was printed; -1: none …
+    uint64_t round;               // … of which run
     char bar[BAR_MOST];           // as drawn last; "": none
     bool bar_shown;
     bool to_terminal; // stdout is one
@@ -48,9 +49,10 @@ struct output {
 int output_open(struct output *, bool in_order); // MR_ENOMEM
 void output_close(struct output *);
 
-// Goes on from what `mark`, a descriptor that the output then owns, says was printed, but not below
-// line `least`; and notes it there from now on.
-void output_resume(struct output *, int mark, uint64_t least);
+// Goes on from what `mark`, a descriptor that the output then owns, says was printed in `round`,
+// but not below line `least`; and notes it there from now on: lines printed and failed, and behind
+// them, from MARK_FAILED on, 8 bytes for each that failed.
+void output_resume(struct output *, int mark, uint64_t round, uint64_t least);
 
 // Prints both at once. MR_EIO: stdout cannot be written, now and from now on; `broken`
 // says why.

@@ -103,7 +103,7 @@ static const struct command work_commands[] = {
                 "\n"
                 "A journal whose lines are all done is removed with its directory. If any failed\n"
                 "it stays: DIR/failed lists them (number, reason, line), and the same command\n"
-                "tries only those again, or with --keep-order begins anew.\n"
+                "tries only those again.\n"
                 "\n"
                 "Exits 0 if every line was done, 1 if any failed, 2 if the command cannot be run,\n"
                 "3 if journal or results cannot be opened, 124 when the deadline has passed, 130\n"
