@@ -123,41 +123,16 @@ static void write_place(struct golden *g, const struct record *r) {
 
 static void write_body(struct golden *g, const struct record *r, mr_bytes body) {
     FILE *out = g->tale->said;
-    switch (r->kind) {
-    case RECORD_PUSH:
-    case RECORD_JOB:
-    case RECORD_STATE:
-    case RECORD_OUTBOX:
-    case RECORD_ARRIVAL:
+    bool is_source = r->kind == RECORD_SOURCE || r->kind == RECORD_SOURCE_OLD;
+    if (record_body_name(r->kind) && (body.size || r->kind != RECORD_END))
         write_bytes(out, " ", body);
-        break;
-    case RECORD_END:
-        if (body.size)
-            write_bytes(out, " ", body);
-        break;
-    case RECORD_FAIL:
+    if (r->kind == RECORD_FAIL)
         write_reasons(out, body);
-        break;
-    case RECORD_STAGE:
+    if (r->kind == RECORD_STAGE)
         write_stage(out, &r->about->stage);
-        break;
-    case RECORD_SOURCE:
-    case RECORD_SOURCE_OLD:
+    if (is_source)
         fprintf(out, " %.*s up to %" PRIu64, (int)r->name.size, (const char *)r->name.data,
                 r->about->source.highest);
-        break;
-    case RECORD_RETRY:
-    case RECORD_DROP:
-    case RECORD_WANT:
-    case RECORD_SOURCE_DROP:
-    case RECORD_ONCE:
-    case RECORD_EPOCH:
-    case RECORD_TRIM:
-    case RECORD_LINK:
-    case RECORD_LEASE:
-    case RECORD_STAGE_DROP:
-        break;
-    }
 }
 
 static void write_link(FILE *out, const struct record *r) {

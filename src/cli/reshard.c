@@ -11,7 +11,7 @@
 #define COPIED (UINT64_C(1) << 63) // added to positions in the copy: the store has none there
 enum { SHARD_SHIFT = 56 };         // which of its shards
 
-// ---- Numbers and names
+// ---- Numbers and names -----------------------------------------------------------------------
 // ----------------------------------------------------------------------------------
 
 static struct reshard_item *item_at(const struct roster *r, uint32_t number) {
@@ -110,7 +110,7 @@ static void roster_finish(struct roster *r) {
     map_finish(&r->by_number);
 }
 
-// ---- Merging ----------------------------------------------------------------------------------
+// ---- Merging ---------------------------------------------------------------------------------
 
 static uint64_t window_begin(uint64_t highest) {
     return highest >= SOURCE_WINDOW ? highest - SOURCE_WINDOW + 1 : 1;
@@ -207,7 +207,7 @@ static void gather_epoch(struct reshard *c, const struct record *r) {
     c->epoch.time_ms = r->time_ms > c->epoch.time_ms ? r->time_ms : c->epoch.time_ms;
 }
 
-// ---- Writing ----------------------------------------------------------------------------------
+// ---- Writing ---------------------------------------------------------------------------------
 
 static int write_to(struct reshard *c, uint32_t to, const struct record *r, mr_bytes body) {
     uint8_t head[RECORD_MAX];
@@ -294,7 +294,7 @@ static int reshard_write_source(struct reshard *c, uint32_t number) {
     return r.stage ? write_to(c, home_of(c, r.stage), &r, (mr_bytes){ 0 }) : write_to_all(c, &r);
 }
 
-// ---- Records of jobs
+// ---- Records of jobs -------------------------------------------------------------------------
 // ------------------------------------------------------------------------------
 
 // A record without a stage is about the job of the one before, and goes to the same shard.
@@ -321,7 +321,7 @@ static int renumber(const struct reshard_from *f, struct record *r) {
     return 0;
 }
 
-// ---- The sink ---------------------------------------------------------------------------------
+// ---- The sink --------------------------------------------------------------------------------
 
 static int merge_record(struct reshard_from *f, const struct record *r) {
     if (r->kind == RECORD_STAGE)
@@ -372,7 +372,7 @@ static int reshard_read(void *owner, uint64_t at, struct buffer *out_body) {
     return log_read(f->reshard->to[(at & ~COPIED) >> SHARD_SHIFT], position, NULL, out_body);
 }
 
-// ---- All of it --------------------------------------------------------------------------------
+// ---- All of it -------------------------------------------------------------------------------
 
 static int reshard_load(struct reshard *c, uint32_t shard) {
     struct reshard_from *f = &c->from[shard];

@@ -221,49 +221,82 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
     return kind == RECORD_END && !changed ? copy_end(c, number, head, body) : 0;
 }
 
+// ---- The table --------------------------------------------------------------------------------
+
+static int clean_job_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    uint32_t number = job_find(c, r->id);
+    return number ? clean_job(c, at, body, number) : 0;
+}
+
+static int clean_end_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    return clean_end(c, at, body, r);
+}
+
+static int clean_once_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return clean_spent(c, at, r);
+}
+
+static int clean_stage_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return clean_stage(c, at, r->stage);
+}
+
+static int clean_source_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return clean_source(c, at, r->source);
+}
+
+static int clean_state_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    return clean_state(c, at, body, r);
+}
+
+static int clean_epoch_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return c->epoch_size && c->epoch_at == at ? clean_mark(c, r) : 0;
+}
+
+static int clean_trim_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return c->trim_size && c->trim_at == at ? clean_mark(c, r) : 0;
+}
+
+static int clean_link_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return clean_link(c, at, r->shard);
+}
+
+static int clean_lease_record(struct core *c, uint64_t at, mr_bytes body, struct record *r) {
+    (void)body;
+    return clean_lease(c, at, r->serial);
+}
+
+// Kinds that are the home of something. What the others have changed is in the home of the thing.
+static int (*const cleaners[RECORD_LAST + 1])(struct core *, uint64_t at, mr_bytes body,
+                                              struct record *) = {
+    [RECORD_PUSH] = clean_job_record,
+    [RECORD_JOB] = clean_job_record,
+    [RECORD_ARRIVAL] = clean_job_record,
+    [RECORD_END] = clean_end_record,
+    [RECORD_FAIL] = clean_fail,
+    [RECORD_STAGE] = clean_stage_record,
+    [RECORD_SOURCE] = clean_source_record,
+    [RECORD_SOURCE_OLD] = clean_source_record,
+    [RECORD_STATE] = clean_state_record,
+    [RECORD_ONCE] = clean_once_record,
+    [RECORD_EPOCH] = clean_epoch_record,
+    [RECORD_TRIM] = clean_trim_record,
+    [RECORD_OUTBOX] = clean_outbox,
+    [RECORD_LINK] = clean_link_record,
+    [RECORD_LEASE] = clean_lease_record,
+};
+
 APART static int clean_decoded(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
     struct record r;
     int err = record_decode(head, NULL, &r);
-    if (err < 0)
+    if (err < 0 || !cleaners[r.kind])
         return err;
-    uint32_t number;
-    switch (r.kind) {
-    case RECORD_PUSH:
-    case RECORD_JOB:
-    case RECORD_ARRIVAL:
-        number = job_find(c, r.id);
-        return number ? clean_job(c, at, body, number) : 0;
-    case RECORD_END:
-        return clean_end(c, at, body, &r);
-    case RECORD_FAIL:
-        return clean_fail(c, at, body, &r);
-    case RECORD_STAGE:
-        return clean_stage(c, at, r.stage);
-    case RECORD_SOURCE:
-    case RECORD_SOURCE_OLD:
-        return clean_source(c, at, r.source);
-    case RECORD_STATE:
-        return clean_state(c, at, body, &r);
-    case RECORD_ONCE:
-        return clean_spent(c, at, &r);
-    case RECORD_EPOCH:
-        return c->epoch_size && c->epoch_at == at ? clean_mark(c, &r) : 0;
-    case RECORD_TRIM:
-        return c->trim_size && c->trim_at == at ? clean_mark(c, &r) : 0;
-    case RECORD_OUTBOX:
-        return clean_outbox(c, at, body, &r);
-    case RECORD_LINK:
-        return clean_link(c, at, r.shard);
-    case RECORD_LEASE:
-        return clean_lease(c, at, r.serial);
-    case RECORD_RETRY:
-    case RECORD_DROP:
-    case RECORD_WANT:
-    case RECORD_SOURCE_DROP:
-    case RECORD_STAGE_DROP:
-        return 0; // what they changed is in the home of the thing
-    }
-    return 0;
+    return cleaners[r.kind](c, at, body, &r);
 }
 
 int core_clean(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {

@@ -3,7 +3,8 @@
 // A record is an entry's head; what is long (a job's body, a result, a state, reasons) is the
 // entry's body. Fields are encoded one by one and versioned by the kind's number: a kind never
 // changes its fields, a new kind is added instead. A new kind is a number here, a row in record.c
-// and a row in replay.c; a new field is a member here and a line in record_layout.h.
+// and a row in replay.c, and in clean.c if it is the home of something; a new field is a member
+// here and a line in record_layout.h.
 //
 // Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
 // failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,

@@ -1,18 +1,327 @@
-// Replay: records taken in again, in log order, each after replay_check has accepted it. Nothing is
-// started, timed or told meanwhile; jobs only gather in their channels, in whatever order the
-// cleaner left them. core_open then puts every line in order of position, every channel in the
-// state its content says, and begins a new epoch.
+// Replay: records are read again in log order. Each is checked first, then applied.
+//
+// What a record may say: the log's sums prove that a record was written, not that this engine wrote
+// it. So every record is checked against the state that it is about to change, and refused as a
+// whole, before anything is changed. What is accepted is applied without a further check. A record
+// about a job that is not known is no mistake: the cleaner moves what lives further on.
+//
+// What it does: no job is started, no timer runs and no event is sent meanwhile; jobs only gather
+// in their channels, in whatever order the cleaner left them. core_open then sorts every line by
+// position, gives every channel the state that its content says, and begins a new epoch.
 #include "core/limit.h"
 #include "core/link.h"
 #include "core/record_layout.h"
 
 #include "base/errors.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
-static bool is_ended(enum job_status status) {
-    return status == JOB_DONE || status > JOB_DEAD;
+// Where the record stands.
+struct replay_entry {
+    uint64_t at;
+    uint32_t size, body_size;
+    uint32_t job; // the number of the record's job; 0: not known, or none
+};
+
+#define ACCEPT_IF(condition, ...)                                                                  \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return error_set(MR_ECORRUPT, __VA_ARGS__);                                            \
+    } while (0)
+
+static const struct job *known_job(const struct core *c, const struct replay_entry *e) {
+    return e->job ? job_at(c, e->job) : NULL;
 }
+
+static bool status_is_end(enum job_status status) {
+    return status == JOB_DONE || status == JOB_EXPIRED || status == JOB_CANCELLED;
+}
+
+static const char *status_of(const struct job *j) {
+    return job_status_name((enum job_status)j->status);
+}
+
+// ---- Fields that mean the same in every kind -------------------------------------------------
+
+static int check_fields(const struct core *c, const struct record *r) {
+    int err = record_check_bounds(r);
+    if (err < 0)
+        return err;
+    ACCEPT_IF(r->pushed_ms <= r->time_ms, "this %s record names a later instant than its own",
+              record_kind_name(r->kind));
+    ACCEPT_IF(r->stage <= c->limits.max_stages,
+              "this %s record names stage %" PRIu32 " of at most %u", record_kind_name(r->kind),
+              r->stage, (unsigned)c->limits.max_stages);
+    return 0;
+}
+
+// ---- Jobs ------------------------------------------------------------------------------------
+
+// A record about a known job names its stage.
+static int check_stage_of(const struct core *c, const struct record *r, const struct job *j) {
+    ACCEPT_IF(stage_of(c, j)->number == r->stage,
+              "this %s record names job %" PRIu64 " in stage %" PRIu32
+              ", but it is in stage %" PRIu32,
+              record_kind_name(r->kind), r->id, r->stage, stage_of(c, j)->number);
+    return 0;
+}
+
+static int refuse_job(const struct record *r, const struct job *j) {
+    return error_set(MR_ECORRUPT, "this %s record for job %" PRIu64 ", which is %s",
+                     record_kind_name(r->kind), r->id, status_of(j));
+}
+
+static int check_job_fields(const struct record *r) {
+    ACCEPT_IF(r->id, "this %s record of job 0", record_kind_name(r->kind));
+    ACCEPT_IF(r->stage, "this %s record of job %" PRIu64 " names stage 0",
+              record_kind_name(r->kind), r->id);
+    return 0;
+}
+
+static int check_push(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c;
+    ACCEPT_IF(!e->job, "job %" PRIu64 " is pushed twice", r->id);
+    return check_job_fields(r);
+}
+
+static int check_copied_status(const struct record *r) {
+    bool dead = r->status == JOB_DEAD;
+    ACCEPT_IF(dead || r->status == JOB_WAITING || (r->status == JOB_DELAYED && r->due_ms),
+              "a job record of job %" PRIu64 " with status %s", r->id, job_status_name(r->status));
+    ACCEPT_IF(dead || r->attempt < UINT16_MAX, "job %" PRIu64 " has no attempt left", r->id);
+    ACCEPT_IF(!dead || (!r->deadline_ms && !r->call), "dead job %" PRIu64 " has a deadline", r->id);
+    return 0;
+}
+
+// The copy of a known job says where its record is now, and nothing else that is new.
+static int check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = check_job_fields(r);
+    if (err == 0)
+        err = check_copied_status(r);
+    if (err < 0 || !j)
+        return err;
+    if (status_is_end((enum job_status)j->status))
+        return refuse_job(r, j);
+    mr_bytes key = { 0 };
+    if (job_is_keyed(j))
+        key = channel_key(c, channel_at(c, j->owner));
+    ACCEPT_IF(bytes_equal(key, r->key), "job %" PRIu64 " has changed its key", r->id);
+    return check_stage_of(c, r, j);
+}
+
+// A job's source never changes.
+static int check_source_of(const struct core *c, const struct record *r, const struct job *j) {
+    const struct attr *a = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
+    if (!a || !r->source)
+        return 0;
+    const struct source *s = source_at(c, a->small);
+    ACCEPT_IF(s->dropped || (s->number == r->source && a->value == r->number),
+              "job %" PRIu64 " has changed its source", r->id);
+    return 0;
+}
+
+// For an ended job only a copy of its end may follow.
+static int check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = check_job_fields(r);
+    if (err < 0)
+        return err;
+    ACCEPT_IF(status_is_end(r->status), "job %" PRIu64 " ends as %s, which is no end", r->id,
+              job_status_name(r->status));
+    ACCEPT_IF(r->due_ms <= r->pushed_ms, "job %" PRIu64 " ended before it was pushed", r->id);
+    if (!j)
+        return 0;
+    bool is_ended = status_is_end((enum job_status)j->status);
+    if (j->status == JOB_DEAD || (is_ended && !r->copy))
+        return refuse_job(r, j);
+    err = check_source_of(c, r, j);
+    return err < 0 ? err : check_stage_of(c, r, j);
+}
+
+static int check_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = check_job_fields(r);
+    if (err < 0)
+        return err;
+    bool fits =
+        r->status == JOB_DEAD || r->status == JOB_WAITING || (r->copy && r->status == JOB_DELAYED);
+    ACCEPT_IF(fits, "job %" PRIu64 " failed and is %s", r->id, job_status_name(r->status));
+    ACCEPT_IF(r->status == JOB_DEAD || r->attempt < UINT16_MAX,
+              "job %" PRIu64 " has no attempt left", r->id);
+    if (!j)
+        return 0;
+    if (!r->copy && j->status >= JOB_DONE)
+        return refuse_job(r, j);
+    return check_stage_of(c, r, j);
+}
+
+static int check_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = check_job_fields(r);
+    if (err < 0 || !j)
+        return err;
+    return j->status == JOB_DEAD ? check_stage_of(c, r, j) : refuse_job(r, j);
+}
+
+// A delayed job may have become due since, which is not recorded.
+static int check_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    const struct job *j = known_job(c, e);
+    int err = check_job_fields(r);
+    if (err < 0)
+        return err;
+    bool dead = r->status == JOB_DEAD;
+    ACCEPT_IF(dead || r->status == JOB_WAITING || r->status == JOB_DELAYED,
+              "job %" PRIu64 " is dropped while %s", r->id, job_status_name(r->status));
+    if (!j)
+        return 0;
+    if (status_is_end((enum job_status)j->status) || dead != (j->status == JOB_DEAD))
+        return refuse_job(r, j);
+    return check_stage_of(c, r, j);
+}
+
+// ---- Stages ----------------------------------------------------------------------------------
+
+static int check_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    ACCEPT_IF(r->stage, "a record names stage 0");
+    if (stage_name_check(r->name) < 0)
+        return MR_ECORRUPT;
+    const struct stage *s =
+        r->stage < c->stage_capacity ? c->stages[r->stage] : NULL; // NULL: not met yet
+    uint32_t found = stage_find(c, r->name);
+    ACCEPT_IF(!found || found == r->stage, "stages %" PRIu32 " and %" PRIu32 " have one name",
+              found, r->stage);
+    ACCEPT_IF(found || !s || !s->name_size, "stage %" PRIu32 " has changed its name", r->stage);
+    ACCEPT_IF(policy_is_possible(&r->about->stage.policy),
+              "the policy of stage %" PRIu32 " is out of bounds", r->stage);
+    return 0;
+}
+
+// Retained jobs may still be there: no record says that they are forgotten.
+static int check_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    ACCEPT_IF(r->stage, "a record names stage 0");
+    const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
+    uint64_t jobs = s ? s->by_status[JOB_DEAD] + s->states.count + links_lead_to(c, s) : 0;
+    for (int status = JOB_DELAYED; s && status <= JOB_RUNNING; status++)
+        jobs += s->by_status[status];
+    ACCEPT_IF(!jobs, "stage %" PRIu32 " is forgotten, but is not empty", r->stage);
+    return 0;
+}
+
+// ---- Links -----------------------------------------------------------------------------------
+
+static int check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    const struct core_config *config = &c->config;
+    bool fits = r->shard != config->shard && (config->shards == 1 || r->shard < config->shards);
+    ACCEPT_IF(fits, "shard %" PRIu32 " of %" PRIu32 " has a link with shard %" PRIu32,
+              config->shard, config->shards, r->shard);
+    ACCEPT_IF(r->upto <= NUMBER_MOST, "a link acknowledges %" PRIu64, r->upto);
+    return 0;
+}
+
+static int check_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
+    int err = check_link(c, r, e);
+    if (err < 0)
+        return err;
+    ACCEPT_IF(r->stage && r->number, "an outbox record without a stage or a number");
+    uint32_t entry = outbox_find(c, r->number);
+    ACCEPT_IF(!entry ||
+                  (outbox_at(c, entry)->to == r->shard && outbox_at(c, entry)->stage == r->stage),
+              "entry %" PRIu64 " of an outbox has changed its destination", r->number);
+    return 0;
+}
+
+static int check_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
+    int err = check_link(c, r, e);
+    if (err < 0)
+        return err;
+    ACCEPT_IF(r->number > core_link_mark(c, r->shard),
+              "entry %" PRIu64 " of shard %" PRIu32 " arrives twice", r->number, r->shard);
+    return check_push(c, r, e);
+}
+
+// ---- Leases ----------------------------------------------------------------------------------
+
+// No lease lasts longer than from its record on, for its own length.
+static int check_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    ACCEPT_IF(r->id && r->stage && r->serial >> EPOCH_SHIFT,
+              "a lease record without a job, a stage or an epoch");
+    ACCEPT_IF(r->due_ms <= r->time_ms + r->lease_ms, "a lease of %" PRIu32 " ms that ends later",
+              r->lease_ms);
+    uint32_t number = lease_find_recorded(c, r->serial);
+    if (!number)
+        return 0;
+    const struct lease *l = lease_at(c, number);
+    mr_bytes key = { 0 };
+    if (l->channel)
+        key = channel_key(c, channel_at(c, l->channel));
+    ACCEPT_IF(l->stage == r->stage && bytes_equal(key, r->key),
+              "lease %" PRIx64 " has changed its channel", r->serial);
+    return 0;
+}
+
+// ---- Epoch and trim --------------------------------------------------------------------------
+
+// Ids below the one that is next were issued, and are not issued again.
+static int check_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    ACCEPT_IF(r->epoch >= c->epoch, "epoch %" PRIu64 " follows epoch %" PRIu64, r->epoch, c->epoch);
+    ACCEPT_IF(r->next_id > c->highest_id,
+              "an epoch that begins with id %" PRIu64 ", but %" PRIu64 " was issued", r->next_id,
+              c->highest_id);
+    return 0;
+}
+
+// Only the part of the log before this record can have been trimmed.
+static int check_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
+    ACCEPT_IF(r->upto <= e->at && r->upto >= c->trim_mark,
+              "the log was trimmed up to %" PRIu64 " after %" PRIu64, r->upto, c->trim_mark);
+    return 0;
+}
+
+// ---- The rest --------------------------------------------------------------------------------
+
+static int check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c, (void)e;
+    ACCEPT_IF(r->id, "a want record of job 0");
+    return 0;
+}
+
+static int check_source_old(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    return source_check(c, r);
+}
+
+static int check_source(struct core *c, const struct record *r, const struct replay_entry *e) {
+    ACCEPT_IF(r->stage, "a source without a stage");
+    return check_source_old(c, r, e);
+}
+
+static int check_source_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c, (void)e;
+    ACCEPT_IF(r->source, "a record names source 0");
+    return 0;
+}
+
+static int check_state(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c, (void)e;
+    ACCEPT_IF(r->stage && r->key.size, "a state without a stage or a key");
+    ACCEPT_IF(r->due_ms <= r->time_ms, "a state that was set after its record was written");
+    return 0;
+}
+
+static int check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)c, (void)e;
+    ACCEPT_IF(r->stage && r->id && r->has_once, "a once record without a name or a job");
+    return 0;
+}
+
+// ---- Applying: jobs --------------------------------------------------------------------------
 
 static int take_source(struct core *c, const struct record *r, uint32_t job) {
     if (!r->source || !r->number)
@@ -53,7 +362,7 @@ static void take_attrs(struct core *c, uint32_t number, const struct record *r) 
         j->flags |= JOB_WANTED_FOR_GOOD;
 }
 
-// Puts a job that is new here, or was taken out, among those of its status.
+// Adds a job that is new, or was removed, to the list of its status.
 static void place(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
@@ -107,7 +416,7 @@ static void unplace(struct core *c, uint32_t number) {
         channel_check_idle(c, j->owner);
 }
 
-// Makes sure that the record's job can be made; its stage, too, which may be nameless as yet.
+// Reserves memory for the record's job and its stage, whose name may not be known yet.
 static int reserve_job(struct core *c, const struct record *r, struct stage **out) {
     int err = stage_get_number(c, r->stage, out);
     if (err < 0)
@@ -117,7 +426,7 @@ static int reserve_job(struct core *c, const struct record *r, struct stage **ou
     return r->has_once ? once_reserve(c, 1) : 0;
 }
 
-static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+static int make_job(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = reserve_job(c, r, &s);
     if (err < 0)
@@ -135,7 +444,7 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
     j->status = (uint8_t)(copy ? r->status : r->due_ms ? JOB_DELAYED : JOB_WAITING);
     s->by_status[j->status]++;
     s->pushed += !copy;
-    job_set_home(c, j, at, size);
+    job_set_home(c, j, e->at, e->size);
     take_attrs(c, number, r);
     place(c, number);
     if (ref && j->status == JOB_DEAD && r->due_ms)
@@ -143,20 +452,20 @@ static int make_job(struct core *c, const struct record *r, uint64_t at, uint32_
     return take_source(c, r, number);
 }
 
-static int replay_push(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    uint32_t number = job_find(c, r->id);
+static int replay_push(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
     if (!number)
-        return make_job(c, r, at, size);
-    job_set_home(c, job_at(c, number), at, size); // nothing else has changed
+        return make_job(c, r, e);
+    job_set_home(c, job_at(c, number), e->at, e->size); // nothing else has changed
     return 0;
 }
 
-static int replay_arrival(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+static int replay_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
     int err = link_restore_mark(c, r);
-    return err < 0 ? err : replay_push(c, r, at, size);
+    return err < 0 ? err : replay_push(c, r, e);
 }
 
-// An END whose PUSH has been trimmed already says all that is left to know.
+// An END whose PUSH has been trimmed says everything that is kept of the job.
 static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
     struct stage *s;
     int err = reserve_job(c, r, &s);
@@ -194,11 +503,11 @@ static void prune_ended(struct core *c, struct stage *s) {
     }
 }
 
-static int replay_end(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    uint32_t number = job_find(c, r->id);
+static int replay_end(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
     int err = 0;
-    if (number && is_ended((enum job_status)job_at(c, number)->status)) {
-        job_set_home(c, job_at(c, number), at, size);
+    if (number && status_is_end((enum job_status)job_at(c, number)->status)) {
+        job_set_home(c, job_at(c, number), e->at, e->size);
         return 0;
     }
     if (number)
@@ -213,7 +522,7 @@ static int replay_end(struct core *c, const struct record *r, uint64_t at, uint3
     j->position = r->position;
     j->serial = r->serial;
     j->attempt = (uint16_t)r->attempt;
-    job_set_home(c, j, at, size);
+    job_set_home(c, j, e->at, e->size);
     static const enum attr_kind gone[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
                                            ATTR_COUNTS };
     for (size_t i = 0; job_has_attrs(j) && i < sizeof gone / sizeof *gone; i++)
@@ -264,16 +573,16 @@ static int count_failure(struct core *c, const struct record *r, uint32_t number
     return 0;
 }
 
-static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    uint32_t number = job_find(c, r->id);
+static int replay_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
     struct stage *s;
     int err = count_failure(c, r, number, &s);
-    if (err < 0 || !number || is_ended((enum job_status)job_at(c, number)->status))
+    if (err < 0 || !number || status_is_end((enum job_status)job_at(c, number)->status))
         return err; // its JOB copy further on says how far it has come
     if ((err = job_reserve_due(c)) < 0)
         return err;
     struct job *j = job_at(c, number);
-    job_set_reasons(c, j, at, size);
+    job_set_reasons(c, j, e->at, e->size);
     if (r->copy)
         return 0;
     unplace(c, number);
@@ -294,8 +603,8 @@ static int replay_fail(struct core *c, const struct record *r, uint64_t at, uint
     return 0;
 }
 
-static int replay_retry(struct core *c, const struct record *r) {
-    uint32_t number = job_find(c, r->id);
+static int replay_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
     if (!number)
         count_unknown(c, r, JOB_DEAD, JOB_WAITING);
     if (!number)
@@ -311,8 +620,8 @@ static int replay_retry(struct core *c, const struct record *r) {
     return 0;
 }
 
-static int replay_drop(struct core *c, const struct record *r) {
-    uint32_t number = job_find(c, r->id);
+static int replay_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    uint32_t number = e->job;
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
@@ -331,12 +640,15 @@ static int replay_drop(struct core *c, const struct record *r) {
     return 0;
 }
 
-static int replay_want(struct core *c, const struct record *r) {
-    uint32_t number = job_find(c, r->id);
+static int replay_want(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)r;
+    uint32_t number = e->job;
     if (number)
         job_at(c, number)->flags |= JOB_WANTED_FOR_GOOD;
     return 0;
 }
+
+// ---- Applying: everything else ---------------------------------------------------------------
 
 static int replay_stage_name(struct core *c, struct stage *s, const struct record *r) {
     int err = maker_reserve(c, r->maker);
@@ -347,7 +659,7 @@ static int replay_stage_name(struct core *c, struct stage *s, const struct recor
     return err;
 }
 
-static int replay_stage(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+static int replay_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
@@ -359,33 +671,26 @@ static int replay_stage(struct core *c, const struct record *r, uint64_t at, uin
     RECORD_STAGE_FIELDS(FROM_RECORD)
 #undef FROM_RECORD
     s->policy = a->policy;
-    stage_set_home(c, s, at, size);
+    stage_set_home(c, s, e->at, e->size);
     return 0;
 }
 
-static int replay_source(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
-    if (r->kind == RECORD_SOURCE_DROP) {
-        uint32_t index = source_find_number(c, r->source);
-        if (index)
-            source_forget(c, index);
-        return 0;
-    }
+static int replay_source(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t index = 0;
     int err = source_restore(c, r, &index);
     if (err < 0)
         return err;
-    source_set_home(c, source_at(c, index), at, size);
+    source_set_home(c, source_at(c, index), e->at, e->size);
     return 0;
 }
 
-static int replay_state(struct core *c, const struct record *r, uint64_t at, uint32_t size,
-                        bool empty) {
+static int replay_state(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
     chan ref = channel_find(c, r->stage, r->key);
-    if (empty) {
+    if (!e->body_size) {
         if (ref)
             state_drop(c, ref);
         return 0;
@@ -394,75 +699,98 @@ static int replay_state(struct core *c, const struct record *r, uint64_t at, uin
         return err;
     if ((err = slab_reserve(&c->states, 1)) < 0)
         return err;
-    state_set(c, ref, at, size, r->due_ms ? r->due_ms : r->time_ms);
+    state_set(c, ref, e->at, e->size, r->due_ms ? r->due_ms : r->time_ms);
     return 0;
 }
 
-static int replay_once(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
+static int replay_once(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = stage_get_number(c, r->stage, &s);
     if (err < 0)
         return err;
-    return once_restore(c, s, r, at, size);
+    return once_restore(c, s, r, e->at, e->size);
 }
 
-static int replay_record(struct core *c, const struct record *r, uint64_t at, uint32_t size,
-                         uint32_t body_size) {
-    switch (r->kind) {
-    case RECORD_PUSH:
-    case RECORD_JOB:
-        return replay_push(c, r, at, size);
-    case RECORD_ARRIVAL:
-        return replay_arrival(c, r, at, size);
-    case RECORD_OUTBOX:
-        return outbox_restore(c, r, at, size);
-    case RECORD_LINK:
-        return link_restore(c, r, at, size);
-    case RECORD_END:
-        return replay_end(c, r, at, size);
-    case RECORD_FAIL:
-        return replay_fail(c, r, at, size);
-    case RECORD_RETRY:
-        return replay_retry(c, r);
-    case RECORD_DROP:
-        return replay_drop(c, r);
-    case RECORD_WANT:
-        return replay_want(c, r);
-    case RECORD_STAGE:
-        return replay_stage(c, r, at, size);
-    case RECORD_SOURCE:
-    case RECORD_SOURCE_OLD:
-    case RECORD_SOURCE_DROP:
-        return replay_source(c, r, at, size);
-    case RECORD_STATE:
-        return replay_state(c, r, at, size, body_size == 0);
-    case RECORD_ONCE:
-        return replay_once(c, r, at, size);
-    case RECORD_EPOCH:
-        epoch_set_home(c, at, size);
-        c->epoch = r->epoch;
-        c->next_id = r->next_id; // less than before: a block was given back
-        return 0;
-    case RECORD_STAGE_DROP:
-        stage_replay_drop(c, r->stage);
-        return 0;
-    case RECORD_LEASE:
-        return lease_replay(c, r, at, size);
-    case RECORD_TRIM:
-        trim_set_home(c, at, size);
-        c->trim_mark = r->upto;
-        return 0;
-    }
-    return error_set(MR_ECORRUPT, "a record of unknown kind %d", (int)r->kind);
+static int replay_source_drop(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
+    (void)e;
+    uint32_t index = source_find_number(c, r->source);
+    if (index)
+        source_forget(c, index);
+    return 0;
 }
+
+static int replay_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
+    return outbox_restore(c, r, e->at, e->size);
+}
+
+static int replay_link(struct core *c, const struct record *r, const struct replay_entry *e) {
+    return link_restore(c, r, e->at, e->size);
+}
+
+static int replay_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
+    return lease_replay(c, r, e->at, e->size);
+}
+
+static int replay_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+    (void)e;
+    stage_replay_drop(c, r->stage);
+    return 0;
+}
+
+static int replay_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
+    epoch_set_home(c, e->at, e->size);
+    c->epoch = r->epoch;
+    c->next_id = r->next_id; // less than before: a block was given back
+    return 0;
+}
+
+static int replay_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
+    trim_set_home(c, e->at, e->size);
+    c->trim_mark = r->upto;
+    return 0;
+}
+
+// ---- The table -------------------------------------------------------------------------------
+
+static const struct {
+    int (*check)(struct core *, const struct record *, const struct replay_entry *);
+    int (*apply)(struct core *, const struct record *, const struct replay_entry *);
+} rules[RECORD_LAST + 1] = {
+    [RECORD_PUSH] = { check_push, replay_push },
+    [RECORD_JOB] = { check_job, replay_push },
+    [RECORD_END] = { check_end, replay_end },
+    [RECORD_FAIL] = { check_fail, replay_fail },
+    [RECORD_RETRY] = { check_retry, replay_retry },
+    [RECORD_DROP] = { check_drop, replay_drop },
+    [RECORD_WANT] = { check_want, replay_want },
+    [RECORD_STAGE] = { check_stage, replay_stage },
+    [RECORD_SOURCE_OLD] = { check_source_old, replay_source },
+    [RECORD_SOURCE_DROP] = { check_source_drop, replay_source_drop },
+    [RECORD_STATE] = { check_state, replay_state },
+    [RECORD_ONCE] = { check_once, replay_once },
+    [RECORD_EPOCH] = { check_epoch, replay_epoch },
+    [RECORD_TRIM] = { check_trim, replay_trim },
+    [RECORD_OUTBOX] = { check_outbox, replay_outbox },
+    [RECORD_ARRIVAL] = { check_arrival, replay_arrival },
+    [RECORD_LINK] = { check_link, replay_link },
+    [RECORD_LEASE] = { check_lease, replay_lease },
+    [RECORD_STAGE_DROP] = { check_stage_drop, replay_stage_drop },
+    [RECORD_SOURCE] = { check_source, replay_source },
+};
 
 int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) {
     struct record r;
     struct record_about about;
     int err = record_decode(head, &about, &r);
     if (err == 0)
-        err = replay_check(c, &r, at);
+        err = check_fields(c, &r);
     if (err < 0)
+        return err;
+    struct replay_entry e = { at, entry_size(head.size, body_size), body_size,
+                              r.id ? job_find(c, r.id) : 0 };
+    assert(rules[r.kind].check && rules[r.kind].apply);
+    if ((err = rules[r.kind].check(c, &r, &e)) < 0)
         return err;
     if (r.time_ms > c->now_ms)
         c->now_ms = r.time_ms;
@@ -470,5 +798,5 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
     uint64_t position = r.due_ms && is_push ? 0 : r.position;
     if (position > c->last_position && position >> POSITION_SHIFT <= c->now_ms)
         c->last_position = position;
-    return replay_record(c, &r, at, entry_size(head.size, body_size), body_size);
+    return rules[r.kind].apply(c, &r, &e);
 }

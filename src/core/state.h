@@ -583,9 +583,6 @@ void record_add_source(const struct core *, const struct job *, struct record *)
 
 void replay_move(struct core *, uint32_t job, enum job_status); // while replaying: to its status
 
-// Whether the record at `at` may be applied to the state as it is; changes nothing. MR_ECORRUPT.
-int replay_check(struct core *, const struct record *, uint64_t at);
-
 // ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
 
 // A job about to be born: checked, prepared, recorded, then made. Used by pushes and emits.
