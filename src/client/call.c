@@ -1,9 +1,9 @@
 // Calls. CALL … LATER is answered with the job's id; the end comes as a message, in any order, so
 // one link carries any number of calls:
 //
-//     said ─► id known ─► ended: a thread is woken, or the notifier calls on_end
+//     sent ─► id known ─► ended: a thread is woken, or the notifier calls on_end
 //      ▲          │
-//      └──────────┘ the link was lost: said again with the same `once`, the server knows it
+//      └──────────┘ the link was lost: sent again with the same `once`, which the server knows
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -77,7 +77,7 @@ static int note_result(struct call *call, mr_bytes bytes) {
     return 0;
 }
 
-// The sentence says which job it was; the server's says only what became of it.
+// Adds the job to the server's sentence, which says only how it ended.
 static void note_error(struct call *call, int err, mr_bytes sentence) {
     char text[700];
     if (err == MR_EEXPIRED && call->deadline_ms)
@@ -94,7 +94,7 @@ static void note_error(struct call *call, int err, mr_bytes sentence) {
     (void)note_result(call, mr_str(text)); // without memory, without a sentence
 }
 
-// With the lock. Whoever waits for it frees it.
+// With the lock. The thread that waits for it, or the notifier, frees it.
 static void call_end(struct client *c, struct call *call, int err, mr_bytes bytes) {
     if (err >= 0)
         err = note_result(call, bytes);
@@ -136,7 +136,7 @@ static void call_hook(struct client *c, struct exchange *x, const struct respons
     if (x->link->lane)
         lane_return(x->link);
     if (x->err < 0) {
-        call->x = NULL; // freed by who calls this
+        call->x = NULL; // the caller of this hook frees it
         call_end(c, call, x->err, buffer_bytes(&x->answer));
         return;
     }
@@ -184,7 +184,8 @@ void calls_resend(struct client_link *l) {
     client_wake_io(c);
 }
 
-// The server tells at the deadline. Where it does not, its silence must not last for ever.
+// The server reports an end at the deadline. A server that does not must not block the call for
+// ever.
 void calls_check(struct client *c, uint64_t now_ms) {
     c->call_check_ms = UINT64_MAX;
     for (struct list *at = c->calls.next, *next; at != &c->calls; at = next) {
@@ -272,16 +273,16 @@ int client_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const 
     call->starting = &start;
     pthread_mutex_lock(&c->lock);
     int err = call_send(c, call, o);
-    bool said = false;
+    bool has_id = false;
     if (err >= 0) {
         c->started++;
-        said = wait_for_id(c, call, &start);
+        has_id = wait_for_id(c, call, &start);
     }
     pthread_mutex_unlock(&c->lock);
     pthread_cond_destroy(&start.cond);
     if (err < 0)
         return err;
-    if (!said)
+    if (!has_id)
         return call_take_result(call, &none);
     if (out_id)
         *out_id = start.id;

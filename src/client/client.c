@@ -68,7 +68,7 @@ void client_sleep(struct client *c, pthread_cond_t *cond, uint64_t until_ms) {
     cond_wait_until(cond, &c->lock, until_ms < UINT64_MAX / 2 ? until_ms : UINT64_MAX);
 }
 
-// Names must not meet those of other clients: from the system, else from a series that began there.
+// Names must differ from those of other clients: random bytes of the system, else a seeded series.
 uint64_t client_random(struct client *c) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) == sizeof number)
@@ -375,7 +375,7 @@ static int client_check_unused(const struct client *c) {
     if (client_has_worker(c))
         return error_set(MR_EBUSY, "a worker is open: stop it with mr_worker_stop first");
     if (c->leased_count)
-        return error_set(MR_EBUSY, "%u jobs are in hand: end them first", c->leased_count);
+        return error_set(MR_EBUSY, "%u jobs are leased: end them first", c->leased_count);
     if (c->started)
         return error_set(MR_EBUSY, "started calls have not ended yet: await or cancel them first");
     if (pthread_equal(pthread_self(), c->notifier))
@@ -391,7 +391,7 @@ static int client_close(struct engine *base) {
     pthread_mutex_lock(&c->lock);
     int err = client_check_unused(c);
     while (err >= 0 && (c->notifying_calls || !list_empty(&c->ended))) {
-        pthread_cond_wait(&c->changed, &c->lock); // calls that have ended are told first
+        pthread_cond_wait(&c->changed, &c->lock); // report the calls that have ended first
         err = client_check_unused(c);
     }
     pthread_mutex_unlock(&c->lock);

@@ -17,8 +17,8 @@ struct client_options {
 
 // Connects to the server that `url` names: millrace://[USER:SECRET@]HOST[:PORT], or millraces://…
 // with TLS; in USER and SECRET a byte may be written as %XX. MR_EINVAL: that is no such URL, or a
-// file cannot be used; MR_ENET: nobody there, or nobody who speaks as a server of ours does, or
-// whose certificate is to be trusted; MR_EAUTH, MR_EPERM; MR_ENOMEM. A server that is still reading
+// file cannot be used; MR_ENET: no server answers there, or it does not speak this protocol,
+// or its certificate is not trusted; MR_EAUTH, MR_EPERM; MR_ENOMEM. A server that is still reading
 // its store is waited for by the first call.
 int client_open(const char *url, const struct client_options *, struct engine **out);
 

@@ -32,7 +32,7 @@ void exchange_free(struct exchange *x) {
 
 enum { HEAD_MOST = 2 * (1 + NUMBER_DIGITS + 2) + 2 }; // of a request, and around one word
 
-// A server ends the connection when it is told more at once; to say it again would be no better.
+// A server closes the connection on a larger request; sending it again would not help.
 static int check_request_size(const struct exchange *x, mr_bytes word) {
     size_t others = x->text.size + HEAD_MOST;
     if (word.size <= ARGUMENT_MOST && others + word.size <= REQUEST_MOST)
@@ -100,7 +100,7 @@ int exchange_send(struct client_link *l, struct exchange *x) {
     return 0;
 }
 
-// Nobody waits for it any more: it is forgotten now, or once it was answered.
+// No thread waits for it any more: it is freed now, or once it was answered.
 void exchange_leave(struct exchange *x) {
     x->waited_for = false;
     x->owner = NULL;

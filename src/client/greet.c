@@ -1,9 +1,9 @@
-// The greeting: which protocol, who we are, whether this is a server of ours and has read its
-// store.
+// The greeting: selects the protocol, authenticates, and checks that this is a millrace server that
+// has read its store.
 //
 //     HELLO 3 [AUTH user secret] [SETNAME name]   ─► a map: server millrace, id …
-//     CLIENT CANCELS ON                           ─► OK: it will tell what is not wanted any more
-//     INFO persistence                            ─► loading:1, and later loading:0
+//     CLIENT CANCELS ON                           ─► OK: it will send the ids of jobs that must
+//     stop INFO persistence                            ─► loading:1, and later loading:0
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "client/state.h"
@@ -42,7 +42,7 @@ int greet_write(struct client_link *l) {
 
 static int not_a_server(const struct client_link *l) {
     return error_set(MR_ENET,
-                     "whoever listens on %s is not a millrace server: is the port right? One is "
+                     "what listens on %s is not a millrace server: is the port right? One is "
                      "started with: millrace serve --listen %s",
                      l->client->where, l->client->where);
 }

@@ -1,11 +1,11 @@
-// Jobs in hand: made from what TAKE answers, found again by id, told to stop, ended.
+// Leased jobs: made from the answer of TAKE, found again by id, stopped, ended.
 //
 // A lease runs from when TAKE was sent, or the last BEAT that was answered: the server counts from
 // later, so a job that is stopped a little before its lease has run out here is stopped before
-// somebody else can have it.
+// another worker can get it.
 //
-// Ends that nobody waits for (those of a worker's handlers) are answered to a hook; what the server
-// could not record becomes a failed attempt there.
+// No thread waits for the ends of a worker's handlers: a hook gets the answer, and makes a failed
+// attempt of what the server could not record.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -15,7 +15,7 @@
 #include <inttypes.h>
 
 enum {
-    LEASE_MS = 30000, // of a server that does not say
+    LEASE_MS = 30000, // if the server does not send it
     BEATS_PER_LEASE = 3,
     STOP_EARLIER_MS = 1000, // than the lease ends, at most; a tenth of a short one
     BEATS_AT_ONCE = 10000,
@@ -49,7 +49,7 @@ static struct mr_job *client_job_new(struct client *c) {
     if (job)
         c->free_jobs = job->chain;
     else if (!(job = mem_alloc(sizeof *job)))
-        error_set(MR_ENOMEM, "no memory for a job in hand");
+        error_set(MR_ENOMEM, "no memory for a leased job");
     return job;
 }
 
@@ -136,8 +136,8 @@ static int job_read(struct mr_job *job, const struct response_value *v, uint64_t
     memcpy(job->key, v[4].bytes.data, job->key_size);
     job->attempt = (uint32_t)v[6].integer;
     job->deadline_at_ms = v[7].integer < 0 ? 0 : monotonic_ms() + (uint64_t)v[7].integer;
-    bool says = v->count > JOB_FIELDS && v[9].type == RESPONSE_INTEGER && v[9].integer > 0;
-    job->lease_ms = says ? (uint64_t)v[9].integer : LEASE_MS;
+    bool has_lease = v->count > JOB_FIELDS && v[9].type == RESPONSE_INTEGER && v[9].integer > 0;
+    job->lease_ms = has_lease ? (uint64_t)v[9].integer : LEASE_MS;
     job->lease_from_ms = job->beat_ms = lease_from_ms;
     int err = copy_out(&job->body, &v[5]);
     return err < 0 ? err : copy_out(&job->state, &v[8]);
@@ -193,7 +193,7 @@ int client_jobs_read(struct client_puller *p, struct client_link *l, uint64_t le
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-// With the lock. Nobody wants it any more: it does not begin, or whoever runs it is told.
+// With the lock. The job must stop: its handler does not begin, or on_stop is called.
 static void client_job_stop(struct client *c, struct mr_job *job, int why) {
     if (leased_job_stopped(job) || !leased_job_stop(job, why) ||
         !puller_of_job(job)->options.on_stop)
@@ -304,7 +304,7 @@ static int end_send(struct client_puller *p, struct exchange *x) {
     return err;
 }
 
-// Sends what ends the job, and takes it out of hand.
+// Sends the request that ends the job, which is not leased any more then.
 static int client_job_end(struct mr_job *job, struct exchange *x, unsigned how) {
     struct client *c = client_of_job(job);
     struct client_puller *p = puller_of_job(job);
@@ -437,7 +437,7 @@ static bool is_id(const struct response_value *v, mr_id id) {
     return v->type == RESPONSE_BULK && number_parse(v->bytes, &number) == 0 && number == id;
 }
 
-// Those to stop are listed in the order in which they were asked about.
+// The answer lists the jobs to stop in the order of the request.
 void beat_hook(struct client *c, struct exchange *x, const struct response_value *v,
                uint32_t count) {
     (void)count;

@@ -105,7 +105,7 @@ struct client_link *lane_borrow(struct client *c) {
     return list_entry(idle, struct client_link, of_idle);
 }
 
-// A few idle ones are kept for the next who needs one, and those that something depends on.
+// Keeps a few idle lanes for the next request that waits, and all that still have uses.
 static void close_if_unused(struct client_link *l) {
     struct client *c = l->client;
     if (l->uses || list_empty(&l->of_idle) || c->idle_count <= LANES_KEPT)
@@ -141,7 +141,7 @@ static uint64_t pause_ms(struct client_link *l) {
     return most / 2 + client_random(l->client) % (most / 2 + 1); // so that not all come at once
 }
 
-// Those that were sent come before those that were not; who has left is not asked for again.
+// Requests that were sent come before those that were not. One whose caller has left is dropped.
 static void unsend(struct client_link *l) {
     for (struct list *at = l->sent.next, *next; at != &l->sent; at = next) {
         struct exchange *x = list_entry(at, struct exchange, of_link);
@@ -210,7 +210,7 @@ static const char *link_error_text(int failed) {
 
 static bool link_read(struct client_link *);
 
-// A server that ends the connection has said why, perhaps, and that is still to be read.
+// A server that closes the connection may have sent the reason, which is still to be read.
 static void lose_unwritten(struct client_link *l, int failed) {
     while (l->fd >= 0 && link_read(l))
         continue;
@@ -288,7 +288,7 @@ static void receive_push(struct client_link *l, const struct response_value *v, 
     uint64_t id;
     bool named = count >= 3 && v[1].type == RESPONSE_BULK && v[2].type == RESPONSE_BULK;
     if (!named || number_parse(v[2].bytes, &id) < 0)
-        return; // later versions may tell more
+        return; // later versions may send more
     if (v[1].bytes.size == 6 && memcmp(v[1].bytes.data, "cancel", 6) == 0)
         client_job_stop_id(l, id);
     else if (count >= 4 && v[1].bytes.size == 5 && memcmp(v[1].bytes.data, "ended", 5) == 0)
@@ -316,7 +316,7 @@ static void receive_reply(struct client_link *l, const struct response_value *v,
     } else if (l->state != LINK_UP) {
         receive_greeting(l, v);
     } else if (list_empty(&l->sent)) {
-        link_lose(l, MR_ENET, "%s answers what was not asked", l->client->where);
+        link_lose(l, MR_ENET, "%s sends an answer without a request", l->client->where);
     } else {
         l->failures = 0;
         exchange_answer(list_entry(l->sent.next, struct exchange, of_link), v, count);
@@ -330,7 +330,7 @@ static void receive_replies(struct client_link *l) {
         ptrdiff_t used = response_read(&l->reader, &limits, l->in.data + at, l->in.size - at,
                                        l->client->values, &count);
         if (used < 0) {
-            link_lose(l, MR_ENET, "what %s says makes no sense: %s", l->client->where,
+            link_lose(l, MR_ENET, "%s does not follow the protocol: %s", l->client->where,
                       error_text());
             return;
         }
@@ -390,7 +390,7 @@ static void lose_unconnected(struct client_link *l, int failed) {
               c->where, strerror(failed), c->where);
 }
 
-// All of them were tried in vain; not sooner than that, since asking for a host may take long.
+// Looks the host up again when all addresses have failed; not sooner, because that may take long.
 static void find_again(struct client *c, const struct client_link *l, uint64_t now_ms) {
     if (l->failures > c->address_count && now_ms >= c->found_ms + FIND_AGAIN_MS)
         addresses_renew(c, now_ms);
@@ -486,7 +486,7 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
         if (now_ms < l->give_up_ms)
             break;
         l->client->address++; // the next time another one is tried
-        link_lose(l, MR_ENET, "%s does not answer: nobody greets back", l->client->where);
+        link_lose(l, MR_ENET, "%s does not answer the greeting", l->client->where);
         break;
     case LINK_LOADING:
         if (now_ms < l->due_ms)
@@ -496,7 +496,7 @@ static void link_step(struct client_link *l, uint64_t now_ms) {
                       l->client->where);
             break;
         }
-        l->probing = true; // one question at a time: its answer must not be taken for another's
+        l->probing = true; // one probe at a time: its answer must not be taken for another's
         l->due_ms = now_ms + GREETING_MS;
         if (greet_probe(l) < 0)
             link_lose(l, MR_ENOMEM, "no memory to ask %s", l->client->where);

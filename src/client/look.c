@@ -1,5 +1,5 @@
 // Looking and acting: STAGES, EPIC, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in
-// maps is read by name, so that servers may tell more.
+// maps is read by name, so that servers may add fields.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "client/state.h"
@@ -229,8 +229,8 @@ int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
 
 // ---- Dead jobs --------------------------------------------------------------------------------
 
-// A page is told when the next one was fetched: who is told may retry and drop the jobs of it, also
-// the last, behind which the next one begins.
+// `each` is called for a page after the next one was fetched: it may retry and drop the jobs of the
+// page, also the last one, behind which the next page begins.
 struct dead_page {
     struct buffer rows; // struct dead_row, then its key and its reason
     mr_id last;
@@ -292,13 +292,13 @@ static int dead_fetch(struct client *c, mr_bytes stage, mr_id from, struct dead_
     to->count = 0;
     int err = exchange_do(c, x, NULL, NULL);
     if (err == MR_EGONE && from)
-        return 0; // that one is not dead any more: what follows is told another time
+        return 0; // that one is not dead any more: the list ends here
     if (err < 0)
         return err;
     return to->err < 0 ? error_set(to->err, "%s", error_meaning(to->err)) : 0;
 }
 
-// 0: all were told; else `each` wants no more.
+// 0: `each` was called for all; else what it returned to stop.
 static int dead_page_call(const struct dead_page *page,
                           int (*each)(mr_id, mr_bytes key, const char *reason, void *arg),
                           void *arg) {
@@ -328,9 +328,9 @@ int client_dead(struct engine *base, mr_bytes stage,
             err = dead_fetch(c, stage, page->last, next);
         if (dead_page_call(page, each, arg) != 0)
             break;
-        struct dead_page *told = page;
+        struct dead_page *used = page;
         page = next;
-        next = told;
+        next = used;
     }
     buffer_finish(&pages[0].rows);
     buffer_finish(&pages[1].rows);

@@ -1,4 +1,4 @@
-// The notifier: calls what the program gave us to be called, one after another, with no lock held.
+// The notifier thread: runs the program's callbacks, one after another, with no lock held.
 // A callback may wait in another call of the client, which is why this is not the I/O thread.
 #include "client/state.h"
 

@@ -1,11 +1,11 @@
-// Handing in. A push is numbered by a source of its stage that nobody else uses meanwhile:
+// Pushing. A push is numbered by a source of its stage that no other push uses meanwhile:
 //
 //     lent to one push ─► PUSH … SOURCE name n ─► accepted: n is used up
 //                                              ─► refused: n is the next one's
 //
-// so that pushes of many threads need not wait for each other, and a push that has to be said again
-// is known by its number. A pipeline of pushes (push_many) uses one number each; when one is
-// refused the server refuses all behind it (GAP), and none of their numbers is used up.
+// so that pushes of many threads need not wait for each other, and the server recognises a push
+// that is sent again by its number. A pipeline of pushes (push_many) uses one number each; when one
+// is refused the server refuses all behind it (GAP), and none of their numbers is used up.
 //
 // A GAP that no refusal explains means that the server does not know the source any more: it has
 // been idle for long, or the server lost its memory. Then there is nothing to be remembered, and a

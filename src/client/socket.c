@@ -50,8 +50,9 @@ int socket_connect(const struct server_address *a) {
     return failed;
 }
 
-// Who asks again and again for a port of this machine that nobody has may be given that very port,
-// and is then connected with itself, in the way of the server that comes back.
+// A socket that keeps connecting to an unused port of this machine may be given that very port as
+// its own, and is then connected with itself, and the server could not bind the port when it comes
+// back.
 static bool is_own(int fd) {
     struct sockaddr_storage here = { 0 }, there = { 0 };
     socklen_t here_size = sizeof here, there_size = sizeof there;

@@ -1,21 +1,21 @@
-// What a client remembers; shared by the files of this folder only.
+// The state of a client; used by the files of this folder only.
 //
-//     any thread   exchange: a request ─► queue of a link … reply ─► hook ─► who waits is woken
+//     any thread   exchange: a request ─► queue of a link … reply ─► hook ─► the caller wakes
 //     I/O thread   all sockets: connect, greet, write, read, connect again; hooks run here
-//     notifier       callbacks: on_end and on_stop, with no lock held
+//     notifier     callbacks: on_end and on_stop, with no lock held
 //
 //     main link ────── pipelined: everything that never makes the server wait
 //     a lane each ──── requests that do: AWAIT, a TAKE by hand, pushes that wait for room
 //     a worker's link  one TAKE for all of its threads that wait; its leases live with it
 //
-// A request keeps its bytes until it is answered. When a link is lost it connects again, later and
-// later, and says everything again that was not answered; nothing happens twice by that:
+// A request keeps its bytes until it is answered. A link that is lost connects again, after longer
+// and longer pauses, and sends all requests again that were not answered. None takes effect twice:
 //
 //     PUSH            carries a number of a source of ours, which the server has seen or not, as
 //                     long as it is sure to know the source (SOURCE_REPEAT_MS); then it fails
-//     CALL            carries a `once`; while its end is awaited it is said again, too
+//     CALL            carries a `once`; it is sent again also while its end is awaited
 //     DONE FAIL …     carry a token, which ends one lease and only once
-//     TAKE            what the lost link had leased is over; it is simply asked again
+//     TAKE            the leases of the lost link have ended, so it can be sent again as it is
 //
 // One lock guards everything that does not say otherwise.
 #ifndef CLIENT_STATE_H
@@ -28,9 +28,9 @@
 #include <pthread.h>
 
 enum {
-    CLIENT_BUCKETS = 1024,        // of calls and of jobs in hand, by id
-    CLIENT_TOKEN = 40,            // bytes of a token
-    CLIENT_SLACK_MS = 1000,       // what the server should have said by then, it will not say
+    CLIENT_BUCKETS = 1024,  // of calls and of leased jobs, by id
+    CLIENT_TOKEN = 40,      // bytes of a token
+    CLIENT_SLACK_MS = 1000, // added to a wait before a server that has not answered is given up
     CLIENT_UNREACHABLE_MS = 30000 // see client.h
 };
 
@@ -39,7 +39,7 @@ struct client_link;
 struct exchange;
 
 // Takes in the answer: I/O thread, with the lock. `x->err` is 0 or what the server (or the failed
-// connection: no values then) has said, with the sentence in `x->answer`.
+// connection: no values then) has answered, with the sentence in `x->answer`.
 typedef void exchange_hook(struct client *, struct exchange *, const struct response_value *,
                            uint32_t count);
 
@@ -54,7 +54,7 @@ struct exchange {
     bool sent, answered;
     bool waited_for;              // by a thread, which frees it; else it is freed when answered
     bool kept;                    // by its hook, beyond the answer
-    bool left;                    // nobody is interested in the answer any more
+    bool left;                    // no thread waits for the answer any more
     bool repeated;                // it was sent before, over a link that was lost
     struct client_source *source; // whose number it carries; NULL: none
     uint64_t first_ms;            // when it was sent for the first time; 0: it was not yet
@@ -78,7 +78,7 @@ enum link_state {
     LINK_CONNECTING, // until `give_up_ms`, as are the next two
     LINK_SECURING,   // the handshake of TLS
     LINK_GREETING,
-    LINK_LOADING, // the server reads its store: asked again at `due_ms`
+    LINK_LOADING, // the server reads its store: probed again at `due_ms`
     LINK_UP,
 };
 
@@ -90,7 +90,7 @@ struct client_link {
     uint64_t session;             // what the server calls this connection
     struct client_puller *puller; // whose own it is: it then waits for the server for ever
     bool lane, closing;
-    uint32_t uses; // jobs leased with it, and calls whose ends it will be told: it must stay
+    uint32_t uses; // jobs leased with it, and calls whose ends arrive on it: it must stay open
     uint64_t down_since_ms; // 0: it is up
     int err;                // why it is down, with the sentence
     char why[320];
@@ -123,19 +123,19 @@ struct client_puller {
     struct puller base;
     struct puller_options options;
     struct list of_client;
-    struct list jobs;       // in its hands
-    struct list takers;     // threads that wait; by hand each has a request of its own
-    struct list notices;    // with `ring`: to be told in its loop
-    struct mr_job *arrived; // taken and not handed out, chained by `next`
+    struct list jobs;       // leased by it
+    struct list takers;     // threads that wait; without a link each has a request of its own
+    struct list notices;    // with `ring`: jobs to stop, for its loop
+    struct mr_job *arrived; // taken, and not given to a thread yet; chained by `next`
     uint32_t unanswered;    // requests that end its jobs
     uint32_t beating;       // requests that renew leases of what has just arrived
-    uint32_t taking;        // TAKEs by hand that were not answered yet
+    uint32_t taking;        // TAKEs without a link of its own, not answered yet
     bool interrupted;
     int notifying; // callbacks that run now
     pthread_cond_t changed;
 
     // Of a worker only.
-    struct client_link *link;      // its own; NULL: pulled by hand
+    struct client_link *link;      // its own; NULL: it serves mr_take
     struct pull pull;              // what its TAKE asks for
     struct exchange *pending_take; // that TAKE
     uint32_t sent_level;           // by a TAKE of …
@@ -145,15 +145,15 @@ struct client_puller {
     uint32_t refusals;             // TAKEs that came back empty or failed, one after another
     int refused;                   // how the server has refused the last one; 0: it has not …
     char why[320];                 // … with the sentence
-    bool unblocking;               // the server was asked to let go of the TAKE …
-    uint64_t unblock_at_ms;        // … and is not asked again before
+    bool unblocking;               // CLIENT UNBLOCK was sent for its TAKE …
+    uint64_t unblock_at_ms;        // … and is not sent again before
 };
 
-// A call, from when it is said until its end was told.
+// A call, from its request until its end was reported.
 struct call {
     struct list of_list; // of the client's calls, or of those that have ended
     struct list of_ids;  // once it has an id
-    struct exchange *x;  // kept, to be said again
+    struct exchange *x;  // kept, to be sent again
     mr_id id;            // 0: not known yet
     int err;             // how it ended …
     bool ended;
@@ -163,7 +163,7 @@ struct call {
     struct call_start *starting; // the thread that waits for the id, in mr_call_start
     pthread_cond_t changed;
     int64_t deadline_ms;
-    uint64_t give_up_ms; // when the server should have told that the deadline has passed
+    uint64_t give_up_ms; // by then the server should have reported the deadline
     char stage[STAGE_NAME_MOST + 1];
 };
 
@@ -179,7 +179,7 @@ struct client {
 
     struct response_value *values; // the I/O thread's …
     size_t address;                // … which tries this one next
-    uint64_t found_ms;             // when the addresses were asked for
+    uint64_t found_ms;             // when the addresses were looked up
     uint64_t lease_fd_ms;          // when it rings; 0: not at all
     uint64_t random;
 
@@ -191,18 +191,18 @@ struct client {
     struct list links;
     struct list idle; // lanes …
     uint32_t idle_count;
-    struct client_source *sources; // that nobody uses
+    struct client_source *sources; // not in use
     struct mr_job *free_jobs;
     struct mr_job *leased[CLIENT_BUCKETS]; // chained
     uint32_t leased_count;
-    uint64_t lease_check_ms; // when a lease in hand may have run out
+    uint64_t lease_check_ms; // when a lease may have run out
     struct list pullers;
     struct list calls; // that have not ended …
     struct list calls_by_id[CLIENT_BUCKETS];
-    uint64_t call_check_ms; // when one of them may have ended although nobody told
+    uint64_t call_check_ms; // when one of them may have ended without a message
     uint32_t started;       // those with a callback
-    struct list ended;      // to be told: the notifier's
-    struct list notices;    // jobs that are to stop: the notifier's
+    struct list ended;      // for the notifier: calls whose on_end is due
+    struct list notices;    // for the notifier: jobs whose on_stop is due
     uint32_t waiting_threads, notifying_calls;
     pthread_cond_t notify, changed;
 };
@@ -227,8 +227,9 @@ void exchange_number(struct exchange *, uint64_t);
 void exchange_option(struct exchange *, const char *name, int64_t ms); // 0: left out
 int exchange_write(const struct exchange *, struct buffer *out);
 
-// Queues it: whoever calls next waits, or leaves it to its hook. With the lock. The request's own
-// failure, or MR_ENET: the server has not been reached for too long; it is then still the caller's.
+// Queues it; the caller then waits for the answer, or leaves it to the hook. With the lock. Returns
+// the request's own failure, or MR_ENET: the server has not been reached for too long. On failure
+// the exchange is still the caller's.
 int exchange_send(struct client_link *, struct exchange *);
 
 // With the lock: waits for the answer. MR_EAGAIN (no sentence): `until_ms` came first, and the
@@ -260,13 +261,13 @@ void link_destroy(struct client_link *);
 struct client_link *
 lane_borrow(struct client *); // an idle one or a new one; NULL: MR_ENOMEM was noted
 void lane_return(struct client_link *);
-void link_unuse(struct client_link *); // one of those that it was held for depends on it no more
+void link_unuse(struct client_link *);           // one of its `uses` has ended
 struct response_value *link_values_create(void); // as many as an answer may have; NULL: no memory
 
 // I/O thread, with the lock, which sending and receiving give up meanwhile.
 void link_turn(struct client_link *, uint64_t now_ms); // does what is due, sends what is to be sent
 void link_event(struct client_link *, uint32_t events);
-// For so long that who asks is told so.
+// Down for so long that requests fail.
 bool link_is_unreachable(const struct client_link *, uint64_t now_ms);
 uint64_t
 link_next_ms(const struct client_link *); // when it wants a turn; UINT64_MAX: not by itself
@@ -288,7 +289,7 @@ void addresses_renew(struct client *, uint64_t now_ms);
 
 // ---- greet.c ----------------------------------------------------------------------------------
 
-int greet_write(struct client_link *); // what is said first
+int greet_write(struct client_link *); // the first requests of a connection
 int greet_probe(struct client_link *); // whether it has loaded
 // One answer to that. 0, or why this cannot be worked with, noted.
 int greet_read(struct client_link *, const struct response_value *);
@@ -331,15 +332,15 @@ uint64_t puller_next_ms(const struct client_puller *);
 void client_notify_stop(struct client *,
                         struct mr_job *); // notifier, with the lock, which it gives up
 
-// ---- job.c: jobs in hand; all of this with the lock ------------------------------------------
+// ---- job.c: leased jobs; all of this with the lock --------------------------------------------
 
 // Makes the jobs of a TAKE's answer, leased with the link from `lease_from_ms` on; they hang on
-// `next`. MR_ENOMEM, MR_ENET (that is no answer to TAKE): nothing is in hand, lose the link.
+// `next`. MR_ENOMEM, MR_ENET (that is no answer to TAKE): no job is leased; lose the link.
 int client_jobs_read(struct client_puller *, struct client_link *, uint64_t lease_from_ms,
                      const struct response_value *, struct mr_job **out);
 void client_job_unpin(struct client *, struct mr_job *);
-void client_jobs_release(struct mr_job *jobs);        // a chain that nobody was given
-void client_job_stop_id(struct client_link *, mr_id); // the server says: nobody wants it any more
+void client_jobs_release(struct mr_job *jobs);        // a chain that no thread was given
+void client_job_stop_id(struct client_link *, mr_id); // the server says that it must stop
 void client_jobs_stop_link(struct client_link *);     // its leases are over
 void client_jobs_check_leases(struct client *, uint64_t now_ms);
 

@@ -1,13 +1,14 @@
-// Pullers. By hand, each take is a request of its own, on a lane if it waits. A worker has a link,
-// and on it one TAKE for as many jobs as threads wait:
+// Pullers. For mr_take each take is a request of its own, on a lane if it waits. A worker has a
+// link, and on it one TAKE for as many jobs as threads wait:
 //
 //     takers: ● ● ● ─► TAKE … COUNT 3 WAIT -1 ─► two jobs ─► two are woken ─► TAKE … COUNT 1
 //
 // so that idle threads cost nothing, and busy ones share their round trips.
 //
 // A TAKE that waited for long may bring a lease that is, as far as can be known here, nearly over:
-// what it brings is beaten for first. One that is not wanted any more cannot be taken back; the
-// server is asked to answer it (CLIENT UNBLOCK), and what it brings nevertheless is given back.
+// so a BEAT is sent first for what it brings. A TAKE that is not wanted any more cannot be
+// withdrawn; CLIENT UNBLOCK makes the server answer it, and jobs that it brings nevertheless are
+// released.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -19,10 +20,10 @@
 
 enum { UNBLOCK_AGAIN_MS = 10, TAKE_AGAIN_LEAST_MS = 10, TAKE_AGAIN_MOST_MS = 1000 };
 
-// A thread that waits for jobs; on its stack.
+// A thread that waits for jobs; lies on its stack.
 struct client_taker {
     struct list of_puller;
-    struct exchange *x; // by hand: what will answer it
+    struct exchange *x; // for mr_take: the request that will answer it
     struct mr_job *jobs;
     bool answered;
     int err;
@@ -92,7 +93,8 @@ static void share_out(struct client_puller *p, struct mr_job *jobs) {
     keep_arrived(p, jobs);
 }
 
-// By hand: to whoever asked, if that one still waits.
+// Gives jobs to the threads that wait. For mr_take: to the thread that sent the TAKE, if it still
+// waits.
 static void pass_to_taker(struct client_puller *p, struct client_taker *t, struct mr_job *jobs) {
     if (p->link)
         share_out(p, jobs);
@@ -113,7 +115,7 @@ static void renewed_hook(struct client *c, struct exchange *x, const struct resp
     pass_to_taker(p, x->owner, x->jobs);
 }
 
-// Beats before anybody begins to work. False: that cannot be sent.
+// Sends a BEAT before a handler begins. False: it cannot be sent.
 static bool renew(struct client_puller *p, struct client_taker *t, struct mr_job *jobs,
                   uint64_t now_ms) {
     struct client *c = client_of_puller(p);
@@ -122,7 +124,7 @@ static bool renew(struct client_puller *p, struct client_taker *t, struct mr_job
         return false;
     for (struct mr_job *job = jobs; job; job = job->next) {
         beat_add(x, job, now_ms);
-        job->lease_from_ms = now_ms; // nobody works on it yet: this is for the BEAT to confirm
+        job->lease_from_ms = now_ms; // no handler has begun yet: the BEAT confirms this
     }
     x->hook = renewed_hook;
     x->puller = p;
@@ -256,7 +258,7 @@ static void unblock_hook(struct client *c, struct exchange *x, const struct resp
     pthread_cond_broadcast(&x->puller->changed);
 }
 
-// The server may be asked before it has met the TAKE; it is then asked again.
+// The server may read this before it has read the TAKE; then it is sent again.
 static void unblock_take(struct client_puller *p, uint64_t now_ms) {
     if (!p->pending_take->sent) {
         exchange_fail(p->pending_take, MR_EAGAIN, "");
@@ -305,7 +307,7 @@ static struct mr_job *take_arrived(struct client_puller *p, const struct pull *p
     return jobs;
 }
 
-// By hand. The request will tell the taker.
+// For mr_take. The answer wakes the taker.
 static int send_take(struct client_puller *p, const struct pull *pull, struct client_taker *t) {
     struct client *c = client_of_puller(p);
     struct exchange *x = take_new(p, pull, pull->batch);
@@ -325,16 +327,16 @@ static int send_take(struct client_puller *p, const struct pull *pull, struct cl
 
 // What its request brings is given back. A TAKE keeps its lane until it was answered.
 static void client_taker_leave(struct client_taker *t, struct client_link *lane) {
-    bool asked = t->x && t->x->hook == take_hook;
-    if (asked)
+    bool pending = t->x && t->x->hook == take_hook;
+    if (pending)
         exchange_leave(t->x);
     else if (t->x)
         t->x->owner = NULL;
-    if (lane && !asked)
+    if (lane && !pending)
         lane_return(lane);
 }
 
-// With the lock. A worker's threads wait in line, by hand each for its own answer.
+// With the lock. The threads of a worker wait for one TAKE, those in mr_take each for its own.
 static int wait_for_jobs(struct client_puller *p, const struct pull *pull, struct client_taker *t) {
     struct client *c = client_of_puller(p);
     uint64_t until_ms =
@@ -486,7 +488,7 @@ static bool is_quiet(const struct client_puller *p) {
            !p->notifying;
 }
 
-// TAKEs by hand that nobody waits for any more: the server is silent, or its answer is on its way.
+// Closes the lanes of TAKEs that no thread waits for any more and that were not answered yet.
 static void close_lanes(struct client *c, const struct client_puller *p) {
     for (struct list *at = c->links.next; at != &c->links; at = at->next) {
         struct client_link *l = list_entry(at, struct client_link, of_client);
