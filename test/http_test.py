@@ -156,6 +156,11 @@ def every_look_answers():
                          "wait-p50-ms", "wait-p99-ms", "run-p50-ms", "run-p99-ms", "level"})
     equal({len(column) for column in columns.values()}, {len(columns["time-ms"])})
     equal(web.get("/api/stages/mail/policy")["policy"], detail["policy"])
+    rows = {row["name"]: row for row in web.get("/api/policies")["policies"]}
+    equal(list(rows), list(detail["policy"]))
+    equal((rows["lease"]["form"], rows["attempts"]["form"], rows["overlap"]["choices"]),
+          ("duration", "count", ["brief", "never"]))
+    check(all(row["takes"] and row["about"] for row in rows.values()), rows)
 
     channels = web.get("/api/channels?stage=mail&top=5")["channels"]
     check(all(set(c) >= {"state", "depth", "oldest-ms"} for c in channels), channels)

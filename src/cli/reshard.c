@@ -12,7 +12,6 @@
 enum { SHARD_SHIFT = 56 };         // which of its shards
 
 // ---- Numbers and names -----------------------------------------------------------------------
-// ----------------------------------------------------------------------------------
 
 static struct reshard_item *item_at(const struct roster *r, uint32_t number) {
     return &r->items[number - 1];
@@ -295,7 +294,6 @@ static int reshard_write_source(struct reshard *c, uint32_t number) {
 }
 
 // ---- Records of jobs -------------------------------------------------------------------------
-// ------------------------------------------------------------------------------
 
 // A record without a stage is about the job of the one before, and goes to the same shard.
 static int write_job(struct reshard *c, struct record *r, mr_bytes body, uint32_t *out_to) {

@@ -20,10 +20,10 @@
 
 enum record_kind {
     RECORD_PUSH = 1,   // a job, with everything about it
-    RECORD_JOB,        // the same, copied: also how far it has come
+    RECORD_JOB,        // the same, copied by the cleaner: also its status and attempts
     RECORD_END,        // done, cancelled or expired; body: the result
     RECORD_FAIL,       // an attempt failed; dead with a due instant: it halts; body: the reasons
-    RECORD_RETRY,      // a dead job lives again
+    RECORD_RETRY,      // a dead job waits again
     RECORD_DROP,       // a job of this status is forgotten
     RECORD_WANT,       // a call has become wanted for good
     RECORD_STAGE,      // name, policy and counters
@@ -76,7 +76,7 @@ struct record_source {
     uint8_t bitmap[SOURCE_BITMAP]; // of the last SOURCE_WINDOW numbers n: bit n % SOURCE_WINDOW
 };
 
-// What STAGE and SOURCE records say beyond the common fields.
+// The counters and the policy that STAGE and SOURCE records have beyond the common fields.
 struct record_about {
     struct record_stage stage;
     struct record_source source;
@@ -94,8 +94,8 @@ struct record {
     mr_bytes key;
     bool has_once, call;
     struct hash128 once;
-    uint64_t pushed_ms;                     // END, ONCE: when the job ended, due_ms: when pushed,
-                                            // if it waited in vain; LEASE: when it began
+    uint64_t pushed_ms;                     // END, ONCE: when the job ended, due_ms: when it was
+                                            // pushed, if it never started; LEASE: when it began
     uint64_t position, due_ms, deadline_ms; // 0: none
     uint32_t attempt, attempts;
     enum job_status status;
@@ -187,7 +187,7 @@ struct reason {
 // Appends one to `body`, dropping the oldest beyond `most`. MR_ENOMEM.
 int reasons_add(struct buffer *body, const struct reason *, uint32_t most);
 
-// Steps through; `at` starts at 0. False at the end, or when the rest makes no sense.
+// Steps through; `at` starts at 0. False at the end, or when the rest cannot be read.
 bool reasons_next(mr_bytes body, size_t *at, struct reason *out);
 
 #endif

@@ -1,5 +1,5 @@
-// Records on their way out: a group is begun with room for all of it, filled, and handed to the
-// sink at once. Nothing in memory changes before the sink has said yes.
+// Writing records: a group is begun with room for all of it, filled, and given to the sink at once.
+// Nothing in memory changes before the sink has accepted it.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -48,8 +48,9 @@ void out_add_copy(struct core *c, mr_bytes head, mr_bytes body) {
     out_added(&c->out, copy, head.size, body);
 }
 
-// Most jobs have nothing but a stage, a key and a body, which `dressed` tells apart when compiled.
-RECORD_INLINE size_t write_push(const struct core *c, const struct birth *b, bool dressed,
+// Most jobs have only a stage, a key and a body. `has_options` is a constant where this is called,
+// so that these jobs are written by code without the options.
+RECORD_INLINE size_t write_push(const struct core *c, const struct birth *b, bool has_options,
                                 uint8_t *head) {
     const struct push *p = b->push;
     struct record r = { .kind = RECORD_PUSH,
@@ -58,7 +59,7 @@ RECORD_INLINE size_t write_push(const struct core *c, const struct birth *b, boo
                         .stage = b->stage,
                         .key = p->key,
                         .position = b->position };
-    if (dressed) {
+    if (has_options) {
         r.has_once = b->has_once;
         r.once = b->once;
         r.call = p->caller != NULL;
@@ -78,7 +79,7 @@ void out_add_push(struct core *c, const struct birth *b) {
 }
 
 RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum job_status status,
-                               uint64_t position, bool dressed, uint8_t *head) {
+                               uint64_t position, bool has_options, uint8_t *head) {
     bool running = j->status == JOB_RUNNING;
     struct record r = {
         .kind = RECORD_END,
@@ -87,15 +88,15 @@ RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum j
         .stage = stage_of(c, j)->number,
         .position = position,
         .pushed_ms = c->now_ms,
-        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // in vain
+        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // it was never started
         .attempt = j->attempt,
         .status = status,
         .serial = running ? j->serial : 0,
     };
     if (job_is_keyed(j))
         r.key = channel_key(c, channel_at(c, j->owner));
-    if (dressed) {
-        r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // the other ends release it
+    if (has_options) {
+        r.has_once = status == JOB_DONE && job_once(c, j, &r.once); // other ends release the once
         record_add_source(c, j, &r);
     }
     return record_write(&r, FIELDS_OF_END, head);
