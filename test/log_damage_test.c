@@ -144,12 +144,12 @@ static void count_problem(void *arg, const struct log_problem *p) {
 static void expect_repaired(struct fixture *f, uint64_t lost_from, uint64_t lost_upto) {
     struct log_repair r;
     int problems = 0;
-    assert_true(log_file_check(dir, f->options.disk, count_problem, &problems) > 0);
+    assert_true(log_file_check(dir, f->options.disk, NULL, count_problem, &problems) > 0);
     assert_true(problems > 0);
     if (log_file_repair(dir, f->options.disk, &r) < 0)
         fail_msg("%s", error_text());
     assert_true(r.places + r.missing > 0);
-    problems = log_file_check(dir, f->options.disk, count_problem, &problems);
+    problems = log_file_check(dir, f->options.disk, NULL, count_problem, &problems);
     assert_int_equal(problems, 0);
     start(f);
     struct tally *t = calloc(1, sizeof *t);
@@ -212,8 +212,23 @@ static void F22_damage_in_a_sealed_segment_is_told_and_repaired(void **state) {
     assert_int_equal(r.places, 1);
     assert_int_equal(r.place[0].segment, 1);
     assert_int_equal(r.place[0].offset, f->at[number] % SEGMENT);
-    assert_int_equal(log_file_check(dir, d.options.disk, count_problem, &(int){ 0 }), 0);
+    assert_int_equal(log_file_check(dir, d.options.disk, NULL, count_problem, &(int){ 0 }), 0);
     sim_disk_destroy(d.sim);
+}
+
+static void U9_a_check_can_be_cancelled(void **state) {
+    struct fixture *f = *state;
+    atomic_bool cancel = true;
+    int problems = 0;
+    start(f);
+    fill(f, 5);
+    stop(f);
+    int err = log_file_check(dir, f->options.disk, &cancel, count_problem, &problems);
+    assert_int_equal(err, MR_ECANCELLED);
+    cancel = false;
+    err = log_file_check(dir, f->options.disk, &cancel, count_problem, &problems);
+    assert_int_equal(err, 0);
+    assert_int_equal(problems, 0);
 }
 
 static void F17_missing_segments_are_repaired(void **state) {
@@ -228,7 +243,7 @@ static void F17_missing_segments_are_repaired(void **state) {
         assert_int_equal(log_file_repair(dir, d.options.disk, &r), 0);
         assert_int_equal(r.missing, 1);
         assert_int_equal(open_only(&d), 0);
-        assert_int_equal(log_file_check(dir, d.options.disk, count_problem, &(int){ 0 }), 0);
+        assert_int_equal(log_file_check(dir, d.options.disk, NULL, count_problem, &(int){ 0 }), 0);
         sim_disk_destroy(d.sim);
     }
 }
@@ -306,6 +321,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ROW(F17_missing_segment_is_noticed),
         ROW(F17_missing_head_is_noticed_after_a_trim),
+        ROW(U9_a_check_can_be_cancelled),
         ROW(F17_missing_segments_are_repaired),
         ROW(F18_empty_or_zeroed_segment_is_refused),
         ROW(F20_torn_last_record),

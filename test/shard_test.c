@@ -455,9 +455,9 @@ static void U16_the_cleaner_passes_a_damaged_body(void **state) {
     // A check finds it where it is now; a repair gives it up, and nothing else.
     shard_close(r->shard);
     struct shard_repair repaired;
-    assert_true(log_file_check(r->dir, NULL, note_problem, NULL) > 0);
+    assert_true(log_file_check(r->dir, NULL, NULL, note_problem, NULL) > 0);
     assert_int_equal(shard_repair(&(struct shard_place){ .dir = r->dir }, &repaired), 0);
-    assert_int_equal(log_file_check(r->dir, NULL, note_problem, NULL), 0);
+    assert_int_equal(log_file_check(r->dir, NULL, NULL, note_problem, NULL), 0);
     rig_open(r);
     assert_int_equal(read_body(r, whole), 0);
     struct job_info info;

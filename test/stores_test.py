@@ -4,11 +4,13 @@ content cannot be, as in test/data/hostile-stores. Each of them once made a comm
 refused with the way out, and a repair makes stores of them that open."""
 import contextlib
 import os
+import select
 import shutil
+import signal
 import stat
 import subprocess
 
-from tap import MILLRACE, PATIENCE, case, check, equal, main, top
+from tap import BUILD, MILLRACE, PATIENCE, case, check, equal, main, top
 
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "hostile-stores")
 
@@ -92,6 +94,135 @@ def a_lone_segment_far_away_is_put_aside():
     equal(code, 0, heard)
     equal(say("push", "s", "x", "--at", f"file:{store}")[0], 0)
     check(os.path.exists(os.path.join(store, "f" * 16 + ".seg.damaged")))
+
+
+class Halted:
+    """A command that waits whenever it opens a segment, as for a slow disk, see faulty.c."""
+
+    def __init__(self, *words):
+        orders = os.path.join(top, "orders")
+        with open(orders, "w") as file:
+            file.write("open gate\n")
+        for pipe in ("arrived", "gate"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{orders}.{pipe}")
+            os.mkfifo(f"{orders}.{pipe}")
+        self.arrived, self.gate = (os.open(f"{orders}.{pipe}", os.O_RDWR) for pipe in ("arrived", "gate"))
+        environment = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "test", "libfaulty.so"), MILLRACE_FAULTS=orders,
+                           ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        self.process = subprocess.Popen([MILLRACE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, env=environment, cwd=top)
+        self.ended = os.pidfd_open(self.process.pid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+        for fd in self.arrived, self.gate, self.ended:
+            os.close(fd)
+
+    def arrives(self):
+        """Until it opens a segment, or ends: whether it has opened one."""
+        ready = select.select([self.arrived, self.ended], [], [], PATIENCE)[0]
+        check(ready, "it neither opens a segment nor ends")
+        if self.arrived in ready:
+            os.read(self.arrived, 1)
+        return self.arrived in ready
+
+    def let_go(self):
+        os.write(self.gate, b".")
+
+
+def interrupted(number, tidies, *words):
+    """Signals the command at each segment that it opens, in a run of its own. It has to end while it still waits
+    there; or, if it `tidies`, soon after. Returns at how many."""
+    for at in range(1000):
+        with Halted(*words) as command:
+            came = [command.arrives() and (command.let_go() or True) for _ in range(at)]
+            if not all(came) or not command.arrives():
+                equal(command.process.wait(PATIENCE), 0, words, command.process.stderr.read())
+                return at
+            command.process.send_signal(number)
+            if tidies:
+                command.let_go()
+                while command.arrives():
+                    command.let_go()
+            code = command.process.wait(PATIENCE)
+            check(code in (130, -number), words, at, code, command.process.stderr.read())
+    raise AssertionError("it opens segments without an end")
+
+
+def lay_out(name):
+    """A store of three shards with jobs in each."""
+    single, store = os.path.join(top, "single"), os.path.join(top, name)
+    for folder in single, store:
+        shutil.rmtree(folder, ignore_errors=True)
+    for n in range(12):
+        equal(say("push", f"s{n}", "x", "--at", f"file:{single}")[0], 0)
+    equal(say("store", "copy", f"file:{single}", f"file:{store}", "--shards", "3")[0], 0)
+    return store
+
+
+@case("U9: a signal ends what reads a store, and changes nothing")
+def a_signal_ends_what_reads_a_store():
+    for number in signal.SIGTERM, signal.SIGINT:
+        store = lay_out("read")
+        before = files(os.path.join(store, "shard-0"))
+        for words in ["store", "check", f"file:{store}"], ["store", "dump", f"file:{store}"]:
+            check(interrupted(number, False, *words) >= 3, words)
+        equal(files(os.path.join(store, "shard-0")), before)
+
+
+@case("U9: a signal ends a copy of a store, of which nothing is left")
+def a_signal_ends_a_copy():
+    for number in signal.SIGTERM, signal.SIGINT:
+        store = lay_out("from")
+        shutil.rmtree(os.path.join(top, "to"), ignore_errors=True)
+        left = set(os.listdir(top))
+        check(interrupted(number, True, "store", "copy", f"file:{store}", "file:to") >= 3)
+        equal(set(os.listdir(top)) - left, {"to"})
+
+
+@case("U9: a signal ends a run and a flow that open their journals, which go on later")
+def a_signal_ends_what_opens_a_journal():
+    with open(os.path.join(top, "plan.yaml"), "w") as file:
+        file.write("flow: plan\nsource: { lines: in.txt }\nsteps: [{ name: a, map: ['false'], attempts: 1, on-dead: halt }]\n"
+                   "sink: nothing\n")
+    with open(os.path.join(top, "in.txt"), "w") as file:
+        file.write("a line\n")
+    run = ["run", "--journal", "run.journal", "--", "false"]
+    for words in run, ["flow", "plan.yaml"]:
+        with open(os.path.join(top, "in.txt")) as lines:
+            begun = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=PATIENCE, cwd=top)
+        equal(begun.returncode, 1, begun)
+    for number in signal.SIGTERM, signal.SIGINT:
+        for words in run, ["flow", "plan.yaml"]:
+            with Halted(*words) as command:
+                check(command.arrives())
+                command.process.send_signal(number)
+                equal(command.process.wait(PATIENCE), 130, words)
+    for words in run, ["flow", "plan.yaml"]:
+        with open(os.path.join(top, "in.txt")) as lines:
+            again = subprocess.run([MILLRACE, *words], stdin=lines, capture_output=True, timeout=PATIENCE, cwd=top)
+        equal(again.returncode, 1, again)
+
+
+@case("U9: a signal ends a server that opens its store")
+def a_signal_ends_a_server_that_opens_its_store():
+    for number in signal.SIGTERM, signal.SIGINT:
+        store = lay_out("served")
+        with Halted("serve", "--store", f"file:{store}", "--listen", "127.0.0.1:0", "--http", "off") as command:
+            check(command.arrives(), "it has ended")
+            command.process.send_signal(number)
+            command.let_go()
+            while command.arrives():
+                command.let_go()
+            said = command.process.stderr.read()
+            check(command.process.wait(PATIENCE) in (0, 130, -number), command.process.returncode, said)
+            check(b"ready" not in said, said)
 
 
 @contextlib.contextmanager

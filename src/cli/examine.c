@@ -63,9 +63,11 @@ static int look_for_segments(const char *dir, struct findings *f) {
     return 0;
 }
 
+atomic_bool store_interrupted;
+
 static int examine_log(const char *dir, struct findings *f) {
     uint64_t before = f->problem_count;
-    int err = log_file_check(dir, NULL, problem_add, f);
+    int err = log_file_check(dir, NULL, &store_interrupted, problem_add, f);
     if (err == MR_EINVAL) {
         char sentence[1024];
         snprintf(sentence, sizeof sentence, "%s", error_text());
@@ -78,8 +80,6 @@ static int examine_log(const char *dir, struct findings *f) {
 }
 
 // ---- The records ------------------------------------------------------------------------------
-
-volatile sig_atomic_t store_interrupted;
 
 static int load_one(void *arg, const struct log_seen *seen) {
     struct loaded *l = arg;

@@ -9,7 +9,7 @@
 #include "log/segment.h"
 #include "shard/layout.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 struct json;
 
@@ -46,7 +46,7 @@ struct loaded {
 };
 
 // Set by a handler of signals: loading ends with MR_ECANCELLED.
-extern volatile sig_atomic_t store_interrupted;
+extern atomic_bool store_interrupted;
 
 // Replays `log` into a core with this sink. Besides the core's and the log's errors MR_ECORRUPT:
 // the head of the log is missing. `out` is also filled, as far as it came, on failure.

@@ -36,7 +36,7 @@ struct copy {
 // The first signal ends the copy and removes what there is of it; a second one ends the process.
 static void on_signal(int number) {
     signal(number, SIG_DFL);
-    store_interrupted = 1;
+    atomic_store(&store_interrupted, true);
 }
 
 // ---- The target's directory -------------------------------------------------------------------

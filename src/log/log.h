@@ -185,9 +185,10 @@ struct log_problem {
 };
 
 // Reads a whole file log, bodies too, and shows every damage found; takes no lock and changes
-// nothing. `disk` NULL: the real one. Returns how many problems there are. MR_EINVAL: no store;
-// MR_EIO; MR_ENOMEM.
-int log_file_check(const char *dir, const struct disk *,
+// nothing. `disk` NULL: the real one. Any thread, or a signal, sets `cancel` to end it before the
+// next segment: MR_ECANCELLED; NULL: none does. Returns how many problems there are. MR_EINVAL: no
+// store; MR_EIO; MR_ENOMEM.
+int log_file_check(const char *dir, const struct disk *, const atomic_bool *cancel,
                    void (*each)(void *arg, const struct log_problem *), void *arg);
 
 enum { LOG_REPAIR_PLACES = 64 };

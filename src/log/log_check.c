@@ -11,6 +11,7 @@ struct check {
     struct file_log *log;
     void (*each)(void *arg, const struct log_problem *);
     void *arg;
+    const atomic_bool *cancel;
     int problems;
 };
 
@@ -57,6 +58,8 @@ static int check_file(struct check *c, int fd, const char *path, bool last) {
 static int check_segment(struct check *c, uint64_t number, bool last) {
     const struct disk *d = c->log->disk;
     char path[LOG_PATH];
+    if (c->cancel && atomic_load(c->cancel))
+        return error_set(MR_ECANCELLED, "checking %s was cancelled", c->log->dir);
     segment_path(path, c->log->dir, number, "seg");
     int fd = d->open(d, path, O_RDONLY, 0);
     if (fd < 0)
@@ -108,10 +111,10 @@ static int check_run(struct check *c, struct store_names *names) {
     return err;
 }
 
-int log_file_check(const char *dir, const struct disk *disk,
+int log_file_check(const char *dir, const struct disk *disk, const atomic_bool *cancel,
                    void (*each)(void *arg, const struct log_problem *), void *arg) {
     struct log_options o = { .disk = disk, .read_only = true };
-    struct check c = { .log = file_log_make(dir, &o), .each = each, .arg = arg };
+    struct check c = { .log = file_log_make(dir, &o), .each = each, .arg = arg, .cancel = cancel };
     if (!c.log)
         return error_set(MR_ENOMEM, "no memory to check %s", dir);
     struct store_names names = { 0 };

@@ -360,7 +360,7 @@ static void expect_opens(const struct disk *d, const char *when) {
 static void examine(const struct disk *d) {
     struct group *g = NULL;
     uint32_t shards;
-    (void)log_file_check(dir, d, tell_nobody, NULL);
+    (void)log_file_check(dir, d, NULL, tell_nobody, NULL);
     (void)layout_read(d, dir, &shards);
     if (try_group(d, &g) == 0) {
         for (uint32_t i = 0; i < group_count(g); i++)
