@@ -152,6 +152,42 @@ static void U4_an_empty_place_makes_no_look_longer(void **state) {
     ask(d, 0, "STAGES COUNT 1", "[[\"name\" \"gap\" *]]");
 }
 
+// U4: for a token that sees few stages every name is compared with its patterns, which counts.
+static void U4_what_a_token_does_not_see_costs_too(void **state) {
+    struct dialogue *d = *state;
+    enum { EPICS = 5000, WORKERS = 3000 };
+    static const char *const looks[] = { "EPICS\r\n", "WORKERS\r\n", "STAGES\r\n", "DEAD\r\n" };
+    struct auth_entry few = { .name = mr_str("few"),
+                              .patterns = mr_str("none.*,nothing.*,nowhere.*,never.*,neither.*"),
+                              .roles = ROLE_READ };
+    char names[SESSION_STAGES] = "";
+    for (size_t at = 0; at + 2 < sizeof names; at++)
+        names[at] = at % 2 ? ' ' : 's';
+    for (int i = 0; i < EPICS; i++) {
+        sayf(d, 1, "PUSH s x EPIC e%d 1", i);
+        forget_heard(d, 1);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        struct session *w;
+        assert_int_equal(session_create(&d->host, &w), 0);
+        session_work_for(w, names, 1);
+    }
+    d->clients[0].session->who = &few;
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        assert_true(attack_with(d, looks[i]) > 1);
+        d->clients[0].session->who = &few; // it may have connected anew
+    }
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        say_bytes(d, 0, mr_str(looks[i]));
+        while (d->clients[0].session->blocked)
+            turn_once(d);
+        hear(d, 0, "[]");
+    }
+    d->clients[0].session->who = NULL;
+    say(d, 0, "WORKERS COUNT 1000");
+    forget_heard(d, 0);
+}
+
 // U4: jobs that no filter lets through are looked at all the same.
 static void U4_lists_that_find_nothing_share_their_turns(void **state) {
     struct dialogue *d = *state;
@@ -501,6 +537,7 @@ int main(void) {
         DIALOGUE(U4_refused_numbers_are_bounded),
         DIALOGUE(U4_looks_at_many_stages_share_their_turns),
         DIALOGUE(U4_many_connections_share_their_turns),
+        DIALOGUE(U4_what_a_token_does_not_see_costs_too),
         DIALOGUE(U4_an_empty_place_makes_no_look_longer),
         DIALOGUE(U4_DEAD_does_not_look_at_stages_without_dead_jobs),
         DIALOGUE(U6_the_client_that_left_most_unread_is_closed),

@@ -268,6 +268,21 @@ static void F47_a_body_of_one_byte_more_is_refused(void **state) {
     free(body);
 }
 
+static void STAGES_counts_those_who_work(void **state) {
+    struct dialogue *d = *state;
+    ask(d, 0, "PUSH s a", "\"*\"");
+    ask(d, 0, "TAKE s", "[[*]]");
+    ask(d, 0, "TAKE s LEVEL 7", "[]");
+    ask(d, 1, "STAGES", "[[*\"workers\" :1 *\"level\" :7 *]]");
+    ask(d, 1, "WORKERS", "[[*\"stages\" \"s\" *\"level\" :7]]");
+    say(d, 1, "TAKE t s WAIT 1 LEVEL 2");
+    pass_ms(d, 1);
+    hear(d, 1, "[]");
+    ask(d, 1, "STAGES NAME s", "[[*\"workers\" :2 *\"level\" :9 *]]");
+    hang_up(d, 0);
+    ask(d, 1, "STAGES NAME s", "[[*\"workers\" :1 *\"level\" :2 *]]");
+}
+
 static void PUSHMANY_with_its_options(void **state) {
     struct dialogue *d = *state;
     ask(d, 0, "PUSHMANY s ITEMS k a k b '' c", "[\"1\" \"2\" \"3\"]");
@@ -1086,6 +1101,7 @@ int main(void) {
     const struct CMUnitTest alone[] = {
         DIALOGUE(B6_jobs_of_a_block_run_one_after_another),
         DIALOGUE(E2_PUSH_with_its_options),
+        DIALOGUE(STAGES_counts_those_who_work),
         DIALOGUE(PUSHMANY_with_its_options),
         DIALOGUE(T5_TAKE_with_its_options),
         DIALOGUE(E4_DONE_with_its_options),

@@ -401,12 +401,12 @@ void core_epic_expect(struct core *, mr_bytes stage, mr_bytes name, uint64_t tot
 // until the event or core_epic_unwatch. MR_EGONE.
 int core_epic_watch(struct core *, mr_bytes stage, mr_bytes name, int64_t left, struct watcher *);
 void core_epic_unwatch(struct watcher *);
-// Walks the epics behind that of the name `from` (empty: all) of a stage, of those stages that
-// `wants` (NULL: all). `each` returns nonzero to stop; neither may change anything. MR_EGONE: there
-// is none of that name.
-int core_each_epic(struct core *, mr_bytes from_stage, mr_bytes from,
-                   bool (*wants)(void *, mr_bytes stage),
-                   int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
+
+// Epics have places, from 0 to below core_epic_places, which they keep; some are empty.
+uint32_t core_epic_places(const struct core *);
+int core_epic_place(struct core *, mr_bytes stage, mr_bytes name, uint32_t *out); // MR_EGONE
+bool core_epic_at(const struct core *, uint32_t place, mr_bytes *out_stage, mr_bytes *out_name);
+void core_epic_look_at(struct core *, uint32_t place, struct epic_info *out); // it is not empty
 
 // ---- Links ------------------------------------------------------------------------------------
 //

@@ -536,24 +536,32 @@ int core_epic(struct core *c, mr_bytes stage, mr_bytes name, struct epic_info *o
     return 0;
 }
 
-int core_each_epic(struct core *c, mr_bytes from_stage, mr_bytes from,
-                   bool (*wants)(void *, mr_bytes stage),
-                   int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
-    uint32_t first = from.size ? epic_find(c, from_stage, from) : 0;
-    if (from.size && !first)
-        return epic_unknown(from_stage, from);
-    int stop = 0;
-    for (uint32_t i = first + 1; !stop && i < c->sources.next_new; i++, c->steps++) {
-        const struct source *s = source_at(c, i);
-        if (!s->in_use || s->dropped || !s->seen.epic || !s->size)
-            continue;
-        if (wants && !wants(arg, epic_stage(c, s)))
-            continue;
-        c->steps += STEPS_EPIC;
-        struct epic_info info = epic_look(c, s);
-        stop = each(arg, bytes_of(s->name, s->name_size), &info);
-    }
-    return stop;
+uint32_t core_epic_places(const struct core *c) {
+    return c->sources.next_new;
+}
+
+int core_epic_place(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out) {
+    uint32_t index = epic_find(c, stage, name);
+    if (!index)
+        return epic_unknown(stage, name);
+    *out = index;
+    return 0;
+}
+
+bool core_epic_at(const struct core *c, uint32_t place, mr_bytes *out_stage, mr_bytes *out_name) {
+    if (!place || place >= c->sources.next_new)
+        return false;
+    const struct source *s = source_at(c, place);
+    if (!s->in_use || s->dropped || !s->seen.epic || !s->size)
+        return false;
+    *out_stage = epic_stage(c, s);
+    *out_name = bytes_of(s->name, s->name_size);
+    return true;
+}
+
+void core_epic_look_at(struct core *c, uint32_t place, struct epic_info *out) {
+    c->steps += STEPS_EPIC;
+    *out = epic_look(c, source_at(c, place));
 }
 
 void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {

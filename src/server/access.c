@@ -49,6 +49,12 @@ bool access_role(struct session *s, enum role role) {
     return false;
 }
 
+enum { STEP_PATTERNS = 16 }; // bytes of patterns that cost one step
+
+uint64_t access_steps(const struct session *s) {
+    return 1 + (s->who && !s->who->all ? s->who->patterns.size / STEP_PATTERNS : 0);
+}
+
 bool access_sees(const struct session *s, mr_bytes stage) {
     return !s->who || auth_sees(s->who, stage);
 }

@@ -24,6 +24,8 @@ mr_bytes access_source_scope(const struct session *);
 bool access_name(struct session *, const char *what, mr_bytes name);
 
 // The same without a word.
+// What it costs to ask that, in steps (see budget.h).
+uint64_t access_steps(const struct session *);
 bool access_sees(const struct session *, mr_bytes stage);
 bool access_sees_job(const struct session *, uint64_t id); // true also of jobs that are not known
 

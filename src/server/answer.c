@@ -262,3 +262,35 @@ void answer_outcome(struct session *s, const struct outcome *o) {
     }
     session_touch(s);
 }
+
+// ---- Lists that are made in pieces --------------------------------------------------------------
+
+void list_begin(struct session *s, uint64_t at) {
+    if (s->again)
+        return;
+    buffer_finish(&s->list.rows);
+    s->list.rows.limit = LIMIT_UNSENT;
+    s->list.count = 0;
+    s->list.at = at;
+}
+
+struct buffer *list_open(struct session *s) {
+    struct buffer *replies = s->reply.out;
+    s->reply.out = &s->list.rows;
+    return replies;
+}
+
+void list_close(struct session *s, struct buffer *replies) {
+    s->reply.out = replies;
+}
+
+void list_end(struct session *s) {
+    reply_array(&s->reply, s->list.count);
+    if (!s->reply.err)
+        s->reply.err = buffer_append(s->reply.out, s->list.rows.data, s->list.rows.size);
+    buffer_finish(&s->list.rows);
+}
+
+void list_go_on(struct session *s) {
+    session_block(s, BLOCKED_TURN, -1);
+}

@@ -31,4 +31,16 @@ void answer_outcome(struct session *, const struct outcome *);
 // Reads a lease's name as clients see it. MR_ESTALE: this cannot be one.
 int token_read(mr_bytes text, struct token *out);
 
+// ---- Lists that are made in pieces --------------------------------------------------------------
+
+// How many rows there are is said before them, and a list may be more than one turn's work: so its
+// rows gather apart from the reply. A command begins it at `at`, unless it is run again, and then
+// makes a piece: rows are written between list_open, which returns what list_close takes. When all
+// are there list_end answers; else list_go_on has the command run again in the next turn.
+void list_begin(struct session *, uint64_t at);
+struct buffer *list_open(struct session *);
+void list_close(struct session *, struct buffer *);
+void list_end(struct session *);
+void list_go_on(struct session *);
+
 #endif

@@ -21,6 +21,7 @@
 enum {
     STEPS_COMMAND = 8,   // whatever it does
     STEPS_CHANGE = 10,   // a job that is pushed, ended or changed
+    STEPS_ROW = 10,      // a row of a list, beyond its bytes
     STEPS_READ = 20,     // an entry that is read from the log
     STEP_ROWS = 8,       // rows that memory is made ready for,
     STEP_WORDS = 8,      // words of a request that cost one step,

@@ -1,10 +1,10 @@
 // Epics: EPIC shows how far one has come, ends it, skips a number, drops it; EPICS lists all.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
-#include "base/mem.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -129,57 +129,78 @@ static const struct option epics_options[] = {
     { 0 },
 };
 
-struct row {
-    mr_bytes name;
-    struct epic_info epic;
-};
+// Where a list of epics is: the shard, and the place there that was looked at last.
+enum { SHARD_SHIFT = 32 };
 
-struct rows {
-    const struct session *session;
-    mr_bytes stage; // only of this one; empty: of all
-    struct row *rows;
-    uint32_t count, most;
-};
-
-static bool row_is_wanted(void *arg, mr_bytes stage) {
-    const struct rows *r = arg;
-    return (!r->stage.size || bytes_equal(stage, r->stage)) && access_sees(r->session, stage);
+static void say_row(struct session *s, struct core *core, uint32_t place, mr_bytes name) {
+    struct epic_info e;
+    core_epic_look_at(core, place, &e);
+    reply_map(&s->reply, 1 + EPIC_FIELDS);
+    answer_text(s, "name", name);
+    say_fields(s, &e);
+    s->list.count++;
+    budget_spend(s, STEPS_ROW);
 }
 
-static int row_add(void *arg, mr_bytes name, const struct epic_info *e) {
-    struct rows *r = arg;
-    if (r->count < r->most)
-        r->rows[r->count++] = (struct row){ name, *e };
-    return r->count == r->most;
+// The next place; false: there is none.
+static bool next_place(const struct host *h, uint64_t *at) {
+    uint32_t shard = (uint32_t)(*at >> SHARD_SHIFT);
+    ++*at;
+    for (; shard < h->shards; *at = (uint64_t)++shard << SHARD_SHIFT)
+        if ((uint32_t)*at < core_epic_places(h->parts[shard].core))
+            return true;
+    return false;
+}
+
+// True: that was all. Those of one stage, unless it is empty.
+static bool list_some(struct session *s, mr_bytes only, uint32_t most) {
+    uint64_t *at = &s->list.at;
+    mr_bytes stage, name;
+    while (s->list.count < most && budget_left(s)) {
+        if (!next_place(s->host, at))
+            return true;
+        struct core *core = s->host->parts[*at >> SHARD_SHIFT].core;
+        budget_spend(s, access_steps(s));
+        if (core_epic_at(core, (uint32_t)*at, &stage, &name) && access_sees(s, stage) &&
+            (!only.size || bytes_equal(stage, only)))
+            say_row(s, core, (uint32_t)*at, name);
+    }
+    return s->list.count == most;
+}
+
+// FROM is 'stage name'. False: refused, and told.
+static bool read_from(struct session *s, mr_bytes from, uint64_t *out) {
+    const uint8_t *space = from.size ? memchr(from.data, ' ', from.size) : NULL;
+    *out = 0;
+    if (!from.data)
+        return true;
+    if (!space) {
+        session_usage(s, "FROM takes the stage and the name of an epic, with a space between them");
+        return false;
+    }
+    size_t size = (size_t)(space - (const uint8_t *)from.data);
+    mr_bytes stage = { from.data, size }, name = { space + 1, from.size - size - 1 };
+    uint32_t shard = route_of(s->host->shards, stage), place = 0;
+    if (!access_name(s, "stage", stage))
+        return false;
+    int err = name.size ? core_epic_place(s->host->parts[shard].core, stage, name, &place) : 0;
+    if (err < 0)
+        answer_error(s, err);
+    *out = name.size ? (uint64_t)shard << SHARD_SHIFT | place : 0;
+    return err == 0;
 }
 
 void run_epics(struct session *s, struct arguments *a) {
     struct epics_options o = { .count = LIMIT_LISTED };
-    if (!options_read(s, a, epics_options, &o))
+    uint64_t from = 0;
+    if (!options_read(s, a, epics_options, &o) || (!s->again && !read_from(s, o.from, &from)))
         return;
-    const uint8_t *space = o.from.size ? memchr(o.from.data, ' ', o.from.size) : NULL;
-    if (o.from.data && !space) {
-        session_usage(s, "FROM takes the stage and the name of an epic, with a space between them");
-        return;
-    }
-    size_t stage_size = space ? (size_t)(space - (const uint8_t *)o.from.data) : 0;
-    mr_bytes stage = { o.from.data, stage_size };
-    mr_bytes name = { space ? space + 1 : NULL, space ? o.from.size - stage_size - 1 : 0 };
-    if (space && !access_name(s, "stage", stage))
-        return;
-    struct rows r = { .session = s, .stage = o.stage, .most = listed(o.count) };
-    r.rows = mem_alloc((r.most + 1) * sizeof *r.rows);
-    int err = r.rows ? shards_each_epic(s->host, stage, name, row_is_wanted, row_add, &r)
-                     : error_set(MR_ENOMEM, "no memory for a list of epics");
-    if (err < 0) {
-        answer_error(s, err);
-    } else {
-        reply_array(&s->reply, r.count);
-        for (uint32_t i = 0; i < r.count; i++) {
-            reply_map(&s->reply, 1 + EPIC_FIELDS);
-            answer_text(s, "name", r.rows[i].name);
-            say_fields(s, &r.rows[i].epic);
-        }
-    }
-    mem_free(r.rows);
+    list_begin(s, from);
+    struct buffer *replies = list_open(s);
+    bool all = list_some(s, o.stage, listed(o.count));
+    list_close(s, replies);
+    if (all)
+        list_end(s);
+    else
+        list_go_on(s);
 }

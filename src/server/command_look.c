@@ -2,6 +2,7 @@
 // not fit is asked for with FROM, which goes on behind the row it names.
 #include "server/access.h"
 #include "server/answer.h"
+#include "server/budget.h"
 #include "server/shards.h"
 
 #include "base/errors.h"
@@ -25,35 +26,6 @@ static const struct option stages_options[] = {
     { "NAME", OPTION_BYTES, offsetof(struct page_options, name) },
     { 0 },
 };
-
-// The next of the names that stand in `*text`, with blanks between them; empty: there are no more.
-static mr_bytes next_name(const char **text) {
-    size_t size = strcspn(*text, " ");
-    mr_bytes name = { *text, size };
-    *text += size + ((*text)[size] == ' ');
-    return name;
-}
-
-struct crew {
-    uint32_t workers;
-    uint64_t level; // of those that have told theirs
-};
-
-// Who works for each of `count` stages, from the place `first` on.
-static void count_workers(struct host *h, size_t first, size_t count, struct crew *out) {
-    for (struct list *l = h->sessions.next; l != &h->sessions; l = l->next, h->steps++) {
-        const struct session *s = list_entry(l, struct session, of_host);
-        const char *names = s->stages;
-        size_t place;
-        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names)) {
-            h->steps++;
-            if (shards_stage_place(h, name, &place) < 0 || place < first || place - first >= count)
-                continue;
-            out[place - first].workers++;
-            out[place - first].level += s->level;
-        }
-    }
-}
 
 static uint64_t quantile(const struct histogram *h, double share) {
     return h ? histogram_quantile(h, share) : 0;
@@ -107,46 +79,52 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     say_feeds(s, i->name);
 }
 
-static bool sees_stage_at(const struct session *s, size_t place) {
-    mr_bytes name = shards_stage_name(s->host, place);
-    s->host->steps++;
-    return name.size && access_sees(s, name);
+// True: that was all.
+static bool list_stages(struct session *s, uint32_t most) {
+    struct host *h = s->host;
+    size_t places = shards_stage_places(h);
+    for (; s->list.at < places && s->list.count < most && budget_left(s); s->list.at++) {
+        mr_bytes name = shards_stage_name(h, s->list.at);
+        struct stage_info info;
+        budget_spend(s, access_steps(s));
+        if (!name.size || !access_sees(s, name) || shards_look_stage(h, name, &info) < 0)
+            continue;
+        struct crew crew = crews_of(&h->crews, name);
+        say_stage(s, &info, &crew);
+        s->list.count++;
+        budget_spend(s, STEPS_ROW);
+    }
+    return s->list.at >= places || s->list.count == most;
+}
+
+// Where the list begins. False: refused, and told.
+static bool first_stage(struct session *s, const struct page_options *o, size_t *out) {
+    mr_bytes named = o->name.data ? o->name : o->from_name;
+    *out = 0;
+    if (!named.data)
+        return true;
+    if (!access_name(s, "stage", named))
+        return false;
+    int err = shards_stage_place(s->host, named, out);
+    if (err < 0)
+        answer_error(s, err);
+    *out += !o->name.data;
+    return err == 0;
 }
 
 void run_stages(struct session *s, struct arguments *a) {
     struct page_options o = { .count = LIMIT_LISTED };
-    struct host *h = s->host;
-    if (!options_read(s, a, stages_options, &o))
+    size_t first = 0;
+    if (!options_read(s, a, stages_options, &o) || (!s->again && !first_stage(s, &o, &first)))
         return;
-    size_t count = shards_stage_places(h), first = 0, shown = 0;
-    mr_bytes named = o.name.data ? o.name : o.from_name;
-    if (named.data && !access_name(s, "stage", named))
-        return;
-    int err = named.data ? shards_stage_place(h, named, &first) : 0;
-    first += named.data && !o.name.data;
-    uint32_t most = o.name.data ? 1 : listed(o.count);
-    size_t behind = first; // what is not shown is not looked at
-    for (; err == 0 && behind < count && shown < most; behind++)
-        shown += sees_stage_at(s, behind);
-    struct crew *crews = err < 0 ? NULL : mem_alloc((behind - first + 1) * sizeof *crews);
-    if (!err && !crews)
-        err = error_set(MR_ENOMEM, "no memory for a list of stages");
-    if (err < 0) {
-        answer_error(s, err);
-        return;
-    }
-    count_workers(h, first, behind - first, crews);
-    reply_array(&s->reply, shown);
-    for (size_t i = first; shown; i++) {
-        struct stage_info info;
-        if (!sees_stage_at(s, i))
-            continue;
-        (void)shards_stage_at(h, i, &info); // it is there
-        h->steps += 4;                      // a whole look
-        say_stage(s, &info, &crews[i - first]);
-        shown--;
-    }
-    mem_free(crews);
+    list_begin(s, first);
+    struct buffer *replies = list_open(s);
+    bool all = list_stages(s, o.name.data ? 1 : listed(o.count));
+    list_close(s, replies);
+    if (all)
+        list_end(s);
+    else
+        list_go_on(s);
 }
 
 // ---- CHANNELS ---------------------------------------------------------------------------------
@@ -212,7 +190,7 @@ static bool names_seen(const struct session *s, const struct session *w, char ou
     if (!s->who || s->who->all)
         used = (size_t)snprintf(out, SESSION_STAGES, "%s", names);
     else
-        for (mr_bytes name = next_name(&names); name.size; name = next_name(&names))
+        for (mr_bytes name = crew_next_name(&names); name.size; name = crew_next_name(&names))
             if (access_sees(s, name))
                 used += (size_t)snprintf(out + used, SESSION_STAGES - used, "%s%.*s",
                                          used ? " " : "", (int)name.size, (const char *)name.data);
@@ -233,25 +211,46 @@ static void say_worker(struct session *s, const struct session *w, const char *s
     answer_count(s, "level", w->level);
 }
 
-// Sessions are listed in the order of their ids.
-void run_workers(struct session *s, struct arguments *a) {
-    struct page_options o = { .count = LIMIT_LISTED };
+static uint64_t names_steps(const struct session *s, const struct session *w) {
+    uint64_t names = w->stages[0] != 0;
+    for (const char *c = w->stages; s->who && !s->who->all && *c; c++)
+        names += *c == ' ';
+    return names * access_steps(s);
+}
+
+// Sessions stand in the order of their ids; those that were looked at in earlier turns are passed.
+// True: that was all.
+static bool list_workers(struct session *s, uint32_t most) {
     const struct list *all = &s->host->sessions;
-    if (!options_read(s, a, workers_options, &o))
-        return;
-    uint32_t most = listed(o.count), count = 0;
     char stages[SESSION_STAGES];
-    for (const struct list *l = all->next; l != all && count < most;
-         l = l->next, s->host->steps++) {
+    for (const struct list *l = all->next; l != all && s->list.count < most; l = l->next) {
         const struct session *w = list_entry(l, struct session, of_host);
-        count += w->id > o.from && names_seen(s, w, stages);
-    }
-    reply_array(&s->reply, count);
-    for (const struct list *l = all->next; l != all && count; l = l->next) {
-        const struct session *w = list_entry(l, struct session, of_host);
-        if (w->id <= o.from || !names_seen(s, w, stages))
+        s->host->steps++;
+        if (w->id <= s->list.at)
+            continue;
+        if (!budget_left(s))
+            return false;
+        s->list.at = w->id;
+        budget_spend(s, 1 + names_steps(s, w));
+        if (!names_seen(s, w, stages))
             continue;
         say_worker(s, w, stages);
-        count--;
+        s->list.count++;
+        budget_spend(s, STEPS_ROW);
     }
+    return true;
+}
+
+void run_workers(struct session *s, struct arguments *a) {
+    struct page_options o = { .count = LIMIT_LISTED };
+    if (!options_read(s, a, workers_options, &o))
+        return;
+    list_begin(s, o.from);
+    struct buffer *replies = list_open(s);
+    bool all = list_workers(s, listed(o.count));
+    list_close(s, replies);
+    if (all)
+        list_end(s);
+    else
+        list_go_on(s);
 }

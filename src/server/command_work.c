@@ -52,19 +52,21 @@ static bool take_read(struct session *s, struct arguments *a, struct take_option
 }
 
 // What WORKERS shows of it: whole names, as many as there is room for.
-static void note_stages(struct session *s, const mr_bytes *stages, uint32_t count) {
+static void note_stages(struct session *s, const mr_bytes *stages, uint32_t count, uint32_t level) {
     static const char more[] = " ...";
-    size_t used = 0, room = sizeof s->stages - sizeof more;
+    char names[SESSION_STAGES];
+    size_t used = 0, room = sizeof names - sizeof more;
     uint32_t i = 0;
     for (; i < count && used + 1 + stages[i].size <= room; i++) {
         if (i)
-            s->stages[used++] = ' ';
-        memcpy(s->stages + used, stages[i].data, stages[i].size);
+            names[used++] = ' ';
+        memcpy(names + used, stages[i].data, stages[i].size);
         used += stages[i].size;
     }
-    s->stages[used] = 0;
+    names[used] = 0;
     if (i < count)
-        memcpy(s->stages + used, more, sizeof more);
+        memcpy(names + used, more, sizeof more);
+    session_work_for(s, names, level);
 }
 
 // All that a connection has taken comes back when it is lost, so there is a limit to it.
@@ -100,9 +102,9 @@ void run_take(struct session *s, struct arguments *a) {
     bool waits = o.wait_ms != 0; // also in vain: whoever is answered at once asks again at once
     int err = h->stopping ? MR_EAGAIN : shards_take(s, &t, waits, h->grants, &count);
     if ((err >= 0 || err == MR_EAGAIN) && (!s->stages[0] || waits))
-        note_stages(s, t.stages, stages);
-    if (o.level)
-        s->level = o.level;
+        note_stages(s, t.stages, stages, o.level ? o.level : s->level);
+    else if (o.level)
+        session_work_for(s, s->stages, o.level);
     if (err == MR_EAGAIN && waits)
         session_block(s, BLOCKED_TAKE, o.wait_ms);
     else if (err == MR_EAGAIN)

@@ -30,6 +30,7 @@ int host_init(struct host *h, const char *store) {
                              &h->ready,    &h->backlog, &h->leaving };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         list_init(lists[i]);
+    crews_init(&h->crews);
     slab_init(&h->seats, sizeof(struct seat), 0);
     h->inbox = mem_alloc(READ_SIZE);
     h->arguments = mem_alloc(LIMIT_ARGUMENTS * sizeof *h->arguments);
@@ -83,6 +84,7 @@ void host_finish(struct host *h) {
     while (!list_empty(&h->sessions)) // an empty list may be all zeros, too
         session_destroy(list_entry(h->sessions.next, struct session, of_host));
     finish_leaving(h);
+    crews_finish(&h->crews);
     slab_finish(&h->seats);
     heap_finish(&h->waits);
     buffer_finish(&h->scratch);

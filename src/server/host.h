@@ -21,6 +21,7 @@
 #include "base/heap.h"
 #include "base/slab.h"
 #include "server/auth.h"
+#include "server/crew.h"
 #include "server/limits.h"
 #include "shard/group.h"
 #include "wire/request.h"
@@ -62,6 +63,7 @@ struct host {
     struct request_limits request_limits;
     struct request_limits stranger_limits; // of those who have not said who they are
     struct list sessions;
+    struct crews crews;       // which stages they work for
     struct list touched;      // sessions with replies of this turn
     struct list held;         // sessions with replies that are not durable yet
     struct list resuming;     // sessions that may go on with what they have received

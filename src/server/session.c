@@ -43,6 +43,16 @@ static bool session_part(struct session *s, uint64_t steps) {
     return left;
 }
 
+void session_work_for(struct session *s, const char *stages, uint32_t level) {
+    struct crews *crews = &s->host->crews;
+    if (s->level == level && strcmp(s->stages, stages) == 0)
+        return;
+    crews_leave(crews, s->stages, s->level);
+    bool joined = crews_join(crews, stages, level) == 0;
+    memmove(s->stages, joined ? stages : "", joined ? strlen(stages) + 1 : 1); // may be its own
+    s->level = level;
+}
+
 void session_give_back(struct session *s) {
     for (uint32_t i = 0; s->presences && i < s->host->shards; i++)
         core_give_back(s->host->parts[i].core, &s->presences[i].conn);
@@ -105,6 +115,7 @@ static void session_drop(struct session *s) {
                              &s->of_resuming, &s->of_ready,   &s->of_backlog };
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         list_remove(links[i]);
+    session_work_for(s, "", 0);
     if (s->fetch)
         s->fetch->session = NULL;
     SLAB_AT(&h->seats, struct seat, s->seat)->session = NULL;
@@ -114,6 +125,7 @@ static void session_drop(struct session *s) {
     buffer_finish(&s->kept);
     buffer_finish(&s->multi.queue);
     buffer_finish(&s->multi.replies);
+    buffer_finish(&s->list.rows);
     buffer_finish(&s->out);
     mem_free(s->ids);
     s->gone = true;
@@ -178,7 +190,7 @@ void late_tell(struct late *l, const struct outcome *outcome) {
 // The host knows of every buffer: to be called when one may have grown or gone.
 static void count_buffers(struct session *s) {
     size_t now = s->in.capacity + s->kept.capacity + s->out.capacity + s->multi.queue.capacity +
-                 s->multi.replies.capacity;
+                 s->multi.replies.capacity + s->list.rows.capacity;
     s->host->buffered += now - s->buffered; // what has become less wraps around, twice
     s->buffered = now;
 }

@@ -104,6 +104,12 @@ struct session {
     } bulk;
 
     struct {
+        struct buffer rows; // of a list that is made in pieces, as far as it is, …
+        uint32_t count;     // … how many they are …
+        uint64_t at;        // … and where it goes on
+    } list;
+
+    struct {
         bool open, refused;           // MULTI was said; a command behind it was refused
         bool blocked;                 // EXEC waits for the command at `at`
         uint32_t count;               // commands queued …
@@ -164,7 +170,10 @@ void session_close(struct session *);         // nothing more is run; it is over
 bool session_is_over(const struct session *); // close it
 uint64_t session_leases(const struct session *);
 uint32_t session_jobs(const struct session *); // that it has taken and not ended
-void session_give_back(struct session *);      // what it has leased, uncounted: the server closes
+// It takes jobs of these stages, names with blanks between them, at that level. Without memory it
+// is a worker of none.
+void session_work_for(struct session *, const char *stages, uint32_t level);
+void session_give_back(struct session *); // what it has leased, uncounted: the server closes
 
 // ---- For commands -----------------------------------------------------------------------------
 

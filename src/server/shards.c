@@ -197,16 +197,6 @@ void shards_epic_unwatch(struct session *s) {
     core_epic_unwatch(&s->watcher);
 }
 
-int shards_each_epic(const struct host *h, mr_bytes from_stage, mr_bytes from,
-                     bool (*wants)(void *, mr_bytes stage),
-                     int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg) {
-    uint32_t i = from.size ? route_of(h->shards, from_stage) : 0;
-    int stop = core_each_epic(h->parts[i].core, from_stage, from, wants, each, arg);
-    for (i++; !stop && i < h->shards; i++)
-        stop = core_each_epic(h->parts[i].core, (mr_bytes){ 0 }, (mr_bytes){ 0 }, wants, each, arg);
-    return stop;
-}
-
 // ---- Memory -------------------------------------------------------------------------------------
 
 uint64_t shards_steps(const struct host *h) {

@@ -86,10 +86,6 @@ int shards_walk(const struct host *, const struct job_walk *,
 // As core_epic_watch, for the session.
 int shards_epic_watch(struct session *, mr_bytes stage, mr_bytes name, int64_t left);
 void shards_epic_unwatch(struct session *);
-// As core_each_epic, of all shards, one behind the other.
-int shards_each_epic(const struct host *, mr_bytes from_stage, mr_bytes from,
-                     bool (*wants)(void *, mr_bytes stage),
-                     int (*each)(void *, mr_bytes name, const struct epic_info *), void *arg);
 
 // ---- Memory -------------------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ struct past_stage {
     size_t name_size;
     uint64_t pushed, done, failed; // at the last sample, …
     struct histogram waits, runs;  // … and these
-    uint32_t level;                // now, of those who work for it
     uint32_t count, next;          // samples, of at most WEB_SAMPLES
     struct sample samples[WEB_SAMPLES];
 };
@@ -86,21 +85,6 @@ static struct past_stage *stage_add(struct past *p, const struct stage_info *i) 
     return s;
 }
 
-static void note_levels(struct past *p, const struct host *h) {
-    for (uint32_t i = 0; i < p->count; i++)
-        p->stages[i]->level = 0;
-    for (const struct list *l = h->sessions.next; l != &h->sessions; l = l->next) {
-        const struct session *s = list_entry(l, struct session, of_host);
-        const char *at = s->level ? s->stages : "";
-        for (size_t size; *at; at += size + (at[size] == ' ')) {
-            size = strcspn(at, " ");
-            struct past_stage *stage = stage_named(p, bytes_of(at, size), 0);
-            if (stage)
-                stage->level += s->level;
-        }
-    }
-}
-
 // A stage that was forgotten since and made anew counts from zero.
 static void stage_restart(struct past_stage *s, const struct stage_info *i) {
     if (i->pushed >= s->pushed && i->done >= s->done && i->failed >= s->failed)
@@ -122,7 +106,8 @@ static void sample_join(struct sample *x, const struct sample *more) {
         x->run_p50 = old.run_p50, x->run_p99 = old.run_p99;
 }
 
-static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t at_ms) {
+static void stage_sample(struct past_stage *s, const struct stage_info *i, uint64_t level,
+                         uint64_t at_ms) {
     stage_restart(s, i);
     struct sample *last = &s->samples[(s->next + WEB_SAMPLES - 1) % WEB_SAMPLES];
     struct sample now = { .at_ms = at_ms,
@@ -130,7 +115,7 @@ static void stage_sample(struct past_stage *s, const struct stage_info *i, uint6
                           .running = (uint32_t)i->running,
                           .delayed = (uint32_t)i->delayed,
                           .dead = (uint32_t)i->dead,
-                          .level = s->level,
+                          .level = (uint32_t)level,
                           .pushed = (uint32_t)(i->pushed - s->pushed),
                           .done = (uint32_t)(i->done - s->done),
                           .failed = (uint32_t)(i->failed - s->failed) };
@@ -162,7 +147,6 @@ static void stages_drop_forgotten(struct past *p, uint64_t at_ms) {
 static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
     size_t places = shards_stage_places(h);
     uint32_t count = 0;
-    note_levels(p, h);
     for (size_t i = 0; i < places; i++) {
         struct stage_info info;
         if (!shards_stage_at(h, i, &info))
@@ -171,7 +155,7 @@ static void sample_all(struct past *p, struct host *h, uint64_t at_ms) {
         if (!s)
             s = stage_add(p, &info);
         if (s)
-            stage_sample(s, &info, at_ms);
+            stage_sample(s, &info, crews_of(&h->crews, info.name).level, at_ms);
     }
     stages_drop_forgotten(p, at_ms);
     p->sampled_ms = at_ms;
