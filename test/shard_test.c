@@ -420,6 +420,137 @@ static void note_problem(void *arg, const struct log_problem *p) {
     (void)arg, (void)p;
 }
 
+// Pushes, works off and cleans until the head of the log moves, or for a while. The last answer of
+// the cleaner.
+static int work_until_trimmed(struct rig *r, const char *body) {
+    uint64_t head = log_head(r);
+    int err = 0;
+    for (int i = 0; i < 200 && log_head(r) == head; i++) {
+        struct taken t;
+        push(r, "", body);
+        while (try_take(r, &t))
+            done(r, t);
+        bool more;
+        begin(r);
+        err = shard_clean(r->shard, &more);
+        end(r);
+        r->boot_ms += 1000; // it rests after a failure
+    }
+    return err;
+}
+
+static uint64_t position_of(struct rig *r, uint64_t id) {
+    struct job_info info;
+    assert_int_equal(core_look_job(r->core, id, &info), 0);
+    return info.at;
+}
+
+// A rig whose disk is simulated, with three jobs of stage "other" in the first segment and much
+// else behind them, opened again.
+struct head_rig {
+    struct rig rig;
+    struct sim_disk *sim;
+    uint64_t before, damaged, behind; // ids
+};
+
+static const char first_segment[] = "/store/0000000000000000.seg";
+
+static void head_rig_begin(struct head_rig *h, const char *body) {
+    struct rig *r = &h->rig;
+    *h = (struct head_rig){ .sim = sim_disk_create(), .rig.wall_ms = 1700000000000 };
+    r->options =
+        (struct shard_options){ .dir = "/store",
+                                .log = { .segment_size = SMALL_SEGMENT,
+                                         .inline_writer = true,
+                                         .disk = sim_disk_disk(h->sim) },
+                                .world = { .wall_ms = rig_wall, .boot_ms = rig_boot, .arg = r } };
+    rig_open(r);
+    h->before = push_once(r, "other", "", "", "before it").id;
+    h->damaged = push_once(r, "other", "", "", "to be damaged").id;
+    h->behind = push_once(r, "other", "", "", "behind it").id;
+    for (int i = 0; i < 40; i++)
+        push(r, "", body);
+    rig_reopen(r);
+}
+
+static void head_rig_end(struct head_rig *h) {
+    shard_close(h->rig.shard);
+    sim_disk_destroy(h->sim);
+}
+
+// Changes a byte of the entry of the job that is to be damaged.
+static void head_rig_damage(struct head_rig *h, uint64_t offset) {
+    uint64_t size, at = position_of(&h->rig, h->damaged) + offset;
+    uint8_t *bytes = sim_disk_file(h->sim, first_segment, &size);
+    assert_true(at < size);
+    bytes[at] ^= 0x55;
+    sim_disk_touch(h->sim, first_segment);
+}
+
+static void expect_damage_told(struct rig *r) {
+    const char *where;
+    assert_int_equal(shard_damage(r->shard, &where), 1);
+    assert_non_null(strstr(where, "/store/0000000000000000.seg: damaged at offset"));
+    assert_non_null(strstr(where, "millrace store repair file:/store"));
+}
+
+enum { FRAME_BODY_SUM = 16, FRAME_BODY_SUM_END = 24, FRAME_AND_SOME_HEAD = 40 };
+
+// U9: an entry whose frame or head is damaged, whichever byte, moves on with the head that the
+// index has. With its body too, unless the sum of that is what was damaged.
+static void U9_the_cleaner_restores_a_damaged_head(void **state) {
+    (void)state;
+    char body[1000] = "";
+    memset(body, 'x', sizeof body - 1);
+    for (uint64_t offset = 0; offset < FRAME_AND_SOME_HEAD; offset++) {
+        struct head_rig h;
+        struct rig *r = &h.rig;
+        head_rig_begin(&h, body);
+        head_rig_damage(&h, offset);
+        assert_int_equal(read_body(r, h.damaged), MR_ECORRUPT);
+        assert_int_equal(work_until_trimmed(r, body), 0);
+        assert_true(log_head(r) > 0);
+        expect_damage_told(r);
+        bool sum = offset >= FRAME_BODY_SUM && offset < FRAME_BODY_SUM_END;
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(read_body(r, h.before), 0);
+            assert_int_equal(read_body(r, h.damaged), sum ? MR_ECORRUPT : 0);
+            assert_int_equal(read_body(r, h.behind), 0);
+            rig_reopen(r);
+        }
+        head_rig_end(&h);
+    }
+}
+
+// U9: without an index it cannot be passed: its segment stays while anything in it is needed, which
+// is told once, and goes when nothing is.
+static void U9_the_cleaner_waits_at_a_head_that_it_cannot_restore(void **state) {
+    (void)state;
+    char body[1000] = "";
+    struct head_rig h;
+    struct rig *r = &h.rig;
+    memset(body, 'x', sizeof body - 1);
+    head_rig_begin(&h, body);
+    head_rig_damage(&h, 0);
+    sim_disk_remove(h.sim, "/store/0000000000000000.idx");
+    uint64_t head = log_head(r);
+    assert_int_equal(work_until_trimmed(r, body), MR_ECORRUPT);
+    assert_int_equal(log_head(r), head);
+    expect_damage_told(r);
+    assert_int_equal(read_body(r, h.before), 0);
+    assert_int_equal(read_body(r, h.behind), 0);
+    begin(r);
+    assert_int_equal(core_drop(r->core, h.damaged), 0);
+    assert_int_equal(core_drop(r->core, h.behind), 0);
+    end(r);
+    assert_int_equal(work_until_trimmed(r, body), 0);
+    assert_true(log_head(r) > head);
+    expect_damage_told(r); // still once
+    rig_reopen(r);
+    assert_int_equal(read_body(r, h.before), 0);
+    head_rig_end(&h);
+}
+
 // U16: a damaged body does not keep the cleaner from what lies behind it: it moves on, stays
 // damaged, and is told.
 static void U16_the_cleaner_passes_a_damaged_body(void **state) {
@@ -1062,6 +1193,8 @@ int main(void) {
         RIGGED(everything_comes_back),
         RIGGED(the_dead_come_back_dead),
         RIGGED(U16_the_cleaner_passes_a_damaged_body),
+        cmocka_unit_test(U9_the_cleaner_restores_a_damaged_head),
+        cmocka_unit_test(U9_the_cleaner_waits_at_a_head_that_it_cannot_restore),
         RIGGED(U22_the_dead_of_one_instant_keep_their_order),
         RIGGED(U15_ids_follow_on_over_a_restart),
         RIGGED(every_policy_is_replayed),

@@ -122,7 +122,7 @@ struct scan {
 
 static int copy_one(void *arg, const struct log_seen *seen) {
     const struct scan *s = arg;
-    if (seen->damaged)
+    if (seen->damaged || seen->restored)
         return MR_ECORRUPT; // the log has said where
     return reshard_entry(s->reshard, s->shard, seen);
 }

@@ -236,6 +236,70 @@ static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw, 
     return 0;
 }
 
+// What the index of a segment knows of the first entry at or behind a position.
+struct indexed {
+    uint64_t from; // the position
+    bool found;
+    struct log_seen seen;
+};
+
+static int indexed_look(void *arg, const struct log_seen *seen) {
+    struct indexed *i = arg;
+    if (seen->at < i->from)
+        return 0;
+    i->found = true;
+    i->seen = *seen;
+    return MR_ECANCELLED; // it need not look further
+}
+
+// Shows an entry whose frame or head is damaged: the head as the index has it, and the body, which
+// counts as damaged too unless its sum is there and right.
+static int scan_restored(struct scan *c, const struct segment *s, struct log_seen seen) {
+    struct frame f = { .head_size = (uint32_t)seen.head.size, .body_size = seen.body_size };
+    size_t size = (size_t)frame_size(&f);
+    uint8_t *raw = mem_resize(NULL, size);
+    if (!raw)
+        return error_set(MR_ENOMEM, "no memory for an entry of %zu bytes", size);
+    int64_t n = segment_read(c->log, s, seen.at, true, raw, size);
+    const uint8_t *body = raw + ENTRY_FRAME + f.head_size;
+    seen.body = (mr_bytes){ body, f.body_size };
+    seen.damaged = f.body_size && XXH3_64bits(body, f.body_size) != load_u64(raw + 16);
+    seen.restored = true;
+    (void)log_damaged(c->log, s->number, offset_of(c->log, seen.at),
+                      "the head of an entry is wrong"); // for whoever passes it on
+    int err = n < 0 ? disk_failed(c->log->dir, "read", (int)n) : c->each(c->arg, &seen);
+    mem_free(raw);
+    if (err < 0)
+        return err;
+    c->at += size;
+    c->left -= size < c->left ? size : c->left;
+    return 0;
+}
+
+// There is no frame at `c->at`: goes on behind it with the help of the index, which a sealed
+// segment has. What is no entry is passed over.
+static int scan_damage(struct scan *c, const struct segment *s) {
+    struct file_log *l = c->log;
+    struct index index = { 0 };
+    struct indexed next = { .from = c->at };
+    uint64_t base = segment_base(l, s->number);
+    int err = index_load(&index, l->disk, l->dir, s->number, s->capacity);
+    if (err == MR_EGONE)
+        err = log_damaged(l, s->number, offset_of(l, c->at), "an entry is wrong");
+    if (err == 0)
+        (void)index_walk(&index, base, indexed_look, &next);
+    if (err == 0 && next.found && next.seen.at == c->at)
+        err = scan_restored(c, s, next.seen);
+    else if (err == 0 && next.found)
+        c->at = next.seen.at;
+    else if (err == 0 && c->at < base + index.seal)
+        c->at = base + index.seal;
+    else if (err == 0)
+        c->at = segment_base(l, s->number + 1) + SEGMENT_START;
+    buffer_finish(&index.content);
+    return err;
+}
+
 // Shows the entries of one segment below the position `upto`. The segment is held.
 static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) {
     char path[LOG_PATH];
@@ -246,10 +310,12 @@ static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) 
     while (err == 0 && c->left > 0 && c->at < upto && segment_of(c->log, c->at) == s->number) {
         struct walk_frame f;
         err = walk_next(&w, &f);
-        if (err == 0)
-            err = log_damaged(c->log, s->number, w.at, "an entry is wrong");
-        else if (err > 0)
+        if (err > 0) {
             err = scan_step(c, &f.frame, f.raw, f.damaged);
+        } else if (err == 0) {
+            err = scan_damage(c, s);
+            w.at = offset_of(c->log, c->at);
+        }
     }
     walk_finish(&w);
     return err;
@@ -301,6 +367,8 @@ int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each,
     while (err == 0 && c.at < c.end && c.left > 0)
         err = scan_next(&c, &copy);
     buffer_finish(&copy);
+    if (err == MR_ECORRUPT && c.at > from)
+        err = 0;
     if (err == 0)
         *out_next = c.at;
     return err;

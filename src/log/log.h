@@ -36,7 +36,8 @@ struct log_seen {
     mr_bytes head;
     mr_bytes body;      // data is NULL when replaying: bodies are not read at opening
     uint32_t body_size; // known also then
-    bool damaged;       // scanning: the body is not what was written; error_text() says where
+    bool damaged;       // scanning: the body is not what was written …
+    bool restored;      // … the head is not, and comes from the index; error_text() says where
 };
 
 // Returning a negative code ends the walk, which then returns it.
@@ -119,7 +120,8 @@ static inline void log_expect(struct log *l, uint64_t at) {
 
 // Walks the entries from `from` (a position that replay, append or scan gave, the head, or a
 // segment's end), with bodies, until about `max_bytes` are read or the tail is reached. `out_next`
-// is where to go on. `each` may append. Owner only.
+// is where to go on. `each` may append. Damage that cannot be passed ends the walk in front of it:
+// MR_ECORRUPT only if it is at `from`. Owner only.
 static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
                            void *arg, uint64_t *out_next) {
     return l->impl->scan(l, from, max_bytes, each, arg, out_next);

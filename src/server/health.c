@@ -37,8 +37,8 @@ void health_look(struct health *e, const struct host *h) {
         systemd_tell("STATUS=The log has failed: %s", h->why_stopped);
     }
     if (h->damaged != e->damaged) {
-        notice(NOTICE_WARN, "cleaning met %" PRIu64 " damaged %s, which stay as they are: %s",
-               h->damaged - e->damaged, h->damaged - e->damaged == 1 ? "body" : "bodies",
+        notice(NOTICE_WARN, "cleaning met %" PRIu64 " damaged %s; the last: %s",
+               h->damaged - e->damaged, h->damaged - e->damaged == 1 ? "entry" : "entries",
                h->damage);
         e->damaged = h->damaged;
     }

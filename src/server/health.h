@@ -8,7 +8,7 @@
 // Zero is a valid start.
 struct health {
     uint64_t refused; // pushes refused for lack of room when it was looked last
-    uint64_t damaged; // bodies that were found damaged by then
+    uint64_t damaged; // entries that were found damaged by then
     bool full, stopped;
 };
 

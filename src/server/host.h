@@ -107,8 +107,8 @@ struct host {
     bool in_turn, stopping;
     bool stopped; // the log has failed: looks are answered, and nothing else
     char why_stopped[256];
-    uint64_t damaged; // bodies that were found damaged while cleaning …
-    char damage[256]; // … and where the last one is
+    uint64_t damaged; // entries that were found damaged while cleaning …
+    char damage[512]; // … and where the last one is
 };
 
 // Borrows `store` and, once loaded, the group. MR_ENOMEM.

@@ -7,6 +7,10 @@
 // a quarter of what lives.
 //
 // `at` only moves forward: below it nothing lives, and nothing comes to live there again.
+//
+// The log is given up from its head only, so damage that cannot be passed (a head that is wrong in
+// a segment without an index) keeps its segment and all behind it, until nothing lives there any
+// more.
 #include "shard/clean.h"
 
 #include "base/errors.h"
@@ -46,15 +50,16 @@ static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
 }
 
 // A damaged body that is somebody's moves on as it is, marked: reading it goes on to fail, but what
-// lies behind it can be cleaned.
+// lies behind it can be cleaned. With a restored head what was damaged is whole again, if its body
+// is.
 static int clean_one(void *arg, const struct log_seen *seen) {
     struct cleaner *c = arg;
     uint64_t before = *c->last_at;
-    if (!seen->damaged)
+    if (!seen->damaged && !seen->restored)
         return core_clean(c->core, seen->at, seen->head, seen->body);
     char where[sizeof c->damage];
     snprintf(where, sizeof where, "%s", error_text());
-    c->damaged = seen->body.data;
+    c->damaged = seen->damaged ? seen->body.data : NULL;
     int err = core_clean(c->core, seen->at, seen->head, seen->body);
     c->damaged = NULL;
     if (err < 0 || *c->last_at == before)
@@ -64,10 +69,23 @@ static int clean_one(void *arg, const struct log_seen *seen) {
     return 0;
 }
 
+// Told once. What was copied so far is kept, and nothing is given up.
+static void block(struct cleaner *c) {
+    c->blocked = true;
+    c->state = CLEANER_IDLE;
+    c->damaged_count++;
+    snprintf(c->damage, sizeof c->damage,
+             "%s; the log is not shortened beyond it until then, or until nothing in that segment "
+             "is needed any more",
+             error_text());
+}
+
 static int scan(struct cleaner *c) {
     uint64_t left = c->end - c->at;
     size_t bytes = left < STEP_BYTES ? left : STEP_BYTES;
     int err = bytes ? log_scan(c->log, c->at, bytes, clean_one, c, &c->at) : 0;
+    if (err == MR_ECORRUPT)
+        block(c);
     if (err >= 0 && c->at >= c->end)
         wait_for_last(c, CLEANER_COPYING);
     return err;
@@ -84,6 +102,9 @@ static int begin(struct cleaner *c, const struct log_state *log) {
         return err;
     if (next <= log->tail && !core_live_in(c->core, c->at, next))
         c->at = c->end = next;
+    else if (c->blocked)
+        return error_set(MR_ECORRUPT, "%s", c->damage);
+    c->blocked = false;
     c->state = CLEANER_SCANNING;
     return scan(c);
 }

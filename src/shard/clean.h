@@ -32,8 +32,9 @@ struct cleaner {
     uint64_t wait_for;       // the entry that must be durable before the next step
     uint64_t rests_until_ms; // after a failure, so that it is not repeated at once
     const void *damaged;     // the body being copied, if it is
-    uint64_t damaged_count;  // bodies that were, so far …
-    char damage[256];        // … and where the last one is
+    uint64_t damaged_count;  // entries that were, so far …
+    char damage[512];        // … and where the last one is
+    bool blocked;            // at `at` is damage that cannot be passed while something lives there
 };
 
 // Milliseconds until the next step is possible, as far as `log` tells: 0 now, -1 none is in sight.

@@ -105,8 +105,9 @@ int64_t shard_next_ms(struct shard *);
 // core's and the log's; nothing is lost by one, and shard_next_ms says when it is tried again.
 int shard_clean(struct shard *, bool *out_more);
 
-// How many damaged bodies the cleaner has moved out of its way, and where the last one was met.
-// They stay with their jobs, results or states, which cannot be read. Borrowed until the next turn.
+// How many damaged entries the cleaner has met that are still needed, and where the last one is.
+// Where the body is damaged it stays with its job, result or state, which cannot be read; a head is
+// restored from the index. Borrowed until the next turn.
 uint64_t shard_damage(const struct shard *, const char **out_where);
 
 void shard_look(struct shard *, struct log_state *out);
