@@ -497,6 +497,10 @@ struct job_info {
 };
 
 int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // MR_EGONE
+// Writes one sentence: why the stage starts nothing, or what it does, and the command that would
+// change that. It is cut to fit; STAGE_WHY_MOST is enough.
+enum { STAGE_WHY_MOST = 1024 };
+void stage_why(const struct stage_info *, char *out, size_t size);
 size_t core_stage_count(const struct core *);
 // A stage keeps its place; those of stages that were forgotten are empty until others get them.
 size_t core_stage_places(const struct core *);
@@ -550,6 +554,17 @@ enum { WALK_CUT = 2 }; // so much was looked at
 // MR_ENOMEM.
 int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const struct job_info *),
               void *arg);
+
+// The same for jobs of every status, one status after another: running, waiting, delayed, dead, and
+// without a key also done, expired, cancelled. `status` and `parked` do not count. With a key, jobs
+// of other keys are walked, too, where they are delayed or dead.
+int core_walk_all(struct core *, const struct job_walk *,
+                  int (*each)(void *, const struct job_info *), void *arg);
+
+// Whether jobs of this status can be listed by their key: not once they have ended.
+bool job_status_has_key(enum job_status);
+// The status of this name, in small or capital letters; false: there is none.
+bool job_status_find(mr_bytes name, enum job_status *out);
 
 // ---- Memory -----------------------------------------------------------------------------------
 

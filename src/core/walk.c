@@ -191,3 +191,48 @@ int core_walk(struct core *c, const struct job_walk *what,
     err = find_from(&w, what->from, &from);
     return err < 0 ? err : walk_from(&w, from);
 }
+
+// ---- Every status -----------------------------------------------------------------------------
+
+static const enum job_status walk_order[] = { JOB_RUNNING, JOB_WAITING, JOB_DELAYED,  JOB_DEAD,
+                                              JOB_DONE,    JOB_EXPIRED, JOB_CANCELLED };
+enum { STATUSES = sizeof walk_order / sizeof *walk_order };
+
+bool job_status_has_key(enum job_status status) {
+    return status < JOB_DONE || status == JOB_DEAD;
+}
+
+static bool is_name(mr_bytes text, const char *small) {
+    const uint8_t *letters = text.data;
+    size_t i = 0;
+    while (i < text.size && small[i] && (letters[i] | 0x20) == small[i])
+        i++;
+    return i == text.size && !small[i];
+}
+
+bool job_status_find(mr_bytes name, enum job_status *out) {
+    for (uint32_t i = 0; i < STATUSES; i++) {
+        if (!is_name(name, job_status_name(walk_order[i])))
+            continue;
+        *out = walk_order[i];
+        return true;
+    }
+    return false;
+}
+
+int core_walk_all(struct core *c, const struct job_walk *what,
+                  int (*each)(void *, const struct job_info *), void *arg) {
+    struct job_walk w = *what;
+    struct job_info from;
+    uint32_t i = 0;
+    w.parked = false;
+    int err = w.from ? core_look_job(c, w.from, &from) : 0;
+    while (w.from && err == 0 && i < STATUSES && walk_order[i] != from.status)
+        i++;
+    for (; err == 0 && i < STATUSES; i++, w.from = 0) {
+        w.status = walk_order[i];
+        if (!w.key.size || job_status_has_key(w.status))
+            err = core_walk(c, &w, each, arg);
+    }
+    return err;
+}

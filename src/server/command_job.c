@@ -11,7 +11,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <strings.h>
 
 // ---- One job ----------------------------------------------------------------------------------
 
@@ -19,7 +18,7 @@
 static mr_bytes key_of(struct session *s, const struct job_info *i) {
     struct buffer *head = &s->host->scratch;
     struct record record;
-    if (i->status < JOB_DONE || i->status == JOB_DEAD)
+    if (job_status_has_key(i->status))
         return i->key;
     buffer_clear(head);
     if (shard_read_head(shard_at(s->host, i->shard), i->at, head) < 0 ||
@@ -160,78 +159,52 @@ static const struct option jobs_options[] = {
     { "COUNT", OPTION_COUNT, AT(count) },  { 0 },
 };
 
-// Without STATUS these follow one another.
-static const enum job_status order[] = { JOB_RUNNING, JOB_WAITING, JOB_DELAYED,  JOB_DEAD,
-                                         JOB_DONE,    JOB_EXPIRED, JOB_CANCELLED };
-enum { STATUSES = sizeof order / sizeof *order, FIRST_ENDED = 4 };
-
-static bool names_status(mr_bytes word, enum job_status status) {
-    const char *name = job_status_name(status);
-    return word.size == strlen(name) && strncasecmp(word.data, name, word.size) == 0;
-}
-
-// Where in `order` to begin and to end. False: there is no such status, or not with a key.
-static bool statuses_read(struct session *s, const struct jobs_options *o, uint32_t *out_first,
-                          uint32_t *out_behind) {
-    uint32_t i = 0;
-    *out_first = 0;
-    *out_behind = o->key.size ? FIRST_ENDED : STATUSES;
+// False: there is no such status, or not with these options.
+static bool status_read(struct session *s, const struct jobs_options *o, enum job_status *out) {
     if (o->parked && (o->status.data || o->key.data)) {
         session_usage(s, "PARKED is for all channels, and what waits: without STATUS and KEY");
         return false;
     }
+    *out = JOB_WAITING;
     if (!o->status.data)
         return true;
-    while (i < STATUSES && !names_status(o->status, order[i]))
-        i++;
-    if (i == STATUSES)
+    enum job_status status;
+    if (!job_status_find(o->status, &status))
         session_usage(s, "STATUS is running, waiting, delayed, dead, done, expired or cancelled");
-    else if (i >= *out_behind)
+    else if (o->key.size && !job_status_has_key(status))
         session_usage(s, "jobs that have ended are not listed by KEY");
     else {
-        *out_first = i;
-        *out_behind = i + 1;
+        *out = status;
         return true;
     }
     return false;
 }
 
-static int walk_statuses(struct session *s, const struct jobs_options *o, mr_bytes stage,
-                         uint32_t first, uint32_t behind, struct rows *r) {
-    struct job_walk w = { .stage = stage, .key = o->key, .from = o->from, .steps = LIMIT_LOOKED };
-    struct job_info from;
-    int err = 0;
-    if (o->parked) {
-        w.status = JOB_WAITING;
-        w.parked = true;
+static int walk_rows(struct session *s, const struct jobs_options *o, mr_bytes stage,
+                     enum job_status status, struct rows *r) {
+    struct job_walk w = { .stage = stage,
+                          .key = o->key,
+                          .status = status,
+                          .parked = o->parked,
+                          .from = o->from,
+                          .steps = LIMIT_LOOKED };
+    if (o->parked || o->status.data)
         return shards_walk(s->host, &w, row_add, r);
-    }
-    if (w.from && !o->status.data) { // it says itself where it stands
-        if (!access_sees_job(s, w.from))
-            return access_no_job(w.from);
-        if ((err = shards_look_job(s->host, w.from, &from)) < 0)
-            return err;
-        while (first < behind && order[first] != from.status)
-            first++;
-    }
-    for (; err == 0 && first < behind; first++) {
-        w.status = order[first];
-        err = shards_walk(s->host, &w, row_add, r);
-        w.from = 0;
-    }
-    return err;
+    if (w.from && !access_sees_job(s, w.from))
+        return access_no_job(w.from);
+    return core_walk_all(core_of_stage(s->host, stage), &w, row_add, r);
 }
 
 void run_jobs(struct session *s, struct arguments *a) {
     struct jobs_options o = { .count = LIMIT_LISTED };
     struct rows r;
-    uint32_t first, behind;
+    enum job_status status;
     a->at = 2;
-    if (!options_read(s, a, jobs_options, &o) || !statuses_read(s, &o, &first, &behind))
+    if (!options_read(s, a, jobs_options, &o) || !status_read(s, &o, &status))
         return;
     int err = rows_init(s, &r, listed(o.count), o.key);
     if (!err)
-        err = walk_statuses(s, &o, a->words[1], first, behind, &r);
+        err = walk_rows(s, &o, a->words[1], status, &r);
     say_rows(s, &r, err);
 }
 

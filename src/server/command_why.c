@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { SENTENCE = 1024, KEY_SHOWN = 80 };
 
@@ -25,75 +24,11 @@ static void say(struct session *s, const char *format, ...) {
 
 // ---- A stage ----------------------------------------------------------------------------------
 
-// What holds a stage (as in its field held-by), and what to do about it; %1$s is its name, %2$s how
-// many jobs wait.
-static const struct {
-    const char *held_by, *sentence;
-} holds[] = {
-    { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s ends that." },
-    { "draining", "%1$s is draining, and has nothing left to start: RESUME %1$s opens it again." },
-    { "halted", "%1$s has channels that wait for a decision on a dead job: DEAD %1$s shows them, "
-                "RETRY or DROP decides." },
-    { "backoff", "%1$s waits to try again what has failed: JOBS %1$s STATUS waiting shows when "
-                 "and why; STAGE %1$s backoff 1s shortens the next ones." },
-    { "delay", "%1$s waits for delayed jobs to be due: JOBS %1$s STATUS delayed shows when." },
-    { "limit", "%1$s runs as many jobs as it may, with %2$s waiting: STAGE %1$s concurrency none "
-               "lifts the limit." },
-    { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
-              "rate none lifts it." },
-    { "downstream", "%1$s does not start because a stage that its jobs go to next has too many "
-                    "waiting; which one this token may not see." },
-    { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },
-};
-
-static const char *sentence_of(const char *held_by) {
-    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++)
-        if (strcmp(held_by, holds[i].held_by) == 0)
-            return holds[i].sentence;
-    return NULL;
-}
-
-static void why_downstream(struct session *s, const char *name, const char *held_by) {
-    char to[256];
-    snprintf(to, sizeof to, "%s", strchr(held_by, ':') + 1);
-    char *stuck = strchr(to, ' ');
-    if (stuck)
-        *stuck = 0;
-    say(s,
-        "%s does not start because %s, where its jobs go next, has too many waiting%s: WHY %s "
-        "tells more; STAGE %s high-mark none lifts the limit.",
-        name, to, stuck ? " and cannot move by itself" : "", to, to);
-}
-
-static void why_held(struct session *s, const struct stage_info *i, const char *sentence,
-                     const char *name) {
-    char text[SENTENCE], waiting[32];
-    const char *plural = i->waiting == 1 ? "" : "s";
-    snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
-    snprintf(text, sizeof text, sentence, name, waiting);
-    if (i->draining && strcmp(i->held_by, "draining") != 0)
-        say(s, "%s It also drains, and refuses pushes: RESUME %s ends that.", text, name);
-    else
-        reply_bulk(&s->reply, mr_str(text));
-}
-
 static void why_stage(struct session *s, struct stage_info *i) {
-    char name[256];
+    char text[STAGE_WHY_MOST];
     access_hide_downstream(s, i);
-    snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
-    const char *sentence = sentence_of(i->held_by);
-    if (sentence)
-        why_held(s, i, sentence, name);
-    else if (strncmp(i->held_by, "downstream:", 11) == 0)
-        why_downstream(s, name, i->held_by);
-    else if (i->running)
-        say(s,
-            "%s is working%s (running: %" PRIu64 ", waiting: %" PRIu64
-            "); more workers (TAKE %s) would run more at once.",
-            name, i->draining ? " off what it has: it drains, and refuses pushes" : "", i->running,
-            i->waiting, name);
-    else
-        say(s, "%s has no work: PUSH %s BODY hands in a job.", name, name);
+    stage_why(i, text, sizeof text);
+    reply_bulk(&s->reply, mr_str(text));
 }
 
 // ---- A job ------------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+// Why a stage does not start jobs: one sentence for people, with the command that would change it.
+#include "base/limits.h"
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+// A reason as stage_info.held_by has it, and its sentence; %1$s is the stage's name, %2$s how many
+// jobs wait.
+static const struct {
+    const char *held_by, *sentence;
+} sentences[] = {
+    { "paused", "%1$s is paused, with %2$s waiting: RESUME %1$s ends that." },
+    { "draining", "%1$s is draining, and has nothing left to start: RESUME %1$s opens it again." },
+    { "halted", "%1$s has channels that wait for a decision on a dead job: DEAD %1$s shows them, "
+                "RETRY or DROP decides." },
+    { "backoff", "%1$s waits to try again what has failed: JOBS %1$s STATUS waiting shows when "
+                 "and why; STAGE %1$s backoff 1s shortens the next ones." },
+    { "delay", "%1$s waits for delayed jobs to be due: JOBS %1$s STATUS delayed shows when." },
+    { "limit", "%1$s runs as many jobs as it may, with %2$s waiting: STAGE %1$s concurrency none "
+               "lifts the limit." },
+    { "rate", "%1$s has started as many jobs as its rate allows, with %2$s waiting: STAGE %1$s "
+              "rate none lifts it." },
+    { "downstream", "%1$s does not start because a stage that its jobs go to next has too many "
+                    "waiting; which one this token may not see." },
+    { "no-worker", "%1$s has no worker, and %2$s waiting: TAKE %1$s takes one." },
+};
+
+static const char *sentence_of(const char *held_by) {
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
+        if (strcmp(held_by, sentences[i].held_by) == 0)
+            return sentences[i].sentence;
+    return NULL;
+}
+
+static void why_downstream(const char *name, const char *held_by, char *out, size_t size) {
+    char to[sizeof((struct stage_info *)0)->held_by];
+    (void)snprintf(to, sizeof to, "%s", strchr(held_by, ':') + 1);
+    char *stuck = strchr(to, ' ');
+    if (stuck)
+        *stuck = 0;
+    (void)snprintf(out, size,
+                   "%s does not start because %s, where its jobs go next, has too many waiting%s: "
+                   "WHY %s tells more; STAGE %s high-mark none lifts the limit.",
+                   name, to, stuck ? " and cannot move by itself" : "", to, to);
+}
+
+static void why_held(const struct stage_info *i, const char *sentence, const char *name, char *out,
+                     size_t size) {
+    char text[STAGE_WHY_MOST], waiting[32];
+    const char *plural = i->waiting == 1 ? "" : "s";
+    (void)snprintf(waiting, sizeof waiting, "%" PRIu64 " job%s", i->waiting, plural);
+    (void)snprintf(text, sizeof text, sentence, name, waiting);
+    if (i->draining && strcmp(i->held_by, "draining") != 0)
+        (void)snprintf(out, size, "%s It also drains, and refuses pushes: RESUME %s ends that.",
+                       text, name);
+    else
+        (void)snprintf(out, size, "%s", text);
+}
+
+void stage_why(const struct stage_info *i, char *out, size_t size) {
+    char name[STAGE_NAME_MOST + 1];
+    (void)snprintf(name, sizeof name, "%.*s", (int)i->name.size, (const char *)i->name.data);
+    const char *sentence = sentence_of(i->held_by);
+    if (sentence)
+        why_held(i, sentence, name, out, size);
+    else if (strncmp(i->held_by, "downstream:", 11) == 0)
+        why_downstream(name, i->held_by, out, size);
+    else if (i->running)
+        (void)snprintf(out, size,
+                       "%s is working%s (running: %" PRIu64 ", waiting: %" PRIu64
+                       "); more workers (TAKE %s) would run more at once.",
+                       name, i->draining ? " off what it has: it drains, and refuses pushes" : "",
+                       i->running, i->waiting, name);
+    else
+        (void)snprintf(out, size, "%s has no work: PUSH %s BODY hands in a job.", name, name);
+}
