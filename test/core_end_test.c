@@ -193,13 +193,13 @@ static void A10_time_waited_in_vain_is_counted(void **state) {
     call(t, 0, "", "c", 0);
     pass_ms(t, 300);
     assert_true(cancel(t, a));
-    assert_int_equal(look_stage(t, "s").vain_ms, 300);
+    assert_int_equal(look_stage(t, "s").wasted_wait_ms, 300);
     hang_up(t, 0);
-    assert_int_equal(look_stage(t, "s").vain_ms, 600);
+    assert_int_equal(look_stage(t, "s").wasted_wait_ms, 600);
     pass_ms(t, 200);
-    assert_int_equal(look_stage(t, "s").vain_ms, 1100);
+    assert_int_equal(look_stage(t, "s").wasted_wait_ms, 1100);
     crash(t);
-    assert_int_equal(look_stage(t, "s").vain_ms, 1100);
+    assert_int_equal(look_stage(t, "s").wasted_wait_ms, 1100);
 }
 
 // ---- Rule 9: cancelling -------------------------------------------------------------------------

@@ -519,14 +519,14 @@ static void rule13_memory_is_bounded(void **state) {
         expect_take(t, "more");
     t->unlike = true; // a restart knows again what was forgotten early
     must(try_push(t, (struct push){ .body = mr_str("more") }, &pushed));
-    core_tell_memory(t->core, 4000); // somebody else needs it
+    core_set_outside_memory(t->core, 4000); // somebody else needs it
     assert_int_equal(push_patiently(t, 0, "later"), MR_EAGAIN);
-    core_tell_memory(t->core, 0);
+    core_set_outside_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
-    core_tell_memory(t->core, 4000);
+    core_set_outside_memory(t->core, 4000);
     assert_int_equal(push_patiently(t, 0, ""), MR_EAGAIN); // what has no bytes waits as well
-    core_tell_memory(t->core, 0);
+    core_set_outside_memory(t->core, 0);
     expect_said(t, "room 0\n");
     must(push_patiently(t, 0, ""));
     tale_destroy(t);

@@ -279,7 +279,7 @@ void rule_unwanted(struct model *m, int job, enum job_status status) {
         j->replayed = m->leases[l].restored;
         return;
     }
-    m->stages[j->stage].vain_ms += m->now_ms - j->pushed_ms;
+    m->stages[j->stage].wasted_wait_ms += m->now_ms - j->pushed_ms;
     rule_end(m, job, status);
     if (j->joined)
         rule_left_channel(m, job);

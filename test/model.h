@@ -64,7 +64,7 @@ struct model_stage {
     struct policy policy;
     bool paused, draining, over; // over: above its high mark and not yet below the low one
     bool edges[STAGES];
-    uint64_t pushed, done, failed, expired, cancelled, vain_ms;
+    uint64_t pushed, done, failed, expired, cancelled, wasted_wait_ms;
     int ready[MANY], ready_count; // channels
 };
 

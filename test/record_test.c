@@ -43,7 +43,7 @@ static struct record_about everything(void) {
                    .died = 70000,
                    .expired = 5,
                    .cancelled = UINT64_MAX,
-                   .vain_ms = 7,
+                   .wasted_wait_ms = 7,
                    .paused = true,
                    .policy = policy_default() },
         .source = { .epic = true,

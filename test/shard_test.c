@@ -912,7 +912,7 @@ static int try_push(struct rig *r, const char *body) {
     struct log_state log;
     begin(r);
     shard_look(r->shard, &log);
-    core_tell_memory(r->core, log.memory);
+    core_set_outside_memory(r->core, log.memory);
     int err = core_push(r->core, &push, &pushed);
     end(r);
     return err;

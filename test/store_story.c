@@ -220,7 +220,8 @@ static void same_stages(struct side *a, struct side *b) {
         need(x.waiting == y.waiting && x.parked == y.parked && x.delayed == y.delayed, "depth");
         need(x.dead == y.dead && x.pushed == y.pushed && x.done == y.done, "counters");
         need(x.failed == y.failed && x.expired == y.expired && x.cancelled == y.cancelled, "ends");
-        need(x.states == y.states && x.paused == y.paused && x.vain_ms == y.vain_ms, "rest");
+        need(x.states == y.states && x.paused == y.paused && x.wasted_wait_ms == y.wasted_wait_ms,
+             "rest");
         same_policy(x.policy, y.policy);
     }
 }

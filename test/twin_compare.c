@@ -113,7 +113,7 @@ static bool compare_stage(struct twin *t, int stage) {
     if (!oldest_is_near(m, stage, info.oldest_ms))
         return twin_differs(t, "stage %s: oldest is %" PRId64 ", should be about %" PRId64,
                             stage_names[stage], info.oldest_ms, oldest_of(m, stage));
-    SAME(t, name("stage %s", stage_names[stage]), info.vain_ms, s->vain_ms);
+    SAME(t, name("stage %s", stage_names[stage]), info.wasted_wait_ms, s->wasted_wait_ms);
     return true;
 }
 

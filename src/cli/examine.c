@@ -227,7 +227,7 @@ static void stage_info_add(struct stage_info *sum, const struct stage_info *more
     sum->failed += more->failed;
     sum->expired += more->expired;
     sum->cancelled += more->cancelled;
-    sum->vain_ms += more->vain_ms;
+    sum->wasted_wait_ms += more->wasted_wait_ms;
     sum->states += more->states;
     sum->linked += more->linked;
 }

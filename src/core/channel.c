@@ -36,7 +36,7 @@ chan channel_find(const struct core *c, uint32_t stage, mr_bytes key) {
 
 APART static void channel_free(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
-    line_remove(c, &c->stages[ch->stage]->idle, ref);
+    job_line_remove(c, &c->stages[ch->stage]->idle, ref);
     map_remove(&c->by_key, channel_hash(ch->stage, channel_key(c, ch)), ref & ~CHAN_KEYED);
     pool_remove(&c->keys, ch->key);
     ch->key = 0;
@@ -98,13 +98,13 @@ bool channel_is_known(const struct core *c, chan ref) {
 // Keeps the line of idle channels true, and short.
 void channel_check_idle(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
-    struct line *idle = &c->stages[ch->stage]->idle;
+    struct job_line *idle = &c->stages[ch->stage]->idle;
     if (ch->idle == !is_used(ch))
         return;
     if (ch->idle)
-        line_remove(c, idle, ref);
+        job_line_remove(c, idle, ref);
     else
-        line_add(c, idle, ref, AT_TAIL);
+        job_line_add(c, idle, ref, AT_TAIL);
     ch->idle = !ch->idle;
     if (idle->count > IDLE_KEPT)
         channel_free(c, idle->head);
@@ -122,7 +122,7 @@ void channel_unpin(struct core *c, chan ref) {
 }
 
 // The line that channels in this state stand in; NULL: in none.
-static struct line *line_of_state(struct stage *s, enum channel_state state) {
+static struct job_line *line_of_state(struct stage *s, enum channel_state state) {
     switch (state) {
     case CHANNEL_READY:
         return &s->ready;
@@ -137,10 +137,10 @@ static struct line *line_of_state(struct stage *s, enum channel_state state) {
 
 void channel_move(struct core *c, chan ref, enum channel_state to, enum place place) {
     struct stage *s = chan_stage(c, ref);
-    struct line *before = line_of_state(s, chan_state(c, ref));
-    struct line *after = line_of_state(s, to);
+    struct job_line *before = line_of_state(s, chan_state(c, ref));
+    struct job_line *after = line_of_state(s, to);
     if (before)
-        line_remove(c, before, ref);
+        job_line_remove(c, before, ref);
     if (ref & CHAN_KEYED) {
         channel_at(c, ref)->channel_state = (uint8_t)to;
         channel_check_idle(c, ref);
@@ -149,7 +149,7 @@ void channel_move(struct core *c, chan ref, enum channel_state to, enum place pl
         j->flags = (uint8_t)((j->flags & ~JOB_CHANNEL_STATE) | to);
     }
     if (after)
-        line_add(c, after, ref, place);
+        job_line_add(c, after, ref, place);
     if (to == CHANNEL_READY)
         stage_wake(c, s);
 }
@@ -192,7 +192,7 @@ static uint32_t depth_class(uint32_t depth) {
 
 static void deep_add(struct core *c, struct stage *s, chan ref, uint32_t class) {
     chan *first = &s->deep[class];
-    channel_at(c, ref)->deep = (struct link){ .prev = 0, .next = *first };
+    channel_at(c, ref)->deep = (struct line_link){ .prev = 0, .next = *first };
     if (*first)
         channel_at(c, *first)->deep.prev = ref;
     *first = ref;
@@ -200,7 +200,7 @@ static void deep_add(struct core *c, struct stage *s, chan ref, uint32_t class) 
 }
 
 static void deep_remove(struct core *c, struct stage *s, chan ref, uint32_t class) {
-    struct link link = channel_at(c, ref)->deep;
+    struct line_link link = channel_at(c, ref)->deep;
     if (link.prev)
         channel_at(c, link.prev)->deep.next = link.next;
     else
@@ -238,7 +238,7 @@ void channel_deliver(struct core *c, uint32_t job) {
         before = last;
         last = job_at(c, last)->link.prev;
     }
-    line_insert_before(c, &ch->jobs, job, before);
+    job_line_insert_before(c, &ch->jobs, job, before);
     channel_set_depth(c, ref, ch->jobs.count - 1);
     if (chan_state(c, ref) == CHANNEL_DORMANT)
         channel_resolve(c, ref, AT_TAIL);
@@ -250,7 +250,7 @@ void channel_insert(struct core *c, uint32_t job) {
     uint32_t before = ch->jobs.head;
     while (before && stands_before(job_at(c, before), job_at(c, job)))
         before = job_at(c, before)->link.next;
-    line_insert_before(c, &ch->jobs, job, before);
+    job_line_insert_before(c, &ch->jobs, job, before);
     channel_set_depth(c, job_at(c, job)->owner, ch->jobs.count - 1);
 }
 
@@ -260,7 +260,7 @@ void channel_take_out(struct core *c, uint32_t job) {
     if (!(ref & CHAN_KEYED))
         return;
     struct channel *ch = channel_at(c, ref);
-    line_remove(c, &ch->jobs, job);
+    job_line_remove(c, &ch->jobs, job);
     channel_set_depth(c, ref, ch->jobs.count + 1);
 }
 

@@ -16,7 +16,7 @@ struct tally {
     uint64_t ready, parked, jobs, live_bytes;
 };
 
-static int check_line(const struct core *c, const struct line *l, const char *what) {
+static int check_line(const struct core *c, const struct job_line *l, const char *what) {
     uint32_t count = 0, last = 0;
     for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
         EXPECT(link_of(c, ref)->prev == last, "a %s line is broken", what);
@@ -152,8 +152,8 @@ static int check_stages(const struct core *c, struct tally *t) {
     uint64_t ready = 0, parked = 0, leases = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         const struct stage *s = c->stages[i];
-        const struct line *lines[] = { &s->ready, &s->parked, &s->delayed,
-                                       &s->dead,  &s->ended,  &s->idle };
+        const struct job_line *lines[] = { &s->ready, &s->parked, &s->delayed,
+                                           &s->dead,  &s->ended,  &s->idle };
         static const char *const names[] = {
             "ready", "parked", "delayed", "dead", "ended", "idle"
         };

@@ -159,7 +159,7 @@ static int clean_mark(struct core *c, struct record *mark) {
     return 0;
 }
 
-static bool is_in(uint64_t at, uint64_t from, uint64_t upto) {
+static bool position_is_between(uint64_t at, uint64_t from, uint64_t upto) {
     return at >= from && at < upto;
 }
 
@@ -167,9 +167,9 @@ static int clean_own_marks(struct core *c, uint64_t from, uint64_t upto) {
     struct record epoch = { .kind = RECORD_EPOCH, .epoch = c->epoch, .next_id = c->id_limit };
     struct record trim = { .kind = RECORD_TRIM, .upto = c->trim_mark };
     int err = 0;
-    if (c->epoch_size && is_in(c->epoch_at, from, upto))
+    if (c->epoch_size && position_is_between(c->epoch_at, from, upto))
         err = clean_mark(c, &epoch);
-    if (err == 0 && c->trim_size && is_in(c->trim_at, from, upto))
+    if (err == 0 && c->trim_size && position_is_between(c->trim_at, from, upto))
         err = clean_mark(c, &trim);
     return err;
 }
@@ -177,13 +177,13 @@ static int clean_own_marks(struct core *c, uint64_t from, uint64_t upto) {
 int core_clean_own(struct core *c, uint64_t from, uint64_t upto) {
     int err = clean_own_marks(c, from, upto);
     for (uint32_t i = 1; err == 0 && i <= c->stage_count; i++)
-        if (is_in(c->stages[i]->at, from, upto))
+        if (position_is_between(c->stages[i]->at, from, upto))
             err = clean_stage(c, c->stages[i]->at, i);
     for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++)
-        if (source_at(c, i)->in_use && is_in(source_at(c, i)->at, from, upto))
+        if (source_at(c, i)->in_use && position_is_between(source_at(c, i)->at, from, upto))
             err = clean_source(c, source_at(c, i)->at, source_at(c, i)->number);
     for (uint32_t i = 0; err == 0 && i < c->link_count; i++)
-        if (is_in(c->links[i].at, from, upto))
+        if (position_is_between(c->links[i].at, from, upto))
             err = clean_link(c, c->links[i].at, i);
     return err;
 }
@@ -200,7 +200,7 @@ APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_byt
 }
 
 // The record still names the epic that it was pushed by, which was dropped since.
-static bool names_what_is_gone(const struct core *c, const struct job *j) {
+static bool names_dropped_source(const struct core *c, const struct job *j) {
     const struct attr *source = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
     return source && source_at(c, source->small)->dropped;
 }
@@ -217,7 +217,7 @@ static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body
     bool is_home = number && job_at(c, number)->at == at;
     if (!is_home)
         return once ? 0 : 1;
-    bool changed = once || names_what_is_gone(c, job_at(c, number));
+    bool changed = once || names_dropped_source(c, job_at(c, number));
     return kind == RECORD_END && !changed ? copy_end(c, number, head, body) : 0;
 }
 

@@ -232,7 +232,7 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
     s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
     (void)stage_sweep(c, s, c->limits.max_due);
     stage_plan_sweep(c, s);
-    stage_mark_turn(c, s); // what counts may have changed with the policy
+    stage_update_mark(c, s); // what counts may have changed with the policy
     stage_wake(c, s);
     settle(c);
     return 0;

@@ -101,7 +101,7 @@ struct core_limits {
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
     uint64_t max_bytes;        // live bytes in the log: none
-    uint64_t max_memory;       // of core_memory and what core_tell_memory told: none
+    uint64_t max_memory;       // of core_memory and what core_set_outside_memory told: none
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s
     uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
@@ -125,8 +125,8 @@ struct conn {
 struct taker {
     struct conn *conn;
     struct list of_conn; // the core's, as is all below
-    struct taker_seat *seats;
-    uint32_t seat_count, count, batch;
+    struct taker_entry *entries;
+    uint32_t entry_count, count, batch;
     int64_t lease_ms;
     bool detached, in_process;
 };
@@ -459,7 +459,7 @@ struct stage_info {
     uint64_t waiting, running, parked, delayed, dead;  // jobs; parked: channels
     uint64_t pushed, done, failed, expired, cancelled; // since the beginning
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
-    uint64_t vain_ms; // waited by jobs that were cancelled or expired while waiting
+    uint64_t wasted_wait_ms; // waited by jobs that were cancelled or expired while waiting
     uint64_t ready, states, takers;
     uint64_t linked; // emits to it that wait here for another shard to accept them
     double in_per_s, out_per_s;
@@ -578,7 +578,7 @@ uint64_t core_memory(const struct core *);
 // Says how much memory the owner uses for the same jobs: bodies, buffers. Counts against max_memory
 // until it is told again. If that is reached, some ended jobs are forgotten before their time; if
 // not, pushes that wait for room go on.
-void core_tell_memory(struct core *, uint64_t outside_bytes);
+void core_set_outside_memory(struct core *, uint64_t outside_bytes);
 bool core_memory_is_short(const struct core *); // and so pushes are refused
 
 // ---- Cleaning ---------------------------------------------------------------------------------

@@ -8,12 +8,12 @@
 
 #include <inttypes.h>
 
-// A commit in the making: emits as pushes and births, in one allocation.
-struct commit {
+// A commit in the making: emits as pushes and plans, in one allocation.
+struct done_plan {
     const struct done *done;
     uint32_t job, lease, prepared;
     struct push *pushes;
-    struct birth *births;
+    struct push_plan *plans;
     uint64_t position;
     size_t end; // which entry of the group ends the job
     bool writes_state;
@@ -40,31 +40,32 @@ static int done_check(const struct core *c, const struct done *d) {
     return 0;
 }
 
-APART static void commit_undo(struct core *c, struct commit *m) {
+APART static void done_undo(struct core *c, struct done_plan *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
-        birth_unpin(c, &m->births[i]);
-        if (m->births[i].linked)
-            outbox_undo(c, m->births[i].channel);
+        push_plan_unpin(c, &m->plans[i]);
+        if (m->plans[i].linked)
+            outbox_undo(c, m->plans[i].channel);
     }
     for (size_t i = 0; i < m->done->emit_count && i <= m->prepared; i++)
         stage_forget_unused(c, m->done->emits[i].stage);
     mem_free(m->pushes);
-    mem_free(m->births);
+    mem_free(m->plans);
 }
 
-static bool is_repeated_here(const struct commit *m, uint32_t index) {
-    const struct birth *b = &m->births[index];
-    for (uint32_t i = 0; b->has_once && i < index; i++) {
-        const struct birth *other = &m->births[i];
-        if (other->has_once && other->once.low == b->once.low && other->once.high == b->once.high)
+static bool is_repeated_here(const struct done_plan *m, uint32_t index) {
+    const struct push_plan *plan = &m->plans[index];
+    for (uint32_t i = 0; plan->has_once && i < index; i++) {
+        const struct push_plan *other = &m->plans[i];
+        if (other->has_once && other->once.low == plan->once.low &&
+            other->once.high == plan->once.high)
             return true;
     }
     return false;
 }
 
-static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
+static int emit_prepare(struct core *c, struct done_plan *m, uint32_t index) {
     const struct emit *e = &m->done->emits[index];
-    struct birth *b = &m->births[index];
+    struct push_plan *plan = &m->plans[index];
     m->pushes[index] = (struct push){ .stage = e->stage,
                                       .key = e->key,
                                       .once = e->once,
@@ -77,20 +78,20 @@ static int emit_prepare(struct core *c, struct commit *m, uint32_t index) {
         return err;
     uint32_t to = emit_route(c, e);
     if (to != c->config.shard)
-        return outbox_prepare(c, &m->pushes[index], to, b);
-    if ((err = birth_look(c, &m->pushes[index], b)) < 0)
+        return outbox_prepare(c, &m->pushes[index], to, plan);
+    if ((err = push_plan_begin(c, &m->pushes[index], plan)) < 0)
         return err;
-    if (b->is_repeat || is_repeated_here(m, index)) {
-        b->is_repeat = true;
+    if (plan->is_repeat || is_repeated_here(m, index)) {
+        plan->is_repeat = true;
         return 0;
     }
-    if ((err = birth_prepare(c, b)) < 0)
+    if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
-    birth_pin(c, b);
+    push_plan_pin(c, plan);
     return 0;
 }
 
-APART static int emits_prepare(struct core *c, struct commit *m) {
+APART static int emits_prepare(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     uint32_t count = (uint32_t)d->emit_count, named = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -103,8 +104,8 @@ APART static int emits_prepare(struct core *c, struct commit *m) {
     if ((err = ids_reserve(c, count)) < 0)
         return err;
     m->pushes = mem_alloc(count * sizeof *m->pushes);
-    m->births = mem_alloc(count * sizeof *m->births);
-    if (!m->pushes || !m->births)
+    m->plans = mem_alloc(count * sizeof *m->plans);
+    if (!m->pushes || !m->plans)
         return error_set(MR_ENOMEM, "no memory for %u emits", count);
     for (; m->prepared < count; m->prepared++)
         if ((err = emit_prepare(c, m, m->prepared)) < 0)
@@ -112,18 +113,18 @@ APART static int emits_prepare(struct core *c, struct commit *m) {
     return 0;
 }
 
-static int commit_prepare(struct core *c, struct commit *m) {
+static int done_prepare(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     int err = state_reserve(c, chan_of(c, m->job), d->set_state && d->state.size);
     return err < 0 || !d->emit_count ? err : emits_prepare(c, m);
 }
 
-// Stages that the log does not know yet stand in front, each once: replay counts the births after
+// Stages that the log does not know yet stand in front, each once: replay counts the plans after
 // it has met the counters.
-APART static void add_new_stages(struct core *c, const struct commit *m) {
+APART static void add_new_stages(struct core *c, const struct done_plan *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
-        struct stage *s = c->stages[m->births[i].stage];
-        if (s->recorded || m->births[i].is_repeat)
+        struct stage *s = c->stages[m->plans[i].stage];
+        if (s->recorded || m->plans[i].is_repeat)
             continue;
         struct record_about about;
         struct record r = record_of_stage(c, s, &about);
@@ -133,35 +134,35 @@ APART static void add_new_stages(struct core *c, const struct commit *m) {
 }
 
 // An emit that repeats a call makes it wanted for good, as a push would.
-static bool makes_wanted(const struct core *c, const struct commit *m, uint32_t index) {
-    uint32_t job = m->births[index].is_repeat ? m->births[index].repeat_job : 0;
+static bool makes_wanted(const struct core *c, const struct done_plan *m, uint32_t index) {
+    uint32_t job = m->plans[index].is_repeat ? m->plans[index].repeat_job : 0;
     return job && job_at(c, job)->status < JOB_DONE &&
            !(job_at(c, job)->flags & JOB_WANTED_FOR_GOOD);
 }
 
-APART static void add_emits(struct core *c, const struct commit *m) {
+APART static void add_emits(struct core *c, const struct done_plan *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
-        const struct birth *b = &m->births[i];
-        if (b->linked)
-            outbox_add_record(c, b);
-        else if (!b->is_repeat)
-            out_add_push(c, b);
+        const struct push_plan *plan = &m->plans[i];
+        if (plan->linked)
+            outbox_add_record(c, plan);
+        else if (!plan->is_repeat)
+            out_add_push(c, plan);
     }
     for (uint32_t i = 0; i < m->prepared; i++) {
         if (!makes_wanted(c, m, i))
             continue;
         struct record r = { .kind = RECORD_WANT,
                             .time_ms = c->now_ms,
-                            .id = m->births[i].repeat_id };
+                            .id = m->plans[i].repeat_id };
         out_add(c, &r, (mr_bytes){ 0 });
     }
 }
 
 // The new stages know where they are written, or that they are not.
-APART static void new_stages_written(struct core *c, const struct commit *m, int err) {
+APART static void new_stages_written(struct core *c, const struct done_plan *m, int err) {
     for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
-        struct stage *s = c->stages[m->births[i].stage];
-        if (m->births[i].is_repeat || s->size)
+        struct stage *s = c->stages[m->plans[i].stage];
+        if (m->plans[i].is_repeat || s->size)
             continue;
         if (err < 0)
             s->recorded = false;
@@ -177,7 +178,7 @@ APART static void add_state(struct core *c, const struct channel *ch, mr_bytes s
     out_add(c, &r, state);
 }
 
-static int commit_write(struct core *c, struct commit *m) {
+static int done_write(struct core *c, struct done_plan *m) {
     const struct done *d = m->done;
     const struct job *j = job_at(c, m->job);
     size_t extra = 3 * RECORD_MAX;
@@ -205,7 +206,7 @@ static int commit_write(struct core *c, struct commit *m) {
     return err;
 }
 
-APART static void apply_state(struct core *c, const struct commit *m, chan ref) {
+APART static void apply_state(struct core *c, const struct done_plan *m, chan ref) {
     size_t entry = m->end + 1;
     if (m->done->state.size)
         state_set(c, ref, c->out.at[entry], out_size(c, entry), c->now_ms);
@@ -213,40 +214,40 @@ APART static void apply_state(struct core *c, const struct commit *m, chan ref) 
         state_drop(c, ref);
 }
 
-APART static void apply_wants(struct core *c, const struct commit *m) {
+APART static void apply_wants(struct core *c, const struct done_plan *m) {
     for (uint32_t i = 0; i < m->prepared; i++)
         if (makes_wanted(c, m, i))
-            job_at(c, m->births[i].repeat_job)->flags |= JOB_WANTED_FOR_GOOD;
+            job_at(c, m->plans[i].repeat_job)->flags |= JOB_WANTED_FOR_GOOD;
 }
 
-APART static void apply_emits(struct core *c, const struct commit *m, uint32_t from) {
+APART static void apply_emits(struct core *c, const struct done_plan *m, uint32_t from) {
     size_t next = m->end + 1 + m->writes_state;
     for (uint32_t i = 0; i < m->prepared; i++) {
-        struct birth *b = &m->births[i];
-        if (b->is_repeat)
+        struct push_plan *plan = &m->plans[i];
+        if (plan->is_repeat)
             continue;
-        if (b->linked)
-            outbox_send(c, b->channel, c->out.at[next], out_size(c, next));
+        if (plan->linked)
+            outbox_send(c, plan->channel, c->out.at[next], out_size(c, next));
         else
-            birth_make(c, b, c->out.at[next], out_size(c, next));
+            push_plan_apply(c, plan, c->out.at[next], out_size(c, next));
         next++;
     }
     for (uint32_t i = 0; i < m->prepared; i++) // an edge not learned now is learned next time
-        (void)stage_learn_edge(c, from, m->births[i].stage);
+        (void)stage_learn_edge(c, from, m->plans[i].stage);
 }
 
 // The jobs of a block run one after another.
-static void note_run(struct core *c, const struct stage *s, struct lease *l) {
+static void stage_note_run(struct core *c, const struct stage *s, struct lease *l) {
     if (s->runs)
         histogram_add(s->runs, c->now_ms - l->began_ms);
     l->began_ms = c->now_ms;
 }
 
-static void commit_apply(struct core *c, struct commit *m) {
+static void done_apply(struct core *c, struct done_plan *m) {
     struct job *j = job_at(c, m->job);
     uint64_t id = j->id;
     uint32_t from = stage_of(c, j)->number;
-    note_run(c, stage_of(c, j), lease_at(c, m->lease));
+    stage_note_run(c, stage_of(c, j), lease_at(c, m->lease));
     if (m->writes_state)
         apply_state(c, m, j->owner);
     if (m->prepared)
@@ -259,13 +260,13 @@ static void commit_apply(struct core *c, struct commit *m) {
 }
 
 // The same commit again is answered as the first was.
-static bool is_repeated_commit(const struct core *c, const struct commit *m) {
+static bool is_repeated_commit(const struct core *c, const struct done_plan *m) {
     return m->job && job_at(c, m->job)->status == JOB_DONE &&
            token_fits(c, &m->done->token, job_at(c, m->job));
 }
 
 // Also when the end at its deadline could not be written down.
-APART static int refuse_expired(struct core *c, const struct commit *m) {
+APART static int refuse_expired(struct core *c, const struct done_plan *m) {
     int err = job_end(c, m->job, JOB_EXPIRED);
     if (err < 0)
         return err;
@@ -275,7 +276,7 @@ APART static int refuse_expired(struct core *c, const struct commit *m) {
 }
 
 HOT int core_done(struct core *c, const struct done *d) {
-    struct commit m = { .done = d };
+    struct done_plan m = { .done = d };
     int err = lease_find(c, d->id, &d->token, &m.job, &m.lease);
     if (err < 0 && is_repeated_commit(c, &m))
         return 0;
@@ -286,18 +287,18 @@ HOT int core_done(struct core *c, const struct done *d) {
     if ((err = done_check(c, d)) < 0)
         return err;
     c->stages_pinned = true;
-    err = commit_prepare(c, &m);
+    err = done_prepare(c, &m);
     c->stages_pinned = false;
     if (err == 0)
-        err = commit_write(c, &m);
+        err = done_write(c, &m);
     if (err < 0) {
-        commit_undo(c, &m);
+        done_undo(c, &m);
         return err;
     }
-    commit_apply(c, &m);
+    done_apply(c, &m);
     if (m.prepared) {
         mem_free(m.pushes);
-        mem_free(m.births);
+        mem_free(m.plans);
     }
     settle(c);
     return 0;

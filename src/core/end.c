@@ -59,7 +59,7 @@ static void caller_unlink(struct core *c, struct caller *caller) {
     caller->job = 0;
 }
 
-void callers_tell(struct core *c, struct job *j, const struct outcome *o) {
+void callers_notify(struct core *c, struct job *j, const struct outcome *o) {
     struct attr *call = job_attr(c, j, ATTR_CALL);
     while (call && first_caller(call)) {
         struct caller *caller = first_caller(call);
@@ -71,15 +71,15 @@ void callers_tell(struct core *c, struct job *j, const struct outcome *o) {
 
 // ---- The end of a job -------------------------------------------------------------------------
 
-static void count_end(struct core *c, struct stage *s, const struct job *j,
-                      enum job_status status) {
+static void stage_count_end(struct core *c, struct stage *s, const struct job *j,
+                            enum job_status status) {
     s->done += status == JOB_DONE;
     s->expired += status == JOB_EXPIRED;
     s->cancelled += status == JOB_CANCELLED;
     if (status == JOB_DONE)
         rate_count(&s->out, c->now_ms);
     else if (j->status != JOB_RUNNING)
-        s->vain_ms += c->now_ms - j->time_ms;
+        s->wasted_wait_ms += c->now_ms - j->time_ms;
 }
 
 // A job of its own channel that ends while leased leaves the lease without a channel.
@@ -87,7 +87,7 @@ static void leave_channel(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
-        line_remove(c, &stage_of(c, j)->delayed, number);
+        job_line_remove(c, &stage_of(c, j)->delayed, number);
         if (ref & CHAN_KEYED)
             channel_unpin(c, ref);
         return;
@@ -100,15 +100,15 @@ static void leave_channel(struct core *c, uint32_t number) {
     }
     if (chan_state(c, ref) == CHANNEL_IN_PROGRESS) {
         lease_at(c, j->link.next)->channel = 0;
-        j->link = (struct link){ 0 };
+        j->link = (struct line_link){ 0 };
     }
     channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
 }
 
 // Tells who waits, and keeps only what goes on to count.
-APART static void shed_attrs(struct core *c, struct job *j) {
+APART static void drop_ended_attrs(struct core *c, struct job *j) {
     struct outcome o = outcome_of(c, j);
-    callers_tell(c, j, &o);
+    callers_notify(c, j, &o);
     static const enum attr_kind kinds[] = { ATTR_CALL, ATTR_DEADLINE, ATTR_DUE, ATTR_REASONS,
                                             ATTR_COUNTS };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -127,7 +127,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
                uint32_t size) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
-    count_end(c, s, j, status);
+    stage_count_end(c, s, j, status);
     ages_remove(&s->ages, j->time_ms);
     leave_channel(c, number);
     if (j->status != JOB_RUNNING)
@@ -137,9 +137,9 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
     j->owner = s->number;
     job_set_home(c, j, at, size);
     if (job_has_attrs(j))
-        shed_attrs(c, j);
-    line_add(c, &s->ended, number, AT_TAIL);
-    stage_mark_less(c, s);
+        drop_ended_attrs(c, j);
+    job_line_add(c, &s->ended, number, AT_TAIL);
+    stage_depth_decreased(c, s);
     stage_forget_ended(c, s);
     stage_plan_sweep(c, s);
     stage_wake(c, s);
@@ -152,14 +152,14 @@ void job_forget(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     uint32_t next = j->link.next;
-    line_remove(c, &s->ended, number);
+    job_line_remove(c, &s->ended, number);
     if (next)
         __builtin_prefetch(job_at(c, job_at(c, next)->link.next), 1);
     s->by_status[j->status]--;
     job_free(c, number);
 }
 
-static void tell_worker(struct core *c, uint32_t lease, uint64_t id, int why) {
+static void worker_notify_stop(struct core *c, uint32_t lease, uint64_t id, int why) {
     const struct lease *l = lease_at(c, lease);
     struct token token = { l->serial, c->random, lease };
     if (c->config.events.stop && l->conn)
@@ -180,7 +180,7 @@ int job_end(struct core *c, uint32_t number, enum job_status status) {
     j->position = position;
     job_ended(c, number, status, c->out.at[0], out_size(c, 0));
     if (lease)
-        tell_worker(c, lease, id, status == JOB_EXPIRED ? MR_EEXPIRED : MR_ECANCELLED);
+        worker_notify_stop(c, lease, id, status == JOB_EXPIRED ? MR_EEXPIRED : MR_ECANCELLED);
     return 0;
 }
 
@@ -272,7 +272,7 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
 static void job_revive(struct core *c, uint32_t number, uint64_t position) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
-    line_remove(c, &s->dead, number);
+    job_line_remove(c, &s->dead, number);
     channel_unhalt(c, number);
     j->position = position;
     j->attempt = 0;
@@ -310,20 +310,20 @@ int core_retry(struct core *c, uint64_t id) {
     }
     if (chan_state(c, chan_of(c, number)) != CHANNEL_IN_PROGRESS)
         channel_resolve(c, chan_of(c, number), AT_TAIL);
-    stage_mark(c, stage_of(c, j));
+    stage_depth_changed(c, stage_of(c, j));
     settle(c);
     return 0;
 }
 
 // What DROP changes.
-static void job_drop(struct core *c, uint32_t number) {
+static void job_remove(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     chan ref = chan_of(c, number);
     struct outcome gone = { .id = j->id, .status = JOB_CANCELLED };
-    callers_tell(c, j, &gone);
+    callers_notify(c, j, &gone);
     if (j->status == JOB_DEAD) {
-        line_remove(c, &s->dead, number);
+        job_line_remove(c, &s->dead, number);
         channel_unhalt(c, number);
         if (ref & CHAN_KEYED) {
             if (chan_state(c, ref) != CHANNEL_IN_PROGRESS)
@@ -339,7 +339,7 @@ static void job_drop(struct core *c, uint32_t number) {
     }
     s->by_status[j->status]--;
     job_free(c, number);
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
     stage_wake(c, s);
 }
 
@@ -355,7 +355,7 @@ int core_drop(struct core *c, uint64_t id) {
         return error_set(MR_EINVAL, "job %" PRIu64 " has ended already", id);
     if ((err = write_event(c, RECORD_DROP, j, 0)) < 0)
         return err;
-    job_drop(c, number);
+    job_remove(c, number);
     if (c->room_pushes)
         wake_pushers(c);
     settle(c);

@@ -10,11 +10,11 @@ uint32_t job_find(const struct core *c, uint64_t id) {
 // Most jobs need one attribute or none, no job more than one of a kind; see enum attr_kind.
 enum { ATTRS_PER_JOB = 4, INSTANTS_PER_JOB = 2, TIMERS_PER_JOB = 3 };
 
-int job_reserve(struct core *c, uint32_t count, bool dressed) {
+int job_reserve(struct core *c, uint32_t count, bool has_options) {
     int err = slab_reserve(&c->jobs, count);
     if (err < 0)
         return err;
-    if ((err = idmap_reserve(&c->by_id, count)) < 0 || !dressed)
+    if ((err = idmap_reserve(&c->by_id, count)) < 0 || !has_options)
         return err;
     if ((err = slab_reserve(&c->attrs, count * ATTRS_PER_JOB)) < 0)
         return err;
@@ -47,7 +47,7 @@ uint32_t job_create(struct core *c, uint64_t id) {
     return number;
 }
 
-APART static void job_undress(struct core *c, struct job *j) {
+APART static void job_drop_attrs(struct core *c, struct job *j) {
     for (int kind = ATTR_DEADLINE; kind <= ATTR_SOURCE; kind++)
         if (kind != ATTR_ONCE)
             job_drop_attr(c, j, (enum attr_kind)kind);
@@ -57,7 +57,7 @@ APART static void job_undress(struct core *c, struct job *j) {
 void job_free(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     if (job_has_attrs(j))
-        job_undress(c, j);
+        job_drop_attrs(c, j);
     home_remove(c, j->at, j->size);
     idmap_remove(&c->by_id, j->id);
     j->owner = 0; // tells a free entry from a job

@@ -27,7 +27,7 @@ APART static uint32_t lease_restored(const struct core *c, const struct token *t
 }
 
 // The lease that a token names, while it is current; 0: it is not.
-static uint32_t lease_of(const struct core *c, const struct token *t) {
+static uint32_t lease_of_token(const struct core *c, const struct token *t) {
     if (t->serial >> EPOCH_SHIFT != c->epoch)
         return lease_restored(c, t);
     if (t->random != c->random || !t->lease || t->lease >= c->leases.next_new)
@@ -37,7 +37,7 @@ static uint32_t lease_of(const struct core *c, const struct token *t) {
 }
 
 // What was restored was not noted by this engine: if it does not come back, its time runs out.
-static void tell_running(struct core *c, const struct lease *l, bool begins) {
+static void lease_note_running(struct core *c, const struct lease *l, bool begins) {
     bool restored = l->record && l->record->restored;
     if (c->config.sink.running && !restored)
         c->config.sink.running(c->config.sink.owner, lease_id(l, l->next), l->attempt, begins);
@@ -66,7 +66,7 @@ void lease_leave_conn(struct lease *l) {
 static void lease_free(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->next < l->count)
-        tell_running(c, l, false);
+        lease_note_running(c, l, false);
     lease_unrecord(c, l);
     lease_uncount(c, l, l->next, l->count);
     l->next = l->count;
@@ -91,7 +91,7 @@ void lease_end(struct core *c, uint32_t number, enum place place) {
     }
     struct stage *s = c->stages[l->stage];
     lease_free(c, number);
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
     if (!ref)
         return;
     link_of(c, ref)->next = 0;
@@ -128,7 +128,7 @@ static void lease_shrunk(struct core *c, const struct lease *l) {
     struct stage *s = c->stages[l->stage];
     if (!s->policy.concurrency)
         return;
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
     stage_wake(c, s);
 }
 
@@ -147,7 +147,7 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
         lease_shrunk(c, l);
         return;
     }
-    tell_running(c, l, false);
+    lease_note_running(c, l, false);
     lease_uncount(c, l, l->next, i + 1);
     l->next = i + 1;
     while (l->next < l->count && !lease_id(l, l->next))
@@ -158,7 +158,7 @@ APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t 
     }
     uint32_t job = lease_job(c, l, l->next);
     l->attempt = job ? job_at(c, job)->attempt + 1u : 0;
-    tell_running(c, l, true);
+    lease_note_running(c, l, true);
     lease_shrunk(c, l);
 }
 
@@ -181,7 +181,7 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
         lease_let_go_of_one(c, number, id);
         return;
     }
-    tell_running(c, l, false);
+    lease_note_running(c, l, false);
     lease_uncount(c, l, 0, 1);
     l->next = 1;
     lease_end(c, number, AT_TAIL);
@@ -207,7 +207,7 @@ static int answer_ended(const struct core *c, const struct job *j, const struct 
 int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out_job,
                uint32_t *out_lease) {
     *out_lease = 0;
-    uint32_t held = lease_of(c, t);
+    uint32_t held = lease_of_token(c, t);
     bool is_held = held;
     const struct lease *l = is_held ? lease_at(c, held) : NULL;
     bool is_next = is_held && lease_id(l, l->next) == id; // as nearly always
@@ -247,7 +247,7 @@ int core_beat(struct core *c, uint64_t id, const struct token *t) {
     if (!job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, job);
-    uint32_t lease = lease_of(c, t);
+    uint32_t lease = lease_of_token(c, t);
     if (!lease || j->serial != t->serial || j->status != JOB_RUNNING)
         return answer_ended(c, j, t);
     struct lease *l = lease_at(c, lease);
@@ -320,7 +320,7 @@ static void dead_add(struct core *c, struct stage *s, uint32_t number) {
         last = job_at(c, last)->link.prev;
         c->steps++;
     }
-    line_insert_before(c, &s->dead, number, before);
+    job_line_insert_before(c, &s->dead, number, before);
 }
 
 // Takes a job out of its channel for good or until somebody retries it.
@@ -330,7 +330,7 @@ void job_die(struct core *c, uint32_t number) {
     struct outcome o = { .id = j->id, .status = JOB_DEAD, .shard = c->config.shard };
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
     o.at = reasons ? reasons->value : 0;
-    callers_tell(c, j, &o);
+    callers_notify(c, j, &o);
     job_drop_attr(c, j, ATTR_CALL);
     job_drop_attr(c, j, ATTR_DEADLINE);
     job_drop_attr(c, j, ATTR_DUE);
@@ -350,7 +350,7 @@ void job_die(struct core *c, uint32_t number) {
     }
     dead_add(c, s, number);
     stage_note_dead(c, s);
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
 }
 
 // Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.
@@ -476,7 +476,7 @@ static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
     }
     lease_uncount(c, l, from, l->count);
     l->count = from;
-    stage_mark(c, c->stages[l->stage]);
+    stage_depth_changed(c, c->stages[l->stage]);
     stage_wake(c, c->stages[l->stage]);
 }
 
@@ -501,7 +501,7 @@ static uint32_t lease_last_running(const struct core *c, const struct lease *l, 
 
 int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes reason,
                     int64_t retry_ms) {
-    uint32_t lease = lease_of(c, t), place = 0;
+    uint32_t lease = lease_of_token(c, t), place = 0;
     struct lease *l = lease ? lease_at(c, lease) : NULL;
     bool behind = false, held = l && lease_place(c, l, id, &place, &behind);
     uint32_t job = held ? lease_running(c, l, place) : 0;

@@ -45,7 +45,8 @@ static struct record record_of_lease(const struct core *c, const struct lease *l
     return r;
 }
 
-static void set_home(struct core *c, struct lease_record *record, uint64_t at, uint32_t size) {
+static void lease_record_set_home(struct core *c, struct lease_record *record, uint64_t at,
+                                  uint32_t size) {
     home_add(c, at, size);
     home_remove(c, record->at, record->size);
     record->at = at;
@@ -61,11 +62,11 @@ int lease_write(struct core *c, struct lease *l, uint64_t until_ms, enum room ro
     out_add(c, &r, (mr_bytes){ 0 });
     if ((err = out_commit(c, room)) < 0)
         return err;
-    set_home(c, l->record, c->out.at[0], out_size(c, 0));
+    lease_record_set_home(c, l->record, c->out.at[0], out_size(c, 0));
     return 0;
 }
 
-static int make_record(struct core *c, struct lease *l) {
+static int lease_record_create(struct core *c, struct lease *l) {
     int err = map_reserve(&c->recorded_leases, 1);
     if (err < 0)
         return err;
@@ -86,7 +87,7 @@ void lease_unrecord(struct core *c, struct lease *l) {
 }
 
 int lease_record_start(struct core *c, struct lease *l, uint32_t last_job) {
-    int err = make_record(c, l);
+    int err = lease_record_create(c, l);
     if (err < 0)
         return err;
     l->record->random = c->random;
@@ -125,7 +126,7 @@ int lease_write_end(struct core *c, const struct lease *l) {
 // ---- Reading ----------------------------------------------------------------------------------
 
 // One that was gathered and holds nothing, or not any more.
-static void drop_gathered(struct core *c, uint32_t number) {
+static void lease_drop_restored(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->channel & CHAN_KEYED)
         channel_unpin(c, l->channel);
@@ -134,7 +135,7 @@ static void drop_gathered(struct core *c, uint32_t number) {
     slab_give(&c->leases, number);
 }
 
-static int gather(struct core *c, const struct record *r, chan channel, uint32_t *out) {
+static int lease_restore(struct core *c, const struct record *r, chan channel, uint32_t *out) {
     uint32_t number = slab_take(&c->leases);
     if (!number)
         return error_set(MR_ENOMEM, "no memory for a lease");
@@ -147,7 +148,7 @@ static int gather(struct core *c, const struct record *r, chan channel, uint32_t
                          .channel = channel,
                          .attempt = r->attempt,
                          .detached = true };
-    int err = make_record(c, l);
+    int err = lease_record_create(c, l);
     if (err < 0) {
         l->serial = 0;
         slab_give(&c->leases, number);
@@ -167,7 +168,7 @@ int lease_replay(struct core *c, const struct record *r, uint64_t at, uint32_t s
     uint32_t number = lease_find_recorded(c, r->serial);
     if (!r->due_ms) { // over; its beginning may have been trimmed
         if (number)
-            drop_gathered(c, number);
+            lease_drop_restored(c, number);
         return 0;
     }
     int err = stage_get_number(c, r->stage, &s);
@@ -176,20 +177,20 @@ int lease_replay(struct core *c, const struct record *r, uint64_t at, uint32_t s
     chan channel = 0;
     if (r->key.size && (err = channel_get(c, r->stage, r->key, &channel)) < 0)
         return err;
-    if (!number && (err = gather(c, r, channel, &number)) < 0)
+    if (!number && (err = lease_restore(c, r, channel, &number)) < 0)
         return err;
     struct lease *l = lease_at(c, number);
     l->until_ms = r->due_ms;
     l->record->last_id = r->id;
     l->record->last_position = r->position;
-    set_home(c, l->record, at, size);
+    lease_record_set_home(c, l->record, at, size);
     return 0;
 }
 
 void leases_forget(struct core *c, uint32_t stage) {
     for (uint32_t i = 1; map_count(&c->recorded_leases) && i < c->leases.next_new; i++)
         if (lease_at(c, i)->record && lease_at(c, i)->stage == stage)
-            drop_gathered(c, i);
+            lease_drop_restored(c, i);
 }
 
 // ---- Opening ----------------------------------------------------------------------------------
@@ -204,17 +205,17 @@ static chan held_channel(const struct core *c, const struct lease *l) {
 }
 
 // A channel is held by its latest lease.
-static void bind(struct core *c, uint32_t number) {
+static void lease_bind(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     chan ref = l->until_ms > c->now_ms ? held_channel(c, l) : 0;
     bool is_held = ref && chan_state(c, ref) == CHANNEL_IN_PROGRESS;
     uint32_t other = is_held ? link_of(c, ref)->next : 0;
     if (!ref || (other && lease_at(c, other)->serial > l->serial)) {
-        drop_gathered(c, number);
+        lease_drop_restored(c, number);
         return;
     }
     if (other)
-        drop_gathered(c, other);
+        lease_drop_restored(c, other);
     else
         channel_move(c, ref, CHANNEL_IN_PROGRESS, AT_TAIL);
     link_of(c, ref)->next = number;
@@ -231,13 +232,13 @@ int leases_bind(struct core *c) {
         if (l->serial >> EPOCH_SHIFT > c->epoch)
             return error_set(MR_ECORRUPT, "a lease of epoch %" PRIu64 " before that began",
                              l->serial >> EPOCH_SHIFT);
-        bind(c, i);
+        lease_bind(c, i);
     }
     return 0;
 }
 
 // The jobs under it are those in front, up to the last that it was given.
-static uint32_t count_held(const struct core *c, const struct lease *l, chan ref) {
+static uint32_t lease_count_held(const struct core *c, const struct lease *l, chan ref) {
     uint32_t count = 0;
     if (!(ref & CHAN_KEYED))
         return 1;
@@ -248,7 +249,7 @@ static uint32_t count_held(const struct core *c, const struct lease *l, chan ref
     return count;
 }
 
-static void hold_jobs(struct core *c, struct lease *l, chan ref, uint32_t count) {
+static void lease_hold_jobs(struct core *c, struct lease *l, chan ref, uint32_t count) {
     uint32_t number = chan_head(c, ref);
     for (uint32_t i = 0; i < count; i++) {
         struct job *j = job_at(c, number);
@@ -261,18 +262,18 @@ static void hold_jobs(struct core *c, struct lease *l, chan ref, uint32_t count)
 }
 
 // With a channel whose jobs are in order. All may have ended while their worker had not answered.
-static int hold(struct core *c, struct lease *l, chan ref) {
-    uint32_t count = count_held(c, l, ref);
+static int lease_hold_channel(struct core *c, struct lease *l, chan ref) {
+    uint32_t count = lease_count_held(c, l, ref);
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
     if (count > 1 && !(l->block = mem_alloc(count * sizeof *l->block)))
         return error_set(MR_ENOMEM, "no memory for a block of %u jobs", count);
     l->only = (struct leased){ l->record->last_id, job_find(c, l->record->last_id) };
-    hold_jobs(c, l, ref, count);
+    lease_hold_jobs(c, l, ref, count);
     l->count = count ? count : 1;
     l->order = heap_order(&c->timers);
-    lease_ring_at(c, l, l->until_ms, l->order);
+    lease_set_timer(c, l, l->until_ms, l->order);
     if (ref & CHAN_KEYED)
         channel_unpin(c, ref); // it is in progress now
     c->stages[l->stage]->leases++;
@@ -285,7 +286,7 @@ int leases_hold(struct core *c) {
         struct lease *l = lease_at(c, i);
         if (!l->record)
             continue;
-        int err = hold(c, l, l->channel);
+        int err = lease_hold_channel(c, l, l->channel);
         if (err < 0)
             return err;
     }

@@ -14,7 +14,7 @@ bool stage_has_room(const struct stage *s) {
 
 // Beyond its high mark, here or in the shard where it lives.
 static bool stage_is_over(const struct stage *s) {
-    return s->over || s->over_there;
+    return s->over || s->over_at_peer;
 }
 
 enum hold stage_hold(const struct core *c, const struct stage *s, uint32_t *out_downstream) {
@@ -65,7 +65,7 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 
 // ---- The high mark ----------------------------------------------------------------------------
 
-// stage_mark looks only at depths outside of these.
+// stage_depth_changed looks only at depths outside of these.
 static void watch_depth(struct stage *s, uint64_t quiet_from, uint64_t quiet_span) {
     s->quiet_from = quiet_from;
     s->quiet_span = quiet_span;
@@ -76,51 +76,53 @@ static bool lives_here(const struct core *c, const struct stage *s) {
 }
 
 // A stage that lives in another shard has its high mark there.
-static uint64_t high_mark(const struct stage *s) {
-    return s->mark_there ? s->mark_there : s->policy.high_mark;
+static uint64_t stage_high_mark(const struct stage *s) {
+    return s->mark_at_peer ? s->mark_at_peer : s->policy.high_mark;
 }
 
 // As other shards keep a high mark: 0 if it is the usual one, else a number that is not.
-static uint64_t mark_kept(uint64_t mark) {
+static uint64_t mark_unless_default(uint64_t mark) {
     return mark == policy_default().high_mark ? 0 : mark ? mark : UINT64_MAX;
 }
 
-static bool is_told(const struct stage *s) {
-    return s->over == s->over_told && mark_kept(s->policy.high_mark) == s->mark_told;
+static bool stage_peers_know(const struct stage *s) {
+    return s->over == s->over_notified &&
+           mark_unless_default(s->policy.high_mark) == s->mark_notified;
 }
 
-static bool has_to_tell(const struct core *c, const struct stage *s) {
+static bool stage_must_notify_peers(const struct core *c, const struct stage *s) {
     return c->config.shards > 1 && c->config.peers.over && s->name_size && lives_here(c, s);
 }
 
 // The other shards hear of it.
-static int tell(const struct core *c, struct stage *s, bool over, uint64_t mark) {
+static int stage_notify_peers(const struct core *c, struct stage *s, bool over, uint64_t mark) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     int err = c->config.peers.over(c->config.peers.owner, name, over, mark);
     if (err < 0)
         return err;
-    s->over_told = over;
-    s->mark_told = mark_kept(mark);
+    s->over_notified = over;
+    s->mark_notified = mark_unless_default(mark);
     return 0;
 }
 
-int stage_tell_forgotten(const struct core *c, struct stage *s) {
-    if ((!s->over_told && !s->mark_told) || !has_to_tell(c, s))
+int stage_notify_forgotten(const struct core *c, struct stage *s) {
+    if ((!s->over_notified && !s->mark_notified) || !stage_must_notify_peers(c, s))
         return 0;
-    int err = tell(c, s, false, policy_default().high_mark);
+    int err = stage_notify_peers(c, s, false, policy_default().high_mark);
     return err < 0 ? error_set(err, "no memory to tell other shards that the stage goes") : 0;
 }
 
-APART void stage_mark_turn(struct core *c, struct stage *s) {
+APART void stage_update_mark(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED] + s->linked;
-    uint64_t mark = high_mark(s);
+    uint64_t mark = stage_high_mark(s);
     bool over = s->over ? depth > mark / 2 : depth >= mark;
     over = over && mark;
     bool under = s->over && !over;
     s->over = over;
-    bool untold = !is_told(s) && has_to_tell(c, s) && tell(c, s, over, s->policy.high_mark) < 0;
-    if (over || s->linked || s->over_told || untold) // what could not be noted is told again
-        watch_depth(s, 1, 0);                        // all
+    bool untold = !stage_peers_know(s) && stage_must_notify_peers(c, s) &&
+                  stage_notify_peers(c, s, over, s->policy.high_mark) < 0;
+    if (over || s->linked || s->over_notified || untold) // what could not be noted is told again
+        watch_depth(s, 1, 0);                            // all
     else
         watch_depth(s, 0, mark ? mark : UINT64_MAX);
     if (under)
@@ -130,14 +132,14 @@ APART void stage_mark_turn(struct core *c, struct stage *s) {
 // One of which there is nothing to remember, and that is not known here, changes nothing.
 int core_learn_over(struct core *c, mr_bytes stage, bool over, uint64_t mark) {
     uint32_t number = stage_find(c, stage);
-    bool usual = !mark_kept(mark);
+    bool usual = !mark_unless_default(mark);
     int err = number || (!over && usual) ? 0 : stage_get(c, stage, &number);
     if (err < 0 || !number)
         return err;
     struct stage *s = c->stages[number];
-    s->over_there = over;
-    s->mark_there = mark_kept(mark);
-    stage_mark_turn(c, s);
+    s->over_at_peer = over;
+    s->mark_at_peer = mark_unless_default(mark);
+    stage_update_mark(c, s);
     if (!over)
         stage_wake_around(c, s);
     settle(c);

@@ -32,7 +32,7 @@ static inline int memory_check(struct core *c, uint64_t bytes) {
 }
 
 // The other shards hear that it has no high mark of its own any more, if they know of one.
-int stage_tell_forgotten(const struct core *, struct stage *);
+int stage_notify_forgotten(const struct core *, struct stage *);
 
 // Something it was held by has become less: serves it, and those that lead to it.
 void stage_wake_around(struct core *, struct stage *);

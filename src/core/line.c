@@ -1,10 +1,10 @@
 // Lines: doubly linked lists through the links of jobs and channels, named by number.
 #include "core/state.h"
 
-void line_insert_before(struct core *c, struct line *l, uint32_t ref, uint32_t before) {
-    struct link *link = link_of(c, ref);
+void job_line_insert_before(struct core *c, struct job_line *l, uint32_t ref, uint32_t before) {
+    struct line_link *link = link_of(c, ref);
     uint32_t after = before ? link_of(c, before)->prev : l->tail;
-    *link = (struct link){ .prev = after, .next = before };
+    *link = (struct line_link){ .prev = after, .next = before };
     if (after)
         link_of(c, after)->next = ref;
     else
@@ -16,12 +16,12 @@ void line_insert_before(struct core *c, struct line *l, uint32_t ref, uint32_t b
     l->count++;
 }
 
-void line_add(struct core *c, struct line *l, uint32_t ref, enum place place) {
-    line_insert_before(c, l, ref, place == AT_HEAD ? l->head : 0);
+void job_line_add(struct core *c, struct job_line *l, uint32_t ref, enum place place) {
+    job_line_insert_before(c, l, ref, place == AT_HEAD ? l->head : 0);
 }
 
-void line_remove(struct core *c, struct line *l, uint32_t ref) {
-    struct link *link = link_of(c, ref);
+void job_line_remove(struct core *c, struct job_line *l, uint32_t ref) {
+    struct line_link *link = link_of(c, ref);
     if (link->prev)
         link_of(c, link->prev)->next = link->next;
     else
@@ -30,7 +30,7 @@ void line_remove(struct core *c, struct line *l, uint32_t ref) {
         link_of(c, link->next)->prev = link->prev;
     else
         l->tail = link->prev;
-    *link = (struct link){ 0 };
+    *link = (struct line_link){ 0 };
     l->count--;
 }
 
@@ -63,7 +63,7 @@ static uint32_t merge(const struct sorting *s, uint32_t a, uint32_t b) {
 
 // Cuts the longest sorted run off the front of a chain; returns the rest.
 static uint32_t cut_run(const struct sorting *s, uint32_t chain) {
-    struct link *link = link_of(s->core, chain);
+    struct line_link *link = link_of(s->core, chain);
     while (link->next && in_order(s, chain, link->next)) {
         chain = link->next;
         link = link_of(s->core, chain);
@@ -74,7 +74,8 @@ static uint32_t cut_run(const struct sorting *s, uint32_t chain) {
 }
 
 // A natural merge sort: runs are merged as in a binary counter, so what is sorted costs one pass.
-void line_sort(struct core *c, struct line *l, uint64_t (*key)(const struct core *, uint32_t)) {
+void job_line_sort(struct core *c, struct job_line *l,
+                   uint64_t (*key)(const struct core *, uint32_t)) {
     struct sorting s = { c, key };
     uint32_t runs[32] = { 0 };
     for (uint32_t chain = l->head; chain;) {

@@ -66,12 +66,12 @@ uint32_t emit_route(const struct core *c, const struct emit *e) {
     return route_of(c->config.shards, e->stage);
 }
 
-static bool has_number(const void *owner, uint32_t entry, const void *number) {
+static bool outbox_has_number(const void *owner, uint32_t entry, const void *number) {
     return outbox_at(owner, entry)->number == *(const uint64_t *)number;
 }
 
 uint32_t outbox_find(const struct core *c, uint64_t number) {
-    return map_find(&c->outbox_by_number, number_hash(number), has_number, c, &number);
+    return map_find(&c->outbox_by_number, number_hash(number), outbox_has_number, c, &number);
 }
 
 static void outbox_free(struct core *c, uint32_t entry) {
@@ -109,22 +109,22 @@ static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes onc
 }
 
 // Its instants are fixed now: all shards of an engine have the same time.
-int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct birth *out) {
-    struct birth b = { .push = p, .linked = true };
-    int err = stage_get(c, p->stage, &b.stage);
+int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct push_plan *out) {
+    struct push_plan plan = { .push = p, .linked = true };
+    int err = stage_get(c, p->stage, &plan.stage);
     if (err < 0)
         return err;
-    if ((err = outbox_create(c, to, p->key, p->once, &b.channel)) < 0)
+    if ((err = outbox_create(c, to, p->key, p->once, &plan.channel)) < 0)
         return err;
-    b.id = c->next_id;
+    plan.id = c->next_id;
     c->next_id += c->config.id_step;
-    struct outbox *o = outbox_at(c, b.channel);
-    o->number = b.id;
-    o->stage = (uint16_t)b.stage;
+    struct outbox *o = outbox_at(c, plan.channel);
+    o->number = plan.id;
+    o->stage = (uint16_t)plan.stage;
     o->attempts = p->attempts;
     o->due_ms = p->delay_ms ? c->now_ms + (uint64_t)p->delay_ms : 0;
     o->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
-    *out = b;
+    *out = plan;
     return 0;
 }
 
@@ -132,19 +132,19 @@ void outbox_undo(struct core *c, uint32_t entry) {
     outbox_free(c, entry);
 }
 
-void outbox_add_record(struct core *c, const struct birth *b) {
-    const struct outbox *o = outbox_at(c, b->channel);
+void outbox_add_record(struct core *c, const struct push_plan *plan) {
+    const struct outbox *o = outbox_at(c, plan->channel);
     struct record r = { .kind = RECORD_OUTBOX,
                         .time_ms = c->now_ms,
-                        .stage = b->stage,
-                        .name = b->push->once,
-                        .key = b->push->key,
+                        .stage = plan->stage,
+                        .name = plan->push->once,
+                        .key = plan->push->key,
                         .due_ms = o->due_ms,
                         .deadline_ms = o->deadline_ms,
                         .attempts = o->attempts,
                         .shard = o->to,
                         .number = o->number };
-    out_add(c, &r, b->push->body);
+    out_add(c, &r, plan->push->body);
 }
 
 void outbox_set_home(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
@@ -176,7 +176,7 @@ static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t 
 
 void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
     outbox_append(c, entry, at, size);
-    stage_mark_turn(c, c->stages[outbox_at(c, entry)->stage]);
+    stage_update_mark(c, c->stages[outbox_at(c, entry)->stage]);
 }
 
 // Forgets an entry that no link leads to any more; returns the stage that it was for.
@@ -230,7 +230,7 @@ bool core_link_next(struct core *c, uint32_t to, uint64_t after, struct link_ent
     return true;
 }
 
-static int check_end(const struct core *c, uint32_t shard) {
+static int link_check_shard(const struct core *c, uint32_t shard) {
     if (shard < c->config.shards && shard != c->config.shard)
         return 0;
     return error_set(MR_EINVAL, "shard %" PRIu32 " of %" PRIu32 " has no link with shard %" PRIu32,
@@ -248,13 +248,13 @@ void core_link_arrived(struct core *c, uint32_t to, uint64_t upto) {
         struct stage *s = c->stages[outbox_at(c, entry)->stage];
         l->arrived = outbox_at(c, entry)->number;
         s->linked--;
-        stage_mark_turn(c, s);
+        stage_update_mark(c, s);
     }
     settle(c);
 }
 
 int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
-    int err = check_end(c, to);
+    int err = link_check_shard(c, to);
     if (err < 0 || to >= c->link_count)
         return err;
     struct link_end *l = &c->links[to];
@@ -264,7 +264,7 @@ int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
         l->last = l->first ? l->last : 0;
         l->acked = outbox_at(c, entry)->number;
         l->unwritten++;
-        stage_mark_turn(c, outbox_forget(c, entry));
+        stage_update_mark(c, outbox_forget(c, entry));
     }
     if (l->unwritten >= ACKS_UNWRITTEN)
         (void)link_record(c, to, ROOM_COMMIT); // if not now, with the next one
@@ -278,30 +278,31 @@ uint64_t core_link_mark(const struct core *c, uint32_t from) {
     return from < c->link_count ? c->links[from].accepted : 0;
 }
 
-static struct record record_of_arrival(const struct core *c, const struct birth *b, uint32_t from,
-                                       uint64_t number) {
+static struct record record_of_arrival(const struct core *c, const struct push_plan *plan,
+                                       uint32_t from, uint64_t number) {
     return (struct record){ .kind = RECORD_ARRIVAL,
                             .time_ms = c->now_ms,
-                            .id = b->id,
-                            .stage = b->stage,
-                            .key = b->push->key,
-                            .position = b->position,
-                            .has_once = b->has_once,
-                            .once = b->once,
-                            .due_ms = b->due_ms,
-                            .deadline_ms = b->deadline_ms,
-                            .attempts = b->push->attempts,
+                            .id = plan->id,
+                            .stage = plan->stage,
+                            .key = plan->push->key,
+                            .position = plan->position,
+                            .has_once = plan->has_once,
+                            .once = plan->once,
+                            .due_ms = plan->due_ms,
+                            .deadline_ms = plan->deadline_ms,
+                            .attempts = plan->push->attempts,
                             .shard = from,
                             .number = number };
 }
 
 // Writes a stage and a link that the log does not know yet, then the job: replay raises the mark
 // that it has met before.
-static int arrival_write(struct core *c, const struct birth *b, uint32_t from, uint64_t number) {
-    struct stage *s = c->stages[b->stage];
+static int arrival_write(struct core *c, const struct push_plan *plan, uint32_t from,
+                         uint64_t number) {
+    struct stage *s = c->stages[plan->stage];
     struct link_end *l = &c->links[from];
     bool new_stage = !s->recorded, new_link = !l->size;
-    int err = out_begin(c, 3, b->push->key.size);
+    int err = out_begin(c, 3, plan->push->key.size);
     if (err < 0)
         return err;
     struct record r;
@@ -314,8 +315,8 @@ static int arrival_write(struct core *c, const struct birth *b, uint32_t from, u
         r = record_of_link(c, from, l->accepted);
         out_add(c, &r, (mr_bytes){ 0 });
     }
-    r = record_of_arrival(c, b, from, number);
-    out_add(c, &r, b->push->body);
+    r = record_of_arrival(c, plan, from, number);
+    out_add(c, &r, plan->push->body);
     if ((err = out_commit(c, ROOM_COMMIT)) < 0)
         return err;
     if (new_stage)
@@ -325,31 +326,32 @@ static int arrival_write(struct core *c, const struct birth *b, uint32_t from, u
     return 0;
 }
 
-static int arrival_make(struct core *c, struct birth *b, uint32_t from,
+static int arrival_make(struct core *c, struct push_plan *plan, uint32_t from,
                         const struct link_entry *e) {
     int err = job_reserve(c, 1, true);
     if (err < 0)
         return err;
-    if (b->has_once && (err = once_reserve(c, 1)) < 0)
+    if (plan->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     if ((err = ids_reserve(c, 1)) < 0)
         return err;
-    if ((err = birth_prepare(c, b)) < 0)
+    if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
-    b->deadline_ms = e->deadline_ms;
-    if ((err = arrival_write(c, b, from, e->number)) < 0)
+    plan->deadline_ms = e->deadline_ms;
+    if ((err = arrival_write(c, plan, from, e->number)) < 0)
         return err;
     size_t last = c->out.count - 1;
-    uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
-    if (b->deadline_ms && b->deadline_ms <= c->now_ms)
+    uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
+    if (plan->deadline_ms && plan->deadline_ms <= c->now_ms)
         (void)job_end(c, job, JOB_EXPIRED); // if not now, by its timer
     return 0;
 }
 
 // A name that was used before makes no job, but a call wanted for good; the mark is moved by its
 // own record.
-static int arrival_repeat(struct core *c, const struct birth *b, uint32_t from, uint64_t number) {
-    struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
+static int arrival_repeat(struct core *c, const struct push_plan *plan, uint32_t from,
+                          uint64_t number) {
+    struct job *j = plan->repeat_job ? job_at(c, plan->repeat_job) : NULL;
     bool wants = j && j->status < JOB_DONE && !(j->flags & JOB_WANTED_FOR_GOOD);
     int err = out_begin(c, 2, 0);
     if (err < 0)
@@ -369,29 +371,31 @@ static int arrival_repeat(struct core *c, const struct birth *b, uint32_t from, 
 }
 
 // What is left of an instant; at least something, so that it is not taken for none.
-static int64_t left_ms(const struct core *c, uint64_t at_ms) {
+static int64_t ms_until(const struct core *c, uint64_t at_ms) {
     return !at_ms ? 0 : at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 1;
 }
 
-static int accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {
+static int link_accept_entry(struct core *c, uint32_t from, const struct link_entry *e,
+                             mr_bytes body) {
     bool is_due = e->due_ms <= c->now_ms;
     struct push push = { .stage = e->stage,
                          .key = e->key,
                          .once = e->once,
                          .body = body,
-                         .delay_ms = is_due ? 0 : left_ms(c, e->due_ms),
-                         .deadline_ms = left_ms(c, e->deadline_ms),
+                         .delay_ms = is_due ? 0 : ms_until(c, e->due_ms),
+                         .deadline_ms = ms_until(c, e->deadline_ms),
                          .attempts = e->attempts };
-    struct birth b; // its sizes were checked when it was emitted: limits may be lower since
-    int err = birth_look(c, &push, &b);
+    struct push_plan plan; // its sizes were checked when it was emitted: limits may be lower since
+    int err = push_plan_begin(c, &push, &plan);
     if (err < 0)
         return err;
-    return b.is_repeat ? arrival_repeat(c, &b, from, e->number) : arrival_make(c, &b, from, e);
+    return plan.is_repeat ? arrival_repeat(c, &plan, from, e->number)
+                          : arrival_make(c, &plan, from, e);
 }
 
 int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, mr_bytes body) {
     struct link_end *l = NULL;
-    int err = check_end(c, from);
+    int err = link_check_shard(c, from);
     if (err < 0)
         return err;
     if ((err = link_get(c, from, &l)) < 0)
@@ -400,7 +404,7 @@ int core_link_accept(struct core *c, uint32_t from, const struct link_entry *e, 
         return 0;
     if (e->after > l->accepted)
         return error_set(MR_EGAP, "%" PRIu64 " of shard %" PRIu32 " is missing", e->after, from);
-    err = accept(c, from, e, body);
+    err = link_accept_entry(c, from, e, body);
     if (err == 0)
         l->accepted = e->number;
     else

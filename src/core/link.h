@@ -32,8 +32,8 @@ static inline struct outbox *outbox_at(const struct core *c, uint32_t entry) {
 uint32_t emit_route(const struct core *, const struct emit *);
 
 // An entry in the making: prepared, its record added to a group, then sent or undone.
-int outbox_prepare(struct core *, const struct push *, uint32_t to, struct birth *out);
-void outbox_add_record(struct core *, const struct birth *);
+int outbox_prepare(struct core *, const struct push *, uint32_t to, struct push_plan *out);
+void outbox_add_record(struct core *, const struct push_plan *);
 void outbox_send(struct core *, uint32_t entry, uint64_t at, uint32_t size);
 void outbox_undo(struct core *, uint32_t entry);
 

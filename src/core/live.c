@@ -36,7 +36,7 @@ static bool live_grow(struct live *l, uint64_t stretch) {
     return true;
 }
 
-uint64_t *live_elsewhere(struct live *l, uint64_t stretch) {
+uint64_t *live_outside_ring(struct live *l, uint64_t stretch) {
     if (!l->unknown && !live_grow(l, stretch))
         live_give_up(l);
     return l->unknown ? &l->uncounted : &l->bytes[stretch & (l->size - 1)];

@@ -21,15 +21,15 @@ struct live {
 
 // A power of two; 0: 1 MiB.
 void live_init(struct live *, uint64_t stretch_size);
-uint64_t *live_elsewhere(struct live *, uint64_t stretch); // beyond the ring
-void live_forget(struct live *, uint64_t upto);            // nothing lives below any more
+uint64_t *live_outside_ring(struct live *, uint64_t stretch); // beyond the ring
+void live_forget(struct live *, uint64_t upto);               // nothing lives below any more
 void live_finish(struct live *);
 
 // The count for a position.
 static inline uint64_t *live_at(struct live *l, uint64_t at) {
     uint64_t stretch = at >> l->shift;
     return stretch - l->first < l->size ? &l->bytes[stretch & (l->size - 1)]
-                                        : live_elsewhere(l, stretch);
+                                        : live_outside_ring(l, stretch);
 }
 
 #endif

@@ -54,7 +54,7 @@ static void write_held_by(const struct core *c, const struct stage *s, char *out
     (void)snprintf(out, size, "%s", why);
 }
 
-static void look_stage(struct core *c, const struct stage *s, struct stage_info *out) {
+static void stage_info_fill(struct core *c, const struct stage *s, struct stage_info *out) {
     *out = (struct stage_info){
         .name = bytes_of(s->name, s->name_size),
         .waiting = s->by_status[JOB_WAITING],
@@ -68,7 +68,7 @@ static void look_stage(struct core *c, const struct stage *s, struct stage_info 
         .expired = s->expired,
         .cancelled = s->cancelled,
         .oldest_ms = ages_oldest(&s->ages, c->now_ms),
-        .vain_ms = s->vain_ms,
+        .wasted_wait_ms = s->wasted_wait_ms,
         .ready = s->ready.count,
         .states = s->states.count,
         .takers = s->taker_count,
@@ -100,7 +100,7 @@ int core_look_stage(struct core *c, mr_bytes name, struct stage_info *out) {
     int err = look_find_stage(c, name, &s);
     if (err < 0)
         return err;
-    look_stage(c, s, out);
+    stage_info_fill(c, s, out);
     return 0;
 }
 
@@ -128,7 +128,7 @@ mr_bytes core_stage_name(const struct core *c, size_t place) {
 bool core_stage_at(struct core *c, size_t place, struct stage_info *out) {
     if (!core_stage_name(c, place).size)
         return false;
-    look_stage(c, c->stages[place + 1], out);
+    stage_info_fill(c, c->stages[place + 1], out);
     return true;
 }
 
@@ -147,7 +147,7 @@ static int64_t left_until(const struct core *c, uint64_t at_ms) {
     return at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 0;
 }
 
-static void look_channel(const struct core *c, chan ref, struct channel_info *out) {
+static void channel_info_fill(const struct core *c, chan ref, struct channel_info *out) {
     const struct channel *ch = channel_at(c, ref);
     const struct job *head = ch->jobs.head ? job_at(c, ch->jobs.head) : NULL;
     *out = (struct channel_info){
@@ -171,7 +171,7 @@ int core_look_channel(struct core *c, mr_bytes stage, mr_bytes key, struct chann
     chan ref = key.size ? channel_find(c, s->number, key) : 0;
     if (!ref || !channel_is_known(c, ref))
         return error_set(MR_EGONE, "no channel of that key is known");
-    look_channel(c, ref, out);
+    channel_info_fill(c, ref, out);
     return 0;
 }
 
@@ -197,7 +197,7 @@ size_t core_top_channels(struct core *c, mr_bytes stage, struct channel_info *ou
             bits &= ~(UINT64_C(1) << bit);
             for (chan ref = s->deep[word * 64 + bit]; ref && count < max;
                  ref = channel_at(c, ref)->deep.next)
-                look_channel(c, ref, &out[count++]);
+                channel_info_fill(c, ref, &out[count++]);
         }
     }
     sort_by_depth(c, out, count);
@@ -210,7 +210,7 @@ static uint64_t state_at(const struct core *c, const struct job *j) {
 }
 
 // NULL: it does not run.
-static const struct lease *lease_of(const struct core *c, const struct job *j) {
+static const struct lease *lease_of_job(const struct core *c, const struct job *j) {
     if (j->status != JOB_RUNNING)
         return NULL;
     return lease_at(c, job_is_keyed(j) ? channel_at(c, j->owner)->link.next : j->link.next);
@@ -220,7 +220,7 @@ struct job_info look_at_job(const struct core *c, const struct job *j) {
     const struct stage *s = stage_of(c, j);
     uint64_t deadline = job_deadline(c, j), due = job_due(c, j);
     const struct attr *reasons = job_attr(c, j, ATTR_REASONS);
-    const struct lease *lease = lease_of(c, j);
+    const struct lease *lease = lease_of_job(c, j);
     return (struct job_info){
         .id = j->id,
         .stage = bytes_of(s->name, s->name_size),
@@ -254,8 +254,8 @@ int core_look_job(struct core *c, uint64_t id, struct job_info *out) {
     return 0;
 }
 
-static int walk(struct core *c, const struct line *l, int (*each)(void *, const struct job_info *),
-                void *arg) {
+static int walk_line(struct core *c, const struct job_line *l,
+                     int (*each)(void *, const struct job_info *), void *arg) {
     for (uint32_t ref = l->head; ref; ref = link_of(c, ref)->next) {
         c->steps++;
         if (ref & CHAN_KEYED)
@@ -323,7 +323,7 @@ int core_each_dead(struct core *c, mr_bytes stage, int (*each)(void *, const str
                    void *arg) {
     struct stage *s = NULL;
     int err = look_find_stage(c, stage, &s);
-    return err < 0 ? err : walk(c, &s->dead, each, arg);
+    return err < 0 ? err : walk_line(c, &s->dead, each, arg);
 }
 
 int core_each_job(struct core *c, mr_bytes stage, mr_bytes key,
@@ -333,7 +333,7 @@ int core_each_job(struct core *c, mr_bytes stage, mr_bytes key,
     if (err < 0)
         return err;
     if (!key.size)
-        return walk(c, &s->ready, each, arg);
+        return walk_line(c, &s->ready, each, arg);
     chan ref = channel_find(c, s->number, key);
-    return ref ? walk(c, &channel_at(c, ref)->jobs, each, arg) : 0;
+    return ref ? walk_line(c, &channel_at(c, ref)->jobs, each, arg) : 0;
 }

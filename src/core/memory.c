@@ -54,9 +54,9 @@ enum { EARLY = 1000 }; // jobs forgotten at once for the sake of memory
 // What is only retained goes before its time rather than have pushes refused: as many as bytes are
 // wanted for, but of memory, which others may take up, a little at a time.
 static void forget_early(struct core *c, uint64_t bytes) {
-    bool in_vain = c->limits.max_bytes && bytes > c->limits.max_bytes;
+    bool cannot_fit = c->limits.max_bytes && bytes > c->limits.max_bytes;
     uint32_t left = EARLY;
-    for (uint32_t i = 1; !in_vain && i <= c->stage_count; i++)
+    for (uint32_t i = 1; !cannot_fit && i <= c->stage_count; i++)
         while ((bytes_are_short(c, bytes) || (left && core_memory_is_short(c))) &&
                stage_forget_early(c, c->stages[i]))
             left -= left > 0;
@@ -73,7 +73,7 @@ APART int memory_make_room(struct core *c, uint64_t bytes) {
     return 0;
 }
 
-void core_tell_memory(struct core *c, uint64_t outside_bytes) {
+void core_set_outside_memory(struct core *c, uint64_t outside_bytes) {
     c->outside_bytes = outside_bytes;
     forget_early(c, 1);
     if (!c->room_pushes || is_short(c, 1))

@@ -14,14 +14,14 @@ static uint32_t job_of(const struct core *c, uint32_t once) {
     return attr_job(c, (uint32_t)ATTR_ONCE << ATTR_SHIFT | once);
 }
 
-static bool has_name(const void *owner, uint32_t value, const void *name) {
+static bool once_has_name(const void *owner, uint32_t value, const void *name) {
     struct hash128 a = name_at(owner, value);
     const struct hash128 *b = name;
     return a.low == b->low && a.high == b->high;
 }
 
 static uint32_t once_lookup(const struct core *c, struct hash128 name) {
-    return map_find(&c->once, (uint32_t)name.low, has_name, c, &name);
+    return map_find(&c->once, (uint32_t)name.low, once_has_name, c, &name);
 }
 
 struct spent *once_spent(const struct core *c, struct hash128 name) {

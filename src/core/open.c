@@ -5,15 +5,15 @@
 
 #include <inttypes.h>
 
-static uint64_t by_position(const struct core *c, uint32_t ref) {
+static uint64_t order_by_position(const struct core *c, uint32_t ref) {
     return job_at(c, ref & CHAN_KEYED ? chan_head(c, ref) : ref)->position;
 }
 
-static uint64_t by_id(const struct core *c, uint32_t ref) {
+static uint64_t order_by_id(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->id;
 }
 
-static uint64_t by_time(const struct core *c, uint32_t ref) {
+static uint64_t order_by_time(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->time_ms;
 }
 
@@ -23,7 +23,7 @@ static void place_channels(struct core *c) {
         struct channel *ch = channel_at(c, i);
         if (!ch->key)
             continue;
-        line_sort(c, &ch->jobs, by_position);
+        job_line_sort(c, &ch->jobs, order_by_position);
         if (ch->channel_state != CHANNEL_IN_PROGRESS)
             channel_resolve(c, i | CHAN_KEYED, AT_TAIL);
     }
@@ -38,7 +38,7 @@ static void park_unkeyed(struct core *c, struct stage *s) {
 }
 
 // A number without a name was never written down, so nothing may stand in it.
-static int check_stage(struct core *c, uint32_t number) {
+static int open_check_stage(struct core *c, uint32_t number) {
     struct stage *s;
     int err = stage_get_number(c, number, &s);
     if (err < 0 || s->name_size)
@@ -89,17 +89,17 @@ static int wake_jobs(struct core *c) {
     return 0;
 }
 
-static void limit(struct slab *slab, uint32_t most) {
+static void slab_set_limit(struct slab *slab, uint32_t most) {
     slab->limit = slab->used > most ? slab->used : most;
 }
 
 // Limits are for what is handed in: what the log says is taken in whole, also things that were
 // forgotten without a record and are again by now.
 static void begin_limits(struct core *c) {
-    limit(&c->jobs, c->limits.max_jobs);
-    limit(&c->channels, c->limits.max_channels);
-    limit(&c->onces, c->limits.max_once_entries);
-    limit(&c->spents, c->limits.max_once_entries);
+    slab_set_limit(&c->jobs, c->limits.max_jobs);
+    slab_set_limit(&c->channels, c->limits.max_channels);
+    slab_set_limit(&c->onces, c->limits.max_once_entries);
+    slab_set_limit(&c->spents, c->limits.max_once_entries);
 }
 
 static int begin_epoch(struct core *c, uint64_t random) {
@@ -148,7 +148,7 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
         c->now_ms = now_ms;
     c->nameless_stages = c->least_nameless = 0; // they are counted now
     for (uint32_t i = 1; i <= c->stage_count; i++) {
-        int err = check_stage(c, i);
+        int err = open_check_stage(c, i);
         if (err < 0)
             return err;
     }
@@ -170,14 +170,14 @@ int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     c->replaying = false;
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         struct stage *s = c->stages[i];
-        line_sort(c, &s->ready, by_position);
-        line_sort(c, &s->delayed, by_id);
-        line_sort(c, &s->dead, by_time);
-        line_sort(c, &s->ended, by_position);
+        job_line_sort(c, &s->ready, order_by_position);
+        job_line_sort(c, &s->delayed, order_by_id);
+        job_line_sort(c, &s->dead, order_by_time);
+        job_line_sort(c, &s->ended, order_by_position);
         states_sort(c, s);
         (void)stage_sweep(c, s, UINT32_MAX);
         stage_plan_sweep(c, s);
-        stage_mark_turn(c, s);
+        stage_update_mark(c, s);
     }
     if (c->sources.used)
         source_plan_sweep(c);

@@ -290,7 +290,7 @@ static bool parse_row(const struct policy_row *row, mr_bytes text, struct policy
            is_within_bounds(p, row);
 }
 
-static int refuse_name(mr_bytes name) {
+static int refuse_policy_name(mr_bytes name) {
     char names[512];
     size_t size = 0;
     for (size_t i = 0; i < ROWS && size < sizeof names; i++)
@@ -303,7 +303,7 @@ static int refuse_name(mr_bytes name) {
 int policy_set(struct policy *policy, mr_bytes name, mr_bytes value) {
     const struct policy_row *row = policy_find(name);
     if (!row)
-        return refuse_name(name);
+        return refuse_policy_name(name);
     struct policy changed = *policy;
     if (!parse_row(row, value, &changed))
         return error_set(MR_EINVAL, "policy %s takes %s, not '%.*s'", row->name, row->takes,
@@ -334,8 +334,8 @@ static void print_rate(char *out, size_t size, uint64_t per_h) {
                                  : 'h');
 }
 
-static void print_row(const struct policy *p, const struct policy_row *row, bool with_unit,
-                      char *out, size_t size) {
+static void policy_print_row(const struct policy *p, const struct policy_row *row, bool with_unit,
+                             char *out, size_t size) {
     uint64_t first = policy_read(p, &row->values[0]), second = policy_read(p, &row->values[1]);
     char text[DURATION_TEXT], other[DURATION_TEXT];
     if (!first && row->may_be_none) {
@@ -368,13 +368,13 @@ static void print_row(const struct policy *p, const struct policy_row *row, bool
 const char *policy_get(const struct policy *policy, size_t index, char *out_value, size_t size) {
     if (index >= ROWS)
         return NULL;
-    print_row(policy, &rows[index], false, out_value, size);
+    policy_print_row(policy, &rows[index], false, out_value, size);
     return rows[index].name;
 }
 
 void policy_text(const struct policy *policy, const struct policy_row *row, char *out_value,
                  size_t size) {
-    print_row(policy, row, true, out_value, size);
+    policy_print_row(policy, row, true, out_value, size);
 }
 
 // ---- Backoff ------------------------------------------------------------------------------------

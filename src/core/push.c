@@ -8,13 +8,13 @@
 
 #define MOST_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
 
-static int check_size(const char *what, size_t size, size_t most) {
+static int push_check_size(const char *what, size_t size, size_t most) {
     if (size <= most)
         return 0;
     return error_set(MR_ETOOBIG, "%s of %zu bytes is too large: %zu at most", what, size, most);
 }
 
-static int check_time(const char *what, int64_t ms) {
+static int push_check_time(const char *what, int64_t ms) {
     if (ms >= 0 && ms <= MOST_MS)
         return 0;
     return error_set(MR_EINVAL, "%s of %" PRId64 " ms is not possible: 0 to 100 years", what, ms);
@@ -22,15 +22,15 @@ static int check_time(const char *what, int64_t ms) {
 
 int push_check(struct core *c, const struct push *p) {
     int err = 0;
-    if ((err = check_size("a key", p->key.size, c->limits.max_key)) < 0)
+    if ((err = push_check_size("a key", p->key.size, c->limits.max_key)) < 0)
         return err;
-    if ((err = check_size("a once", p->once.size, c->limits.max_once)) < 0)
+    if ((err = push_check_size("a once", p->once.size, c->limits.max_once)) < 0)
         return err;
-    if ((err = check_size("a body", p->body.size, c->limits.max_body)) < 0)
+    if ((err = push_check_size("a body", p->body.size, c->limits.max_body)) < 0)
         return err;
-    if ((err = check_time("a delay", p->delay_ms)) < 0)
+    if ((err = push_check_time("a delay", p->delay_ms)) < 0)
         return err;
-    if ((err = check_time("a deadline", p->deadline_ms)) < 0)
+    if ((err = push_check_time("a deadline", p->deadline_ms)) < 0)
         return err;
     if (p->attempts > UINT16_MAX)
         return error_set(MR_EINVAL, "%" PRIu32 " attempts are too many: 65535 at most",
@@ -92,101 +92,101 @@ void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
 
 // ---- Birth ------------------------------------------------------------------------------------
 
-static bool is_dressed(const struct push *p) {
+static bool push_has_options(const struct push *p) {
     return p->once.size | (uint64_t)p->delay_ms | (uint64_t)p->deadline_ms | p->attempts |
            p->source.size | p->number | (uintptr_t)p->caller;
 }
 
-static int birth_look_at_source(struct core *c, struct birth *b) {
-    const struct push *p = b->push;
-    int err = source_get(c, p, b->stage, &b->source);
+static int find_repeat_by_number(struct core *c, struct push_plan *plan) {
+    const struct push *p = plan->push;
+    int err = source_get(c, p, plan->stage, &plan->source);
     if (err < 0)
         return err;
-    struct source *s = source_at(c, b->source);
+    struct source *s = source_at(c, plan->source);
     if (!source_has_seen(s, p->number))
         return source_check_gap(p, s);
-    b->is_repeat = true;
-    b->repeat_id = source_id(s, p->number);
-    b->repeat_job = b->repeat_id ? job_find(c, b->repeat_id) : 0;
+    plan->is_repeat = true;
+    plan->repeat_id = source_id(s, p->number);
+    plan->repeat_job = plan->repeat_id ? job_find(c, plan->repeat_id) : 0;
     return 0;
 }
 
-static void birth_look_at_once(struct core *c, struct birth *b) {
-    const struct push *p = b->push;
-    b->has_once = true;
-    b->once = once_name(p->stage, p->key, p->once);
-    b->repeat_id = once_find(c, c->stages[b->stage], b->once, &b->repeat_job);
-    b->is_repeat = b->repeat_id != 0;
+static void find_repeat_by_once(struct core *c, struct push_plan *plan) {
+    const struct push *p = plan->push;
+    plan->has_once = true;
+    plan->once = once_name(p->stage, p->key, p->once);
+    plan->repeat_id = once_find(c, c->stages[plan->stage], plan->once, &plan->repeat_job);
+    plan->is_repeat = plan->repeat_id != 0;
 }
 
-APART static int birth_look_at_dress(struct core *c, struct birth *b) {
-    int err = b->push->source.size ? birth_look_at_source(c, b) : 0;
-    if (err == 0 && !b->is_repeat && b->push->once.size)
-        birth_look_at_once(c, b);
+APART static int find_repeat(struct core *c, struct push_plan *plan) {
+    int err = plan->push->source.size ? find_repeat_by_number(c, plan) : 0;
+    if (err == 0 && !plan->is_repeat && plan->push->once.size)
+        find_repeat_by_once(c, plan);
     return err;
 }
 
 // Finds out what a push is about, and whether it is a repeat. Makes no job.
-int birth_look(struct core *c, const struct push *p, struct birth *b) {
-    *b = (struct birth){ .push = p, .dressed = is_dressed(p) || is_late(c) };
-    int err = stage_get(c, p->stage, &b->stage);
+int push_plan_begin(struct core *c, const struct push *p, struct push_plan *plan) {
+    *plan = (struct push_plan){ .push = p, .has_options = push_has_options(p) || is_late(c) };
+    int err = stage_get(c, p->stage, &plan->stage);
     if (err < 0)
         return err;
-    return b->dressed ? birth_look_at_dress(c, b) : 0;
+    return plan->has_options ? find_repeat(c, plan) : 0;
 }
 
 // When it is to be delivered; 0: at once. Where delayed jobs of the channel may be due and not yet
 // delivered it goes behind them, as if it were delayed itself, until none can be.
-static uint64_t birth_due(const struct core *c, const struct birth *b) {
-    if (b->push->delay_ms)
-        return c->now_ms + (uint64_t)b->push->delay_ms;
-    return is_late(c) && b->channel && channel_at(c, b->channel)->pins ? c->now_ms + 1 : 0;
+static uint64_t push_plan_due(const struct core *c, const struct push_plan *plan) {
+    if (plan->push->delay_ms)
+        return c->now_ms + (uint64_t)plan->push->delay_ms;
+    return is_late(c) && plan->channel && channel_at(c, plan->channel)->pins ? c->now_ms + 1 : 0;
 }
 
 // Makes sure that nothing can fail once the record is written. Who prepares others before
-// birth_make pins the channels.
-int birth_prepare(struct core *c, struct birth *b) {
-    const struct push *p = b->push;
+// push_plan_apply pins the channels.
+int push_plan_prepare(struct core *c, struct push_plan *plan) {
+    const struct push *p = plan->push;
     int err = 0;
-    if (p->key.size && (err = channel_get(c, b->stage, p->key, &b->channel)) < 0)
+    if (p->key.size && (err = channel_get(c, plan->stage, p->key, &plan->channel)) < 0)
         return err;
-    if (b->channel) // the job that this one will be linked to
-        __builtin_prefetch(job_at(c, channel_at(c, b->channel)->jobs.tail), 1);
-    if (b->source && (err = source_keep_ids(source_at(c, b->source))) < 0)
+    if (plan->channel) // the job that this one will be linked to
+        __builtin_prefetch(job_at(c, channel_at(c, plan->channel)->jobs.tail), 1);
+    if (plan->source && (err = source_keep_ids(source_at(c, plan->source))) < 0)
         return err;
-    b->id = c->next_id;
+    plan->id = c->next_id;
     c->next_id += c->config.id_step;
-    b->due_ms = birth_due(c, b);
-    b->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
-    b->position = b->due_ms ? b->due_ms << POSITION_SHIFT : position_next(c);
+    plan->due_ms = push_plan_due(c, plan);
+    plan->deadline_ms = p->deadline_ms ? c->now_ms + (uint64_t)p->deadline_ms : 0;
+    plan->position = plan->due_ms ? plan->due_ms << POSITION_SHIFT : position_next(c);
     return 0;
 }
 
 // Keeps its channel from being forgotten for the sake of another one.
-void birth_pin(struct core *c, struct birth *b) {
-    b->pinned = b->channel != 0;
-    if (b->pinned)
-        channel_pin(c, b->channel);
+void push_plan_pin(struct core *c, struct push_plan *plan) {
+    plan->pinned = plan->channel != 0;
+    if (plan->pinned)
+        channel_pin(c, plan->channel);
 }
 
-void birth_unpin(struct core *c, struct birth *b) {
-    if (b->pinned)
-        channel_unpin(c, b->channel);
-    b->pinned = false;
+void push_plan_unpin(struct core *c, struct push_plan *plan) {
+    if (plan->pinned)
+        channel_unpin(c, plan->channel);
+    plan->pinned = false;
 }
 
-APART static void job_dress(struct core *c, uint32_t number, const struct birth *b) {
+APART static void job_apply_options(struct core *c, uint32_t number, const struct push_plan *plan) {
     struct job *j = job_at(c, number);
-    const struct push *p = b->push;
-    if (b->has_once)
-        once_remember(c, number, b->once);
+    const struct push *p = plan->push;
+    if (plan->has_once)
+        once_remember(c, number, plan->once);
     if (p->attempts)
         job_add_attr(c, j, ATTR_COUNTS)->small = p->attempts;
-    if (b->deadline_ms)
-        job_set_deadline(c, number, b->deadline_ms);
-    if (b->source) {
-        struct source *s = source_at(c, b->source);
-        source_attach(c, j, b->source, p->number);
+    if (plan->deadline_ms)
+        job_set_deadline(c, number, plan->deadline_ms);
+    if (plan->source) {
+        struct source *s = source_at(c, plan->source);
+        source_attach(c, j, plan->source, p->number);
         s->unended[j->status]++;
         s->seen.accepted++;
         source_see(s, p->number, j->id);
@@ -195,33 +195,33 @@ APART static void job_dress(struct core *c, uint32_t number, const struct birth 
         job_add_attr(c, j, ATTR_CALL);
 }
 
-uint32_t birth_make(struct core *c, struct birth *b, uint64_t at, uint32_t size) {
-    struct stage *s = c->stages[b->stage];
-    uint32_t number = job_create(c, b->id);
+uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, uint32_t size) {
+    struct stage *s = c->stages[plan->stage];
+    uint32_t number = job_create(c, plan->id);
     struct job *j = job_at(c, number);
-    j->owner = b->channel ? b->channel : b->stage;
-    j->position = b->position;
+    j->owner = plan->channel ? plan->channel : plan->stage;
+    j->position = plan->position;
     j->time_ms = c->now_ms;
-    j->status = b->due_ms ? JOB_DELAYED : JOB_WAITING;
+    j->status = plan->due_ms ? JOB_DELAYED : JOB_WAITING;
     s->by_status[j->status]++;
     job_set_home(c, j, at, size);
-    if (!b->push->caller)
+    if (!plan->push->caller)
         j->flags |= JOB_WANTED_FOR_GOOD;
-    if (b->dressed)
-        job_dress(c, number, b);
+    if (plan->has_options)
+        job_apply_options(c, number, plan);
     s->pushed++;
     rate_count(&s->in, c->now_ms);
     ages_add(&s->ages, c->now_ms, c->now_ms);
-    if (b->due_ms) {
-        line_add(c, &s->delayed, number, AT_TAIL); // ids grow
-        job_set_due(c, number, b->due_ms);         // a delayed job keeps the channel pinned
-        if (!b->pinned)
-            birth_pin(c, b);
+    if (plan->due_ms) {
+        job_line_add(c, &s->delayed, number, AT_TAIL); // ids grow
+        job_set_due(c, number, plan->due_ms);          // a delayed job keeps the channel pinned
+        if (!plan->pinned)
+            push_plan_pin(c, plan);
     } else {
         channel_deliver(c, number);
-        birth_unpin(c, b);
+        push_plan_unpin(c, plan);
     }
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
     return number;
 }
 
@@ -232,11 +232,11 @@ static size_t push_size(const struct push *p) {
 }
 
 // Other limits than max-jobs.
-static int check_limits(struct core *c, const struct birth *b) {
-    struct stage *s = c->stages[b->stage];
+static int push_check_limits(struct core *c, const struct push_plan *plan) {
+    struct stage *s = c->stages[plan->stage];
     const struct policy *policy = &s->policy;
-    bool bounded = policy->max_channel && b->push->key.size;
-    chan ref = bounded ? channel_find(c, b->stage, b->push->key) : 0;
+    bool bounded = policy->max_channel && plan->push->key.size;
+    chan ref = bounded ? channel_find(c, plan->stage, plan->push->key) : 0;
     if (ref) {
         const struct channel *ch = channel_at(c, ref);
         if (ch->jobs.count >= policy->max_channel)
@@ -245,7 +245,7 @@ static int check_limits(struct core *c, const struct birth *b) {
                              "max-channel",
                              s->name_size, s->name, ch->jobs.count);
     }
-    int err = memory_check(c, entry_size(RECORD_MAX, push_size(b->push)));
+    int err = memory_check(c, entry_size(RECORD_MAX, push_size(plan->push)));
     if (err < 0)
         return err;
     if (s->edge_count && stage_is_choked(s))
@@ -254,15 +254,15 @@ static int check_limits(struct core *c, const struct birth *b) {
     return 0;
 }
 
-static int check_room(struct core *c, const struct birth *b) {
-    struct stage *s = c->stages[b->stage];
+static int push_check_room(struct core *c, const struct push_plan *plan) {
+    struct stage *s = c->stages[plan->stage];
     if (!stage_has_room(s))
         return error_set(MR_EFULL, "stage %.*s holds %" PRIu64 " jobs, which is its max-jobs",
                          s->name_size, s->name, stage_jobs(s));
-    return check_limits(c, b);
+    return push_check_limits(c, plan);
 }
 
-// Whoever was told and finds no room all the same takes its old place again.
+// A pusher that was granted room and still finds none takes its old place again.
 static void pushers_insert(struct stage *s, struct pusher *p) {
     struct list *before = s->pushers.next;
     while (before != &s->pushers && list_entry(before, struct pusher, of_stage)->order < p->order)
@@ -270,38 +270,38 @@ static void pushers_insert(struct stage *s, struct pusher *p) {
     list_append(before, &p->of_stage);
 }
 
-APART static int wait_for_room(struct core *c, const struct birth *b) {
-    struct pusher *waiting = b->push->pusher;
-    size_t bytes = push_size(b->push);
+APART static int push_wait_for_room(struct core *c, const struct push_plan *plan) {
+    struct pusher *waiting = plan->push->pusher;
+    size_t bytes = push_size(plan->push);
     if (!waiting)
         return MR_EFULL;
     if (c->room_bytes + bytes > c->limits.max_room_bytes)
         return error_set(MR_EFULL, "pushes of %" PRIu64 " bytes wait for room already",
                          c->room_bytes);
-    waiting->stage = b->stage;
+    waiting->stage = plan->stage;
     waiting->bytes = (uint32_t)bytes;
     c->room_bytes += bytes;
     c->room_pushes++;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
-    if (!b->first)
+    if (!plan->first)
         waiting->order = ++c->last_pusher;
-    pushers_insert(c->stages[b->stage], waiting);
+    pushers_insert(c->stages[plan->stage], waiting);
     return MR_EAGAIN;
 }
 
 // Lets a push in, or makes it wait behind those that wait already.
-static int push_admit(struct core *c, const struct birth *b) {
-    struct stage *s = c->stages[b->stage];
+static int push_admit(struct core *c, const struct push_plan *plan) {
+    struct stage *s = c->stages[plan->stage];
     if (s->draining)
         return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
                          s->name_size, s->name);
-    if (!b->first && !list_empty(&s->pushers)) {
+    if (!plan->first && !list_empty(&s->pushers)) {
         error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
-        return wait_for_room(c, b);
+        return push_wait_for_room(c, plan);
     }
-    int err = check_room(c, b);
-    return err < 0 ? wait_for_room(c, b) : 0;
+    int err = push_check_room(c, plan);
+    return err < 0 ? push_wait_for_room(c, plan) : 0;
 }
 
 static void pusher_unlink(struct core *c, struct pusher *p) {
@@ -319,8 +319,8 @@ static bool stage_is_full(struct core *c, struct stage *s) {
            !stage_has_room(s);
 }
 
-// When the stage drains, all are told, and refused when they push again.
-APART void push_rooms(struct core *c, struct stage *s) {
+// When the stage drains, all waiting pushers are notified; they are refused when they push again.
+APART void pushers_notify_room(struct core *c, struct stage *s) {
     while (!list_empty(&s->pushers) && (s->draining || !stage_is_full(c, s))) {
         struct pusher *p = list_entry(s->pushers.next, struct pusher, of_stage);
         pusher_unlink(c, p);
@@ -343,7 +343,7 @@ void pusher_leave(struct core *c, struct pusher *p) {
     if (p->granted)
         s->granted_rooms--;
     *p = (struct pusher){ .conn = p->conn };
-    stage_mark(c, s);
+    stage_depth_changed(c, s);
     stage_wake(c, s);
     stage_forget_unused(c, bytes_of(s->name, s->name_size));
 }
@@ -368,38 +368,38 @@ static bool has_ended(const struct job *j) {
     return j->status >= JOB_DONE;
 }
 
-APART static int push_repeat(struct core *c, const struct birth *b, struct pushed *out) {
-    struct pushed told = { .id = b->repeat_id, .repeat = true };
-    struct job *j = b->repeat_job ? job_at(c, b->repeat_job) : NULL;
-    if (b->push->caller && !j)
+APART static int push_repeat(struct core *c, const struct push_plan *plan, struct pushed *out) {
+    struct pushed answer = { .id = plan->repeat_id, .repeat = true };
+    struct job *j = plan->repeat_job ? job_at(c, plan->repeat_job) : NULL;
+    if (plan->push->caller && !j)
         return error_set(MR_EGONE, "that call was made before and its result is no longer kept");
-    struct source *s = b->source ? source_at(c, b->source) : NULL;
+    struct source *s = plan->source ? source_at(c, plan->source) : NULL;
     int err = 0;
-    if (s && !source_has_seen(s, b->push->number)) // it is its name that was used before
-        err = source_note(c, b->source, b->stage, b->push->number, b->repeat_id);
+    if (s && !source_has_seen(s, plan->push->number)) // it is its name that was used before
+        err = source_note(c, plan->source, plan->stage, plan->push->number, plan->repeat_id);
     if (err < 0)
         return err;
     if (j && has_ended(j)) {
-        told.ended = true;
-        told.outcome = outcome_of(c, j);
-    } else if (j && b->push->caller) {
-        err = caller_attach(c, b->repeat_job, b->push->caller);
+        answer.ended = true;
+        answer.outcome = outcome_of(c, j);
+    } else if (j && plan->push->caller) {
+        err = caller_attach(c, plan->repeat_job, plan->push->caller);
     } else if (j && !(j->flags & JOB_WANTED_FOR_GOOD)) {
         err = want_for_good(c, j);
     }
     if (err < 0)
         return err;
-    *out = told;
+    *out = answer;
     return 0;
 }
 
 // Writes a stage or source that the log does not know yet, then the push itself: replay counts the
 // push after it has met the counters.
-static int push_write(struct core *c, const struct birth *b) {
-    struct stage *s = c->stages[b->stage];
-    struct source *source = b->source ? source_at(c, b->source) : NULL;
+static int push_write(struct core *c, const struct push_plan *plan) {
+    struct stage *s = c->stages[plan->stage];
+    struct source *source = plan->source ? source_at(c, plan->source) : NULL;
     bool new_stage = !s->recorded, new_source = source && (!source->size || !source->stage);
-    int err = out_begin(c, 3, b->push->key.size);
+    int err = out_begin(c, 3, plan->push->key.size);
     if (err < 0)
         return err;
     struct record r;
@@ -409,45 +409,45 @@ static int push_write(struct core *c, const struct birth *b) {
         out_add(c, &r, (mr_bytes){ 0 });
     }
     if (new_source) {
-        r = record_of_source(c, source, b->stage, &about);
+        r = record_of_source(c, source, plan->stage, &about);
         out_add(c, &r, (mr_bytes){ 0 });
     }
-    out_add_push(c, b);
+    out_add_push(c, plan);
     if ((err = out_commit(c, ROOM_PUSH)) < 0)
         return err;
     if (new_stage)
         stage_set_home(c, s, c->out.at[0], out_size(c, 0));
     if (new_source) {
         source_set_home(c, source, c->out.at[new_stage], out_size(c, new_stage));
-        source_adopt(c, b->source, b->stage);
+        source_adopt(c, plan->source, plan->stage);
     }
     return 0;
 }
 
-static int push_new(struct core *c, struct birth *b, struct pushed *out) {
-    int err = push_admit(c, b);
+static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) {
+    int err = push_admit(c, plan);
     if (err < 0)
         return err;
-    if ((err = job_reserve(c, 1, b->dressed)) < 0)
+    if ((err = job_reserve(c, 1, plan->has_options)) < 0)
         return err;
-    if (b->has_once && (err = once_reserve(c, 1)) < 0)
+    if (plan->has_once && (err = once_reserve(c, 1)) < 0)
         return err;
     if ((err = ids_reserve(c, 1)) < 0)
         return err;
-    if ((err = birth_prepare(c, b)) < 0)
+    if ((err = push_plan_prepare(c, plan)) < 0)
         return err;
-    if ((err = push_write(c, b)) < 0)
+    if ((err = push_write(c, plan)) < 0)
         return err;
     size_t last = c->out.count - 1;
-    uint32_t job = birth_make(c, b, c->out.at[last], out_size(c, last));
-    if (b->push->caller)
-        caller_link(c, job, b->push->caller);
-    *out = (struct pushed){ .id = b->id };
+    uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
+    if (plan->push->caller)
+        caller_link(c, job, plan->push->caller);
+    *out = (struct pushed){ .id = plan->id };
     return 0;
 }
 
 // Gives up the place that was kept for a pusher; true if there was one.
-static bool room_use(struct core *c, struct pusher *p) {
+static bool room_use_grant(struct core *c, struct pusher *p) {
     if (!p || !p->granted)
         return false;
     struct stage *s = c->stages[p->stage];
@@ -457,33 +457,33 @@ static bool room_use(struct core *c, struct pusher *p) {
     return true;
 }
 
-static int push_looked(struct core *c, const struct push *p, bool first, struct pushed *out) {
-    struct birth b;
+static int push_plan_and_run(struct core *c, const struct push *p, bool first, struct pushed *out) {
+    struct push_plan plan;
     int err = push_check(c, p);
     if (err < 0)
         return err;
-    if ((err = birth_look(c, p, &b)) < 0)
+    if ((err = push_plan_begin(c, p, &plan)) < 0)
         return err;
-    b.first = first;
-    err = b.is_repeat ? push_repeat(c, &b, out) : push_new(c, &b, out);
-    if (b.source && err == 0)
-        source_accepted(c, p, source_at(c, b.source));
+    plan.first = first;
+    err = plan.is_repeat ? push_repeat(c, &plan, out) : push_new(c, &plan, out);
+    if (plan.source && err == 0)
+        source_accepted(c, p, source_at(c, plan.source));
     return err;
 }
 
 static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
-    int err = push_looked(c, p, first, out);
+    int err = push_plan_and_run(c, p, first, out);
     if (err < 0 && err != MR_EGAP && p->source.size && p->number)
         source_refused(c, p);
     return err;
 }
 
 // Not the push's fault: it may be said again, and finds its place kept.
-static bool is_passing(int err) {
+static bool is_transient_error(int err) {
     return err == MR_ENOMEM || err == MR_EFULL || err == MR_EIO || err == MR_ESTOPPED;
 }
 
-static void room_keep(struct core *c, struct pusher *p) {
+static void room_keep_grant(struct core *c, struct pusher *p) {
     p->granted = true;
     c->stages[p->stage]->granted_rooms++;
     if (p->conn)
@@ -491,11 +491,11 @@ static void room_keep(struct core *c, struct pusher *p) {
 }
 
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
-    bool first = room_use(c, p->pusher);
+    bool first = room_use_grant(c, p->pusher);
     int err = push(c, p, first, out);
-    if (first && is_passing(err))
-        room_keep(c, p->pusher);
-    else if (first && err != MR_EAGAIN) // the next one is told, should the place be left
+    if (first && is_transient_error(err))
+        room_keep_grant(c, p->pusher);
+    else if (first && err != MR_EAGAIN) // the next pusher may get the room
         stage_wake(c, c->stages[p->pusher->stage]);
     settle(c);
     if (err < 0)

@@ -63,13 +63,13 @@ enum record_copy record_copy_of(enum record_kind kind) {
     return kind_is_known(kind) ? kinds[kind].copy : RECORD_LEFT_OUT;
 }
 
-static uint8_t number_of(const struct record *r) {
+static uint8_t number_of_kind(const struct record *r) {
     if (r->maker && r->kind == RECORD_STAGE)
         return RECORD_STAGE_MADE;
     return r->maker && r->kind == RECORD_SOURCE ? RECORD_SOURCE_MADE : (uint8_t)r->kind;
 }
 
-static enum record_kind kind_of(uint8_t number) {
+static enum record_kind kind_of_number(uint8_t number) {
     return number == RECORD_STAGE_MADE    ? RECORD_STAGE
            : number == RECORD_SOURCE_MADE ? RECORD_SOURCE
                                           : (enum record_kind)number;
@@ -81,7 +81,7 @@ uint8_t *record_write_policies(uint8_t *p, const struct policy *policy, size_t f
     const struct policy_row *row;
     for (size_t i = from; i < to && (row = policy_row(i)) != NULL; i++)
         for (size_t k = 0; k < policy_row_values(row); k++)
-            p = write_number(p, policy_read(policy, &row->values[k]));
+            p = field_write_number(p, policy_read(policy, &row->values[k]));
     return p;
 }
 
@@ -100,7 +100,7 @@ size_t record_policies_end(const struct policy *policy, size_t from) {
     return end;
 }
 
-#define WRITE_ABOUT(member, type, ...) p = write_##type(p, a->member);
+#define WRITE_ABOUT(member, type, ...) p = field_write_##type(p, a->member);
 
 static uint8_t *write_about_stage(uint8_t *p, const struct record_stage *a) {
     RECORD_STAGE_FIELDS(WRITE_ABOUT)
@@ -119,7 +119,7 @@ static uint8_t *write_later_policies(uint8_t *p, const struct record_stage *a) {
 
 size_t record_encode(const struct record *r, uint8_t *out) {
     assert(kind_is_known(r->kind));
-    uint8_t number = number_of(r);
+    uint8_t number = number_of_kind(r);
     uint32_t fields = kinds[number].fields, with = optional_fields(r, fields);
     uint8_t *p = write_front(out, r, fields, with);
     *out = number;
@@ -136,19 +136,19 @@ size_t record_encode(const struct record *r, uint8_t *out) {
 
 // ---- Reading, by type ---------------------------------------------------------------------------
 
-static inline void read_u64(struct reader *in, uint64_t *out) {
+static inline void field_read_u64(struct reader *in, uint64_t *out) {
     *out = get_u64(in);
 }
 
-static inline void read_id(struct reader *in, uint64_t *out) {
+static inline void field_read_id(struct reader *in, uint64_t *out) {
     *out = get_u64(in);
 }
 
-static inline void read_hex(struct reader *in, uint64_t *out) {
+static inline void field_read_hex(struct reader *in, uint64_t *out) {
     *out = get_u64(in);
 }
 
-static inline void read_time(struct reader *in, uint64_t *out_ms) {
+static inline void field_read_time(struct reader *in, uint64_t *out_ms) {
     mr_bytes raw = get_raw(in, TIME_BYTES);
     uint64_t ms = 0;
     if (raw.size)
@@ -156,53 +156,53 @@ static inline void read_time(struct reader *in, uint64_t *out_ms) {
     *out_ms = le64toh(ms);
 }
 
-static inline void read_number(struct reader *in, uint64_t *out) {
+static inline void field_read_number(struct reader *in, uint64_t *out) {
     *out = get_number(in);
 }
 
-static inline void read_total(struct reader *in, uint64_t *out) {
+static inline void field_read_total(struct reader *in, uint64_t *out) {
     *out = get_number(in);
 }
 
-static inline void read_small(struct reader *in, uint32_t *out) {
+static inline void field_read_small(struct reader *in, uint32_t *out) {
     uint64_t n = get_number(in);
     in->bad = in->bad || n > UINT32_MAX;
     *out = (uint32_t)n;
 }
 
-static inline void read_stage(struct reader *in, uint32_t *out) {
-    read_small(in, out);
+static inline void field_read_stage(struct reader *in, uint32_t *out) {
+    field_read_small(in, out);
 }
 
-static inline void read_shard(struct reader *in, uint32_t *out) {
-    read_small(in, out);
+static inline void field_read_shard(struct reader *in, uint32_t *out) {
+    field_read_small(in, out);
 }
 
-static inline void read_flag(struct reader *in, bool *out) {
+static inline void field_read_flag(struct reader *in, bool *out) {
     uint64_t n = get_number(in);
     in->bad = in->bad || n > 1;
     *out = n;
 }
 
-static inline void read_present(struct reader *in, bool *out) {
+static inline void field_read_present(struct reader *in, bool *out) {
     (void)in;
     *out = true;
 }
 
-static inline void read_status(struct reader *in, enum job_status *out) {
+static inline void field_read_status(struct reader *in, enum job_status *out) {
     *out = (enum job_status)get_u8(in);
 }
 
-static inline void read_hash(struct reader *in, struct hash128 *out) {
+static inline void field_read_hash(struct reader *in, struct hash128 *out) {
     out->low = get_u64(in);
     out->high = get_u64(in);
 }
 
-static inline void read_bytes(struct reader *in, mr_bytes *out) {
+static inline void field_read_bytes(struct reader *in, mr_bytes *out) {
     *out = get_bytes(in);
 }
 
-static inline void read_bitmap(struct reader *in, uint8_t (*out)[SOURCE_BITMAP]) {
+static inline void field_read_bitmap(struct reader *in, uint8_t (*out)[SOURCE_BITMAP]) {
     mr_bytes bitmap = get_raw(in, sizeof *out);
     if (bitmap.size)
         memcpy(*out, bitmap.data, bitmap.size);
@@ -212,7 +212,7 @@ static inline void read_bitmap(struct reader *in, uint8_t (*out)[SOURCE_BITMAP])
 
 #define READ_FIELD(bit, member, type, ...)                                                         \
     if (fields & (bit))                                                                            \
-        read_##type(in, &r->member);
+        field_read_##type(in, &r->member);
 
 static void get_fixed(struct reader *in, struct record *r, uint32_t fields) {
     RECORD_FIXED_FIELDS(READ_FIELD)
@@ -226,7 +226,7 @@ static void get_optional(struct reader *in, struct record *r, uint32_t fields) {
     RECORD_OPTIONAL_FIELDS(READ_FIELD)
 }
 
-#define READ_ABOUT(member, type, ...) read_##type(in, &a->member);
+#define READ_ABOUT(member, type, ...) field_read_##type(in, &a->member);
 
 static void get_about_source(struct reader *in, struct record_source *a) {
     RECORD_SOURCE_FIELDS(READ_ABOUT)
@@ -274,13 +274,13 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     uint8_t number = get_u8(&in), with = get_u8(&in);
     if (in.bad || number >= RECORD_NUMBERS || !kinds[number].name || head.size > RECORD_MAX)
         return error_set(MR_ECORRUPT, "a record of unknown kind %u", number);
-    struct record r = { .kind = kind_of(number), .about = about };
+    struct record r = { .kind = kind_of_number(number), .about = about };
     uint32_t fields = kinds[number].fields;
-    read_time(&in, &r.time_ms);
+    field_read_time(&in, &r.time_ms);
     get_fixed(&in, &r, fields);
     get_behind_front(&in, &r, fields, with, about ? about : &unwanted);
     bool exact = reader_done(&in) && optional_fields(&r, fields) == with &&
-                 number_of(&r) == number; // it has one spelling
+                 number_of_kind(&r) == number; // it has one spelling
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
         return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[number].name);
     *out = r;
@@ -289,7 +289,7 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
 
 // ---- Bounds -------------------------------------------------------------------------------------
 
-static int refuse_bound(const struct record *r, const char *field, uint64_t most) {
+static int refuse_field(const struct record *r, const char *field, uint64_t most) {
     return error_set(MR_ECORRUPT, "the %s of this %s record is above %" PRIu64, field,
                      record_kind_name(r->kind), most);
 }
@@ -309,11 +309,11 @@ static int refuse_bound(const struct record *r, const char *field, uint64_t most
 
 #define CHECK_FIELD(bit, member, type, most, text)                                                 \
     if ((uint64_t)SIZE_OF_##type(r->member) > (uint64_t)(most))                                    \
-        return refuse_bound(r, #member, most);
+        return refuse_field(r, #member, most);
 
 int record_check_bounds(const struct record *r) {
     if (r->time_ms > INSTANT_MOST)
-        return refuse_bound(r, "time", INSTANT_MOST);
+        return refuse_field(r, "time", INSTANT_MOST);
     RECORD_FIXED_FIELDS(CHECK_FIELD)
     RECORD_RARE_FIELDS(CHECK_FIELD)
     RECORD_OPTIONAL_FIELDS(CHECK_FIELD)
@@ -413,7 +413,7 @@ static void field_name(const struct record *r, const struct record_field *f,
 }
 
 bool record_next_value(const struct record *r, size_t *at, struct record_value *out) {
-    uint32_t fields = kinds[number_of(r)].fields, with = optional_fields(r, fields);
+    uint32_t fields = kinds[number_of_kind(r)].fields, with = optional_fields(r, fields);
     while (*at < FIELD_ROWS) {
         const struct record_field *f = &field_rows[(*at)++];
         bool has = f->bit & (f->part == PART_OPTIONAL ? with : fields);
@@ -444,7 +444,7 @@ bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bo
 }
 
 bool record_is_stage(mr_bytes head) {
-    return head.size && kind_of(*(const uint8_t *)head.data) == RECORD_STAGE;
+    return head.size && kind_of_number(*(const uint8_t *)head.data) == RECORD_STAGE;
 }
 
 void record_make_copy(uint8_t *head) {

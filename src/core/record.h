@@ -50,7 +50,7 @@ enum { RECORD_STAGE_MADE = 21, RECORD_SOURCE_MADE = 22, RECORD_NUMBERS = 23 };
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
 
 struct record_stage {
-    uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
+    uint64_t pushed, done, failed, died, expired, cancelled, wasted_wait_ms;
     bool paused, draining;
     struct policy policy;
 };

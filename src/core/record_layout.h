@@ -111,7 +111,7 @@ enum {
     X(died, number, sum, "dead")                                                                   \
     X(expired, number, sum, "expired")                                                             \
     X(cancelled, number, sum, "cancelled")                                                         \
-    X(vain_ms, number, sum, "vain-ms")                                                             \
+    X(wasted_wait_ms, number, sum, "vain-ms")                                                      \
     X(paused, flag, first, "paused")                                                               \
     X(draining, flag, first, "draining")
 
@@ -146,28 +146,28 @@ void record_read_later_policies(struct reader *, struct policy *, size_t from);
 
 // ---- Writing, by type ---------------------------------------------------------------------------
 
-RECORD_INLINE uint8_t *write_u64(uint8_t *p, uint64_t v) {
+RECORD_INLINE uint8_t *field_write_u64(uint8_t *p, uint64_t v) {
     v = htole64(v);
     memcpy(p, &v, sizeof v);
     return p + sizeof v;
 }
 
-RECORD_INLINE uint8_t *write_id(uint8_t *p, uint64_t v) {
-    return write_u64(p, v);
+RECORD_INLINE uint8_t *field_write_id(uint8_t *p, uint64_t v) {
+    return field_write_u64(p, v);
 }
 
-RECORD_INLINE uint8_t *write_hex(uint8_t *p, uint64_t v) {
-    return write_u64(p, v);
+RECORD_INLINE uint8_t *field_write_hex(uint8_t *p, uint64_t v) {
+    return field_write_u64(p, v);
 }
 
 enum { TIME_BYTES = 6 }; // milliseconds for the next 8,000 years
 
-RECORD_INLINE uint8_t *write_time(uint8_t *p, uint64_t ms) {
-    write_u64(p, ms);
+RECORD_INLINE uint8_t *field_write_time(uint8_t *p, uint64_t ms) {
+    field_write_u64(p, ms);
     return p + TIME_BYTES;
 }
 
-RECORD_INLINE uint8_t *write_number(uint8_t *p, uint64_t v) {
+RECORD_INLINE uint8_t *field_write_number(uint8_t *p, uint64_t v) {
     while (v >= 0x80) {
         *p++ = (uint8_t)(v | 0x80);
         v >>= 7;
@@ -176,48 +176,48 @@ RECORD_INLINE uint8_t *write_number(uint8_t *p, uint64_t v) {
     return p;
 }
 
-RECORD_INLINE uint8_t *write_total(uint8_t *p, uint64_t v) {
-    return write_number(p, v);
+RECORD_INLINE uint8_t *field_write_total(uint8_t *p, uint64_t v) {
+    return field_write_number(p, v);
 }
 
-RECORD_INLINE uint8_t *write_small(uint8_t *p, uint32_t v) {
-    return write_number(p, v);
+RECORD_INLINE uint8_t *field_write_small(uint8_t *p, uint32_t v) {
+    return field_write_number(p, v);
 }
 
-RECORD_INLINE uint8_t *write_stage(uint8_t *p, uint32_t number) {
-    return write_number(p, number);
+RECORD_INLINE uint8_t *field_write_stage(uint8_t *p, uint32_t number) {
+    return field_write_number(p, number);
 }
 
-RECORD_INLINE uint8_t *write_shard(uint8_t *p, uint32_t number) {
-    return write_number(p, number);
+RECORD_INLINE uint8_t *field_write_shard(uint8_t *p, uint32_t number) {
+    return field_write_number(p, number);
 }
 
-RECORD_INLINE uint8_t *write_flag(uint8_t *p, bool v) {
-    return write_number(p, v);
+RECORD_INLINE uint8_t *field_write_flag(uint8_t *p, bool v) {
+    return field_write_number(p, v);
 }
 
-RECORD_INLINE uint8_t *write_present(uint8_t *p, bool v) {
+RECORD_INLINE uint8_t *field_write_present(uint8_t *p, bool v) {
     (void)v; // its bit says so
     return p;
 }
 
-RECORD_INLINE uint8_t *write_status(uint8_t *p, enum job_status v) {
+RECORD_INLINE uint8_t *field_write_status(uint8_t *p, enum job_status v) {
     *p = (uint8_t)v;
     return p + 1;
 }
 
-RECORD_INLINE uint8_t *write_hash(uint8_t *p, struct hash128 v) {
-    return write_u64(write_u64(p, v.low), v.high);
+RECORD_INLINE uint8_t *field_write_hash(uint8_t *p, struct hash128 v) {
+    return field_write_u64(field_write_u64(p, v.low), v.high);
 }
 
-RECORD_INLINE uint8_t *write_bytes(uint8_t *p, mr_bytes b) {
-    p = write_number(p, b.size);
+RECORD_INLINE uint8_t *field_write_bytes(uint8_t *p, mr_bytes b) {
+    p = field_write_number(p, b.size);
     if (b.size) // what is empty may have no data
         memcpy(p, b.data, b.size);
     return p + b.size;
 }
 
-RECORD_INLINE uint8_t *write_bitmap(uint8_t *p, const uint8_t *bitmap) {
+RECORD_INLINE uint8_t *field_write_bitmap(uint8_t *p, const uint8_t *bitmap) {
     memcpy(p, bitmap, SOURCE_BITMAP);
     return p + SOURCE_BITMAP;
 }
@@ -244,7 +244,7 @@ RECORD_INLINE uint32_t optional_fields(const struct record *r, uint32_t fields) 
 // `p` has RECORD_MAX bytes, which no record exceeds.
 #define WRITE_FIELD(bit, member, type, ...)                                                        \
     if (fields & (bit))                                                                            \
-        p = write_##type(p, r->member);
+        p = field_write_##type(p, r->member);
 
 RECORD_INLINE uint8_t *write_fixed(uint8_t *p, const struct record *r, uint32_t fields) {
     RECORD_FIXED_FIELDS(WRITE_FIELD)
@@ -268,7 +268,7 @@ RECORD_INLINE uint8_t *write_front(uint8_t *p, const struct record *r, uint32_t 
                                    uint32_t with) {
     *p++ = (uint8_t)r->kind;
     *p++ = (uint8_t)with;
-    p = write_time(p, r->time_ms);
+    p = field_write_time(p, r->time_ms);
     return write_fixed(p, r, fields);
 }
 

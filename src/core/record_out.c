@@ -50,32 +50,33 @@ void out_add_copy(struct core *c, mr_bytes head, mr_bytes body) {
 
 // Most jobs have only a stage, a key and a body. `has_options` is a constant where this is called,
 // so that these jobs are written by code without the options.
-RECORD_INLINE size_t write_push(const struct core *c, const struct birth *b, bool has_options,
-                                uint8_t *head) {
-    const struct push *p = b->push;
+RECORD_INLINE size_t write_push(const struct core *c, const struct push_plan *plan,
+                                bool has_options, uint8_t *head) {
+    const struct push *p = plan->push;
     struct record r = { .kind = RECORD_PUSH,
                         .time_ms = c->now_ms,
-                        .id = b->id,
-                        .stage = b->stage,
+                        .id = plan->id,
+                        .stage = plan->stage,
                         .key = p->key,
-                        .position = b->position };
+                        .position = plan->position };
     if (has_options) {
-        r.has_once = b->has_once;
-        r.once = b->once;
+        r.has_once = plan->has_once;
+        r.once = plan->once;
         r.call = p->caller != NULL;
-        r.due_ms = b->due_ms;
-        r.deadline_ms = b->deadline_ms;
+        r.due_ms = plan->due_ms;
+        r.deadline_ms = plan->deadline_ms;
         r.attempts = p->attempts;
-        r.source = b->source ? source_at(c, b->source)->number : 0;
+        r.source = plan->source ? source_at(c, plan->source)->number : 0;
         r.number = p->number;
     }
     return record_write(&r, FIELDS_OF_PUSH, head);
 }
 
-void out_add_push(struct core *c, const struct birth *b) {
+void out_add_push(struct core *c, const struct push_plan *plan) {
     uint8_t *head = out_head(&c->out, RECORD_MAX);
-    size_t size = b->dressed ? write_push(c, b, true, head) : write_push(c, b, false, head);
-    out_added(&c->out, head, size, b->push->body);
+    size_t size =
+        plan->has_options ? write_push(c, plan, true, head) : write_push(c, plan, false, head);
+    out_added(&c->out, head, size, plan->push->body);
 }
 
 RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum job_status status,

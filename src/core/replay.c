@@ -38,13 +38,13 @@ static bool status_is_end(enum job_status status) {
     return status == JOB_DONE || status == JOB_EXPIRED || status == JOB_CANCELLED;
 }
 
-static const char *status_of(const struct job *j) {
+static const char *job_status_text(const struct job *j) {
     return job_status_name((enum job_status)j->status);
 }
 
 // ---- Fields that mean the same in every kind -------------------------------------------------
 
-static int check_fields(const struct core *c, const struct record *r) {
+static int replay_check_fields(const struct core *c, const struct record *r) {
     int err = record_check_bounds(r);
     if (err < 0)
         return err;
@@ -59,7 +59,8 @@ static int check_fields(const struct core *c, const struct record *r) {
 // ---- Jobs ------------------------------------------------------------------------------------
 
 // A record about a known job names its stage.
-static int check_stage_of(const struct core *c, const struct record *r, const struct job *j) {
+static int replay_check_stage_of(const struct core *c, const struct record *r,
+                                 const struct job *j) {
     ACCEPT_IF(stage_of(c, j)->number == r->stage,
               "this %s record names job %" PRIu64 " in stage %" PRIu32
               ", but it is in stage %" PRIu32,
@@ -67,25 +68,25 @@ static int check_stage_of(const struct core *c, const struct record *r, const st
     return 0;
 }
 
-static int refuse_job(const struct record *r, const struct job *j) {
+static int refuse_record_of_job(const struct record *r, const struct job *j) {
     return error_set(MR_ECORRUPT, "this %s record for job %" PRIu64 ", which is %s",
-                     record_kind_name(r->kind), r->id, status_of(j));
+                     record_kind_name(r->kind), r->id, job_status_text(j));
 }
 
-static int check_job_fields(const struct record *r) {
+static int replay_check_job_fields(const struct record *r) {
     ACCEPT_IF(r->id, "this %s record of job 0", record_kind_name(r->kind));
     ACCEPT_IF(r->stage, "this %s record of job %" PRIu64 " names stage 0",
               record_kind_name(r->kind), r->id);
     return 0;
 }
 
-static int check_push(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_push(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c;
     ACCEPT_IF(!e->job, "job %" PRIu64 " is pushed twice", r->id);
-    return check_job_fields(r);
+    return replay_check_job_fields(r);
 }
 
-static int check_copied_status(const struct record *r) {
+static int replay_check_copied_status(const struct record *r) {
     bool dead = r->status == JOB_DEAD;
     ACCEPT_IF(dead || r->status == JOB_WAITING || (r->status == JOB_DELAYED && r->due_ms),
               "a job record of job %" PRIu64 " with status %s", r->id, job_status_name(r->status));
@@ -95,24 +96,25 @@ static int check_copied_status(const struct record *r) {
 }
 
 // The copy of a known job says where its record is now, and nothing else that is new.
-static int check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
-    int err = check_job_fields(r);
+    int err = replay_check_job_fields(r);
     if (err == 0)
-        err = check_copied_status(r);
+        err = replay_check_copied_status(r);
     if (err < 0 || !j)
         return err;
     if (status_is_end((enum job_status)j->status))
-        return refuse_job(r, j);
+        return refuse_record_of_job(r, j);
     mr_bytes key = { 0 };
     if (job_is_keyed(j))
         key = channel_key(c, channel_at(c, j->owner));
     ACCEPT_IF(bytes_equal(key, r->key), "job %" PRIu64 " has changed its key", r->id);
-    return check_stage_of(c, r, j);
+    return replay_check_stage_of(c, r, j);
 }
 
 // A job's source never changes.
-static int check_source_of(const struct core *c, const struct record *r, const struct job *j) {
+static int replay_check_source_of(const struct core *c, const struct record *r,
+                                  const struct job *j) {
     const struct attr *a = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
     if (!a || !r->source)
         return 0;
@@ -123,9 +125,9 @@ static int check_source_of(const struct core *c, const struct record *r, const s
 }
 
 // For an ended job only a copy of its end may follow.
-static int check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_end(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
-    int err = check_job_fields(r);
+    int err = replay_check_job_fields(r);
     if (err < 0)
         return err;
     ACCEPT_IF(status_is_end(r->status), "job %" PRIu64 " ends as %s, which is no end", r->id,
@@ -135,14 +137,14 @@ static int check_end(struct core *c, const struct record *r, const struct replay
         return 0;
     bool is_ended = status_is_end((enum job_status)j->status);
     if (j->status == JOB_DEAD || (is_ended && !r->copy))
-        return refuse_job(r, j);
-    err = check_source_of(c, r, j);
-    return err < 0 ? err : check_stage_of(c, r, j);
+        return refuse_record_of_job(r, j);
+    err = replay_check_source_of(c, r, j);
+    return err < 0 ? err : replay_check_stage_of(c, r, j);
 }
 
-static int check_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_fail(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
-    int err = check_job_fields(r);
+    int err = replay_check_job_fields(r);
     if (err < 0)
         return err;
     bool fits =
@@ -153,22 +155,23 @@ static int check_fail(struct core *c, const struct record *r, const struct repla
     if (!j)
         return 0;
     if (!r->copy && j->status >= JOB_DONE)
-        return refuse_job(r, j);
-    return check_stage_of(c, r, j);
+        return refuse_record_of_job(r, j);
+    return replay_check_stage_of(c, r, j);
 }
 
-static int check_retry(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_retry(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
-    int err = check_job_fields(r);
+    int err = replay_check_job_fields(r);
     if (err < 0 || !j)
         return err;
-    return j->status == JOB_DEAD ? check_stage_of(c, r, j) : refuse_job(r, j);
+    return j->status == JOB_DEAD ? replay_check_stage_of(c, r, j) : refuse_record_of_job(r, j);
 }
 
 // A delayed job may have become due since, which is not recorded.
-static int check_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
-    int err = check_job_fields(r);
+    int err = replay_check_job_fields(r);
     if (err < 0)
         return err;
     bool dead = r->status == JOB_DEAD;
@@ -177,13 +180,14 @@ static int check_drop(struct core *c, const struct record *r, const struct repla
     if (!j)
         return 0;
     if (status_is_end((enum job_status)j->status) || dead != (j->status == JOB_DEAD))
-        return refuse_job(r, j);
-    return check_stage_of(c, r, j);
+        return refuse_record_of_job(r, j);
+    return replay_check_stage_of(c, r, j);
 }
 
 // ---- Stages ----------------------------------------------------------------------------------
 
-static int check_stage(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_stage(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->stage, "a record names stage 0");
     if (stage_name_check(r->name) < 0)
@@ -200,7 +204,8 @@ static int check_stage(struct core *c, const struct record *r, const struct repl
 }
 
 // Retained jobs may still be there: no record says that they are forgotten.
-static int check_stage_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_stage_drop(struct core *c, const struct record *r,
+                                   const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->stage, "a record names stage 0");
     const struct stage *s = r->stage < c->stage_capacity ? c->stages[r->stage] : NULL;
@@ -213,7 +218,7 @@ static int check_stage_drop(struct core *c, const struct record *r, const struct
 
 // ---- Links -----------------------------------------------------------------------------------
 
-static int check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
     const struct core_config *config = &c->config;
     bool fits = r->shard != config->shard && (config->shards == 1 || r->shard < config->shards);
@@ -223,8 +228,9 @@ static int check_link(struct core *c, const struct record *r, const struct repla
     return 0;
 }
 
-static int check_outbox(struct core *c, const struct record *r, const struct replay_entry *e) {
-    int err = check_link(c, r, e);
+static int replay_check_outbox(struct core *c, const struct record *r,
+                               const struct replay_entry *e) {
+    int err = replay_check_link(c, r, e);
     if (err < 0)
         return err;
     ACCEPT_IF(r->stage && r->number, "an outbox record without a stage or a number");
@@ -235,19 +241,21 @@ static int check_outbox(struct core *c, const struct record *r, const struct rep
     return 0;
 }
 
-static int check_arrival(struct core *c, const struct record *r, const struct replay_entry *e) {
-    int err = check_link(c, r, e);
+static int replay_check_arrival(struct core *c, const struct record *r,
+                                const struct replay_entry *e) {
+    int err = replay_check_link(c, r, e);
     if (err < 0)
         return err;
     ACCEPT_IF(r->number > core_link_mark(c, r->shard),
               "entry %" PRIu64 " of shard %" PRIu32 " arrives twice", r->number, r->shard);
-    return check_push(c, r, e);
+    return replay_check_push(c, r, e);
 }
 
 // ---- Leases ----------------------------------------------------------------------------------
 
 // No lease lasts longer than from its record on, for its own length.
-static int check_lease(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_lease(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->id && r->stage && r->serial >> EPOCH_SHIFT,
               "a lease record without a job, a stage or an epoch");
@@ -268,7 +276,8 @@ static int check_lease(struct core *c, const struct record *r, const struct repl
 // ---- Epoch and trim --------------------------------------------------------------------------
 
 // Ids below the one that is next were issued, and are not issued again.
-static int check_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_epoch(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
     (void)e;
     ACCEPT_IF(r->epoch >= c->epoch, "epoch %" PRIu64 " follows epoch %" PRIu64, r->epoch, c->epoch);
     ACCEPT_IF(r->next_id > c->highest_id,
@@ -278,7 +287,7 @@ static int check_epoch(struct core *c, const struct record *r, const struct repl
 }
 
 // Only the part of the log before this record can have been trimmed.
-static int check_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_trim(struct core *c, const struct record *r, const struct replay_entry *e) {
     ACCEPT_IF(r->upto <= e->at && r->upto >= c->trim_mark,
               "the log was trimmed up to %" PRIu64 " after %" PRIu64, r->upto, c->trim_mark);
     return 0;
@@ -286,36 +295,40 @@ static int check_trim(struct core *c, const struct record *r, const struct repla
 
 // ---- The rest --------------------------------------------------------------------------------
 
-static int check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->id, "a want record of job 0");
     return 0;
 }
 
-static int check_source_old(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_source_old(struct core *c, const struct record *r,
+                                   const struct replay_entry *e) {
     (void)e;
     return source_check(c, r);
 }
 
-static int check_source(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_source(struct core *c, const struct record *r,
+                               const struct replay_entry *e) {
     ACCEPT_IF(r->stage, "a source without a stage");
-    return check_source_old(c, r, e);
+    return replay_check_source_old(c, r, e);
 }
 
-static int check_source_drop(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_source_drop(struct core *c, const struct record *r,
+                                    const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->source, "a record names source 0");
     return 0;
 }
 
-static int check_state(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_state(struct core *c, const struct record *r,
+                              const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->key.size, "a state without a stage or a key");
     ACCEPT_IF(r->due_ms <= r->time_ms, "a state that was set after its record was written");
     return 0;
 }
 
-static int check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_check_once(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
     ACCEPT_IF(r->stage && r->id && r->has_once, "a once record without a name or a job");
     return 0;
@@ -323,7 +336,7 @@ static int check_once(struct core *c, const struct record *r, const struct repla
 
 // ---- Applying: jobs --------------------------------------------------------------------------
 
-static int take_source(struct core *c, const struct record *r, uint32_t job) {
+static int replay_source_of_job(struct core *c, const struct record *r, uint32_t job) {
     if (!r->source || !r->number)
         return 0;
     struct job *j = job_at(c, job);
@@ -344,7 +357,7 @@ static int take_source(struct core *c, const struct record *r, uint32_t job) {
     return 0;
 }
 
-static void take_attrs(struct core *c, uint32_t number, const struct record *r) {
+static void replay_attrs(struct core *c, uint32_t number, const struct record *r) {
     struct job *j = job_at(c, number);
     if (r->has_once) {
         once_displace(c, r->once);
@@ -363,14 +376,14 @@ static void take_attrs(struct core *c, uint32_t number, const struct record *r) 
 }
 
 // Adds a job that is new, or was removed, to the list of its status.
-static void place(struct core *c, uint32_t number) {
+static void job_place(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     bool keyed = job_is_keyed(j);
     switch ((enum job_status)j->status) {
     case JOB_WAITING:
         if (keyed) {
-            line_add(c, &channel_at(c, j->owner)->jobs, number, AT_TAIL);
+            job_line_add(c, &channel_at(c, j->owner)->jobs, number, AT_TAIL);
             channel_set_depth(c, j->owner, channel_at(c, j->owner)->jobs.count - 1);
             channel_check_idle(c, j->owner);
         } else {
@@ -380,12 +393,12 @@ static void place(struct core *c, uint32_t number) {
     case JOB_DELAYED:
         if (keyed)
             channel_pin(c, j->owner);
-        line_add(c, &s->delayed, number, AT_TAIL);
+        job_line_add(c, &s->delayed, number, AT_TAIL);
         break;
     case JOB_DEAD:
         if (keyed)
             channel_pin(c, j->owner);
-        line_add(c, &s->dead, number, AT_TAIL);
+        job_line_add(c, &s->dead, number, AT_TAIL);
         stage_note_dead(c, s);
         break;
     case JOB_RUNNING:
@@ -396,14 +409,14 @@ static void place(struct core *c, uint32_t number) {
     }
 }
 
-static void unplace(struct core *c, uint32_t number) {
+static void job_unplace(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
     bool keyed = job_is_keyed(j);
     if (j->status == JOB_DEAD)
-        line_remove(c, &s->dead, number);
+        job_line_remove(c, &s->dead, number);
     if (j->status == JOB_DELAYED)
-        line_remove(c, &s->delayed, number);
+        job_line_remove(c, &s->delayed, number);
     if (j->status == JOB_WAITING && !keyed)
         channel_move(c, number, CHANNEL_DORMANT, AT_TAIL);
     if (j->status == JOB_WAITING && keyed)
@@ -426,7 +439,7 @@ static int reserve_job(struct core *c, const struct record *r, struct stage **ou
     return r->has_once ? once_reserve(c, 1) : 0;
 }
 
-static int make_job(struct core *c, const struct record *r, const struct replay_entry *e) {
+static int replay_make_job(struct core *c, const struct record *r, const struct replay_entry *e) {
     struct stage *s;
     int err = reserve_job(c, r, &s);
     if (err < 0)
@@ -445,17 +458,17 @@ static int make_job(struct core *c, const struct record *r, const struct replay_
     s->by_status[j->status]++;
     s->pushed += !copy;
     job_set_home(c, j, e->at, e->size);
-    take_attrs(c, number, r);
-    place(c, number);
+    replay_attrs(c, number, r);
+    job_place(c, number);
     if (ref && j->status == JOB_DEAD && r->due_ms)
         channel_halt(c, number);
-    return take_source(c, r, number);
+    return replay_source_of_job(c, r, number);
 }
 
 static int replay_push(struct core *c, const struct record *r, const struct replay_entry *e) {
     uint32_t number = e->job;
     if (!number)
-        return make_job(c, r, e);
+        return replay_make_job(c, r, e);
     job_set_home(c, job_at(c, number), e->at, e->size); // nothing else has changed
     return 0;
 }
@@ -466,7 +479,7 @@ static int replay_arrival(struct core *c, const struct record *r, const struct r
 }
 
 // An END whose PUSH has been trimmed says everything that is kept of the job.
-static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
+static int replay_make_ended(struct core *c, const struct record *r, uint32_t *out) {
     struct stage *s;
     int err = reserve_job(c, r, &s);
     if (err < 0)
@@ -482,7 +495,7 @@ static int make_ended(struct core *c, const struct record *r, uint32_t *out) {
     }
     if (!r->source || r->copy)
         return 0;
-    return take_source(c, r, *out);
+    return replay_source_of_job(c, r, *out);
 }
 
 enum { ENDED_SLACK = 10000 };
@@ -495,7 +508,7 @@ static uint64_t end_key(const struct core *c, uint32_t ref) {
 static void prune_ended(struct core *c, struct stage *s) {
     if (s->ended.count < 2 * s->policy.retention_count + ENDED_SLACK || !s->name_size)
         return;
-    line_sort(c, &s->ended, end_key);
+    job_line_sort(c, &s->ended, end_key);
     while (s->ended.count > s->policy.retention_count) {
         if (once_spend(c, s, job_at(c, s->ended.head)) < 0)
             return;
@@ -511,8 +524,8 @@ static int replay_end(struct core *c, const struct record *r, const struct repla
         return 0;
     }
     if (number)
-        unplace(c, number);
-    else if ((err = make_ended(c, r, &number)) < 0)
+        job_unplace(c, number);
+    else if ((err = replay_make_ended(c, r, &number)) < 0)
         return err;
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
@@ -529,23 +542,23 @@ static int replay_end(struct core *c, const struct record *r, const struct repla
         job_drop_attr(c, j, gone[i]);
     if (!r->has_once)
         once_release(c, j);
-    line_add(c, &s->ended, number, AT_TAIL);
-    if (r->copy && (err = take_source(c, r, number)) < 0) // it was counted when it ended
+    job_line_add(c, &s->ended, number, AT_TAIL);
+    if (r->copy && (err = replay_source_of_job(c, r, number)) < 0) // it was counted when it ended
         return err;
     if (!r->copy) {
         s->done += r->status == JOB_DONE;
         s->expired += r->status == JOB_EXPIRED;
         s->cancelled += r->status == JOB_CANCELLED;
-        s->vain_ms += r->due_ms ? r->pushed_ms - r->due_ms : 0;
+        s->wasted_wait_ms += r->due_ms ? r->pushed_ms - r->due_ms : 0;
     }
     prune_ended(c, s);
     return 0;
 }
 
 void replay_move(struct core *c, uint32_t number, enum job_status status) {
-    unplace(c, number);
+    job_unplace(c, number);
     job_set_status(c, job_at(c, number), status);
-    place(c, number);
+    job_place(c, number);
 }
 
 // A job may be unknown here because the cleaner has moved its record further on. What happened to
@@ -585,7 +598,7 @@ static int replay_fail(struct core *c, const struct record *r, const struct repl
     job_set_reasons(c, j, e->at, e->size);
     if (r->copy)
         return 0;
-    unplace(c, number);
+    job_unplace(c, number);
     j->attempt = (uint16_t)r->attempt;
     if (r->status == JOB_DEAD) {
         job_drop_attr(c, j, ATTR_CALL);
@@ -599,7 +612,7 @@ static int replay_fail(struct core *c, const struct record *r, const struct repl
         job_set_due(c, number, r->due_ms);
     }
     job_set_status(c, j, r->status);
-    place(c, number);
+    job_place(c, number);
     return 0;
 }
 
@@ -609,14 +622,14 @@ static int replay_retry(struct core *c, const struct record *r, const struct rep
         count_unknown(c, r, JOB_DEAD, JOB_WAITING);
     if (!number)
         return 0;
-    unplace(c, number);
+    job_unplace(c, number);
     struct job *j = job_at(c, number);
     j->position = r->position;
     j->attempt = 0;
     j->time_ms = r->time_ms;
     job_drop_attr(c, j, ATTR_REASONS);
     job_set_status(c, j, JOB_WAITING);
-    place(c, number);
+    job_place(c, number);
     return 0;
 }
 
@@ -634,7 +647,7 @@ static int replay_drop(struct core *c, const struct record *r, const struct repl
     struct job *j = job_at(c, number);
     if (j->flags & JOB_HAS_SOURCE && j->status != JOB_DEAD)
         source_count(c, j, (enum job_status)j->status, JOB_CANCELLED);
-    unplace(c, number);
+    job_unplace(c, number);
     s->by_status[j->status]--;
     job_free(c, number);
     return 0;
@@ -653,7 +666,7 @@ static int replay_want(struct core *c, const struct record *r, const struct repl
 static int replay_stage_name(struct core *c, struct stage *s, const struct record *r) {
     int err = maker_reserve(c, r->maker);
     if (err == 0)
-        err = stage_name_it(c, s->number, r->name);
+        err = stage_set_name(c, s->number, r->name);
     if (err == 0)
         s->maker = maker_add(c, r->maker, MADE_STAGE);
     return err;
@@ -757,26 +770,26 @@ static const struct {
     int (*check)(struct core *, const struct record *, const struct replay_entry *);
     int (*apply)(struct core *, const struct record *, const struct replay_entry *);
 } rules[RECORD_LAST + 1] = {
-    [RECORD_PUSH] = { check_push, replay_push },
-    [RECORD_JOB] = { check_job, replay_push },
-    [RECORD_END] = { check_end, replay_end },
-    [RECORD_FAIL] = { check_fail, replay_fail },
-    [RECORD_RETRY] = { check_retry, replay_retry },
-    [RECORD_DROP] = { check_drop, replay_drop },
-    [RECORD_WANT] = { check_want, replay_want },
-    [RECORD_STAGE] = { check_stage, replay_stage },
-    [RECORD_SOURCE_OLD] = { check_source_old, replay_source },
-    [RECORD_SOURCE_DROP] = { check_source_drop, replay_source_drop },
-    [RECORD_STATE] = { check_state, replay_state },
-    [RECORD_ONCE] = { check_once, replay_once },
-    [RECORD_EPOCH] = { check_epoch, replay_epoch },
-    [RECORD_TRIM] = { check_trim, replay_trim },
-    [RECORD_OUTBOX] = { check_outbox, replay_outbox },
-    [RECORD_ARRIVAL] = { check_arrival, replay_arrival },
-    [RECORD_LINK] = { check_link, replay_link },
-    [RECORD_LEASE] = { check_lease, replay_lease },
-    [RECORD_STAGE_DROP] = { check_stage_drop, replay_stage_drop },
-    [RECORD_SOURCE] = { check_source, replay_source },
+    [RECORD_PUSH] = { replay_check_push, replay_push },
+    [RECORD_JOB] = { replay_check_job, replay_push },
+    [RECORD_END] = { replay_check_end, replay_end },
+    [RECORD_FAIL] = { replay_check_fail, replay_fail },
+    [RECORD_RETRY] = { replay_check_retry, replay_retry },
+    [RECORD_DROP] = { replay_check_drop, replay_drop },
+    [RECORD_WANT] = { replay_check_want, replay_want },
+    [RECORD_STAGE] = { replay_check_stage, replay_stage },
+    [RECORD_SOURCE_OLD] = { replay_check_source_old, replay_source },
+    [RECORD_SOURCE_DROP] = { replay_check_source_drop, replay_source_drop },
+    [RECORD_STATE] = { replay_check_state, replay_state },
+    [RECORD_ONCE] = { replay_check_once, replay_once },
+    [RECORD_EPOCH] = { replay_check_epoch, replay_epoch },
+    [RECORD_TRIM] = { replay_check_trim, replay_trim },
+    [RECORD_OUTBOX] = { replay_check_outbox, replay_outbox },
+    [RECORD_ARRIVAL] = { replay_check_arrival, replay_arrival },
+    [RECORD_LINK] = { replay_check_link, replay_link },
+    [RECORD_LEASE] = { replay_check_lease, replay_lease },
+    [RECORD_STAGE_DROP] = { replay_check_stage_drop, replay_stage_drop },
+    [RECORD_SOURCE] = { replay_check_source, replay_source },
 };
 
 int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) {
@@ -784,7 +797,7 @@ int core_replay(struct core *c, uint64_t at, mr_bytes head, uint32_t body_size) 
     struct record_about about;
     int err = record_decode(head, &about, &r);
     if (err == 0)
-        err = check_fields(c, &r);
+        err = replay_check_fields(c, &r);
     if (err < 0)
         return err;
     struct replay_entry e = { at, entry_size(head.size, body_size), body_size,

@@ -12,16 +12,16 @@
 
 // What a source is known by.
 struct source_key {
-    uint32_t stage; // 0: an epic of an older store, see source_find_or_stray
+    uint32_t stage; // 0: an epic of an older store, see source_find_or_stageless
     bool epic;
     mr_bytes scope, name;
 };
 
-static uint32_t key_hash(const struct source_key *k) {
+static uint32_t source_key_hash(const struct source_key *k) {
     return (uint32_t)bytes_hash(k->name, bytes_hash(k->scope, (uint64_t)k->stage * 2 + k->epic));
 }
 
-static struct source_key key_of(const struct source *s) {
+static struct source_key source_key_of(const struct source *s) {
     return (struct source_key){ .stage = s->stage,
                                 .epic = s->seen.epic,
                                 .scope = bytes_of(s->scope, s->scope_size),
@@ -37,7 +37,7 @@ static bool source_has_key(const void *owner, uint32_t number, const void *key) 
 }
 
 static uint32_t source_find(const struct core *c, const struct source_key *k) {
-    return map_find(&c->source_by_name, key_hash(k), source_has_key, c, k);
+    return map_find(&c->source_by_name, source_key_hash(k), source_has_key, c, k);
 }
 
 static bool source_has_number(const void *owner, uint32_t number, const void *wanted) {
@@ -84,11 +84,11 @@ static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
 // Makes it known by its key; after map_reserve.
 static void source_index(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
-    struct source_key k = key_of(s);
-    s->hash = key_hash(&k);
+    struct source_key k = source_key_of(s);
+    s->hash = source_key_hash(&k);
     s->indexed = true;
     map_put(&c->source_by_name, s->hash, index);
-    c->stray_epics += !s->stage;
+    c->stageless_epics += !s->stage;
 }
 
 static void source_unindex(struct core *c, uint32_t index) {
@@ -97,7 +97,7 @@ static void source_unindex(struct core *c, uint32_t index) {
         return;
     s->indexed = false;
     map_remove(&c->source_by_name, s->hash, index);
-    c->stray_epics -= !s->stage;
+    c->stageless_epics -= !s->stage;
 }
 
 static void source_set_name(struct source *s, mr_bytes scope, mr_bytes name) {
@@ -133,7 +133,7 @@ static void source_hide(struct core *c, uint32_t index) {
     list_remove(&s->by_use);
     mem_free(s->ids); // no number of it is asked for any more
     s->ids = NULL;
-    watchers_tell_all(c, s);
+    watchers_notify_all(c, s);
 }
 
 void source_forget(struct core *c, uint32_t index) {
@@ -189,12 +189,12 @@ static int check_names(const struct source_key *k) {
 // no job is known any more is without a stage. Names of epics were unique in the whole store then,
 // so it is found by its name from any stage, until a stage writes down a push or a change of it:
 // from then on it belongs to that stage. A look changes nothing.
-static uint32_t source_find_or_stray(const struct core *c, const struct source_key *k) {
+static uint32_t source_find_or_stageless(const struct core *c, const struct source_key *k) {
     uint32_t index = source_find(c, k);
-    if (index || !c->stray_epics || !k->epic)
+    if (index || !c->stageless_epics || !k->epic)
         return index;
-    struct source_key stray = { .epic = true, .name = k->name };
-    return source_find(c, &stray);
+    struct source_key stageless = { .epic = true, .name = k->name };
+    return source_find(c, &stageless);
 }
 
 void source_adopt(struct core *c, uint32_t index, uint32_t stage) {
@@ -209,7 +209,7 @@ static int source_get_key(struct core *c, const struct source_key *k, uint32_t *
     int err = check_names(k);
     if (err < 0)
         return err;
-    uint32_t index = source_find_or_stray(c, k);
+    uint32_t index = source_find_or_stageless(c, k);
     if (index && !source_at(c, index)->stage)
         err = map_reserve(&c->source_by_name, 1); // for source_adopt
     if (err < 0)
@@ -234,7 +234,7 @@ static int source_get_key(struct core *c, const struct source_key *k, uint32_t *
     return 0;
 }
 
-static struct source_key key_of_push(const struct push *p, uint32_t stage) {
+static struct source_key source_key_of_push(const struct push *p, uint32_t stage) {
     return (struct source_key){ .stage = stage,
                                 .epic = p->epic,
                                 .scope = p->epic ? (mr_bytes){ 0 } : p->scope,
@@ -242,7 +242,7 @@ static struct source_key key_of_push(const struct push *p, uint32_t stage) {
 }
 
 int source_get(struct core *c, const struct push *p, uint32_t stage, uint32_t *out) {
-    struct source_key k = key_of_push(p, stage);
+    struct source_key k = source_key_of_push(p, stage);
     return source_get_key(c, &k, out);
 }
 
@@ -401,8 +401,8 @@ void source_refused(struct core *c, const struct push *p) {
 
 // Nothing is made for the sake of a look. 0: not known.
 static uint32_t source_of_push(struct core *c, const struct push *p) {
-    struct source_key k = key_of_push(p, stage_find(c, p->stage));
-    return source_find_or_stray(c, &k);
+    struct source_key k = source_key_of_push(p, stage_find(c, p->stage));
+    return source_find_or_stageless(c, &k);
 }
 
 bool core_has_seen(struct core *c, const struct push *p) {
@@ -431,7 +431,7 @@ void gaps_drop(struct core *c, struct conn *conn) {
 // ---- Progress ---------------------------------------------------------------------------------
 
 // While replaying: what still belonged to a stage that was then forgotten was forgotten before.
-void stage_let_sources_go(struct core *c, uint32_t number) {
+void stage_forget_sources(struct core *c, uint32_t number) {
     for (uint32_t i = 1; c->stages[number]->sources && i < c->sources.next_new; i++) {
         const struct source *s = source_at(c, i);
         if (s->in_use && !s->dropped && s->stage == number)
@@ -485,13 +485,13 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
     *less -= *less > 0; // a SOURCE record may have said anything
     ++*counter(s, after);
     if (!list_empty(&s->watches.watchers))
-        watchers_tell(c, s);
+        watchers_notify(c, s);
 }
 
 // An epic is known once something of it was accepted.
-uint32_t epic_find(struct core *c, mr_bytes stage, mr_bytes name) {
+uint32_t source_find_epic(struct core *c, mr_bytes stage, mr_bytes name) {
     struct source_key k = { .stage = stage_find(c, stage), .epic = true, .name = name };
-    uint32_t index = source_find_or_stray(c, &k);
+    uint32_t index = source_find_or_stageless(c, &k);
     return index && source_at(c, index)->size ? index : 0;
 }
 
@@ -508,7 +508,7 @@ static mr_bytes epic_stage(const struct core *c, const struct source *s) {
     return stage ? bytes_of(stage->name, stage->name_size) : (mr_bytes){ 0 };
 }
 
-static struct epic_info epic_look(const struct core *c, const struct source *s) {
+static struct epic_info epic_info_of(const struct core *c, const struct source *s) {
     uint64_t total = s->seen.total == EPIC_EMPTY ? 0 : s->seen.total, resume = source_resume(s);
     return (struct epic_info){
         .resume = resume,
@@ -529,10 +529,10 @@ static struct epic_info epic_look(const struct core *c, const struct source *s) 
 }
 
 int core_epic(struct core *c, mr_bytes stage, mr_bytes name, struct epic_info *out) {
-    uint32_t index = epic_find(c, stage, name);
+    uint32_t index = source_find_epic(c, stage, name);
     if (!index)
         return epic_unknown(stage, name);
-    *out = epic_look(c, source_at(c, index));
+    *out = epic_info_of(c, source_at(c, index));
     return 0;
 }
 
@@ -541,7 +541,7 @@ uint32_t core_epic_places(const struct core *c) {
 }
 
 int core_epic_place(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out) {
-    uint32_t index = epic_find(c, stage, name);
+    uint32_t index = source_find_epic(c, stage, name);
     if (!index)
         return epic_unknown(stage, name);
     *out = index;
@@ -561,7 +561,7 @@ bool core_epic_at(const struct core *c, uint32_t place, mr_bytes *out_stage, mr_
 
 void core_epic_look_at(struct core *c, uint32_t place, struct epic_info *out) {
     c->steps += STEPS_EPIC;
-    *out = epic_look(c, source_at(c, place));
+    *out = epic_info_of(c, source_at(c, place));
 }
 
 void source_set_home(struct core *c, struct source *s, uint64_t at, uint32_t size) {
@@ -605,7 +605,7 @@ int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number,
     if (err < 0)
         return err;
     source_see(s, number, id);
-    watchers_tell_all(c, s);
+    watchers_notify_all(c, s);
     return 0;
 }
 
@@ -638,7 +638,7 @@ static int epic_change(struct core *c, uint32_t index, uint32_t number, uint64_t
     if ((err = source_record_in(c, index, number)) < 0)
         s->seen = before;
     else
-        watchers_tell_all(c, s);
+        watchers_notify_all(c, s);
     return err;
 }
 
@@ -651,7 +651,7 @@ static int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int 
     return err;
 }
 
-static int end_epic(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
+static int epic_end_try(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
     uint32_t index = 0, of = 0;
     int err = epic_get(c, stage, name, &of, &index);
     if (err < 0)
@@ -669,11 +669,11 @@ int core_epic_end(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total)
         return error_set(MR_EINVAL, "no epic has %" PRIu64 " pushes: %" PRIu64 " at most", total,
                          NUMBER_MOST);
     uint64_t next = c->next_source;
-    int err = end_epic(c, stage, name, total);
+    int err = epic_end_try(c, stage, name, total);
     return err < 0 ? epic_refused(c, next, stage, err) : 0;
 }
 
-static int skip_number(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
+static int epic_skip_try(struct core *c, mr_bytes stage, mr_bytes name, uint64_t number) {
     uint32_t index = 0, of = 0;
     int err = epic_get(c, stage, name, &of, &index);
     if (err < 0)
@@ -686,12 +686,12 @@ int core_epic_skip(struct core *c, mr_bytes stage, mr_bytes name, uint64_t numbe
     if (number == 0)
         return error_set(MR_EINVAL, "numbers of an epic start at 1");
     uint64_t next = c->next_source;
-    int err = skip_number(c, stage, name, number);
+    int err = epic_skip_try(c, stage, name, number);
     return err < 0 ? epic_refused(c, next, stage, err) : 0;
 }
 
 void core_epic_expect(struct core *c, mr_bytes stage, mr_bytes name, uint64_t total) {
-    uint32_t index = epic_find(c, stage, name);
+    uint32_t index = source_find_epic(c, stage, name);
     if (index)
         source_at(c, index)->expected = total;
 }
@@ -709,7 +709,7 @@ static int source_drop(struct core *c, uint32_t index) {
 }
 
 int core_epic_drop(struct core *c, mr_bytes stage, mr_bytes name) {
-    uint32_t index = epic_find(c, stage, name);
+    uint32_t index = source_find_epic(c, stage, name);
     if (!index)
         return epic_unknown(stage, name);
     return source_drop(c, index);
@@ -721,7 +721,7 @@ int source_record(struct core *c, struct source *s, enum room room) {
     return source_write(c, s, s->stage, room);
 }
 
-static struct source_key key_of_record(const struct record *r) {
+static struct source_key source_key_of_record(const struct record *r) {
     return (struct source_key){ .stage = r->kind == RECORD_SOURCE ? r->stage : 0,
                                 .epic = r->about->source.epic,
                                 .scope = r->key,
@@ -730,7 +730,7 @@ static struct source_key key_of_record(const struct record *r) {
 
 // Whether that name is another source's, or this source has another.
 static bool is_named_otherwise(const struct core *c, const struct record *r) {
-    struct source_key k = key_of_record(r);
+    struct source_key k = source_key_of_record(r);
     uint32_t index = source_find_number(c, r->source), found = source_find(c, &k);
     const struct source *s = index ? source_at(c, index) : NULL;
     if (!s || !s->name_size)
@@ -802,7 +802,7 @@ int sources_open(struct core *c) {
         const struct source *s = source_at(c, i);
         if (!s->in_use || s->dropped)
             continue;
-        struct source_key k = key_of(s);
+        struct source_key k = source_key_of(s);
         if (s->stage && !c->stages[s->stage]->name_size)
             return error_set(MR_ECORRUPT,
                              "source %" PRIu64 " is of stage %u, whose record is missing",

@@ -90,7 +90,7 @@ int stage_get_number(struct core *c, uint32_t number, struct stage **out) {
     return 0;
 }
 
-int stage_name_it(struct core *c, uint32_t number, mr_bytes name) {
+int stage_set_name(struct core *c, uint32_t number, mr_bytes name) {
     int err = map_reserve(&c->stage_by_name, 1);
     if (err < 0)
         return err;
@@ -146,7 +146,7 @@ APART static int stage_create(struct core *c, mr_bytes name, uint32_t *out) {
     uint32_t known = c->stage_count;
     if ((err = stage_get_number(c, number, &s)) < 0)
         return err;
-    if ((err = stage_name_it(c, number, name)) < 0)
+    if ((err = stage_set_name(c, number, name)) < 0)
         return err;
     c->nameless_stages -= number <= known;
     s->maker = maker_add(c, c->maker, MADE_STAGE);
@@ -171,11 +171,12 @@ static bool has_edge(const struct stage *s, uint32_t to) {
 
 static bool stage_is_needed(const struct stage *s) {
     return s->recorded || s->granted_rooms || s->edge_count || s->edges_here || s->sources ||
-           s->over_there || s->mark_there || !list_empty(&s->takers) || !list_empty(&s->pushers);
+           s->over_at_peer || s->mark_at_peer || !list_empty(&s->takers) ||
+           !list_empty(&s->pushers);
 }
 
 // Its number is free for another.
-static void stage_unname(struct core *c, struct stage *s) {
+static void stage_clear_name(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
     s->name_size = 0;
@@ -189,7 +190,7 @@ static void stage_unname(struct core *c, struct stage *s) {
 void stage_forget_unused(struct core *c, mr_bytes name) {
     uint32_t number = stage_find(c, name);
     if (number && !stage_is_needed(c->stages[number]))
-        stage_unname(c, c->stages[number]);
+        stage_clear_name(c, c->stages[number]);
 }
 
 // ---- Removing ---------------------------------------------------------------------------------
@@ -205,10 +206,10 @@ const char *stage_what_is_left(const struct core *c, const struct stage *s) {
            : s->first_spent         ? "once names (they go with its dedupe-window)"
            : s->states.count        ? "states of channels"
            : s->sources             ? "epics or sources (EPIC … DROP)"
-           : s->outboxed || s->over_there || s->mark_there ? "emits that are on their way to it"
-           : !list_empty(&s->takers)                       ? "takes that wait"
-           : !list_empty(&s->pushers) || s->granted_rooms  ? "pushes that wait for room"
-                                                           : NULL;
+           : s->outboxed || s->over_at_peer || s->mark_at_peer ? "emits that are on their way to it"
+           : !list_empty(&s->takers)                           ? "takes that wait"
+           : !list_empty(&s->pushers) || s->granted_rooms      ? "pushes that wait for room"
+                                                               : NULL;
 }
 
 static void drop_edges_to(struct stage *s, uint32_t to) {
@@ -234,7 +235,7 @@ static void stage_clear(struct core *c, struct stage *s) {
     stage_drop_edges(c, s);
     home_remove(c, s->at, s->size);
     if (s->name_size)
-        stage_unname(c, s);
+        stage_clear_name(c, s);
     mem_free(s->waits);
     mem_free(s->runs);
     struct stage kept = *s;
@@ -257,13 +258,13 @@ static int stage_write_drop(struct core *c, const struct stage *s) {
 }
 
 int stage_drop(struct core *c, struct stage *s) {
-    int err = stage_tell_forgotten(c, s);
+    int err = stage_notify_forgotten(c, s);
     if (err == 0 && s->recorded)
         err = stage_write_drop(c, s);
     if (err == 0)
         stage_clear(c, s);
     else
-        stage_mark_turn(c, s); // tells its mark again
+        stage_update_mark(c, s); // tells its mark again
     return err;
 }
 
@@ -314,7 +315,7 @@ void stage_replay_drop(struct core *c, uint32_t number) {
     leases_forget(c, number);
     if (s->outboxed)
         links_forget_acked(c);
-    stage_let_sources_go(c, number);
+    stage_forget_sources(c, number);
     stage_clear(c, s);
 }
 
@@ -343,7 +344,7 @@ void stage_wake_around(struct core *c, struct stage *s) {
 // ---- Edges ------------------------------------------------------------------------------------
 
 // Depth first, with the stages themselves as a worklist kept in `scratch`.
-static int reaches(struct core *c, uint32_t from, uint32_t to, bool *out) {
+static int stage_reaches(struct core *c, uint32_t from, uint32_t to, bool *out) {
     struct buffer *seen = &c->scratch;
     buffer_clear(seen);
     int err = buffer_reserve(seen, (c->stage_count + 1) * 5);
@@ -376,7 +377,7 @@ static int find_cycles(struct core *c) {
     for (uint32_t n = 1; n <= c->stage_count; n++) {
         struct stage *s = c->stages[n];
         for (uint32_t i = 0; i < s->edge_count; i++) {
-            int err = reaches(c, s->edges[i].to, n, &s->edges[i].in_cycle);
+            int err = stage_reaches(c, s->edges[i].to, n, &s->edges[i].in_cycle);
             if (err < 0)
                 return err;
         }
@@ -388,9 +389,9 @@ int stage_learn_edge(struct core *c, uint32_t from, uint32_t to) {
     struct stage *s = c->stages[from];
     if (has_edge(s, to) || s->edge_count == CORE_EDGES)
         return 0;
-    s->edges[s->edge_count++] = (struct edge){ .to = to };
+    s->edges[s->edge_count++] = (struct stage_edge){ .to = to };
     bool in_cycle;
-    int err = reaches(c, to, from, &in_cycle);
+    int err = stage_reaches(c, to, from, &in_cycle);
     struct stage *d = c->stages[to];
     if (err == 0 && c->config.peers.edge)
         err = c->config.peers.edge(c->config.peers.owner, bytes_of(s->name, s->name_size),
@@ -442,7 +443,7 @@ static uint32_t sweep_ended(struct core *c, struct stage *s, uint32_t most) {
     for (; count < most && ended_is_due(c, s); count++) {
         struct job *j = job_at(c, s->ended.head);
         if (job_has_attrs(j) && once_spend(c, s, j) < 0) { // no memory for what must be remembered
-            sweep_at(c, s, c->now_ms + AGAIN_MS);
+            sweep_at(c, s, c->now_ms + RETRY_AFTER_MS);
             break;
         }
         job_forget(c, s->ended.head);
@@ -461,7 +462,7 @@ APART static uint32_t sweep_states(struct core *c, struct stage *s, uint32_t mos
         if (chan_state(c, st->channel) == CHANNEL_IN_PROGRESS)
             continue;
         if (state_expire(c, st->channel) < 0) { // for want of room or memory
-            sweep_at(c, s, c->now_ms + AGAIN_MS);
+            sweep_at(c, s, c->now_ms + RETRY_AFTER_MS);
             break;
         }
     }
@@ -487,7 +488,7 @@ void stage_forget_ended(struct core *c, struct stage *s) {
         (void)once_sweep(c, s, SOME);
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b) {
+static uint64_t earlier_ms(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -497,14 +498,14 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
         return;
     uint64_t at = UINT64_MAX;
     if (s->ended.head)
-        at = earlier(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
+        at = earlier_ms(at, job_at(c, s->ended.head)->time_ms + s->policy.retention_ms);
     if (s->first_spent) {
         struct spent *sp = slab_at(&c->spents, s->first_spent);
-        at = earlier(at, sp->ended_ms + s->policy.dedupe_window_ms);
+        at = earlier_ms(at, sp->ended_ms + s->policy.dedupe_window_ms);
     }
     if (s->states.head && s->policy.state_ttl_ms) {
         struct state *st = slab_at(&c->states, s->states.head);
-        at = earlier(at, st->time_ms + s->policy.state_ttl_ms);
+        at = earlier_ms(at, st->time_ms + s->policy.state_ttl_ms);
     }
     if (at == UINT64_MAX)
         return;

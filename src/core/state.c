@@ -21,7 +21,7 @@ static void states_unlink(struct core *c, struct stage *s, uint32_t number) {
 
 static void states_append(struct core *c, struct stage *s, uint32_t number) {
     struct state *st = slab_at(&c->states, number);
-    st->link = (struct link){ .prev = s->states.tail };
+    st->link = (struct line_link){ .prev = s->states.tail };
     if (s->states.tail)
         ((struct state *)slab_at(&c->states, s->states.tail))->link.next = number;
     else

@@ -28,18 +28,20 @@
 enum { STEPS_EPIC = 10 };    // what it costs to look at an epic: its numbers are searched
 enum { STEPS_REASONS = 20 }; // what it costs to read the reasons of a job from the log
 enum { STEPS_DUE = 10 };     // what it costs to do something that is due (core_take_steps)
-enum { AGAIN_MS = 100 }; // what could not be done for want of memory or disk is tried again then
+enum {
+    RETRY_AFTER_MS = 100
+}; // what could not be done for want of memory or disk is tried again then
 
 // A channel: CHAN_KEYED and the number of a struct channel, or the number of a job without a key.
 typedef uint32_t chan;
 #define CHAN_KEYED UINT32_C(0x80000000)
 
-struct link {
+struct line_link {
     uint32_t prev, next;
 };
 
 // A list of jobs, or of channels, through their links.
-struct line {
+struct job_line {
     uint32_t head, tail, count;
 };
 
@@ -59,10 +61,11 @@ struct job {
     uint64_t position; // its place in the channel; once ended, its place among the ended
     uint64_t serial;   // of the lease it runs under or ended under
     uint64_t time_ms;  // when it was pushed; once ended or dead, when that was
-    struct link link;  // in its channel; without a key, in ready or parked; in delayed, dead, ended
-    uint32_t owner;    // CHAN_KEYED and its channel, or its stage
-    uint32_t attrs;    // the first one, or its own number: it has none
-    uint32_t size;     // of its home, for counting live bytes
+    struct line_link
+        link;       // in its channel; without a key, in ready or parked; in delayed, dead, ended
+    uint32_t owner; // CHAN_KEYED and its channel, or its stage
+    uint32_t attrs; // the first one, or its own number: it has none
+    uint32_t size;  // of its home, for counting live bytes
     uint16_t attempt;
     uint8_t status, flags;
 };
@@ -110,13 +113,13 @@ struct spent {
 #define ONCE_SPENT UINT32_C(0x80000000) // tags a value of the map `once`
 
 struct channel {
-    struct link link; // in ready, parked or idle; in progress: `next` is the lease
-    struct link deep; // among channels of like depth
-    struct line jobs; // not ended, in order of position
-    uint32_t pins;    // delayed and dead jobs that will come back to it
-    uint32_t state;   // number of a struct state; 0: none
-    uint32_t halted;  // the first dead job that it will not pass
-    uint32_t key;     // its number in `keys`; 0: this entry is free
+    struct line_link link; // in ready, parked or idle; in progress: `next` is the lease
+    struct line_link deep; // among channels of like depth
+    struct job_line jobs;  // not ended, in order of position
+    uint32_t pins;         // delayed and dead jobs that will come back to it
+    uint32_t state;        // number of a struct state; 0: none
+    uint32_t halted;       // the first dead job that it will not pass
+    uint32_t key;          // its number in `keys`; 0: this entry is free
     uint16_t stage;
     uint8_t channel_state; // an enum channel_state
     bool idle : 1;         // dormant and of no use: in the stage's line of such
@@ -129,10 +132,10 @@ _Static_assert(sizeof(struct channel) == 48, "with its share of a map: 64 bytes 
 struct state {
     uint64_t at, time_ms;
     uint32_t size, channel;
-    struct link link; // in the stage's line of states, least recently set first
+    struct line_link link; // in the stage's line of states, least recently set first
 };
 
-struct edge {
+struct stage_edge {
     uint32_t to;
     bool in_cycle;
 };
@@ -143,10 +146,11 @@ struct stage {
     uint8_t name_size;
     char name[STAGE_NAME_MOST];
     bool recorded, dirty, paused, draining;
-    bool over;                       // beyond its high mark
-    bool over_told;                  // as the other shards have heard
-    bool over_there;                 // as this one has heard of a stage that lives in another
-    uint64_t mark_told, mark_there;  // the same of its high mark; 0: nothing, it is the usual one
+    bool over;          // beyond its high mark
+    bool over_notified; // as the other shards have heard
+    bool over_at_peer;  // as this one has heard of a stage that lives in another
+    uint64_t mark_notified,
+        mark_at_peer;                // the same of its high mark; 0: nothing, it is the usual one
     uint64_t quiet_from, quiet_span; // depths from here on, so many, that turn nothing
     bool serve_timer;                // one is planned
     uint32_t number;
@@ -154,11 +158,11 @@ struct stage {
     uint64_t at;
     uint32_t size; // of its home
     struct policy policy;
-    struct line ready, parked, dead, ended, states, idle;
-    struct line delayed; // in order of ids
+    struct job_line ready, parked, dead, ended, states, idle;
+    struct job_line delayed; // in order of ids
     uint32_t first_spent, last_spent;
     uint64_t by_status[JOB_CANCELLED + 1];
-    uint64_t pushed, done, failed, died, expired, cancelled, vain_ms;
+    uint64_t pushed, done, failed, died, expired, cancelled, wasted_wait_ms;
     uint64_t leases,
         leased; // leases; jobs under them that were not answered: those count as running
     uint64_t granted_rooms, linked; // linked: emits to it that have not arrived
@@ -168,7 +172,7 @@ struct stage {
     struct list takers, pushers;
     uint32_t taker_count, next_dirty;
     uint32_t sources; // epics and clients that number their pushes into it
-    struct edge edges[CORE_EDGES];
+    struct stage_edge edges[CORE_EDGES];
     uint32_t edge_count, edges_here; // how many go out, and how many of others lead here
     chan deep[DEPTHS];               // their first
     uint64_t deep_bits[DEPTHS / 64];
@@ -210,7 +214,8 @@ struct source {
     uint64_t number; // names it in records; never used again
     uint64_t at, idle_since_ms;
     uint32_t size, hash;
-    uint32_t stage; // that it belongs to; 0: an epic of an older store, see source_find_or_stray
+    uint32_t
+        stage; // that it belongs to; 0: an epic of an older store, see source_find_or_stageless
     uint8_t name_size, scope_size;
     char name[EPIC_NAME_MOST], scope[SCOPE_MOST]; // the scope: of a client's source
     struct record_source seen;
@@ -278,7 +283,7 @@ struct core {
     uint32_t stage_count, stage_capacity, nameless_stages, least_nameless; // none below the last
     struct map stage_by_name, maker_by_name;
     uint32_t last_stage;                         // that stage_find found
-    uint32_t stray_epics;                        // sources without a stage
+    uint32_t stageless_epics;                    // sources without a stage
     uint64_t steps;                              // see core_take_steps
     uint64_t dead_stages[(UINT16_MAX + 1) / 64]; // bit n: stage n may have dead jobs
     bool stages_pinned;                          // by a command that has looked up more than one
@@ -344,7 +349,7 @@ static inline struct stage *chan_stage(const struct core *c, chan ref) {
     return ref & CHAN_KEYED ? c->stages[channel_at(c, ref)->stage] : stage_of(c, job_at(c, ref));
 }
 
-static inline struct link *link_of(const struct core *c, uint32_t ref) {
+static inline struct line_link *link_of(const struct core *c, uint32_t ref) {
     return ref & CHAN_KEYED ? &channel_at(c, ref)->link : &job_at(c, ref)->link;
 }
 
@@ -367,17 +372,19 @@ static inline void home_remove(struct core *c, uint64_t at, uint32_t size) {
 
 enum place { AT_TAIL, AT_HEAD };
 
-void line_add(struct core *, struct line *, uint32_t ref, enum place);
-void line_insert_before(struct core *, struct line *, uint32_t ref, uint32_t before); // 0: tail
-void line_remove(struct core *, struct line *, uint32_t ref);
+void job_line_add(struct core *, struct job_line *, uint32_t ref, enum place);
+void job_line_insert_before(struct core *, struct job_line *, uint32_t ref,
+                            uint32_t before); // 0: tail
+void job_line_remove(struct core *, struct job_line *, uint32_t ref);
 // Sorts by a key, then by id; keeps what is in order already cheaply.
-void line_sort(struct core *, struct line *, uint64_t (*key)(const struct core *, uint32_t ref));
+void job_line_sort(struct core *, struct job_line *,
+                   uint64_t (*key)(const struct core *, uint32_t ref));
 
 // ---- job.c: the table of jobs and their attributes --------------------------------------------
 
 uint32_t job_find(const struct core *, uint64_t id);
-// Makes sure that so many jobs can be created; `dressed`: with any attributes and timers.
-int job_reserve(struct core *, uint32_t count, bool dressed);
+// Makes sure that so many jobs can be created; `has_options`: with any attributes and timers.
+int job_reserve(struct core *, uint32_t count, bool has_options);
 int job_reserve_due(struct core *);              // a due instant, its timer, and one more attribute
 uint32_t job_create(struct core *, uint64_t id); // after job_reserve
 void job_free(struct core *, uint32_t number);
@@ -450,11 +457,11 @@ const char *stage_what_is_left(const struct core *, const struct stage *);
 int stage_drop(struct core *, struct stage *); // an empty one: writes down that it is forgotten
 void stage_drop_if_idle(struct core *, struct stage *); // if it is empty and nothing was set there
 void stage_replay_drop(struct core *, uint32_t number);
-void stage_let_sources_go(struct core *, uint32_t number); // source.c: none was pushed into it last
+void stage_forget_sources(struct core *, uint32_t number); // source.c: none was pushed into it last
 void stage_note_dead(struct core *, const struct stage *); // it has dead jobs
-int stage_name_it(struct core *, uint32_t number, mr_bytes name);
+int stage_set_name(struct core *, uint32_t number, mr_bytes name);
 void stage_wake_waiting(struct core *, struct stage *);
-void stage_mark_turn(struct core *, struct stage *);
+void stage_update_mark(struct core *, struct stage *);
 // Forgets jobs, names and states whose time is over, `most` at most, and plans to go on if there
 // may be more; how many. Writes: not while a group is being used.
 uint32_t stage_sweep(struct core *, struct stage *, uint32_t most);
@@ -471,16 +478,16 @@ static inline void stage_wake(struct core *c, struct stage *s) {
 }
 
 // What counts in its limits has changed.
-static inline void stage_mark(struct core *c, struct stage *s) {
+static inline void stage_depth_changed(struct core *c, struct stage *s) {
     uint64_t depth = s->by_status[JOB_WAITING] + s->by_status[JOB_DELAYED];
     if (depth - s->quiet_from >= s->quiet_span)
-        stage_mark_turn(c, s);
+        stage_update_mark(c, s);
 }
 
 // It has become less, which may turn nothing.
-static inline void stage_mark_less(struct core *c, struct stage *s) {
+static inline void stage_depth_decreased(struct core *c, struct stage *s) {
     if (s->quiet_from)
-        stage_mark(c, s);
+        stage_depth_changed(c, s);
 }
 
 // ---- once.c, source.c -------------------------------------------------------------------------
@@ -555,9 +562,9 @@ static inline int out_begin(struct core *c, size_t records, size_t extra_bytes) 
     return records <= o->capacity && bytes <= o->heads.capacity ? 0 : out_grow(c, records, bytes);
 }
 
-struct birth;
+struct push_plan;
 void out_add(struct core *, const struct record *, mr_bytes body);
-void out_add_push(struct core *, const struct birth *);
+void out_add_push(struct core *, const struct push_plan *);
 void out_add_end(struct core *, const struct job *, enum job_status, uint64_t position,
                  mr_bytes result);
 void out_add_copy(struct core *, mr_bytes head, mr_bytes body); // as it stands, marked as a copy
@@ -586,12 +593,12 @@ void replay_move(struct core *, uint32_t job, enum job_status); // while replayi
 // ---- push.c, take.c, lease.c, end.c, timer.c ---------------------------------------------------
 
 // A job about to be born: checked, prepared, recorded, then made. Used by pushes and emits.
-struct birth {
+struct push_plan {
     const struct push *push;
     uint32_t stage, source;
-    chan channel; // 0: without a key; linked: its entry in the outbox
-    bool linked;  // it belongs to another shard
-    bool dressed; // it has more than stage, key and body
+    chan channel;     // 0: without a key; linked: its entry in the outbox
+    bool linked;      // it belongs to another shard
+    bool has_options; // it has more than stage, key and body
     bool has_once, is_repeat;
     bool pinned; // its channel is
     bool first;  // it was told of room: nobody waits before it
@@ -602,17 +609,17 @@ struct birth {
 };
 
 int push_check(struct core *, const struct push *);
-int birth_look(struct core *, const struct push *, struct birth *out);
-int birth_prepare(struct core *, struct birth *);
-void birth_pin(struct core *, struct birth *);
-void birth_unpin(struct core *, struct birth *); // if it is
-uint32_t birth_make(struct core *, struct birth *, uint64_t at, uint32_t size);
+int push_plan_begin(struct core *, const struct push *, struct push_plan *out);
+int push_plan_prepare(struct core *, struct push_plan *);
+void push_plan_pin(struct core *, struct push_plan *);
+void push_plan_unpin(struct core *, struct push_plan *); // if it is
+uint32_t push_plan_apply(struct core *, struct push_plan *, uint64_t at, uint32_t size);
 int ids_reserve(struct core *, uint32_t count);
 int ids_reserve_block(struct core *, enum room); // of ids, and of the epoch's records
 void epoch_set_home(struct core *, uint64_t at, uint32_t size);
 void trim_set_home(struct core *, uint64_t at, uint32_t size);
 uint64_t position_next(struct core *);
-void push_rooms(struct core *, struct stage *); // tells waiting pushers that there is room
+void pushers_notify_room(struct core *, struct stage *); // tells waiting pushers that there is room
 void timers_tidy(struct core *);
 void settle_woken(struct core *);
 
@@ -649,7 +656,7 @@ int job_end(struct core *, uint32_t job, enum job_status);
 void job_ended(struct core *, uint32_t job, enum job_status, uint64_t at, uint32_t size);
 void job_forget(struct core *, uint32_t job);
 int job_grace_over(struct core *, uint32_t job);
-void callers_tell(struct core *, struct job *, const struct outcome *);
+void callers_notify(struct core *, struct job *, const struct outcome *);
 int caller_attach(struct core *, uint32_t job, struct caller *);
 void caller_link(struct core *, uint32_t job, struct caller *); // after job_reserve
 int caller_leave(struct core *, struct caller *);
@@ -677,7 +684,7 @@ int leases_bind(struct core *); // after replay: channels that are held are in p
 int leases_hold(struct core *); // and once they are in order, so are their jobs
 
 // When and in which order the lease's timer rings, if it does not ring before.
-void lease_ring_at(struct core *, struct lease *, uint64_t at_ms, uint32_t order);
+void lease_set_timer(struct core *, struct lease *, uint64_t at_ms, uint32_t order);
 
 // The job number `i` under it, if it still runs there; else 0.
 uint32_t lease_running(const struct core *, const struct lease *, uint32_t i);

@@ -10,14 +10,14 @@
 #include <inttypes.h>
 
 // A waiting taker's place in the line of one stage.
-struct taker_seat {
+struct taker_entry {
     struct list of_stage;
     struct taker *taker;
     uint32_t stage;
 };
 
 // What a taker asks for, whether it waits or not.
-struct wish {
+struct take_options {
     struct conn *conn;
     int64_t lease_ms;
     uint32_t batch;
@@ -53,11 +53,11 @@ static void lease_plan(struct core *c, struct lease *l) {
         return;
     if (l->timer_ms)
         heap_forget(&c->timers);
-    lease_ring_at(c, l, l->until_ms, l->order);
+    lease_set_timer(c, l, l->until_ms, l->order);
 }
 
 static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t count,
-                        const struct wish *w, uint32_t *out) {
+                        const struct take_options *w, uint32_t *out) {
     int err = heap_reserve(&c->timers, 1);
     if (err < 0)
         return err;
@@ -96,7 +96,7 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
     return 0;
 }
 
-static void note_wait(const struct core *c, const struct stage *s, const struct job *j) {
+static void stage_note_wait(const struct core *c, const struct stage *s, const struct job *j) {
     if (s->waits) // without memory for them there are just no percentiles
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
@@ -144,8 +144,8 @@ APART static void lease_undo(struct core *c, uint32_t number) {
 }
 
 // Leases the channel at the head of ready; fills `out` with `*out_count` grants.
-static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most, struct grant *out,
-                 uint32_t *out_count) {
+static int take_start(struct core *c, struct stage *s, struct take_options *w, uint32_t most,
+                      struct grant *out, uint32_t *out_count) {
     chan ref = s->ready.head;
     if (!s->waits)
         s->waits = mem_alloc(sizeof *s->waits);
@@ -168,7 +168,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     uint32_t number = chan_head(c, ref);
     for (uint32_t i = 0; i < count; i++) {
         struct job *j = job_at(c, number);
-        note_wait(c, s, j);
+        stage_note_wait(c, s, j);
         if (job_has_attrs(j)) {
             job_drop_attr(c, j, ATTR_DUE);
             j->flags &= (uint8_t)~JOB_RELEASED;
@@ -185,7 +185,7 @@ static int start(struct core *c, struct stage *s, struct wish *w, uint32_t most,
     w->bytes += state_size(c, ref);
     s->leases++;
     s->leased += count;
-    stage_mark_less(c, s);
+    stage_depth_decreased(c, s);
     stage_started(c, s, count);
     l->attempt = out[0].attempt;
     if (c->config.sink.running)
@@ -198,7 +198,7 @@ static bool head_is_expired(const struct core *c, const struct stage *s) {
     return s->ready.head && job_is_past_deadline(c, job_at(c, chan_head(c, s->ready.head)));
 }
 
-static void serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
+static void stage_serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
     if (s->serve_timer || heap_reserve(&c->timers, 1) < 0)
         return;
     s->serve_timer = true;
@@ -215,7 +215,7 @@ APART static int end_expired(struct core *c, struct stage *s) {
     }
     if (err < 0 || !head_is_expired(c, s))
         return err;
-    serve_later(c, s, c->now_ms + 1); // the timers end the others
+    stage_serve_later(c, s, c->now_ms + 1); // the timers end the others
     return 1;
 }
 
@@ -226,8 +226,8 @@ static int pass_expired(struct core *c, struct stage *s) {
 }
 
 // Starts as much as the stage gives, up to `most`.
-static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t most,
-                      struct grant *out, uint32_t *out_count) {
+static int take_start_some(struct core *c, struct stage *s, struct take_options *w, uint32_t most,
+                           struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
     while (count < most && w->bytes < c->limits.max_take_bytes) {
         uint32_t more = 0;
@@ -235,7 +235,7 @@ static int start_some(struct core *c, struct stage *s, struct wish *w, uint32_t 
         if (err > 0 || (err == 0 && (!s->ready.head || !stage_may_start(c, s))))
             break;
         if (err == 0)
-            err = start(c, s, w, most - count, out + count, &more);
+            err = take_start(c, s, w, most - count, out + count, &more);
         if (err < 0 && !count)
             return err;
         if (err < 0)
@@ -253,21 +253,21 @@ static void serve_when_rate_allows(struct core *c, struct stage *s) {
     if (!s->policy.rate_per_h || !s->ready.head || list_empty(&s->takers))
         return;
     if (stage_hold(c, s, NULL) == HOLD_RATE)
-        serve_later(c, s, (s->rate_next_us + 999) / 1000);
+        stage_serve_later(c, s, (s->rate_next_us + 999) / 1000);
 }
 
-static void taker_unseat(struct core *c, struct taker *t) {
-    for (uint32_t i = 0; i < t->seat_count; i++) {
-        struct stage *s = c->stages[t->seats[i].stage];
-        list_remove(&t->seats[i].of_stage);
+static void taker_stop_waiting(struct core *c, struct taker *t) {
+    for (uint32_t i = 0; i < t->entry_count; i++) {
+        struct stage *s = c->stages[t->entries[i].stage];
+        list_remove(&t->entries[i].of_stage);
         s->taker_count--;
         if (!s->recorded)
             stage_forget_unused(c, bytes_of(s->name, s->name_size));
     }
     list_remove(&t->of_conn);
-    mem_free(t->seats);
-    t->seats = NULL;
-    t->seat_count = 0;
+    mem_free(t->entries);
+    t->entries = NULL;
+    t->entry_count = 0;
 }
 
 // Makes those that nobody has named yet.
@@ -283,20 +283,20 @@ static int take_make_stages(struct core *c, const struct take *t, uint32_t *stag
     return 0;
 }
 
-APART static int taker_seat(struct core *c, const struct take *take, uint32_t *stages) {
+APART static int taker_wait(struct core *c, const struct take *take, uint32_t *stages) {
     struct taker *t = take->taker;
-    struct taker_seat *seats = mem_alloc(take->stage_count * sizeof *seats);
-    if (!seats)
+    struct taker_entry *entries = mem_alloc(take->stage_count * sizeof *entries);
+    if (!entries)
         return error_set(MR_ENOMEM, "no memory to wait for work");
     c->stages_pinned = true;
     int err = take_make_stages(c, take, stages);
     c->stages_pinned = false;
     if (err < 0) {
-        mem_free(seats);
+        mem_free(entries);
         return err;
     }
-    t->seats = seats;
-    t->seat_count = (uint32_t)take->stage_count;
+    t->entries = entries;
+    t->entry_count = (uint32_t)take->stage_count;
     t->count = take->count ? take->count : 1;
     t->batch = take->batch ? take->batch : 1;
     t->lease_ms = take->lease_ms;
@@ -306,9 +306,9 @@ APART static int taker_seat(struct core *c, const struct take *take, uint32_t *s
     list_init(&t->of_conn);
     if (t->conn)
         list_append(&t->conn->takers, &t->of_conn);
-    for (uint32_t i = 0; i < t->seat_count; i++) {
-        seats[i] = (struct taker_seat){ .taker = t, .stage = stages[i] };
-        list_append(&c->stages[stages[i]]->takers, &seats[i].of_stage);
+    for (uint32_t i = 0; i < t->entry_count; i++) {
+        entries[i] = (struct taker_entry){ .taker = t, .stage = stages[i] };
+        list_append(&c->stages[stages[i]]->takers, &entries[i].of_stage);
         c->stages[stages[i]]->taker_count++;
         serve_when_rate_allows(c, c->stages[stages[i]]);
     }
@@ -316,7 +316,7 @@ APART static int taker_seat(struct core *c, const struct take *take, uint32_t *s
 }
 
 void core_take_leave(struct core *c, struct taker *t) {
-    taker_unseat(c, t);
+    taker_stop_waiting(c, t);
 }
 
 static struct grant *grants_room(struct core *c, uint32_t count) {
@@ -331,47 +331,47 @@ static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
         return MR_ENOMEM;
-    struct wish w = { .conn = t->conn,
-                      .lease_ms = t->lease_ms,
-                      .batch = t->batch,
-                      .detached = t->detached,
-                      .in_process = t->in_process };
+    struct take_options w = { .conn = t->conn,
+                              .lease_ms = t->lease_ms,
+                              .batch = t->batch,
+                              .detached = t->detached,
+                              .in_process = t->in_process };
     uint32_t count = 0;
-    for (uint32_t i = 0; i < t->seat_count && count < t->count; i++) {
+    for (uint32_t i = 0; i < t->entry_count && count < t->count; i++) {
         uint32_t more;
-        int err = start_some(c, c->stages[t->seats[i].stage], &w, t->count - count, grants + count,
-                             &more);
+        int err = take_start_some(c, c->stages[t->entries[i].stage], &w, t->count - count,
+                                  grants + count, &more);
         if (err < 0)
             break;
         count += more;
     }
     if (!count)
         return MR_ENOMEM;
-    taker_unseat(c, t);
+    taker_stop_waiting(c, t);
     if (c->config.events.granted)
         c->config.events.granted(c->config.owner, t, grants, count);
     return 0;
 }
 
 // Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
-static int serve_some(struct core *c, struct stage *s) {
+static int stage_serve_takers(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers)) {
         int err = pass_expired(c, s);
         if (err != 0 || !s->ready.head || !stage_may_start(c, s))
             return err;
-        struct taker *t = list_entry(s->takers.next, struct taker_seat, of_stage)->taker;
+        struct taker *t = list_entry(s->takers.next, struct taker_entry, of_stage)->taker;
         bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
         if (!waits)
-            taker_unseat(c, t);
+            taker_stop_waiting(c, t);
         else if ((err = taker_give(c, t)) < 0)
             return err;
     }
     return 0;
 }
 
-static void serve(struct core *c, struct stage *s) {
-    if (serve_some(c, s) < 0)
-        serve_later(c, s, c->now_ms + AGAIN_MS);
+static void stage_serve(struct core *c, struct stage *s) {
+    if (stage_serve_takers(c, s) < 0)
+        stage_serve_later(c, s, c->now_ms + RETRY_AFTER_MS);
     serve_when_rate_allows(c, s);
 }
 
@@ -382,8 +382,8 @@ APART void settle_woken(struct core *c) {
         if (!c->first_dirty)
             c->last_dirty = 0;
         s->dirty = false;
-        serve(c, s);
-        push_rooms(c, s);
+        stage_serve(c, s);
+        pushers_notify_room(c, s);
     }
     timers_tidy(c);
 }
@@ -431,7 +431,7 @@ int core_take_check(struct core *c, const struct take *t) {
 APART static int take_nothing(struct core *c, const struct take *t, uint32_t *stages, int err) {
     if (!t->taker)
         return err < 0 ? err : MR_EAGAIN;
-    return err < 0 ? err : taker_seat(c, t, stages);
+    return err < 0 ? err : taker_wait(c, t, stages);
 }
 
 HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants,
@@ -442,16 +442,16 @@ HOT int core_take(struct core *c, const struct take *t, struct grant *out_grants
         return err;
     if ((err = take_stages(c, t, stages)) < 0)
         return err;
-    struct wish w = { .conn = t->conn,
-                      .lease_ms = t->lease_ms,
-                      .batch = t->batch ? t->batch : 1,
-                      .detached = t->detached,
-                      .in_process = t->in_process };
+    struct take_options w = { .conn = t->conn,
+                              .lease_ms = t->lease_ms,
+                              .batch = t->batch ? t->batch : 1,
+                              .detached = t->detached,
+                              .in_process = t->in_process };
     for (size_t i = 0; i < t->stage_count && count < most; i++) {
         uint32_t more = 0;
         if (!stages[i])
             continue;
-        err = start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
+        err = take_start_some(c, c->stages[stages[i]], &w, most - count, out_grants + count, &more);
         if (err < 0 && !count)
             break;
         count += err < 0 ? 0 : more;

@@ -5,14 +5,14 @@
 // the same, and the rest happens a little later. Leases, deadlines and waits that begin meanwhile
 // are so not cut short; who starts or ends a job looks at its deadline anyway. Only the order of a
 // channel needs care: a delayed job's place is the instant it is due, so what comes for its channel
-// before it is delivered is delayed, too (birth_due).
+// before it is delivered is delayed, too (push_plan_due).
 #include "core/state.h"
 
-static uint32_t kind_of(struct heap_entry e) {
+static uint32_t timer_kind(struct heap_entry e) {
     return e.value >> ATTR_SHIFT;
 }
 
-static uint32_t number_of(struct heap_entry e) {
+static uint32_t timer_number(struct heap_entry e) {
     return e.value & ATTR_NUMBER;
 }
 
@@ -23,11 +23,11 @@ static const struct job *job_if_known(const struct core *c, uint32_t number) {
     return job_find(c, j->id) == number ? j : NULL;
 }
 
-static bool timer_counts(const void *owner, struct heap_entry e) {
+static bool timer_is_current(const void *owner, struct heap_entry e) {
     const struct core *c = owner;
-    uint32_t number = number_of(e);
+    uint32_t number = timer_number(e);
     const struct job *j;
-    switch ((enum timer)kind_of(e)) {
+    switch ((enum timer)timer_kind(e)) {
     case TIMER_DEADLINE: // later, when it is tried again
         j = job_if_known(c, number);
         return j && job_deadline(c, j) && job_deadline(c, j) <= e.at_ms;
@@ -50,7 +50,7 @@ static bool timer_counts(const void *owner, struct heap_entry e) {
 
 void timers_tidy(struct core *c) {
     if (heap_wants_filter(&c->timers))
-        heap_filter(&c->timers, timer_counts, c);
+        heap_filter(&c->timers, timer_is_current, c);
 }
 
 // So much of what one core_advance may do is used up.
@@ -59,17 +59,17 @@ static void due_spend(struct core *c, uint32_t count) {
     c->steps += STEPS_DUE * (uint64_t)count;
 }
 
-static int deadline_rings(struct core *c, uint32_t number) {
+static int deadline_fires(struct core *c, uint32_t number) {
     return job_at(c, number)->status < JOB_DONE ? job_end(c, number, JOB_EXPIRED) : 0;
 }
 
-static int due_rings(struct core *c, uint32_t number) {
+static int due_fires(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     job_drop_attr(c, j, ATTR_DUE);
     c->timers.idle--; // it is not in the heap any more
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
-        line_remove(c, &stage_of(c, j)->delayed, number);
+        job_line_remove(c, &stage_of(c, j)->delayed, number);
         job_set_status(c, j, JOB_WAITING);
         channel_deliver(c, number);
         if (ref & CHAN_KEYED)
@@ -80,13 +80,13 @@ static int due_rings(struct core *c, uint32_t number) {
     return 0;
 }
 
-void lease_ring_at(struct core *c, struct lease *l, uint64_t at_ms, uint32_t order) {
+void lease_set_timer(struct core *c, struct lease *l, uint64_t at_ms, uint32_t order) {
     l->timer_ms = at_ms;
     l->timer_order = order;
     heap_put_as(&c->timers, at_ms, order, timer_value(TIMER_LEASE, l->number));
 }
 
-static int lease_rings(struct core *c, uint32_t number) {
+static int lease_timer_fires(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     l->timer_ms = 0;
     if (!l->count)
@@ -96,23 +96,23 @@ static int lease_rings(struct core *c, uint32_t number) {
         return lease_lose(c, number, LEASE_LOST, false);
     if (l->until_ms <= c->now_ms)
         return lease_lose(c, number, "the lease ran out", true);
-    lease_ring_at(c, l, l->until_ms, l->order); // there is room: one entry was just taken out
+    lease_set_timer(c, l, l->until_ms, l->order); // there is room: one entry was just taken out
     return 0;
 }
 
 void timer_retry(struct core *c, enum timer kind, uint32_t number) {
-    uint64_t at_ms = c->now_ms + AGAIN_MS;
+    uint64_t at_ms = c->now_ms + RETRY_AFTER_MS;
     if (kind == TIMER_LEASE && lease_at(c, number)->timer_ms <= at_ms)
         return; // it rings by itself before
     if (heap_reserve(&c->timers, 1) < 0)
         return; // a lease then ends by its time; a call nobody waits for is done in vain
     if (kind == TIMER_LEASE)
-        lease_ring_at(c, lease_at(c, number), at_ms, heap_order(&c->timers));
+        lease_set_timer(c, lease_at(c, number), at_ms, heap_order(&c->timers));
     else
         heap_put(&c->timers, at_ms, timer_value(kind, number));
 }
 
-static int sweep_rings(struct core *c, struct stage *s) {
+static int sweep_fires(struct core *c, struct stage *s) {
     s->sweep_at_ms = 0;
     due_spend(c, stage_sweep(c, s, c->due_left + 1));
     stage_plan_sweep(c, s);
@@ -121,19 +121,19 @@ static int sweep_rings(struct core *c, struct stage *s) {
     return 0;
 }
 
-static int timer_rings(struct core *c, struct heap_entry e) {
-    uint32_t number = number_of(e);
-    switch ((enum timer)kind_of(e)) {
+static int timer_fires(struct core *c, struct heap_entry e) {
+    uint32_t number = timer_number(e);
+    switch ((enum timer)timer_kind(e)) {
     case TIMER_DEADLINE:
-        return deadline_rings(c, number);
+        return deadline_fires(c, number);
     case TIMER_DUE:
-        return due_rings(c, number);
+        return due_fires(c, number);
     case TIMER_GRACE:
         return job_grace_over(c, number);
     case TIMER_LEASE:
-        return lease_rings(c, number);
+        return lease_timer_fires(c, number);
     case TIMER_SWEEP:
-        return sweep_rings(c, c->stages[number]);
+        return sweep_fires(c, c->stages[number]);
     case TIMER_SERVE:
         c->stages[number]->serve_timer = false;
         stage_wake(c, c->stages[number]);
@@ -146,9 +146,9 @@ static int timer_rings(struct core *c, struct heap_entry e) {
 }
 
 // Puts back what could not be done; the entry just taken out left room for it.
-static void timer_again(struct core *c, struct heap_entry e, uint64_t at_ms) {
-    if (kind_of(e) == TIMER_LEASE)
-        lease_ring_at(c, lease_at(c, number_of(e)), at_ms, heap_order(&c->timers));
+static void timer_put_back(struct core *c, struct heap_entry e, uint64_t at_ms) {
+    if (timer_kind(e) == TIMER_LEASE)
+        lease_set_timer(c, lease_at(c, timer_number(e)), at_ms, heap_order(&c->timers));
     else
         heap_put(&c->timers, at_ms, e.value);
 }
@@ -162,17 +162,17 @@ int core_advance(struct core *c, uint64_t now_ms) {
     while (c->due_left && heap_next(&c->timers) <= now_ms) {
         struct heap_entry e = heap_pop(&c->timers);
         due_spend(c, 1);
-        bool counts = timer_counts(c, e);
+        bool counts = timer_is_current(c, e);
         if (!counts) {
             c->timers.idle -= c->timers.idle > 0;
             continue;
         }
         if (e.at_ms > c->now_ms)
             c->now_ms = e.at_ms;
-        int err = timer_rings(c, e);
+        int err = timer_fires(c, e);
         if (err < 0) {
             first_err = first_err ? first_err : err;
-            timer_again(c, e, now_ms + AGAIN_MS + put_back++ / 1024);
+            timer_put_back(c, e, now_ms + RETRY_AFTER_MS + put_back++ / 1024);
         }
         settle(c);
     }

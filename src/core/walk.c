@@ -11,7 +11,7 @@
 
 #include <inttypes.h>
 
-struct walk {
+struct walk_state {
     struct core *core;
     const struct stage *stage;
     enum job_status status;
@@ -22,45 +22,46 @@ struct walk {
     void *arg;
 };
 
-static int show(const struct walk *w, uint32_t job) {
+static int visit_job(const struct walk_state *w, uint32_t job) {
     struct job_info info = look_at_job(w->core, job_at(w->core, job));
     return w->each(w->arg, &info);
 }
 
 // Those with the status, from `job` on.
-static int walk_jobs(const struct walk *w, uint32_t job) {
+static int walk_jobs(const struct walk_state *w, uint32_t job) {
     int stop = 0;
     for (; !stop && job; job = job_at(w->core, job)->link.next, w->core->steps++)
         if (w->core->steps >= w->steps)
             stop = WALK_CUT;
         else if (job_at(w->core, job)->status == w->status)
-            stop = show(w, job);
+            stop = visit_job(w, job);
     return stop;
 }
 
 // ---- Waiting and running ----------------------------------------------------------------------
 
-static int walk_channels(const struct walk *w, chan ref) {
+static int walk_channels(const struct walk_state *w, chan ref) {
     int stop = 0;
     for (; !stop && ref; ref = link_of(w->core, ref)->next, w->core->steps++)
-        stop = ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head) : show(w, ref);
+        stop = ref & CHAN_KEYED ? walk_jobs(w, channel_at(w->core, ref)->jobs.head)
+                                : visit_job(w, ref);
     return stop;
 }
 
 // The jobs under a lease behind the one with the id `from`; 0: all.
-static int walk_lease(const struct walk *w, const struct lease *l, uint64_t from) {
+static int walk_lease(const struct walk_state *w, const struct lease *l, uint64_t from) {
     int stop = 0;
     for (uint32_t i = l->next; !stop && i < l->count; i++, w->core->steps++) {
         uint32_t job = lease_running(w->core, l, i);
         if (job && !from)
-            stop = show(w, job);
+            stop = visit_job(w, job);
         else if (job && job_at(w->core, job)->id == from)
             from = 0;
     }
     return stop;
 }
 
-static int walk_leases(const struct walk *w, uint32_t number) {
+static int walk_leases(const struct walk_state *w, uint32_t number) {
     uint64_t left = w->stage->leases;
     int stop = 0;
     for (; !stop && left && number < w->core->leases.next_new; number++, w->core->steps++) {
@@ -78,7 +79,7 @@ static int walk_leases(const struct walk *w, uint32_t number) {
     return stop;
 }
 
-static int walk_running(const struct walk *w, uint32_t from) {
+static int walk_running(const struct walk_state *w, uint32_t from) {
     if (w->only)
         return walk_jobs(w, from ? job_at(w->core, from)->link.next : chan_head(w->core, w->only));
     if (!from)
@@ -89,7 +90,7 @@ static int walk_running(const struct walk *w, uint32_t from) {
 }
 
 // What comes behind the waiting job `from` and its channel.
-static int walk_behind(const struct walk *w, uint32_t from) {
+static int walk_behind(const struct walk_state *w, uint32_t from) {
     chan ref = chan_of(w->core, from);
     uint32_t next = link_of(w->core, ref)->next;
     int stop = ref & CHAN_KEYED ? walk_jobs(w, job_at(w->core, from)->link.next) : 0;
@@ -104,7 +105,7 @@ static int walk_behind(const struct walk *w, uint32_t from) {
     return stop ? stop : walk_leases(w, 1);
 }
 
-static int walk_waiting(const struct walk *w, uint32_t from) {
+static int walk_waiting(const struct walk_state *w, uint32_t from) {
     if (from)
         return walk_behind(w, from);
     if (w->only)
@@ -116,30 +117,30 @@ static int walk_waiting(const struct walk *w, uint32_t from) {
 }
 
 // The job that a parked channel waits for: the dead one that halts it, or its first.
-static uint32_t holder_of(const struct walk *w, chan ref) {
+static uint32_t holder_of(const struct walk_state *w, chan ref) {
     const struct channel *ch = ref & CHAN_KEYED ? channel_at(w->core, ref) : NULL;
     return ch && channel_is_halted(w->core, ch) ? ch->halted : chan_head(w->core, ref);
 }
 
-static bool holds_its_channel(const struct walk *w, uint32_t job) {
+static bool holds_its_channel(const struct walk_state *w, uint32_t job) {
     const struct job *j = job_at(w->core, job);
     chan ref = chan_of(w->core, job);
     return (j->status == JOB_WAITING || (j->status == JOB_DEAD && job_is_keyed(j))) &&
            chan_state(w->core, ref) == CHANNEL_PARKED && holder_of(w, ref) == job;
 }
 
-static int walk_parked(const struct walk *w, uint32_t from) {
+static int walk_parked(const struct walk_state *w, uint32_t from) {
     chan ref = from ? link_of(w->core, chan_of(w->core, from))->next : w->stage->parked.head;
     int stop = 0;
     for (; !stop && ref; ref = link_of(w->core, ref)->next, w->core->steps++)
-        stop = show(w, holder_of(w, ref));
+        stop = visit_job(w, holder_of(w, ref));
     return stop;
 }
 
 // ---- All of them ------------------------------------------------------------------------------
 
 // The job that a walk goes on behind; 0: it begins.
-static int find_from(const struct walk *w, uint64_t id, uint32_t *out) {
+static int find_from(const struct walk_state *w, uint64_t id, uint32_t *out) {
     uint32_t number = id ? job_find(w->core, id) : 0;
     const struct job *j = number ? job_at(w->core, number) : NULL;
     bool fits = j && (w->parked ? holds_its_channel(w, number) : j->status == w->status);
@@ -151,7 +152,7 @@ static int find_from(const struct walk *w, uint64_t id, uint32_t *out) {
     return 0;
 }
 
-static int walk_from(const struct walk *w, uint32_t from) {
+static int walk_from(const struct walk_state *w, uint32_t from) {
     switch (w->status) {
     case JOB_WAITING:
         return w->parked ? walk_parked(w, from) : walk_waiting(w, from);
@@ -176,7 +177,7 @@ int core_walk(struct core *c, const struct job_walk *what,
     if (err < 0)
         return err;
     bool in_channel = what->status == JOB_WAITING || what->status == JOB_RUNNING;
-    struct walk w = {
+    struct walk_state w = {
         .core = c,
         .stage = s,
         .status = what->status,

@@ -3,7 +3,7 @@
 
 #include "base/errors.h"
 
-static void watcher_tell(struct core *c, struct watcher *w) {
+static void watcher_notify(struct core *c, struct watcher *w) {
     list_remove(&w->of_epic);
     if (c->config.events.epic)
         c->config.events.epic(c->config.owner, w);
@@ -16,23 +16,23 @@ static bool is_worth_a_look(const struct source *s, const struct watcher *w) {
 
 // Those who are content with most come first: the first who is not ends the search, so that a
 // change costs as many steps as it has watchers to tell, and one.
-void watchers_tell(struct core *c, struct source *s) {
+void watchers_notify(struct core *c, struct source *s) {
     while (!list_empty(&s->watches.watchers)) {
         struct watcher *w = list_entry(s->watches.watchers.next, struct watcher, of_epic);
         if (!is_worth_a_look(s, w))
             return;
-        watcher_tell(c, w);
+        watcher_notify(c, w);
     }
 }
 
-void watchers_tell_all(struct core *c, struct source *s) {
+void watchers_notify_all(struct core *c, struct source *s) {
     while (!list_empty(&s->watches.watchers))
-        watcher_tell(c, list_entry(s->watches.watchers.next, struct watcher, of_epic));
+        watcher_notify(c, list_entry(s->watches.watchers.next, struct watcher, of_epic));
 }
 
 int core_epic_watch(struct core *c, mr_bytes stage, mr_bytes name, int64_t left,
                     struct watcher *w) {
-    uint32_t index = epic_find(c, stage, name);
+    uint32_t index = source_find_epic(c, stage, name);
     if (!index)
         return epic_unknown(stage, name);
     struct source *s = source_at(c, index);

@@ -17,13 +17,13 @@ struct watches {
     struct list watchers; // by how many may be left, most first; EPIC_OVER last
 };
 
-void watchers_tell(struct core *, struct source *); // those that it may have come far enough for
-void watchers_tell_all(struct core *, struct source *); // it was changed, or is gone
+void watchers_notify(struct core *, struct source *); // those that it may have come far enough for
+void watchers_notify_all(struct core *, struct source *); // it was changed, or is gone
 
 // ---- source.c, for watch.c --------------------------------------------------------------------
 
-uint32_t epic_find(struct core *, mr_bytes stage, mr_bytes name); // 0: not known
-int epic_unknown(mr_bytes stage, mr_bytes name);                  // says so: MR_EGONE
+uint32_t source_find_epic(struct core *, mr_bytes stage, mr_bytes name); // 0: not known
+int epic_unknown(mr_bytes stage, mr_bytes name);                         // says so: MR_EGONE
 uint64_t source_unended(const struct source *);
 
 #endif

@@ -153,7 +153,7 @@ static void show_stage(const struct stage_info *info, mr_stage_info *out) {
                             .failed = info->failed,
                             .oldest_ms = info->oldest_ms,
                             .held_by = held_by,
-                            .vain_ms = info->vain_ms };
+                            .vain_ms = info->wasted_wait_ms };
 }
 
 // Emits that are on their way to it wait as those do that have come.

@@ -65,7 +65,7 @@ static void say_stage(struct session *s, struct stage_info *i, const struct crew
     answer_rate(s, "out-per-s", i->out_per_s);
     answer_count(s, "wait-p50-ms", quantile(i->waits, 0.5));
     answer_count(s, "wait-p99-ms", quantile(i->waits, 0.99));
-    answer_count(s, "vain-ms", i->vain_ms);
+    answer_count(s, "vain-ms", i->wasted_wait_ms);
     answer_count(s, "states", i->states);
     answer_count(s, "run-p50-ms", quantile(i->runs, 0.5));
     answer_count(s, "run-p99-ms", quantile(i->runs, 0.99));

@@ -119,7 +119,7 @@ int shards_take(struct session *s, struct take *t, bool wait, struct grant *out,
 void shards_take_leave(struct session *s, const struct taker *but) {
     for (uint32_t i = 0; i < s->host->shards; i++) {
         struct taker *taker = &s->presences[i].taker;
-        if (taker != but && taker->seat_count)
+        if (taker != but && taker->entry_count)
             core_take_leave(s->host->parts[i].core, taker);
     }
 }
@@ -223,5 +223,5 @@ uint64_t shards_live_bytes(const struct host *h) {
 // Each has its share of what may be used, and of what is.
 void shards_tell_memory(const struct host *h, uint64_t outside_bytes) {
     for (uint32_t i = 0; i < h->shards; i++)
-        core_tell_memory(h->parts[i].core, outside_bytes / h->shards);
+        core_set_outside_memory(h->parts[i].core, outside_bytes / h->shards);
 }
