@@ -36,7 +36,7 @@ static void *claim_always(void *arg) {
     for (int round = 1; round <= ROUNDS; round++) {
         while (atomic_load(&c->round) < round)
             sched_yield();
-        if (claim_by(&c->take.claim, shard)) {
+        if (reservation_claim(&c->take.reservation, shard)) {
             atomic_fetch_add(&c->granted, 1);
             shared_take_answer(&c->take, false);
         }
@@ -48,18 +48,18 @@ static void *claim_always(void *arg) {
 // The thread that takes: a shard that came while it was trying is noted, or has claimed it.
 static void take_once(struct claims *c, int round) {
     shared_take_init(&c->take);
-    assert_true(claim_try(&c->take.claim));
+    assert_true(reservation_close(&c->take.reservation));
     atomic_store(&c->granted, 0);
     atomic_store(&c->done, 0);
     atomic_store(&c->round, round);
-    uint64_t missed = claim_open(&c->take.claim);
+    uint64_t missed = reservation_open(&c->take.reservation);
     while (atomic_load(&c->done) < CLAIMERS)
         sched_yield();
     assert_true(atomic_load(&c->granted) <= 1);
     if (atomic_load(&c->granted))
         assert_int_equal(shared_take_sleep(&c->take, UINT64_MAX), 0);
     else
-        assert_int_equal(missed | atomic_load(&c->take.claim.missed), (1 << CLAIMERS) - 1);
+        assert_int_equal(missed | atomic_load(&c->take.reservation.missed), (1 << CLAIMERS) - 1);
     shared_take_finish(&c->take);
 }
 
@@ -79,17 +79,17 @@ static void D2_a_shared_take_that_is_over_is_granted_nothing(void **state) {
     (void)state;
     struct shared_take a;
     shared_take_init(&a);
-    assert_false(claim_by(&a.claim, 0)); // not yet asked
-    assert_true(claim_try(&a.claim));
-    assert_false(claim_by(&a.claim, 1));
-    assert_int_equal(claim_open(&a.claim), 2); // shard 1 was missed
+    assert_false(reservation_claim(&a.reservation, 0)); // not yet asked
+    assert_true(reservation_close(&a.reservation));
+    assert_false(reservation_claim(&a.reservation, 1));
+    assert_int_equal(reservation_open(&a.reservation), 2); // shard 1 was missed
     assert_int_equal(shared_take_sleep(&a, 0), MR_EAGAIN);
-    assert_false(claim_by(&a.claim, 1));
-    assert_true(claim_try(&a.claim));
-    assert_int_equal(claim_open(&a.claim), 0);
-    assert_true(claim_by(&a.claim, 2));
-    assert_false(claim_by(&a.claim, 1));
-    assert_false(claim_try(&a.claim));
+    assert_false(reservation_claim(&a.reservation, 1));
+    assert_true(reservation_close(&a.reservation));
+    assert_int_equal(reservation_open(&a.reservation), 0);
+    assert_true(reservation_claim(&a.reservation, 2));
+    assert_false(reservation_claim(&a.reservation, 1));
+    assert_false(reservation_close(&a.reservation));
     shared_take_answer(&a, true); // it could not give anything
     assert_int_equal(shared_take_sleep(&a, UINT64_MAX), MR_LATER);
     shared_take_finish(&a);

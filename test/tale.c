@@ -156,7 +156,7 @@ struct taken tale_taken(struct tale *t, const struct grant *g) {
 
 // ---- What the core tells ------------------------------------------------------------------------
 
-static bool on_claim(void *owner, struct taker *taker) {
+static bool on_reserve(void *owner, struct taker *taker) {
     struct tale *t = owner;
     return !t->deaf[taker - t->takers];
 }
@@ -219,7 +219,7 @@ void tale_open(struct tale *t) {
         .limits = t->limits,
         .shards = t->shards,
         .sink = { sink_append, tale_sink_read, on_running, t },
-        .events = { .claim = on_claim,
+        .events = { .reserve = on_reserve,
                     .granted = on_granted,
                     .ended = on_ended,
                     .room = on_room,

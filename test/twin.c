@@ -124,7 +124,7 @@ static void note_grants(struct twin *t, int taker, const struct grant *g, size_t
     }
 }
 
-static bool on_claim(void *owner, struct taker *taker) {
+static bool on_reserve(void *owner, struct taker *taker) {
     struct twin *t = owner;
     ptrdiff_t seat = taker - t->takers;
     t->refused[seat] = t->taker_refuses[seat];
@@ -206,7 +206,7 @@ static void note_reserved(struct twin *t, const struct kept_entry *k) {
 
 int twin_start_core(struct twin *t, uint64_t now_ms) {
     static const struct core_events events = {
-        .claim = on_claim,
+        .reserve = on_reserve,
         .granted = on_granted,
         .ended = on_ended,
         .room = on_room,

@@ -177,7 +177,7 @@ struct outcome {
 struct core_events {
     // May this waiting taker still be given work? It is then given some at once (unless memory ends
     // just then: it is asked for again).
-    bool (*claim)(void *owner, struct taker *);
+    bool (*reserve)(void *owner, struct taker *);
     void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
     void (*ended)(void *owner, struct caller *, const struct outcome *);
     // There is room: push again (MR_EFULL cannot come first to anybody else meanwhile).

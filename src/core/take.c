@@ -360,7 +360,7 @@ static int stage_serve_takers(struct core *c, struct stage *s) {
         if (err != 0 || !s->ready.head || !stage_may_start(c, s))
             return err;
         struct taker *t = list_entry(s->takers.next, struct taker_entry, of_stage)->taker;
-        bool waits = !c->config.events.claim || c->config.events.claim(c->config.owner, t);
+        bool waits = !c->config.events.reserve || c->config.events.reserve(c->config.owner, t);
         if (!waits)
             taker_stop_waiting(c, t);
         else if ((err = taker_give(c, t)) < 0)

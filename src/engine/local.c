@@ -139,7 +139,7 @@ static struct group_options group_options_of(struct local *e, const struct local
                     .max_emits = EMITS_MOST,
                     .max_emit_bytes = BODY_MOST,
                     .max_bytes = o->max_bytes },
-        .events = { .claim = event_claim,
+        .events = { .reserve = event_claim,
                     .granted = event_granted,
                     .ended = event_ended,
                     .room = event_room,

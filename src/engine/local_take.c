@@ -22,14 +22,14 @@ void taker_try_again(struct local_taker *t) {
         shared_take_answer(t->waiter.shared, true);
         return;
     }
-    claim_set(&t->waiter.shared->claim, CLAIM_OVER);
+    reservation_set(&t->waiter.shared->reservation, RESERVATION_OVER);
     o->ring(o->arg);
 }
 
 // A shared take is ours only if no other shard was faster; and if what it was claimed for is not
 // granted (for want of memory), it has to try again: see local_end_keep.
 static bool claim_shared(struct local_shard *s, struct local_taker *t) {
-    if (!claim_by(&t->waiter.shared->claim, s->index))
+    if (!reservation_claim(&t->waiter.shared->reservation, s->index))
         return false;
     if (s->claimed)
         taker_try_again(s->claimed);

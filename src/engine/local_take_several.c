@@ -62,7 +62,7 @@ static int join_at(struct shared_take *t, uint32_t shard, const struct pull *pul
     t->waiting |= bit;
     int err = taker_join(t->takers[shard], pull, stay);
     if (err != MR_EAGAIN)
-        claim_set(&t->claim, err < 0 ? CLAIM_OVER : CLAIM_OF + shard);
+        reservation_set(&t->reservation, err < 0 ? RESERVATION_OVER : RESERVATION_OF + shard);
     return err;
 }
 
@@ -88,9 +88,9 @@ static int join_by_stage(struct shared_take *t, uint64_t shards, uint32_t count,
 static int join_all(struct shared_take *t, uint32_t count, const struct pull *pull) {
     uint64_t shards = shards_of(count, pull);
     int err = MR_EAGAIN;
-    while (err == MR_EAGAIN && shards && claim_try(&t->claim)) {
+    while (err == MR_EAGAIN && shards && reservation_close(&t->reservation)) {
         err = join_by_stage(t, shards, count, pull);
-        shards = err == MR_EAGAIN ? claim_open(&t->claim) : 0;
+        shards = err == MR_EAGAIN ? reservation_open(&t->reservation) : 0;
     }
     return err;
 }
@@ -112,7 +112,8 @@ static int wait_at_all(struct local_puller *p, const struct pull *pull, uint64_t
         err = shared_take_sleep(&take, until_ms);
     shared_take_leave(&take);
     if (err == 0)
-        err = taker_hand_out(take.takers[claim_word(&take.claim) - CLAIM_OF], out);
+        err =
+            taker_hand_out(take.takers[reservation_word(&take.reservation) - RESERVATION_OF], out);
     shared_take_finish(&take);
     return err;
 }
@@ -122,27 +123,27 @@ static int wait_at_all(struct local_puller *p, const struct pull *pull, uint64_t
 // Once a shard has claimed the take, its answer is handed out when it is durable: the loop is rung
 // until then.
 static int take_claimed(struct local_puller *p, uint32_t claim, mr_job **out) {
-    int err = taker_collect(&p->parts[claim - CLAIM_OF], out);
+    int err = taker_collect(&p->parts[claim - RESERVATION_OF], out);
     if (err == MR_EAGAIN)
         return err;
     shared_take_leave(&p->loop_take);
-    claim_set(&p->loop_take.claim, CLAIM_OVER);
+    reservation_set(&p->loop_take.reservation, RESERVATION_OVER);
     return err;
 }
 
 static int take_in_loop(struct local_puller *p, const struct pull *pull, mr_job **out) {
     struct local *e = (struct local *)p->base.engine;
     struct shared_take *t = &p->loop_take;
-    uint32_t claim = claim_word(&t->claim);
+    uint32_t claim = reservation_word(&t->reservation);
     if (atomic_load_explicit(&e->stopped, memory_order_relaxed))
         return local_say_stopped(e);
-    if (claim == CLAIM_OPEN || atomic_load(&p->interrupted))
+    if (claim == RESERVATION_OPEN || atomic_load(&p->interrupted))
         return MR_EAGAIN;
-    if (claim >= CLAIM_OF)
+    if (claim >= RESERVATION_OF)
         return take_claimed(p, claim, out); // it may be given back meanwhile: see taker_try_again
     shared_take_leave(t);
     int err = join_all(t, p->count, pull);
-    return err == 0 ? take_claimed(p, claim_word(&t->claim), out) : err;
+    return err == 0 ? take_claimed(p, reservation_word(&t->reservation), out) : err;
 }
 
 // ---- The take ---------------------------------------------------------------------------------

@@ -5,8 +5,8 @@
 #include "millrace.h"
 
 void shared_take_init(struct shared_take *t) {
-    atomic_init(&t->claim.word, CLAIM_OVER);
-    atomic_init(&t->claim.missed, 0);
+    atomic_init(&t->reservation.word, RESERVATION_OVER);
+    atomic_init(&t->reservation.missed, 0);
     t->waiting = 0;
     t->answered = t->again = false;
     t->err = 0;
@@ -39,7 +39,7 @@ int shared_take_sleep(struct shared_take *t, uint64_t until_ms) {
     pthread_mutex_lock(&t->lock);
     while (!t->answered && !t->err && monotonic_ms() < until_ms)
         cond_wait_until(&t->cond, &t->lock, until_ms);
-    bool over = !t->answered && claim_withdraw(&t->claim);
+    bool over = !t->answered && reservation_withdraw(&t->reservation);
     while (!over && !t->answered)
         pthread_cond_wait(&t->cond, &t->lock);
     int err = over ? (t->err ? t->err : MR_EAGAIN) : t->again ? MR_LATER : 0;

@@ -5,7 +5,7 @@
 #define ENGINE_SHARED_TAKE_H
 
 #include "core/route.h"
-#include "shard/claim.h"
+#include "shard/reservation.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 struct local_taker;
 
 struct shared_take {
-    struct claim claim;
+    struct reservation reservation;
     uint64_t waiting; // bit n: it waits at shard n
     struct local_taker *takers[SHARDS_MOST];
 

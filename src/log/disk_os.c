@@ -73,7 +73,7 @@ static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t 
     return n < 0 ? -errno : n;
 }
 
-static int zeros_write(const struct disk *d, int fd, uint64_t from, uint64_t size) {
+static int os_write_zeros(const struct disk *d, int fd, uint64_t from, uint64_t size) {
     static const char zeros[1 << 16];
     while (size > 0) {
         size_t step = size < sizeof zeros ? (size_t)size : sizeof zeros;
@@ -91,7 +91,7 @@ static int os_allocate(const struct disk *d, int fd, uint64_t from, uint64_t siz
     do
         err = fallocate(fd, 0, (off_t)from, (off_t)size) < 0 ? -errno : 0;
     while (err == -EINTR);
-    return err == -EOPNOTSUPP ? zeros_write(d, fd, from, size) : err;
+    return err == -EOPNOTSUPP ? os_write_zeros(d, fd, from, size) : err;
 }
 
 static int os_truncate(const struct disk *d, int fd, uint64_t size) {

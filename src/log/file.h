@@ -48,8 +48,8 @@ enum {
 };
 
 // Bytes of one segment on their way to the disk.
-struct batch {
-    struct batch *next;
+struct log_batch {
+    struct log_batch *next;
     uint64_t at; // position of the first byte
     uint8_t *data;
     size_t size, capacity;
@@ -83,18 +83,18 @@ struct file_log {
     pthread_cond_t done;  // for those who wait for the writer
     struct ring segments;
     uint32_t open_segments;
-    uint64_t head, tail;                  // where to begin and to go on
-    uint64_t opened_at;                   // the tail when it was opened
-    uint64_t written, synced;             // handed to the system; on the disk
-    uint64_t durable;                     // what the sync policy promises of it
-    uint64_t flush_to, sync_to;           // asked to be written; to be synced whatever the policy
-    uint64_t trim_to;                     // number of the segment that is to be the first
-    uint64_t sync_at_ms;                  // when an interval ends; 0: nothing waits for it
-    struct batch *first, *last;           // oldest first; the last gathers unless closed
-    struct batch *idle;                   // one for reuse
-    struct batch *recent[RECENT_BATCHES]; // written last: what is taken soon after its push
-    uint32_t recent_next;                 // whose place the next one takes
-    uint64_t pending;                     // bytes in batches
+    uint64_t head, tail;            // where to begin and to go on
+    uint64_t opened_at;             // the tail when it was opened
+    uint64_t written, synced;       // handed to the system; on the disk
+    uint64_t durable;               // what the sync policy promises of it
+    uint64_t flush_to, sync_to;     // asked to be written; to be synced whatever the policy
+    uint64_t trim_to;               // number of the segment that is to be the first
+    uint64_t sync_at_ms;            // when an interval ends; 0: nothing waits for it
+    struct log_batch *first, *last; // oldest first; the last gathers unless closed
+    struct log_batch *idle;         // one for reuse
+    struct log_batch *recent[RECENT_BATCHES]; // written last: what is taken soon after its push
+    uint32_t recent_next;                     // whose place the next one takes
+    uint64_t pending;                         // bytes in batches
     int spare_fd;
     bool has_spare;
     bool spare_failed;       // the last try to make one
@@ -133,7 +133,7 @@ int log_damaged(const struct file_log *, uint64_t number, uint64_t offset, const
 // ---- file_writer.c; the lock is held ----------------------------------------------------------
 
 // Does one piece of the writer's work. False: there is none.
-bool writer_turn(struct file_log *);
+bool writer_step(struct file_log *);
 
 // Waits until the writer has done something; does it itself if there is no thread.
 void writer_await(struct file_log *);
@@ -142,7 +142,7 @@ void writer_await(struct file_log *);
 void writer_wake(struct file_log *);
 
 // Tells everybody who waits, and through on_durable the owner; drops the lock for that.
-void writer_tell(struct file_log *);
+void writer_notify(struct file_log *);
 
 // Stops the log for good; the reason is this thread's last error.
 void writer_stop(struct file_log *);
@@ -177,7 +177,7 @@ void segment_release(struct file_log *, struct segment *);
 // Closes and frees; takes NULL.
 void segment_destroy(struct file_log *, struct segment *);
 
-void batch_destroy(struct batch *); // takes NULL
+void batch_destroy(struct log_batch *); // takes NULL
 
 // Frees a log that has no writer's thread any more; takes half-opened ones. Not under the lock.
 void file_log_destroy(struct file_log *);
@@ -186,16 +186,16 @@ extern const struct log_impl file_log_impl;
 
 // ---- file_read.c: parts of log_impl -----------------------------------------------------------
 
-int file_replay(struct log *, log_each *, void *arg);
-int file_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
-int file_read_now(struct log *, uint64_t at, struct buffer *out_body);
+int file_log_replay(struct log *, log_each *, void *arg);
+int file_log_read(struct log *, uint64_t at, struct buffer *out_head, struct buffer *out_body);
+int file_log_read_now(struct log *, uint64_t at, struct buffer *out_body);
 
 // Reads from a position on, as much as there is; the segment is held. Unless it may wait: only what
 // is in memory, or -EAGAIN. -errno.
 int64_t segment_read(const struct file_log *, const struct segment *, uint64_t at, bool wait,
                      void *to, size_t size);
-int file_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
-              uint64_t *out_next);
+int file_log_scan(struct log *, uint64_t from, size_t max_bytes, log_each *, void *arg,
+                  uint64_t *out_next);
 
 // ---- file_window.c ----------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ struct recovered {
 int segment_examine(struct file_log *, struct segment *, struct recovered *out);
 
 // Finds the end of the log, cuts what is torn behind it (unless read-only) and sets the positions.
-int file_recover(struct file_log *);
+int file_log_recover(struct file_log *);
 
 // Sets the positions of a log that was just made.
-void file_begin(struct file_log *);
+void file_log_begin(struct file_log *);
 
 #endif

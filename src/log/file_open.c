@@ -201,7 +201,7 @@ static int segments_open(struct file_log *l, const struct store_names *n) {
     return 0;
 }
 
-static int store_load(struct file_log *l) {
+static int file_log_load_store(struct file_log *l) {
     int err = store_open(l->disk, l->dir, l->options.read_only, &l->store, &l->store_fd);
     if (err == MR_ECORRUPT)
         return error_set(MR_ECORRUPT,
@@ -232,7 +232,7 @@ static int log_open(struct file_log *l, struct store_names *n) {
     bool fresh = !n->store;
     err = fresh ? store_make(l, n) : l->options.read_only ? 0 : dir_sync(l);
     if (err == 0)
-        err = store_load(l);
+        err = file_log_load_store(l);
     if (err == 0 && !fresh)
         err = segments_open(l, n);
     if (err == 0 && !fresh)
@@ -240,10 +240,10 @@ static int log_open(struct file_log *l, struct store_names *n) {
     if (err < 0)
         return err;
     if (fresh) {
-        file_begin(l);
+        file_log_begin(l);
         return 0;
     }
-    err = file_recover(l);
+    err = file_log_recover(l);
     return err < 0 || l->options.read_only ? err : spare_adopt(l);
 }
 

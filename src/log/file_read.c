@@ -26,7 +26,7 @@ struct walk segment_walk(const struct file_log *l, const struct segment *s, char
     return w;
 }
 
-static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *out_head,
+static int entry_copy(const struct log_frame *f, const uint8_t *raw, struct buffer *out_head,
                       struct buffer *out_body) {
     int err = out_head ? buffer_reserve(out_head, f->head_size) : 0;
     if (err == 0 && out_body)
@@ -42,13 +42,13 @@ static int entry_copy(const struct frame *f, const uint8_t *raw, struct buffer *
 
 // ---- Entries still in memory; the lock is held ------------------------------------------------
 
-static const uint8_t *batch_at(const struct batch *b, uint64_t at) {
+static const uint8_t *batch_at(const struct log_batch *b, uint64_t at) {
     return at >= b->at && at + ENTRY_FRAME <= b->at + b->size ? b->data + (at - b->at) : NULL;
 }
 
 static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
     const uint8_t *found = NULL;
-    for (const struct batch *b = l->first; b && !found; b = b->next)
+    for (const struct log_batch *b = l->first; b && !found; b = b->next)
         found = batch_at(b, at);
     for (size_t i = 0; i < RECENT_BATCHES && l->recent[i] && !found; i++)
         found = batch_at(l->recent[i], at);
@@ -57,7 +57,7 @@ static const uint8_t *batch_find(const struct file_log *l, uint64_t at) {
 
 static int batch_read(const uint8_t *raw, uint64_t at, struct buffer *out_head,
                       struct buffer *out_body) {
-    struct frame f;
+    struct log_frame f;
     if (!frame_get(raw, &f) || !frame_is_entry(&f))
         return error_set(MR_EINVAL, "no entry begins at %" PRIu64, at);
     if (f.flags & FRAME_DAMAGED && out_body)
@@ -73,8 +73,8 @@ int64_t segment_read(const struct file_log *l, const struct segment *s, uint64_t
                 : l->disk->pread_now(l->disk, s->fd, to, size, offset_of(l, at));
 }
 
-static int entry_check(const struct file_log *l, const struct segment *s, uint64_t at,
-                       const struct frame *f, const uint8_t *raw) {
+static int entry_verify(const struct file_log *l, const struct segment *s, uint64_t at,
+                        const struct log_frame *f, const uint8_t *raw) {
     if (!frame_head_fits(f, raw, at))
         return log_damaged(l, s->number, offset_of(l, at), "the head of an entry is wrong");
     if (!frame_is_entry(f))
@@ -92,7 +92,7 @@ static int read_failed(const struct file_log *l, int64_t n, bool wait) {
 }
 
 static int entry_read_large(const struct file_log *l, const struct segment *s, uint64_t at,
-                            const struct frame *f, bool wait, struct buffer *out_head,
+                            const struct log_frame *f, bool wait, struct buffer *out_head,
                             struct buffer *out_body) {
     size_t size = (size_t)frame_size(f);
     uint8_t *raw = mem_resize(NULL, size);
@@ -100,7 +100,7 @@ static int entry_read_large(const struct file_log *l, const struct segment *s, u
         return error_set(MR_ENOMEM, "no memory for an entry of %zu bytes", size);
     int64_t n = segment_read(l, s, at, wait, raw, size);
     bool all = n >= 0 && (wait || (size_t)n == size);
-    int err = all ? entry_check(l, s, at, f, raw) : read_failed(l, n, wait);
+    int err = all ? entry_verify(l, s, at, f, raw) : read_failed(l, n, wait);
     if (err == 0)
         err = entry_copy(f, raw, out_head, out_body);
     mem_free(raw);
@@ -108,7 +108,7 @@ static int entry_read_large(const struct file_log *l, const struct segment *s, u
 }
 
 // A whole entry that lies in memory. False: the window ends before it does.
-static bool is_whole(const uint8_t *raw, size_t size, struct frame *out) {
+static bool is_whole(const uint8_t *raw, size_t size, struct log_frame *out) {
     return size >= ENTRY_FRAME && frame_get(raw, out) && frame_size(out) <= size;
 }
 
@@ -118,14 +118,14 @@ static bool entry_read_ahead(const struct file_log *l, const struct segment *s, 
                              bool wait, struct window *w, struct buffer *out_head,
                              struct buffer *out_body, int *out_err) {
     size_t size;
-    struct frame f;
+    struct log_frame f;
     const uint8_t *raw = window_find(w, at, &size);
     if (!raw || !is_whole(raw, size, &f)) {
         raw = window_read(l, s, w, at, wait, &size);
         if (!raw || !is_whole(raw, size, &f))
             return false;
     }
-    *out_err = entry_check(l, s, at, &f, raw);
+    *out_err = entry_verify(l, s, at, &f, raw);
     if (*out_err == 0)
         *out_err = entry_copy(&f, raw, out_head, out_body);
     window_note(w, at, frame_size(&f));
@@ -139,7 +139,7 @@ static int entry_read(const struct file_log *l, const struct segment *s, uint64_
         return err;
     uint8_t raw[READ_GUESS];
     uint64_t left = s->capacity - offset_of(l, at);
-    struct frame f;
+    struct log_frame f;
     int64_t n = segment_read(l, s, at, wait, raw, sizeof raw < left ? sizeof raw : left);
     if (n < 0 || (!wait && n < ENTRY_FRAME))
         return read_failed(l, n, wait);
@@ -149,7 +149,7 @@ static int entry_read(const struct file_log *l, const struct segment *s, uint64_
         window_note(w, at, frame_size(&f));
     if (frame_size(&f) > (uint64_t)n)
         return entry_read_large(l, s, at, &f, wait, out_head, out_body);
-    err = entry_check(l, s, at, &f, raw);
+    err = entry_verify(l, s, at, &f, raw);
     return err < 0 ? err : entry_copy(&f, raw, out_head, out_body);
 }
 
@@ -192,17 +192,17 @@ static int read_one(struct file_log *l, uint64_t at, bool wait, struct buffer *o
     return err;
 }
 
-int file_read(struct log *base, uint64_t at, struct buffer *out_head, struct buffer *out_body) {
+int file_log_read(struct log *base, uint64_t at, struct buffer *out_head, struct buffer *out_body) {
     return read_one((struct file_log *)base, at, true, out_head, out_body);
 }
 
-int file_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
+int file_log_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
     return read_one((struct file_log *)base, at, false, NULL, out_body);
 }
 
 // ---- Scanning ---------------------------------------------------------------------------------
 
-struct scan {
+struct file_scan {
     struct file_log *log;
     uint64_t at, end; // positions: the next frame, and the tail when the scan began
     uint64_t left;    // bytes wanted
@@ -211,7 +211,8 @@ struct scan {
 };
 
 // Moves over a frame, showing it if it is an entry.
-static int scan_step(struct scan *c, const struct frame *f, const uint8_t *raw, bool damaged) {
+static int scan_step(struct file_scan *c, const struct log_frame *f, const uint8_t *raw,
+                     bool damaged) {
     if (f->flags & FRAME_SEAL) {
         c->at = segment_base(c->log, segment_of(c->log, c->at) + 1) + SEGMENT_START;
         return 0;
@@ -254,8 +255,8 @@ static int indexed_look(void *arg, const struct log_seen *seen) {
 
 // Shows an entry whose frame or head is damaged: the head as the index has it, and the body, which
 // counts as damaged too unless its sum is there and right.
-static int scan_restored(struct scan *c, const struct segment *s, struct log_seen seen) {
-    struct frame f = { .head_size = (uint32_t)seen.head.size, .body_size = seen.body_size };
+static int scan_restored(struct file_scan *c, const struct segment *s, struct log_seen seen) {
+    struct log_frame f = { .head_size = (uint32_t)seen.head.size, .body_size = seen.body_size };
     size_t size = (size_t)frame_size(&f);
     uint8_t *raw = mem_resize(NULL, size);
     if (!raw)
@@ -278,7 +279,7 @@ static int scan_restored(struct scan *c, const struct segment *s, struct log_see
 
 // There is no frame at `c->at`: goes on behind it with the help of the index, which a sealed
 // segment has. What is no entry is passed over.
-static int scan_damage(struct scan *c, const struct segment *s) {
+static int scan_damage(struct file_scan *c, const struct segment *s) {
     struct file_log *l = c->log;
     struct index index = { 0 };
     struct indexed next = { .from = c->at };
@@ -301,7 +302,7 @@ static int scan_damage(struct scan *c, const struct segment *s) {
 }
 
 // Shows the entries of one segment below the position `upto`. The segment is held.
-static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) {
+static int scan_segment(struct file_scan *c, const struct segment *s, uint64_t upto) {
     char path[LOG_PATH];
     struct walk w = segment_walk(c->log, s, path, offset_of(c->log, c->at));
     w.bodies = w.damaged = true;
@@ -323,9 +324,9 @@ static int scan_segment(struct scan *c, const struct segment *s, uint64_t upto) 
 
 // Shows one entry that is not written yet, from a copy, because `each` may append. Takes the lock
 // held, drops it.
-static int scan_batch(struct scan *c, struct buffer *copy) {
+static int scan_batch(struct file_scan *c, struct buffer *copy) {
     const uint8_t *raw = batch_find(c->log, c->at);
-    struct frame f = { 0 };
+    struct log_frame f = { 0 };
     int err =
         raw && frame_get(raw, &f) ? 0 : error_set(MR_EINVAL, "no entry begins at %" PRIu64, c->at);
     buffer_clear(copy);
@@ -335,7 +336,7 @@ static int scan_batch(struct scan *c, struct buffer *copy) {
     return err < 0 ? err : scan_step(c, &f, copy->data, f.flags & FRAME_DAMAGED);
 }
 
-static int scan_next(struct scan *c, struct buffer *copy) {
+static int scan_next(struct file_scan *c, struct buffer *copy) {
     struct file_log *l = c->log;
     int err;
     pthread_mutex_lock(&l->lock);
@@ -353,12 +354,12 @@ static int scan_next(struct scan *c, struct buffer *copy) {
     return err;
 }
 
-int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each, void *arg,
-              uint64_t *out_next) {
+int file_log_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each, void *arg,
+                  uint64_t *out_next) {
     struct file_log *l = (struct file_log *)base;
     if (offset_of(l, from) == 0)
         from += SEGMENT_START;
-    struct scan c = { .log = l, .at = from, .left = max_bytes, .each = each, .arg = arg };
+    struct file_scan c = { .log = l, .at = from, .left = max_bytes, .each = each, .arg = arg };
     struct buffer copy = { 0 };
     pthread_mutex_lock(&l->lock);
     c.end = l->tail;
@@ -376,7 +377,7 @@ int file_scan(struct log *base, uint64_t from, size_t max_bytes, log_each *each,
 
 // ---- Replaying --------------------------------------------------------------------------------
 
-struct replay {
+struct file_replay {
     struct file_log *log;
     log_each *each;
     void *arg;
@@ -384,8 +385,8 @@ struct replay {
 };
 
 // What is refused is told with its place, and how to go on without it.
-static int replay_show(void *arg, const struct log_seen *seen) {
-    struct replay *r = arg;
+static int replay_pass_entry(void *arg, const struct log_seen *seen) {
+    struct file_replay *r = arg;
     int err = r->each(r->arg, seen);
     if (err != MR_ECORRUPT)
         return err;
@@ -394,17 +395,18 @@ static int replay_show(void *arg, const struct log_seen *seen) {
     return log_damaged(r->log, segment_of(r->log, seen->at), offset_of(r->log, seen->at), what);
 }
 
-static int replay_frame(struct replay *r, const struct segment *s, const struct walk_frame *f) {
+static int replay_frame(struct file_replay *r, const struct segment *s,
+                        const struct walk_frame *f) {
     if (!frame_is_entry(&f->frame))
         return 0;
     struct log_seen seen = { .at = segment_base(r->log, s->number) + f->at,
                              .head = walk_head(f),
                              .body_size = f->frame.body_size };
-    return replay_show(r, &seen);
+    return replay_pass_entry(r, &seen);
 }
 
 // Reads the segment itself up to offset `end`, or to its seal, and makes an index on the way.
-static int replay_segment(struct replay *r, struct segment *s, uint64_t end,
+static int replay_segment(struct file_replay *r, struct segment *s, uint64_t end,
                           struct index_builder *index) {
     char path[LOG_PATH];
     struct walk w = segment_walk(r->log, s, path, SEGMENT_START);
@@ -434,7 +436,7 @@ static void index_count(struct file_log *l, struct segment *s, uint64_t bytes) {
     pthread_mutex_unlock(&l->lock);
 }
 
-static int replay_reindex(struct replay *r, struct segment *s) {
+static int replay_reindex(struct file_replay *r, struct segment *s) {
     struct file_log *l = r->log;
     struct index_builder index = { 0 };
     if (!l->options.read_only)
@@ -458,7 +460,7 @@ static int index_fits(const struct file_log *l, const struct segment *s, uint64_
 }
 
 // Without an index, or with one that is of no use, the segment itself is read.
-static int replay_sealed(struct replay *r, struct segment *s) {
+static int replay_sealed(struct file_replay *r, struct segment *s) {
     struct file_log *l = r->log;
     int err = index_load(&r->index, l->disk, l->dir, s->number, s->capacity);
     int fits = err == 0 ? index_fits(l, s, r->index.seal) : 0;
@@ -468,10 +470,10 @@ static int replay_sealed(struct replay *r, struct segment *s) {
         return err < 0 ? err : fits;
     s->seal = r->index.seal;
     index_count(l, s, r->index.file_bytes);
-    return index_walk(&r->index, segment_base(l, s->number), replay_show, r);
+    return index_walk(&r->index, segment_base(l, s->number), replay_pass_entry, r);
 }
 
-static int replay_one(struct replay *r, struct segment *s) {
+static int replay_one_segment(struct file_replay *r, struct segment *s) {
     struct file_log *l = r->log;
     pthread_mutex_lock(&l->lock);
     int err = segment_hold(l, s);
@@ -490,12 +492,12 @@ static int replay_one(struct replay *r, struct segment *s) {
     return err;
 }
 
-int file_replay(struct log *base, log_each *each, void *arg) {
-    struct replay r = { .log = (struct file_log *)base, .each = each, .arg = arg };
+int file_log_replay(struct log *base, log_each *each, void *arg) {
+    struct file_replay r = { .log = (struct file_log *)base, .each = each, .arg = arg };
     const struct ring *segments = &r.log->segments;
     int err = 0;
     for (uint64_t n = segments->first; err == 0 && n < segments->next; n++)
-        err = replay_one(&r, ring_at(segments, n));
+        err = replay_one_segment(&r, ring_at(segments, n));
     buffer_finish(&r.index.content);
     return err;
 }

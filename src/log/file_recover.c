@@ -78,7 +78,7 @@ int segment_examine(struct file_log *l, struct segment *s, struct recovered *out
     return err;
 }
 
-static int rewrite(const struct disk *d, int fd, uint64_t from, uint64_t end) {
+static int rewrite_range(const struct disk *d, int fd, uint64_t from, uint64_t end) {
     uint8_t block[1 << 14];
     while (from < end) {
         size_t size = end - from < sizeof block ? (size_t)(end - from) : sizeof block;
@@ -91,7 +91,7 @@ static int rewrite(const struct disk *d, int fd, uint64_t from, uint64_t end) {
     return 0;
 }
 
-static int erase(const struct disk *d, int fd, uint64_t from, uint64_t end) {
+static int zero_range(const struct disk *d, int fd, uint64_t from, uint64_t end) {
     static const uint8_t zeros[1 << 14];
     while (from < end) {
         size_t size = end - from < sizeof zeros ? (size_t)(end - from) : sizeof zeros;
@@ -104,7 +104,7 @@ static int erase(const struct disk *d, int fd, uint64_t from, uint64_t end) {
 }
 
 // Makes a segment on the disk what segment_examine has found it to be.
-static int segment_mend(struct file_log *l, struct segment *s, const struct recovered *r) {
+static int segment_rewrite_tail(struct file_log *l, struct segment *s, const struct recovered *r) {
     const struct disk *d = l->disk;
     int err = segment_hold(l, s);
     if (err < 0)
@@ -112,9 +112,9 @@ static int segment_mend(struct file_log *l, struct segment *s, const struct reco
     if (d->size(d, s->fd) < (int64_t)s->capacity)
         err = d->allocate(d, s->fd, 0, s->capacity);
     if (err == 0)
-        err = rewrite(d, s->fd, r->synced, r->end);
+        err = rewrite_range(d, s->fd, r->synced, r->end);
     if (err == 0)
-        err = erase(d, s->fd, r->end, r->content);
+        err = zero_range(d, s->fd, r->end, r->content);
     if (err == 0)
         err = d->sync(d, s->fd);
     segment_release(l, s);
@@ -155,7 +155,7 @@ static int last_settle_empty(struct file_log *l, struct recovered *r) {
         return last_remove(l);
     }
     found.end += ENTRY_FRAME;
-    return l->options.read_only ? 0 : segment_mend(l, before, &found);
+    return l->options.read_only ? 0 : segment_rewrite_tail(l, before, &found);
 }
 
 // Gives the index the heads that the last segment already has.
@@ -182,13 +182,13 @@ static void positions_set(struct file_log *l, uint64_t tail) {
     l->trim_to = l->segments.first;
 }
 
-void file_begin(struct file_log *l) {
+void file_log_begin(struct file_log *l) {
     const struct segment *first = segment_last(l);
     index_begin(&l->index, l->disk, l->dir, first->number);
     positions_set(l, segment_base(l, first->number) + SEGMENT_START);
 }
 
-int file_recover(struct file_log *l) {
+int file_log_recover(struct file_log *l) {
     struct recovered r;
     int err = segment_examine(l, segment_last(l), &r);
     if (err == 0)
@@ -199,7 +199,7 @@ int file_recover(struct file_log *l) {
     if (r.sealed)
         return log_damaged(l, last->number + 1, 0, "the segment is missing");
     if (!l->options.read_only)
-        err = segment_mend(l, last, &r);
+        err = segment_rewrite_tail(l, last, &r);
     if (err == 0 && !l->options.read_only)
         err = last_index(l, last, r.end);
     if (err == 0)

@@ -74,7 +74,7 @@ static void spare_add(struct file_log *l, int fd) {
     bool was_full = l->full;
     l->full = false;
     if (was_full)
-        writer_tell(l);
+        writer_notify(l);
     pthread_cond_broadcast(&l->done);
 }
 

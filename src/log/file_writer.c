@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void writer_tell(struct file_log *l) {
+void writer_notify(struct file_log *l) {
     pthread_cond_broadcast(&l->done);
     if (!l->options.on_durable)
         return;
@@ -27,7 +27,7 @@ void writer_tell(struct file_log *l) {
 void writer_stop(struct file_log *l) {
     snprintf(l->stopped, sizeof l->stopped, "%s", error_text());
     atomic_store_explicit(&l->base.stopped, true, memory_order_relaxed);
-    writer_tell(l);
+    writer_notify(l);
 }
 
 // While a sync was asked for whatever the policy, nothing counts before it.
@@ -38,7 +38,7 @@ static void durable_advance(struct file_log *l) {
         l->durable = durable;
 }
 
-static void index_feed(struct file_log *l, const struct batch *b) {
+static void index_feed(struct file_log *l, const struct log_batch *b) {
     for (size_t at = 0; l->index.active && at < b->size;) {
         struct walk_frame f = { .at = offset_of(l, b->at) + at, .raw = b->data + at };
         bool valid = frame_get(f.raw, &f.frame);
@@ -51,7 +51,8 @@ static void index_feed(struct file_log *l, const struct batch *b) {
 // The first sync of blocks that were only allocated has to note with the file that they are in use
 // now, which takes as long again; a sync of blocks that were written before has not. So the batch
 // that comes to new blocks is followed by zeros, and those behind it find theirs written.
-static int zeros_write_ahead(struct file_log *l, const struct batch *b, const struct segment *s) {
+static int zeros_write_ahead(struct file_log *l, const struct log_batch *b,
+                             const struct segment *s) {
     static const uint8_t zeros[ZEROS_AHEAD];
     uint64_t at = b->at + b->size, from = offset_of(l, at);
     if (l->options.sync != LOG_SYNC_ALWAYS || at <= l->zeroed || b->size > ZEROS_AHEAD / 4)
@@ -63,7 +64,7 @@ static int zeros_write_ahead(struct file_log *l, const struct batch *b, const st
     return disk_write_all(l->disk, s->fd, zeros, (size_t)(upto - from), from);
 }
 
-static int batch_write(struct file_log *l, const struct batch *b, struct segment *s,
+static int batch_write(struct file_log *l, const struct log_batch *b, struct segment *s,
                        struct segment *next) {
     int err = next ? segment_place(l, next) : 0;
     if (err < 0)
@@ -81,7 +82,7 @@ static int batch_write(struct file_log *l, const struct batch *b, struct segment
     return 0;
 }
 
-static void batch_recycle(struct file_log *l, struct batch *b) {
+static void batch_recycle(struct file_log *l, struct log_batch *b) {
     if (b && !l->idle && b->capacity <= GATHER_LIMIT)
         l->idle = b;
     else
@@ -89,7 +90,7 @@ static void batch_recycle(struct file_log *l, struct batch *b) {
 }
 
 // It was written: readers find it a little longer.
-static void batch_retire(struct file_log *l, struct batch *b) {
+static void batch_retire(struct file_log *l, struct log_batch *b) {
     l->first = b->next;
     if (!l->first)
         l->last = NULL;
@@ -104,7 +105,7 @@ static void batch_retire(struct file_log *l, struct batch *b) {
 }
 
 static void writer_write(struct file_log *l) {
-    struct batch *b = l->first;
+    struct log_batch *b = l->first;
     struct segment *s = ring_at(&l->segments, segment_of(l, b->at));
     struct segment *next = b->seal ? ring_at(&l->segments, s->number + 1) : NULL;
     b->closed = true;
@@ -123,11 +124,11 @@ static void writer_write(struct file_log *l) {
     if (l->options.sync == LOG_SYNC_ALWAYS)
         pthread_cond_broadcast(&l->done); // there is room again, but nothing new is durable
     else
-        writer_tell(l);
+        writer_notify(l);
 }
 
 // After the sync of a sealed segment: its index is complete, and that of the next begins.
-static void index_turn(struct file_log *l, struct segment *sealed) {
+static void index_switch(struct file_log *l, struct segment *sealed) {
     pthread_mutex_unlock(&l->lock);
     uint64_t bytes = index_end(&l->index, sealed->seal);
     index_begin(&l->index, l->disk, l->dir, sealed->number + 1);
@@ -152,9 +153,9 @@ static void writer_sync(struct file_log *l) {
     l->synced = upto;
     l->sync_at_ms = 0;
     if (segment_of(l, upto) != s->number)
-        index_turn(l, s);
+        index_switch(l, s);
     durable_advance(l);
-    writer_tell(l);
+    writer_notify(l);
 }
 
 static bool sync_due(const struct file_log *l) {
@@ -170,7 +171,7 @@ static bool sync_due(const struct file_log *l) {
 }
 
 static bool batch_due(const struct file_log *l) {
-    const struct batch *b = l->first;
+    const struct log_batch *b = l->first;
     return b && b->size > 0 && (b->closed || l->flush_to > l->written || l->closing);
 }
 
@@ -218,7 +219,7 @@ static void writer_trim(struct file_log *l) {
     l->spare_failed = false;
 }
 
-bool writer_turn(struct file_log *l) {
+bool writer_step(struct file_log *l) {
     if (l->stopped[0])
         return false;
     if (sync_due(l))
@@ -241,7 +242,7 @@ void writer_wake(struct file_log *l) {
 
 void writer_await(struct file_log *l) {
     if (!l->threaded) {
-        bool worked = writer_turn(l);
+        bool worked = writer_step(l);
         assert(worked || l->stopped[0]);
         return;
     }
@@ -271,7 +272,7 @@ void *writer_main(void *log) {
     struct file_log *l = log;
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        if (writer_turn(l))
+        if (writer_step(l))
             continue;
         if (l->closing)
             break;

@@ -34,7 +34,7 @@ enum frame_flags {
 
 #define FRAME_MAGIC UINT32_C(0x6d720000) // in the upper half of the flags
 
-struct frame {
+struct log_frame {
     uint32_t head_size, body_size, flags, unsynced;
     uint64_t body_sum, sum;
 };
@@ -61,11 +61,11 @@ static inline uint64_t load_u64(const uint8_t *from) {
     return le64toh(v);
 }
 
-static inline uint64_t frame_size(const struct frame *f) {
+static inline uint64_t frame_size(const struct log_frame *f) {
     return (ENTRY_FRAME + (uint64_t)f->head_size + f->body_size + 7) & ~UINT64_C(7);
 }
 
-static inline bool frame_is_entry(const struct frame *f) {
+static inline bool frame_is_entry(const struct log_frame *f) {
     return !(f->flags & (FRAME_SEAL | FRAME_SKIP));
 }
 
@@ -106,24 +106,24 @@ static inline void frame_put_mark(uint8_t *to, uint64_t at, uint32_t flags, uint
 }
 
 // Decodes the fields. False: this is no frame.
-static inline bool frame_get(const uint8_t *raw, struct frame *out) {
+static inline bool frame_get(const uint8_t *raw, struct log_frame *out) {
     uint32_t flags = load_u32(raw + 8);
     if ((flags & ~(uint32_t)FRAME_FLAGS) != FRAME_MAGIC)
         return false;
-    *out = (struct frame){ .head_size = load_u32(raw),
-                           .body_size = load_u32(raw + 4),
-                           .flags = flags & FRAME_FLAGS,
-                           .unsynced = load_u32(raw + 12),
-                           .body_sum = load_u64(raw + 16),
-                           .sum = load_u64(raw + 24) };
+    *out = (struct log_frame){ .head_size = load_u32(raw),
+                               .body_size = load_u32(raw + 4),
+                               .flags = flags & FRAME_FLAGS,
+                               .unsynced = load_u32(raw + 12),
+                               .body_sum = load_u64(raw + 16),
+                               .sum = load_u64(raw + 24) };
     return true;
 }
 
-static inline bool frame_head_fits(const struct frame *f, const uint8_t *raw, uint64_t at) {
+static inline bool frame_head_fits(const struct log_frame *f, const uint8_t *raw, uint64_t at) {
     return frame_sum(raw, raw + ENTRY_FRAME, f->head_size, at) == f->sum;
 }
 
-static inline bool frame_body_fits(const struct frame *f, const uint8_t *raw) {
+static inline bool frame_body_fits(const struct log_frame *f, const uint8_t *raw) {
     return !frame_is_entry(f) ||
            XXH3_64bits(raw + ENTRY_FRAME + f->head_size, f->body_size) == f->body_sum;
 }

@@ -14,7 +14,7 @@ static const char index_magic[8] = "MRINDEX\n";
 
 //      0       8         12   16       24      32     40     48            56    64
 //      │ magic │ version │ 0  │ number │ count │ size │ seal │ content sum │ sum │
-static void header_put(uint8_t *raw, const struct index_builder *b, uint64_t seal) {
+static void index_header_put(uint8_t *raw, const struct index_builder *b, uint64_t seal) {
     memset(raw, 0, INDEX_HEADER);
     memcpy(raw, index_magic, sizeof index_magic);
     store_u32(raw + 8, LOG_FORMAT);
@@ -60,7 +60,7 @@ void index_finish(struct index_builder *b) {
     *b = (struct index_builder){ 0 };
 }
 
-static void block_write(struct index_builder *b) {
+static void index_block_write(struct index_builder *b) {
     b->sum = XXH3_64bits_withSeed(b->block, b->filled, b->sum);
     uint64_t at = INDEX_HEADER + b->size - b->filled;
     if (disk_write_all(b->disk, b->fd, b->block, b->filled, at) < 0)
@@ -68,7 +68,7 @@ static void block_write(struct index_builder *b) {
     b->filled = 0;
 }
 
-static void block_add(struct index_builder *b, const uint8_t *data, size_t size) {
+static void index_block_add(struct index_builder *b, const uint8_t *data, size_t size) {
     while (size > 0 && b->active) {
         size_t part = size < INDEX_BLOCK - b->filled ? size : INDEX_BLOCK - b->filled;
         memcpy(b->block + b->filled, data, part);
@@ -77,7 +77,7 @@ static void block_add(struct index_builder *b, const uint8_t *data, size_t size)
         data += part;
         size -= part;
         if (b->filled == INDEX_BLOCK)
-            block_write(b);
+            index_block_write(b);
     }
 }
 
@@ -88,19 +88,19 @@ void index_add(struct index_builder *b, const struct walk_frame *f) {
     store_u32(fields, (uint32_t)(f->at / 8));
     store_u32(fields + 4, f->frame.head_size);
     store_u32(fields + 8, f->frame.body_size);
-    block_add(b, fields, sizeof fields);
-    block_add(b, f->raw + ENTRY_FRAME, f->frame.head_size);
+    index_block_add(b, fields, sizeof fields);
+    index_block_add(b, f->raw + ENTRY_FRAME, f->frame.head_size);
     b->count++;
 }
 
 uint64_t index_end(struct index_builder *b, uint64_t seal) {
     if (b->active && b->filled > 0)
-        block_write(b);
+        index_block_write(b);
     if (!b->active)
         return 0;
     uint8_t raw[INDEX_HEADER];
     char from[LOG_PATH], to[LOG_PATH];
-    header_put(raw, b, seal);
+    index_header_put(raw, b, seal);
     index_path(from, b, "idx.tmp");
     index_path(to, b, "idx");
     if (disk_write_all(b->disk, b->fd, raw, sizeof raw, 0) < 0 ||
@@ -113,7 +113,8 @@ uint64_t index_end(struct index_builder *b, uint64_t seal) {
     return INDEX_HEADER + b->size;
 }
 
-static bool header_get(const uint8_t *raw, uint64_t number, struct index *out, uint64_t *out_size) {
+static bool index_header_get(const uint8_t *raw, uint64_t number, struct index *out,
+                             uint64_t *out_size) {
     if (memcmp(raw, index_magic, sizeof index_magic) != 0 || load_u32(raw + 8) != LOG_FORMAT ||
         load_u64(raw + 56) != XXH3_64bits(raw, 56) || load_u64(raw + 16) != number)
         return false;
@@ -150,7 +151,7 @@ static bool index_is_sound(const struct index *x, uint64_t capacity) {
         if (end - at < INDEX_ENTRY || (size_t)(end - at) - INDEX_ENTRY < load_u32(at + 4))
             return false;
         uint64_t from = (uint64_t)load_u32(at) * 8;
-        struct frame f = { .head_size = load_u32(at + 4), .body_size = load_u32(at + 8) };
+        struct log_frame f = { .head_size = load_u32(at + 4), .body_size = load_u32(at + 8) };
         if (from < next || from >= x->seal || frame_size(&f) > x->seal - from)
             return false;
         next = from + frame_size(&f);
@@ -167,7 +168,7 @@ static int index_load_fd(struct index *x, const struct disk *d, int fd, const ch
     if (n < 0)
         return disk_failed(path, "read", (int)n);
     int64_t file_size = d->size(d, fd);
-    if (!header_get(raw, number, x, &size) || file_size < INDEX_HEADER ||
+    if (!index_header_get(raw, number, x, &size) || file_size < INDEX_HEADER ||
         size != (uint64_t)file_size - INDEX_HEADER)
         return index_unusable(path);
     buffer_clear(&x->content);

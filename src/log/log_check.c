@@ -15,7 +15,8 @@ struct check {
     int problems;
 };
 
-static void check_tell(struct check *c, const char *file, struct stretch where, const char *what) {
+static void check_report(struct check *c, const char *file, struct stretch where,
+                         const char *what) {
     struct log_problem p = {
         .file = file, .offset = where.from, .size = where.upto - where.from, .what = what
     };
@@ -27,10 +28,10 @@ static int check_survey(struct check *c, struct survey *v, bool last) {
     struct stretch s;
     int found;
     while ((found = survey_next(v, &s)) > 0)
-        check_tell(c, v->walk.path, s, "no readable entry");
+        check_report(c, v->walk.path, s, "no readable entry");
     if (found == 0 && !v->sealed && !last)
-        check_tell(c, v->walk.path, (struct stretch){ v->good, v->good },
-                   "the end of the segment is missing");
+        check_report(c, v->walk.path, (struct stretch){ v->good, v->good },
+                     "the end of the segment is missing");
     return found;
 }
 
@@ -40,7 +41,7 @@ static int check_file(struct check *c, int fd, const char *path, bool last) {
     uint64_t segment_size;
     int err = segment_header_read(c->log->disk, fd, path, &header, &segment_size);
     if (err == MR_ECORRUPT) {
-        check_tell(c, path, (struct stretch){ 0, SEGMENT_START }, "no segment header");
+        check_report(c, path, (struct stretch){ 0, SEGMENT_START }, "no segment header");
         return 0;
     }
     if (err < 0)
@@ -76,8 +77,8 @@ static int check_last(struct check *c, struct file_log *l) {
     int err = segment_examine(l, segment_last(l), &found);
     segment_path(path, l->dir, segment_last(l)->number, "seg");
     if (err == 0 && found.damaged)
-        check_tell(c, path, (struct stretch){ found.damaged, found.damaged },
-                   "the body of an entry was damaged");
+        check_report(c, path, (struct stretch){ found.damaged, found.damaged },
+                     "the body of an entry was damaged");
     return err;
 }
 
@@ -96,7 +97,7 @@ static int check_open(struct check *c, uint64_t *out_last) {
     }
     if (err != MR_ECORRUPT)
         return err;
-    check_tell(c, c->log->dir, (struct stretch){ 0, 0 }, error_text());
+    check_report(c, c->log->dir, (struct stretch){ 0, 0 }, error_text());
     return 0;
 }
 

@@ -83,18 +83,18 @@ static uint64_t group_size(const struct entry *entries, size_t count) {
 }
 
 // Every segment keeps room for its seal.
-static bool fits(uint64_t capacity, uint64_t offset, uint64_t size) {
+static bool group_fits(uint64_t capacity, uint64_t offset, uint64_t size) {
     return offset + size + ENTRY_FRAME <= capacity;
 }
 
-static struct batch *batch_add(struct file_log *l) {
-    struct batch *b = l->idle;
+static struct log_batch *batch_begin(struct file_log *l) {
+    struct log_batch *b = l->idle;
     if (!b)
         b = mem_alloc(sizeof *b);
     if (!b)
         return NULL;
     l->idle = NULL;
-    *b = (struct batch){ .data = b->data, .capacity = b->capacity };
+    *b = (struct log_batch){ .data = b->data, .capacity = b->capacity };
     if (l->last)
         l->last->next = b;
     else
@@ -105,7 +105,7 @@ static struct batch *batch_add(struct file_log *l) {
 
 // Makes the last batch one that takes `size` more bytes.
 static int batch_reserve(struct file_log *l, uint64_t size) {
-    struct batch *b = l->last && !l->last->closed ? l->last : batch_add(l);
+    struct log_batch *b = l->last && !l->last->closed ? l->last : batch_begin(l);
     if (!b)
         return error_set(MR_ENOMEM, "no memory for a batch");
     if (b->size + size <= b->capacity)
@@ -123,7 +123,7 @@ static int batch_reserve(struct file_log *l, uint64_t size) {
 
 // Room for `size` bytes at the tail, in the batch; after batch_reserve.
 static uint8_t *batch_extend(struct file_log *l, uint64_t size) {
-    struct batch *b = l->last;
+    struct log_batch *b = l->last;
     if (b->size == 0)
         b->at = l->tail;
     uint8_t *to = b->data + b->size;
@@ -140,7 +140,7 @@ static uint32_t unsynced_before(const struct file_log *l, uint64_t at) {
 }
 
 // Seals the last segment and goes on in a new one made of the spare.
-static int segment_turn(struct file_log *l) {
+static int segment_switch(struct file_log *l) {
     struct segment *last = segment_last(l);
     struct segment *next = mem_alloc(sizeof *next);
     if (!next)
@@ -172,7 +172,7 @@ static int room_refused(struct file_log *l, enum room room) {
 }
 
 // How far into the last segment this kind of entry may go while there is no room for another.
-static uint64_t share_of(const struct file_log *l, enum room room) {
+static uint64_t room_limit(const struct file_log *l, enum room room) {
     uint64_t capacity = segment_last(l)->capacity;
     switch (room) {
     case ROOM_PUSH:
@@ -196,14 +196,15 @@ static int room_make(struct file_log *l, uint64_t size, enum room room) {
             writer_await(l);
             continue;
         }
-        bool turns = !fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
+        bool turns = !group_fits(segment_last(l)->capacity, offset_of(l, l->tail), size);
         if (l->has_spare)
-            return turns ? segment_turn(l) : 0;
+            return turns ? segment_switch(l) : 0;
         if (!l->spare_failed && (turns || !l->threaded)) {
             writer_await(l);
             continue;
         }
-        bool refused = l->spare_failed && !fits(share_of(l, room), offset_of(l, l->tail), size);
+        bool refused =
+            l->spare_failed && !group_fits(room_limit(l, room), offset_of(l, l->tail), size);
         return refused ? room_refused(l, room) : 0;
     }
     return log_stopped(l);
@@ -221,14 +222,14 @@ static void group_put(struct file_log *l, const struct entry *entries, size_t co
     }
 }
 
-static int file_append(struct log *base, const struct entry *entries, size_t count, enum room room,
-                       uint64_t *out_at) {
+static int file_log_append(struct log *base, const struct entry *entries, size_t count,
+                           enum room room, uint64_t *out_at) {
     struct file_log *l = (struct file_log *)base;
     assert(count > 0 && count <= LOG_GROUP);
     if (l->options.read_only)
         return log_read_only(l);
     uint64_t size = group_size(entries, count);
-    if (!fits(UINT64_C(1) << l->shift, SEGMENT_START, size))
+    if (!group_fits(UINT64_C(1) << l->shift, SEGMENT_START, size))
         return error_set(MR_ETOOBIG, "a group of %" PRIu64 " bytes is more than a segment holds",
                          size);
     pthread_mutex_lock(&l->lock);
@@ -243,7 +244,7 @@ static int file_append(struct log *base, const struct entry *entries, size_t cou
 
 // Has the writer do what is due, and drops the lock: a writer that wakes finds it free.
 static void writer_run(struct file_log *l) {
-    while (!l->threaded && writer_turn(l))
+    while (!l->threaded && writer_step(l))
         ;
     bool threaded = l->threaded;
     pthread_mutex_unlock(&l->lock);
@@ -251,7 +252,7 @@ static void writer_run(struct file_log *l) {
         pthread_cond_signal(&l->work);
 }
 
-static void file_flush(struct log *base, bool now) {
+static void file_log_flush(struct log *base, bool now) {
     struct file_log *l = (struct file_log *)base;
     pthread_mutex_lock(&l->lock);
     l->flush_to = l->tail;
@@ -260,7 +261,7 @@ static void file_flush(struct log *base, bool now) {
     writer_run(l);
 }
 
-static int file_wait(struct log *base, uint64_t at) {
+static int file_log_wait(struct log *base, uint64_t at) {
     struct file_log *l = (struct file_log *)base;
     pthread_mutex_lock(&l->lock);
     int err = at < l->tail ? 0 : error_set(MR_EINVAL, "nothing was appended at %" PRIu64, at);
@@ -277,12 +278,12 @@ static int file_wait(struct log *base, uint64_t at) {
     return err;
 }
 
-static uint64_t file_segment_end(struct log *base, uint64_t at) {
+static uint64_t file_log_segment_end(struct log *base, uint64_t at) {
     struct file_log *l = (struct file_log *)base;
     return segment_base(l, segment_of(l, at) + 1);
 }
 
-static int file_trim(struct log *base, uint64_t upto) {
+static int file_log_trim(struct log *base, uint64_t upto) {
     struct file_log *l = (struct file_log *)base;
     if (l->options.read_only)
         return log_read_only(l);
@@ -302,7 +303,7 @@ static int file_trim(struct log *base, uint64_t upto) {
     return 0;
 }
 
-static void file_look(struct log *base, struct log_state *out) {
+static void file_log_look(struct log *base, struct log_state *out) {
     struct file_log *l = (struct file_log *)base;
     pthread_mutex_lock(&l->lock);
     out->head = l->head;
@@ -325,7 +326,7 @@ static void file_look(struct log *base, struct log_state *out) {
 static void mark_append(struct file_log *l) {
     uint64_t at = l->tail;
     if (at == l->opened_at || l->synced != at ||
-        !fits(segment_last(l)->capacity, offset_of(l, at), ENTRY_FRAME) ||
+        !group_fits(segment_last(l)->capacity, offset_of(l, at), ENTRY_FRAME) ||
         batch_reserve(l, ENTRY_FRAME) < 0)
         return;
     frame_put_mark(batch_extend(l, ENTRY_FRAME), at, FRAME_SKIP, ENTRY_FRAME, 0);
@@ -342,7 +343,7 @@ static void writer_end(struct file_log *l) {
     l->threaded = false;
 }
 
-static void file_close(struct log *base) {
+static void file_log_close(struct log *base) {
     struct file_log *l = (struct file_log *)base;
     if (!l->options.read_only) {
         writer_end(l);
@@ -355,7 +356,7 @@ static void file_close(struct log *base) {
     file_log_destroy(l);
 }
 
-void batch_destroy(struct batch *b) {
+void batch_destroy(struct log_batch *b) {
     if (b)
         mem_free(b->data);
     mem_free(b);
@@ -368,7 +369,7 @@ void file_log_destroy(struct file_log *l) {
         segment_destroy(l, ring_shift(&l->segments));
     ring_finish(&l->segments);
     while (l->first) {
-        struct batch *b = l->first;
+        struct log_batch *b = l->first;
         l->first = b->next;
         batch_destroy(b);
     }
@@ -389,15 +390,15 @@ void file_log_destroy(struct file_log *l) {
 }
 
 const struct log_impl file_log_impl = {
-    .replay = file_replay,
-    .append = file_append,
-    .flush = file_flush,
-    .wait = file_wait,
-    .read = file_read,
-    .read_now = file_read_now,
-    .scan = file_scan,
-    .segment_end = file_segment_end,
-    .trim = file_trim,
-    .look = file_look,
-    .close = file_close,
+    .replay = file_log_replay,
+    .append = file_log_append,
+    .flush = file_log_flush,
+    .wait = file_log_wait,
+    .read = file_log_read,
+    .read_now = file_log_read_now,
+    .scan = file_log_scan,
+    .segment_end = file_log_segment_end,
+    .trim = file_log_trim,
+    .look = file_log_look,
+    .close = file_log_close,
 };

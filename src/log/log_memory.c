@@ -27,7 +27,7 @@ enum {
     COPY_UNDER_LOCK = 4096,       // what is larger is copied without, its segment held meanwhile
 };
 
-struct segment {
+struct memory_segment {
     _Atomic uint32_t users; // the table is one, every reader inside another
     uint64_t base;          // position of data[0]
     uint64_t size;          // bytes of data, a multiple of the cell
@@ -39,17 +39,17 @@ struct memory_log {
     struct log base;
     uint32_t shift;                     // cell = position >> shift
     _Atomic uint64_t head, tail, bytes; // the owner writes them
-    struct segment *current;            // owner only, as is `idle`
-    struct segment *idle;               // one freed segment, kept for the next turn
+    struct memory_segment *current;     // owner only, as is `idle`
+    struct memory_segment *idle;        // one freed segment, kept for the next turn
     pthread_mutex_t lock;               // guards what follows; the owner reads it without
     struct ring cells;
 };
 
-static uint64_t get(const _Atomic uint64_t *number) {
+static uint64_t counter_get(const _Atomic uint64_t *number) {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-static void set(_Atomic uint64_t *number, uint64_t value) {
+static void counter_set(_Atomic uint64_t *number, uint64_t value) {
     atomic_store_explicit(number, value, memory_order_relaxed);
 }
 
@@ -57,17 +57,17 @@ static uint64_t memory_head(const struct memory_log *l) {
     return (l->cells.first << l->shift) + START;
 }
 
-static struct segment *memory_segment(const struct memory_log *l, uint64_t at) {
+static struct memory_segment *memory_segment_at(const struct memory_log *l, uint64_t at) {
     return ring_at(&l->cells, at >> l->shift);
 }
 
-static void segment_release(struct segment *s) {
+static void memory_segment_release(struct memory_segment *s) {
     if (atomic_fetch_sub_explicit(&s->users, 1, memory_order_acq_rel) == 1)
         mem_free(s);
 }
 
-static struct segment *segment_make(struct memory_log *l, uint64_t size) {
-    struct segment *s = l->idle;
+static struct memory_segment *memory_segment_make(struct memory_log *l, uint64_t size) {
+    struct memory_segment *s = l->idle;
     if (s && s->size == size)
         l->idle = NULL;
     else
@@ -81,9 +81,9 @@ static struct segment *segment_make(struct memory_log *l, uint64_t size) {
 }
 
 // Begins a segment that holds a group of `size` bytes.
-static int memory_turn(struct memory_log *l, uint64_t size) {
+static int memory_add_segment(struct memory_log *l, uint64_t size) {
     uint64_t cells = (START + size + (UINT64_C(1) << l->shift) - 1) >> l->shift;
-    struct segment *s = segment_make(l, cells << l->shift);
+    struct memory_segment *s = memory_segment_make(l, cells << l->shift);
     if (!s)
         return error_set(MR_ENOMEM, "no memory for a log segment");
     pthread_mutex_lock(&l->lock);
@@ -95,9 +95,9 @@ static int memory_turn(struct memory_log *l, uint64_t size) {
         mem_free(s);
         return err;
     }
-    set(&l->bytes, get(&l->bytes) + s->size);
+    counter_set(&l->bytes, counter_get(&l->bytes) + s->size);
     if (l->current)
-        l->current->end = get(&l->tail);
+        l->current->end = counter_get(&l->tail);
     l->current = s;
     atomic_store_explicit(&l->tail, s->base + START, memory_order_release);
     return 0;
@@ -117,7 +117,7 @@ static void entry_put(uint8_t *to, const struct entry *e) {
         memcpy(to + FRAME + e->head.size, e->body.data, e->body.size);
 }
 
-static void entry_get(const struct segment *s, uint64_t at, struct log_seen *out) {
+static void entry_get(const struct memory_segment *s, uint64_t at, struct log_seen *out) {
     const uint8_t *from = s->data + (at - s->base);
     uint32_t sizes[2];
     memcpy(sizes, from, FRAME);
@@ -139,12 +139,12 @@ static int memory_append(struct log *base, const struct entry *entries, size_t c
     if (size > LOG_SEGMENT)
         return error_set(MR_ETOOBIG, "a group of %llu bytes is more than a segment holds",
                          (unsigned long long)size);
-    uint64_t at = get(&l->tail);
+    uint64_t at = counter_get(&l->tail);
     if (size > l->current->base + l->current->size - at) {
-        int err = memory_turn(l, size);
+        int err = memory_add_segment(l, size);
         if (err < 0)
             return err;
-        at = get(&l->tail);
+        at = counter_get(&l->tail);
     }
     for (size_t i = 0; i < count; i++) {
         entry_put(l->current->data + (at - l->current->base), &entries[i]);
@@ -185,7 +185,7 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
     if (at >= atomic_load_explicit(&l->tail, memory_order_acquire))
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
     pthread_mutex_lock(&l->lock);
-    struct segment *s = memory_segment(l, at);
+    struct memory_segment *s = memory_segment_at(l, at);
     struct log_seen seen = { 0 };
     if (s)
         entry_get(s, at, &seen);
@@ -200,7 +200,7 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
         return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
     if (held) {
         err = seen_copy(&seen, out_head, out_body);
-        segment_release(s);
+        memory_segment_release(s);
     }
     return err;
 }
@@ -208,9 +208,9 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
 // Only the owner changes the table of cells, so it reads that without the lock.
 static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
     const struct memory_log *l = (const struct memory_log *)base;
-    if (at >= get(&l->tail))
+    if (at >= counter_get(&l->tail))
         return error_set(MR_EINVAL, "nothing was appended at %llu", (unsigned long long)at);
-    const struct segment *s = memory_segment(l, at);
+    const struct memory_segment *s = memory_segment_at(l, at);
     if (!s)
         return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
     struct log_seen seen;
@@ -219,7 +219,7 @@ static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_bod
 }
 
 static void memory_expect(struct log *base, uint64_t at) {
-    const struct segment *s = memory_segment((const struct memory_log *)base, at);
+    const struct memory_segment *s = memory_segment_at((const struct memory_log *)base, at);
     if (!s)
         return;
     const uint8_t *from = s->data + (at - s->base);
@@ -228,8 +228,8 @@ static void memory_expect(struct log *base, uint64_t at) {
 }
 
 // Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
-static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size_t *left,
-                        log_each *each, void *arg, uint64_t *at) {
+static int memory_walk_segment(const struct memory_segment *s, uint64_t end, bool bodies,
+                               size_t *left, log_each *each, void *arg, uint64_t *at) {
     while (*left > 0 && *at < end) {
         struct log_seen seen;
         entry_get(s, *at, &seen);
@@ -248,16 +248,16 @@ static int segment_walk(const struct segment *s, uint64_t end, bool bodies, size
 // `at` may be where a segment begins, or behind its last entry; `each` may append.
 static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
                        log_each *each, void *arg, uint64_t *out_next) {
-    uint64_t tail = get(&l->tail), at = from;
+    uint64_t tail = counter_get(&l->tail), at = from;
     while (at < tail && max_bytes > 0) {
-        const struct segment *s = memory_segment(l, at);
+        const struct memory_segment *s = memory_segment_at(l, at);
         if (!s)
             return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
         bool grew = s == l->current || s->end > tail; // what `each` appends is not shown
         uint64_t end = grew ? tail : s->end;
         if (at < s->base + START)
             at = s->base + START;
-        int err = segment_walk(s, end, bodies, &max_bytes, each, arg, &at);
+        int err = memory_walk_segment(s, end, bodies, &max_bytes, each, arg, &at);
         if (err < 0)
             return err;
         if (at == end && end < tail)
@@ -279,41 +279,41 @@ static int memory_replay(struct log *base, log_each *each, void *arg) {
 }
 
 static uint64_t memory_segment_end(struct log *base, uint64_t at) {
-    const struct segment *s = memory_segment((struct memory_log *)base, at);
+    const struct memory_segment *s = memory_segment_at((struct memory_log *)base, at);
     return s->base + s->size;
 }
 
 // Takes the first segment out of the table, unless it reaches beyond `upto` or is still written to.
-static struct segment *memory_shift(struct memory_log *l, uint64_t upto) {
-    struct segment *s = ring_at(&l->cells, l->cells.first);
+static struct memory_segment *memory_shift(struct memory_log *l, uint64_t upto) {
+    struct memory_segment *s = ring_at(&l->cells, l->cells.first);
     if (s == l->current || s->base + s->size > upto)
         return NULL;
     pthread_mutex_lock(&l->lock);
     for (uint64_t i = 0; i < s->size >> l->shift; i++)
         ring_shift(&l->cells);
     pthread_mutex_unlock(&l->lock);
-    set(&l->bytes, get(&l->bytes) - s->size);
-    set(&l->head, memory_head(l));
+    counter_set(&l->bytes, counter_get(&l->bytes) - s->size);
+    counter_set(&l->head, memory_head(l));
     return s;
 }
 
 static int memory_trim(struct log *base, uint64_t upto) {
     struct memory_log *l = (struct memory_log *)base;
-    for (struct segment *s; (s = memory_shift(l, upto)) != NULL;) {
+    for (struct memory_segment *s; (s = memory_shift(l, upto)) != NULL;) {
         bool alone = atomic_load_explicit(&s->users, memory_order_acquire) == 1;
         if (alone && !l->idle && s->size == UINT64_C(1) << l->shift)
             l->idle = s;
         else
-            segment_release(s);
+            memory_segment_release(s);
     }
     return 0;
 }
 
 static void memory_look(struct log *base, struct log_state *out) {
     struct memory_log *l = (struct memory_log *)base;
-    out->head = get(&l->head);
+    out->head = counter_get(&l->head);
     out->tail = out->durable = atomic_load_explicit(&l->tail, memory_order_acquire);
-    out->bytes = out->memory = get(&l->bytes);
+    out->bytes = out->memory = counter_get(&l->bytes);
     out->segment_size = UINT64_C(1) << l->shift;
     out->full = false;
     out->stopped[0] = 0;
@@ -322,7 +322,7 @@ static void memory_look(struct log *base, struct log_state *out) {
 static void memory_close(struct log *base) {
     struct memory_log *l = (struct memory_log *)base;
     while (ring_count(&l->cells)) {
-        struct segment *s = ring_at(&l->cells, l->cells.first);
+        struct memory_segment *s = ring_at(&l->cells, l->cells.first);
         for (uint64_t cells = s->size >> l->shift; cells > 0; cells--)
             ring_shift(&l->cells);
         mem_free(s);
@@ -357,8 +357,8 @@ int log_memory_open(const struct log_options *options, struct log **out) {
     for (l->shift = 10; UINT64_C(1) << l->shift < cell;)
         l->shift++;
     pthread_mutex_init(&l->lock, NULL);
-    set(&l->head, memory_head(l));
-    int err = memory_turn(l, 0);
+    counter_set(&l->head, memory_head(l));
+    int err = memory_add_segment(l, 0);
     if (err < 0) {
         memory_close(&l->base);
         return err;

@@ -40,7 +40,7 @@ static int repair_result(const struct repair *r, const char *doing, int err) {
 
 // ---- Copying a segment aside ------------------------------------------------------------------
 
-static int file_copy(const struct disk *d, int from, int to) {
+static int copy_file(const struct disk *d, int from, int to) {
     uint8_t block[1 << 14];
     for (uint64_t at = 0;;) {
         int64_t n = disk_read_all(d, from, block, sizeof block, at);
@@ -65,7 +65,7 @@ static int segment_keep(struct repair *r, uint64_t number, int fd) {
     int to = d->open(d, temporary, O_RDWR | O_CREAT | O_TRUNC, DISK_FILE_MODE);
     if (to < 0)
         return to;
-    int err = file_copy(d, fd, to);
+    int err = copy_file(d, fd, to);
     d->close(d, to);
     return err < 0 ? err : disk_rename(d, r->log->dir, temporary, path);
 }
@@ -79,7 +79,7 @@ static int frame_write(const struct disk *d, int fd, uint64_t base, uint64_t at,
     return disk_write_all(d, fd, raw, sizeof raw, at);
 }
 
-static int zeros_write(const struct disk *d, int fd, struct stretch s) {
+static int zero_stretch(const struct disk *d, int fd, struct stretch s) {
     static const uint8_t zeros[1 << 14];
     int err = 0;
     for (uint64_t at = s.from; err == 0 && at < s.upto; at += sizeof zeros) {
@@ -96,7 +96,7 @@ static int segment_end(struct repair *r, const struct segment *s, const struct s
     struct stretch rest = { v->good, v->content > v->good ? v->content : v->good };
     if (rest.upto > rest.from)
         repair_note(r, s->number, rest);
-    int err = last ? zeros_write(d, s->fd, rest)
+    int err = last ? zero_stretch(d, s->fd, rest)
                    : frame_write(d, s->fd, v->walk.base, v->good, FRAME_SEAL, ENTRY_FRAME);
     return repair_result(r, "end a damaged segment", err);
 }
@@ -121,7 +121,7 @@ static int segment_rewrite(struct repair *r, const struct segment *s, bool last)
     return err;
 }
 
-static int segment_mend(struct repair *r, struct segment *s, bool last) {
+static int segment_make_readable(struct repair *r, struct segment *s, bool last) {
     const struct disk *d = r->log->disk;
     char path[LOG_PATH];
     int err = segment_keep(r, s->number, s->fd);
@@ -199,7 +199,7 @@ static int segment_repair(struct repair *r, uint64_t number, bool last, bool *ou
     if (err == 0)
         err = last ? last_sound(r, &s, &sound) : segment_sound(r, &s, &sound);
     if (err == 0 && !(header && sound))
-        err = segment_mend(r, &s, last);
+        err = segment_make_readable(r, &s, last);
     if (err == 0 && last && !sound)
         err = last_sound(r, &s, &sound); // whether it is sealed
     *out_sealed = s.seal;
@@ -342,7 +342,7 @@ static int repair_begin(struct repair *r) {
     return err < 0 ? err : store_repair(r);
 }
 
-static int repair_all(struct repair *r, const void *arg) {
+static int repair_segments(struct repair *r, const void *arg) {
     (void)arg;
     return segments_repair(r);
 }
@@ -365,7 +365,7 @@ static int repair_run(const char *dir, const struct disk *disk,
 }
 
 int log_file_repair(const char *dir, const struct disk *disk, struct log_repair *out) {
-    return repair_run(dir, disk, repair_all, NULL, out);
+    return repair_run(dir, disk, repair_segments, NULL, out);
 }
 
 // ---- Giving up entries ------------------------------------------------------------------------

@@ -178,7 +178,7 @@ static int window_get(struct walk *w, uint64_t at, size_t size, const uint8_t **
     return 0;
 }
 
-static bool frame_plausible(const struct walk *w, const struct frame *f, uint64_t at) {
+static bool frame_plausible(const struct walk *w, const struct log_frame *f, uint64_t at) {
     uint64_t limit = w->room && w->room < w->limit && !(f->flags & FRAME_SEAL) ? w->room : w->limit;
     return at <= limit && frame_size(f) <= limit - at && f->unsynced <= at;
 }

@@ -95,7 +95,7 @@ enum { WALK_STEP = 1 << 20 };
 // frame; the head follows it, and the body if the walk checks bodies.
 struct walk_frame {
     uint64_t at;
-    struct frame frame;
+    struct log_frame frame;
     const uint8_t *raw;
     bool damaged; // the body is, as far as it was checked
 };

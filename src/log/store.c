@@ -141,7 +141,7 @@ static int lock_wait(const struct disk *d, int fd) {
     return err;
 }
 
-static int lock_refused(const struct disk *d, int fd, const char *dir) {
+static int store_lock_refused(const struct disk *d, int fd, const char *dir) {
     char holder[HOLDER];
     lock_holder(d, fd, holder);
     return error_set(MR_EBUSY, "%s is in use by process %s", dir, holder[0] ? holder : "unknown");
@@ -170,7 +170,7 @@ int store_lock(const struct disk *d, const char *dir, int *out_fd) {
         *out_fd = fd;
         return 0;
     }
-    err = err == -EWOULDBLOCK ? lock_refused(d, fd, dir) : disk_failed(path, "lock", err);
+    err = err == -EWOULDBLOCK ? store_lock_refused(d, fd, dir) : disk_failed(path, "lock", err);
     d->close(d, fd);
     return err;
 }

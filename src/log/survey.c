@@ -8,13 +8,13 @@ int survey_begin(struct survey *v, struct walk walk) {
     return walk_content_end(&v->walk, SEGMENT_START, &v->content);
 }
 
-static bool begins(const struct frame *f) {
+static bool frame_begins_group(const struct log_frame *f) {
     return !frame_is_entry(f) || f->flags & FRAME_FIRST;
 }
 
 // True if the frame stands where it may, and its body can be read.
-static bool survey_take(struct survey *v, const struct frame *f) {
-    if (begins(f) == v->in_group || f->flags & FRAME_DAMAGED)
+static bool survey_take(struct survey *v, const struct log_frame *f) {
+    if (frame_begins_group(f) == v->in_group || f->flags & FRAME_DAMAGED)
         return false;
     if (f->flags & FRAME_SEAL) {
         v->sealed = true;
@@ -26,12 +26,12 @@ static bool survey_take(struct survey *v, const struct frame *f) {
     return true;
 }
 
-// Goes on to the next frame that begins a group and leaves room for a skip before it.
+// Goes on to the next frame that frame_begins_group a group and leaves room for a skip before it.
 static int survey_resync(struct survey *v) {
     struct walk_frame f;
     int found;
     while ((found = walk_find(&v->walk, v->content, &f)) > 0)
-        if (begins(&f.frame) && f.at >= v->good + ENTRY_FRAME)
+        if (frame_begins_group(&f.frame) && f.at >= v->good + ENTRY_FRAME)
             break;
     if (found > 0)
         v->walk.at = f.at;

@@ -504,7 +504,7 @@ uint64_t host_leases(const struct host *h) {
 
 // ---- What the cores tell ----------------------------------------------------------------------
 
-static bool on_claim(void *owner, struct taker *taker) {
+static bool on_reserve(void *owner, struct taker *taker) {
     const struct host *h = ((const struct part *)owner)->host;
     (void)taker;
     return !h->stopping && !h->stopped;
@@ -566,7 +566,7 @@ static void *part_of(void *host, uint32_t shard, uint32_t shards) {
 }
 
 void host_group_options(struct host *h, struct group_options *out) {
-    out->events = (struct core_events){ .claim = on_claim,
+    out->events = (struct core_events){ .reserve = on_reserve,
                                         .granted = on_granted,
                                         .ended = on_ended,
                                         .room = on_room,

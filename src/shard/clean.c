@@ -18,32 +18,32 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEP_BYTES = 1 << 20, REST_MS = 1000, POLL_MS = 5 };
+enum { STEP_BYTES = 1 << 20, CLEAN_RETRY_MS = 1000, POLL_MS = 5 };
 
-static uint64_t from(const struct cleaner *c, const struct log_state *log) {
+static uint64_t cleaner_from(const struct cleaner *c, const struct log_state *log) {
     return c->at > log->head ? c->at : log->head;
 }
 
 // Copies are small enough for what a full disk keeps for them.
-static bool is_nearly_dead(const struct cleaner *c, const struct log_state *log, uint64_t at) {
+static bool head_is_nearly_dead(const struct cleaner *c, const struct log_state *log, uint64_t at) {
     return core_live_in(c->core, at, log_segment_end(c->log, at)) <= log->segment_size / 16;
 }
 
 // Segments given up but not yet removed do not count; and what is in the segment being written
 // cannot be gained by copying. A little that lives in two segments is brought together in one.
-static bool is_too_long(const struct cleaner *c, const struct log_state *log) {
+static bool log_is_too_long(const struct cleaner *c, const struct log_state *log) {
     uint64_t live = core_live_bytes(c->core), segment = log->segment_size;
-    uint64_t at = from(c, log), first = at / segment;
+    uint64_t at = cleaner_from(c, log), first = at / segment;
     uint64_t given_up = (first - log->head / segment) * segment;
     bool memory_is_short = log->memory && core_memory_is_short(c->core);
     uint64_t dead = memory_is_short ? live / 4 : live; // that may stay
     if (first >= log->tail / segment)
         return false;
     return log->bytes > live + dead + 2 * segment + given_up ||
-           ((log->full || memory_is_short) && is_nearly_dead(c, log, at));
+           ((log->full || memory_is_short) && head_is_nearly_dead(c, log, at));
 }
 
-static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
+static void cleaner_wait_for_last(struct cleaner *c, enum cleaner_state next) {
     c->wait_for = *c->last_at;
     c->state = next;
     log_flush(c->log, true);
@@ -52,7 +52,7 @@ static void wait_for_last(struct cleaner *c, enum cleaner_state next) {
 // A damaged body that is somebody's moves on as it is, marked: reading it goes on to fail, but what
 // lies behind it can be cleaned. With a restored head what was damaged is whole again, if its body
 // is.
-static int clean_one(void *arg, const struct log_seen *seen) {
+static int cleaner_clean_entry(void *arg, const struct log_seen *seen) {
     struct cleaner *c = arg;
     uint64_t before = *c->last_at;
     if (!seen->damaged && !seen->restored)
@@ -80,21 +80,21 @@ static void block(struct cleaner *c) {
              error_text());
 }
 
-static int scan(struct cleaner *c) {
+static int cleaner_scan(struct cleaner *c) {
     uint64_t left = c->end - c->at;
     size_t bytes = left < STEP_BYTES ? left : STEP_BYTES;
-    int err = bytes ? log_scan(c->log, c->at, bytes, clean_one, c, &c->at) : 0;
+    int err = bytes ? log_scan(c->log, c->at, bytes, cleaner_clean_entry, c, &c->at) : 0;
     if (err == MR_ECORRUPT)
         block(c);
     if (err >= 0 && c->at >= c->end)
-        wait_for_last(c, CLEANER_COPYING);
+        cleaner_wait_for_last(c, CLEANER_COPYING);
     return err;
 }
 
 // What is left of a segment is passed over if nothing lives in it. Otherwise a segment's length is
 // scanned, or up to what was the tail before the first copy.
-static int begin(struct cleaner *c, const struct log_state *log) {
-    c->at = from(c, log);
+static int cleaner_begin_round(struct cleaner *c, const struct log_state *log) {
+    c->at = cleaner_from(c, log);
     uint64_t left = log->tail - c->at, next = log_segment_end(c->log, c->at);
     c->end = c->at + (left < log->segment_size ? left : log->segment_size);
     int err = core_clean_own(c->core, c->at, c->end);
@@ -106,50 +106,50 @@ static int begin(struct cleaner *c, const struct log_state *log) {
         return error_set(MR_ECORRUPT, "%s", c->damage);
     c->blocked = false;
     c->state = CLEANER_SCANNING;
-    return scan(c);
+    return cleaner_scan(c);
 }
 
-static int note(struct cleaner *c) {
+static int cleaner_note_trim(struct cleaner *c) {
     int err = core_trimmed(c->core, c->at);
     if (err >= 0)
-        wait_for_last(c, CLEANER_NOTING);
+        cleaner_wait_for_last(c, CLEANER_NOTING);
     return err;
 }
 
-static int trim(struct cleaner *c) {
+static int cleaner_trim(struct cleaner *c) {
     int err = log_trim(c->log, c->at);
     if (err >= 0)
         c->state = CLEANER_IDLE;
     return err;
 }
 
-static int step(struct cleaner *c, const struct log_state *log) {
+static int cleaner_do_step(struct cleaner *c, const struct log_state *log) {
     switch (c->state) {
     case CLEANER_IDLE:
-        return begin(c, log);
+        return cleaner_begin_round(c, log);
     case CLEANER_SCANNING:
-        return scan(c);
+        return cleaner_scan(c);
     case CLEANER_COPYING:
-        return note(c);
+        return cleaner_note_trim(c);
     case CLEANER_NOTING:
-        return trim(c);
+        return cleaner_trim(c);
     }
     return 0;
 }
 
 int64_t cleaner_next_ms(const struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
-    if (log->stopped[0] || (c->state == CLEANER_IDLE && !is_too_long(c, log)))
+    if (log->stopped[0] || (c->state == CLEANER_IDLE && !log_is_too_long(c, log)))
         return -1;
-    if (now_ms < c->rests_until_ms)
-        return (int64_t)(c->rests_until_ms - now_ms);
+    if (now_ms < c->retry_at_ms)
+        return (int64_t)(c->retry_at_ms - now_ms);
     bool waits = c->state == CLEANER_COPYING || c->state == CLEANER_NOTING;
     return waits && log->durable <= c->wait_for ? POLL_MS : 0;
 }
 
 int cleaner_step(struct cleaner *c, const struct log_state *log, uint64_t now_ms) {
-    int err = step(c, log);
+    int err = cleaner_do_step(c, log);
     if (err < 0)
-        c->rests_until_ms = now_ms + REST_MS;
+        c->retry_at_ms = now_ms + CLEAN_RETRY_MS;
     return err;
 }
 

@@ -27,14 +27,14 @@ struct cleaner {
     struct core *core;
     const uint64_t *last_at; // the entry appended last
     enum cleaner_state state;
-    uint64_t at;             // everything below has been looked at: nothing lives there
-    uint64_t end;            // how far this round goes
-    uint64_t wait_for;       // the entry that must be durable before the next step
-    uint64_t rests_until_ms; // after a failure, so that it is not repeated at once
-    const void *damaged;     // the body being copied, if it is
-    uint64_t damaged_count;  // entries that were, so far …
-    char damage[512];        // … and where the last one is
-    bool blocked;            // at `at` is damage that cannot be passed while something lives there
+    uint64_t at;            // everything below has been looked at: nothing lives there
+    uint64_t end;           // how far this round goes
+    uint64_t wait_for;      // the entry that must be durable before the next step
+    uint64_t retry_at_ms;   // after a failure, so that it is not repeated at once
+    const void *damaged;    // the body being copied, if it is
+    uint64_t damaged_count; // entries that were, so far …
+    char damage[512];       // … and where the last one is
+    bool blocked;           // at `at` is damage that cannot be passed while something lives there
 };
 
 // Milliseconds until the next step is possible, as far as `log` tells: 0 now, -1 none is in sight.

@@ -37,7 +37,7 @@ static int group_find(struct group *g, const struct group_options *o, struct lay
     return err;
 }
 
-static int group_made(const struct group *g, struct layout *layout) {
+static int group_mark_complete(const struct group *g, struct layout *layout) {
     if (!g->dir || !layout->making || layout->shards == 1)
         return 0;
     layout->making = false;
@@ -46,7 +46,7 @@ static int group_made(const struct group *g, struct layout *layout) {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-static uint64_t share_of(uint64_t all, uint32_t shards) {
+static uint64_t share_per_shard(uint64_t all, uint32_t shards) {
     return all && all / shards == 0 ? 1 : all / shards;
 }
 
@@ -59,9 +59,9 @@ static int shard_options_of(struct group *g, const struct group_options *o, uint
                                    .shard = index,
                                    .shards = g->count,
                                    .cancel = o->cancel };
-    out->log.max_bytes = share_of(o->log.max_bytes, g->count);
-    out->limits.max_bytes = share_of(o->limits.max_bytes, g->count);
-    out->limits.max_memory = share_of(o->limits.max_memory, g->count);
+    out->log.max_bytes = share_per_shard(o->log.max_bytes, g->count);
+    out->limits.max_bytes = share_per_shard(o->limits.max_bytes, g->count);
+    out->limits.max_memory = share_per_shard(o->limits.max_memory, g->count);
     out->owner = o->owner ? o->owner(o->arg, index, g->count) : o->arg;
     return !o->owner || out->owner ? 0 : error_set(MR_ENOMEM, "no memory for a shard's owner");
 }
@@ -108,7 +108,7 @@ static int group_fill(struct group *g, const struct group_options *o) {
         err = group_load(g, options);
     if (err >= 0)
         err = group_start(g, &o->world);
-    return err < 0 ? err : group_made(g, &layout);
+    return err < 0 ? err : group_mark_complete(g, &layout);
 }
 
 static void group_free(struct group *g, void (*leave)(struct shard *)) {

@@ -96,7 +96,7 @@ int layout_write(const struct disk *d, const char *dir, const struct layout *lay
     return err < 0 ? disk_failed(path, "write", err) : 0;
 }
 
-static int refuse_foreign(const struct disk *d, const char *dir) {
+static int layout_refuse_foreign(const struct disk *d, const char *dir) {
     struct store_names names = { 0 };
     int err = store_names_read(d, dir, &names);
     if (err >= 0 && names.foreign[0])
@@ -110,7 +110,7 @@ static int refuse_foreign(const struct disk *d, const char *dir) {
     return err;
 }
 
-static int say_other_number(const char *dir, uint32_t have, uint32_t wanted) {
+static int refuse_shard_count(const char *dir, uint32_t have, uint32_t wanted) {
     return error_set(
         MR_EINVAL,
         "%s has %u shard%s, not %u: millrace store copy file:%s TO --shards %u makes a "
@@ -118,7 +118,7 @@ static int say_other_number(const char *dir, uint32_t have, uint32_t wanted) {
         dir, have, have == 1 ? "" : "s", wanted, dir, wanted);
 }
 
-static int say_by_key(const char *dir, uint32_t shards) {
+static int refuse_by_key(const char *dir, uint32_t shards) {
     return error_set(MR_EINVAL,
                      "%s is of an older version, which spread the jobs of a stage over shards by "
                      "key: millrace store copy file:%s TO --shards %u makes a store that can be "
@@ -128,9 +128,9 @@ static int say_by_key(const char *dir, uint32_t shards) {
 
 int layout_choose(const char *dir, uint32_t wanted, struct layout *layout) {
     if (layout->by_key)
-        return say_by_key(dir, layout->shards);
+        return refuse_by_key(dir, layout->shards);
     if (layout->shards && wanted && layout->shards != wanted)
-        return say_other_number(dir, layout->shards, wanted);
+        return refuse_shard_count(dir, layout->shards, wanted);
     if (!layout->shards)
         *layout = (struct layout){ .shards = wanted ? wanted : 1, .making = true };
     return 0;
@@ -143,7 +143,7 @@ static int layout_begin(const struct disk *d, const char *dir, struct layout *la
     if (err >= 0)
         err = layout_choose(dir, layout->shards, &now);
     if (err >= 0 && now.making && !has_file(d, dir, "shards"))
-        err = refuse_foreign(d, dir);
+        err = layout_refuse_foreign(d, dir);
     if (err >= 0 && now.making)
         err = disk_sync_above(d, dir);
     if (err >= 0 && now.making)

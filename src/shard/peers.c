@@ -7,23 +7,23 @@
 
 #include <string.h>
 
-enum { BATCH_EMITS = 256, BATCH_BYTES = 1 << 20, REST_MS = 100 };
+enum { BATCH_EMITS = 256, BATCH_BYTES = 1 << 20, PEER_RETRY_MS = 100 };
 
 // One other shard.
 struct peer {
     // What goes there: numbers of emits.
-    uint64_t sent;           // the last that is under way or there
-    uint64_t arrived;        // the last that it has accepted
-    uint64_t rests_until_ms; // after a refusal: engine time; 0: none
+    uint64_t sent;        // the last that is under way or there
+    uint64_t arrived;     // the last that it has accepted
+    uint64_t retry_at_ms; // after a refusal: engine time; 0: none
 
     // What comes from there.
     uint64_t accepted, accepted_at; // the last number, and what has to be durable for it
-    uint64_t arrived_told, acked_told;
+    uint64_t arrived_sent, acked_sent;
     uint64_t ack, ack_at; // the next ACKED, once this is durable; 0: none is planned
     bool refused, missing;
 };
 
-struct note {
+struct peer_note {
     struct list of_peers;
     uint32_t to; // the next shard to be told
     struct message message;
@@ -39,7 +39,7 @@ struct peers {
 };
 
 // An emit in a batch; its stage, key, once and body follow it.
-struct packed_emit {
+struct message_emit {
     uint64_t number, after, due_ms, deadline_ms;
     uint32_t attempts, stage_size, key_size, once_size, body_size;
 };
@@ -69,15 +69,15 @@ void peers_destroy(struct peers *p) {
         return;
     for (struct list *l; (l = list_first(&p->notes)) != NULL;) {
         list_remove(l);
-        mem_free(list_entry(l, struct note, of_peers));
+        mem_free(list_entry(l, struct peer_note, of_peers));
     }
     mem_free(p);
 }
 
 // ---- Notes ------------------------------------------------------------------------------------
 
-static int note_add(struct peers *p, const struct message *m) {
-    struct note *n = mem_alloc(sizeof *n);
+static int peer_note_add(struct peers *p, const struct message *m) {
+    struct peer_note *n = mem_alloc(sizeof *n);
     if (!n)
         return MR_ENOMEM;
     n->message = *m;
@@ -86,7 +86,7 @@ static int note_add(struct peers *p, const struct message *m) {
     return 0;
 }
 
-static int note_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
+static int peer_note_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark) {
     struct peers *p = owner;
     struct message m = { .kind = MESSAGE_OVER,
                          .from = p->index,
@@ -94,10 +94,10 @@ static int note_over(void *owner, mr_bytes stage, bool over, uint64_t high_mark)
                          .high_mark = high_mark,
                          .stage_size = (uint32_t)stage.size };
     memcpy(m.stage, stage.data, stage.size);
-    return note_add(p, &m);
+    return peer_note_add(p, &m);
 }
 
-static int note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
+static int peer_note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
     struct peers *p = owner;
     struct message m = { .kind = MESSAGE_EDGE,
                          .from = p->index,
@@ -105,16 +105,16 @@ static int note_edge(void *owner, mr_bytes stage, mr_bytes downstream) {
                          .downstream_size = (uint32_t)downstream.size };
     memcpy(m.stage, stage.data, stage.size);
     memcpy(m.downstream, downstream.data, downstream.size);
-    return note_add(p, &m);
+    return peer_note_add(p, &m);
 }
 
 struct core_peers peers_of_core(struct peers *p) {
-    return (struct core_peers){ .over = note_over, .edge = note_edge, .owner = p };
+    return (struct core_peers){ .over = peer_note_over, .edge = peer_note_edge, .owner = p };
 }
 
 // The oldest note goes to one shard after another.
-static void note_next(struct peers *p, struct message *out) {
-    struct note *n = list_entry(p->notes.next, struct note, of_peers);
+static void peer_note_next(struct peers *p, struct message *out) {
+    struct peer_note *n = list_entry(p->notes.next, struct peer_note, of_peers);
     struct buffer kept = out->emits;
     *out = n->message;
     out->emits = kept;
@@ -128,17 +128,17 @@ static void note_next(struct peers *p, struct message *out) {
 
 // ---- Emits: the sender ------------------------------------------------------------------------
 
-static int pack(struct peers *p, const struct link_entry *e, struct buffer *out) {
+static int emit_pack(struct peers *p, const struct link_entry *e, struct buffer *out) {
     size_t before = out->size;
-    struct packed_emit head = { e->number,
-                                e->after,
-                                e->due_ms,
-                                e->deadline_ms,
-                                e->attempts,
-                                (uint32_t)e->stage.size,
-                                (uint32_t)e->key.size,
-                                (uint32_t)e->once.size,
-                                0 };
+    struct message_emit head = { e->number,
+                                 e->after,
+                                 e->due_ms,
+                                 e->deadline_ms,
+                                 e->attempts,
+                                 (uint32_t)e->stage.size,
+                                 (uint32_t)e->key.size,
+                                 (uint32_t)e->once.size,
+                                 0 };
     int err = buffer_append(out, &head, sizeof head);
     if (err >= 0)
         err = buffer_append(out, e->stage.data, e->stage.size);
@@ -158,9 +158,9 @@ static int pack(struct peers *p, const struct link_entry *e, struct buffer *out)
     return 0;
 }
 
-static bool has_emits(struct peers *p, uint32_t to, struct link_entry *out) {
+static bool peer_has_emits(struct peers *p, uint32_t to, struct link_entry *out) {
     const struct peer *peer = &p->peer[to];
-    return peer->sent == peer->arrived && core_now(p->core) >= peer->rests_until_ms &&
+    return peer->sent == peer->arrived && core_now(p->core) >= peer->retry_at_ms &&
            core_link_next(p->core, to, peer->sent, out);
 }
 
@@ -169,7 +169,7 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     struct peer *peer = &p->peer[to];
     struct link_entry e;
     struct log_state log;
-    if (!has_emits(p, to, &e))
+    if (!peer_has_emits(p, to, &e))
         return false;
     shard_look(p->shard, &log);
     buffer_clear(&out->emits);
@@ -178,8 +178,8 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     do {
         if (e.at >= log.durable || out->emits.size > BATCH_BYTES)
             break;
-        if (pack(p, &e, &out->emits) < 0) {
-            peer->rests_until_ms = count ? 0 : core_now(p->core) + REST_MS;
+        if (emit_pack(p, &e, &out->emits) < 0) {
+            peer->retry_at_ms = count ? 0 : core_now(p->core) + PEER_RETRY_MS;
             break;
         }
         last = e.number;
@@ -193,14 +193,14 @@ static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
 
 // ---- Emits: the receiver ----------------------------------------------------------------------
 
-static mr_bytes unpack(const uint8_t **at, uint32_t size) {
+static mr_bytes emit_unpack(const uint8_t **at, uint32_t size) {
     mr_bytes b = { *at, size };
     *at += size;
     return b;
 }
 
-static int accept_one(struct peers *p, uint32_t from, const uint8_t **at, uint64_t *out_number) {
-    struct packed_emit head;
+static int emit_accept(struct peers *p, uint32_t from, const uint8_t **at, uint64_t *out_number) {
+    struct message_emit head;
     memcpy(&head, *at, sizeof head);
     *at += sizeof head;
     struct link_entry e = { .number = head.number,
@@ -208,23 +208,23 @@ static int accept_one(struct peers *p, uint32_t from, const uint8_t **at, uint64
                             .due_ms = head.due_ms,
                             .deadline_ms = head.deadline_ms,
                             .attempts = head.attempts };
-    e.stage = unpack(at, head.stage_size);
-    e.key = unpack(at, head.key_size);
-    e.once = unpack(at, head.once_size);
-    mr_bytes body = unpack(at, head.body_size);
+    e.stage = emit_unpack(at, head.stage_size);
+    e.key = emit_unpack(at, head.key_size);
+    e.once = emit_unpack(at, head.once_size);
+    mr_bytes body = emit_unpack(at, head.body_size);
     int err = core_link_accept(p->core, from, &e, body);
     if (err >= 0)
         *out_number = e.number;
     return err;
 }
 
-static void accept_emits(struct peers *p, const struct message *m) {
+static void emits_accept(struct peers *p, const struct message *m) {
     struct peer *peer = &p->peer[m->from];
     const uint8_t *at = m->emits.data, *end = at + m->emits.size;
     int err = 0;
-    peer->arrived_told = 0; // it is said again, whatever came before
+    peer->arrived_sent = 0; // it is said again, whatever came before
     while (err >= 0 && at < end)
-        err = accept_one(p, m->from, &at, &peer->accepted);
+        err = emit_accept(p, m->from, &at, &peer->accepted);
     peer->accepted_at = shard_position(p->shard);
     peer->refused = err < 0;
     peer->missing = err == MR_EGAP;
@@ -232,7 +232,7 @@ static void accept_emits(struct peers *p, const struct message *m) {
 }
 
 static bool ack_is_due(struct peers *p, struct peer *peer) {
-    if (!peer->ack && peer->accepted > peer->acked_told) {
+    if (!peer->ack && peer->accepted > peer->acked_sent) {
         peer->ack = peer->accepted;
         peer->ack_at = peer->accepted_at;
     }
@@ -240,19 +240,19 @@ static bool ack_is_due(struct peers *p, struct peer *peer) {
 }
 
 // What the sender has to hear of what it has sent.
-static bool answer_next(struct peers *p, uint32_t to, struct message *out) {
+static bool peer_answer_next(struct peers *p, uint32_t to, struct message *out) {
     struct peer *peer = &p->peer[to];
-    if (peer->refused || peer->accepted > peer->arrived_told) {
+    if (peer->refused || peer->accepted > peer->arrived_sent) {
         out->kind = peer->refused ? MESSAGE_REFUSED : MESSAGE_ARRIVED;
         out->missing = peer->missing;
-        out->number = peer->arrived_told = peer->accepted;
+        out->number = peer->arrived_sent = peer->accepted;
         peer->refused = peer->missing = false;
         return true;
     }
     if (!ack_is_due(p, peer))
         return false;
     out->kind = MESSAGE_ACKED;
-    out->number = peer->acked_told = peer->ack;
+    out->number = peer->acked_sent = peer->ack;
     peer->ack = 0;
     return true;
 }
@@ -261,14 +261,14 @@ static bool answer_next(struct peers *p, uint32_t to, struct message *out) {
 
 bool peers_next(struct peers *p, bool emits, struct message *out) {
     if (!list_empty(&p->notes)) {
-        note_next(p, out);
+        peer_note_next(p, out);
         return true;
     }
     if (!p->dirty && !(emits && core_links(p->core)))
         return false;
     out->from = p->index;
     for (out->to = 0; p->dirty && out->to < p->count; out->to++)
-        if (answer_next(p, out->to, out))
+        if (peer_answer_next(p, out->to, out))
             return true;
     for (out->to = 0; emits && core_links(p->core) && out->to < p->count; out->to++)
         if (emits_next(p, out->to, out))
@@ -276,13 +276,13 @@ bool peers_next(struct peers *p, bool emits, struct message *out) {
     return false;
 }
 
-static int refused(struct peers *p, struct peer *peer, const struct message *m) {
+static int peer_refused(struct peers *p, struct peer *peer, const struct message *m) {
     peer->sent = peer->arrived = m->missing ? 0 : m->number;
-    peer->rests_until_ms = core_now(p->core) + REST_MS;
+    peer->retry_at_ms = core_now(p->core) + PEER_RETRY_MS;
     return 0;
 }
 
-static int acked(struct peers *p, const struct message *m) {
+static int peer_acked(struct peers *p, const struct message *m) {
     int err = core_link_acked(p->core, m->from, m->number);
     return err == MR_ESTOPPED ? 0 : err;
 }
@@ -297,17 +297,17 @@ int peers_receive(struct peers *p, const struct message *m) {
     case MESSAGE_OVER:
         return core_learn_over(p->core, stage, m->over, m->high_mark) == MR_ENOMEM ? MR_ENOMEM : 0;
     case MESSAGE_EMITS:
-        accept_emits(p, m);
+        emits_accept(p, m);
         return 0;
     case MESSAGE_ARRIVED:
         core_link_arrived(p->core, m->from, m->number);
         peer->arrived = peer->sent = m->number;
         return 0;
     case MESSAGE_ACKED:
-        return acked(p, m);
+        return peer_acked(p, m);
     case MESSAGE_REFUSED:
         core_link_arrived(p->core, m->from, m->number);
-        return refused(p, peer, m);
+        return peer_refused(p, peer, m);
     }
     return 0;
 }
@@ -319,15 +319,15 @@ bool peers_want(struct peers *p, uint64_t *out_at) {
     for (uint32_t i = 0; i < p->count && (p->dirty || core_links(p->core)); i++) {
         struct peer *peer = &p->peer[i];
         struct link_entry e;
-        bool answer = peer->refused || peer->accepted > peer->arrived_told;
-        bool ack = peer->ack || peer->accepted > peer->acked_told;
+        bool answer = peer->refused || peer->accepted > peer->arrived_sent;
+        bool ack = peer->ack || peer->accepted > peer->acked_sent;
         uint64_t ack_at = peer->ack ? peer->ack_at : peer->accepted_at;
         if (answer)
             at = 0;
         if (ack && ack_at < at)
             at = ack_at;
         left = left || answer || ack;
-        if (core_links(p->core) && has_emits(p, i, &e) && e.at < at)
+        if (core_links(p->core) && peer_has_emits(p, i, &e) && e.at < at)
             at = e.at;
     }
     p->dirty = left;
@@ -337,10 +337,10 @@ bool peers_want(struct peers *p, uint64_t *out_at) {
     return at != UINT64_MAX;
 }
 
-int64_t peers_rest_ms(const struct peers *p) {
+int64_t peers_retry_ms(const struct peers *p) {
     uint64_t now = core_now(p->core), until = 0;
     for (uint32_t i = 0; core_links(p->core) && i < p->count; i++)
-        if (p->peer[i].rests_until_ms > now && (!until || p->peer[i].rests_until_ms < until))
-            until = p->peer[i].rests_until_ms;
+        if (p->peer[i].retry_at_ms > now && (!until || p->peer[i].retry_at_ms < until))
+            until = p->peer[i].retry_at_ms;
     return until ? (int64_t)(until - now) : -1;
 }

@@ -67,6 +67,6 @@ int peers_receive(struct peers *, const struct message *);
 bool peers_want(struct peers *, uint64_t *out_at);
 
 // Milliseconds until what was refused is tried again; -1: nothing was.
-int64_t peers_rest_ms(const struct peers *);
+int64_t peers_retry_ms(const struct peers *);
 
 #endif

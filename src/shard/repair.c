@@ -22,9 +22,9 @@
 enum { STAGES_MOST = 1 << 16, PASSES = 8 };
 
 // What an engine could not count on from: it would open the store, and refuse what it wrote itself.
-#define INSTANT_WORN (UINT64_C(1) << 43) // the year 2248
-#define NUMBER_WORN (NUMBER_MOST / 4)
-#define EPOCH_WORN (UINT64_C(1) << 22)
+#define INSTANT_USABLE (UINT64_C(1) << 43) // the year 2248
+#define NUMBER_USABLE (NUMBER_MOST / 4)
+#define EPOCH_USABLE (UINT64_C(1) << 22)
 
 #define IDS_SKIPPED (UINT64_C(1) << 32) // more than were issued since any record that is left
 
@@ -35,19 +35,19 @@ struct refusals {
     struct buffer at; // positions, u64 each, ascending
 };
 
-static bool is_worn_out(const struct log_seen *seen) {
+static bool is_beyond_usable(const struct log_seen *seen) {
     struct record_about about;
     struct record r;
     if (record_decode(seen->head, &about, &r) < 0)
         return false;
-    return r.time_ms > INSTANT_WORN || r.id > NUMBER_WORN || r.number > NUMBER_WORN ||
-           r.source > NUMBER_WORN || r.next_id > NUMBER_WORN || r.epoch > EPOCH_WORN;
+    return r.time_ms > INSTANT_USABLE || r.id > NUMBER_USABLE || r.number > NUMBER_USABLE ||
+           r.source > NUMBER_USABLE || r.next_id > NUMBER_USABLE || r.epoch > EPOCH_USABLE;
 }
 
 static int refusal_note(void *arg, const struct log_seen *seen) {
     struct refusals *f = arg;
-    int err = is_worn_out(seen) ? MR_ECORRUPT
-                                : core_replay(f->core, seen->at, seen->head, seen->body_size);
+    int err = is_beyond_usable(seen) ? MR_ECORRUPT
+                                     : core_replay(f->core, seen->at, seen->head, seen->body_size);
     return err == MR_ECORRUPT ? buffer_append(&f->at, &seen->at, sizeof seen->at) : err;
 }
 

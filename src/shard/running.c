@@ -25,8 +25,8 @@ struct running {
     char *path;
     uint64_t *words; // the mapped slots: id; attempt below, check above
     uint32_t capacity;
-    uint32_t *spare; // numbers of the free slots, a stack
-    uint32_t spare_count;
+    uint32_t *free_slots; // numbers of the free slots, a stack
+    uint32_t free_count;
     struct map slots; // from id to slot + 1
 };
 
@@ -66,10 +66,10 @@ static int running_map(struct running *r, uint32_t capacity) {
     int why = posix_fallocate(r->fd, 0, (off_t)size);
     if (why)
         return running_failed(r, "allocate", why);
-    uint32_t *spare = mem_resize(r->spare, capacity * sizeof *spare);
-    if (!spare)
+    uint32_t *free_slots = mem_resize(r->free_slots, capacity * sizeof *free_slots);
+    if (!free_slots)
         return error_set(MR_ENOMEM, "no memory to note %u running jobs", capacity);
-    r->spare = spare;
+    r->free_slots = free_slots;
     void *words = r->words ? mremap(r->words, (size_t)r->capacity * SLOT_SIZE, size, MREMAP_MAYMOVE)
                            : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     if (words == MAP_FAILED)
@@ -124,7 +124,7 @@ void running_close(struct running *r, bool in_peace) {
     if (r->fd >= 0)
         close(r->fd);
     map_finish(&r->slots);
-    mem_free(r->spare);
+    mem_free(r->free_slots);
     mem_free(r->path);
     mem_free(r);
 }
@@ -143,32 +143,32 @@ int running_each_left(const struct running *r,
     return 0;
 }
 
-static void running_add_spare(struct running *r, uint32_t from) {
+static void running_add_free(struct running *r, uint32_t from) {
     for (uint32_t slot = r->capacity; slot > from; slot--)
-        r->spare[r->spare_count++] = slot - 1;
+        r->free_slots[r->free_count++] = slot - 1;
 }
 
 void running_forget_left(struct running *r) {
-    assert(!r->spare_count && !map_count(&r->slots));
+    assert(!r->free_count && !map_count(&r->slots));
     memset(r->words, 0, (size_t)r->capacity * SLOT_SIZE);
-    running_add_spare(r, 0);
+    running_add_free(r, 0);
 }
 
-static bool running_has_spare(struct running *r) {
-    if (r->spare_count)
+static bool running_has_free(struct running *r) {
+    if (r->free_count)
         return true;
     uint32_t before = r->capacity;
     uint32_t after = before <= RUNNING_MOST / 2 ? before * 2 : RUNNING_MOST;
     if (after == before || running_map(r, after) < 0)
         return false;
-    running_add_spare(r, before);
+    running_add_free(r, before);
     return true;
 }
 
 void running_begin(struct running *r, uint64_t id, uint32_t attempt) {
-    if (!running_has_spare(r) || map_reserve(&r->slots, 1) < 0)
+    if (!running_has_free(r) || map_reserve(&r->slots, 1) < 0)
         return;
-    uint32_t slot = r->spare[--r->spare_count];
+    uint32_t slot = r->free_slots[--r->free_count];
     slot_write(r, slot, id, slot_word(id, attempt));
     map_put(&r->slots, number_hash(id), slot + 1);
 }
@@ -179,5 +179,5 @@ void running_end(struct running *r, uint64_t id) {
         return;
     map_remove(&r->slots, number_hash(id), value);
     slot_write(r, value - 1, 0, 0);
-    r->spare[r->spare_count++] = value - 1;
+    r->free_slots[r->free_count++] = value - 1;
 }

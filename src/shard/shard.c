@@ -129,7 +129,7 @@ struct replaying {
     const atomic_bool *cancel;
 };
 
-static int replay_one(void *arg, const struct log_seen *seen) {
+static int shard_replay_entry(void *arg, const struct log_seen *seen) {
     const struct replaying *r = arg;
     if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed))
         return error_set(MR_ECANCELLED, "reading the store was cancelled");
@@ -182,7 +182,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
         peers_start(s->peers, s->core);
     s->cleaner = (struct cleaner){ .log = s->log, .core = s->core, .last_at = &s->last_at };
     struct replaying replaying = { s->core, o->cancel };
-    err = log_replay(s->log, replay_one, &replaying);
+    err = log_replay(s->log, shard_replay_entry, &replaying);
     return err < 0 ? err : cleaner_resume(&s->cleaner);
 }
 
@@ -307,7 +307,7 @@ int64_t shard_next_ms(struct shard *s) {
     uint64_t now_ms = shard_now_ms(s);
     int64_t ms = wait_shorter(wait_ms_until(core_next(s->core), now_ms),
                               cleaner_next_ms(&s->cleaner, &log, now_ms));
-    return s->peers ? wait_shorter(ms, peers_rest_ms(s->peers)) : ms;
+    return s->peers ? wait_shorter(ms, peers_retry_ms(s->peers)) : ms;
 }
 
 int shard_clean(struct shard *s, bool *out_more) {

@@ -207,7 +207,7 @@ static void add_index(struct piece *p) {
     uint8_t *raw = made.indexes[made.last], *to = raw + 64;
     const uint8_t *segment = made.segments[made.last];
     uint64_t count = 0, at = SEGMENT_START;
-    struct frame f;
+    struct log_frame f;
     for (; at + ENTRY_FRAME <= SEGMENT && frame_get(segment + at, &f) && frame_is_entry(&f);
          at += frame_size(&f), count++) {
         if (frame_size(&f) > SEGMENT - at)
