@@ -24,7 +24,7 @@ void put_bytes(struct writer *w, mr_bytes b) {
     put_raw(w, b);
 }
 
-static const uint8_t *input(struct reader *r, size_t size) {
+static const uint8_t *reader_take(struct reader *r, size_t size) {
     if (r->bad || size > r->size - r->at) {
         r->bad = true;
         return NULL;
@@ -35,12 +35,12 @@ static const uint8_t *input(struct reader *r, size_t size) {
 }
 
 uint8_t get_u8(struct reader *r) {
-    const uint8_t *p = input(r, 1);
+    const uint8_t *p = reader_take(r, 1);
     return p ? *p : 0;
 }
 
 uint32_t get_u32(struct reader *r) {
-    const uint8_t *p = input(r, 4);
+    const uint8_t *p = reader_take(r, 4);
     uint32_t v = 0;
     for (int i = 0; p && i < 4; i++)
         v |= (uint32_t)p[i] << 8 * i;
@@ -48,7 +48,7 @@ uint32_t get_u32(struct reader *r) {
 }
 
 uint64_t get_u64(struct reader *r) {
-    const uint8_t *p = input(r, 8);
+    const uint8_t *p = reader_take(r, 8);
     uint64_t v = 0;
     for (int i = 0; p && i < 8; i++)
         v |= (uint64_t)p[i] << 8 * i;
@@ -70,7 +70,7 @@ uint64_t get_number(struct reader *r) {
 }
 
 mr_bytes get_raw(struct reader *r, size_t size) {
-    const uint8_t *p = input(r, size);
+    const uint8_t *p = reader_take(r, size);
     return p ? (mr_bytes){ p, size } : (mr_bytes){ 0 };
 }
 

@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-static bool before(struct heap_entry a, struct heap_entry b) {
+static bool entry_is_before(struct heap_entry a, struct heap_entry b) {
     return a.at_ms != b.at_ms ? a.at_ms < b.at_ms : (int32_t)(a.order - b.order) < 0;
 }
 
@@ -27,24 +27,24 @@ int heap_grow(struct heap *h, size_t more) {
     return 0;
 }
 
-static void sift_up(struct heap *h, size_t i) {
+static void heap_sift_up(struct heap *h, size_t i) {
     struct heap_entry e = h->entries[i];
-    while (i && before(e, h->entries[(i - 1) / 2])) {
+    while (i && entry_is_before(e, h->entries[(i - 1) / 2])) {
         h->entries[i] = h->entries[(i - 1) / 2];
         i = (i - 1) / 2;
     }
     h->entries[i] = e;
 }
 
-static void sift_down(struct heap *h, size_t i) {
+static void heap_sift_down(struct heap *h, size_t i) {
     struct heap_entry e = h->entries[i];
     for (;;) {
         size_t child = 2 * i + 1;
         if (child >= h->count)
             break;
-        if (child + 1 < h->count && before(h->entries[child + 1], h->entries[child]))
+        if (child + 1 < h->count && entry_is_before(h->entries[child + 1], h->entries[child]))
             child++;
-        if (!before(h->entries[child], e))
+        if (!entry_is_before(h->entries[child], e))
             break;
         h->entries[i] = h->entries[child];
         i = child;
@@ -55,7 +55,7 @@ static void sift_down(struct heap *h, size_t i) {
 void heap_put_as(struct heap *h, uint64_t at_ms, uint32_t order, uint32_t value) {
     assert(h->count < h->capacity);
     h->entries[h->count] = (struct heap_entry){ at_ms, order, value };
-    sift_up(h, h->count++);
+    heap_sift_up(h, h->count++);
 }
 
 struct heap_entry heap_pop(struct heap *h) {
@@ -63,7 +63,7 @@ struct heap_entry heap_pop(struct heap *h) {
     struct heap_entry first = h->entries[0];
     h->entries[0] = h->entries[--h->count];
     if (h->count)
-        sift_down(h, 0);
+        heap_sift_down(h, 0);
     return first;
 }
 
@@ -76,5 +76,5 @@ void heap_filter(struct heap *h, bool (*keep)(const void *owner, struct heap_ent
     h->count = kept;
     h->idle = 0;
     for (size_t i = kept / 2; i-- > 0;)
-        sift_down(h, i);
+        heap_sift_down(h, i);
 }

@@ -17,7 +17,7 @@ static uint64_t bucket_top(uint32_t bucket) {
     return lowest + (UINT64_C(1) << shift) - 1;
 }
 
-static void halve(struct histogram *h) {
+static void histogram_halve(struct histogram *h) {
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
         h->buckets[i] -= h->buckets[i] / 2;
 }
@@ -25,7 +25,7 @@ static void halve(struct histogram *h) {
 void histogram_add(struct histogram *h, uint64_t value) {
     uint32_t bucket = bucket_of(value);
     if (h->buckets[bucket] == UINT32_MAX)
-        halve(h);
+        histogram_halve(h);
     h->buckets[bucket]++;
     h->count++;
     h->sum += value;

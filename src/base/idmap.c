@@ -15,37 +15,37 @@ struct idmap_page {
 _Static_assert(sizeof(struct idmap_page) == 64, "a page is a cache line");
 
 // Where an id lies: which page, and where in it.
-struct place {
+struct idmap_place {
     uint64_t index;
     uint32_t slot;
 };
 
-static inline struct place place_of(const struct idmap *i, uint64_t id) {
+static inline struct idmap_place idmap_place_of(const struct idmap *i, uint64_t id) {
     if (i->step == 1)
-        return (struct place){ id / IDMAP_PAGE, id % IDMAP_PAGE };
+        return (struct idmap_place){ id / IDMAP_PAGE, id % IDMAP_PAGE };
     uint64_t turn = id / i->step, lane = id % i->step;
-    return (struct place){ turn / IDMAP_PAGE * i->step + lane, turn % IDMAP_PAGE };
+    return (struct idmap_place){ turn / IDMAP_PAGE * i->step + lane, turn % IDMAP_PAGE };
 }
 
-static struct idmap_page *page_at(const struct idmap *i, uint32_t number) {
+static struct idmap_page *idmap_page_at(const struct idmap *i, uint32_t number) {
     return SLAB_AT(&i->slab, struct idmap_page, number);
 }
 
-static bool page_has_index(const void *owner, uint32_t number, const void *index) {
-    return page_at(owner, number)->index == *(const uint64_t *)index;
+static bool idmap_page_has_index(const void *owner, uint32_t number, const void *index) {
+    return idmap_page_at(owner, number)->index == *(const uint64_t *)index;
 }
 
-static uint32_t page_look_up(const struct idmap *i, uint64_t index) {
-    return map_find(&i->pages, number_hash(index), page_has_index, i, &index);
+static uint32_t idmap_page_look_up(const struct idmap *i, uint64_t index) {
+    return map_find(&i->pages, number_hash(index), idmap_page_has_index, i, &index);
 }
 
 // Those who change the map remember where they were.
-static uint32_t page_find(struct idmap *i, uint64_t index) {
+static uint32_t idmap_page_find(struct idmap *i, uint64_t index) {
     uint32_t slot = index % IDMAP_RECENT;
     if (i->recent[slot].page && i->recent[slot].index == index)
         return i->recent[slot].page;
     i->recent[slot].index = index;
-    return i->recent[slot].page = page_look_up(i, index);
+    return i->recent[slot].page = idmap_page_look_up(i, index);
 }
 
 void idmap_init(struct idmap *i, uint64_t step) {
@@ -66,34 +66,34 @@ int idmap_reserve(struct idmap *i, uint32_t more) {
 }
 
 void idmap_put(struct idmap *i, uint64_t id, uint32_t number) {
-    struct place at = place_of(i, id);
-    uint32_t page = page_find(i, at.index);
+    struct idmap_place at = idmap_place_of(i, id);
+    uint32_t page = idmap_page_find(i, at.index);
     if (!page) {
         page = slab_take(&i->slab);
         assert(page);
-        page_at(i, page)->index = at.index;
+        idmap_page_at(i, page)->index = at.index;
         map_put(&i->pages, number_hash(at.index), page);
         i->recent[at.index % IDMAP_RECENT].page = page;
     }
-    struct idmap_page *p = page_at(i, page);
+    struct idmap_page *p = idmap_page_at(i, page);
     p->numbers[at.slot] = number;
     p->used++;
     i->count++;
 }
 
 uint32_t idmap_find(const struct idmap *i, uint64_t id) {
-    struct place at = place_of(i, id);
+    struct idmap_place at = idmap_place_of(i, id);
     uint32_t slot = at.index % IDMAP_RECENT;
     bool recent = i->recent[slot].page && i->recent[slot].index == at.index;
-    uint32_t page = recent ? i->recent[slot].page : page_look_up(i, at.index);
-    return page ? page_at(i, page)->numbers[at.slot] : 0;
+    uint32_t page = recent ? i->recent[slot].page : idmap_page_look_up(i, at.index);
+    return page ? idmap_page_at(i, page)->numbers[at.slot] : 0;
 }
 
 void idmap_remove(struct idmap *i, uint64_t id) {
-    struct place at = place_of(i, id);
-    uint32_t page = page_find(i, at.index);
+    struct idmap_place at = idmap_place_of(i, id);
+    uint32_t page = idmap_page_find(i, at.index);
     assert(page);
-    struct idmap_page *p = page_at(i, page);
+    struct idmap_page *p = idmap_page_at(i, page);
     assert(p->numbers[at.slot]);
     p->numbers[at.slot] = 0;
     i->count--;

@@ -9,7 +9,7 @@
 
 enum { SMALLEST = 16, MOVES_PER_CHANGE = 32 };
 
-static void table_put(struct map_table *t, uint32_t hash, uint32_t value) {
+static void map_table_put(struct map_table *t, uint32_t hash, uint32_t value) {
     uint32_t i = map_home(t, hash);
     while (t->slots[i].value)
         i = map_after(t, i);
@@ -18,13 +18,13 @@ static void table_put(struct map_table *t, uint32_t hash, uint32_t value) {
 }
 
 // How many steps it is from a slot to a later one, around the end.
-static uint32_t steps(const struct map_table *t, uint32_t from, uint32_t to) {
+static uint32_t slot_distance(const struct map_table *t, uint32_t from, uint32_t to) {
     return to >= from ? to - from : to + t->size - from;
 }
 
-static void table_clear_slot(struct map_table *t, uint32_t hole) {
+static void map_table_clear_slot(struct map_table *t, uint32_t hole) {
     for (uint32_t i = map_after(t, hole); t->slots[i].value; i = map_after(t, i)) {
-        if (steps(t, map_home(t, t->slots[i].hash), i) < steps(t, hole, i))
+        if (slot_distance(t, map_home(t, t->slots[i].hash), i) < slot_distance(t, hole, i))
             continue;
         t->slots[hole] = t->slots[i];
         hole = i;
@@ -33,7 +33,7 @@ static void table_clear_slot(struct map_table *t, uint32_t hole) {
     t->used--;
 }
 
-static struct map_slot *table_slot(const struct map_table *t, uint32_t hash, uint32_t value) {
+static struct map_slot *map_table_slot(const struct map_table *t, uint32_t hash, uint32_t value) {
     if (!t->slots)
         return NULL;
     for (uint32_t i = map_home(t, hash); t->slots[i].value; i = map_after(t, i))
@@ -47,7 +47,7 @@ static void map_move_some(struct map *m) {
     for (int i = 0; m->old.used; i++) {
         struct map_slot *slot = &m->old.slots[m->move_at++];
         if (slot->value) {
-            table_put(&m->now, slot->hash, slot->value);
+            map_table_put(&m->now, slot->hash, slot->value);
             *slot = (struct map_slot){ 0 };
             m->old.used--;
         } else if (i >= MOVES_PER_CHANGE) {
@@ -86,16 +86,16 @@ int map_grow(struct map *m, size_t more) {
 
 void map_put(struct map *m, uint32_t hash, uint32_t value) {
     assert(value && m->now.slots);
-    table_put(&m->now, hash, value);
+    map_table_put(&m->now, hash, value);
 }
 
 void map_remove(struct map *m, uint32_t hash, uint32_t value) {
-    struct map_slot *slot = table_slot(&m->now, hash, value);
+    struct map_slot *slot = map_table_slot(&m->now, hash, value);
     if (slot) {
-        table_clear_slot(&m->now, (uint32_t)(slot - m->now.slots));
+        map_table_clear_slot(&m->now, (uint32_t)(slot - m->now.slots));
         return;
     }
-    slot = table_slot(&m->old, hash, value);
+    slot = map_table_slot(&m->old, hash, value);
     assert(slot);
-    table_clear_slot(&m->old, (uint32_t)(slot - m->old.slots));
+    map_table_clear_slot(&m->old, (uint32_t)(slot - m->old.slots));
 }

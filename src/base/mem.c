@@ -10,24 +10,24 @@ enum { LINE = 64 };
 
 static _Thread_local long countdown = -1;
 
-static bool fails_now(void) {
+static bool mem_fails_now(void) {
     if (__builtin_expect(countdown < 0, 1))
         return false;
     return countdown-- == 0;
 }
 
 void *mem_alloc(size_t size) {
-    return fails_now() ? NULL : calloc(1, size);
+    return mem_fails_now() ? NULL : calloc(1, size);
 }
 
 void *mem_alloc_line(size_t size) {
     size_t whole = (size + LINE - 1) / LINE * LINE;
-    void *block = fails_now() ? NULL : aligned_alloc(LINE, whole);
+    void *block = mem_fails_now() ? NULL : aligned_alloc(LINE, whole);
     return block ? memset(block, 0, whole) : NULL;
 }
 
 void *mem_resize(void *block, size_t size) {
-    return fails_now() ? NULL : realloc(block, size);
+    return mem_fails_now() ? NULL : realloc(block, size);
 }
 
 void mem_free(void *block) {

@@ -19,7 +19,7 @@ void pool_finish(struct pool *p) {
         slab_finish(&p->slabs[i]);
 }
 
-static uint32_t add_block(struct slab *blocks, mr_bytes string) {
+static uint32_t pool_add_block(struct slab *blocks, mr_bytes string) {
     uint8_t *data = mem_alloc(string.size);
     uint32_t number = data ? slab_take(blocks) : 0;
     if (!number) {
@@ -35,7 +35,7 @@ static uint32_t add_block(struct slab *blocks, mr_bytes string) {
 uint32_t pool_add(struct pool *p, mr_bytes string) {
     size_t slab = string.size / POOL_STEP + 1; // with a byte for the size
     if (slab >= POOL_SLABS) {
-        uint32_t block = add_block(&p->slabs[0], string);
+        uint32_t block = pool_add_block(&p->slabs[0], string);
         p->block_bytes += block ? string.size : 0;
         return block;
     }

@@ -30,7 +30,7 @@ uint32_t text_direction(const uint8_t *p, size_t size) {
     return turns ? code : 0;
 }
 
-bool text_is(mr_bytes b) {
+bool text_is_utf8(mr_bytes b) {
     size_t length;
     for (size_t i = 0; i < b.size; i += length)
         if (!(length = text_letter((const uint8_t *)b.data + i, b.size - i)))

@@ -11,7 +11,7 @@
 // The bytes of the letter that begins here, of `size` that are there, at least one; 0: it is none.
 size_t text_letter(const uint8_t *, size_t size);
 
-bool text_is(mr_bytes); // whether all of it is UTF-8
+bool text_is_utf8(mr_bytes); // whether all of it is UTF-8
 
 // The code of a letter of so many bytes that is nothing to be seen but turns the direction of what
 // stands around it, so that people read something else than what is there; 0: it is another.

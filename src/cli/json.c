@@ -112,7 +112,7 @@ void json_signed(struct json *j, const char *name, int64_t value) {
 
 void json_bytes(struct json *j, const char *name, mr_bytes bytes) {
     char encoded[64];
-    bool text = !name || text_is(bytes);
+    bool text = !name || text_is_utf8(bytes);
     if (name)
         snprintf(encoded, sizeof encoded, "%s%s", name, text ? "" : "-base64");
     begin(j, name ? encoded : NULL);

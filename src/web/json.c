@@ -93,7 +93,7 @@ static void put_base64(struct doc *d, mr_bytes bytes) {
 
 static void put_bytes(struct doc *d, mr_bytes name, mr_bytes bytes) {
     char longer[NAME];
-    if (!name.data || text_is(bytes)) {
+    if (!name.data || text_is_utf8(bytes)) {
         begin(d, name);
         put_string(d, bytes);
         return;
