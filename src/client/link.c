@@ -427,7 +427,7 @@ static void link_greet(struct client_link *l) {
 static void link_secure(struct client_link *l) {
     struct client *c = l->client;
     pthread_mutex_unlock(&c->lock);
-    int over = secure_shake(l->tls, l->fd), failed = errno;
+    int over = secure_handshake(l->tls, l->fd), failed = errno;
     pthread_mutex_lock(&c->lock);
     if (over < 0)
         link_lose(l, MR_ENET, "no secure connection to %s: %s", c->where, link_error_text(failed));

@@ -215,7 +215,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf) {
 // Lets the session have what has come; if that takes no more now, reading stops until it does.
 static void secure_read(struct connection *c) {
     int all = tls_pour(c->tls, c->session);
-    if (all < 0 && tls_said_all(c->tls) && !c->session->broken) {
+    if (all < 0 && tls_peer_closed(c->tls) && !c->session->broken) {
         uv_read_stop((uv_stream_t *)&c->tcp);
         hear_end(c);
         return;

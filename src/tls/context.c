@@ -7,7 +7,7 @@
 // Of TLS 1.2; those of 1.3 are all good.
 #define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-static int refuse(const char *what, const char *file) {
+static int tls_file_refused(const char *what, const char *file) {
     unsigned long code = ERR_peek_last_error();
     const char *why = code ? ERR_reason_error_string(code) : NULL;
     return error_set(MR_EINVAL, "the %s %s cannot be used: %s", what, file,
@@ -20,7 +20,7 @@ static int no_passphrase(char *to, int room, int writing, void *arg) {
     return -1;
 }
 
-static int load_own(SSL_CTX *c, const struct tls_files *f) {
+static int context_load_own(SSL_CTX *c, const struct tls_files *f) {
     if (!f->cert && !f->key)
         return 0;
     if (!f->cert || !f->key)
@@ -28,19 +28,19 @@ static int load_own(SSL_CTX *c, const struct tls_files *f) {
                          f->cert ? "the key" : "the certificate");
     SSL_CTX_set_default_passwd_cb(c, no_passphrase);
     if (SSL_CTX_use_certificate_chain_file(c, f->cert) != 1)
-        return refuse("certificate", f->cert);
+        return tls_file_refused("certificate", f->cert);
     if (SSL_CTX_use_PrivateKey_file(c, f->key, SSL_FILETYPE_PEM) != 1)
-        return refuse("key", f->key);
+        return tls_file_refused("key", f->key);
     return 0;
 }
 
-static int load_trust(SSL_CTX *c, const struct tls_files *f, bool server) {
+static int context_load_trust(SSL_CTX *c, const struct tls_files *f, bool server) {
     if (f->ca && SSL_CTX_load_verify_file(c, f->ca) != 1)
-        return refuse("file of authorities", f->ca);
+        return tls_file_refused("file of authorities", f->ca);
     if (!server) {
         SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
         if (!f->ca && SSL_CTX_set_default_verify_paths(c) != 1)
-            return refuse("authorities of", "the system");
+            return tls_file_refused("authorities of", "the system");
     } else if (f->ca) {
         SSL_CTX_set_verify(c, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
         SSL_CTX_set_client_CA_list(c, SSL_load_client_CA_file(f->ca)); // a hint to clients
@@ -49,7 +49,7 @@ static int load_trust(SSL_CTX *c, const struct tls_files *f, bool server) {
 }
 
 // Memory that idle connections do not need is given back.
-static void set_up(SSL_CTX *c) {
+static void context_set_up(SSL_CTX *c) {
     SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
     SSL_CTX_set_cipher_list(c, CIPHERS);
     SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
@@ -65,10 +65,10 @@ int tls_context_create(const struct tls_files *files, bool server, struct tls_co
     SSL_CTX *c = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
     if (!c)
         return error_set(MR_ENOMEM, "no memory for TLS");
-    set_up(c);
-    int err = load_own(c, files);
+    context_set_up(c);
+    int err = context_load_own(c, files);
     if (err >= 0)
-        err = load_trust(c, files, server);
+        err = context_load_trust(c, files, server);
     if (err < 0) {
         SSL_CTX_free(c);
         return err;

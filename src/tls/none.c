@@ -7,13 +7,13 @@
 
 #include <assert.h>
 
-static int refuse(void) {
+static int no_openssl(void) {
     return error_set(MR_EINVAL, "this build has no OpenSSL: TLS and tokens are not in it");
 }
 
 int digest_of(mr_bytes bytes, uint8_t out[DIGEST_SIZE]) {
     (void)bytes, (void)out;
-    return refuse();
+    return no_openssl();
 }
 
 bool digest_equal(const uint8_t a[DIGEST_SIZE], const uint8_t b[DIGEST_SIZE]) {
@@ -23,7 +23,7 @@ bool digest_equal(const uint8_t a[DIGEST_SIZE], const uint8_t b[DIGEST_SIZE]) {
 
 int tls_context_create(const struct tls_files *files, bool server, struct tls_context **out) {
     (void)files, (void)server, (void)out;
-    return refuse();
+    return no_openssl();
 }
 
 void tls_context_destroy(struct tls_context *c) {
@@ -32,12 +32,12 @@ void tls_context_destroy(struct tls_context *c) {
 
 int tls_accept(struct tls_context *c, struct tls **out) {
     (void)c, (void)out;
-    return refuse();
+    return no_openssl();
 }
 
 int tls_connect(struct tls_context *c, const char *host, struct tls **out) {
     (void)c, (void)host, (void)out;
-    return refuse();
+    return no_openssl();
 }
 
 void tls_destroy(struct tls *t) {
@@ -46,12 +46,12 @@ void tls_destroy(struct tls *t) {
 
 int tls_receive(struct tls *t, const void *data, size_t size) {
     (void)t, (void)data, (void)size;
-    return refuse();
+    return no_openssl();
 }
 
-int tls_shake(struct tls *t) {
+int tls_handshake(struct tls *t) {
     (void)t;
-    return refuse();
+    return no_openssl();
 }
 
 bool tls_is_up(const struct tls *t) {
@@ -61,17 +61,17 @@ bool tls_is_up(const struct tls *t) {
 
 ptrdiff_t tls_read(struct tls *t, void *to, size_t room) {
     (void)t, (void)to, (void)room;
-    return refuse();
+    return no_openssl();
 }
 
-bool tls_said_all(const struct tls *t) {
+bool tls_peer_closed(const struct tls *t) {
     (void)t;
     return false;
 }
 
 ptrdiff_t tls_write(struct tls *t, const void *data, size_t size) {
     (void)t, (void)data, (void)size;
-    return refuse();
+    return no_openssl();
 }
 
 void tls_end(struct tls *t) {

@@ -12,7 +12,7 @@
 void socket_set_up(int fd);
 
 // The handshake: 1: it is over; 0: more has to come; -1: errno.
-int secure_shake(struct tls *, int fd);
+int secure_handshake(struct tls *, int fd);
 
 // How many bytes were taken, whether or not the socket has them all already; none to give (size 0)
 // sends what is left of that. -1: errno, EAGAIN also before the handshake is over.

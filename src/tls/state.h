@@ -8,9 +8,9 @@
 
 struct tls {
     SSL *ssl;
-    BIO *in, *out;     // in memory; owned by `ssl`
-    struct buffer got; // out of `out` …
-    size_t got_sent;   // … and how much of it was sent
+    BIO *in, *out;         // in memory; owned by `ssl`
+    struct buffer pending; // out of `out` …
+    size_t pending_sent;   // … and how much of it was sent
 };
 
 #endif

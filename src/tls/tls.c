@@ -11,7 +11,7 @@
 
 // ---- Life -------------------------------------------------------------------------------------
 
-static int out_of_memory(void) {
+static int tls_no_memory(void) {
     return error_set(MR_ENOMEM, "no memory for TLS");
 }
 
@@ -19,7 +19,7 @@ static int out_of_memory(void) {
 static int tls_create(struct tls_context *c, struct tls **out) {
     struct tls *t = mem_alloc(sizeof *t);
     if (!t)
-        return out_of_memory();
+        return tls_no_memory();
     t->ssl = SSL_new((SSL_CTX *)c);
     t->in = BIO_new(BIO_s_mem());
     t->out = BIO_new(BIO_s_mem());
@@ -28,7 +28,7 @@ static int tls_create(struct tls_context *c, struct tls **out) {
         BIO_free(t->out);
         SSL_free(t->ssl);
         mem_free(t);
-        return out_of_memory();
+        return tls_no_memory();
     }
     BIO_set_mem_eof_return(t->in, -1);
     SSL_set_bio(t->ssl, t->in, t->out);
@@ -44,7 +44,7 @@ int tls_accept(struct tls_context *c, struct tls **out) {
 }
 
 // A certificate names hosts or addresses, and one is not taken for the other.
-static bool expect_host(SSL *ssl, const char *host) {
+static bool tls_expect_host(SSL *ssl, const char *host) {
     uint8_t raw[sizeof(struct in6_addr)];
     if (inet_pton(AF_INET, host, raw) == 1 || inet_pton(AF_INET6, host, raw) == 1)
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
@@ -58,9 +58,9 @@ int tls_connect(struct tls_context *c, const char *host, struct tls **out) {
     if (err < 0)
         return err;
     SSL_set_connect_state(t->ssl);
-    if (!expect_host(t->ssl, host)) {
+    if (!tls_expect_host(t->ssl, host)) {
         tls_destroy(t);
-        return out_of_memory();
+        return tls_no_memory();
     }
     *out = t;
     return 0;
@@ -70,13 +70,13 @@ void tls_destroy(struct tls *t) {
     if (!t)
         return;
     SSL_free(t->ssl);
-    buffer_finish(&t->got);
+    buffer_finish(&t->pending);
     mem_free(t);
 }
 
 // ---- Plain bytes ------------------------------------------------------------------------------
 
-static int say_why(const struct tls *t) {
+static int tls_failed(const struct tls *t) {
     long verified = SSL_get_verify_result(t->ssl);
     unsigned long code = ERR_peek_last_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
@@ -87,7 +87,7 @@ static int say_why(const struct tls *t) {
 }
 
 // What a call of OpenSSL has come to: how much, 0 for "not now", or that it is over.
-static ptrdiff_t outcome(const struct tls *t, int result) {
+static ptrdiff_t tls_result(const struct tls *t, int result) {
     if (result > 0)
         return result;
     switch (SSL_get_error(t->ssl, result)) {
@@ -97,7 +97,7 @@ static ptrdiff_t outcome(const struct tls *t, int result) {
     case SSL_ERROR_ZERO_RETURN:
         return error_set(MR_ENET, "the other side has closed it");
     default:
-        return say_why(t);
+        return tls_failed(t);
     }
 }
 
@@ -107,12 +107,12 @@ static int at_most(size_t size) {
 
 int tls_receive(struct tls *t, const void *data, size_t size) {
     ERR_clear_error();
-    return BIO_write(t->in, data, at_most(size)) == (int)size ? 0 : out_of_memory();
+    return BIO_write(t->in, data, at_most(size)) == (int)size ? 0 : tls_no_memory();
 }
 
-int tls_shake(struct tls *t) {
+int tls_handshake(struct tls *t) {
     ERR_clear_error();
-    return (int)outcome(t, SSL_do_handshake(t->ssl));
+    return (int)tls_result(t, SSL_do_handshake(t->ssl));
 }
 
 bool tls_is_up(const struct tls *t) {
@@ -121,16 +121,16 @@ bool tls_is_up(const struct tls *t) {
 
 ptrdiff_t tls_read(struct tls *t, void *to, size_t room) {
     ERR_clear_error();
-    return outcome(t, SSL_read(t->ssl, to, at_most(room)));
+    return tls_result(t, SSL_read(t->ssl, to, at_most(room)));
 }
 
-bool tls_said_all(const struct tls *t) {
+bool tls_peer_closed(const struct tls *t) {
     return SSL_get_shutdown(t->ssl) & SSL_RECEIVED_SHUTDOWN;
 }
 
 ptrdiff_t tls_write(struct tls *t, const void *data, size_t size) {
     ERR_clear_error();
-    return outcome(t, SSL_write(t->ssl, data, at_most(size)));
+    return tls_result(t, SSL_write(t->ssl, data, at_most(size)));
 }
 
 void tls_end(struct tls *t) {
@@ -143,19 +143,20 @@ void tls_end(struct tls *t) {
 
 mr_bytes tls_unsent(struct tls *t) {
     size_t more = BIO_ctrl_pending(t->out);
-    if (more && buffer_reserve(&t->got, more) == 0) {
-        int moved = BIO_read(t->out, t->got.data + t->got.size, at_most(more));
-        t->got.size += moved > 0 ? (size_t)moved : 0;
+    if (more && buffer_reserve(&t->pending, more) == 0) {
+        int moved = BIO_read(t->out, t->pending.data + t->pending.size, at_most(more));
+        t->pending.size += moved > 0 ? (size_t)moved : 0;
     }
-    return (mr_bytes){ t->got.data ? t->got.data + t->got_sent : NULL, t->got.size - t->got_sent };
+    return (mr_bytes){ t->pending.data ? t->pending.data + t->pending_sent : NULL,
+                       t->pending.size - t->pending_sent };
 }
 
 void tls_sent(struct tls *t, size_t size) {
-    t->got_sent += size;
-    if (t->got_sent < t->got.size) {
-        t->got_sent = buffer_compact(&t->got, t->got_sent);
+    t->pending_sent += size;
+    if (t->pending_sent < t->pending.size) {
+        t->pending_sent = buffer_compact(&t->pending, t->pending_sent);
         return;
     }
-    buffer_finish(&t->got); // a connection at rest holds no buffers
-    t->got_sent = 0;
+    buffer_finish(&t->pending); // a connection at rest holds no buffers
+    t->pending_sent = 0;
 }

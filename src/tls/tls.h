@@ -40,13 +40,13 @@ void tls_destroy(struct tls *); // takes NULL
 int tls_receive(struct tls *, const void *data, size_t size);
 
 // The handshake: 1: it is over; 0: more has to come; MR_ENET: it has failed, and why.
-int tls_shake(struct tls *);
+int tls_handshake(struct tls *);
 bool tls_is_up(const struct tls *); // whether it is over, and well
 
 // How many plain bytes were put there; 0: none have come yet. MR_ENET: there will be no more, and
 // why: the other side has said so, or what came is not to be trusted.
 ptrdiff_t tls_read(struct tls *, void *to, size_t room);
-bool tls_said_all(const struct tls *); // whether the other side has said so; it may still listen
+bool tls_peer_closed(const struct tls *); // whether the other side has said so; it may still listen
 
 // How many of these are on their way; 0: none can be before the handshake. MR_ENET.
 ptrdiff_t tls_write(struct tls *, const void *data, size_t size);

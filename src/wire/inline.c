@@ -5,12 +5,12 @@
 
 #include <stdbool.h>
 
-struct cursor {
+struct inline_cursor {
     uint8_t *at, *end; // what is read
     uint8_t *to;       // where the word being read goes; never beyond `at`
 };
 
-static bool is_blank(uint8_t c) {
+static bool inline_is_blank(uint8_t c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
@@ -22,7 +22,7 @@ static int hex_digit(uint8_t c) {
 }
 
 // The byte that stands for what follows a backslash.
-static uint8_t escaped(struct cursor *c) {
+static uint8_t inline_escaped(struct inline_cursor *c) {
     static const char names[] = "nrtba", meant[] = "\n\r\t\b\a";
     uint8_t name = *c->at++;
     if (name == 'x' && c->end - c->at >= 2) {
@@ -37,13 +37,13 @@ static uint8_t escaped(struct cursor *c) {
 }
 
 // From an opening quote to behind the closing one.
-static int quoted_read(struct cursor *c) {
+static int inline_quoted_read(struct inline_cursor *c) {
     uint8_t quote = *c->at++;
     while (c->at < c->end && *c->at != quote) {
         uint8_t byte = *c->at++;
         bool more = c->at < c->end;
         if (byte == '\\' && more && quote == '"')
-            byte = escaped(c);
+            byte = inline_escaped(c);
         else if (byte == '\\' && more && *c->at == '\'')
             byte = *c->at++;
         *c->to++ = byte;
@@ -51,19 +51,19 @@ static int quoted_read(struct cursor *c) {
     if (c->at == c->end)
         return error_set(MR_EINVAL, "Protocol error: a quote is not closed");
     c->at++;
-    if (c->at < c->end && !is_blank(*c->at))
+    if (c->at < c->end && !inline_is_blank(*c->at))
         return error_set(MR_EINVAL, "Protocol error: a closing quote must end its word");
     return 0;
 }
 
-static int word_read(struct cursor *c, mr_bytes *out) {
+static int inline_word_read(struct inline_cursor *c, mr_bytes *out) {
     uint8_t *begin = c->to = c->at;
-    while (c->at < c->end && !is_blank(*c->at)) {
+    while (c->at < c->end && !inline_is_blank(*c->at)) {
         if (*c->at != '"' && *c->at != '\'') {
             *c->to++ = *c->at++;
             continue;
         }
-        int err = quoted_read(c);
+        int err = inline_quoted_read(c);
         if (err < 0)
             return err;
     }
@@ -73,9 +73,9 @@ static int word_read(struct cursor *c, mr_bytes *out) {
 
 int inline_split(uint8_t *line, size_t size, uint32_t most, mr_bytes *out_words,
                  uint32_t *out_count) {
-    struct cursor c = { .at = line, .end = line + size };
+    struct inline_cursor c = { .at = line, .end = line + size };
     for (uint32_t count = 0;; count++) {
-        while (c.at < c.end && is_blank(*c.at))
+        while (c.at < c.end && inline_is_blank(*c.at))
             c.at++;
         if (c.at == c.end) {
             *out_count = count;
@@ -84,7 +84,7 @@ int inline_split(uint8_t *line, size_t size, uint32_t most, mr_bytes *out_words,
         if (count == most)
             return error_set(MR_ETOOBIG, "Protocol error: more than %u words in a line",
                              (unsigned)most);
-        int err = word_read(&c, &out_words[count]);
+        int err = inline_word_read(&c, &out_words[count]);
         if (err < 0)
             return err;
     }

@@ -13,7 +13,7 @@ const char number_pairs[201] = "00010203040506070809"
                                "90919293949596979899";
 
 // A number of which `digits` were read, and no well-formed end: is it wrong, or not whole?
-static int misfit(const uint8_t *text, size_t size, size_t digits) {
+static int number_bad_or_partial(const uint8_t *text, size_t size, size_t digits) {
     if (digits == 0)
         return size == 0 ? 0 : MR_EINVAL;
     if (digits > 1 && text[0] == '0')
@@ -34,7 +34,7 @@ int number_read_long(const uint8_t *text, size_t size, uint64_t most, uint64_t *
     if (spelled && number > most)
         return MR_ETOOBIG;
     if (!spelled || size - digits < 2 || !number_is_line_end(text + digits))
-        return misfit(text, size, digits);
+        return number_bad_or_partial(text, size, digits);
     *out = number;
     return (int)digits + 2;
 }

@@ -11,32 +11,32 @@
 enum { LINE_SIZE = 1 + NUMBER_DIGITS + 2 }; // "$" and twenty digits, or ":-" and nineteen
 
 // Room for `size` bytes, or NULL after a failure.
-static inline uint8_t *room(struct reply *r, size_t size) {
+static inline uint8_t *reply_room(struct reply *r, size_t size) {
     if (r->err == 0)
         r->err = buffer_reserve(r->out, size);
     return r->err == 0 ? r->out->data + r->out->size : NULL;
 }
 
-static inline void written(struct reply *r, const uint8_t *end) {
+static inline void reply_written(struct reply *r, const uint8_t *end) {
     r->out->size = (size_t)(end - r->out->data);
 }
 
-static inline uint8_t *copy(uint8_t *to, const void *data, size_t size) {
+static inline uint8_t *copy_bytes(uint8_t *to, const void *data, size_t size) {
     if (size)
         memcpy(to, data, size);
     return to + size;
 }
 
-static void constant(struct reply *r, mr_bytes text) {
-    uint8_t *to = room(r, text.size);
+static void reply_constant(struct reply *r, mr_bytes text) {
+    uint8_t *to = reply_room(r, text.size);
     if (to)
-        written(r, copy(to, text.data, text.size));
+        reply_written(r, copy_bytes(to, text.data, text.size));
 }
 
-static void head(struct reply *r, char kind, uint64_t number) {
-    uint8_t *to = room(r, LINE_SIZE);
+static void reply_head(struct reply *r, char kind, uint64_t number) {
+    uint8_t *to = reply_room(r, LINE_SIZE);
     if (to)
-        written(r, number_line_write(to, kind, number));
+        reply_written(r, number_line_write(to, kind, number));
 }
 
 // Copies a text into a line, which it may not end.
@@ -49,70 +49,70 @@ static uint8_t *copy_line(uint8_t *to, mr_bytes text) {
 
 void reply_simple(struct reply *r, const char *text) {
     mr_bytes line = mr_str(text);
-    uint8_t *to = room(r, 1 + line.size + 2);
+    uint8_t *to = reply_room(r, 1 + line.size + 2);
     if (!to)
         return;
     *to++ = '+';
-    written(r, copy(copy_line(to, line), "\r\n", 2));
+    reply_written(r, copy_bytes(copy_line(to, line), "\r\n", 2));
 }
 
 void reply_error(struct reply *r, const char *code, mr_bytes text) {
     mr_bytes name = mr_str(code);
-    uint8_t *to = room(r, 1 + name.size + 1 + text.size + 2);
+    uint8_t *to = reply_room(r, 1 + name.size + 1 + text.size + 2);
     if (!to)
         return;
     *to++ = '-';
     to = copy_line(to, name);
     if (text.size)
         *to++ = ' ';
-    written(r, copy(copy_line(to, text), "\r\n", 2));
+    reply_written(r, copy_bytes(copy_line(to, text), "\r\n", 2));
 }
 
 void reply_integer(struct reply *r, int64_t number) {
     if (number >= 0) {
-        head(r, ':', (uint64_t)number);
+        reply_head(r, ':', (uint64_t)number);
         return;
     }
-    uint8_t *to = room(r, LINE_SIZE);
+    uint8_t *to = reply_room(r, LINE_SIZE);
     if (!to)
         return;
     *to++ = ':';
-    written(r, number_line_write(to, '-', -(uint64_t)number));
+    reply_written(r, number_line_write(to, '-', -(uint64_t)number));
 }
 
 void reply_bulk(struct reply *r, mr_bytes bytes) {
-    uint8_t *to = room(r, LINE_SIZE + bytes.size + 2);
+    uint8_t *to = reply_room(r, LINE_SIZE + bytes.size + 2);
     if (!to)
         return;
     to = number_line_write(to, '$', bytes.size);
-    written(r, copy(copy(to, bytes.data, bytes.size), "\r\n", 2));
+    reply_written(r, copy_bytes(copy_bytes(to, bytes.data, bytes.size), "\r\n", 2));
 }
 
 void reply_id(struct reply *r, uint64_t id) {
-    uint8_t *to = room(r, LINE_SIZE + NUMBER_DIGITS + 2);
+    uint8_t *to = reply_room(r, LINE_SIZE + NUMBER_DIGITS + 2);
     if (!to)
         return;
     size_t size = number_size(id);
     to = number_line_write(to, '$', size);
-    written(r, copy(number_write_sized(to, id, size), "\r\n", 2));
+    reply_written(r, copy_bytes(number_write_sized(to, id, size), "\r\n", 2));
 }
 
 void reply_null(struct reply *r) {
-    uint8_t *to = room(r, sizeof "$-1\r\n" - 1);
+    uint8_t *to = reply_room(r, sizeof "$-1\r\n" - 1);
     if (to)
-        written(r, r->resp3 ? copy(to, "_\r\n", 3) : copy(to, "$-1\r\n", 5));
+        reply_written(r, r->resp3 ? copy_bytes(to, "_\r\n", 3) : copy_bytes(to, "$-1\r\n", 5));
 }
 
 void reply_boolean(struct reply *r, bool yes) {
     if (r->resp3)
-        constant(r, yes ? mr_str("#t\r\n") : mr_str("#f\r\n"));
+        reply_constant(r, yes ? mr_str("#t\r\n") : mr_str("#f\r\n"));
     else
-        head(r, ':', yes);
+        reply_head(r, ':', yes);
 }
 
 // The shorter of two spellings that reads back as the same number, with a point whatever the
 // locale says. Returns its size.
-static size_t double_spell(double number, char *to, size_t size) {
+static size_t reply_spell_double(double number, char *to, size_t size) {
     if (isnan(number) || isinf(number))
         return (size_t)snprintf(to, size, "%s",
                                 isnan(number) ? "nan"
@@ -132,39 +132,39 @@ static size_t double_spell(double number, char *to, size_t size) {
 
 void reply_double(struct reply *r, double number) {
     char text[40];
-    size_t size = double_spell(number, text, sizeof text);
+    size_t size = reply_spell_double(number, text, sizeof text);
     if (!r->resp3) {
         reply_bulk(r, (mr_bytes){ text, size });
         return;
     }
-    uint8_t *to = room(r, 1 + size + 2);
+    uint8_t *to = reply_room(r, 1 + size + 2);
     if (!to)
         return;
     *to++ = ',';
-    written(r, copy(copy(to, text, size), "\r\n", 2));
+    reply_written(r, copy_bytes(copy_bytes(to, text, size), "\r\n", 2));
 }
 
 void reply_array(struct reply *r, uint64_t count) {
-    head(r, '*', count);
+    reply_head(r, '*', count);
 }
 
 void reply_map(struct reply *r, uint64_t pairs) {
-    head(r, r->resp3 ? '%' : '*', r->resp3 ? pairs : 2 * pairs);
+    reply_head(r, r->resp3 ? '%' : '*', r->resp3 ? pairs : 2 * pairs);
 }
 
 void reply_push(struct reply *r, uint64_t count) {
     assert(r->resp3);
-    head(r, '>', count);
+    reply_head(r, '>', count);
 }
 
 size_t reply_bulk_begin(struct reply *r, size_t likely_size) {
     size_t begin = r->out->size;
-    head(r, '$', likely_size);
+    reply_head(r, '$', likely_size);
     return begin;
 }
 
 void reply_bulk_end(struct reply *r, size_t begin) {
-    if (!room(r, LINE_SIZE + 2))
+    if (!reply_room(r, LINE_SIZE + 2))
         return;
     uint8_t *line = r->out->data + begin;
     const uint8_t *end = r->out->data + r->out->size;
@@ -174,5 +174,5 @@ void reply_bulk_end(struct reply *r, size_t begin) {
     if (to != body)
         memmove(to, body, size);
     number_line_write(line, '$', size);
-    written(r, copy(to + size, "\r\n", 2));
+    reply_written(r, copy_bytes(to + size, "\r\n", 2));
 }

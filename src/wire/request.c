@@ -11,12 +11,12 @@
 enum { LEAST_ARGUMENT = sizeof "$0\r\n\r\n" - 1 };
 
 // A byte, for people: itself when it can be shown.
-struct shown {
+struct byte_text {
     char text[8];
 };
 
-static struct shown shown(uint8_t byte) {
-    struct shown s;
+static struct byte_text byte_text(uint8_t byte) {
+    struct byte_text s;
     bool plain = byte > ' ' && byte < 0x7f;
     (void)snprintf(s.text, sizeof s.text, plain ? "'%c'" : "0x%02x", byte);
     return s;
@@ -24,19 +24,19 @@ static struct shown shown(uint8_t byte) {
 
 // ---- Arrays -----------------------------------------------------------------------------------
 
-static int too_long(const struct request_limits *limits) {
+static int request_too_long(const struct request_limits *limits) {
     return error_set(MR_ETOOBIG, "Protocol error: the request is longer than %zu bytes",
                      limits->size);
 }
 
-static int count_refused(int err, const struct request_limits *limits) {
+static int request_count_refused(int err, const struct request_limits *limits) {
     if (err == MR_ETOOBIG)
         return error_set(err, "Protocol error: more than %u arguments",
                          (unsigned)limits->arguments);
     return error_set(err, "Protocol error: the count behind '*' is not a number");
 }
 
-static int length_refused(int err, const struct request_limits *limits, uint32_t number) {
+static int request_length_refused(int err, const struct request_limits *limits, uint32_t number) {
     if (err == MR_ETOOBIG)
         return error_set(err, "Protocol error: argument %u is longer than %zu bytes",
                          (unsigned)number, limits->argument_size);
@@ -44,35 +44,35 @@ static int length_refused(int err, const struct request_limits *limits, uint32_t
                      (unsigned)number);
 }
 
-static int not_an_argument(uint8_t byte, uint32_t number) {
+static int request_not_an_argument(uint8_t byte, uint32_t number) {
     return error_set(MR_EINVAL, "Protocol error: argument %u must begin with '$', not with %s",
-                     (unsigned)number, shown(byte).text);
+                     (unsigned)number, byte_text(byte).text);
 }
 
-static int end_missing(uint32_t number) {
+static int request_end_missing(uint32_t number) {
     return error_set(MR_EINVAL, "Protocol error: argument %u does not end where its length says",
                      (unsigned)number);
 }
 
 // "*3\r\n"
-static int head_read(struct request *r, const struct request_limits *limits, const uint8_t *data,
-                     size_t size) {
+static int request_head_read(struct request *r, const struct request_limits *limits,
+                             const uint8_t *data, size_t size) {
     uint64_t count = 0;
     int used = number_read(data + 1, size - 1, limits->arguments, &count);
     if (used < 0)
-        return count_refused(used, limits);
+        return request_count_refused(used, limits);
     if (used == 0) {
         r->need = size + 1;
         return 0;
     }
     size_t at = 1 + (size_t)used;
     if (at + count * LEAST_ARGUMENT > limits->size)
-        return too_long(limits);
+        return request_too_long(limits);
     *r = (struct request){ .at = at, .count = (uint32_t)count };
     return used;
 }
 
-static int pause_at(struct request *r, size_t at, uint32_t seen, size_t need) {
+static int request_pause(struct request *r, size_t at, uint32_t seen, size_t need) {
     r->at = at;
     r->seen = seen;
     r->need = need;
@@ -81,27 +81,27 @@ static int pause_at(struct request *r, size_t at, uint32_t seen, size_t need) {
 
 // Walks on from argument to argument ("$4\r\nECHO\r\n"), noting them in `arguments` unless that is
 // NULL. Returns the bytes the whole request takes, or 0 when some are missing.
-static ptrdiff_t walk(struct request *r, const struct request_limits *limits, const uint8_t *data,
-                      size_t size, mr_bytes *arguments) {
+static ptrdiff_t request_walk(struct request *r, const struct request_limits *limits,
+                              const uint8_t *data, size_t size, mr_bytes *arguments) {
     size_t at = r->at;
     for (uint32_t i = r->seen, count = r->count; i < count; i++) {
         if (at == size)
-            return pause_at(r, at, i, size + 1);
+            return request_pause(r, at, i, size + 1);
         if (data[at] != '$')
-            return not_an_argument(data[at], i + 1);
+            return request_not_an_argument(data[at], i + 1);
         uint64_t length = 0;
         int used = number_read(data + at + 1, size - at - 1, limits->argument_size, &length);
         if (used < 0)
-            return length_refused(used, limits, i + 1);
+            return request_length_refused(used, limits, i + 1);
         if (used == 0)
-            return pause_at(r, at, i, size + 1);
+            return request_pause(r, at, i, size + 1);
         size_t body = at + 1 + (size_t)used, end = body + (size_t)length;
         if (end + 2 > limits->size)
-            return too_long(limits);
+            return request_too_long(limits);
         if (end + 2 > size)
-            return pause_at(r, at, i, end + 2);
+            return request_pause(r, at, i, end + 2);
         if (!number_is_line_end(data + end))
-            return end_missing(i + 1);
+            return request_end_missing(i + 1);
         if (arguments)
             arguments[i] = (mr_bytes){ data + body, (size_t)length };
         at = end + 2;
@@ -109,40 +109,41 @@ static ptrdiff_t walk(struct request *r, const struct request_limits *limits, co
     return (ptrdiff_t)at;
 }
 
-static ptrdiff_t array_read(struct request *r, const struct request_limits *limits,
-                            const uint8_t *data, size_t size, mr_bytes *out_arguments,
-                            uint32_t *out_count) {
+static ptrdiff_t request_array_read(struct request *r, const struct request_limits *limits,
+                                    const uint8_t *data, size_t size, mr_bytes *out_arguments,
+                                    uint32_t *out_count) {
     bool afresh = r->at == 0;
     if (afresh) {
-        int err = head_read(r, limits, data, size);
+        int err = request_head_read(r, limits, data, size);
         if (err <= 0)
             return err;
     }
-    ptrdiff_t used = walk(r, limits, data, size, afresh ? out_arguments : NULL);
+    ptrdiff_t used = request_walk(r, limits, data, size, afresh ? out_arguments : NULL);
     if (used <= 0)
         return used;
     uint32_t count = r->count;
     *r = (struct request){ 0 };
     if (!afresh) // the last piece has come: once more from the beginning, now for the arguments
-        return array_read(r, limits, data, size, out_arguments, out_count);
+        return request_array_read(r, limits, data, size, out_arguments, out_count);
     *out_count = count;
     return used;
 }
 
 // ---- Lines ------------------------------------------------------------------------------------
 
-static ptrdiff_t line_read(struct request *r, const struct request_limits *limits, uint8_t *data,
-                           size_t size, mr_bytes *out_arguments, uint32_t *out_count) {
+static ptrdiff_t request_line_read(struct request *r, const struct request_limits *limits,
+                                   uint8_t *data, size_t size, mr_bytes *out_arguments,
+                                   uint32_t *out_count) {
     if (data[0] >= 0x7f || (data[0] < ' ' && !(data[0] >= '\t' && data[0] <= '\r')))
         return error_set(MR_EINVAL, "Protocol error: a request cannot begin with %s",
-                         shown(data[0]).text);
+                         byte_text(data[0]).text);
     size_t most = size < limits->line_size ? size : limits->line_size;
     const uint8_t *end = r->at < most ? memchr(data + r->at, '\n', most - r->at) : NULL;
     if (!end && size >= limits->line_size)
         return error_set(MR_ETOOBIG, "Protocol error: the line is longer than %zu bytes",
                          limits->line_size);
     if (!end)
-        return pause_at(r, size, 0, size + 1);
+        return request_pause(r, size, 0, size + 1);
     int err = inline_split(data, (size_t)(end - data), limits->arguments, out_arguments, out_count);
     if (err < 0)
         return err;
@@ -154,8 +155,8 @@ ptrdiff_t request_read(struct request *r, const struct request_limits *limits, u
                        size_t size, mr_bytes *out_arguments, uint32_t *out_count) {
     if (size == 0 || size < r->need)
         return 0;
-    return data[0] == '*' ? array_read(r, limits, data, size, out_arguments, out_count)
-                          : line_read(r, limits, data, size, out_arguments, out_count);
+    return data[0] == '*' ? request_array_read(r, limits, data, size, out_arguments, out_count)
+                          : request_line_read(r, limits, data, size, out_arguments, out_count);
 }
 
 // ---- Writing ----------------------------------------------------------------------------------

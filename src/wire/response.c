@@ -11,54 +11,57 @@
 enum { LEAST_VALUE = sizeof "_\r\n" - 1 };
 
 // The value being read.
-struct input {
+struct response_input {
     struct response *reader;
     const struct response_limits *limits;
     const uint8_t *text; // behind the byte that says its kind
     size_t size;         // bytes there
 };
 
-static int malformed(const char *what) {
+static int response_malformed(const char *what) {
     return error_set(MR_EINVAL, "the reply is malformed: %s", what);
 }
 
-static int over_limit(const char *what, size_t limit) {
+static int response_over_limit(const char *what, size_t limit) {
     return error_set(MR_ETOOBIG, "the reply is too large: more than %zu %s", limit, what);
 }
 
-static int length_refused(int err, const char *what, size_t limit) {
-    return err == MR_ETOOBIG ? over_limit(what, limit) : malformed("a length is not a number");
+static int response_length_refused(int err, const char *what, size_t limit) {
+    return err == MR_ETOOBIG ? response_over_limit(what, limit)
+                             : response_malformed("a length is not a number");
 }
 
 // ---- One value --------------------------------------------------------------------------------
 // Each of these returns the bytes used behind the kind; 0: more are needed (reader->need says how
 // many, if that is known); or an error.
 
-static ptrdiff_t literal_read(const struct input *in, const char *literal) {
+static ptrdiff_t response_literal_read(const struct response_input *in, const char *literal) {
     size_t whole = strlen(literal), size = in->size < whole ? in->size : whole;
     if (memcmp(in->text, literal, size) != 0)
-        return malformed("neither null nor true nor false");
+        return response_malformed("neither null nor true nor false");
     return size == whole ? (ptrdiff_t)whole : 0;
 }
 
-static ptrdiff_t null_read(const struct input *in, const char *literal,
-                           struct response_value *out) {
+static ptrdiff_t response_null_read(const struct response_input *in, const char *literal,
+                                    struct response_value *out) {
     *out = (struct response_value){ .type = RESPONSE_NULL };
-    return literal_read(in, literal);
+    return response_literal_read(in, literal);
 }
 
-static ptrdiff_t boolean_read(const struct input *in, struct response_value *out) {
+static ptrdiff_t response_boolean_read(const struct response_input *in,
+                                       struct response_value *out) {
     bool no = in->size > 0 && in->text[0] == 'f';
     *out = (struct response_value){ .type = RESPONSE_BOOLEAN, .boolean = !no };
-    return literal_read(in, no ? "f\r\n" : "t\r\n");
+    return response_literal_read(in, no ? "f\r\n" : "t\r\n");
 }
 
-static ptrdiff_t integer_read(const struct input *in, struct response_value *out) {
+static ptrdiff_t response_integer_read(const struct response_input *in,
+                                       struct response_value *out) {
     bool negative = in->size > 0 && in->text[0] == '-';
     uint64_t most = (uint64_t)INT64_MAX + negative, number = 0;
     int used = number_read(in->text + negative, in->size - negative, most, &number);
     if (used < 0)
-        return malformed("an integer is not a number of 64 bits");
+        return response_malformed("an integer is not a number of 64 bits");
     if (used == 0)
         return 0;
     int64_t integer = (int64_t)(negative ? -number : number);
@@ -66,29 +69,29 @@ static ptrdiff_t integer_read(const struct input *in, struct response_value *out
     return used + negative;
 }
 
-static ptrdiff_t line_read(const struct input *in, enum response_type type,
-                           struct response_value *out) {
+static ptrdiff_t response_line_read(const struct response_input *in, enum response_type type,
+                                    struct response_value *out) {
     size_t most = in->limits->line_size + 2, size = in->size < most ? in->size : most;
     size_t searched = in->reader->searched;
     const uint8_t *end =
         searched < size ? memchr(in->text + searched, '\n', size - searched) : NULL;
     in->reader->searched = size;
     if (!end)
-        return size == most ? over_limit("bytes in a line", in->limits->line_size) : 0;
+        return size == most ? response_over_limit("bytes in a line", in->limits->line_size) : 0;
     if (end == in->text || end[-1] != '\r')
-        return malformed("a line ends without CR");
+        return response_malformed("a line ends without CR");
     mr_bytes bytes = { in->text, (size_t)(end - in->text) - 1 };
     *out = (struct response_value){ .type = type, .bytes = bytes };
     return end - in->text + 1;
 }
 
-static ptrdiff_t bulk_read(const struct input *in, struct response_value *out) {
+static ptrdiff_t response_bulk_read(const struct response_input *in, struct response_value *out) {
     if (in->size > 0 && in->text[0] == '-')
-        return null_read(in, "-1\r\n", out);
+        return response_null_read(in, "-1\r\n", out);
     uint64_t length = 0;
     int used = number_read(in->text, in->size, in->limits->bulk_size, &length);
     if (used < 0)
-        return length_refused(used, "bytes in a bulk string", in->limits->bulk_size);
+        return response_length_refused(used, "bytes in a bulk string", in->limits->bulk_size);
     if (used == 0)
         return 0;
     size_t end = (size_t)used + length;
@@ -97,61 +100,62 @@ static ptrdiff_t bulk_read(const struct input *in, struct response_value *out) {
         return 0;
     }
     if (!number_is_line_end(in->text + end))
-        return malformed("a bulk string does not end where its length says");
+        return response_malformed("a bulk string does not end where its length says");
     *out = (struct response_value){ .type = RESPONSE_BULK, .bytes = { in->text + used, length } };
     return (ptrdiff_t)end + 2;
 }
 
-static ptrdiff_t many_read(const struct input *in, enum response_type type,
-                           struct response_value *out) {
+static ptrdiff_t response_aggregate_read(const struct response_input *in, enum response_type type,
+                                         struct response_value *out) {
     if (in->size > 0 && in->text[0] == '-' && type == RESPONSE_ARRAY)
-        return null_read(in, "-1\r\n", out);
+        return response_null_read(in, "-1\r\n", out);
     uint32_t each = type == RESPONSE_MAP ? 2 : 1;
     uint64_t most = in->limits->values - 1 - in->reader->inside, count = 0;
     int used = number_read(in->text, in->size, most / each, &count);
     if (used < 0)
-        return length_refused(used, "values", in->limits->values);
+        return response_length_refused(used, "values", in->limits->values);
     if (used == 0)
         return 0;
     *out = (struct response_value){ .type = type, .count = (uint32_t)count * each };
     return used;
 }
 
-static ptrdiff_t value_read(const struct input *in, uint8_t kind, struct response_value *out) {
+static ptrdiff_t response_value_read(const struct response_input *in, uint8_t kind,
+                                     struct response_value *out) {
     switch (kind) {
     case '+':
-        return line_read(in, RESPONSE_SIMPLE, out);
+        return response_line_read(in, RESPONSE_SIMPLE, out);
     case '-':
-        return line_read(in, RESPONSE_ERROR, out);
+        return response_line_read(in, RESPONSE_ERROR, out);
     case ',':
-        return line_read(in, RESPONSE_DOUBLE, out);
+        return response_line_read(in, RESPONSE_DOUBLE, out);
     case ':':
-        return integer_read(in, out);
+        return response_integer_read(in, out);
     case '$':
-        return bulk_read(in, out);
+        return response_bulk_read(in, out);
     case '*':
-        return many_read(in, RESPONSE_ARRAY, out);
+        return response_aggregate_read(in, RESPONSE_ARRAY, out);
     case '%':
-        return many_read(in, RESPONSE_MAP, out);
+        return response_aggregate_read(in, RESPONSE_MAP, out);
     case '>':
-        return many_read(in, RESPONSE_PUSH, out);
+        return response_aggregate_read(in, RESPONSE_PUSH, out);
     case '_':
-        return null_read(in, "\r\n", out);
+        return response_null_read(in, "\r\n", out);
     case '#':
-        return boolean_read(in, out);
+        return response_boolean_read(in, out);
     }
-    return malformed("a value of unknown kind");
+    return response_malformed("a value of unknown kind");
 }
 
 // ---- Values within values ---------------------------------------------------------------------
 
 // Takes the value that ends at `end` into account. Returns 1 if the reply is whole with it, else 0.
-static int value_note(struct response *r, const struct response_limits *limits, size_t end,
-                      const struct response_value *value) {
+static int response_count_value(struct response *r, const struct response_limits *limits,
+                                size_t end, const struct response_value *value) {
     if (end + (uint64_t)value->count * LEAST_VALUE > limits->size)
-        return over_limit("bytes", limits->size);
+        return response_over_limit("bytes", limits->size);
     if (value->count > 0 && r->depth == RESPONSE_DEPTH)
-        return over_limit("values within each other", RESPONSE_DEPTH);
+        return response_over_limit("values within each other", RESPONSE_DEPTH);
     r->at = end;
     r->searched = 0;
     r->count++;
@@ -167,22 +171,22 @@ static int value_note(struct response *r, const struct response_limits *limits, 
 
 // Walks on from value to value, noting them in `values` unless that is NULL. Returns 1 when the
 // reply is whole, 0 when bytes are missing.
-static int walk(struct response *r, const struct response_limits *limits, const uint8_t *data,
-                size_t size, struct response_value *values) {
+static int response_walk(struct response *r, const struct response_limits *limits,
+                         const uint8_t *data, size_t size, struct response_value *values) {
     for (;;) {
         r->need = size + 1;
         if (r->at == size)
             return 0;
-        struct input in = { r, limits, data + r->at + 1, size - r->at - 1 };
+        struct response_input in = { r, limits, data + r->at + 1, size - r->at - 1 };
         struct response_value value;
-        ptrdiff_t used = value_read(&in, data[r->at], &value);
+        ptrdiff_t used = response_value_read(&in, data[r->at], &value);
         if (used < 0)
             return (int)used;
         if (used == 0)
-            return r->need > limits->size ? over_limit("bytes", limits->size) : 0;
+            return r->need > limits->size ? response_over_limit("bytes", limits->size) : 0;
         if (values)
             values[r->count] = value;
-        int whole = value_note(r, limits, r->at + 1 + (size_t)used, &value);
+        int whole = response_count_value(r, limits, r->at + 1 + (size_t)used, &value);
         if (whole != 0)
             return whole;
     }
@@ -195,7 +199,7 @@ ptrdiff_t response_read(struct response *r, const struct response_limits *limits
     if (size == 0 || size < r->need)
         return 0;
     bool afresh = r->at == 0;
-    int whole = walk(r, limits, data, size, afresh ? out_values : NULL);
+    int whole = response_walk(r, limits, data, size, afresh ? out_values : NULL);
     if (whole <= 0)
         return whole;
     ptrdiff_t used = (ptrdiff_t)r->at;
@@ -209,7 +213,7 @@ ptrdiff_t response_read(struct response *r, const struct response_limits *limits
 
 // ---- Looking into a reply ---------------------------------------------------------------------
 
-static bool is_text(const struct response_value *v, mr_bytes text) {
+static bool response_is_text(const struct response_value *v, mr_bytes text) {
     return (v->type == RESPONSE_BULK || v->type == RESPONSE_SIMPLE) && bytes_equal(v->bytes, text);
 }
 
@@ -219,7 +223,7 @@ const struct response_value *response_field(const struct response_value *map, co
     uint32_t at = 1;
     for (uint32_t i = 0; i + 1 < map->count; i += 2) {
         uint32_t value = response_skip(map, at);
-        if (is_text(&map[at], mr_str(name)))
+        if (response_is_text(&map[at], mr_str(name)))
             return &map[value];
         at = response_skip(map, value);
     }
