@@ -415,9 +415,11 @@ int mr_job_set_reason(mr_job *, const char *); // why, when the handler then fai
 int mr_job_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
 
 // ---- Looking and acting -----------------------------------------------------------------------
-// A stage that nobody has used yet: mr_stage_look and mr_dead answer MR_EGONE; the others make it.
+// For a stage that was never used mr_stage_look, mr_stage_why, mr_jobs and mr_dead answer MR_EGONE;
+// mr_stage_set, mr_stage_pause, mr_stage_drain and mr_stage_resume make it.
 
 typedef struct mr_stage_info {
+    const char *name;          // as held_by
     uint64_t waiting, running; // jobs
     uint64_t parked;           // channels whose first job may not start yet
     uint64_t delayed, dead;    // jobs
@@ -426,10 +428,19 @@ typedef struct mr_stage_info {
     const char *held_by; // why nothing starts: "", "no-worker", "paused", "limit", "downstream:X" …
                          // valid until this thread's next mr_stage_look
     uint64_t vain_ms; // time waited by jobs that were never started, all together
-    uint64_t reserved[7];
+    uint64_t reserved[6];
 } mr_stage_info;
 
 int mr_stage_look(mr *, const char *stage, mr_stage_info *out);
+
+// Calls `each` for every stage, with its info borrowed until `each` returns, until it returns
+// nonzero. It may call anything here. A server lists the stages that this user may see.
+int mr_stages(mr *, int (*each)(const mr_stage_info *, void *arg), void *arg);
+
+// Writes one sentence into `out`, cut to `size` bytes with its 0: why the stage starts nothing, or
+// what it does, and the command of the server's protocol that would change that. A server takes a
+// name of digits only for the id of a job, if it knows that job.
+int mr_stage_why(mr *, const char *stage, char *out, size_t size);
 
 // Sets a policy of the stage: lease 30s · attempts 10 · backoff 1s..5m · on-dead skip|halt ·
 // overlap brief|never · dedupe-window 1h · retention 1h,10000 · high-mark 10000 · max-jobs,
@@ -438,13 +449,45 @@ int mr_stage_look(mr *, const char *stage, mr_stage_info *out);
 // whose worker was lost starts again only when its lease has ended, also after a server's crash.
 int mr_stage_set(mr *, const char *stage, const char *policy, const char *value);
 
-int mr_stage_pause(mr *, const char *stage); // accepts, does not start
-int mr_stage_resume(mr *, const char *stage);
+int mr_stage_pause(mr *, const char *stage);  // it accepts pushes and starts nothing
+int mr_stage_drain(mr *, const char *stage);  // it finishes its jobs; pushes get MR_EDRAINING
+int mr_stage_resume(mr *, const char *stage); // ends both
 
 // Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it
 // returns nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.
 int mr_dead(mr *, const char *stage,
             int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
+
+typedef struct mr_job_filter {
+    const char *status; // "running", "waiting", "delayed", "dead", "done", "expired" or
+                        // "cancelled"; NULL: all of them, in this order
+    mr_bytes key;       // not empty: only jobs of this key, and none that has ended
+    mr_id from;         // goes on behind this job, which an earlier list ended with; 0: begins
+    uint32_t count;     // at most so many, up to 1,000; 0: 1,000
+    uint64_t reserved[4];
+} mr_job_filter;
+
+typedef struct mr_job_info {
+    mr_id id;
+    mr_bytes key;
+    const char *status;
+    uint32_t attempt;   // the latest one, from 1; 0: none yet
+    uint32_t attempts;  // that it may have
+    int64_t age_ms;     // since its push; since its end, if it has ended
+    int64_t left_ms;    // to its deadline; -1: none
+    int64_t due_ms;     // until it may start; -1: now
+    int64_t running_ms; // since its start; -1: it does not run
+    const char *reason; // of the last failed attempt; "": none
+    uint64_t reserved[6];
+} mr_job_info;
+
+// Calls `each` for jobs of the stage, with an info that is borrowed until `each` returns, until it
+// returns nonzero. It may call anything here. The filter may be NULL. The list is of one moment:
+// waiting jobs as they will start, running ones by lease, delayed ones by id, the others longest
+// ended first. MR_EGONE also: `from` does not have that status any more, begin again; MR_ETOOBIG:
+// none fits among the first 100,000 jobs that were looked at.
+int mr_jobs(mr *, const char *stage, const mr_job_filter *,
+            int (*each)(const mr_job_info *, void *arg), void *arg);
 
 int mr_retry(mr *, mr_id); // a dead job waits again. MR_EINVAL: it is not dead; MR_EGONE
 int mr_drop(mr *, mr_id);  // forgets a waiting, delayed or dead job. MR_EBUSY: it runs; MR_EGONE

@@ -125,7 +125,7 @@ static void X_a_server_that_has_gone_is_told_after_a_while(void **state) {
     refused(MR_ENET, e->impl->push(e, mr_str("s"), mr_str("x"), &o, NULL)); // now at once
     refused(MR_ENET, e->impl->call(e, mr_str("s"), mr_str("x"), &o, &result));
     refused(MR_ENET, e->impl->await(e, 1, MR_FOREVER, &result));
-    refused(MR_ENET, e->impl->stage(e, mr_str("s"), &info));
+    refused(MR_ENET, e->impl->stage_look(e, mr_str("s"), &info));
     serving_start(&server, "mem:", server.port); // and then it is found again
     int err = MR_ENET;
     while (err == MR_ENET)
@@ -621,7 +621,7 @@ static struct mr_job *take_up_to(struct taking *t, uint32_t most, int64_t wait_m
 // Everything that was said before over the main link has been answered.
 static void hear_all(struct engine *e) {
     mr_stage_info info;
-    must(e->impl->stage(e, mr_str("s"), &info));
+    must(e->impl->stage_look(e, mr_str("s"), &info));
 }
 
 // As if somebody else had ended the lease.
@@ -751,7 +751,7 @@ static void F13_dead_jobs_are_told_page_by_page(void **state) {
     enum { MANY = 1300 };
     struct taking t = { 0 };
     taking_start(&t);
-    must(t.engine->impl->set(t.engine, mr_str("s"), mr_str("attempts"), mr_str("1")));
+    must(t.engine->impl->stage_set(t.engine, mr_str("s"), mr_str("attempts"), mr_str("1")));
     push_much(t.engine, MANY);
     struct funeral f = { .m = open_at(t.server.url) };
     for (int count = 0; count < MANY;)

@@ -44,7 +44,7 @@ static mr_epic_info look(struct engine *e) {
 
 static uint64_t waiting(struct engine *e) {
     mr_stage_info info;
-    assert_int_equal(e->impl->stage(e, mr_str("read"), &info), 0);
+    assert_int_equal(e->impl->stage_look(e, mr_str("read"), &info), 0);
     return info.waiting;
 }
 

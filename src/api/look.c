@@ -7,6 +7,10 @@ static int check_named(const mr *m, const char *stage, mr_bytes *out_stage) {
     return err < 0 ? err : check_stage(stage, out_stage);
 }
 
+static int check_each(bool given) {
+    return given ? 0 : error_set(MR_EINVAL, "each is NULL: give a function to be called");
+}
+
 int mr_stage_look(mr *m, const char *stage, mr_stage_info *out) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
@@ -14,7 +18,26 @@ int mr_stage_look(mr *m, const char *stage, mr_stage_info *out) {
         err = engine_check_stage(name);
     if (err >= 0)
         err = check_pointer("the place for the answer", out);
-    return err < 0 ? err : m->engine->impl->stage(m->engine, name, out);
+    return err < 0 ? err : m->engine->impl->stage_look(m->engine, name, out);
+}
+
+int mr_stages(mr *m, int (*each)(const mr_stage_info *, void *arg), void *arg) {
+    int err = check_engine(m);
+    if (err >= 0)
+        err = check_each(each != NULL);
+    return err < 0 ? err : m->engine->impl->stages(m->engine, each, arg);
+}
+
+int mr_stage_why(mr *m, const char *stage, char *out, size_t size) {
+    mr_bytes name;
+    int err = check_named(m, stage, &name);
+    if (err >= 0)
+        err = engine_check_stage(name);
+    if (err >= 0)
+        err = check_pointer("the place for the sentence", out);
+    if (err >= 0 && !size)
+        err = error_set(MR_EINVAL, "the place for the sentence has 0 bytes");
+    return err < 0 ? err : m->engine->impl->stage_why(m->engine, name, out, size);
 }
 
 int mr_stage_set(mr *m, const char *stage, const char *policy, const char *value) {
@@ -24,27 +47,61 @@ int mr_stage_set(mr *m, const char *stage, const char *policy, const char *value
         err = check_pointer("the policy", policy);
     if (err >= 0)
         err = check_pointer("the value", value);
-    return err < 0 ? err : m->engine->impl->set(m->engine, name, mr_str(policy), mr_str(value));
+    return err < 0 ? err
+                   : m->engine->impl->stage_set(m->engine, name, mr_str(policy), mr_str(value));
 }
 
 int mr_stage_pause(mr *m, const char *stage) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
-    return err < 0 ? err : m->engine->impl->pause(m->engine, name);
+    return err < 0 ? err : m->engine->impl->stage_pause(m->engine, name);
+}
+
+int mr_stage_drain(mr *m, const char *stage) {
+    mr_bytes name;
+    int err = check_named(m, stage, &name);
+    return err < 0 ? err : m->engine->impl->stage_drain(m->engine, name);
 }
 
 int mr_stage_resume(mr *m, const char *stage) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
-    return err < 0 ? err : m->engine->impl->resume(m->engine, name);
+    return err < 0 ? err : m->engine->impl->stage_resume(m->engine, name);
+}
+
+static int check_filter(const mr_job_filter *f) {
+    int err = check_bytes("key", f->key);
+    if (err >= 0 && f->key.size > KEY_MOST)
+        err = error_set(MR_ETOOBIG, "a key of %zu bytes: %d at most", f->key.size, KEY_MOST);
+    if (err >= 0 && f->count > LISTED_MOST)
+        err = error_set(MR_EINVAL, "a list of %u jobs is too long: %d at most", f->count,
+                        LISTED_MOST);
+    if (err >= 0)
+        err = check_reserved(f->reserved, sizeof f->reserved / sizeof *f->reserved);
+    return err;
+}
+
+int mr_jobs(mr *m, const char *stage, const mr_job_filter *filter,
+            int (*each)(const mr_job_info *, void *arg), void *arg) {
+    static const mr_job_filter all;
+    mr_bytes name;
+    filter = filter ? filter : &all;
+    int err = check_named(m, stage, &name);
+    if (err >= 0)
+        err = engine_check_stage(name);
+    if (err >= 0)
+        err = check_filter(filter);
+    if (err >= 0)
+        err = check_each(each != NULL);
+    return err < 0 ? err : m->engine->impl->jobs(m->engine, name, filter, each, arg);
 }
 
 int mr_dead(mr *m, const char *stage,
             int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     mr_bytes name;
     int err = check_named(m, stage, &name);
-    if (err >= 0 && !each)
-        err = error_set(MR_EINVAL, "each is NULL: what is to be done with them?");
+    if (err >= 0)
+        err = check_each(each != NULL);
     if (err >= 0)
         err = engine_check_stage(name);
     return err < 0 ? err : m->engine->impl->dead(m->engine, name, each, arg);

@@ -114,5 +114,5 @@ int mr_stage_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
         err = check_stage_name(stage, &name);
     if (err >= 0)
         err = check_wait("wait_ms", wait_ms);
-    return err < 0 ? err : m->engine->impl->wait_empty(m->engine, name, wait_ms);
+    return err < 0 ? err : m->engine->impl->stage_wait_empty(m->engine, name, wait_ms);
 }

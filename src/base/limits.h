@@ -15,6 +15,8 @@ enum {
     TAKE_STAGES_MOST = 64, // stages that one TAKE names
     TAKE_MOST = 1000,      // jobs of one TAKE
     EMITS_MOST = 1000,     // emits of one commit
+    LISTED_MOST = 1000,    // rows of one list
+    LOOKED_MOST = 100000,  // jobs that are looked at for one list
     // Of what is said to a server, whatever it means: what is too large for that is refused by name
     // and the dialogue goes on, but what is larger than these ends it.
     ARGUMENT_MOST = 64 << 20,

@@ -58,12 +58,12 @@ static int engine_open(struct run *r) {
     if (listens)
         listener_end(&listener);
     for (size_t i = 0; err >= 0 && i < sizeof policies / sizeof *policies; i++)
-        err = r->engine->impl->set(r->engine, mr_str(RUN_STAGE), mr_str(policies[i][0]),
-                                   mr_str(policies[i][1]));
+        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str(policies[i][0]),
+                                         mr_str(policies[i][1]));
     const char *retention = r->options->keep_order && r->journal.dir ? "365d,2048" : "1s,0";
     if (err >= 0)
-        err = r->engine->impl->set(r->engine, mr_str(RUN_STAGE), mr_str("retention"),
-                                   mr_str(retention));
+        err = r->engine->impl->stage_set(r->engine, mr_str(RUN_STAGE), mr_str("retention"),
+                                         mr_str(retention));
     return err;
 }
 
@@ -235,7 +235,8 @@ static int loop_wait_ms(const struct run *r, bool bar) {
 static bool all_has_ended(const struct run *r) {
     if (!r->input_over || r->running > 0 || lines_outstanding(r) > 0)
         return false;
-    return r->engine->impl->wait_empty(r->engine, mr_str(RUN_STAGE), LAST_COMMIT_MS) != MR_EAGAIN;
+    return r->engine->impl->stage_wait_empty(r->engine, mr_str(RUN_STAGE), LAST_COMMIT_MS) !=
+           MR_EAGAIN;
 }
 
 static bool is_over(const struct run *r) {

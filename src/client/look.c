@@ -1,5 +1,5 @@
-// Looking and acting: STAGES, EPIC, DEAD, STAGE, PAUSE, RESUME, RETRY, DROP. What is answered in
-// maps is read by name, so that servers may add fields.
+// Looking and acting: STAGES, WHY, JOBS, EPIC, STAGE, PAUSE, DRAIN, RESUME, RETRY, DROP. What is
+// answered in maps is read by name, so that servers may add fields.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "client/state.h"
@@ -9,7 +9,9 @@
 #include <stdio.h>
 
 enum {
-    DEAD_AT_ONCE = 500, // rows of one answer
+    DEAD_AT_ONCE = 500,   // rows of one answer
+    STAGES_AT_ONCE = 400, // the same, of which each has up to 125 values
+    LIST_TRIES = 10,
     LOOK_LEAST_MS = 1,  // between looks whether a stage is empty …
     LOOK_MOST_MS = 100, // … growing to this
 };
@@ -39,31 +41,46 @@ static bool is_map(const struct response_value *v) {
 
 struct stage_answer {
     mr_stage_info info;
-    char held_by[256];
+    char name[STAGE_NAME_MOST + 1], held_by[256];
     bool there;
 };
 
-static void stage_hook(struct client *c, struct exchange *x, const struct response_value *v,
-                       uint32_t count) {
-    struct stage_answer *to = x->owner;
-    (void)c;
-    if (x->err < 0 || v->type != RESPONSE_ARRAY || count < 2 || !is_map(&v[1]))
-        return;
-    map_text(&v[1], "held-by", to->held_by, sizeof to->held_by);
-    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(&v[1], "waiting"),
-                                .running = (uint64_t)map_number(&v[1], "running"),
-                                .parked = (uint64_t)map_number(&v[1], "parked"),
-                                .delayed = (uint64_t)map_number(&v[1], "delayed"),
-                                .dead = (uint64_t)map_number(&v[1], "dead"),
-                                .done = (uint64_t)map_number(&v[1], "done"),
-                                .failed = (uint64_t)map_number(&v[1], "failed"),
-                                .oldest_ms = map_number(&v[1], "oldest-ms"),
-                                .vain_ms = (uint64_t)map_number(&v[1], "vain-ms") };
-    to->there = true;
+static void stage_read(const struct response_value *map, struct stage_answer *to) {
+    map_text(map, "name", to->name, sizeof to->name);
+    map_text(map, "held-by", to->held_by, sizeof to->held_by);
+    to->info = (mr_stage_info){ .waiting = (uint64_t)map_number(map, "waiting"),
+                                .running = (uint64_t)map_number(map, "running"),
+                                .parked = (uint64_t)map_number(map, "parked"),
+                                .delayed = (uint64_t)map_number(map, "delayed"),
+                                .dead = (uint64_t)map_number(map, "dead"),
+                                .done = (uint64_t)map_number(map, "done"),
+                                .failed = (uint64_t)map_number(map, "failed"),
+                                .oldest_ms = map_number(map, "oldest-ms"),
+                                .vain_ms = (uint64_t)map_number(map, "vain-ms") };
+    to->there = to->name[0] != 0;
 }
 
-int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
-    static _Thread_local char held_by[sizeof((struct stage_answer *)0)->held_by];
+// The info of an answer that stays where it is.
+static mr_stage_info stage_info_of(const struct stage_answer *answer) {
+    mr_stage_info info = answer->info;
+    info.name = answer->name;
+    info.held_by = answer->held_by;
+    return info;
+}
+
+static void stage_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                       uint32_t count) {
+    (void)c;
+    if (x->err >= 0 && v->type == RESPONSE_ARRAY && count >= 2 && is_map(&v[1]))
+        stage_read(&v[1], x->owner);
+}
+
+static int not_a_stage(void) {
+    return error_set(MR_ENET, "the server answers STAGES with what is not a stage");
+}
+
+int client_stage_look(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+    static _Thread_local struct stage_answer latest;
     struct client *c = (struct client *)base;
     struct stage_answer answer = { 0 };
     struct exchange *x = exchange_new("STAGES");
@@ -75,13 +92,99 @@ int client_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     }
     int err = exchange_do(c, x, NULL, NULL);
     if (err >= 0 && !answer.there)
-        err = error_set(MR_ENET, "the server answers STAGES with what is not a stage");
+        err = not_a_stage();
     if (err < 0)
         return err;
-    memcpy(held_by, answer.held_by, sizeof held_by);
-    answer.info.held_by = held_by;
-    *out = answer.info;
+    latest = answer;
+    *out = stage_info_of(&latest);
     return 0;
+}
+
+int client_stage_why(struct engine *base, mr_bytes stage, char *out, size_t size) {
+    struct buffer sentence = { 0 };
+    struct exchange *x = exchange_new("WHY");
+    if (x)
+        exchange_bytes(x, stage);
+    int err = exchange_do((struct client *)base, x, NULL, &sentence);
+    if (err >= 0)
+        snprintf(out, size, "%.*s", (int)sentence.size,
+                 sentence.size ? (const char *)sentence.data : "");
+    buffer_finish(&sentence);
+    return err;
+}
+
+// ---- All stages -------------------------------------------------------------------------------
+
+struct stage_list {
+    struct buffer answers; // struct stage_answer
+    uint32_t added;        // by the last request
+    int err;
+};
+
+static void stages_hook(struct client *c, struct exchange *x, const struct response_value *v,
+                        uint32_t count) {
+    struct stage_list *to = x->owner;
+    (void)c, (void)count;
+    if (x->err < 0 || v->type != RESPONSE_ARRAY)
+        return;
+    uint32_t at = 1;
+    for (uint32_t i = 0; to->err >= 0 && i < v->count; i++, at = response_skip(v, at)) {
+        struct stage_answer answer = { 0 };
+        if (is_map(&v[at]))
+            stage_read(&v[at], &answer);
+        to->err =
+            answer.there ? buffer_append(&to->answers, &answer, sizeof answer) : not_a_stage();
+        to->added++;
+    }
+}
+
+// Adds the stages behind the last one of the list.
+static int stages_fetch(struct client *c, struct stage_list *to) {
+    struct exchange *x = exchange_new("STAGES");
+    if (x) {
+        exchange_option(x, "COUNT", STAGES_AT_ONCE);
+        x->hook = stages_hook;
+        x->owner = to;
+    }
+    if (x && to->answers.size) {
+        struct stage_answer last;
+        memcpy(&last, to->answers.data + to->answers.size - sizeof last, sizeof last);
+        exchange_word(x, "FROM");
+        exchange_word(x, last.name);
+    }
+    to->added = 0;
+    int err = exchange_do(c, x, NULL, NULL);
+    if (err < 0)
+        return err;
+    return to->err < 0 ? error_set(to->err, "%s", error_meaning(to->err)) : 0;
+}
+
+// The list begins anew if the stage that a request goes on behind was forgotten meanwhile.
+static int stages_fetch_all(struct client *c, struct stage_list *to) {
+    int err = 0;
+    for (uint32_t tries = 0; tries < LIST_TRIES; tries++) {
+        buffer_clear(&to->answers);
+        do
+            err = stages_fetch(c, to);
+        while (err >= 0 && to->added == STAGES_AT_ONCE);
+        if (err != MR_EGONE)
+            break;
+    }
+    return err;
+}
+
+int client_stages(struct engine *base, int (*each)(const mr_stage_info *, void *arg), void *arg) {
+    struct stage_list list = { 0 };
+    int err = stages_fetch_all((struct client *)base, &list), stop = 0;
+    for (size_t at = 0; err >= 0 && !stop && at < list.answers.size;) {
+        struct stage_answer answer;
+        memcpy(&answer, list.answers.data + at, sizeof answer);
+        at += sizeof answer;
+        mr_stage_info info = stage_info_of(&answer);
+        stop = each(&info, arg);
+    }
+    buffer_finish(&list.answers);
+    return err;
 }
 
 // ---- An epic ----------------------------------------------------------------------------------
@@ -208,11 +311,11 @@ static void pause_for(struct client *c, uint64_t ms) {
 }
 
 // There is no message for this: the stage is looked at, less and less often.
-int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
+int client_stage_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     uint64_t until_ms = wait_ms ? client_until(wait_ms) : 0, pause_ms = LOOK_LEAST_MS;
     for (;;) {
         mr_stage_info info;
-        int err = client_stage(base, stage, &info);
+        int err = client_stage_look(base, stage, &info);
         if (err == MR_EGONE || (err >= 0 && !info.waiting && !info.delayed && !info.running))
             return 0;
         if (err < 0)
@@ -227,30 +330,35 @@ int client_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     }
 }
 
-// ---- Dead jobs --------------------------------------------------------------------------------
+// ---- Lists of jobs ----------------------------------------------------------------------------
 
-// `each` is called for a page after the next one was fetched: it may retry and drop the jobs of the
-// page, also the last one, behind which the next page begins.
-struct dead_page {
-    struct buffer rows; // struct dead_row, then its key and its reason
+struct job_page {
+    struct buffer rows; // struct answered_job, then its key and its reason
     mr_id last;
     uint32_t count;
     int err;
 };
 
-struct dead_row {
-    mr_id id;
+struct answered_job {
+    mr_job_info info;
     uint32_t key_size, reason_size;
+    char status[16];
 };
 
-static int dead_row_add(struct dead_page *to, const struct response_value *job) {
-    struct dead_row row = { 0 };
-    mr_bytes key = map_bytes(job, "key"), reason = mr_str("no reason was kept");
+static int answered_job_add(struct job_page *to, const struct response_value *job) {
+    struct answered_job row = { .info = { .attempt = (uint32_t)map_number(job, "attempt"),
+                                          .attempts = (uint32_t)map_number(job, "attempts"),
+                                          .age_ms = map_number(job, "age-ms"),
+                                          .left_ms = map_number(job, "left-ms"),
+                                          .due_ms = map_number(job, "due-ms"),
+                                          .running_ms = map_number(job, "running-ms") } };
+    mr_bytes key = map_bytes(job, "key"), reason = { 0 };
     const struct response_value *reasons = response_field(job, "reasons");
     if (reasons && reasons->type == RESPONSE_ARRAY && reasons->count && is_map(&reasons[1]))
         reason = map_bytes(&reasons[1], "text");
-    if (number_parse(map_bytes(job, "id"), &row.id) < 0)
-        return error_set(MR_ENET, "the server answers DEAD with what is not a job");
+    if (number_parse(map_bytes(job, "id"), &row.info.id) < 0)
+        return error_set(MR_ENET, "the server answers JOBS with what is not a job");
+    map_text(job, "status", row.status, sizeof row.status);
     row.key_size = (uint32_t)key.size;
     row.reason_size = (uint32_t)(reason.size < REASON_MOST ? reason.size : REASON_MOST);
     int err = buffer_reserve(&to->rows, sizeof row + row.key_size + row.reason_size);
@@ -259,76 +367,115 @@ static int dead_row_add(struct dead_page *to, const struct response_value *job) 
     buffer_append(&to->rows, &row, sizeof row);
     buffer_append(&to->rows, key.data, row.key_size);
     buffer_append(&to->rows, reason.data, row.reason_size);
-    to->last = row.id;
+    to->last = row.info.id;
     to->count++;
     return 0;
 }
 
-static void dead_hook(struct client *c, struct exchange *x, const struct response_value *v,
+static void jobs_hook(struct client *c, struct exchange *x, const struct response_value *v,
                       uint32_t count) {
-    struct dead_page *to = x->owner;
+    struct job_page *to = x->owner;
     (void)c, (void)count;
     if (x->err < 0 || v->type != RESPONSE_ARRAY)
         return;
     uint32_t at = 1;
     for (uint32_t i = 0; to->err >= 0 && i < v->count; i++, at = response_skip(v, at))
-        to->err = dead_row_add(to, &v[at]);
+        to->err = answered_job_add(to, &v[at]);
 }
 
-// Fetches what stands behind job `from` (0: the first ones) in place of what is in `to`.
-static int dead_fetch(struct client *c, mr_bytes stage, mr_id from, struct dead_page *to) {
-    struct exchange *x = exchange_new("DEAD");
+// Fetches what the filter wants in place of what is in `to`.
+static int jobs_fetch(struct client *c, mr_bytes stage, const mr_job_filter *f,
+                      struct job_page *to) {
+    struct exchange *x = exchange_new("JOBS");
     if (x) {
         exchange_bytes(x, stage);
-        exchange_option(x, "COUNT", DEAD_AT_ONCE);
-        x->hook = dead_hook;
+        exchange_option(x, "COUNT", f->count);
+        x->hook = jobs_hook;
         x->owner = to;
     }
-    if (x && from) {
+    if (x && f->status) {
+        exchange_word(x, "STATUS");
+        exchange_word(x, f->status);
+    }
+    if (x && f->key.size) {
+        exchange_word(x, "KEY");
+        exchange_bytes(x, f->key);
+    }
+    if (x && f->from) {
         exchange_word(x, "FROM");
-        exchange_number(x, from);
+        exchange_number(x, f->from);
     }
     buffer_clear(&to->rows);
     to->count = 0;
     int err = exchange_do(c, x, NULL, NULL);
-    if (err == MR_EGONE && from)
-        return 0; // that one is not dead any more: the list ends here
     if (err < 0)
         return err;
     return to->err < 0 ? error_set(to->err, "%s", error_meaning(to->err)) : 0;
 }
 
 // 0: `each` was called for all; else what it returned to stop.
-static int dead_page_call(const struct dead_page *page,
-                          int (*each)(mr_id, mr_bytes key, const char *reason, void *arg),
-                          void *arg) {
+static int job_page_call(const struct job_page *page, int (*each)(const mr_job_info *, void *arg),
+                         void *arg) {
     for (size_t at = 0; at < page->rows.size;) {
-        struct dead_row row;
+        struct answered_job row;
         char reason[REASON_MOST + 1];
         memcpy(&row, page->rows.data + at, sizeof row);
-        mr_bytes key = { page->rows.data + at + sizeof row, row.key_size };
-        memcpy(reason, page->rows.data + at + sizeof row + row.key_size, row.reason_size);
+        const uint8_t *key = page->rows.data + at + sizeof row;
+        memcpy(reason, key + row.key_size, row.reason_size);
         reason[row.reason_size] = 0;
+        row.info.key = (mr_bytes){ key, row.key_size };
+        row.info.status = row.status;
+        row.info.reason = reason;
         at += sizeof row + row.key_size + row.reason_size;
-        int stop = each(row.id, key, reason, arg);
+        int stop = each(&row.info, arg);
         if (stop)
             return stop;
     }
     return 0;
 }
 
+int client_jobs(struct engine *base, mr_bytes stage, const mr_job_filter *f,
+                int (*each)(const mr_job_info *, void *arg), void *arg) {
+    struct job_page page = { 0 };
+    int err = jobs_fetch((struct client *)base, stage, f, &page);
+    if (err >= 0)
+        (void)job_page_call(&page, each, arg); // why it stopped is the caller's business
+    buffer_finish(&page.rows);
+    return err;
+}
+
+// ---- Dead jobs --------------------------------------------------------------------------------
+
+struct dead_call {
+    int (*each)(mr_id, mr_bytes key, const char *reason, void *arg);
+    void *arg;
+};
+
+static int dead_call(const mr_job_info *info, void *arg) {
+    const struct dead_call *to = arg;
+    return to->each(info->id, info->key, *info->reason ? info->reason : "no reason was kept",
+                    to->arg);
+}
+
+// `each` is called for a page after the next one was fetched: it may retry and drop the jobs of the
+// page, also the last one, behind which the next page begins.
 int client_dead(struct engine *base, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct client *c = (struct client *)base;
-    struct dead_page pages[2] = { 0 }, *page = &pages[0], *next = &pages[1];
-    int err = dead_fetch(c, stage, 0, page);
+    struct dead_call call = { each, arg };
+    struct job_page pages[2] = { 0 }, *page = &pages[0], *next = &pages[1];
+    mr_job_filter dead = { .status = "dead", .count = DEAD_AT_ONCE };
+    int err = jobs_fetch(c, stage, &dead, page);
     while (err >= 0 && page->count) {
+        dead.from = page->last;
         next->count = 0;
         if (page->count == DEAD_AT_ONCE)
-            err = dead_fetch(c, stage, page->last, next);
-        if (dead_page_call(page, each, arg) != 0)
+            err = jobs_fetch(c, stage, &dead, next);
+        if (err == MR_EGONE)
+            err = 0; // that one is not dead any more: the list ends here
+        if (job_page_call(page, dead_call, &call) != 0)
             break;
-        struct dead_page *used = page;
+        struct job_page *used = page;
         page = next;
         next = used;
     }
@@ -347,15 +494,19 @@ static int client_act_on_stage(struct engine *base, const char *command, mr_byte
     return exchange_do(c, x, NULL, NULL);
 }
 
-int client_pause(struct engine *base, mr_bytes stage) {
+int client_stage_pause(struct engine *base, mr_bytes stage) {
     return client_act_on_stage(base, "PAUSE", stage);
 }
 
-int client_resume(struct engine *base, mr_bytes stage) {
+int client_stage_drain(struct engine *base, mr_bytes stage) {
+    return client_act_on_stage(base, "DRAIN", stage);
+}
+
+int client_stage_resume(struct engine *base, mr_bytes stage) {
     return client_act_on_stage(base, "RESUME", stage);
 }
 
-int client_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
+int client_stage_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
     struct client *c = (struct client *)base;
     struct exchange *x = exchange_new("STAGE");
     if (x) {

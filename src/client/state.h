@@ -359,17 +359,22 @@ int64_t client_beat_all(struct puller *);
 
 // ---- look.c -----------------------------------------------------------------------------------
 
-int client_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
+int client_stage_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 int client_epic(struct engine *, mr_bytes stage, mr_bytes name, mr_epic_info *);
 int client_epic_wait(struct engine *, mr_bytes stage, mr_bytes name, int64_t left,
                      uint64_t expected, int64_t wait_ms, mr_epic_info *);
 int client_epic_end(struct engine *, mr_bytes stage, mr_bytes name, uint64_t total);
 int client_epic_skip(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
 int client_epic_drop(struct engine *, mr_bytes stage, mr_bytes name);
-int client_stage(struct engine *, mr_bytes stage, mr_stage_info *);
-int client_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
-int client_pause(struct engine *, mr_bytes stage);
-int client_resume(struct engine *, mr_bytes stage);
+int client_stage_look(struct engine *, mr_bytes stage, mr_stage_info *);
+int client_stages(struct engine *, int (*each)(const mr_stage_info *, void *arg), void *arg);
+int client_stage_why(struct engine *, mr_bytes stage, char *out, size_t size);
+int client_stage_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
+int client_stage_pause(struct engine *, mr_bytes stage);
+int client_stage_drain(struct engine *, mr_bytes stage);
+int client_stage_resume(struct engine *, mr_bytes stage);
+int client_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,
+                int (*each)(const mr_job_info *, void *arg), void *arg);
 int client_dead(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int client_retry(struct engine *, mr_id);

@@ -75,7 +75,7 @@ struct engine_impl {
                       mr_on_end *, void *arg, mr_id *out_id);
     int (*await)(struct engine *, mr_id, int64_t wait_ms, struct buffer *out_result);
     int (*cancel)(struct engine *, mr_id);
-    int (*wait_empty)(struct engine *, mr_bytes stage, int64_t wait_ms);
+    int (*stage_wait_empty)(struct engine *, mr_bytes stage, int64_t wait_ms);
 
     // Working. MR_EAGAIN: nothing in time, or interrupted. The jobs of a take hang on `next`.
     int (*puller_open)(struct engine *, const struct puller_options *, struct puller **out);
@@ -111,11 +111,18 @@ struct engine_impl {
     int (*epic_skip)(struct engine *, mr_bytes stage, mr_bytes name, uint64_t number);
     int (*epic_drop)(struct engine *, mr_bytes stage, mr_bytes name);
 
-    // Looking and acting. `held_by` of the info is this thread's.
-    int (*stage)(struct engine *, mr_bytes stage, mr_stage_info *out);
-    int (*set)(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
-    int (*pause)(struct engine *, mr_bytes stage);
-    int (*resume)(struct engine *, mr_bytes stage);
+    // Looking and acting. Strings of an info are this thread's until its next look.
+    // `each` is called with no lock held.
+    int (*stage_look)(struct engine *, mr_bytes stage, mr_stage_info *out);
+    int (*stages)(struct engine *, int (*each)(const mr_stage_info *, void *arg), void *arg);
+    int (*stage_why)(struct engine *, mr_bytes stage, char *out, size_t size);
+    int (*stage_set)(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
+    int (*stage_pause)(struct engine *, mr_bytes stage);
+    int (*stage_drain)(struct engine *, mr_bytes stage);
+    int (*stage_resume)(struct engine *, mr_bytes stage);
+    // `status` of the filter is checked by the engine.
+    int (*jobs)(struct engine *, mr_bytes stage, const mr_job_filter *,
+                int (*each)(const mr_job_info *, void *arg), void *arg);
     int (*dead)(struct engine *, mr_bytes stage,
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);

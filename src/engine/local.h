@@ -298,12 +298,17 @@ mr_bytes reason_last(mr_bytes reasons);
 int local_by_id(struct engine *, mr_id, int (*act)(struct local_shard *, mr_id, void *arg),
                 void *arg);
 
-int local_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
+int local_stage_wait_empty(struct engine *, mr_bytes stage, int64_t wait_ms);
 void local_check_empties(struct local_shard *); // in a turn
-int local_stage(struct engine *, mr_bytes stage, mr_stage_info *);
-int local_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
-int local_pause(struct engine *, mr_bytes stage);
-int local_resume(struct engine *, mr_bytes stage);
+int local_stage_look(struct engine *, mr_bytes stage, mr_stage_info *);
+int local_stages(struct engine *, int (*each)(const mr_stage_info *, void *arg), void *arg);
+int local_stage_why(struct engine *, mr_bytes stage, char *out, size_t size);
+int local_stage_set(struct engine *, mr_bytes stage, mr_bytes policy, mr_bytes value);
+int local_stage_pause(struct engine *, mr_bytes stage);
+int local_stage_drain(struct engine *, mr_bytes stage);
+int local_stage_resume(struct engine *, mr_bytes stage);
+int local_jobs(struct engine *, mr_bytes stage, const mr_job_filter *,
+               int (*each)(const mr_job_info *, void *arg), void *arg);
 int local_dead(struct engine *, mr_bytes stage,
                int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
 int local_retry(struct engine *, mr_id);

@@ -2,6 +2,7 @@
 //
 // Looks work also when the log has stopped. What lies in the log is read without the lock; if the
 // cleaner has moved it meanwhile, the core is asked again where it is.
+#include "base/bytes.h"
 #include "base/errors.h"
 #include "core/record.h"
 #include "engine/local.h"
@@ -34,14 +35,20 @@ static int home_find(struct local_shard *s, mr_id id, enum home home, uint64_t *
     return 0;
 }
 
-int local_read(struct local_shard *s, mr_id id, enum home home, uint64_t at, struct buffer *out) {
+static int read_moving(struct local_shard *s, mr_id id, enum home home, uint64_t at,
+                       int (*read)(struct shard *, uint64_t, struct buffer *), struct buffer *out) {
     int err = MR_EGONE;
     for (int tries = 0; err == MR_EGONE && tries < READ_TRIES; tries++) {
         buffer_clear(out);
-        err = shard_read(s->shard, at, out);
+        err = read(s->shard, at, out);
         if (err == MR_EGONE && home_find(s, id, home, &at) < 0)
             return err;
     }
+    return err;
+}
+
+int local_read(struct local_shard *s, mr_id id, enum home home, uint64_t at, struct buffer *out) {
+    int err = read_moving(s, id, home, at, shard_read, out);
     if (err >= 0)
         err = buffer_reserve(out, 1);
     if (err < 0)
@@ -112,7 +119,7 @@ static bool all_are_empty(struct local *e, mr_bytes stage) {
 
 // Other shards may have emits on their way to it. Waits at one shard after another; when the last
 // one is empty, a look at all of them at once tells whether work has gone from one to another.
-int local_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
+int local_stage_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     struct local *e = (struct local *)base;
     uint64_t until_ms = wait_ms ? local_until(wait_ms) : 0;
     int err;
@@ -141,10 +148,13 @@ static int look_stage(struct local_shard *s, mr_bytes stage, struct stage_info *
     return 0;
 }
 
-static void show_stage(const struct stage_info *info, mr_stage_info *out) {
-    static _Thread_local char held_by[sizeof info->held_by];
+// The strings are this thread's until its next look.
+static void fill_stage_info(const struct stage_info *info, mr_bytes stage, mr_stage_info *out) {
+    static _Thread_local char name[STAGE_NAME_MOST + 1], held_by[sizeof info->held_by];
+    snprintf(name, sizeof name, "%.*s", (int)stage.size, (const char *)stage.data);
     memcpy(held_by, info->held_by, sizeof held_by);
-    *out = (mr_stage_info){ .waiting = info->waiting,
+    *out = (mr_stage_info){ .name = name,
+                            .waiting = info->waiting,
                             .running = info->running,
                             .parked = info->parked,
                             .delayed = info->delayed,
@@ -167,15 +177,198 @@ static uint64_t linked_to(struct local *e, mr_bytes stage) {
     return linked;
 }
 
-int local_stage(struct engine *base, mr_bytes stage, mr_stage_info *out) {
+int local_stage_look(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     struct stage_info info;
     int err = look_stage(shard_of_stage(base, stage), stage, &info);
     if (err < 0)
         return err;
     info.waiting += linked_to((struct local *)base, stage);
-    show_stage(&info, out);
+    fill_stage_info(&info, stage, out);
     return 0;
 }
+
+int local_stage_why(struct engine *base, mr_bytes stage, char *out, size_t size) {
+    struct local *e = (struct local *)base;
+    struct stage_info info;
+    int err = look_stage(shard_of_stage(base, stage), stage, &info);
+    if (err < 0)
+        return err;
+    info.name = stage;
+    info.waiting += linked_to(e, stage);
+    if (!atomic_load(&e->stopped)) {
+        stage_why(&info, out, size);
+        return 0;
+    }
+    pthread_mutex_lock(&e->lock);
+    snprintf(
+        out, size,
+        "Nothing is accepted or started because the log has failed (%s): repair what it names, "
+        "then open the engine again; what was recorded before is kept.",
+        e->why_stopped);
+    pthread_mutex_unlock(&e->lock);
+    return 0;
+}
+
+// The names of a shard's stages, each followed by a 0 byte.
+static int gather_names(struct local_shard *s, struct buffer *out) {
+    int err = 0;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; err >= 0 && i < core_stage_places(s->core); i++) {
+        mr_bytes name = core_stage_name(s->core, i);
+        if (name.size)
+            err = buffer_append(out, name.data, name.size);
+        if (err >= 0 && name.size)
+            err = buffer_append(out, "", 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+// 1: `each` wants no more.
+static int stages_of_shard(struct local_shard *s, int (*each)(const mr_stage_info *, void *arg),
+                           void *arg) {
+    struct buffer names = { 0 };
+    int err = gather_names(s, &names);
+    for (size_t at = 0; err == 0 && at < names.size;) {
+        mr_bytes name = mr_str((const char *)names.data + at);
+        char held_by[sizeof((struct stage_info *)0)->held_by];
+        mr_stage_info info;
+        at += name.size + 1;
+        err = local_stage_look(&s->engine->base, name, &info);
+        if (err == MR_EGONE) {
+            err = 0;           // it was forgotten meanwhile
+        } else if (err >= 0) { // `each` may look at other stages
+            info.name = name.data;
+            info.held_by = memcpy(held_by, info.held_by, sizeof held_by);
+            err = each(&info, arg) != 0;
+        }
+    }
+    buffer_finish(&names);
+    return err;
+}
+
+int local_stages(struct engine *base, int (*each)(const mr_stage_info *, void *arg), void *arg) {
+    struct local *e = (struct local *)base;
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < e->count; i++)
+        err = stages_of_shard(e->shards[i], each, arg);
+    return err < 0 ? err : 0;
+}
+
+// ---- Lists of jobs ----------------------------------------------------------------------------
+
+// What is copied of a job under the lock; its key stands in `keys`, unless it has ended.
+struct job_row {
+    mr_job_info info;
+    uint32_t key_size;
+    bool has_key;
+    uint64_t at, reasons_at;
+};
+
+struct job_rows {
+    struct buffer rows, keys;
+    mr_bytes key; // only of this one; empty: all
+    uint32_t count, most, looked;
+    int err;
+};
+
+static int job_row_add(void *arg, const struct job_info *i) {
+    struct job_rows *r = arg;
+    struct job_row row = { .info = { .id = i->id,
+                                     .status = job_status_name(i->status),
+                                     .attempt = i->attempt,
+                                     .attempts = i->attempts,
+                                     .age_ms = i->age_ms,
+                                     .left_ms = i->left_ms,
+                                     .due_ms = i->due_ms,
+                                     .running_ms = i->running_ms },
+                           .key_size = (uint32_t)i->key.size,
+                           .has_key = job_status_has_key(i->status),
+                           .at = i->at,
+                           .reasons_at = i->reasons_at };
+    r->looked++;
+    if (r->key.size && !bytes_equal(r->key, i->key))
+        return r->looked == LOOKED_MOST;
+    r->err = buffer_append(&r->rows, &row, sizeof row);
+    if (r->err >= 0)
+        r->err = buffer_append(&r->keys, i->key.data, i->key.size);
+    r->count++;
+    return r->err < 0 || r->count == r->most || r->looked == LOOKED_MOST;
+}
+
+static int job_rows_gather(struct local_shard *s, const struct job_walk *w, bool all,
+                           struct job_rows *out) {
+    local_enter(s);
+    core_take_steps(s->core); // so that those of this walk are counted
+    int err =
+        all ? core_walk_all(s->core, w, job_row_add, out) : core_walk(s->core, w, job_row_add, out);
+    shard_wait(s->shard, local_end(s)); // looks go on when the log has stopped
+    if (err == WALK_CUT && !out->count)
+        return error_set(MR_ETOOBIG, "none of these is among the first %d jobs that were looked at",
+                         LOOKED_MOST);
+    return err < 0 ? err : out->err;
+}
+
+// The key of a job that has ended is only in the log. Empty: the job was forgotten meanwhile.
+static mr_bytes ended_key(struct local_shard *s, const struct job_row *row, struct buffer *head) {
+    struct record record;
+    if (read_moving(s, row->info.id, HOME_BODY, row->at, shard_read_head, head) < 0 ||
+        record_decode(buffer_bytes(head), NULL, &record) < 0)
+        return (mr_bytes){ 0 };
+    return record.key;
+}
+
+// Without the lock. Returns what `each` does.
+static int job_row_call(struct local_shard *s, struct job_row *row, mr_bytes key,
+                        int (*each)(const mr_job_info *, void *arg), void *arg) {
+    struct buffer head = { 0 }, reasons = { 0 };
+    char reason[REASON_MOST + 1] = "";
+    row->info.key = row->has_key ? key : ended_key(s, row, &head);
+    if (row->reasons_at &&
+        local_read(s, row->info.id, HOME_REASONS, row->reasons_at, &reasons) >= 0) {
+        mr_bytes last = reason_last(buffer_bytes(&reasons));
+        snprintf(reason, sizeof reason, "%.*s", (int)last.size, (const char *)last.data);
+    }
+    row->info.reason = reason;
+    int stop = each(&row->info, arg);
+    buffer_finish(&head);
+    buffer_finish(&reasons);
+    return stop;
+}
+
+static int check_status(const mr_job_filter *f, struct job_walk *out) {
+    if (f->status && !job_status_find(mr_str(f->status), &out->status))
+        return error_set(MR_EINVAL,
+                         "status '%.40s' is none of running, waiting, delayed, dead, done, "
+                         "expired, cancelled",
+                         f->status);
+    if (f->status && f->key.size && !job_status_has_key(out->status))
+        return error_set(MR_EINVAL, "jobs that have ended are not listed by their key");
+    return 0;
+}
+
+int local_jobs(struct engine *base, mr_bytes stage, const mr_job_filter *f,
+               int (*each)(const mr_job_info *, void *arg), void *arg) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    struct job_walk walk = { .stage = stage, .key = f->key, .from = f->from, .steps = LOOKED_MOST };
+    struct job_rows r = { .key = f->key, .most = f->count ? f->count : LISTED_MOST };
+    int err = check_status(f, &walk);
+    if (err >= 0)
+        err = job_rows_gather(s, &walk, !f->status, &r);
+    const uint8_t *key = r.keys.data;
+    int stop = 0;
+    for (size_t at = 0; err >= 0 && !stop && at < r.rows.size; at += sizeof(struct job_row)) {
+        struct job_row row;
+        memcpy(&row, r.rows.data + at, sizeof row);
+        stop = job_row_call(s, &row, bytes_of(key, row.key_size), each, arg);
+        key += row.key_size;
+    }
+    buffer_finish(&r.rows);
+    buffer_finish(&r.keys);
+    return err < 0 ? err : 0;
+}
+
+// ---- Dead jobs --------------------------------------------------------------------------------
 
 struct dead_list {
     struct buffer ids;
@@ -252,19 +445,25 @@ int local_dead(struct engine *base, mr_bytes stage,
 
 // ---- Acting -----------------------------------------------------------------------------------
 
-int local_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
+int local_stage_set(struct engine *base, mr_bytes stage, mr_bytes policy, mr_bytes value) {
     struct local_shard *s = shard_of_stage(base, stage);
     int err = local_begin(s);
     return err < 0 ? err : local_end_durable(s, core_set(s->core, stage, policy, value));
 }
 
-int local_pause(struct engine *base, mr_bytes stage) {
+int local_stage_pause(struct engine *base, mr_bytes stage) {
     struct local_shard *s = shard_of_stage(base, stage);
     int err = local_begin(s);
     return err < 0 ? err : local_end_durable(s, core_pause(s->core, stage));
 }
 
-int local_resume(struct engine *base, mr_bytes stage) {
+int local_stage_drain(struct engine *base, mr_bytes stage) {
+    struct local_shard *s = shard_of_stage(base, stage);
+    int err = local_begin(s);
+    return err < 0 ? err : local_end_durable(s, core_drain(s->core, stage));
+}
+
+int local_stage_resume(struct engine *base, mr_bytes stage) {
     struct local_shard *s = shard_of_stage(base, stage);
     int err = local_begin(s);
     return err < 0 ? err : local_end_durable(s, core_resume(s->core, stage));

@@ -36,15 +36,15 @@ enum {
     LIMIT_SILENCE_S = 300,            // then the system asks whether somebody is still there
     EVICTED_NOTICE_MS = 1000,         // between notices of connections that made room for others
     REFUSED_NOTICE_MS = 60000,        // between notices of connections that were refused
-    REFUSAL_MS = 1000,     // how long a wrong secret waits for its answer; then twice that
-    REFUSALS = 3,          // after so many the connection is closed
-    LIMIT_NAME = 128,      // bytes of a client's name
-    LIMIT_NAMES = 256,     // words that INFO, COMMAND, CONFIG and STAGE take
-    LIMIT_LISTED = 1000,   // rows of one answer, unless fewer are asked for
-    LIMIT_LOOKED = 100000, // jobs looked at for one answer
-    LIMIT_PIECE = 1000,    // jobs looked at in one turn by a command done in pieces
-    BULK_MAX = 1000,       // jobs that RETRY and DROP change at once, unless told
-    READ_SIZE = 64 << 10,  // bytes read from a socket at once
+    REFUSAL_MS = 1000,          // how long a wrong secret waits for its answer; then twice that
+    REFUSALS = 3,               // after so many the connection is closed
+    LIMIT_NAME = 128,           // bytes of a client's name
+    LIMIT_NAMES = 256,          // words that INFO, COMMAND, CONFIG and STAGE take
+    LIMIT_LISTED = LISTED_MOST, // rows of one answer, unless fewer are asked for
+    LIMIT_LOOKED = LOOKED_MOST, // jobs looked at for one answer
+    LIMIT_PIECE = 1000,         // jobs looked at in one turn by a command done in pieces
+    BULK_MAX = 1000,            // jobs that RETRY and DROP change at once, unless told
+    READ_SIZE = 64 << 10,       // bytes read from a socket at once
 };
 
 #endif
