@@ -5,7 +5,7 @@
 //     time
 #include "bench/measure.h"
 #include "bench/words.h"
-#include "millrace.h"
+#include "millrace_flow.h"
 
 #include <ftw.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 //
 //     words [DIR [TEXT]]     counts into DIR.tsv; without TEXT, a verse of its own
 #include <ctype.h>
-#include <millrace.h>
+#include <millrace_flow.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 //     MILLRACE_LONG=1       more lives
 //     MILLRACE_SEED=7       which moments
 #include "api.h"
+#include "millrace_flow.h"
 #include "proof.h"
 
 #include <inttypes.h>

@@ -7,6 +7,7 @@
 // A stream is in order as a whole, by key, or not at all (see `order`). Where it is not, only sums
 // over everything are asked for, and compared without order.
 #include "api.h"
+#include "millrace_flow.h"
 #include "proof.h"
 
 #include <inttypes.h>

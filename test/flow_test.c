@@ -1,6 +1,7 @@
 // Flows as their users meet them, told to an engine in this process and to a server.
 #include "api.h"
 #include "base/mem.h"
+#include "millrace_flow.h"
 
 #include <inttypes.h>
 

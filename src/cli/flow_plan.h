@@ -13,7 +13,7 @@
 #define CLI_FLOW_PLAN_H
 
 #include "cli/keys.h"
-#include "millrace.h"
+#include "millrace_flow.h"
 
 #include <stdbool.h>
 #include <stdint.h>

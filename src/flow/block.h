@@ -14,7 +14,7 @@
 
 #include "base/buffer.h"
 #include "base/codec.h"
-#include "millrace.h"
+#include "millrace_flow.h"
 
 enum { BLOCK_PAIRS = 'P', BLOCK_FLUSH = 'F', BLOCK_ERASE = 'E', BLOCK_DEAD = 'D' };
 enum { SIZES_MOST = 20, BLOCK_HEAD = 11 }; // bytes, at most: of two sizes; before the pairs

@@ -7,7 +7,7 @@
 #define FLOW_KEYED_H
 
 #include "base/buffer.h"
-#include "millrace.h"
+#include "millrace_flow.h"
 
 #include <stdint.h>
 

@@ -14,7 +14,7 @@
 #include "base/buffer.h"
 #include "base/limits.h"
 #include "flow/keyed.h"
-#include "millrace.h"
+#include "millrace_flow.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
