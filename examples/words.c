@@ -28,6 +28,14 @@ static int split(mr_pair line, mr_flow_out *out, void *arg) {
     return err;
 }
 
+// Passes words on, and fails every second attempt of a block, after it has emitted them.
+static int crash(mr_pair word, mr_flow_out *out, void *arg) {
+    (void)arg;
+    const mr_job *block = mr_flow_job(out);
+    int err = mr_flow_emit(out, word.key, word.value);
+    return err >= 0 && mr_job_attempt(block) % 2 ? MR_EAGAIN : err;
+}
+
 static int read_verse(uint64_t number, mr_flow_out *out, void *arg) {
     (void)arg;
     return number == 1 ? mr_flow_emit(out, mr_str(""), mr_str(verse)) : MR_FLOW_END;
@@ -36,10 +44,11 @@ static int read_verse(uint64_t number, mr_flow_out *out, void *arg) {
 static int build(mr_flow *f, const char *text, const char *table) {
     int err = text ? mr_flow_lines(f, "text", text, NULL)
                    : mr_flow_source(f, "text", read_verse, NULL, NULL);
+    mr_operator_options often = { .apart = 1, .backoff = "1ms" };
     if (err >= 0)
         err = mr_flow_flat_map(f, "split", "text", split, NULL, NULL);
     if (err >= 0)
-        err = mr_flow_crash(f, "crash", "split", 0.5, 42, NULL);
+        err = mr_flow_flat_map(f, "crash", "split", crash, NULL, &often);
     if (err >= 0)
         err = mr_flow_aggregate(f, "count", "crash", mr_flow_sum, NULL, NULL, NULL);
     return err < 0 ? err : mr_flow_file(f, "out", "count", table, NULL);

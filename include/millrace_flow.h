@@ -27,7 +27,6 @@
 //     split, merge           one in and several outputs; several in and one output
 //     aggregate              folds the values of each key, in windows
 //     stage                  a function with a state for each key
-//     crash                  fails now and then, to show that it does not matter
 //     sink, file, push       where pairs go: a function, a file, a stage
 //
 // Stages. An operator is a stage of the engine, FLOW/OPERATOR, so its order, tuning, retries, dead
@@ -195,11 +194,6 @@ int mr_flow_aggregate(mr_flow *, const char *name, const char *from, mr_flow_fol
 // with the engine, also for the next epic.
 mr_bytes mr_flow_state(const mr_flow_out *);
 int mr_flow_stage(mr_flow *, const char *name, const char *from, mr_flow_function *, void *arg,
-                  const mr_operator_options *);
-
-// Passes pairs on; each attempt of a job fails after its work with probability `p`, decided by
-// `seed`, job and attempt. Attempts do not run out, unless `attempts` is set.
-int mr_flow_crash(mr_flow *, const char *name, const char *from, double p, uint64_t seed,
                   const mr_operator_options *);
 
 // Called for each pair that the flow has committed. If the process is killed it may be called again

@@ -4,6 +4,7 @@
 //     MILLRACE_LONG=1       more lives
 //     MILLRACE_SEED=7       which moments
 #include "api.h"
+#include "crash.h"
 #include "millrace_flow.h"
 #include "proof.h"
 
@@ -60,13 +61,14 @@ static int run_flow(const char *url, const char *sync, mr_flow_read *read, const
         .attempts = 1000, .backoff = "0ms", .sync = "none", .jobs = 2, .ahead = 8
     };
     mr_operator_options few = { .partitions = 8 };
+    struct crash crash = { 0.1, 7 };
     int err = mr_open(url, &o, &m);
     if (err >= 0)
         err = mr_flow_open(m, "sums", &options, &f);
     if (err >= 0)
         err = mr_flow_source(f, "pairs", read, NULL, NULL);
     if (err >= 0)
-        err = mr_flow_crash(f, "crash", "pairs", 0.1, 7, &few);
+        err = crash_add(f, "crash", "pairs", &crash, &few);
     if (err >= 0)
         err = mr_flow_stage(f, "stage", "crash", add_stage, NULL, &few);
     if (err >= 0)

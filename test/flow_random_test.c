@@ -7,6 +7,7 @@
 // A stream is in order as a whole, by key, or not at all (see `order`). Where it is not, only sums
 // over everything are asked for, and compared without order.
 #include "api.h"
+#include "crash.h"
 #include "millrace_flow.h"
 #include "proof.h"
 
@@ -44,6 +45,7 @@ struct node {
     uint64_t size, slide;
     uint64_t numbers[4]; // of what came last to each partition of a sink
     mr_operator_options options;
+    struct crash crash;
     struct cell cells[KEYS];
     struct seen expected, got;
     pthread_mutex_t lock;
@@ -294,7 +296,8 @@ static void add_node(struct graph *g, mr_flow *f, struct node *n) {
         must(mr_flow_stage(f, n->name, n->from, stage, NULL, &n->options));
         break;
     case CRASH:
-        must(mr_flow_crash(f, n->name, n->from, 0.5, 1 + g->pairs, &n->options));
+        n->crash = (struct crash){ 0.5, 1 + g->pairs };
+        must(crash_add(f, n->name, n->from, &n->crash, &n->options));
         break;
     case SINK:
         must(mr_flow_sink(f, n->name, n->from, receive, n, &n->options));

@@ -1,6 +1,7 @@
 // Flows as their users meet them, told to an engine in this process and to a server.
 #include "api.h"
 #include "base/mem.h"
+#include "crash.h"
 #include "millrace_flow.h"
 
 #include <inttypes.h>
@@ -304,9 +305,10 @@ static const char *sums(double p, uint64_t seed, struct heard *h) {
     mr *m = open_mem();
     mr_flow *f = flow_open(m, fresh("sums"));
     must(mr_flow_source(f, "numbers", read_numbers, &blocks, NULL));
-    must(mr_flow_crash(f, "crash1", "numbers", p, seed, &o));
+    struct crash crash = { p, seed };
+    must(crash_add(f, "crash1", "numbers", &crash, &o));
     must(mr_flow_aggregate(f, "sum", "crash1", mr_flow_sum, NULL, NULL, NULL));
-    must(mr_flow_crash(f, "crash2", "sum", p, seed, NULL));
+    must(crash_add(f, "crash2", "sum", &crash, NULL));
     must(mr_flow_sink(f, "out", "crash2", hear, h, NULL));
     must(mr_flow_start(f));
     must(mr_flow_wait(f, MR_FOREVER));
@@ -723,7 +725,7 @@ static void graphs_that_can_not_be_are_refused(void **state) {
     cannot_be("takes from text twice", f);
     f = with_words(m, "bad", &t);
     for (char name[] = "a"; *name < 'e'; ++*name)
-        must(mr_flow_crash(f, name, "text", 0, 0, &wide));
+        must(mr_flow_stage(f, name, "text", twice, NULL, &wide));
     cannot_be("goes to 1028 partitions", f);
     f = flow_open(m, "bad");
     cannot_be("has no source", f);
@@ -750,7 +752,6 @@ static void operators_that_can_not_be_are_refused(void **state) {
     refused(MR_EINVAL, mr_flow_split(f, "a", "text", " ", by_length, NULL, NULL));
     refused(MR_EINVAL, mr_flow_split(f, "a", "text", "x/y", by_length, NULL, NULL));
     refused(MR_EINVAL, mr_flow_aggregate(f, "a", "text", mr_flow_sum, NULL, &slides, NULL));
-    refused(MR_EINVAL, mr_flow_crash(f, "a", "text", 1, 0, NULL));
     refused(MR_EINVAL, mr_flow_file(f, "a", "text", "", NULL));
     refused(MR_EINVAL, mr_flow_loop(f, "text", "a"));
     refused(MR_EINVAL, mr_flow_wait(f, 0));

@@ -105,6 +105,7 @@ mr_flow_function step_key, step_words, step_fields_each, step_lines, step_fields
 mr_flow_function step_measure; // a line becomes the number that an aggregate folds
 mr_flow_function step_tell;    // what an aggregate has found becomes a line
 mr_flow_function step_plain;   // without its key, for files
+mr_flow_function step_crash;   // passes lines on, and fails attempts with the node's probability
 mr_flow_function step_drop;
 mr_flow_fold fold_mean;
 mr_flow_receive receive_print;

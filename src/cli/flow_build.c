@@ -168,10 +168,10 @@ static int add_command(struct actor *a, const char *from) {
 
 static int add_crash(struct actor *a, const char *from) {
     mr_operator_options options = options_of(a);
-    uint64_t seed = (uint64_t)(a->node - a->flow->plan->nodes);
     if (!a->node->backoff)
         options.backoff = crash_backoff;
-    return mr_flow_crash(a->flow->flow, a->node->name, from, a->node->chance, seed, &options);
+    options.apart = 1; // its attempts are to be seen
+    return mr_flow_flat_map(a->flow->flow, a->node->name, from, step_crash, a, &options);
 }
 
 static int add_builtin(struct actor *a, const char *from) {

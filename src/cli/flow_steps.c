@@ -1,5 +1,6 @@
 // The built-in steps: a line in, lines out. They have no state of their own and run inside the
 // operators before them.
+#include "base/bytes.h"
 #include "cli/flow.h"
 #include "cli/output.h"
 
@@ -72,6 +73,24 @@ int step_plain(mr_pair pair, mr_flow_out *out, void *arg) {
     struct actor *a = arg;
     a->in++;
     return mr_flow_emit(out, (mr_bytes){ 0 }, pair.value);
+}
+
+// Whether an attempt fails is decided by node, job and attempt; it fails after it has emitted, as a
+// process that crashes before its commit.
+int step_crash(mr_pair pair, mr_flow_out *out, void *arg) {
+    const struct actor *a = arg;
+    const mr_job *job = mr_flow_job(out);
+    uint64_t node = (uint64_t)(a->node - a->flow->plan->nodes);
+    uint64_t of[3] = { node, mr_job_id(job), mr_job_attempt(job) };
+    double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
+    char reason[80];
+    int err = mr_flow_emit(out, pair.key, pair.value);
+    if (err < 0 || chance >= a->node->chance)
+        return err;
+    snprintf(reason, sizeof reason, "it crashed, as it should with probability %g",
+             a->node->chance);
+    mr_flow_set_reason(out, reason);
+    return MR_EAGAIN;
 }
 
 // ---- Lines into lines -------------------------------------------------------------------------

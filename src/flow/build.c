@@ -165,20 +165,16 @@ static int check_new(const struct mr_flow *f, const char *name) {
     return 0;
 }
 
-// Crashes are for demonstration: quick, and for ever.
 static void fill_options(struct op *op, const mr_operator_options *o) {
     const struct mr_flow *f = op->flow;
-    bool crash = op->kind == OPERATOR_CRASH;
     bool one =
         op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE || op->kind == OPERATOR_SOURCE;
-    uint32_t attempts = crash ? 65535 : f->options.attempts;
-    const char *backoff = crash ? "0ms" : f->backoff;
     op->options = *o;
     op->options.partitions = o->partitions ? o->partitions : one ? 1 : FLOW_SPREAD;
-    op->options.attempts = o->attempts ? o->attempts : attempts;
+    op->options.attempts = o->attempts ? o->attempts : f->options.attempts;
     op->options.jobs = o->jobs ? o->jobs : f->options.jobs;
     snprintf(op->on_dead, sizeof op->on_dead, "%s", o->on_dead ? o->on_dead : f->on_dead);
-    snprintf(op->backoff, sizeof op->backoff, "%s", o->backoff ? o->backoff : backoff);
+    snprintf(op->backoff, sizeof op->backoff, "%s", o->backoff ? o->backoff : f->backoff);
 }
 
 static int check_from(const char *name, enum operator_kind kind, const char *from) {
@@ -371,20 +367,6 @@ int mr_flow_aggregate(mr_flow *f, const char *name, const char *from, mr_flow_fo
     op->arg = arg;
     op->window = *window;
     op->window.slide = window->slide ? window->slide : window->size;
-    return 0;
-}
-
-int mr_flow_crash(mr_flow *f, const char *name, const char *from, double p, uint64_t seed,
-                  const mr_operator_options *o) {
-    struct op *op = NULL;
-    if (!(p >= 0 && p < 1))
-        return error_set(MR_EINVAL, "operator %s crashes with probability %g: from 0 to below 1",
-                         name ? name : "(NULL)", p);
-    int err = add(f, name, from, OPERATOR_CRASH, o, &op);
-    if (err < 0)
-        return err;
-    op->p = p;
-    op->seed = seed;
     return 0;
 }
 

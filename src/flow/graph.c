@@ -29,8 +29,6 @@ const char *kind_name(enum operator_kind kind) {
         return "aggregate";
     case OPERATOR_STAGE:
         return "stage";
-    case OPERATOR_CRASH:
-        return "crash";
     case OPERATOR_SINK:
         return "sink";
     case OPERATOR_FILE:
@@ -193,7 +191,6 @@ static bool is_head(const struct op *op) {
     case OPERATOR_TAKE:
     case OPERATOR_AGGREGATE:
     case OPERATOR_STAGE:
-    case OPERATOR_CRASH:
     case OPERATOR_SINK:
     case OPERATOR_FILE:
     case OPERATOR_PUSH:

@@ -157,15 +157,6 @@ static int run_block(struct mr_flow_out *out, struct block *b) {
 
 // ---- The job ----------------------------------------------------------------------------------
 
-static int crash(struct mr_flow_out *out) {
-    const struct op *op = out->head;
-    uint64_t of[3] = { op->seed, mr_job_id(out->job), mr_job_attempt(out->job) };
-    double chance = (double)(bytes_hash(bytes_of(of, sizeof of), 0) >> 11) * 0x1p-53;
-    if (op->kind != OPERATOR_CRASH || chance >= op->p)
-        return 0;
-    return out_fail(out, MR_EAGAIN, "it crashed, as it should with probability %g", op->p);
-}
-
 // The latest run that this process has heard of; `run` if that is later.
 static uint64_t latest_run(struct mr_flow *f, uint64_t run) {
     uint64_t latest = atomic_load(&f->latest);
@@ -224,7 +215,7 @@ static int run(struct mr_flow_out *out) {
         err = out_emit(out);
     if (err >= 0 && out->flushed)
         err = mr_job_set_result(out->job, mr_str("flushed"));
-    return err < 0 ? err : crash(out);
+    return err;
 }
 
 // Once, and again if pairs of it will never do: the others need not wait for that.

@@ -67,7 +67,6 @@ int operate(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     case OPERATOR_SOURCE:
     case OPERATOR_TAKE:
     case OPERATOR_MERGE:
-    case OPERATOR_CRASH:
         break;
     }
     return out_send(out, op, 0, pair);

@@ -47,7 +47,6 @@ enum operator_kind {
     OPERATOR_MERGE,
     OPERATOR_AGGREGATE,
     OPERATOR_STAGE,
-    OPERATOR_CRASH,
     OPERATOR_SINK,
     OPERATOR_FILE,
     OPERATOR_PUSH,
@@ -87,8 +86,6 @@ struct op {
         mr_flow_receive *receive;
     };
     mr_window window;
-    double p; // of a crash
-    uint64_t seed;
     char *path; // of lines or a file; the stage of take and push
     struct lines *lines;
     int fd; // of a file
