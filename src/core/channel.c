@@ -1,6 +1,6 @@
-// Channels: found by stage and key, moved between states by one function, put in the right state
-// by another. A channel without work is kept while it holds state or is pinned by a delayed or
-// dead job; a few others are kept for their next job, but count as forgotten.
+// Channels: found by stage and key, moved between states by channel_move, put in the right state by
+// channel_resolve. A channel without work is kept while it holds state or is pinned by a delayed or
+// dead job. A few idle ones are cached for their next job, but are reported as unknown.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -48,7 +48,7 @@ void channels_forget_idle(struct core *c, struct stage *s) {
         channel_free(c, s->idle.head);
 }
 
-// Those that are kept for their next job give way when there are as many as there may be.
+// At the limit of channels, cached idle ones are freed first.
 static void forget_an_idle_one(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         if (c->stages[i] && c->stages[i]->idle.head) {
@@ -95,7 +95,7 @@ bool channel_is_known(const struct core *c, chan ref) {
     return !(ref & CHAN_KEYED) || is_used(channel_at(c, ref));
 }
 
-// Keeps the line of idle channels true, and short.
+// Updates the stage's line of idle channels, and keeps it short.
 void channel_check_idle(struct core *c, chan ref) {
     struct channel *ch = channel_at(c, ref);
     struct job_line *idle = &c->stages[ch->stage]->idle;
@@ -121,7 +121,7 @@ void channel_unpin(struct core *c, chan ref) {
     channel_check_idle(c, ref);
 }
 
-// The line that channels in this state stand in; NULL: in none.
+// The line of channels in this state; NULL: there is none.
 static struct job_line *line_of_state(struct stage *s, enum channel_state state) {
     switch (state) {
     case CHANNEL_READY:
@@ -181,7 +181,8 @@ void channel_resolve(struct core *c, chan ref, enum place place) {
         channel_move(c, ref, right, place);
 }
 
-// Depths fall into classes a sixteenth apart, so that the deepest can be found without a scan.
+// Depths are grouped into classes a sixteenth apart, so that the deepest channels are found without
+// a scan.
 static uint32_t depth_class(uint32_t depth) {
     if (depth < 32)
         return depth;
@@ -211,7 +212,7 @@ static void deep_remove(struct core *c, struct stage *s, chan ref, uint32_t clas
         s->deep_bits[class / 64] &= ~(UINT64_C(1) << class % 64);
 }
 
-// Channels of one job or none are not listed: they are the many.
+// Channels with fewer than two jobs are not listed: they are by far the most.
 void channel_set_depth(struct core *c, chan ref, uint32_t before) {
     uint32_t after = channel_at(c, ref)->jobs.count;
     uint32_t old_class = depth_class(before), new_class = depth_class(after);
@@ -224,7 +225,7 @@ void channel_set_depth(struct core *c, chan ref, uint32_t before) {
         deep_add(c, s, ref, new_class);
 }
 
-// Nearly always at the tail: only delayed jobs that are due at one instant may have to change.
+// Nearly always appends: only delayed jobs that are due at the same instant may need another place.
 void channel_deliver(struct core *c, uint32_t job) {
     chan ref = chan_of(c, job);
     if (!(ref & CHAN_KEYED)) {
@@ -232,7 +233,7 @@ void channel_deliver(struct core *c, uint32_t job) {
         return;
     }
     struct channel *ch = channel_at(c, ref);
-    bool is_newest = job_at(c, job)->position == c->last_position; // then nothing stands behind it
+    bool is_newest = job_at(c, job)->position == c->last_position; // then it goes to the tail
     uint32_t before = 0, last = is_newest ? 0 : ch->jobs.tail;
     while (last && !stands_before(job_at(c, last), job_at(c, job))) {
         before = last;
@@ -244,7 +245,7 @@ void channel_deliver(struct core *c, uint32_t job) {
         channel_resolve(c, ref, AT_TAIL);
 }
 
-// Those that come back to a place of their own were at the head, so the search starts there.
+// A job that returns to its old place was at the head, so the search starts there.
 void channel_insert(struct core *c, uint32_t job) {
     struct channel *ch = channel_at(c, job_at(c, job)->owner);
     uint32_t before = ch->jobs.head;
@@ -278,7 +279,8 @@ void channel_halt(struct core *c, uint32_t dead_job) {
         ch->halted = dead_job;
 }
 
-// Only a note of a crash kills a job that is not the head, so there is hardly ever a second.
+// Searches all dead jobs of the stage. It is rare: only core_crashed kills a job that is not the
+// head, so a channel hardly ever has a second halting job.
 static uint32_t first_halting(const struct core *c, chan ref) {
     uint32_t first = 0;
     for (uint32_t n = chan_stage(c, ref)->dead.head; n; n = job_at(c, n)->link.next) {

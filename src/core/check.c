@@ -1,4 +1,4 @@
-// Checking: every invariant of the core, by looking at everything. For tests.
+// Checks every invariant of the core by a full scan. For tests.
 #include "core/limit.h"
 #include "core/link.h"
 
@@ -193,7 +193,7 @@ static int check_stages(const struct core *c, struct tally *t) {
     return 0;
 }
 
-// Every stage and source with a maker counts there, and nothing else does.
+// The makers count exactly the stages and sources that have one.
 static bool makers_are_right(const struct core *c) {
     uint64_t made = 0;
     for (uint32_t i = 1; i <= c->stage_count; i++)
@@ -212,7 +212,7 @@ static bool sources_are_right(const struct core *c) {
     return !sources;
 }
 
-// Entries stand in order, and the stages they are for know of them.
+// Entries are in order, and the stages count them.
 static int check_links(const struct core *c, struct tally *t) {
     uint64_t count = 0, counts = 0, linked = 0, outboxed = 0;
     for (uint32_t i = 0; i < c->link_count; i++) {

@@ -1,5 +1,6 @@
-// Cleaning: what still lives moves to the tail of the log, so that the head can be given up. An
-// entry is alive if it is the home of something: then that gets a new one.
+// Cleaning: records that are still needed are copied to the tail of the log, so that the head can
+// be trimmed. An entry is needed if it is the home of something (record.h); the copy becomes the
+// home.
 #include "core/link.h"
 
 // Writes one copy; its position and size are then out.at[0] and out_size(0).
@@ -26,7 +27,7 @@ static int clean_job(struct core *c, uint64_t at, mr_bytes body, uint32_t number
     if ((err = out_begin(c, 2, 0)) < 0)
         return err;
     out_add(c, &r, body);
-    if (failed) { // its reasons come along: replay has to know the job first
+    if (failed) { // the copy of its reasons follows: replay needs the job first
         r = (struct record){ .kind = RECORD_FAIL,
                              .copy = true,
                              .time_ms = c->now_ms,
@@ -60,7 +61,7 @@ static int clean_spent(struct core *c, uint64_t at, const struct record *old) {
     return err;
 }
 
-// The key of an ended job is known to its record only.
+// Memory does not have the key of an ended job: it comes from the old record.
 static int clean_end(struct core *c, uint64_t at, mr_bytes body, const struct record *old) {
     uint32_t number = job_find(c, old->id);
     if (!number || job_at(c, number)->at != at)
@@ -108,7 +109,7 @@ static int clean_state(struct core *c, uint64_t at, mr_bytes body, const struct 
         return 0;
     struct record r = {
         .kind = RECORD_STATE, .stage = old->stage, .key = old->key, .due_ms = st->time_ms
-    }; // when it was set: a copy is no younger
+    }; // the copy keeps the time of the state
     int err = write_copy(c, &r, body);
     if (err < 0)
         return err;
@@ -199,14 +200,14 @@ APART static int copy_end(struct core *c, uint32_t number, mr_bytes head, mr_byt
     return 1;
 }
 
-// The record still names the epic that it was pushed by, which was dropped since.
+// The record names a source that was dropped since.
 static bool names_dropped_source(const struct core *c, const struct job *j) {
     const struct attr *source = j->flags & JOB_HAS_SOURCE ? job_attr(c, j, ATTR_SOURCE) : NULL;
     return source && source_at(c, source->small)->dropped;
 }
 
-// Most records are dead, and most that live are of jobs that ended, which change no more: these two
-// need no decoding. 1: done with it.
+// Fast path: most records are no longer needed, and most that are needed belong to ended jobs,
+// which do not change. Both cases work without decoding. 1: the entry is handled.
 static int clean_plain(struct core *c, uint64_t at, mr_bytes head, mr_bytes body) {
     enum record_kind kind;
     uint64_t id;
@@ -271,7 +272,7 @@ static int clean_lease_record(struct core *c, uint64_t at, mr_bytes body, struct
     return clean_lease(c, at, r->serial);
 }
 
-// Kinds that are the home of something. What the others have changed is in the home of the thing.
+// The kinds that can be a home. Copies of homes contain the effects of all other kinds.
 static int (*const cleaners[RECORD_LAST + 1])(struct core *, uint64_t at, mr_bytes body,
                                               struct record *) = {
     [RECORD_PUSH] = clean_job_record,

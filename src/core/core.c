@@ -1,4 +1,4 @@
-// The core as a whole: made, joined, left, told, taken apart.
+// Creating and destroying the core, connections, and commands that change a stage.
 #include "core/limit.h"
 #include "core/link.h"
 
@@ -89,7 +89,7 @@ static void finish_parts(struct core *c) {
         if (source_at(c, i)->in_use)
             mem_free(source_at(c, i)->ids);
     for (uint32_t i = 1; i <= c->stage_count; i++) {
-        if (!c->stages[i]) // a replay that failed may have met a later number only
+        if (!c->stages[i]) // a failed replay may have skipped numbers
             continue;
         mem_free(c->stages[i]->waits);
         mem_free(c->stages[i]->runs);
@@ -144,8 +144,8 @@ void core_join(struct core *c, struct conn *conn) {
     conn->gaps_over = false;
 }
 
-// A lost lease counts an attempt and its job is ready at once, unless the stage rules out any
-// overlap with the worker that may still be at it: then the lease runs out by its time.
+// A lost lease counts an attempt and its job is ready at once. With `overlap never` the worker may
+// still run the job, so the lease runs out by its time instead.
 static int leave_lease(struct core *c, struct lease *l) {
     lease_leave_conn(l);
     if (l->detached || c->stages[l->stage]->policy.overlap_never)
@@ -168,7 +168,7 @@ void core_give_back(struct core *c, struct conn *conn) {
     settle(c);
 }
 
-// True: that was all. The first error is kept in `err`.
+// True: the connection has left. `err` keeps the first error.
 static bool leave_some(struct core *c, struct conn *conn, uint64_t until, int *err) {
     while (!list_empty(&conn->takers))
         core_take_leave(c, list_entry(conn->takers.next, struct taker, of_conn));
@@ -180,7 +180,7 @@ static bool leave_some(struct core *c, struct conn *conn, uint64_t until, int *e
     }
     while (!list_empty(&conn->leases) && c->steps < until) {
         struct lease *l = list_entry(conn->leases.next, struct lease, of_conn);
-        c->steps += STEPS_DUE + l->count; // each of its jobs goes back to its place
+        c->steps += STEPS_DUE + l->count; // one step for each job that goes back
         int failed = leave_lease(c, l);
         *err = *err ? *err : failed;
     }
@@ -198,7 +198,7 @@ int core_leave(struct core *c, struct conn *conn) {
 }
 
 bool core_leave_some(struct core *c, struct conn *conn, uint64_t steps) {
-    int err = 0; // it is made up for
+    int err = 0; // what failed is retried by a timer
     return leave_some(c, conn, c->steps + steps, &err);
 }
 
@@ -210,7 +210,7 @@ struct stage_change {
     bool pauses, drains, resumes;
 };
 
-// Changes a stage and writes it down; on failure it is as it was.
+// Changes a stage and records it; on failure the stage is unchanged.
 static int stage_try(struct core *c, mr_bytes name, const struct stage_change *change) {
     uint32_t number = 0;
     int err = stage_get(c, name, &number);
@@ -229,10 +229,10 @@ static int stage_try(struct core *c, mr_bytes name, const struct stage_change *c
         s->draining = draining;
         return err;
     }
-    s->sweep_at_ms = 0; // a shorter time may have become due earlier than planned
+    s->sweep_at_ms = 0; // with a shorter retention the sweep may be due earlier
     (void)stage_sweep(c, s, c->limits.max_due);
     stage_plan_sweep(c, s);
-    stage_update_mark(c, s); // what counts may have changed with the policy
+    stage_update_mark(c, s); // the policy may have changed the high mark
     stage_wake(c, s);
     settle(c);
     return 0;

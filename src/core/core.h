@@ -1,16 +1,16 @@
 // Core: the rules of Millrace as a pure state machine, for one shard.
 //
-//      commands, time ──►┌──────────────┐──► records   (what must survive; through `sink`)
-//      records, replayed►│     core     │──► events    (who must be told what; through `events`)
+//      commands, time ──►┌──────────────┐──► records (what must survive; through `sink`)
+//      records, replayed►│     core     │──► events  (notifications for the owner)
 //                        └──────────────┘
 //
-// The core knows no clock, file, socket, thread or random number: time comes in with
-// core_advance, randomness once with core_open, and what must survive leaves as entries for a log
-// before memory changes. So the same inputs in the same order give the same state and the same
-// records, and a history replayed from its records gives the state it had.
+// The core knows no clock, file, socket, thread or random number: time comes in with core_advance,
+// randomness once with core_open, and what must survive is written as entries of a log before
+// memory changes. So the same inputs in the same order give the same state and the same records,
+// and a history replayed from its records gives the state it had.
 //
-// A channel is all jobs of one key of one stage; a job without a key is a channel of its own. The
-// channels that are known are partitioned:
+// A channel is all jobs of one key of one stage; a job without a key is a channel of its own. Every
+// known channel is in exactly one of four states:
 //
 //                    deliver                  start
 //        dormant ───────────────► ready ─────────────────► in progress
@@ -20,16 +20,16 @@
 //           │                   parked ◄── fail: backoff, halt ─┘ │
 //           └────────────────── end, no work is left ─────────────┘
 //
-// Every command answers 0 or a negative MR_E… with a sentence in error_text(); a command that
-// fails has changed nothing and written nothing. One thread at a time; events are called inside
-// commands and must not call back into the core.
+// Every command answers 0 or a negative MR_E… with a sentence in error_text(); a command that fails
+// has changed nothing and written nothing. One thread at a time; events are called inside commands
+// and must not call back into the core.
 //
-// What an answer tells may be shown only when every record written before it is durable: that is
-// the shard's business.
+// An answer or event may be passed on only when every record written before it is durable. The
+// shard sees to that.
 //
-// An engine of several shards has a core for each. A stage lives in one of them (route.h). They
-// meet in two places only: the links, over which emits travel, and back pressure: which stage emits
-// to which, and which is over its high mark, is told to all of them.
+// An engine of several shards has a core for each. A stage lives in one of them (route.h). Two
+// things cross shards: emits, which travel over links; and the facts that back pressure needs,
+// namely which stage emits to which and which stage is over its high mark.
 #ifndef CORE_CORE_H
 #define CORE_CORE_H
 
@@ -60,8 +60,8 @@ enum channel_state { CHANNEL_DORMANT, CHANNEL_READY, CHANNEL_IN_PROGRESS, CHANNE
 
 const char *job_status_name(enum job_status);
 
-// A lease's name, never issued twice: `serial` is epoch and counter, `random` the bits given at
-// open, `lease` where the core finds it again.
+// Names a lease; no token is issued twice. `serial` is epoch and counter, `random` the bits given
+// at open, `lease` the number by which the core finds the lease.
 struct token {
     uint64_t serial, random;
     uint32_t lease;
@@ -69,9 +69,9 @@ struct token {
 
 // ---- What the owner provides ------------------------------------------------------------------
 
-// Where things are kept. `append` keeps a group of entries, all or none, and tells their positions;
-// a failure leaves everything as it was. `read` brings back the body of an entry. `running` notes
-// down for rule 22 that a lease begins, or has ended; NULL: nothing does.
+// The log, as the core sees it. `append` stores a group of entries, all or none, and returns their
+// positions; a failure leaves everything as it was. `read` returns the body of an entry. `running`
+// notes for rule 22 that a lease begins or has ended; NULL: this is not noted.
 struct core_sink {
     int (*append)(void *owner, const struct entry *, size_t count, enum room, uint64_t *out_at);
     int (*read)(void *owner, uint64_t at, struct buffer *out_body);
@@ -85,43 +85,44 @@ struct core_limits {
     uint32_t max_state;    // STATE_MOST
     uint32_t max_key;      // KEY_MOST
     uint32_t max_once;     // ONCE_MOST
-    uint32_t max_reason;   // REASON_MOST: so many bytes are kept
-    uint32_t max_reasons;  // of a job's latest attempts are kept: 10
-    uint32_t max_jobs;     // in all, ended ones included: 500 million
+    uint32_t max_reason;   // REASON_MOST: bytes kept of one reason
+    uint32_t max_reasons;  // reasons kept of a job's latest attempts: 10
+    uint32_t max_jobs;     // in total, ended ones included: 500 million
     uint32_t max_channels; // 100 million
     uint32_t max_stages;   // 10,000
     uint32_t max_sources;  // 10,000
-    uint32_t maker_part;   // one maker has at most this part of stages, and of sources: 4 (a 4th)
+    uint32_t maker_part;   // one maker may have 1 / maker_part of all stages and of all sources: 4
     uint32_t max_once_entries; // 100 million
     uint32_t max_block;        // jobs under one lease: 1,000
     uint32_t max_take;         // jobs in one answer: 1,000
-    uint64_t max_take_bytes;   // in one answer, after which no more jobs are added: 16 MiB
+    uint64_t max_take_bytes;   // in one answer; beyond it no more jobs are added: 16 MiB
     uint32_t max_take_stages;  // stages in one TAKE: TAKE_STAGES_MOST
-    uint32_t max_due;          // due things done by one core_advance: 2,000
+    uint32_t max_due;          // timers handled by one core_advance: 2,000
     uint32_t max_emits;        // in one commit: 1,000
     uint64_t max_emit_bytes;   // in one commit: BODY_MOST
     uint64_t max_bytes;        // live bytes in the log: none
-    uint64_t max_memory;       // of core_memory and what core_set_outside_memory told: none
+    uint64_t max_memory;       // core_memory plus core_set_outside_memory: none
     uint64_t max_room_bytes;   // of pushes waiting for room: 64 MiB
     uint64_t grace_ms;         // for callers to come back after a restart: 10 s
-    uint64_t source_idle_ms;   // after which a client's source is forgotten: 1 h
-    uint64_t source_least_ms;  // after which it may be, for want of room: SOURCE_LEAST_MS
+    uint64_t source_idle_ms;   // after that time unused a client's source is forgotten: 1 h
+    uint64_t source_least_ms;  // after that time it may be forgotten to make room: SOURCE_LEAST_MS
 };
 
-enum { GAPS_MOST = 1024 }; // refused numbers that a connection keeps
+enum { GAPS_MOST = 1024 }; // refused numbers that a connection remembers
 
-// A connection, or whatever else can be lost at once: what it holds ends with it. The owner
-// embeds it, starts it with core_join, and keeps it until core_leave.
+// A connection, or anything else that is lost as a whole: its leases and waits end with it. The
+// owner embeds the struct, starts it with core_join, and keeps it until core_leave.
 struct conn {
     struct list leases, takers, callers, pushers;
-    uint32_t lease_count, held; // leases, and jobs under them that were not let go
-    struct gap *gaps;           // numbers that were refused on it, GAPS_MOST at most …
+    uint32_t lease_count, held; // leases, and unanswered jobs under them
+    struct gap *gaps;           // numbers that were refused on it, at most GAPS_MOST …
     uint32_t gap_count, gap_capacity;
-    bool gaps_over; // … or there were more: no number is accepted on it any more
+    bool gaps_over; // … if there were more, no number is accepted on it any more
 };
 
-// Somebody waiting in TAKE, for a result, or for room. The owner embeds one and sets `conn`; the
-// core borrows it from the call that answered MR_EAGAIN until the event or the …_leave call.
+// One waiting command: a TAKE, a wait for a result, or a push that waits for room. The owner embeds
+// the struct and sets `conn`; the core borrows it from the call that answered MR_EAGAIN until the
+// event or the …_leave call.
 struct taker {
     struct conn *conn;
     struct list of_conn; // the core's, as is all below
@@ -141,17 +142,17 @@ struct pusher {
     struct conn *conn;
     struct list of_conn, of_stage; // the core's, as is all below
     uint32_t stage, bytes;
-    uint64_t order; // among all that ever waited
-    bool granted;   // told that there is room, which is kept for it
+    uint64_t order; // order of arrival among all pushers
+    bool granted;   // it was notified of room, which is reserved for it
 };
 
-// Somebody who waits for an epic: see core_epic_watch.
+// A command that waits for an epic: see core_epic_watch.
 struct watcher {
     struct list of_epic; // the core's, as is all below
     int64_t left;
 };
 
-// A job handed to a worker. Names and key are borrowed until the event or call returns.
+// A job leased to a worker. Names and key are borrowed until the event or call returns.
 struct grant {
     uint64_t id;
     struct token token;
@@ -160,7 +161,7 @@ struct grant {
     int64_t left_ms;   // to its deadline; -1: none
     int64_t lease_ms;  // how long the lease lasts without a beat
     uint32_t size;     // of its entry
-    uint32_t shard;    // whose log these are in:
+    uint32_t shard;    // whose log the positions below are in
     uint64_t at;       // the entry whose body is the job's body
     uint64_t state_at; // the entry whose body is the channel's state; 0: none
 };
@@ -169,32 +170,33 @@ struct grant {
 struct outcome {
     uint64_t id;
     enum job_status status;
-    uint32_t shard; // whose log it is in:
+    uint32_t shard; // whose log `at` is in
     uint64_t at;    // the entry whose body is the result (done) or the reasons (dead); 0: none
 };
 
-// What the core tells. None may call back into the core.
+// What the core notifies its owner of. No function may call back into the core.
 struct core_events {
-    // May this waiting taker still be given work? It is then given some at once (unless memory ends
-    // just then: it is asked for again).
+    // Whether this waiting taker may still be given work. After true it is granted some at once; if
+    // memory runs out just then, the core calls this again later.
     bool (*reserve)(void *owner, struct taker *);
     void (*granted)(void *owner, struct taker *, const struct grant *, size_t count);
     void (*ended)(void *owner, struct caller *, const struct outcome *);
-    // There is room: push again (MR_EFULL cannot come first to anybody else meanwhile).
+    // There is room: push again. The room stays reserved for this pusher meanwhile.
     void (*room)(void *owner, struct pusher *);
     // Running work must stop: MR_ECANCELLED, MR_EEXPIRED or MR_ESTALE (the lease is over).
     void (*stop)(void *owner, struct conn *, uint64_t id, const struct token *, int why);
-    // An epic has come to where this watcher wanted it, or was changed, or dropped: look again.
+    // An epic has reached what this watcher waits for, or was changed or dropped: look again.
     void (*epic)(void *owner, struct watcher *);
 };
 
-// What the other shards of the engine must learn; NULL functions: there are none. Names are
-// borrowed until the function returns. A negative answer means that it cannot be noted now; the
-// core then says it again with the next change or emit.
+// Facts for the other shards of the engine; NULL functions: there are no other shards. Names are
+// borrowed until the function returns. After a negative answer the core sends the fact again with
+// the next change or emit.
 struct core_peers {
-    // A stage that lives here is over its high mark, or no longer: for core_learn_over.
+    // A stage of this shard went over its high mark or came back under it: for core_learn_over.
     int (*over)(void *owner, mr_bytes stage, bool over, uint64_t high_mark);
-    // A stage was seen to emit to another: for core_learn_edge, so that each shard sees the cycles.
+    // A stage emitted to another for the first time: for core_learn_edge, so that each shard sees
+    // the cycles.
     int (*edge)(void *owner, mr_bytes stage, mr_bytes downstream);
     void *owner;
 };
@@ -202,65 +204,68 @@ struct core_peers {
 struct core_config {
     struct core_limits limits;
     struct core_sink sink;
-    struct core_events events; // those that are NULL are not told
-    void *owner;               // handed to the events
+    struct core_events events; // NULL functions are not called
+    void *owner;               // passed to the events
     struct core_peers peers;
     uint32_t shard, shards;     // which of how many this is: 0 of 1 when both are 0
     uint64_t first_id, id_step; // ids of this shard: 0 means shard + 1 and shards
     uint64_t segment_size;      // of the log, a power of two: 0 means 1 MiB
 };
 
-// ---- Life -------------------------------------------------------------------------------------
+// ---- Creation, replay, time -------------------------------------------------------------------
 
 // MR_ENOMEM. The core is then empty and replaying.
 int core_create(const struct core_config *, struct core **out);
 void core_destroy(struct core *); // takes NULL; connections have left before
 
-// Takes in one entry met at `at` in the log, in log order. What was forgotten is not written down:
-// an ended job whose records are still there comes back if its stage's retention was raised since.
-// MR_ECORRUPT: it cannot be; MR_ENOMEM.
+// Applies one entry, found at `at`, in log order. Forgetting an ended job writes no record: a job
+// whose records are still there comes back if its stage's retention was raised since. MR_ECORRUPT:
+// the record is not possible here; MR_ENOMEM.
 int core_replay(struct core *, uint64_t at, mr_bytes head, uint32_t body_size);
 
-// Ends replay: puts every channel in order, then begins a new epoch with the given random bits.
-// The shard makes the epoch record durable before it shows anything.
+// Ends replay: puts every channel in order, then begins a new epoch with the given random bits. The
+// shard makes the epoch record durable before it passes anything on.
 int core_open(struct core *, uint64_t now_ms, uint64_t random);
 
-// Before an engine is closed in peace: ids that were reserved and not given are reserved no longer,
-// so that those of the next epoch follow on. Errors are the sink's; then they are skipped.
+// Called before a clean close: gives back reserved ids that were not used, so that the ids of the
+// next epoch follow on. Errors are the sink's; the ids are then skipped.
 int core_return_ids(struct core *);
 
 // After core_open: the engine died while this attempt ran. It counts as failed (rule 22).
 int core_crashed(struct core *, uint64_t id, uint32_t attempt);
 
-// Moves time forward (never back) and does what is due, earliest first, max_due of it at most: the
-// rest is done by the next calls, and core_next is in the past meanwhile. To be called before every
-// command and at core_next. MR_ESTOPPED and the like when a record could not be written.
+// Moves time forward (never back) and handles due timers, earliest first, at most max_due of them:
+// the next calls handle the rest, and core_next is in the past meanwhile. The owner calls this
+// before every command and at core_next. MR_ESTOPPED and the sink's other errors: a record could
+// not be written.
 int core_advance(struct core *, uint64_t now_ms);
 uint64_t core_next(const struct core *); // UINT64_MAX: nothing is planned
 uint64_t core_now(const struct core *);
 
-// Who makes what the following commands make, until it is told again: a number that stands for a
-// token. 0: nobody in particular, who has no share. The records of what is made keep it; what an
-// older store has counts as nobody's.
+// Sets who makes the stages and sources that the following commands make: a number that stands for
+// a token. 0: unknown, which has no share limit. Records keep the maker; records of older stores
+// have none.
 void core_act_for(struct core *, uint64_t maker);
 
 // ---- Connections ------------------------------------------------------------------------------
 
 void core_join(struct core *, struct conn *);
 
-// The connection is gone: its waiting ends without events, its interest too, its leases are lost
-// (unless detached). What could not be written now is made up for; the first error is returned.
+// The connection is gone: its waits and its interest in calls end without events, and its leases
+// are lost unless detached. What cannot be written now is retried later; the first error is
+// returned.
 int core_leave(struct core *, struct conn *);
 
-// A part of that, of about so many steps (see core_take_steps): true once the connection has left.
-// Until then it stays, and there may still be events about its callers.
+// Does a part of that, of about `steps` steps (see core_take_steps). True once the connection has
+// left; until then there may still be events for its callers.
 bool core_leave_some(struct core *, struct conn *, uint64_t steps);
 
-// The engine is about to close: what the connection has leased goes back to its place, uncounted,
-// and its worker is not told. Leases that outlive the engine stay, without a connection.
+// The engine is about to close: the connection's leased jobs go back to their places, no attempt is
+// counted, and the worker is not notified. Leases that outlive the engine stay, without a
+// connection.
 void core_give_back(struct core *, struct conn *);
 
-// ---- Handing in -------------------------------------------------------------------------------
+// ---- Pushes and calls -------------------------------------------------------------------------
 
 struct push {
     mr_bytes stage, key, once, body;
@@ -271,7 +276,7 @@ struct push {
     uint64_t number;
     bool epic;             // the source is an epic of the stage; else a client's
     mr_bytes scope;        // of a client's source: names of one scope mean nothing in another
-    struct conn *conn;     // whose refused number holds the source; may be NULL
+    struct conn *conn;     // on which a refused number blocks the source; may be NULL
     struct caller *caller; // a call; NULL: a push
     struct pusher *pusher; // waits for room (MR_EAGAIN); NULL: MR_EFULL at once
 };
@@ -291,7 +296,7 @@ void core_push_leave(struct core *, struct pusher *);
 uint64_t core_source_resume(struct core *, const struct push *);
 bool core_has_seen(struct core *, const struct push *);
 
-// Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` will tell; MR_EGONE.
+// Waits for a job's end. 0: it has ended, see `out`; MR_EAGAIN: event `ended` follows; MR_EGONE.
 int core_await(struct core *, uint64_t id, struct caller *, struct outcome *out);
 
 // The caller gives up. If the job was a call and this its last caller, it is cancelled.
@@ -299,7 +304,7 @@ int core_await_leave(struct core *, struct caller *);
 
 int core_cancel(struct core *, uint64_t id, bool *out_changed); // MR_EGONE
 
-// ---- Working ----------------------------------------------------------------------------------
+// ---- Takes and commits ------------------------------------------------------------------------
 
 struct take {
     const mr_bytes *stages; // served in this order
@@ -307,14 +312,14 @@ struct take {
     uint32_t count, batch; // 0: 1
     int64_t lease_ms;      // 0: as the stage says
     bool detached;         // the lease outlives the connection
-    bool in_process;       // the taker ends with the engine's process: its lease is not recorded
+    bool in_process;       // the worker ends with the engine's process: its lease is not recorded
     struct conn *conn;
     struct taker *taker; // waits (MR_EAGAIN, event `granted`); NULL: MR_EAGAIN at once
 };
 
-// Leases up to `count` jobs into `out_grants` (room for as many). MR_EAGAIN: none now.
+// Leases up to `count` jobs; `out_grants` has room for that many. MR_EAGAIN: no job may start now.
 int core_take(struct core *, const struct take *, struct grant *out_grants, size_t *out_count);
-// Whether such a take is possible: 0, or MR_EINVAL.
+// Checks the arguments of a take only: 0, or MR_EINVAL.
 int core_take_check(struct core *, const struct take *);
 void core_take_leave(struct core *, struct taker *);
 
@@ -337,24 +342,23 @@ struct done {
 // MR_ESTALE, MR_EEXPIRED, MR_ECANCELLED, MR_EGONE; MR_EINVAL: a block's jobs end in order.
 int core_done(struct core *, const struct done *);
 
-// `retry_ms`: when to try again, MR_BACKOFF or MR_NEVER.
+// `retry_ms`: delay before the next attempt, or MR_BACKOFF, or MR_NEVER.
 int core_fail(struct core *, uint64_t id, const struct token *, mr_bytes reason, int64_t retry_ms);
 int core_release(struct core *, uint64_t id, const struct token *);
 
-// The body of a job that was just leased cannot be read. The first of a lease fails, as above; any
-// other is given back, uncounted, and those before it stay: next time it is the first. All that
-// follow it under the lease are given back in any case.
+// The body of a job that was just leased cannot be read. The first job of a lease fails, as with
+// core_fail; any other goes back without a counted attempt while those before it stay leased, so
+// that next time it is the first. All jobs behind it under the lease go back.
+// Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_unreadable(struct core *, uint64_t id, const struct token *, mr_bytes reason,
                     int64_t retry_ms);
-
-// Extends the lease. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop working on it.
 int core_beat(struct core *, uint64_t id, const struct token *);
 
-// ---- Acting -----------------------------------------------------------------------------------
+// ---- Operator commands ------------------------------------------------------------------------
 
 int core_retry(struct core *, uint64_t id); // MR_EGONE; MR_EINVAL: it is not dead
 int core_drop(struct core *, uint64_t id);  // waiting, delayed or dead; MR_EBUSY: it is running
-// Whether this can be a stage's name: 0, or MR_EINVAL with what can.
+// Whether this can be a stage's name: 0, or MR_EINVAL with what is allowed.
 int stage_name_check(mr_bytes name);
 int core_set(struct core *, mr_bytes stage, mr_bytes name, mr_bytes value);
 // Forgets an empty stage with its policy and counters. MR_EGONE; MR_EINVAL says what is left.
@@ -362,27 +366,27 @@ int core_stage_remove(struct core *, mr_bytes stage);
 int core_pause(struct core *, mr_bytes stage);
 int core_drain(struct core *, mr_bytes stage);
 int core_resume(struct core *, mr_bytes stage);
-// This stage emits to that one, as if a commit here had shown it.
+// Learns that one stage emits to another, as if a commit of this shard had done so.
 int core_learn_edge(struct core *, mr_bytes stage, mr_bytes downstream);
 
-// A stage of another shard is over its high mark, or no longer, as event `over` has told: what
-// leads to it is held meanwhile. MR_ENOMEM, MR_EFULL.
+// Learns whether a stage of another shard is over its high mark (core_peers.over). While it is,
+// stages that emit to it are not started. MR_ENOMEM, MR_EFULL.
 int core_learn_over(struct core *, mr_bytes stage, bool over, uint64_t high_mark);
 
 struct epic_info {
     uint64_t resume; // the first number missing
     uint64_t total;  // once it has ended
     uint64_t accepted, waiting, running, done, dead, cancelled, expired;
-    uint64_t expected; // how many there will be, says whoever pushes it; 0: that was not said
+    uint64_t expected; // how many pushes its producer expects; 0: not known
     bool ended;        // its total is known
-    bool over;         // and every number is there, and the job of each has ended
+    bool over;         // every number was pushed, and every job has ended
     uint64_t maker;    // as core_act_for said when it was made; 0: not known
     mr_bytes stage;    // borrowed until the next command; empty: an epic of an older store
 };
 
 enum { EPIC_OVER = -1 };
 
-// Whether at most `left` of its jobs have not ended; EPIC_OVER: whether it is over.
+// Whether at most `left` of its jobs have not ended; for EPIC_OVER, whether it is over.
 static inline bool epic_has_come_to(const struct epic_info *e, int64_t left) {
     return e->over || (left >= 0 && e->waiting + e->running <= (uint64_t)left);
 }
@@ -393,12 +397,12 @@ int core_epic(struct core *, mr_bytes stage, mr_bytes name, struct epic_info *ou
 int core_epic_end(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);
 int core_epic_skip(struct core *, mr_bytes stage, mr_bytes name, uint64_t number);
 int core_epic_drop(struct core *, mr_bytes stage, mr_bytes name);
-// Whoever pushes it believes that there will be so many. Nothing rests on it, nor is it written
-// down; of an epic that is not known nothing is noted.
+// Notes how many pushes the producer expects, for displays only; this is not recorded. Does nothing
+// if the epic is not known.
 void core_epic_expect(struct core *, mr_bytes stage, mr_bytes name, uint64_t total);
-// Who has looked and found that the epic has not come that far is told, once, when that may have
-// changed: by a job's end, END, SKIP or DROP. `left` is as above. The core borrows the watcher
-// until the event or core_epic_unwatch. MR_EGONE.
+// Asks for one `epic` event when the epic may have reached `left` (as for epic_has_come_to): after
+// a job's end, END, SKIP or DROP. The caller has looked first. The core borrows the watcher until
+// the event or core_epic_unwatch. MR_EGONE.
 int core_epic_watch(struct core *, mr_bytes stage, mr_bytes name, int64_t left, struct watcher *);
 void core_epic_unwatch(struct watcher *);
 
@@ -417,12 +421,12 @@ void core_epic_look_at(struct core *, uint32_t place, struct epic_info *out); //
 //     there                                     └──► core_link_accept ──► ARRIVAL ── durable ──┐
 //     here                                                              core_link_acked ◄──────┘
 //
-// The owner carries entries and acknowledgements. It may lose, repeat and reorder what it carries,
-// and begin again at the oldest: the receiver takes each entry once and in order.
+// The owner transports entries and acknowledgements. It may lose, repeat and reorder them, and
+// start again at the oldest: the receiver accepts each entry once and in order.
 
 struct link_entry {
-    uint64_t number;              // in its link: grows, with gaps
-    uint64_t after;               // the one before it that was not acknowledged either; 0: none
+    uint64_t number;              // increases within a link, with gaps
+    uint64_t after;               // the number of the previous unacknowledged entry; 0: none
     uint64_t at;                  // the entry whose body is the job's body
     mr_bytes stage, key, once;    // borrowed until the next command
     uint64_t due_ms, deadline_ms; // instants; 0: none
@@ -435,31 +439,30 @@ bool core_link_next(struct core *, uint32_t to, uint64_t after, struct link_entr
 uint64_t core_links(const struct core *); // entries to all shards that were not acknowledged
 uint64_t core_linked(struct core *, mr_bytes stage); // emits to it that have not arrived there
 
-// Makes the job, as an emit is made: whatever the room, also when the stage is paused or drains.
-// What came before changes nothing and answers 0. It may be acknowledged once all that was written
-// before is durable. MR_EGAP: the one before it is missing: begin again at the oldest. Other
-// errors leave it to be repeated later.
+// Makes the job, as a local emit does: even when the stage is full, paused or draining. An entry
+// that was accepted before changes nothing and answers 0. It may be acknowledged once all that was
+// written before is durable. MR_EGAP: an earlier entry is missing: start again at the oldest. After
+// other errors it has to be sent again later.
 int core_link_accept(struct core *, uint32_t from, const struct link_entry *, mr_bytes body);
 // For tests: the highest number accepted from there; 0: none.
 uint64_t core_link_mark(const struct core *, uint32_t from);
 
-// That shard has accepted everything up to this number, and will not forget it before this one
-// does: it counts there now, and no longer here. May be left out; then it counts twice until it is
-// acknowledged.
+// Shard `to` has accepted everything up to this number: those jobs now count there and no longer
+// here. The call is optional; without it they count twice until they are acknowledged.
 void core_link_arrived(struct core *, uint32_t to, uint64_t upto);
 
-// That shard has everything up to this number, durably: the entries are dropped. Written down only
-// now and then; after a crash some are sent again.
+// Shard `to` has everything up to this number durably: the entries are dropped. This is recorded
+// only now and then; after a crash some entries are sent again.
 int core_link_acked(struct core *, uint32_t to, uint64_t upto);
 
-// ---- Looking ----------------------------------------------------------------------------------
+// ---- Queries ----------------------------------------------------------------------------------
 
 struct stage_info {
     mr_bytes name;                                     // borrowed until the next command
     uint64_t waiting, running, parked, delayed, dead;  // jobs; parked: channels
     uint64_t pushed, done, failed, expired, cancelled; // since the beginning
     int64_t oldest_ms;                                 // age of the oldest job not ended; -1: none
-    uint64_t wasted_wait_ms; // waited by jobs that were cancelled or expired while waiting
+    uint64_t wasted_wait_ms; // total wait of jobs that were cancelled or expired before a start
     uint64_t ready, states, takers;
     uint64_t linked; // emits to it that wait here for another shard to accept them
     double in_per_s, out_per_s;
@@ -477,7 +480,7 @@ struct channel_info {
     uint64_t depth; // jobs not ended
     int64_t oldest_ms;
     bool halted, has_state;
-    int64_t parked_ms; // how long it stays parked; -1: until somebody decides
+    int64_t parked_ms; // how long it stays parked; -1: until an operator acts
 };
 
 struct job_info {
@@ -490,8 +493,8 @@ struct job_info {
     int64_t left_ms;         // to its deadline; -1: none
     int64_t due_ms;          // until it may start; -1: now
     int64_t running_ms;      // since its start; -1: it does not run
-    const struct conn *conn; // that has leased it; NULL: none, or none any more
-    uint32_t shard;          // whose log these are in:
+    const struct conn *conn; // that holds its lease; NULL: none, or it is gone
+    uint32_t shard;          // whose log the positions below are in
     uint64_t at, reasons_at; // the entries of its body or result, and of its reasons; 0: none
     uint64_t state_at;       // the entry of its channel's state; 0: none
 };
@@ -502,36 +505,37 @@ int core_look_stage(struct core *, mr_bytes stage, struct stage_info *out); // M
 enum { STAGE_WHY_MOST = 1024 };
 void stage_why(const struct stage_info *, char *out, size_t size);
 size_t core_stage_count(const struct core *);
-// A stage keeps its place; those of stages that were forgotten are empty until others get them.
+// A stage keeps its place in this list. The place of a forgotten stage is empty until another stage
+// gets it.
 size_t core_stage_places(const struct core *);
 mr_bytes core_stage_name(const struct core *, size_t place);             // empty: there is none
 bool core_stage_at(struct core *, size_t place, struct stage_info *out); // false: there is none
 int core_stage_place(struct core *, mr_bytes stage, size_t *out);        // MR_EGONE
-// The stages that it was seen to emit to, here or by another shard (core_learn_edge), in that
-// order; borrowed until the next command. Returns how many: at most CORE_EDGES.
+// The known stages that this one emits to, in the order in which they were learned; borrowed until
+// the next command. Returns how many: at most CORE_EDGES.
 enum { CORE_EDGES = 64 };
 size_t core_stage_feeds(struct core *, mr_bytes stage, mr_bytes out[CORE_EDGES]);
 int core_look_channel(struct core *, mr_bytes stage, mr_bytes key, struct channel_info *out);
 // The deepest channels, deepest first (within 1/16 of their depth). Returns how many.
 size_t core_top_channels(struct core *, mr_bytes stage, struct channel_info *out, size_t max);
 int core_look_job(struct core *, uint64_t id, struct job_info *out); // MR_EGONE
-// Walks dead jobs, longest dead first. `each` returns nonzero to stop. Must not change anything.
-// The next stage behind that number (0: the first) which has dead jobs, without looking at others;
-// 0: there is none. And the number of a stage; 0: it is not known.
+// The next stage after `number` (0: from the first) that has dead jobs, without a scan of the
+// others; 0: there is none. core_stage_number: the number of a stage; 0: it is not known.
 uint32_t core_next_dead_stage(struct core *, uint32_t number, mr_bytes *out_name);
 uint32_t core_stage_number(struct core *, mr_bytes stage);
 
-// What is counted of a stage, by its number from 1 on; false: there are no more. A number that is
-// not used has an empty name and counts nothing.
+// The counters of the stage with this number, from 1; false: there are no more. An unused number
+// has an empty name and zero counts.
 struct stage_counts {
     mr_bytes name;
     uint64_t waiting, running, delayed, dead, pushed, done, failed;
 };
 bool core_stage_counts(struct core *, uint32_t number, struct stage_counts *out);
 
+// Walks dead jobs, longest dead first. `each` returns nonzero to stop and must not change anything.
+// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_dead(struct core *, mr_bytes stage, int (*each)(void *, const struct job_info *),
                    void *arg);
-// For tests: walks the jobs of a channel (key not empty) in order, or the unkeyed ready ones.
 int core_each_job(struct core *, mr_bytes stage, mr_bytes key,
                   int (*each)(void *, const struct job_info *), void *arg);
 
@@ -540,69 +544,67 @@ struct job_walk {
     mr_bytes key; // not empty: of the waiting and running only those of this channel
     enum job_status status;
     bool parked;    // waiting: only the first of each parked channel, or the dead that halts it
-    uint64_t from;  // goes on behind this job; 0: from the first
-    uint64_t steps; // ends with WALK_CUT once core_take_steps would tell so many; 0: at its end
+    uint64_t from;  // continues after this job; 0: from the first
+    uint64_t steps; // ends with WALK_CUT once core_take_steps would return this many; 0: no limit
 };
 
-enum { WALK_CUT = 2 }; // so much was looked at
+enum { WALK_CUT = 2 }; // the limit of steps was reached
 
-// Walks the jobs of a stage that have this status, as they stand: channels in the order they will
-// start and each in its order (waiting), by lease (running), longest first (dead and ended), by id
-// (delayed). To go on behind a job costs as little
-// as to begin. `each` returns nonzero to stop, which is then returned, and must not change
-// anything. MR_EGONE: there is no such stage, or `from` is not among these jobs any more;
-// MR_ENOMEM.
+// Walks the jobs of a stage that have this status: waiting jobs by channel in the order of their
+// starts, running ones by lease, dead and ended ones oldest first, delayed ones by id. Continuing
+// after a job costs as little as starting. `each` returns nonzero to stop, which is then returned,
+// and must not change anything. MR_EGONE: there is no such stage, or `from` is not among these jobs
+// any more; MR_ENOMEM.
+// The same for jobs of every status, one status after another: running, waiting, delayed, dead,
+// and.
 int core_walk(struct core *, const struct job_walk *, int (*each)(void *, const struct job_info *),
               void *arg);
-
-// The same for jobs of every status, one status after another: running, waiting, delayed, dead, and
 // without a key also done, expired, cancelled. `status` and `parked` do not count. With a key, jobs
 // of other keys are walked, too, where they are delayed or dead.
+// Whether jobs of this status can be listed by their key: not once they have ended.
 int core_walk_all(struct core *, const struct job_walk *,
                   int (*each)(void *, const struct job_info *), void *arg);
-
-// Whether jobs of this status can be listed by their key: not once they have ended.
 bool job_status_has_key(enum job_status);
 // The status of this name, in small or capital letters; false: there is none.
 bool job_status_find(mr_bytes name, enum job_status *out);
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-// What walks, other searches and due things have cost since this was asked last: an entry that was
-// looked at counts 1, a job that was changed 10.
+// The cost of walks, searches and timers since the last call: an entry that was looked at counts 1,
+// a job that was changed 10.
 uint64_t core_take_steps(struct core *);
 
-// Bytes that the index takes up now: jobs, channels, keys, names, timers.
+// Bytes of memory that the index uses now: jobs, channels, keys, names, timers.
 uint64_t core_memory(const struct core *);
 
-// Says how much memory the owner uses for the same jobs: bodies, buffers. Counts against max_memory
-// until it is told again. If that is reached, some ended jobs are forgotten before their time; if
-// not, pushes that wait for room go on.
+// Sets how much memory the owner uses beside the index: bodies, buffers. It counts against
+// max_memory until the next call. Over the limit, some ended jobs are forgotten early; below it,
+// pushes that wait for room continue.
 void core_set_outside_memory(struct core *, uint64_t outside_bytes);
-bool core_memory_is_short(const struct core *); // and so pushes are refused
+bool core_memory_is_short(const struct core *); // true: pushes are refused
 
 // ---- Cleaning ---------------------------------------------------------------------------------
 
-// Bytes of the log that are homes of something alive.
+// Bytes of the log's entries that are still needed: the homes of live things (record.h).
 uint64_t core_live_bytes(const struct core *);
 
-// How much of that is at positions from `from` to below `upto`, as far as is known without a look:
-// UINT64_MAX if it is not; 0 is certain.
+// How much of that lies at positions from `from` to below `upto`. UINT64_MAX: not known without a
+// scan; 0 is certain.
 uint64_t core_live_in(const struct core *, uint64_t from, uint64_t upto);
 
-// Gives whatever the core finds by itself (stages, sources, its own marks) and has its home there a
-// new one, so that often nothing is left to be looked for. After core_open.
+// Copies records that the core finds without a scan (stages, sources, its own marks) out of this
+// range, so that often nothing is left to search for. After core_open.
 int core_clean_own(struct core *, uint64_t from, uint64_t upto);
 
-// Looks at one entry in the log; if it is the home of something alive, appends a copy, which
-// becomes the home. The shard then trims what lies before.
+// Checks one entry of the log; if it is the home of something alive, appends a copy, which becomes
+// the home. The shard then trims what lies before.
 int core_clean(struct core *, uint64_t at, mr_bytes head, mr_bytes body);
 
-// Notes that everything below `upto` is about to be trimmed.
+// Records that everything below `upto` is about to be trimmed.
 int core_trimmed(struct core *, uint64_t upto);
-uint64_t core_trim_mark(const struct core *); // what the last such note said, after replay too
+uint64_t core_trim_mark(const struct core *); // the last such record, after replay too
 
-// Checks every invariant, by scanning everything. For tests. 0 or MR_ECORRUPT with what is wrong.
+// For tests: checks every invariant by a full scan. 0, or MR_ECORRUPT with what is wrong.
 int core_check(const struct core *);
 
 #endif

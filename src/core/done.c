@@ -8,14 +8,14 @@
 
 #include <inttypes.h>
 
-// A commit in the making: emits as pushes and plans, in one allocation.
+// A commit being built. Each emit has a push and a plan.
 struct done_plan {
     const struct done *done;
     uint32_t job, lease, prepared;
     struct push *pushes;
     struct push_plan *plans;
     uint64_t position;
-    size_t end; // which entry of the group ends the job
+    size_t end; // the index of the END record in the group
     bool writes_state;
 };
 
@@ -119,8 +119,8 @@ static int done_prepare(struct core *c, struct done_plan *m) {
     return err < 0 || !d->emit_count ? err : emits_prepare(c, m);
 }
 
-// Stages that the log does not know yet stand in front, each once: replay counts the plans after
-// it has met the counters.
+// New stages come first in the group, each once: replay needs the STAGE record before it counts
+// pushes to it.
 APART static void add_new_stages(struct core *c, const struct done_plan *m) {
     for (uint32_t i = 0; i < m->prepared; i++) {
         struct stage *s = c->stages[m->plans[i].stage];
@@ -128,12 +128,12 @@ APART static void add_new_stages(struct core *c, const struct done_plan *m) {
             continue;
         struct record_about about;
         struct record r = record_of_stage(c, s, &about);
-        stage_set_home(c, s, c->out.count, 0); // its place in the group, until that is written
+        stage_set_home(c, s, c->out.count, 0); // `at` is the index in the group for now
         out_add(c, &r, (mr_bytes){ 0 });
     }
 }
 
-// An emit that repeats a call makes it wanted for good, as a push would.
+// An emit with the `once` of a call makes the call wanted without callers, as a push would.
 static bool makes_wanted(const struct core *c, const struct done_plan *m, uint32_t index) {
     uint32_t job = m->plans[index].is_repeat ? m->plans[index].repeat_job : 0;
     return job && job_at(c, job)->status < JOB_DONE &&
@@ -158,7 +158,7 @@ APART static void add_emits(struct core *c, const struct done_plan *m) {
     }
 }
 
-// The new stages know where they are written, or that they are not.
+// Sets the homes of the new stages, or marks them as not recorded.
 APART static void new_stages_written(struct core *c, const struct done_plan *m, int err) {
     for (uint32_t i = 0; i < m->prepared && m->end > 0; i++) {
         struct stage *s = c->stages[m->plans[i].stage];
@@ -232,11 +232,11 @@ APART static void apply_emits(struct core *c, const struct done_plan *m, uint32_
             push_plan_apply(c, plan, c->out.at[next], out_size(c, next));
         next++;
     }
-    for (uint32_t i = 0; i < m->prepared; i++) // an edge not learned now is learned next time
+    for (uint32_t i = 0; i < m->prepared; i++) // if this fails, the next emit learns the edge
         (void)stage_learn_edge(c, from, m->plans[i].stage);
 }
 
-// The jobs of a block run one after another.
+// The jobs of a block run one after another, so the next one begins now.
 static void stage_note_run(struct core *c, const struct stage *s, struct lease *l) {
     if (s->runs)
         histogram_add(s->runs, c->now_ms - l->began_ms);
@@ -259,13 +259,13 @@ static void done_apply(struct core *c, struct done_plan *m) {
         apply_emits(c, m, from);
 }
 
-// The same commit again is answered as the first was.
+// A repetition of a commit gets the same answer as the first.
 static bool is_repeated_commit(const struct core *c, const struct done_plan *m) {
     return m->job && job_at(c, m->job)->status == JOB_DONE &&
            token_fits(c, &m->done->token, job_at(c, m->job));
 }
 
-// Also when the end at its deadline could not be written down.
+// Ends the job if its timer has not done so yet.
 APART static int refuse_expired(struct core *c, const struct done_plan *m) {
     int err = job_end(c, m->job, JOB_EXPIRED);
     if (err < 0)

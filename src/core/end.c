@@ -1,4 +1,5 @@
-// Ending: done, cancelled or expired; who is told; how long it is remembered.
+// The end of a job (done, cancelled, expired), its callers, and the commands await, cancel, retry
+// and drop.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -82,7 +83,7 @@ static void stage_count_end(struct core *c, struct stage *s, const struct job *j
         s->wasted_wait_ms += c->now_ms - j->time_ms;
 }
 
-// A job of its own channel that ends while leased leaves the lease without a channel.
+// If a job without a key ends while leased, its lease has no channel any more.
 static void leave_channel(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     chan ref = chan_of(c, number);
@@ -105,7 +106,7 @@ static void leave_channel(struct core *c, uint32_t number) {
     channel_move(c, ref, CHANNEL_DORMANT, AT_TAIL);
 }
 
-// Tells who waits, and keeps only what goes on to count.
+// Notifies the callers and drops the attributes that an ended job does not need.
 APART static void drop_ended_attrs(struct core *c, struct job *j) {
     struct outcome o = outcome_of(c, j);
     callers_notify(c, j, &o);
@@ -147,7 +148,7 @@ void job_ended(struct core *c, uint32_t number, enum job_status status, uint64_t
         wake_pushers(c);
 }
 
-// Those that ended long ago have left the cache: what will be looked at next time comes meanwhile.
+// A job that ended long ago is not in the processor's cache: prefetches the one after the next.
 void job_forget(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
@@ -207,7 +208,7 @@ int core_await(struct core *c, uint64_t id, struct caller *caller, struct outcom
     return err < 0 ? err : MR_EAGAIN;
 }
 
-// True when nobody wants the job: it was a call, and the last who waited for it has gone.
+// True for a call whose last caller has gone.
 static bool is_unwanted(const struct core *c, const struct job *j) {
     const struct attr *call = job_attr(c, j, ATTR_CALL);
     return !(j->flags & JOB_WANTED_FOR_GOOD) && call && !call->small;
@@ -268,7 +269,7 @@ static int write_event(struct core *c, enum record_kind kind, const struct job *
     return out_commit(c, ROOM_COMMIT);
 }
 
-// What RETRY changes: the job is out of the dead, not yet in its channel.
+// Takes a job out of the dead for RETRY; the caller puts it into its channel.
 static void job_revive(struct core *c, uint32_t number, uint64_t position) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
@@ -315,7 +316,7 @@ int core_retry(struct core *c, uint64_t id) {
     return 0;
 }
 
-// What DROP changes.
+// Removes a job for DROP.
 static void job_remove(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);

@@ -1,4 +1,4 @@
-// The table of jobs, found by id, and the attributes that only some of them have.
+// The table of jobs by id, and their attributes.
 #include "core/state.h"
 
 #include <assert.h>
@@ -60,7 +60,7 @@ void job_free(struct core *c, uint32_t number) {
         job_drop_attrs(c, j);
     home_remove(c, j->at, j->size);
     idmap_remove(&c->by_id, j->id);
-    j->owner = 0; // tells a free entry from a job
+    j->owner = 0; // marks a free entry
     slab_give(&c->jobs, number);
 }
 
@@ -80,7 +80,7 @@ static const struct slab *attr_slab(const struct core *c, enum attr_kind kind) {
     return &c->attrs;
 }
 
-// Every kind begins with what it links to.
+// Every kind of attribute begins with `next`.
 static uint32_t *attr_next(const struct core *c, uint32_t attr) {
     return slab_at(attr_slab(c, (enum attr_kind)(attr >> ATTR_SHIFT)), attr & ATTR_NUMBER);
 }
@@ -92,7 +92,7 @@ static uint32_t attr_search(const struct core *c, uint32_t attr, enum attr_kind 
     return 0;
 }
 
-// Most jobs have none, which is found out without a call.
+// Inline, because most jobs have no attributes.
 static inline uint32_t attr_find(const struct core *c, const struct job *j, enum attr_kind kind) {
     return job_has_attrs(j) ? attr_search(c, j->attrs, kind) : 0;
 }
@@ -103,7 +103,7 @@ uint32_t attr_job(const struct core *c, uint32_t attr) {
     return attr;
 }
 
-// The number of a new attribute, of a kind that the job does not have.
+// Adds an attribute of a kind that the job does not have; returns its number.
 static uint32_t attr_link(struct job *j, enum attr_kind kind, struct slab *slab) {
     uint32_t number = slab_take(slab);
     assert(number);

@@ -1,5 +1,5 @@
-// Leases: a worker's right to the head of a channel, named by a token that is never issued twice.
-// Whatever is done under a token is done only while it is the channel's current one.
+// Leases: a worker's right to the head of a channel, named by a token that is never issued twice. A
+// command with a token works only while that is the channel's current one.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -11,7 +11,7 @@ static uint64_t lease_id(const struct lease *l, uint32_t i) {
     return l->block ? l->block[i].id : l->only.id;
 }
 
-// The job there, by number; 0: it ended and was forgotten.
+// The number of the job at index `i`; 0: it ended and was forgotten.
 static uint32_t lease_job(const struct core *c, const struct lease *l, uint32_t i) {
     struct leased leased = l->block ? l->block[i] : l->only;
     if (!leased.job)
@@ -20,13 +20,14 @@ static uint32_t lease_job(const struct core *c, const struct lease *l, uint32_t 
     return j->owner && j->id == leased.id ? leased.job : 0;
 }
 
-// A token of an earlier epoch names a lease that was restored: where that was then says nothing.
+// A token of an earlier epoch can only name a restored lease; its lease number is not valid any
+// more.
 APART static uint32_t lease_restored(const struct core *c, const struct token *t) {
     uint32_t number = lease_find_recorded(c, t->serial);
     return number && lease_at(c, number)->record->random == t->random ? number : 0;
 }
 
-// The lease that a token names, while it is current; 0: it is not.
+// The current lease that a token names; 0: none.
 static uint32_t lease_of_token(const struct core *c, const struct token *t) {
     if (t->serial >> EPOCH_SHIFT != c->epoch)
         return lease_restored(c, t);
@@ -36,14 +37,14 @@ static uint32_t lease_of_token(const struct core *c, const struct token *t) {
     return l->count && l->serial == t->serial ? t->lease : 0;
 }
 
-// What was restored was not noted by this engine: if it does not come back, its time runs out.
+// Restored leases are not noted: their workers do not run in this engine.
 static void lease_note_running(struct core *c, const struct lease *l, bool begins) {
     bool restored = l->record && l->record->restored;
     if (c->config.sink.running && !restored)
         c->config.sink.running(c->config.sink.owner, lease_id(l, l->next), l->attempt, begins);
 }
 
-// The worker is at none of the jobs from `from` on any more, up to `upto`.
+// The jobs from index `from` to below `upto` are not leased any more.
 static void lease_uncount(struct core *c, const struct lease *l, uint32_t from, uint32_t upto) {
     uint64_t jobs = 0;
     for (uint32_t i = from; i < upto; i++)
@@ -104,7 +105,7 @@ uint32_t lease_running(const struct core *c, const struct lease *l, uint32_t i) 
     return runs ? job : 0;
 }
 
-// Whether everything before `id` in the lease has ended; otherwise MR_EINVAL.
+// Checks that all jobs before `id` in the lease have ended. MR_EINVAL, MR_ESTALE.
 static int lease_check_order(const struct core *c, const struct lease *l, uint64_t id) {
     for (uint32_t i = l->next; i < l->count; i++) {
         if (lease_id(l, i) == id)
@@ -123,7 +124,7 @@ static bool lease_holds(const struct lease *l, uint64_t id) {
     return false;
 }
 
-// Fewer jobs run under it than before, which may let others start.
+// A lease has fewer running jobs, so others may start.
 static void lease_shrunk(struct core *c, const struct lease *l) {
     struct stage *s = c->stages[l->stage];
     if (!s->policy.concurrency)
@@ -132,8 +133,8 @@ static void lease_shrunk(struct core *c, const struct lease *l) {
     stage_wake(c, s);
 }
 
-// Lets go of one job. If another before it still runs, that is only noted: in its turn it is
-// passed over.
+// Lets go of one job of a block. If a job before it still runs, this one is only marked, and
+// skipped later.
 APART static void lease_let_go_of_one(struct core *c, uint32_t number, uint64_t id) {
     struct lease *l = lease_at(c, number);
     uint32_t i = l->next;
@@ -187,13 +188,13 @@ void lease_let_go(struct core *c, uint32_t number, uint64_t id) {
     lease_end(c, number, AT_TAIL);
 }
 
-// The random bits of earlier epochs are not kept: there the serial has to do.
+// The random bits of earlier epochs are not kept, so only the serial is compared for those.
 bool token_fits(const struct core *c, const struct token *t, const struct job *j) {
     bool of_this_epoch = t->serial >> EPOCH_SHIFT == c->epoch;
     return j->serial == t->serial && (!of_this_epoch || t->random == c->random);
 }
 
-// What DONE and the like answer for a job that is not running under the token they carry.
+// The error for a command whose token is not that of a running job.
 static int answer_ended(const struct core *c, const struct job *j, const struct token *t) {
     if (!token_fits(c, t, j))
         return error_set(MR_ESTALE, "job %" PRIu64 " is not under this lease any more", j->id);
@@ -210,10 +211,10 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
     uint32_t held = lease_of_token(c, t);
     bool is_held = held;
     const struct lease *l = is_held ? lease_at(c, held) : NULL;
-    bool is_next = is_held && lease_id(l, l->next) == id; // as nearly always
+    bool is_next = is_held && lease_id(l, l->next) == id; // the common case
     *out_job = is_next ? lease_job(c, l, l->next) : job_find(c, id);
     if (!*out_job && is_held && lease_holds(l, id))
-        *out_lease = held; // as below, and forgotten since
+        *out_lease = held; // it ended under the lease and was forgotten
     if (!*out_job)
         return error_set(MR_EGONE, "job %" PRIu64 " is not known (any more)", id);
     const struct job *j = job_at(c, *out_job);
@@ -226,7 +227,7 @@ int lease_find(struct core *c, uint64_t id, const struct token *t, uint32_t *out
         return 0;
     }
     if (current && lease_holds(l, id))
-        *out_lease = held; // ended by others while the worker holds on
+        *out_lease = held; // it was cancelled or expired; the worker has not answered yet
     return answer_ended(c, j, t);
 }
 
@@ -252,12 +253,12 @@ int core_beat(struct core *c, uint64_t id, const struct token *t) {
         return answer_ended(c, j, t);
     struct lease *l = lease_at(c, lease);
     uint64_t until_ms = c->now_ms + l->lease_ms;
-    if (l->record && until_ms != l->until_ms) { // the jobs of a block beat together
+    if (l->record && until_ms != l->until_ms) { // the jobs of a block beat at the same time
         int err = lease_write(c, l, until_ms, ROOM_COMMIT);
         if (err < 0)
             return err;
     }
-    l->until_ms = until_ms; // its timer looks again when it rings
+    l->until_ms = until_ms; // its timer checks this when it fires
     return 0;
 }
 
@@ -276,7 +277,7 @@ static int write_failure(struct core *c, const struct job *j, const struct lease
                          mr_bytes reason, uint64_t due_ms, bool dead, enum room room) {
     char text[REASON_MOST];
     if (reasons_of(c, j, &c->reasons) < 0)
-        buffer_clear(&c->reasons); // earlier reasons cannot be read: this one still counts
+        buffer_clear(&c->reasons); // earlier reasons cannot be read: this one is still recorded
     struct reason r = { j->attempt + 1u, c->now_ms, clean_reason(c, reason, text) };
     int err = reasons_add(&c->reasons, &r, c->limits.max_reasons);
     if (err < 0)
@@ -305,11 +306,11 @@ void job_set_reasons(struct core *c, struct job *j, uint64_t at, uint32_t size) 
     home_add(c, at, size);
 }
 
-enum { DEAD_LOOKED = 64 }; // jobs that dead_add looks at, however many died in that instant
+enum { DEAD_LOOKED = 64 }; // jobs that dead_add compares at most
 
-// The dead stand in order of their instants, and of one instant in order of ids: as core_open sorts
-// them, so that a restart changes nothing. Nearly always that is at the tail; of very many that die
-// at once some stand behind higher ids until the next restart.
+// Dead jobs are sorted by time, then by id, as core_open sorts them, so that a restart changes
+// nothing. A job nearly always goes to the tail. If very many die in one instant, some stay behind
+// higher ids until the next restart.
 static void dead_add(struct core *c, struct stage *s, uint32_t number) {
     const struct job *j = job_at(c, number);
     uint32_t before = 0, last = s->dead.tail;
@@ -323,7 +324,7 @@ static void dead_add(struct core *c, struct stage *s, uint32_t number) {
     job_line_insert_before(c, &s->dead, number, before);
 }
 
-// Takes a job out of its channel for good or until somebody retries it.
+// Takes a job out of its channel, until RETRY.
 void job_die(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     struct stage *s = stage_of(c, j);
@@ -353,7 +354,7 @@ void job_die(struct core *c, uint32_t number) {
     stage_depth_changed(c, s);
 }
 
-// Counts a failed attempt of a job that is not under a lease any more, or is about to lose it.
+// The job is not leased any more, or its lease ends with this call.
 int attempt_fail(struct core *c, uint32_t number, const struct lease *l, mr_bytes reason,
                  uint64_t due_ms, bool dead, enum room room) {
     struct job *j = job_at(c, number);
@@ -371,7 +372,7 @@ int attempt_fail(struct core *c, uint32_t number, const struct lease *l, mr_byte
     s->failed++;
     struct attr *counts = job_attr(c, j, ATTR_COUNTS);
     if (counts)
-        counts->small &= UINT16_MAX; // it was not released this time
+        counts->small &= UINT16_MAX; // resets the count of releases
     job_drop_attr(c, j, ATTR_DUE);
     if (!dead && due_ms > c->now_ms)
         job_set_due(c, number, due_ms);
@@ -385,7 +386,7 @@ static bool lease_returns_more(const struct core *c, const struct lease *l, uint
     return false;
 }
 
-// The failing job is the first unended of its lease, which ends with it.
+// The job is the first unended one of its lease; the lease ends.
 static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes reason,
                       uint64_t due_ms, bool dead, enum place place) {
     struct lease *l = lease_at(c, lease);
@@ -393,9 +394,9 @@ static int lease_fail(struct core *c, uint32_t lease, uint32_t number, mr_bytes 
     if (died < 0)
         return died;
     if (died && !lease_returns_more(c, l, job_at(c, number)->id))
-        place = AT_TAIL; // nothing comes back
+        place = AT_TAIL; // no job returns to the channel
     if (died && !job_is_keyed(job_at(c, number))) {
-        l->channel = 0; // its channel was this job
+        l->channel = 0; // the job was its own channel
         link_of(c, number)->next = 0;
     }
     if (died)
@@ -438,7 +439,7 @@ static uint64_t release_wait_ms(uint32_t releases) {
     return wait < RELEASE_MOST_MS ? wait : RELEASE_MOST_MS;
 }
 
-// One that is released again and again waits a little before its next start.
+// A job that is released repeatedly waits before its next start.
 static void back_off(struct core *c, uint32_t number) {
     struct attr *counts = job_add_attr(c, job_at(c, number), ATTR_COUNTS);
     uint32_t releases = (counts->small >> 16) + 1;
@@ -458,16 +459,17 @@ int core_release(struct core *c, uint64_t id, const struct token *t) {
         return lease_refuse(c, lease, id, err);
     if ((err = lease_write_end(c, lease_at(c, lease))) < 0)
         return err;
-    if (job_reserve_due(c) == 0) // else it does not back off: to keep it would count an attempt
+    if (job_reserve_due(c) ==
+        0) // without memory it does not back off: refusing would cost an attempt
         back_off(c, number);
     lease_end(c, lease, AT_HEAD);
     settle(c);
     return 0;
 }
 
-// ---- What cannot be read ------------------------------------------------------------------------
+// ---- Unreadable bodies ------------------------------------------------------------------------
 
-// The jobs from number `from` on are under it no longer.
+// Takes the jobs from index `from` on out of the lease.
 static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
     for (uint32_t i = from; i < l->count; i++) {
         uint32_t job = lease_running(c, l, i);
@@ -480,7 +482,8 @@ static void lease_cut(struct core *c, struct lease *l, uint32_t from) {
     stage_wake(c, c->stages[l->stage]);
 }
 
-// Where in the lease it stands, and whether another runs before it. False: it is not under it.
+// The index of the job in the lease, and whether a job before it runs. False: it is not under the
+// lease.
 static bool lease_place(const struct core *c, const struct lease *l, uint64_t id, uint32_t *out,
                         bool *out_behind) {
     *out_behind = false;
@@ -492,7 +495,7 @@ static bool lease_place(const struct core *c, const struct lease *l, uint64_t id
     return false;
 }
 
-// The last job before that place which runs; there is one.
+// The last running job before that index; there is one.
 static uint32_t lease_last_running(const struct core *c, const struct lease *l, uint32_t before) {
     while (!lease_running(c, l, --before)) {
     }
@@ -516,14 +519,15 @@ int core_unreadable(struct core *c, uint64_t id, const struct token *t, mr_bytes
     if (behind)
         lease_cut(c, l, place);
     else
-        lease_end(c, lease, AT_HEAD); // it was ended by others; those behind it were not told
+        lease_end(c, lease, AT_HEAD); // it was cancelled or expired; the jobs behind it go back
     settle(c);
     return 0;
 }
 
-// ---- Losing it ----------------------------------------------------------------------------------
+// ---- Lost leases
+// ----------------------------------------------------------------------------------
 
-// The first job of the lease that is still running; 0: all were ended by others.
+// The first running job of the lease; 0: all have ended.
 static uint32_t lease_first_running(const struct core *c, const struct lease *l) {
     for (uint32_t i = l->next; i < l->count; i++)
         if (lease_running(c, l, i))
@@ -539,7 +543,8 @@ int lease_lose(struct core *c, uint32_t number, const char *why, bool backoff) {
     uint64_t id = job ? job_at(c, job)->id : lease_id(l, l->next);
     int err = 0;
     if (!job) {
-        (void)lease_write_end(c, l); // else it holds its channel until its end after a restart
+        (void)lease_write_end(
+            c, l); // if this fails, the lease is restored after a restart and runs out
         lease_end(c, number, AT_TAIL);
     } else {
         uint64_t due = backoff ? backoff_until(c, job_at(c, job)) : c->now_ms;

@@ -1,11 +1,11 @@
-// Leases that outlive the engine. Most leases end with it: their workers see their connections
-// close. A worker of a stage with `overlap never`, or one that took DETACHED, may go on; so these
-// leases are written down when they begin, at every beat, and when they end before their time.
-// After a restart such a lease holds its channel until its end, and its token is still good.
+// Leases that outlive the engine. Most leases end with it, because their workers see their
+// connections close. A worker of a stage with `overlap never`, or one that took DETACHED, may go
+// on; so these leases are recorded when they begin, at every beat, and when they end early. After a
+// restart such a lease holds its channel until its end, and its token is still valid.
 //
 //     start ─► LEASE until t ─► beat ─► LEASE until t' ─► answered ─► LEASE without an end
 //
-// Replay only gathers them; leases_open finds the channels, whose jobs are then all known.
+// Replay only collects them. core_open then finds their channels, when all jobs are known.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -125,7 +125,7 @@ int lease_write_end(struct core *c, const struct lease *l) {
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// One that was gathered and holds nothing, or not any more.
+// Frees a restored lease that holds no channel.
 static void lease_drop_restored(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->channel & CHAN_KEYED)
@@ -166,7 +166,7 @@ static int lease_restore(struct core *c, const struct record *r, chan channel, u
 int lease_replay(struct core *c, const struct record *r, uint64_t at, uint32_t size) {
     struct stage *s;
     uint32_t number = lease_find_recorded(c, r->serial);
-    if (!r->due_ms) { // over; its beginning may have been trimmed
+    if (!r->due_ms) { // it is over; its first record may have been trimmed
         if (number)
             lease_drop_restored(c, number);
         return 0;
@@ -195,7 +195,7 @@ void leases_forget(struct core *c, uint32_t stage) {
 
 // ---- Opening ----------------------------------------------------------------------------------
 
-// The channel that it holds, or 0: what it held has ended.
+// The channel that the lease holds; 0: its job has ended.
 static chan held_channel(const struct core *c, const struct lease *l) {
     if (l->channel)
         return l->channel;
@@ -204,7 +204,7 @@ static chan held_channel(const struct core *c, const struct lease *l) {
     return waits ? job : 0;
 }
 
-// A channel is held by its latest lease.
+// If several restored leases name a channel, the latest holds it.
 static void lease_bind(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     chan ref = l->until_ms > c->now_ms ? held_channel(c, l) : 0;
@@ -237,7 +237,7 @@ int leases_bind(struct core *c) {
     return 0;
 }
 
-// The jobs under it are those in front, up to the last that it was given.
+// Counts the jobs under a restored lease: those at the front, up to its last job.
 static uint32_t lease_count_held(const struct core *c, const struct lease *l, chan ref) {
     uint32_t count = 0;
     if (!(ref & CHAN_KEYED))
@@ -261,7 +261,7 @@ static void lease_hold_jobs(struct core *c, struct lease *l, chan ref, uint32_t 
     }
 }
 
-// With a channel whose jobs are in order. All may have ended while their worker had not answered.
+// The channel is sorted. Its leased jobs may all have ended while the worker had not answered yet.
 static int lease_hold_channel(struct core *c, struct lease *l, chan ref) {
     uint32_t count = lease_count_held(c, l, ref);
     int err = heap_reserve(&c->timers, 1);

@@ -1,4 +1,5 @@
-// The one predicate that says whether a stage may start, and the same for one more job in it.
+// Whether a stage may start a job (stage_hold) or accept one more (stage_has_room), and its high
+// mark.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -12,7 +13,7 @@ bool stage_has_room(const struct stage *s) {
     return !s->policy.max_jobs || stage_jobs(s) < s->policy.max_jobs;
 }
 
-// Beyond its high mark, here or in the shard where it lives.
+// Over its high mark, as counted here or as its own shard has sent.
 static bool stage_is_over(const struct stage *s) {
     return s->over || s->over_at_peer;
 }
@@ -40,12 +41,12 @@ bool stage_is_choked(const struct stage *s) {
 
 // ---- Rate -------------------------------------------------------------------------------------
 
-// A tenth of a second may be caught up, so that coarse time does not lower the rate.
+// Up to a tenth of a second is caught up, so that coarse time steps do not lower the rate.
 enum { RATE_SLACK_US = 100000 };
 #define HOUR_US (UINT64_C(3600) * 1000000)
 
 static uint64_t rate_each_us(const struct stage *s) {
-    return (HOUR_US - 1) / s->policy.rate_per_h + 1; // rather fewer than too many
+    return (HOUR_US - 1) / s->policy.rate_per_h + 1; // rounded up: never above the rate
 }
 
 uint32_t stage_start_most(const struct stage *s, uint32_t most) {
@@ -65,7 +66,7 @@ void stage_started(struct core *c, struct stage *s, uint32_t jobs) {
 
 // ---- The high mark ----------------------------------------------------------------------------
 
-// stage_depth_changed looks only at depths outside of these.
+// stage_depth_changed does nothing while the depth is in this range.
 static void watch_depth(struct stage *s, uint64_t quiet_from, uint64_t quiet_span) {
     s->quiet_from = quiet_from;
     s->quiet_span = quiet_span;
@@ -75,12 +76,12 @@ static bool lives_here(const struct core *c, const struct stage *s) {
     return route_of(c->config.shards, bytes_of(s->name, s->name_size)) == c->config.shard;
 }
 
-// A stage that lives in another shard has its high mark there.
+// The high mark of a stage is set in the shard where it lives.
 static uint64_t stage_high_mark(const struct stage *s) {
     return s->mark_at_peer ? s->mark_at_peer : s->policy.high_mark;
 }
 
-// As other shards keep a high mark: 0 if it is the usual one, else a number that is not.
+// 0 for the default high mark, UINT64_MAX for none, else the mark.
 static uint64_t mark_unless_default(uint64_t mark) {
     return mark == policy_default().high_mark ? 0 : mark ? mark : UINT64_MAX;
 }
@@ -94,7 +95,7 @@ static bool stage_must_notify_peers(const struct core *c, const struct stage *s)
     return c->config.shards > 1 && c->config.peers.over && s->name_size && lives_here(c, s);
 }
 
-// The other shards hear of it.
+// Sends the stage's state to the other shards.
 static int stage_notify_peers(const struct core *c, struct stage *s, bool over, uint64_t mark) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     int err = c->config.peers.over(c->config.peers.owner, name, over, mark);
@@ -109,7 +110,7 @@ int stage_notify_forgotten(const struct core *c, struct stage *s) {
     if ((!s->over_notified && !s->mark_notified) || !stage_must_notify_peers(c, s))
         return 0;
     int err = stage_notify_peers(c, s, false, policy_default().high_mark);
-    return err < 0 ? error_set(err, "no memory to tell other shards that the stage goes") : 0;
+    return err < 0 ? error_set(err, "no memory to notify the other shards") : 0;
 }
 
 APART void stage_update_mark(struct core *c, struct stage *s) {
@@ -119,17 +120,17 @@ APART void stage_update_mark(struct core *c, struct stage *s) {
     over = over && mark;
     bool under = s->over && !over;
     s->over = over;
-    bool untold = !stage_peers_know(s) && stage_must_notify_peers(c, s) &&
-                  stage_notify_peers(c, s, over, s->policy.high_mark) < 0;
-    if (over || s->linked || s->over_notified || untold) // what could not be noted is told again
-        watch_depth(s, 1, 0);                            // all
+    bool not_sent = !stage_peers_know(s) && stage_must_notify_peers(c, s) &&
+                    stage_notify_peers(c, s, over, s->policy.high_mark) < 0;
+    if (over || s->linked || s->over_notified || not_sent) // a failed notification is repeated
+        watch_depth(s, 1, 0);                              // all
     else
         watch_depth(s, 0, mark ? mark : UINT64_MAX);
     if (under)
         stage_wake_around(c, s);
 }
 
-// One of which there is nothing to remember, and that is not known here, changes nothing.
+// If the news is the default state and the stage is not known here, nothing is stored.
 int core_learn_over(struct core *c, mr_bytes stage, bool over, uint64_t mark) {
     uint32_t number = stage_find(c, stage);
     bool usual = !mark_unless_default(mark);

@@ -1,6 +1,6 @@
-// Limit: may a stage start, may it take one more? A stage lives in one shard, so its limits are
-// plain numbers of one core. Of stages in other shards only one thing matters here: whether they
-// are over their high mark, because what leads to them is then held.
+// Limit: whether a stage may start a job, and whether it may accept one more. A stage lives in one
+// shard, so its limits are plain numbers of one core. Of stages in other shards this core only
+// needs to know whether they are over their high mark: stages that emit to them are then held.
 #ifndef CORE_LIMIT_H
 #define CORE_LIMIT_H
 
@@ -8,33 +8,35 @@
 
 enum hold { HOLD_NONE, HOLD_PAUSED, HOLD_LIMIT, HOLD_RATE, HOLD_DOWNSTREAM };
 
-// What keeps the stage from starting, as it looks now; which stage, if it is one downstream.
+// What keeps the stage from starting now; `out_downstream` (may be NULL) is the stage for
+// HOLD_DOWNSTREAM.
 enum hold stage_hold(const struct core *, const struct stage *, uint32_t *out_downstream);
 
 static inline bool stage_may_start(const struct core *c, const struct stage *s) {
     return stage_hold(c, s, NULL) == HOLD_NONE;
 }
 
-// How many of so many jobs may start at once, when one may.
+// How many of `most` jobs may start at once; after stage_may_start.
 uint32_t stage_start_most(const struct stage *, uint32_t most);
 void stage_started(struct core *, struct stage *, uint32_t jobs);
 
 bool stage_has_room(const struct stage *); // for one more job, by max-jobs
 uint64_t stage_jobs(const struct stage *); // that count in max-jobs
 bool stage_in_cycle(const struct stage *);
-bool stage_is_choked(const struct stage *); // over its high mark, and in one
+bool stage_is_choked(const struct stage *); // over its high mark, and in a cycle
 
-// Whether so many more bytes may live: 0, or MR_EFULL. What is only retained is forgotten for them.
+// Whether there is room for `bytes` more: 0, or MR_EFULL. Ended jobs are forgotten early to make
+// room.
 int memory_make_room(struct core *, uint64_t bytes);
 
 static inline int memory_check(struct core *c, uint64_t bytes) {
     return c->limits.max_bytes || c->limits.max_memory ? memory_make_room(c, bytes) : 0;
 }
 
-// The other shards hear that it has no high mark of its own any more, if they know of one.
+// Tells the other shards that the stage is forgotten, if they know a high mark of it.
 int stage_notify_forgotten(const struct core *, struct stage *);
 
-// Something it was held by has become less: serves it, and those that lead to it.
+// Wakes the stage and those that emit to it, because it came under its high mark.
 void stage_wake_around(struct core *, struct stage *);
 
 #endif

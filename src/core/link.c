@@ -1,7 +1,7 @@
-// Links: an emit for another shard is an entry in an outbox, numbered from the shard's ids: those
-// grow for ever, also over a crash that lost some, so the receiver needs to keep no more than the
-// highest it has accepted. An entry carries the number before it, as long as that is still there:
-// what is lost or overtaken on the way is noticed, and sent again from the oldest.
+// Links: an emit for another shard is an entry in an outbox. Its number comes from the shard's ids,
+// which always increase, even after a crash that lost some; so the receiver only keeps the highest
+// number it has accepted. An entry names the unacknowledged entry before it: the receiver notices a
+// lost or overtaken entry, and the sender starts again from the oldest.
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
-enum { ACKS_UNWRITTEN = 256 }; // sent again, at most, to a shard after a crash
+enum { ACKS_UNWRITTEN = 256 }; // at most this many are sent again to a shard after a crash
 
 static int link_get(struct core *c, uint32_t shard, struct link_end **out) {
     assert(shard < SHARDS_MOST);
@@ -83,8 +83,8 @@ static void outbox_free(struct core *c, uint32_t entry) {
     slab_give(&c->outbox, entry);
 }
 
-// Makes an entry that is in no outbox yet, so that adding it cannot fail. What it says beyond its
-// texts is for the caller to fill in.
+// Makes an entry that is in no outbox yet; adding it later cannot fail. The caller fills in all but
+// the key and the once.
 static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes once, uint32_t *out) {
     struct link_end *l = NULL;
     int err = link_get(c, to, &l);
@@ -108,7 +108,7 @@ static int outbox_create(struct core *c, uint32_t to, mr_bytes key, mr_bytes onc
     return 0;
 }
 
-// Its instants are fixed now: all shards of an engine have the same time.
+// Delays become instants here: all shards of an engine have the same time.
 int outbox_prepare(struct core *c, const struct push *p, uint32_t to, struct push_plan *out) {
     struct push_plan plan = { .push = p, .linked = true };
     int err = stage_get(c, p->stage, &plan.stage);
@@ -164,7 +164,7 @@ static void link_append(struct core *c, struct link_end *l, uint32_t entry) {
     l->last = entry;
 }
 
-// Puts an entry behind all others; it counts from now on.
+// Appends an entry; it counts from now on.
 static void outbox_append(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
     const struct outbox *o = outbox_at(c, entry);
     link_append(c, &c->links[o->to], entry);
@@ -179,7 +179,7 @@ void outbox_send(struct core *c, uint32_t entry, uint64_t at, uint32_t size) {
     stage_update_mark(c, c->stages[outbox_at(c, entry)->stage]);
 }
 
-// Forgets an entry that no link leads to any more; returns the stage that it was for.
+// Frees an entry that was taken out of its list; returns its stage.
 static struct stage *outbox_forget(struct core *c, uint32_t entry) {
     const struct outbox *o = outbox_at(c, entry);
     struct stage *s = c->stages[o->stage];
@@ -267,7 +267,7 @@ int core_link_acked(struct core *c, uint32_t to, uint64_t upto) {
         stage_update_mark(c, outbox_forget(c, entry));
     }
     if (l->unwritten >= ACKS_UNWRITTEN)
-        (void)link_record(c, to, ROOM_COMMIT); // if not now, with the next one
+        (void)link_record(c, to, ROOM_COMMIT); // else the next acknowledgement retries
     settle(c);
     return 0;
 }
@@ -295,8 +295,7 @@ static struct record record_of_arrival(const struct core *c, const struct push_p
                             .number = number };
 }
 
-// Writes a stage and a link that the log does not know yet, then the job: replay raises the mark
-// that it has met before.
+// Writes a new stage and a new link first, then the job: replay needs them before the ARRIVAL.
 static int arrival_write(struct core *c, const struct push_plan *plan, uint32_t from,
                          uint64_t number) {
     struct stage *s = c->stages[plan->stage];
@@ -343,12 +342,12 @@ static int arrival_make(struct core *c, struct push_plan *plan, uint32_t from,
     size_t last = c->out.count - 1;
     uint32_t job = push_plan_apply(c, plan, c->out.at[last], out_size(c, last));
     if (plan->deadline_ms && plan->deadline_ms <= c->now_ms)
-        (void)job_end(c, job, JOB_EXPIRED); // if not now, by its timer
+        (void)job_end(c, job, JOB_EXPIRED); // if this fails, its timer ends it
     return 0;
 }
 
-// A name that was used before makes no job, but a call wanted for good; the mark is moved by its
-// own record.
+// An emit whose `once` was used before makes no job, but makes a call wanted without callers. A
+// LINK record stores its number.
 static int arrival_repeat(struct core *c, const struct push_plan *plan, uint32_t from,
                           uint64_t number) {
     struct job *j = plan->repeat_job ? job_at(c, plan->repeat_job) : NULL;
@@ -370,7 +369,7 @@ static int arrival_repeat(struct core *c, const struct push_plan *plan, uint32_t
     return 0;
 }
 
-// What is left of an instant; at least something, so that it is not taken for none.
+// Milliseconds until an instant; at least 1, because 0 means none.
 static int64_t ms_until(const struct core *c, uint64_t at_ms) {
     return !at_ms ? 0 : at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 1;
 }
@@ -385,7 +384,8 @@ static int link_accept_entry(struct core *c, uint32_t from, const struct link_en
                          .delay_ms = is_due ? 0 : ms_until(c, e->due_ms),
                          .deadline_ms = ms_until(c, e->deadline_ms),
                          .attempts = e->attempts };
-    struct push_plan plan; // its sizes were checked when it was emitted: limits may be lower since
+    // No push_check: the sender checked the sizes, and the limits may be lower since.
+    struct push_plan plan;
     int err = push_plan_begin(c, &push, &plan);
     if (err < 0)
         return err;
@@ -429,8 +429,8 @@ int link_restore_mark(struct core *c, const struct record *r) {
     return err;
 }
 
-// From the front only, which is nearly all: copies of the cleaner's that stand behind later entries
-// go when they are sorted.
+// Only from the front, which is nearly all: copies by the cleaner that are out of order go after
+// sorting.
 static void link_forget_acked(struct core *c, struct link_end *l) {
     while (l->first && outbox_at(c, l->first)->number <= l->acked) {
         uint32_t entry = l->first;
@@ -505,7 +505,7 @@ int outbox_restore(struct core *c, const struct record *r, uint64_t at, uint32_t
     return 0;
 }
 
-// The cleaner's copies come behind entries that were sent later.
+// The cleaner's copies come after entries with higher numbers, so the list has to be sorted.
 static void link_sort(struct core *c, struct link_end *l, struct heap *order) {
     for (uint32_t entry = l->first; entry; entry = outbox_at(c, entry)->next)
         heap_put(order, outbox_at(c, entry)->number, entry);

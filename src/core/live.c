@@ -1,4 +1,5 @@
-// The ring grows to a power of two; a position beyond it makes it grow, or be given up.
+// The ring has a power of two of slots. A position beyond it makes it grow; if that fails, the
+// counts are given up.
 #include "core/state.h"
 
 #include "base/mem.h"

@@ -1,10 +1,9 @@
-// Live: where in the log something lives. The bytes of all homes are counted by stretches of
-// positions (the log's segments, usually), in a ring that reaches from what was given up last to
-// the tail:
+// Live: which parts of the log are still needed. The bytes of all homes (record.h) are counted by
+// stretches of positions, usually the log's segments, in a ring from the last trim to the tail:
 //
 //     given up │ 0 │ 812 │ 0 │ 0 │ 41,003 │ …      stretches in which nothing lives need no look
 //
-// It only spares the cleaner work: when there is no memory for it, it is done without.
+// The counts only save the cleaner work: without memory for them it scans instead.
 #ifndef CORE_LIVE_H
 #define CORE_LIVE_H
 
@@ -12,17 +11,18 @@
 #include <stdint.h>
 
 struct live {
-    uint32_t shift;       // a position's stretch is what lies above
+    uint32_t shift;       // stretch = position >> shift
     uint64_t *bytes;      // a ring by stretch
-    uint64_t first, size; // stretches that it counts; size: a power of two, or 0
+    uint64_t first, size; // the stretches in the ring; size: a power of two, or 0
     bool unknown;         // there was no memory to count
     uint64_t uncounted;
 };
 
 // A power of two; 0: 1 MiB.
 void live_init(struct live *, uint64_t stretch_size);
-uint64_t *live_outside_ring(struct live *, uint64_t stretch); // beyond the ring
-void live_forget(struct live *, uint64_t upto);               // nothing lives below any more
+// Grows the ring, or gives the counts up.
+uint64_t *live_outside_ring(struct live *, uint64_t stretch);
+void live_forget(struct live *, uint64_t upto); // everything below was trimmed
 void live_finish(struct live *);
 
 // The count for a position.

@@ -1,5 +1,5 @@
-// Looking: everything here is read from counters and the ends of lines, never by a scan of jobs
-// (but for the walks, which say so).
+// Queries: answered from counters and the ends of lines, without a scan of jobs, except for the
+// walks.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -17,7 +17,7 @@ static const char *held_without_work(const struct stage *s) {
     return s->by_status[JOB_DELAYED] ? "delay" : "";
 }
 
-// Whether the stage that holds another can itself not move until somebody acts.
+// Whether a stage that holds another cannot go on until an operator acts.
 static bool is_stuck(const struct core *c, uint32_t number) {
     const struct stage *s = c->stages[number];
     for (uint32_t steps = 0; steps <= c->stage_count; steps++) {
@@ -142,7 +142,7 @@ size_t core_stage_feeds(struct core *c, mr_bytes stage, mr_bytes out[CORE_EDGES]
     return s ? s->edge_count : 0;
 }
 
-// 0 also when it has passed and what is due was not done yet.
+// 0 also when the instant has passed but its timer was not handled yet.
 static int64_t left_until(const struct core *c, uint64_t at_ms) {
     return at_ms > c->now_ms ? (int64_t)(at_ms - c->now_ms) : 0;
 }
@@ -305,7 +305,7 @@ bool core_stage_counts(struct core *c, uint32_t number, struct stage_counts *out
         return false;
     const struct stage *s = c->stages[number];
     *out = (struct stage_counts){ 0 };
-    c->steps += number % 4 == 0; // it is less than a look
+    c->steps += number % 4 == 0; // reading counters costs a quarter of a step
     if (!s)
         return true;
     *out = (struct stage_counts){ .name = bytes_of(s->name, s->name_size),

@@ -1,5 +1,5 @@
-// Makers: how many stages and sources each token has made, so that none takes the room of others.
-// The records of these name their maker, so that its share is the same after a restart.
+// Makers: how many stages and sources each token has made, so that no token uses up all of them.
+// STAGE and SOURCE records name the maker, so the counts survive a restart.
 #include "core/state.h"
 
 static struct maker *maker_at(const struct core *c, uint32_t index) {

@@ -6,7 +6,7 @@ static uint32_t ages_slot(const struct ages *a, uint64_t at_ms) {
     if (at_ms >= a->slots[high - 1].from_ms)
         return high - 1;
     if (at_ms < a->slots[1].from_ms)
-        return 0; // as is the next to end, nearly always
+        return 0; // the common case: the oldest jobs end first
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
         if (a->slots[middle].from_ms <= at_ms)
@@ -71,9 +71,9 @@ APART static void ages_drop_empty(struct ages *a) {
     memmove(a->slots, a->slots + empty, a->used * sizeof *a->slots);
 }
 
-// A slot begins later than all that was counted before, so that it takes nothing over.
+// A new slot begins later than every counted time, so that no counted job changes its slot.
 void ages_add(struct ages *a, uint64_t at_ms, uint64_t now_ms) {
-    if (a->used && at_ms == a->newest_ms) { // as nearly always
+    if (a->used && at_ms == a->newest_ms) { // the common case
         a->slots[a->used - 1].count++;
         return;
     }

@@ -1,4 +1,4 @@
-// Measure: what is counted as work goes by, ages and rates, in constant space.
+// Measure: the ages of jobs and the rates of pushes and ends, in constant space.
 #ifndef CORE_MEASURE_H
 #define CORE_MEASURE_H
 
@@ -10,11 +10,11 @@ enum { AGES = 256 };
 struct ages {
     struct {
         uint64_t from_ms;
-        uint64_t oldest_ms; // while dividing
+        uint64_t oldest_ms; // between ages_divide and ages_divided
         uint32_t count;
     } slots[AGES];
     uint32_t used;
-    uint64_t newest_ms; // added last
+    uint64_t newest_ms; // the latest time added
 };
 
 // Events per second over the last few whole seconds.

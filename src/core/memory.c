@@ -1,5 +1,5 @@
-// Memory: what the index takes up, and whether there may be more of it. Entries that were freed do
-// not count although their chunks stay: they are used again before anything grows.
+// Memory: how much the index uses, and whether there is room for more. Freed entries do not count
+// although their chunks stay allocated: they are reused before anything grows.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -49,10 +49,10 @@ static bool is_short(const struct core *c, uint64_t bytes) {
     return bytes_are_short(c, bytes) || core_memory_is_short(c);
 }
 
-enum { EARLY = 1000 }; // jobs forgotten at once for the sake of memory
+enum { EARLY = 1000 }; // jobs forgotten at once to free memory
 
-// What is only retained goes before its time rather than have pushes refused: as many as bytes are
-// wanted for, but of memory, which others may take up, a little at a time.
+// Forgets ended jobs early rather than refuse pushes: as many as needed for `max_bytes`; for
+// `max_memory`, which also counts other users, at most EARLY at a time.
 static void forget_early(struct core *c, uint64_t bytes) {
     bool cannot_fit = c->limits.max_bytes && bytes > c->limits.max_bytes;
     uint32_t left = EARLY;

@@ -1,5 +1,5 @@
 // Dedupe by name: a `once` is remembered from the push until the stage's window after the job's
-// end. While the job is known the name hangs on it; after that it stands alone, as spent.
+// end. While the job is known the name is an attribute of it; after that it is a struct spent.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -33,7 +33,7 @@ static bool window_is_over(const struct core *c, const struct stage *s, uint64_t
     return ended_ms + s->policy.dedupe_window_ms <= c->now_ms;
 }
 
-// Takes a spent name out of the map; its entry stays in the stage's line until swept.
+// Takes a spent name out of the map; once_sweep frees the entry later.
 static void spent_void(struct core *c, uint32_t number) {
     struct spent *sp = slab_at(&c->spents, number);
     if (!sp->id)
@@ -97,8 +97,9 @@ APART int once_spend(struct core *c, struct stage *s, struct job *j) {
     if (!number)
         return error_set(MR_ENOMEM, "no memory to remember a name");
     once_release(c, j);
-    map_put(&c->once, (uint32_t)spent.name.low, number | ONCE_SPENT); // in the place just freed
-    j->size = 0; // its home goes on as the name's
+    map_put(&c->once, (uint32_t)spent.name.low,
+            number | ONCE_SPENT); // cannot fail: once_release made room
+    j->size = 0;                  // its home is now the name's
     return 0;
 }
 
@@ -142,7 +143,7 @@ int once_restore(struct core *c, struct stage *s, const struct record *r, uint64
         return 0;
     }
     if (value)
-        return 0; // its job came back: the name hangs on it
+        return 0; // its job is known: the name is its attribute
     int err = map_reserve(&c->once, 1);
     if (err < 0)
         return err;

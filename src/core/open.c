@@ -1,4 +1,4 @@
-// Opening: what replay gathered is put in order, and a new epoch begins.
+// Opening: sorts what replay has collected and begins a new epoch.
 #include "core/link.h"
 
 #include "base/errors.h"
@@ -17,7 +17,7 @@ static uint64_t order_by_time(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->time_ms;
 }
 
-// Channels with work are ready or parked; halted ones wait for somebody, leased ones stay so.
+// Sorts each channel and gives it the state that its content implies; leased ones stay in progress.
 static void place_channels(struct core *c) {
     for (uint32_t i = 1; i < c->channels.next_new; i++) {
         struct channel *ch = channel_at(c, i);
@@ -29,7 +29,7 @@ static void place_channels(struct core *c) {
     }
 }
 
-// Jobs without a key were put in ready as they came; some have to wait.
+// Replay put every job without a key into ready; those with a backoff are parked.
 static void park_unkeyed(struct core *c, struct stage *s) {
     for (chan ref = s->ready.head, next; ref; ref = next) {
         next = link_of(c, ref)->next;
@@ -37,7 +37,7 @@ static void park_unkeyed(struct core *c, struct stage *s) {
     }
 }
 
-// A number without a name was never written down, so nothing may stand in it.
+// A number without a name has no STAGE record, so the stage must be empty.
 static int open_check_stage(struct core *c, uint32_t number) {
     struct stage *s;
     int err = stage_get_number(c, number, &s);
@@ -52,7 +52,7 @@ static int open_check_stage(struct core *c, uint32_t number) {
     return 0;
 }
 
-// A delayed job whose instant has passed joined its channel then, in its place by position.
+// A delayed job whose instant has passed joins its channel; sorting by position gives it its place.
 static void join_due(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     uint64_t due = j->status == JOB_DELAYED ? job_due(c, j) : 0;
@@ -62,7 +62,7 @@ static void join_due(struct core *c, uint32_t number) {
     replay_move(c, number, JOB_WAITING);
 }
 
-// Calls whose callers may come back have a while for it.
+// Callers of a call have the grace period to come back.
 static int plan_grace(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     if (j->flags & JOB_WANTED_FOR_GOOD || !job_attr(c, j, ATTR_CALL))
@@ -75,7 +75,7 @@ static int plan_grace(struct core *c, uint32_t number) {
     return 0;
 }
 
-// Looks at every job that is more than a plain one waiting: only those have attributes.
+// Only jobs with attributes can be delayed or calls.
 static int wake_jobs(struct core *c) {
     c->grace_until_ms = c->now_ms + c->limits.grace_ms;
     for (uint32_t i = 1; i < c->jobs.next_new; i++) {
@@ -93,8 +93,8 @@ static void slab_set_limit(struct slab *slab, uint32_t most) {
     slab->limit = slab->used > most ? slab->used : most;
 }
 
-// Limits are for what is handed in: what the log says is taken in whole, also things that were
-// forgotten without a record and are again by now.
+// Limits apply to new things only. Replay accepts all that is in the log, including things that
+// were forgotten without a record.
 static void begin_limits(struct core *c) {
     slab_set_limit(&c->jobs, c->limits.max_jobs);
     slab_set_limit(&c->channels, c->limits.max_channels);
@@ -116,14 +116,15 @@ static int begin_epoch(struct core *c, uint64_t random) {
     c->epoch++;
     c->random = random;
     c->next_serial = c->epoch << EPOCH_SHIFT | 1;
-    return ids_reserve_block(c, ROOM_CLEAN); // a full log must open: else nobody can make room
+    return ids_reserve_block(
+        c, ROOM_CLEAN); // a full log must open: otherwise no command could make room
 }
 
 static bool is_unended(const struct job *j) {
     return j->owner && j->status < JOB_DONE;
 }
 
-// Two passes over the jobs: the oldest of each stage, then how many are how old.
+// Two passes over the jobs: the first finds the oldest of each stage, the second counts ages.
 static void count_ages(struct core *c) {
     for (uint32_t i = 1; i <= c->stage_count; i++)
         c->stages[i]->oldest_ms = UINT64_MAX;
@@ -146,7 +147,7 @@ static void count_ages(struct core *c) {
 int core_open(struct core *c, uint64_t now_ms, uint64_t random) {
     if (now_ms > c->now_ms)
         c->now_ms = now_ms;
-    c->nameless_stages = c->least_nameless = 0; // they are counted now
+    c->nameless_stages = c->least_nameless = 0; // open_check_stage counts them
     for (uint32_t i = 1; i <= c->stage_count; i++) {
         int err = open_check_stage(c, i);
         if (err < 0)

@@ -104,7 +104,7 @@ static const struct policy_row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-// ---- The table ----------------------------------------------------------------------------------
+// ---- The table --------------------------------------------------------------------------------
 
 const struct policy_row *policy_row(size_t index) {
     return index < ROWS ? &rows[index] : NULL;
@@ -161,7 +161,7 @@ bool policy_is_possible(const struct policy *p) {
     return true;
 }
 
-// ---- Parsing ------------------------------------------------------------------------------------
+// ---- Parsing ----------------------------------------------------------------------------------
 
 // Reads digits up to the first other byte; false if there are none or too many.
 static bool parse_digits(mr_bytes *text, uint64_t *out) {
@@ -217,7 +217,7 @@ bool policy_duration(mr_bytes text, uint64_t *out_ms) {
     return parse_duration(&text, out_ms) && text.size == 0;
 }
 
-// A shorter longest pause than the first is lifted to it, unless it was given.
+// If only the first pause is given, the longest is raised to it if need be.
 static bool parse_durations(mr_bytes text, uint64_t *first, uint64_t *longest) {
     if (!parse_duration(&text, first))
         return false;
@@ -313,7 +313,7 @@ int policy_set(struct policy *policy, mr_bytes name, mr_bytes value) {
     return 0;
 }
 
-// ---- Printing -----------------------------------------------------------------------------------
+// ---- Printing ---------------------------------------------------------------------------------
 
 enum { DURATION_TEXT = 24 };
 
@@ -377,7 +377,7 @@ void policy_text(const struct policy *policy, const struct policy_row *row, char
     policy_print_row(policy, row, true, out_value, size);
 }
 
-// ---- Backoff ------------------------------------------------------------------------------------
+// ---- Backoff ----------------------------------------------------------------------------------
 
 uint64_t backoff_ms(const struct policy *p, uint32_t attempt, uint64_t jitter) {
     uint64_t wait = p->backoff_first_ms;

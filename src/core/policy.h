@@ -1,4 +1,4 @@
-// Policy: what a stage is told to do. Every policy is a row of one table (policy.c) that says its
+// Policy: the settings of a stage. Every policy is a row of one table (policy.c) that says its
 // name, kind, default, bounds and meaning. Setting, printing, records, help and the page loop over
 // the table: a new policy is a member here, a row there, and the code that obeys it.
 #ifndef CORE_POLICY_H

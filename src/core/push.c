@@ -1,5 +1,5 @@
-// Handing in: a push is checked, found to be new or a repeat, let in or held back, written down,
-// and only then made. Emits are born the same way, but are never held back.
+// Push: a push is checked, found to be new or a repeat, admitted or made to wait, recorded, and
+// only then applied. Emits go the same way, but never wait for room.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -90,7 +90,8 @@ void epoch_set_home(struct core *c, uint64_t at, uint32_t size) {
     c->epoch_size = size;
 }
 
-// ---- Birth ------------------------------------------------------------------------------------
+// ---- Push plans
+// ------------------------------------------------------------------------------------
 
 static bool push_has_options(const struct push *p) {
     return p->once.size | (uint64_t)p->delay_ms | (uint64_t)p->deadline_ms | p->attempts |
@@ -126,7 +127,7 @@ APART static int find_repeat(struct core *c, struct push_plan *plan) {
     return err;
 }
 
-// Finds out what a push is about, and whether it is a repeat. Makes no job.
+// Finds the stage and the source of a push, and whether it is a repeat. Makes no job.
 int push_plan_begin(struct core *c, const struct push *p, struct push_plan *plan) {
     *plan = (struct push_plan){ .push = p, .has_options = push_has_options(p) || is_late(c) };
     int err = stage_get(c, p->stage, &plan->stage);
@@ -135,22 +136,23 @@ int push_plan_begin(struct core *c, const struct push *p, struct push_plan *plan
     return plan->has_options ? find_repeat(c, plan) : 0;
 }
 
-// When it is to be delivered; 0: at once. Where delayed jobs of the channel may be due and not yet
-// delivered it goes behind them, as if it were delayed itself, until none can be.
+// When the job is due; 0: at once. While due timers may be unhandled (is_late), delayed jobs of the
+// channel may be due but not delivered yet: the new job is then delayed by 1 ms, so that it comes
+// after them.
 static uint64_t push_plan_due(const struct core *c, const struct push_plan *plan) {
     if (plan->push->delay_ms)
         return c->now_ms + (uint64_t)plan->push->delay_ms;
     return is_late(c) && plan->channel && channel_at(c, plan->channel)->pins ? c->now_ms + 1 : 0;
 }
 
-// Makes sure that nothing can fail once the record is written. Who prepares others before
-// push_plan_apply pins the channels.
+// Makes sure that nothing can fail once the record is written. A caller that prepares several plans
+// before push_plan_apply pins their channels.
 int push_plan_prepare(struct core *c, struct push_plan *plan) {
     const struct push *p = plan->push;
     int err = 0;
     if (p->key.size && (err = channel_get(c, plan->stage, p->key, &plan->channel)) < 0)
         return err;
-    if (plan->channel) // the job that this one will be linked to
+    if (plan->channel) // the job that this one will follow
         __builtin_prefetch(job_at(c, channel_at(c, plan->channel)->jobs.tail), 1);
     if (plan->source && (err = source_keep_ids(source_at(c, plan->source))) < 0)
         return err;
@@ -162,7 +164,7 @@ int push_plan_prepare(struct core *c, struct push_plan *plan) {
     return 0;
 }
 
-// Keeps its channel from being forgotten for the sake of another one.
+// Keeps the channel from being freed while other plans are prepared.
 void push_plan_pin(struct core *c, struct push_plan *plan) {
     plan->pinned = plan->channel != 0;
     if (plan->pinned)
@@ -213,7 +215,7 @@ uint32_t push_plan_apply(struct core *c, struct push_plan *plan, uint64_t at, ui
     rate_count(&s->in, c->now_ms);
     ages_add(&s->ages, c->now_ms, c->now_ms);
     if (plan->due_ms) {
-        job_line_add(c, &s->delayed, number, AT_TAIL); // ids grow
+        job_line_add(c, &s->delayed, number, AT_TAIL); // the line is sorted by id
         job_set_due(c, number, plan->due_ms);          // a delayed job keeps the channel pinned
         if (!plan->pinned)
             push_plan_pin(c, plan);
@@ -231,7 +233,7 @@ static size_t push_size(const struct push *p) {
     return p->body.size + p->key.size + p->once.size;
 }
 
-// Other limits than max-jobs.
+// All limits except max-jobs.
 static int push_check_limits(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     const struct policy *policy = &s->policy;
@@ -284,19 +286,19 @@ APART static int push_wait_for_room(struct core *c, const struct push_plan *plan
     c->room_pushes++;
     if (waiting->conn)
         list_append(&waiting->conn->pushers, &waiting->of_conn);
-    if (!plan->first)
+    if (!plan->room_granted)
         waiting->order = ++c->last_pusher;
     pushers_insert(c->stages[plan->stage], waiting);
     return MR_EAGAIN;
 }
 
-// Lets a push in, or makes it wait behind those that wait already.
+// Admits a push, or makes it wait behind those that wait already.
 static int push_admit(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     if (s->draining)
         return error_set(MR_EDRAINING, "stage %.*s is draining: it takes no pushes until resumed",
                          s->name_size, s->name);
-    if (!plan->first && !list_empty(&s->pushers)) {
+    if (!plan->room_granted && !list_empty(&s->pushers)) {
         error_set(MR_EFULL, "other pushes to stage %.*s wait for room", s->name_size, s->name);
         return push_wait_for_room(c, plan);
     }
@@ -312,7 +314,7 @@ static void pusher_unlink(struct core *c, struct pusher *p) {
     p->bytes = 0;
 }
 
-// Whether the push that has waited longest has no room.
+// Whether there is no room for the push that has waited longest.
 static bool stage_is_full(struct core *c, struct stage *s) {
     const struct pusher *first = list_entry(s->pushers.next, struct pusher, of_stage);
     return memory_check(c, entry_size(RECORD_MAX, first->bytes)) < 0 || stage_is_choked(s) ||
@@ -331,7 +333,7 @@ APART void pushers_notify_room(struct core *c, struct stage *s) {
         if (c->config.events.room)
             c->config.events.room(c->config.owner, p);
         if (s->policy.max_channel && !s->draining)
-            break; // it may have waited for its channel only: one at a time
+            break; // it may have waited for its channel only: notify one at a time
     }
 }
 
@@ -375,7 +377,8 @@ APART static int push_repeat(struct core *c, const struct push_plan *plan, struc
         return error_set(MR_EGONE, "that call was made before and its result is no longer kept");
     struct source *s = plan->source ? source_at(c, plan->source) : NULL;
     int err = 0;
-    if (s && !source_has_seen(s, plan->push->number)) // it is its name that was used before
+    if (s &&
+        !source_has_seen(s, plan->push->number)) // a new number, but its `once` was used before
         err = source_note(c, plan->source, plan->stage, plan->push->number, plan->repeat_id);
     if (err < 0)
         return err;
@@ -393,8 +396,8 @@ APART static int push_repeat(struct core *c, const struct push_plan *plan, struc
     return 0;
 }
 
-// Writes a stage or source that the log does not know yet, then the push itself: replay counts the
-// push after it has met the counters.
+// Writes a new stage or source first, then the push: replay needs their records before it counts
+// the push.
 static int push_write(struct core *c, const struct push_plan *plan) {
     struct stage *s = c->stages[plan->stage];
     struct source *source = plan->source ? source_at(c, plan->source) : NULL;
@@ -446,7 +449,7 @@ static int push_new(struct core *c, struct push_plan *plan, struct pushed *out) 
     return 0;
 }
 
-// Gives up the place that was kept for a pusher; true if there was one.
+// Uses the room that was reserved for a pusher; true if there was some.
 static bool room_use_grant(struct core *c, struct pusher *p) {
     if (!p || !p->granted)
         return false;
@@ -457,28 +460,29 @@ static bool room_use_grant(struct core *c, struct pusher *p) {
     return true;
 }
 
-static int push_plan_and_run(struct core *c, const struct push *p, bool first, struct pushed *out) {
+static int push_plan_and_run(struct core *c, const struct push *p, bool room_granted,
+                             struct pushed *out) {
     struct push_plan plan;
     int err = push_check(c, p);
     if (err < 0)
         return err;
     if ((err = push_plan_begin(c, p, &plan)) < 0)
         return err;
-    plan.first = first;
+    plan.room_granted = room_granted;
     err = plan.is_repeat ? push_repeat(c, &plan, out) : push_new(c, &plan, out);
     if (plan.source && err == 0)
         source_accepted(c, p, source_at(c, plan.source));
     return err;
 }
 
-static int push(struct core *c, const struct push *p, bool first, struct pushed *out) {
-    int err = push_plan_and_run(c, p, first, out);
+static int push(struct core *c, const struct push *p, bool room_granted, struct pushed *out) {
+    int err = push_plan_and_run(c, p, room_granted, out);
     if (err < 0 && err != MR_EGAP && p->source.size && p->number)
         source_refused(c, p);
     return err;
 }
 
-// Not the push's fault: it may be said again, and finds its place kept.
+// The caller may push again after these errors, so the reserved room is kept.
 static bool is_transient_error(int err) {
     return err == MR_ENOMEM || err == MR_EFULL || err == MR_EIO || err == MR_ESTOPPED;
 }
@@ -491,11 +495,11 @@ static void room_keep_grant(struct core *c, struct pusher *p) {
 }
 
 HOT int core_push(struct core *c, const struct push *p, struct pushed *out) {
-    bool first = room_use_grant(c, p->pusher);
-    int err = push(c, p, first, out);
-    if (first && is_transient_error(err))
+    bool room_granted = room_use_grant(c, p->pusher);
+    int err = push(c, p, room_granted, out);
+    if (room_granted && is_transient_error(err))
         room_keep_grant(c, p->pusher);
-    else if (first && err != MR_EAGAIN) // the next pusher may get the room
+    else if (room_granted && err != MR_EAGAIN) // the next pusher may get the room
         stage_wake(c, c->stages[p->pusher->stage]);
     settle(c);
     if (err < 0)

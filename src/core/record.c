@@ -1,5 +1,6 @@
-// Which kind has which fields, and how they are read, checked and shown; record_layout.h has the
-// fields. What is small stays small, what is large has a fixed size: both are cheap to write.
+// Which kind has which fields, and how fields are decoded, checked and printed; record_layout.h
+// lists the fields. Numbers that are mostly small are varints, large ones have a fixed size: both
+// are cheap to write.
 #include "core/record.h"
 
 #include "base/codec.h"
@@ -13,8 +14,8 @@ static const struct record_kind_row {
     const char *name;
     uint32_t fields;
     enum record_copy copy;
-    const char *body;         // what its entry's body is called; NULL: none that people would read
-    const char *pushed, *due; // what these instants are; NULL: as their names say
+    const char *body;         // name of its entry's body; NULL: it has no readable body
+    const char *pushed, *due; // other names of these instants in this kind; NULL: none
 } kinds[] = {
     [RECORD_PUSH] = { "push", FIELDS_OF_PUSH, RECORD_COPIED, .body = "body" },
     [RECORD_JOB] = { "job", FIELDS_OF_JOB, RECORD_COPIED, .body = "body" },
@@ -75,7 +76,7 @@ static enum record_kind kind_of_number(uint8_t number) {
                                           : (enum record_kind)number;
 }
 
-// ---- Writing ------------------------------------------------------------------------------------
+// ---- Writing ----------------------------------------------------------------------------------
 
 uint8_t *record_write_policies(uint8_t *p, const struct policy *policy, size_t from, size_t to) {
     const struct policy_row *row;
@@ -134,7 +135,7 @@ size_t record_encode(const struct record *r, uint8_t *out) {
     return (size_t)(p - out);
 }
 
-// ---- Reading, by type ---------------------------------------------------------------------------
+// ---- Reading, by type -------------------------------------------------------------------------
 
 static inline void field_read_u64(struct reader *in, uint64_t *out) {
     *out = get_u64(in);
@@ -208,7 +209,7 @@ static inline void field_read_bitmap(struct reader *in, uint8_t (*out)[SOURCE_BI
         memcpy(*out, bitmap.data, bitmap.size);
 }
 
-// ---- Reading ------------------------------------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------------------
 
 #define READ_FIELD(bit, member, type, ...)                                                         \
     if (fields & (bit))                                                                            \
@@ -280,14 +281,14 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
     get_fixed(&in, &r, fields);
     get_behind_front(&in, &r, fields, with, about ? about : &unwanted);
     bool exact = reader_done(&in) && optional_fields(&r, fields) == with &&
-                 number_of_kind(&r) == number; // it has one spelling
+                 number_of_kind(&r) == number; // a record has one encoding only
     if (!exact || (unsigned)r.status > JOB_CANCELLED)
         return error_set(MR_ECORRUPT, "a %s record that cannot be read", kinds[number].name);
     *out = r;
     return 0;
 }
 
-// ---- Bounds -------------------------------------------------------------------------------------
+// ---- Bounds -----------------------------------------------------------------------------------
 
 static int refuse_field(const struct record *r, const char *field, uint64_t most) {
     return error_set(MR_ECORRUPT, "the %s of this %s record is above %" PRIu64, field,
@@ -320,7 +321,7 @@ int record_check_bounds(const struct record *r) {
     return 0;
 }
 
-// ---- For people ---------------------------------------------------------------------------------
+// ---- Printing ---------------------------------------------------------------------------------
 
 enum field_part { PART_HEAD, PART_STAGE, PART_SOURCE, PART_OPTIONAL };
 
@@ -398,7 +399,7 @@ static void field_get(const struct record *r, const struct record_field *f,
     }
 }
 
-// A due instant of a dead job says that its channel halts.
+// A due instant of a dead job means that it halts its channel.
 static void field_name(const struct record *r, const struct record_field *f,
                        struct record_value *out) {
     const struct record_kind_row *kind = &kinds[r->kind];
@@ -428,9 +429,9 @@ bool record_next_value(const struct record *r, size_t *at, struct record_value *
     return false;
 }
 
-// ---- Without decoding ---------------------------------------------------------------------------
+// ---- Without decoding -------------------------------------------------------------------------
 
-enum { ID_AT = 2 + TIME_BYTES }; // behind kind, optional fields and time
+enum { ID_AT = 2 + TIME_BYTES }; // after kind, optional fields and time
 
 bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bool *out_once) {
     const uint8_t *p = head.data;

@@ -1,4 +1,4 @@
-// Record: what the core writes down, one kind for each thing that can happen or live on.
+// Record: what the core writes to the log, one kind for each event or thing.
 //
 // A record is an entry's head; what is long (a job's body, a result, a state, reasons) is the
 // entry's body. Fields are encoded one by one and versioned by the kind's number: a kind never
@@ -6,12 +6,12 @@
 // and a row in replay.c, and in clean.c if it is the home of something; a new field is a member
 // here and a line in record_layout.h.
 //
-// Things that live have one home, their latest record: a job PUSH or JOB, an ended job END, a
-// failed job's reasons FAIL, a stage STAGE, a source SOURCE, a state STATE, a spent `once` ONCE,
-// the epoch EPOCH, the trim mark TRIM, an emit on its way to another shard OUTBOX, what was
-// accepted from a shard and acknowledged by it LINK, a lease that outlives the engine LEASE. A
-// record with `copy` set was written by the cleaner: it carries on a thing and makes nothing
-// happen.
+// A thing that must survive has one home: its latest full record, the only one that the cleaner
+// must keep. a job PUSH or JOB, an ended job END, a failed job's reasons FAIL, a stage STAGE, a
+// source SOURCE, a state STATE, a spent `once` ONCE, the epoch EPOCH, the trim mark TRIM, an emit
+// on its way to another shard OUTBOX, what was accepted from a shard and acknowledged by it LINK, a
+// lease that outlives the engine LEASE. A record with `copy` set was written by the cleaner: it
+// moves a thing's home and has no other effect.
 #ifndef CORE_RECORD_H
 #define CORE_RECORD_H
 
@@ -19,14 +19,14 @@
 #include "core/core.h"
 
 enum record_kind {
-    RECORD_PUSH = 1,   // a job, with everything about it
-    RECORD_JOB,        // the same, copied by the cleaner: also its status and attempts
-    RECORD_END,        // done, cancelled or expired; body: the result
-    RECORD_FAIL,       // an attempt failed; dead with a due instant: it halts; body: the reasons
-    RECORD_RETRY,      // a dead job waits again
-    RECORD_DROP,       // a job of this status is forgotten
-    RECORD_WANT,       // a call has become wanted for good
-    RECORD_STAGE,      // name, policy and counters
+    RECORD_PUSH = 1, // a job, with everything about it
+    RECORD_JOB,      // a cleaner's copy of PUSH: also has status and attempts
+    RECORD_END,      // done, cancelled or expired; body: the result
+    RECORD_FAIL,  // a failed attempt; dead with a due instant: halts its channel; body: the reasons
+    RECORD_RETRY, // a dead job waits again
+    RECORD_DROP,  // a job of this status is forgotten
+    RECORD_WANT,  // a call is wanted even without callers from now on
+    RECORD_STAGE, // name, policy and counters
     RECORD_SOURCE_OLD, // as SOURCE, without stage and scope: only read
     RECORD_SOURCE_DROP,
     RECORD_STATE, // body: the state; empty deletes; a copy's due_ms is when it was set
@@ -37,14 +37,14 @@ enum record_kind {
     RECORD_ARRIVAL,    // a job, as PUSH has it, that came from another shard under this number
     RECORD_LINK,       // another shard: accepted from it up to `number`, acknowledged by it `upto`
     RECORD_LEASE,      // a lease of the jobs up to this one; due_ms: its end; none: it is over
-    RECORD_STAGE_DROP, // a stage that was empty is forgotten; its number may be another's next
+    RECORD_STAGE_DROP, // an empty stage is forgotten; its number may be used again
     RECORD_SOURCE,     // stage, name, scope (as key), numbers seen, progress
     RECORD_LAST = RECORD_SOURCE,
 };
 
-// The numbers in the log of a STAGE and a SOURCE that say who made them. They are encoded when
-// `maker` is known, and decoded as STAGE and SOURCE: no other code sees these numbers. They are on
-// disk: a new kind gets a number behind them.
+// The numbers on disk of STAGE and SOURCE records with a maker. They are encoded when `maker` is
+// known, and decoded as STAGE and SOURCE: no other code sees these numbers. They are on disk: a new
+// kind gets a number behind them.
 enum { RECORD_STAGE_MADE = 21, RECORD_SOURCE_MADE = 22, RECORD_NUMBERS = 23 };
 
 enum { RECORD_MAX = 1400 + 512 }; // bytes of the longest head
@@ -121,17 +121,17 @@ int record_decode(mr_bytes head, struct record_about *about, struct record *out)
 // Whether every field is within the bounds that hold for it in any kind. MR_ECORRUPT.
 int record_check_bounds(const struct record *);
 
-// ---- What people see of a record ----------------------------------------------------------------
+// ---- A record as text -------------------------------------------------------------------------
 
 enum field_type {
     field_id,
     field_u64,
     field_hex,    // a u64 for people in hexadecimal digits
-    field_number, // of variable length
+    field_number, // a varint
     field_total,  // of an epic: 0 is not known, EPIC_EMPTY is none
     field_small,  // 32 bits
     field_stage,  // its number
-    field_shard,  // 0 is one, too
+    field_shard,  // 0 is a shard
     field_flag,
     field_present, // true where its bit is set
     field_time,
@@ -141,34 +141,34 @@ enum field_type {
     field_bitmap,
 };
 
-// A field as it is shown. Bytes are the record's.
+// A field as it is printed. Bytes are borrowed from the record.
 struct record_value {
-    const char *name; // what it is called in this kind
+    const char *name; // its name in this kind
     enum field_type type;
     bool counter; // of a stage or a source
     uint64_t number;
     mr_bytes bytes;
 };
 
-// Steps through the fields that the record has and that are shown; `at` starts at 0. False: there
-// are no more. The policy of a STAGE and the body are not among them. Needs `about`.
+// Steps through the printable fields of a record; `at` starts at 0. False: there are no more. The
+// policy of a STAGE and the body are not among them. Needs `about`.
 bool record_next_value(const struct record *, size_t *at, struct record_value *out);
 
-// What the body of an entry of this kind is called; NULL: it has none that people would read.
+// The name of the body of this kind; NULL: it has no readable body.
 const char *record_body_name(enum record_kind);
 
-// What becomes of a record when a store is copied into other shards.
+// What happens to a record when a store is copied into other shards.
 enum record_copy {
-    RECORD_LEFT_OUT, // what it says is part of the copied state, or about the old log only
+    RECORD_LEFT_OUT, // other copied records contain it, or it is about the old log only
     RECORD_COPIED,   // goes to the shard of its stage, with the copy's numbers
-    RECORD_MERGED,   // what the shards say is put together first
+    RECORD_MERGED,   // the records of all shards are merged first
 };
 enum record_copy record_copy_of(enum record_kind);
 
-// ---- Without decoding ---------------------------------------------------------------------------
+// ---- Without decoding -------------------------------------------------------------------------
 
-// What the cleaner asks of nearly every record, without decoding it: whether it is about a job
-// (PUSH, JOB, END), which one, and whether it carries a `once`.
+// A quick check for the cleaner: whether it is about a job (PUSH, JOB, END), which one, and whether
+// it carries a `once`.
 bool record_peek(mr_bytes head, enum record_kind *out_kind, uint64_t *out_id, bool *out_once);
 
 // Whether it is a STAGE record, without decoding it.

@@ -1,14 +1,14 @@
 // The layout of a record's head: a number for the kind, a set of optional fields, the time, and the
 // fields of the kind in the order of the lists below.
 //
-// Each field is described once, by a line of a list: to which bit it belongs, the member that holds
-// it, how it is written, its bound, and what people call it. A list is expanded (X) by whatever has
-// something to do with each field: the writer here, the reader, the bounds and the table for
-// printing in record.c, copying to other shards in cli/reshard.c.
+// Each field is described once, by a line of a list: its bit, its member, its encoding, its bound,
+// and its printed name. A list is expanded (X) by all code that handles each field: the writer
+// here, the reader, the bounds and the table for printing in record.c, copying to other shards in
+// cli/reshard.c.
 //
-// The writer is inline, so that where the kind is known only its own fields are looked at, and
-// those of nearly all records (PUSH and END, see record_out.c) go from the job to the head without
-// a struct record in memory.
+// The writer is inline: where the kind is known, the compiler leaves only the fields of that kind,
+// and for PUSH and END, which are nearly all records (see record_out.c), no struct record is built
+// in memory.
 #ifndef CORE_RECORD_LAYOUT_H
 #define CORE_RECORD_LAYOUT_H
 
@@ -64,9 +64,9 @@ enum {
     FIELDS_OF_SOURCE = HAS_STAGE | HAS_SOURCE_NUMBER | HAS_NAME | HAS_ABOUT_SOURCE,
 };
 
-// ---- The lists ----------------------------------------------------------------------------------
+// ---- The lists --------------------------------------------------------------------------------
 
-// X(bit, member of struct record, type, bound, what people call it: NULL is not shown)
+// X(bit, member of struct record, type, bound, printed name: NULL is not printed)
 #define RECORD_FIXED_FIELDS(X)                                                                     \
     X(HAS_ID, id, id, NUMBER_MOST, "id")                                                           \
     X(HAS_STAGE, stage, stage, UINT32_MAX, "stage")                                                \
@@ -76,7 +76,7 @@ enum {
     X(HAS_STATUS, status, status, JOB_CANCELLED, "status")                                         \
     X(HAS_SERIAL, serial, hex, UINT64_MAX, "lease")
 
-// The random bits of a lease's token are a secret.
+// The random bits of a lease's token are a secret, so they are not printed.
 #define RECORD_RARE_FIELDS(X)                                                                      \
     X(HAS_UPTO, upto, u64, UINT64_MAX, "upto")                                                     \
     X(HAS_EPOCH, epoch, u64, EPOCH_MOST, "epoch")                                                  \
@@ -102,8 +102,8 @@ enum {
     X(WITH_SOURCE, source, u64, NUMBER_MOST, "source")                                             \
     X(WITH_SOURCE, number, number, NUMBER_MOST, "number")
 
-// X(member of struct record_stage and of struct stage, type, how those of several shards become
-// one, what people call it). The policy follows.
+// X(member of struct record_stage and of struct stage, type, how values of several shards are
+// merged, printed name). The policy follows.
 #define RECORD_STAGE_FIELDS(X)                                                                     \
     X(pushed, number, sum, "pushed")                                                               \
     X(done, number, sum, "done")                                                                   \
@@ -115,7 +115,7 @@ enum {
     X(paused, flag, first, "paused")                                                               \
     X(draining, flag, first, "draining")
 
-// X(member of struct record_source, …) likewise; `window`: the numbers that any has seen.
+// X(member of struct record_source, …) likewise; `window`: the union of the numbers seen.
 #define RECORD_SOURCE_FIELDS(X)                                                                    \
     X(epic, flag, either, "epic")                                                                  \
     X(highest, number, window, "highest")                                                          \
@@ -127,9 +127,9 @@ enum {
     X(expired, number, sum, "expired")                                                             \
     X(bitmap, bitmap, window, NULL)
 
-// The rows of the table of policies that stand within STAGE. Later ones stand at its end, behind
-// the optional fields, up to the last that is not at its default: a record that was written before
-// a policy existed lacks it, and can be read.
+// The first rows of the table of policies have fixed places within STAGE. Later ones are written at
+// its end, after the optional fields, up to the last that is not at its default: so a record that
+// was written before a policy existed can still be read.
 enum { POLICIES_WITHIN_STAGE = 14 };
 
 struct reader;
@@ -137,14 +137,13 @@ struct reader;
 // Writes the values of the rows from `from` up to before `to`.
 uint8_t *record_write_policies(uint8_t *p, const struct policy *, size_t from, size_t to);
 
-// Where the rows from `from` on may end, because all that follow are at their default.
+// The end of the rows that must be written, because all that follow have their defaults.
 size_t record_policies_end(const struct policy *, size_t from);
 
-// Reads the rows from `from` on. Those that the rest of the record does not have are at their
-// default.
+// Reads the rows from `from` on. Rows that the record lacks get their defaults.
 void record_read_later_policies(struct reader *, struct policy *, size_t from);
 
-// ---- Writing, by type ---------------------------------------------------------------------------
+// ---- Writing, by type -------------------------------------------------------------------------
 
 RECORD_INLINE uint8_t *field_write_u64(uint8_t *p, uint64_t v) {
     v = htole64(v);
@@ -197,7 +196,7 @@ RECORD_INLINE uint8_t *field_write_flag(uint8_t *p, bool v) {
 }
 
 RECORD_INLINE uint8_t *field_write_present(uint8_t *p, bool v) {
-    (void)v; // its bit says so
+    (void)v; // its bit is enough
     return p;
 }
 
@@ -212,7 +211,7 @@ RECORD_INLINE uint8_t *field_write_hash(uint8_t *p, struct hash128 v) {
 
 RECORD_INLINE uint8_t *field_write_bytes(uint8_t *p, mr_bytes b) {
     p = field_write_number(p, b.size);
-    if (b.size) // what is empty may have no data
+    if (b.size) // data may be NULL
         memcpy(p, b.data, b.size);
     return p + b.size;
 }
@@ -222,7 +221,7 @@ RECORD_INLINE uint8_t *field_write_bitmap(uint8_t *p, const uint8_t *bitmap) {
     return p + SOURCE_BITMAP;
 }
 
-// ---- Writing a head -----------------------------------------------------------------------------
+// ---- Writing a head ---------------------------------------------------------------------------
 
 #define IS_SET_time(v) ((v) != 0)
 #define IS_SET_small(v) ((v) != 0)
@@ -232,7 +231,7 @@ RECORD_INLINE uint8_t *field_write_bitmap(uint8_t *p, const uint8_t *bitmap) {
 #define IS_SET_bytes(v) ((v).size != 0)
 #define IS_SET_hash(v) true
 
-// In kinds that have a source or a number of their own, these are no optional fields.
+// Kinds that always have a source number or a link number do not have WITH_SOURCE.
 RECORD_INLINE uint32_t optional_fields(const struct record *r, uint32_t fields) {
     uint32_t with = fields & (HAS_SOURCE_NUMBER | HAS_LINK) ? WITH_ALL & ~WITH_SOURCE : WITH_ALL;
 #define OPTIONAL_FIELD(bit, member, type, ...) with &= IS_SET_##type(r->member) ? WITH_ALL : ~(bit);

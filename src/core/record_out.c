@@ -89,7 +89,7 @@ RECORD_INLINE size_t write_end(const struct core *c, const struct job *j, enum j
         .stage = stage_of(c, j)->number,
         .position = position,
         .pushed_ms = c->now_ms,
-        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // it was never started
+        .due_ms = status != JOB_DONE && !running ? j->time_ms : 0, // only if it was never started
         .attempt = j->attempt,
         .status = status,
         .serial = running ? j->serial : 0,
@@ -150,7 +150,7 @@ void record_add_source(const struct core *c, const struct job *j, struct record 
     r->number = source->value;
 }
 
-// Everything about a job as it is now: a JOB record while it lives, an END record after.
+// A record with the present state of a job: JOB before its end, END after it.
 struct record record_of_job(const struct core *c, const struct job *j) {
     bool ended = j->status == JOB_DONE || j->status > JOB_DEAD;
     struct record r = {

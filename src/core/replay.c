@@ -1,13 +1,13 @@
 // Replay: records are read again in log order. Each is checked first, then applied.
 //
-// What a record may say: the log's sums prove that a record was written, not that this engine wrote
-// it. So every record is checked against the state that it is about to change, and refused as a
-// whole, before anything is changed. What is accepted is applied without a further check. A record
-// about a job that is not known is no mistake: the cleaner moves what lives further on.
+// Checks: the log's checksums prove that a record was written, not that this engine wrote it. So
+// every record is checked against the present state before anything is changed, and refused as a
+// whole if it is not possible. An accepted record is applied without further checks. A record about
+// an unknown job is no error: the cleaner may have moved the job's record further on.
 //
-// What it does: no job is started, no timer runs and no event is sent meanwhile; jobs only gather
-// in their channels, in whatever order the cleaner left them. core_open then sorts every line by
-// position, gives every channel the state that its content says, and begins a new epoch.
+// Effects: no job is started, no timer runs and no event is sent; jobs are collected in their
+// channels, in the order of the log, which the cleaner may have changed. core_open then sorts every
+// line by position, gives every channel the state that its content implies, and begins a new epoch.
 #include "core/limit.h"
 #include "core/link.h"
 #include "core/record_layout.h"
@@ -17,7 +17,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
-// Where the record stands.
+// Where the record is, and its job.
 struct replay_entry {
     uint64_t at;
     uint32_t size, body_size;
@@ -42,7 +42,7 @@ static const char *job_status_text(const struct job *j) {
     return job_status_name((enum job_status)j->status);
 }
 
-// ---- Fields that mean the same in every kind -------------------------------------------------
+// ---- Fields that mean the same in every kind --------------------------------------------------
 
 static int replay_check_fields(const struct core *c, const struct record *r) {
     int err = record_check_bounds(r);
@@ -56,7 +56,7 @@ static int replay_check_fields(const struct core *c, const struct record *r) {
     return 0;
 }
 
-// ---- Jobs ------------------------------------------------------------------------------------
+// ---- Jobs -------------------------------------------------------------------------------------
 
 // A record about a known job names its stage.
 static int replay_check_stage_of(const struct core *c, const struct record *r,
@@ -95,7 +95,7 @@ static int replay_check_copied_status(const struct record *r) {
     return 0;
 }
 
-// The copy of a known job says where its record is now, and nothing else that is new.
+// The copy of a known job only moves its home.
 static int replay_check_job(struct core *c, const struct record *r, const struct replay_entry *e) {
     const struct job *j = known_job(c, e);
     int err = replay_check_job_fields(r);
@@ -184,7 +184,7 @@ static int replay_check_drop(struct core *c, const struct record *r, const struc
     return replay_check_stage_of(c, r, j);
 }
 
-// ---- Stages ----------------------------------------------------------------------------------
+// ---- Stages -----------------------------------------------------------------------------------
 
 static int replay_check_stage(struct core *c, const struct record *r,
                               const struct replay_entry *e) {
@@ -216,7 +216,7 @@ static int replay_check_stage_drop(struct core *c, const struct record *r,
     return 0;
 }
 
-// ---- Links -----------------------------------------------------------------------------------
+// ---- Links ------------------------------------------------------------------------------------
 
 static int replay_check_link(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)e;
@@ -251,7 +251,7 @@ static int replay_check_arrival(struct core *c, const struct record *r,
     return replay_check_push(c, r, e);
 }
 
-// ---- Leases ----------------------------------------------------------------------------------
+// ---- Leases -----------------------------------------------------------------------------------
 
 // No lease lasts longer than from its record on, for its own length.
 static int replay_check_lease(struct core *c, const struct record *r,
@@ -273,7 +273,7 @@ static int replay_check_lease(struct core *c, const struct record *r,
     return 0;
 }
 
-// ---- Epoch and trim --------------------------------------------------------------------------
+// ---- Epoch and trim ---------------------------------------------------------------------------
 
 // Ids below the one that is next were issued, and are not issued again.
 static int replay_check_epoch(struct core *c, const struct record *r,
@@ -293,7 +293,7 @@ static int replay_check_trim(struct core *c, const struct record *r, const struc
     return 0;
 }
 
-// ---- The rest --------------------------------------------------------------------------------
+// ---- The rest ---------------------------------------------------------------------------------
 
 static int replay_check_want(struct core *c, const struct record *r, const struct replay_entry *e) {
     (void)c, (void)e;
@@ -334,7 +334,7 @@ static int replay_check_once(struct core *c, const struct record *r, const struc
     return 0;
 }
 
-// ---- Applying: jobs --------------------------------------------------------------------------
+// ---- Applying: jobs ---------------------------------------------------------------------------
 
 static int replay_source_of_job(struct core *c, const struct record *r, uint32_t job) {
     if (!r->source || !r->number)
@@ -504,7 +504,7 @@ static uint64_t end_key(const struct core *c, uint32_t ref) {
     return job_at(c, ref)->position;
 }
 
-// Keeps a long history of ended jobs from filling memory while replaying.
+// Bounds the memory for ended jobs while a long log is replayed.
 static void prune_ended(struct core *c, struct stage *s) {
     if (s->ended.count < 2 * s->policy.retention_count + ENDED_SLACK || !s->name_size)
         return;
@@ -543,7 +543,8 @@ static int replay_end(struct core *c, const struct record *r, const struct repla
     if (!r->has_once)
         once_release(c, j);
     job_line_add(c, &s->ended, number, AT_TAIL);
-    if (r->copy && (err = replay_source_of_job(c, r, number)) < 0) // it was counted when it ended
+    if (r->copy &&
+        (err = replay_source_of_job(c, r, number)) < 0) // a copy: the end was counted before
         return err;
     if (!r->copy) {
         s->done += r->status == JOB_DONE;
@@ -561,8 +562,8 @@ void replay_move(struct core *c, uint32_t number, enum job_status status) {
     job_place(c, number);
 }
 
-// A job may be unknown here because the cleaner has moved its record further on. What happened to
-// it still counts, for its stage and for its source, which learns of known jobs by their status.
+// A job may be unknown here because the cleaner has moved its record further on. Its events still
+// count for its stage and its source.
 static void count_unknown(struct core *c, const struct record *r, enum job_status before,
                           enum job_status after) {
     uint32_t index = r->number ? source_find_number(c, r->source) : 0;
@@ -591,7 +592,7 @@ static int replay_fail(struct core *c, const struct record *r, const struct repl
     struct stage *s;
     int err = count_failure(c, r, number, &s);
     if (err < 0 || !number || status_is_end((enum job_status)job_at(c, number)->status))
-        return err; // its JOB copy further on says how far it has come
+        return err; // its JOB copy further on has its state
     if ((err = job_reserve_due(c)) < 0)
         return err;
     struct job *j = job_at(c, number);
@@ -661,7 +662,7 @@ static int replay_want(struct core *c, const struct record *r, const struct repl
     return 0;
 }
 
-// ---- Applying: everything else ---------------------------------------------------------------
+// ---- Applying: everything else ----------------------------------------------------------------
 
 static int replay_stage_name(struct core *c, struct stage *s, const struct record *r) {
     int err = maker_reserve(c, r->maker);
@@ -754,7 +755,7 @@ static int replay_stage_drop(struct core *c, const struct record *r, const struc
 static int replay_epoch(struct core *c, const struct record *r, const struct replay_entry *e) {
     epoch_set_home(c, e->at, e->size);
     c->epoch = r->epoch;
-    c->next_id = r->next_id; // less than before: a block was given back
+    c->next_id = r->next_id; // it may decrease: see core_return_ids
     return 0;
 }
 
@@ -764,7 +765,7 @@ static int replay_trim(struct core *c, const struct record *r, const struct repl
     return 0;
 }
 
-// ---- The table -------------------------------------------------------------------------------
+// ---- The table --------------------------------------------------------------------------------
 
 static const struct {
     int (*check)(struct core *, const struct record *, const struct replay_entry *);

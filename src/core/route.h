@@ -28,8 +28,7 @@ static inline uint32_t route_of_id(uint32_t shards, uint64_t id) {
     return shards <= 1 || !id ? 0 : (uint32_t)((id - 1) % shards);
 }
 
-// What stands for a `once` in memory and in records: it is scoped to its stage and key, and 128
-// bits of hash are enough for all three.
+// The hash that represents a `once` in memory and in records: it covers stage, key and name.
 struct hash128 once_name(mr_bytes stage, mr_bytes key, mr_bytes once);
 
 #endif

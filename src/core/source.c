@@ -1,8 +1,8 @@
-// Sources: whatever numbers its pushes into a stage. The core keeps the highest number of each and
-// which of the last SOURCE_WINDOW it has seen, so that a number met again makes no second job, at a
-// few bytes a source. There are two kinds, each with names of its own within a stage: epics, which
-// have an end and progress and are kept until they are dropped; and client libraries, whose names
-// are scoped by the token that pushes, and which are forgotten when they are idle.
+// Sources: producers that number their pushes into a stage. The core keeps the highest number of
+// each and which of the last SOURCE_WINDOW it has seen, so that a repeated number makes no second
+// job, at a small cost per source. There are two kinds, each with names of its own within a stage:
+// epics, which have an end and progress and are kept until they are dropped; and client libraries,
+// whose names are scoped by the token that pushes, and which are forgotten when they are idle.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -10,7 +10,7 @@
 
 #include <inttypes.h>
 
-// What a source is known by.
+// The name by which a source is found.
 struct source_key {
     uint32_t stage; // 0: an epic of an older store, see source_find_or_stageless
     bool epic;
@@ -48,7 +48,7 @@ uint32_t source_find_number(const struct core *c, uint64_t number) {
     return map_find(&c->source_by_number, number_hash(number), source_has_number, c, &number);
 }
 
-// Makes a source; nameless until its record is met, when replaying.
+// Makes a source. In replay it has no name until its record comes.
 static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     int err = map_reserve(&c->source_by_number, 1);
     if (err < 0)
@@ -72,7 +72,8 @@ static int source_create(struct core *c, uint64_t number, uint32_t *out) {
     return 0;
 }
 
-// Which may be known before its name is. While it is indexed its stage does not change.
+// In replay the stage may be known before the name. While the source is indexed its stage does not
+// change.
 static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
     if (s->stage)
         c->stages[s->stage]->sources--;
@@ -81,7 +82,7 @@ static void source_set_stage(struct core *c, struct source *s, uint32_t stage) {
         c->stages[stage]->sources++;
 }
 
-// Makes it known by its key; after map_reserve.
+// Makes the source found by its key; after map_reserve.
 static void source_index(struct core *c, uint32_t index) {
     struct source *s = source_at(c, index);
     struct source_key k = source_key_of(s);
@@ -131,7 +132,7 @@ static void source_hide(struct core *c, uint32_t index) {
     maker_remove(c, s->maker, MADE_SOURCE);
     s->maker = 0;
     list_remove(&s->by_use);
-    mem_free(s->ids); // no number of it is asked for any more
+    mem_free(s->ids); // its numbers are not needed any more
     s->ids = NULL;
     watchers_notify_all(c, s);
 }
@@ -144,14 +145,14 @@ void source_forget(struct core *c, uint32_t index) {
 
 static int source_drop(struct core *, uint32_t index);
 
-// A client's source that nobody has used for a while, unused for longest; 0: there is none. Of that
-// maker only, unless it is 0.
+// The least recently used source that may be forgotten now; 0: there is none. Only of that maker,
+// unless it is 0.
 static uint32_t source_least_used(struct core *c, uint32_t maker) {
     for (const struct list *l = c->sources_by_use.next; l != &c->sources_by_use;
          l = l->next, c->steps++) {
         const struct source *s = list_entry(l, struct source, by_use);
         if (s->idle_since_ms + c->limits.source_least_ms > c->now_ms)
-            return 0; // as are all that follow
+            return 0; // all that follow were used later
         bool is_kept = s->seen.epic && s->size;
         if (!is_kept && (!maker || s->maker == maker))
             return source_find_number(c, s->number);
@@ -159,7 +160,7 @@ static uint32_t source_least_used(struct core *c, uint32_t maker) {
     return 0;
 }
 
-// Those that were dropped do not count: their jobs do.
+// Dropped sources do not count, although their structs stay until their jobs are forgotten.
 static int source_make_room(struct core *c) {
     size_t known = map_count(&c->source_by_name),
            share = c->limits.max_sources / c->limits.maker_part;
@@ -187,8 +188,8 @@ static int check_names(const struct source_key *k) {
 
 // Records of older stores do not say which stage a source belongs to: its jobs do. An epic of which
 // no job is known any more is without a stage. Names of epics were unique in the whole store then,
-// so it is found by its name from any stage, until a stage writes down a push or a change of it:
-// from then on it belongs to that stage. A look changes nothing.
+// so it is found by its name from any stage, until a push to it or a change of it is recorded for a
+// stage: from then on it belongs to that stage. Queries do not change that.
 static uint32_t source_find_or_stageless(const struct core *c, const struct source_key *k) {
     uint32_t index = source_find(c, k);
     if (index || !c->stageless_epics || !k->epic)
@@ -301,12 +302,12 @@ void source_see(struct source *s, uint64_t number, uint64_t id) {
 
 // ---- Gaps: a refused number holds its source on that connection -------------------------------
 
-// They are kept in order of source and number, so that the lowest of a source is found by halving.
+// Sorted by source and number, so that a binary search finds the lowest of a source.
 struct gap {
     uint64_t source, number;
 };
 
-// Where the first stands that is not before it.
+// The index of the first gap at or after (source, number).
 static uint32_t gap_at(const struct conn *conn, uint64_t source, uint64_t number) {
     uint32_t from = 0, behind = conn->gap_count;
     while (from < behind) {
@@ -330,8 +331,8 @@ static void gaps_cut(struct conn *conn, uint32_t from, uint32_t behind) {
     conn->gap_count -= behind - from;
 }
 
-// The lowest refused number that is still missing, below `number`. Those before it that came
-// another way meanwhile are no gaps any more.
+// The lowest refused number below `number` that is still missing. Removes gaps that were filled,
+// perhaps through another connection.
 static const struct gap *gap_below(struct conn *conn, const struct source *s, uint64_t number) {
     uint32_t from = gap_at(conn, s->number, 0), behind = from;
     while (is_gap_of(conn, behind, s->number) && source_has_seen(s, conn->gaps[behind].number))
@@ -379,8 +380,8 @@ static int gaps_reserve(struct conn *conn) {
     return 0;
 }
 
-// Also one that was not looked at, for its size say: whoever sent it has sent more behind it, and
-// counts none of those as accepted.
+// This includes pushes that were refused before the source was looked at, for example for their
+// size: the producer has already sent later numbers, and expects none of them to be accepted.
 void source_refused(struct core *c, const struct push *p) {
     uint32_t stage = 0, index = 0;
     if (!p->conn || stage_get(c, p->stage, &stage) < 0 || source_get(c, p, stage, &index) < 0)
@@ -391,15 +392,15 @@ void source_refused(struct core *c, const struct push *p) {
     if (is_gap_of(conn, at, s->number) && conn->gaps[at].number == p->number)
         return;
     if (conn->gap_count == GAPS_MOST)
-        conn->gaps_over = true; // none is forgotten: from now on all numbers are refused
+        conn->gaps_over = true; // no gap may be forgotten, so from now on all numbers are refused
     if (conn->gaps_over || gaps_reserve(conn) < 0)
-        return; // without memory order over this refusal rests on the producer alone
+        return; // without memory the producer alone must keep the order after this refusal
     memmove(conn->gaps + at + 1, conn->gaps + at, (conn->gap_count - at) * sizeof *conn->gaps);
     conn->gaps[at] = (struct gap){ s->number, p->number };
     conn->gap_count++;
 }
 
-// Nothing is made for the sake of a look. 0: not known.
+// Finds the source without making one. 0: not known.
 static uint32_t source_of_push(struct core *c, const struct push *p) {
     struct source_key k = source_key_of_push(p, stage_find(c, p->stage));
     return source_find_or_stageless(c, &k);
@@ -418,7 +419,7 @@ uint64_t core_source_resume(struct core *c, const struct push *p) {
 void source_accepted(struct core *c, const struct push *p, struct source *s) {
     source_used(c, s, c->now_ms);
     if (p->conn)
-        (void)gap_below(p->conn, s, p->number); // drops what it has filled
+        (void)gap_below(p->conn, s, p->number); // removes filled gaps
 }
 
 void gaps_drop(struct core *c, struct conn *conn) {
@@ -430,7 +431,8 @@ void gaps_drop(struct core *c, struct conn *conn) {
 
 // ---- Progress ---------------------------------------------------------------------------------
 
-// While replaying: what still belonged to a stage that was then forgotten was forgotten before.
+// Replay: a stage is dropped only when it has no sources, so those still listed were forgotten
+// without a record.
 void stage_forget_sources(struct core *c, uint32_t number) {
     for (uint32_t i = 1; c->stages[number]->sources && i < c->sources.next_new; i++) {
         const struct source *s = source_at(c, i);
@@ -446,7 +448,7 @@ void source_attach(struct core *c, struct job *j, uint32_t index, uint64_t numbe
     j->flags |= JOB_HAS_SOURCE;
     struct source *s = source_at(c, index);
     s->jobs++;
-    if (!s->indexed && !s->dropped) // replaying: older records do not say it
+    if (!s->indexed && !s->dropped) // replay: older records do not name the stage
         source_set_stage(c, s, stage_of(c, j)->number);
 }
 
@@ -482,13 +484,13 @@ APART void source_count(struct core *c, struct job *j, enum job_status before,
                         enum job_status after) {
     struct source *s = source_at(c, job_attr(c, j, ATTR_SOURCE)->small);
     uint64_t *less = counter(s, before);
-    *less -= *less > 0; // a SOURCE record may have said anything
+    *less -= *less > 0; // a SOURCE record may contain any count
     ++*counter(s, after);
     if (!list_empty(&s->watches.watchers))
         watchers_notify(c, s);
 }
 
-// An epic is known once something of it was accepted.
+// An epic is known once it has a record.
 uint32_t source_find_epic(struct core *c, mr_bytes stage, mr_bytes name) {
     struct source_key k = { .stage = stage_find(c, stage), .epic = true, .name = name };
     uint32_t index = source_find_or_stageless(c, &k);
@@ -581,7 +583,7 @@ static int source_write(struct core *c, struct source *s, uint32_t stage, enum r
     return 0;
 }
 
-// Writes down what is known of a source of that stage, and adopts one that had none.
+// Writes the record of a source, as belonging to `stage`.
 static int source_record_in(struct core *c, uint32_t index, uint32_t stage) {
     struct source *s = source_at(c, index);
     int err = source_write(c, s, stage, ROOM_COMMIT);
@@ -597,7 +599,7 @@ int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number,
         return err;
     struct record_source before = s->seen;
     uint64_t *ids = s->ids;
-    s->ids = NULL; // they follow once it is written down
+    s->ids = NULL; // keeps the table of ids unchanged until the record is written
     source_see(s, number, id);
     err = source_record_in(c, index, stage);
     s->seen = before;
@@ -609,7 +611,7 @@ int source_note(struct core *c, uint32_t index, uint32_t stage, uint64_t number,
     return 0;
 }
 
-// Finds an epic, or makes one of which nothing is written down yet.
+// Finds an epic, or makes one that is not recorded yet.
 static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out_stage,
                     uint32_t *out) {
     struct source_key k = { .epic = true, .name = name };
@@ -621,8 +623,7 @@ static int epic_get(struct core *c, mr_bytes stage, mr_bytes name, uint32_t *out
     return err;
 }
 
-// Writes a change of an epic down, and its stage if the log does not know that; on failure it is as
-// it was.
+// Records a change of an epic, and its stage if that is new; on failure the epic is unchanged.
 static int epic_change(struct core *c, uint32_t index, uint32_t number, uint64_t total,
                        uint64_t skip) {
     struct stage *stage = c->stages[number];
@@ -642,7 +643,8 @@ static int epic_change(struct core *c, uint32_t index, uint32_t number, uint64_t
     return err;
 }
 
-// Forgets what was made for a change that was then refused: all sources from this number on.
+// Undoes what epic_get made for a change that was refused: the source with this number, if there is
+// one.
 static int epic_refused(struct core *c, uint64_t first_new, mr_bytes stage, int err) {
     uint32_t made = source_find_number(c, first_new);
     if (made)
@@ -696,7 +698,8 @@ void core_epic_expect(struct core *c, mr_bytes stage, mr_bytes name, uint64_t to
         source_at(c, index)->expected = total;
 }
 
-// Written down, so that after a restart its numbers are not those of a later one of its name.
+// This is recorded, so that after a restart its numbers are not applied to a later source of its
+// name.
 static int source_drop(struct core *c, uint32_t index) {
     struct record r = { .kind = RECORD_SOURCE_DROP,
                         .time_ms = c->now_ms,
@@ -728,7 +731,7 @@ static struct source_key source_key_of_record(const struct record *r) {
                                 .name = r->name };
 }
 
-// Whether that name is another source's, or this source has another.
+// Whether another source has this name, or this source has another name.
 static bool is_named_otherwise(const struct core *c, const struct record *r) {
     struct source_key k = source_key_of_record(r);
     uint32_t index = source_find_number(c, r->source), found = source_find(c, &k);
@@ -753,7 +756,7 @@ int source_check(const struct core *c, const struct record *r) {
     return 0;
 }
 
-// A record that says everything about a source; its name and its maker never change.
+// Applies a SOURCE record; the name and the maker of a source never change.
 static int source_restore_all(struct core *c, uint32_t index, const struct record *r) {
     struct source *s = source_at(c, index);
     struct stage *stage;
@@ -793,9 +796,9 @@ int source_restore(struct core *c, const struct record *r, uint32_t *out) {
     return 0;
 }
 
-// After replay: now the stage of each is known, and so what it is known by. One whose record is
-// missing, and a client's source whose stage is not known, can not be asked for any more: its jobs
-// go on without it.
+// After replay the stage of each source is known, so it can be indexed. A source without a record,
+// and a client's source without a stage, cannot be named any more: it is forgotten, and its jobs
+// stay.
 int sources_open(struct core *c) {
     int err = map_reserve(&c->source_by_name, c->sources.used);
     for (uint32_t i = 1; err == 0 && i < c->sources.next_new; i++) {
@@ -819,7 +822,7 @@ int sources_open(struct core *c) {
     return err;
 }
 
-// An epic of which nothing was ever accepted is none.
+// An epic without a record may be forgotten like a client's source.
 static bool source_is_idle(const struct core *c, const struct source *s) {
     bool is_kept = s->dropped || (s->seen.epic && s->size);
     return !is_kept && s->idle_since_ms + c->limits.source_idle_ms <= c->now_ms;
@@ -832,8 +835,8 @@ void source_plan_sweep(struct core *c) {
     heap_put(&c->timers, c->now_ms + c->limits.source_idle_ms, timer_value(TIMER_SOURCES, 1));
 }
 
-// Epics are kept until dropped; a client's source only while it is used. One that cannot be dropped
-// now is tried again with the next sweep.
+// Drops idle sources of clients; epics are kept until dropped. A drop that fails is retried by the
+// next sweep.
 void source_sweep(struct core *c) {
     c->sources_timer = false;
     bool any = false;

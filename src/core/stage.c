@@ -1,5 +1,5 @@
-// Stages: found by name, made when first named, woken, swept. Also which stage may be held for the
-// sake of which other: edges, and the cycles in them.
+// Stages: found by name, made when first named, woken, swept, dropped. Also the edges between
+// stages, and their cycles, which back pressure needs.
 #include "core/limit.h"
 #include "core/link.h"
 
@@ -38,7 +38,7 @@ APART static uint32_t stage_look_up(const struct core *c, mr_bytes name) {
     return map_find(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), stage_has_name, c, &name);
 }
 
-// The last one asked for is asked for again more often than not.
+// Caches the latest result: most calls repeat it.
 uint32_t stage_find(struct core *c, mr_bytes name) {
     if (!name.size || name.size > sizeof((struct stage *)0)->name)
         return 0;
@@ -102,8 +102,8 @@ int stage_set_name(struct core *c, uint32_t number, mr_bytes name) {
     return 0;
 }
 
-// Numbers that were given but never written down are given again, the least first: so it does not
-// matter in which order they became free.
+// The number for a new stage: the lowest nameless one, so that the order in which numbers became
+// free does not matter.
 static uint32_t stage_free_number(struct core *c) {
     uint32_t *i = &c->least_nameless;
     for (*i += !*i; c->nameless_stages && *i <= c->stage_count; ++*i)
@@ -114,7 +114,7 @@ static uint32_t stage_free_number(struct core *c) {
 
 static void stages_drop_idle(struct core *);
 
-// Nobody makes so many stages that there is no room for others'.
+// Limits the stages of one maker.
 static int stage_check_share(struct core *c) {
     uint32_t share = c->limits.max_stages / c->limits.maker_part;
     if (!c->maker || maker_count(c, MADE_STAGE) < share)
@@ -175,7 +175,7 @@ static bool stage_is_needed(const struct stage *s) {
            !list_empty(&s->pushers);
 }
 
-// Its number is free for another.
+// Makes the number free for another stage.
 static void stage_clear_name(struct core *c, struct stage *s) {
     mr_bytes name = bytes_of(s->name, s->name_size);
     map_remove(&c->stage_by_name, (uint32_t)bytes_hash(name, 0), s->number);
@@ -218,8 +218,8 @@ static void drop_edges_to(struct stage *s, uint32_t to) {
             s->edges[i--] = s->edges[--s->edge_count];
 }
 
-// Edges are learned again with the next emit. A cycle that is not one any more holds less than it
-// might until another is learned.
+// Edges are learned again with the next emit. `in_cycle` of other edges is not updated before the
+// next cycle is found: until then fewer stages may be held than necessary.
 static void stage_drop_edges(struct core *c, struct stage *s) {
     while (s->edge_count)
         c->stages[s->edges[--s->edge_count].to]->edges_here--;
@@ -229,7 +229,7 @@ static void stage_drop_edges(struct core *c, struct stage *s) {
     s->edges_here = 0;
 }
 
-// As if it had never been; the struct stays, for the next of its number.
+// Resets a stage; the struct stays, for the next stage with its number.
 static void stage_clear(struct core *c, struct stage *s) {
     channels_forget_idle(c, s);
     stage_drop_edges(c, s);
@@ -249,8 +249,8 @@ static void stage_clear(struct core *c, struct stage *s) {
     list_init(&s->pushers);
 }
 
-// Replay meets the emits to it before this record: those that were acknowledged are written down as
-// such first.
+// Replay sees OUTBOX records of emits to this stage before this record; so acknowledgements are
+// recorded first.
 static int stage_write_drop(struct core *c, const struct stage *s) {
     struct record r = { .kind = RECORD_STAGE_DROP, .time_ms = c->now_ms, .stage = s->number };
     int err = links_record_acked(c);
@@ -264,7 +264,7 @@ int stage_drop(struct core *c, struct stage *s) {
     if (err == 0)
         stage_clear(c, s);
     else
-        stage_update_mark(c, s); // tells its mark again
+        stage_update_mark(c, s); // sends its mark to the peers again
     return err;
 }
 
@@ -274,13 +274,13 @@ static bool stage_is_idle(const struct core *c, const struct stage *s) {
            policy_equal(&s->policy, &plain);
 }
 
-// What can not be written down now is tried when room is needed.
+// If the record cannot be written, the stage stays until room is needed.
 void stage_drop_if_idle(struct core *c, struct stage *s) {
     if (!c->replaying && stage_is_idle(c, s))
         (void)stage_drop(c, s);
 }
 
-// Makes room by forgetting stages that are empty, and by nothing else.
+// Makes room by dropping stages that are empty and have no settings.
 static void stages_drop_idle(struct core *c) {
     if (c->replaying || c->stages_pinned || c->stages_searched_ms == c->now_ms)
         return;
@@ -304,7 +304,8 @@ int core_stage_remove(struct core *c, mr_bytes name) {
     return stage_drop(c, s);
 }
 
-// What was forgotten without a record may have come back with the log: it goes with its stage.
+// Replay may have restored ended jobs, names and sources that were forgotten without a record: they
+// go with their stage.
 void stage_replay_drop(struct core *c, uint32_t number) {
     struct stage *s = number <= c->stage_count ? c->stages[number] : NULL;
     if (!s)
@@ -319,7 +320,7 @@ void stage_replay_drop(struct core *c, uint32_t number) {
     stage_clear(c, s);
 }
 
-// ---- Waking ------------------------------------------------------------------------------------
+// ---- Waking -----------------------------------------------------------------------------------
 
 APART void stage_wake_waiting(struct core *c, struct stage *s) {
     if (s->dirty || c->replaying)
@@ -333,7 +334,7 @@ APART void stage_wake_waiting(struct core *c, struct stage *s) {
     c->last_dirty = s->number;
 }
 
-// Serves who waits at a stage, and at those that are held when it is over its mark.
+// Wakes a stage and the stages that emit to it.
 void stage_wake_around(struct core *c, struct stage *s) {
     stage_wake(c, s);
     for (uint32_t i = 1; s->edges_here && i <= c->stage_count; i++)
@@ -343,7 +344,7 @@ void stage_wake_around(struct core *c, struct stage *s) {
 
 // ---- Edges ------------------------------------------------------------------------------------
 
-// Depth first, with the stages themselves as a worklist kept in `scratch`.
+// A depth-first search; marks and worklist are in `scratch`.
 static int stage_reaches(struct core *c, uint32_t from, uint32_t to, bool *out) {
     struct buffer *seen = &c->scratch;
     buffer_clear(seen);
@@ -420,12 +421,12 @@ static bool ended_is_due(const struct core *c, const struct stage *s) {
            job_at(c, s->ended.head)->time_ms + s->policy.retention_ms <= c->now_ms;
 }
 
-// Plans the next sweep for then, unless it comes earlier already.
+// Sets the sweep timer, unless an earlier one is set.
 static void sweep_at(struct core *c, struct stage *s, uint64_t at_ms) {
     if (s->sweep_at_ms && s->sweep_at_ms <= at_ms)
         return;
     if (heap_reserve(&c->timers, 1) < 0)
-        return; // planned again with the next end
+        return; // the next end tries again
     s->sweep_at_ms = at_ms;
     heap_put(&c->timers, at_ms, timer_value(TIMER_SWEEP, s->number));
 }
@@ -442,7 +443,7 @@ static uint32_t sweep_ended(struct core *c, struct stage *s, uint32_t most) {
     uint32_t count = 0;
     for (; count < most && ended_is_due(c, s); count++) {
         struct job *j = job_at(c, s->ended.head);
-        if (job_has_attrs(j) && once_spend(c, s, j) < 0) { // no memory for what must be remembered
+        if (job_has_attrs(j) && once_spend(c, s, j) < 0) { // no memory to keep the name
             sweep_at(c, s, c->now_ms + RETRY_AFTER_MS);
             break;
         }
@@ -451,7 +452,7 @@ static uint32_t sweep_ended(struct core *c, struct stage *s, uint32_t most) {
     return count;
 }
 
-// One that a job has read stays, and is looked at again with the next sweep.
+// A state that a running job has read stays until the next sweep.
 APART static uint32_t sweep_states(struct core *c, struct stage *s, uint32_t most) {
     uint32_t count = 0;
     for (uint32_t n = s->states.head, next; n && count < most; n = next, count++) {
@@ -461,7 +462,7 @@ APART static uint32_t sweep_states(struct core *c, struct stage *s, uint32_t mos
             break;
         if (chan_state(c, st->channel) == CHANNEL_IN_PROGRESS)
             continue;
-        if (state_expire(c, st->channel) < 0) { // for want of room or memory
+        if (state_expire(c, st->channel) < 0) { // no room or no memory
             sweep_at(c, s, c->now_ms + RETRY_AFTER_MS);
             break;
         }
@@ -492,7 +493,7 @@ static uint64_t earlier_ms(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-// What ended later is forgotten later: once planned, only names and states can come before.
+// A new end cannot make the sweep earlier: if a timer is set, only names and states need a check.
 void stage_plan_sweep(struct core *c, struct stage *s) {
     if (s->sweep_at_ms && !s->first_spent && !s->states.head)
         return;
@@ -509,7 +510,10 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
     }
     if (at == UINT64_MAX)
         return;
-    sweep_at(c, s, at > c->now_ms ? at : c->now_ms + 1000); // some cannot be forgotten just now
+    sweep_at(c, s,
+             at > c->now_ms
+                 ? at
+                 : c->now_ms + 1000); // what is overdue cannot be forgotten now: retry in a second
 }
 
 int stage_record(struct core *c, struct stage *s, enum room room) {

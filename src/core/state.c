@@ -1,4 +1,5 @@
-// State: what a channel keeps between its jobs. The bytes are in the log; here is where.
+// State: the bytes that a channel keeps between its jobs. They are in the log; memory has their
+// positions.
 #include "core/state.h"
 
 #include "base/errors.h"
@@ -50,7 +51,7 @@ static uint32_t states_sorted(struct core *c, uint32_t *chain, uint32_t count) {
     return head;
 }
 
-// After replay, where copies of old states come behind newer ones.
+// After replay, because the cleaner's copies come after newer states.
 void states_sort(struct core *c, struct stage *s) {
     if (!s->states.count)
         return;

@@ -1,7 +1,7 @@
-// Starting: the head of a stage's ready sequence goes to whoever asks, or to whoever has waited
-// longest. Waiting takers have a seat at every stage they named; a stage that was woken is served
-// at the end of the command, so that as many takers wake as there is work for. A stage that is
-// named by takers only is there as long as one of them waits.
+// Take: leases the head of a stage's ready line to the caller, or to the take that has waited
+// longest. A waiting take has an entry in the list of every stage it named. A woken stage is served
+// at the end of the command, so that exactly as many takes wake as there is work for. A stage that
+// only takes have named exists as long as one of them waits.
 #include "core/limit.h"
 
 #include "base/errors.h"
@@ -9,20 +9,20 @@
 
 #include <inttypes.h>
 
-// A waiting taker's place in the line of one stage.
+// A waiting take in the list of one stage.
 struct taker_entry {
     struct list of_stage;
     struct taker *taker;
     uint32_t stage;
 };
 
-// What a taker asks for, whether it waits or not.
+// The options of a take, waiting or not.
 struct take_options {
     struct conn *conn;
     int64_t lease_ms;
     uint32_t batch;
     bool detached, in_process; // see struct take
-    uint64_t bytes;            // of what it was given so far
+    uint64_t bytes;            // granted so far
 };
 
 static void grant_fill(const struct core *c, const struct stage *s, const struct job *j,
@@ -46,8 +46,8 @@ static void grant_fill(const struct core *c, const struct stage *s, const struct
     }
 }
 
-// Leases are mostly as long as the one that had this place before: its timer then rings early
-// enough to be set anew, and the many that end in time set none. Beats only move `until_ms`, too.
+// Reuses the timer of the previous lease in this slot if it fires early enough: it is then set
+// again. So the many leases that end in time set no timer, and a beat only moves `until_ms`.
 static void lease_plan(struct core *c, struct lease *l) {
     if (l->timer_ms && l->timer_ms < l->until_ms)
         return;
@@ -97,11 +97,11 @@ static int lease_create(struct core *c, struct stage *s, chan ref, uint32_t coun
 }
 
 static void stage_note_wait(const struct core *c, const struct stage *s, const struct job *j) {
-    if (s->waits) // without memory for them there are just no percentiles
+    if (s->waits) // NULL without memory: then there are no percentiles
         histogram_add(s->waits, c->now_ms - (j->position >> POSITION_SHIFT));
 }
 
-// Whether a block goes on with this job.
+// Whether this job may be part of the block.
 static bool block_goes_on(const struct core *c, chan ref, uint64_t bytes, uint32_t job) {
     const struct job *j = job_at(c, job);
     return bytes < c->limits.max_take_bytes && channel_reaches(c, channel_at(c, ref), job) &&
@@ -128,7 +128,7 @@ static uint32_t state_size(const struct core *c, chan ref) {
     return state ? ((const struct state *)slab_at(&c->states, state))->size : 0;
 }
 
-// A lease that did not come to be.
+// Frees a lease that could not be recorded.
 APART static void lease_undo(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     if (l->conn) {
@@ -179,7 +179,7 @@ static int take_start(struct core *c, struct stage *s, struct take_options *w, u
         *(l->block ? &l->block[i] : &l->only) = (struct leased){ j->id, number };
         grant_fill(c, s, j, l, &out[i]);
         if (i > 0)
-            out[i].state_at = 0; // comes with the first; the worker carries it along
+            out[i].state_at = 0; // only the first job of a block gets the state
         number = j->link.next;
     }
     w->bytes += state_size(c, ref);
@@ -205,7 +205,7 @@ static void stage_serve_later(struct core *c, struct stage *s, uint64_t at_ms) {
     heap_put(&c->timers, at_ms, timer_value(TIMER_SERVE, s->number));
 }
 
-enum { EXPIRED_AT_ONCE = 100 }; // jobs of a stage that are ended while another is looked for
+enum { EXPIRED_AT_ONCE = 100 }; // expired jobs ended by one take
 
 APART static int end_expired(struct core *c, struct stage *s) {
     int err = 0;
@@ -215,17 +215,17 @@ APART static int end_expired(struct core *c, struct stage *s) {
     }
     if (err < 0 || !head_is_expired(c, s))
         return err;
-    stage_serve_later(c, s, c->now_ms + 1); // the timers end the others
+    stage_serve_later(c, s, c->now_ms + 1); // timers end the rest
     return 1;
 }
 
-// A job whose end was not written down at its deadline is not started either: that is made up for
-// before. 1: there are more of them, so nothing is started now.
+// Ends expired jobs at the head of ready whose timers were not handled yet. 1: there are more, so
+// no job is started now.
 static int pass_expired(struct core *c, struct stage *s) {
     return head_is_expired(c, s) ? end_expired(c, s) : 0;
 }
 
-// Starts as much as the stage gives, up to `most`.
+// Starts up to `most` jobs of a stage.
 static int take_start_some(struct core *c, struct stage *s, struct take_options *w, uint32_t most,
                            struct grant *out, uint32_t *out_count) {
     uint32_t count = 0;
@@ -248,7 +248,7 @@ static int take_start_some(struct core *c, struct stage *s, struct take_options 
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
-// A stage held by its rate alone is looked at again when the rate allows.
+// Sets a timer for a stage that only its rate holds.
 static void serve_when_rate_allows(struct core *c, struct stage *s) {
     if (!s->policy.rate_per_h || !s->ready.head || list_empty(&s->takers))
         return;
@@ -270,7 +270,7 @@ static void taker_stop_waiting(struct core *c, struct taker *t) {
     t->entry_count = 0;
 }
 
-// Makes those that nobody has named yet.
+// Makes the stages that are not known yet.
 static int take_make_stages(struct core *c, const struct take *t, uint32_t *stages) {
     for (size_t i = 0; i < t->stage_count; i++) {
         int err = stages[i] ? 0 : stage_get(c, t->stages[i], &stages[i]);
@@ -326,7 +326,7 @@ static struct grant *grants_room(struct core *c, uint32_t count) {
     return (struct grant *)(void *)c->grants.data;
 }
 
-// Gives a waiting taker what there is, in the order of the stages it named.
+// Grants jobs to a waiting take, in the order of the stages it named.
 static int taker_give(struct core *c, struct taker *t) {
     struct grant *grants = grants_room(c, t->count);
     if (!grants)
@@ -353,7 +353,8 @@ static int taker_give(struct core *c, struct taker *t) {
     return 0;
 }
 
-// Gives what there is to whoever has waited longest. Negative: not now, for want of memory or room.
+// Grants jobs to the waiting takes of a stage, longest wait first. Negative: no memory or no room
+// now.
 static int stage_serve_takers(struct core *c, struct stage *s) {
     while (!list_empty(&s->takers)) {
         int err = pass_expired(c, s);
@@ -406,7 +407,7 @@ static int take_check(const struct core *c, const struct take *t) {
     return 0;
 }
 
-// 0 for one that nobody has named yet: there is nothing to take.
+// Finds the stages; 0 for an unknown one, which has no jobs.
 static int take_stages(struct core *c, const struct take *t, uint32_t *out) {
     for (size_t i = 0; i < t->stage_count; i++) {
         out[i] = stage_find(c, t->stages[i]);
@@ -427,7 +428,7 @@ int core_take_check(struct core *c, const struct take *t) {
     return err < 0 ? err : take_stages(c, t, stages);
 }
 
-// Waits, if it wants to.
+// No job was started: waits if the caller gave a taker.
 APART static int take_nothing(struct core *c, const struct take *t, uint32_t *stages, int err) {
     if (!t->taker)
         return err < 0 ? err : MR_EAGAIN;

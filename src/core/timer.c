@@ -1,11 +1,11 @@
-// Time: one heap of everything that is planned. An entry that has lost its meaning is recognised
-// when it rings: what it was for says so.
+// Timers: one heap for everything that happens at an instant. Entries are not removed when they
+// become obsolete: timer_is_current checks an entry when it fires.
 //
-// However much is due at once, one core_advance does a bounded part of it: the clock moves on all
-// the same, and the rest happens a little later. Leases, deadlines and waits that begin meanwhile
-// are so not cut short; who starts or ends a job looks at its deadline anyway. Only the order of a
-// channel needs care: a delayed job's place is the instant it is due, so what comes for its channel
-// before it is delivered is delayed, too (push_plan_due).
+// One core_advance handles a bounded number of due timers. The clock still moves on, so that
+// leases, deadlines and waits that begin meanwhile are not cut short; the rest is handled by later
+// calls. Commands that start or end a job check its deadline themselves. Only the order within a
+// channel needs care: the position of a delayed job is the instant it is due, so a push to its
+// channel that comes before it is delivered is delayed too (push_plan_due).
 #include "core/state.h"
 
 static uint32_t timer_kind(struct heap_entry e) {
@@ -28,7 +28,7 @@ static bool timer_is_current(const void *owner, struct heap_entry e) {
     uint32_t number = timer_number(e);
     const struct job *j;
     switch ((enum timer)timer_kind(e)) {
-    case TIMER_DEADLINE: // later, when it is tried again
+    case TIMER_DEADLINE: // at_ms is later than the deadline after a retry
         j = job_if_known(c, number);
         return j && job_deadline(c, j) && job_deadline(c, j) <= e.at_ms;
     case TIMER_DUE:
@@ -53,7 +53,7 @@ void timers_tidy(struct core *c) {
         heap_filter(&c->timers, timer_is_current, c);
 }
 
-// So much of what one core_advance may do is used up.
+// Counts timers against the limit of this core_advance.
 static void due_spend(struct core *c, uint32_t count) {
     c->due_left -= count < c->due_left ? count : c->due_left;
     c->steps += STEPS_DUE * (uint64_t)count;
@@ -66,7 +66,7 @@ static int deadline_fires(struct core *c, uint32_t number) {
 static int due_fires(struct core *c, uint32_t number) {
     struct job *j = job_at(c, number);
     job_drop_attr(c, j, ATTR_DUE);
-    c->timers.idle--; // it is not in the heap any more
+    c->timers.idle--; // job_drop_attr counted its timer as idle, but it was popped
     chan ref = chan_of(c, number);
     if (j->status == JOB_DELAYED) {
         job_line_remove(c, &stage_of(c, j)->delayed, number);
@@ -90,22 +90,22 @@ static int lease_timer_fires(struct core *c, uint32_t number) {
     struct lease *l = lease_at(c, number);
     l->timer_ms = 0;
     if (!l->count)
-        return 0; // it has ended, and no other has come in its place
+        return 0; // the lease has ended, and the slot is free
     due_spend(c, l->count / 8);
     if (l->lost)
         return lease_lose(c, number, LEASE_LOST, false);
     if (l->until_ms <= c->now_ms)
         return lease_lose(c, number, "the lease ran out", true);
-    lease_set_timer(c, l, l->until_ms, l->order); // there is room: one entry was just taken out
+    lease_set_timer(c, l, l->until_ms, l->order); // cannot fail: an entry was just popped
     return 0;
 }
 
 void timer_retry(struct core *c, enum timer kind, uint32_t number) {
     uint64_t at_ms = c->now_ms + RETRY_AFTER_MS;
     if (kind == TIMER_LEASE && lease_at(c, number)->timer_ms <= at_ms)
-        return; // it rings by itself before
+        return; // its timer fires earlier anyway
     if (heap_reserve(&c->timers, 1) < 0)
-        return; // a lease then ends by its time; a call nobody waits for is done in vain
+        return; // then a lease ends by its time, and an unwanted call is still run
     if (kind == TIMER_LEASE)
         lease_set_timer(c, lease_at(c, number), at_ms, heap_order(&c->timers));
     else
@@ -145,7 +145,7 @@ static int timer_fires(struct core *c, struct heap_entry e) {
     return 0;
 }
 
-// Puts back what could not be done; the entry just taken out left room for it.
+// Puts back a timer that could not be handled; the popped entry left room.
 static void timer_put_back(struct core *c, struct heap_entry e, uint64_t at_ms) {
     if (timer_kind(e) == TIMER_LEASE)
         lease_set_timer(c, lease_at(c, timer_number(e)), at_ms, heap_order(&c->timers));

@@ -1,5 +1,5 @@
-// Walking: the jobs of a stage that have one status, a page at a time. A page goes on behind a job
-// that is named by its id; where it stands says what comes next:
+// Walks: lists of the jobs of a stage with one status, page by page. A page continues after a job
+// that is named by its id; where that job is decides what comes next:
 //
 //     waiting   its channel, then the channels behind that in ready, then in parked, then in
 //               progress (found through the leases); or only what each in parked waits for
@@ -16,8 +16,8 @@ struct walk_state {
     const struct stage *stage;
     enum job_status status;
     chan only;      // this channel; 0: all
-    bool parked;    // only what each parked channel waits for
-    uint64_t steps; // of the core, at which it is cut
+    bool parked;    // only the job that each parked channel waits for
+    uint64_t steps; // value of core.steps at which the walk is cut
     int (*each)(void *, const struct job_info *);
     void *arg;
 };
@@ -27,7 +27,7 @@ static int visit_job(const struct walk_state *w, uint32_t job) {
     return w->each(w->arg, &info);
 }
 
-// Those with the status, from `job` on.
+// Visits the jobs with the status, from `job` on.
 static int walk_jobs(const struct walk_state *w, uint32_t job) {
     int stop = 0;
     for (; !stop && job; job = job_at(w->core, job)->link.next, w->core->steps++)
@@ -48,7 +48,7 @@ static int walk_channels(const struct walk_state *w, chan ref) {
     return stop;
 }
 
-// The jobs under a lease behind the one with the id `from`; 0: all.
+// Visits the running jobs of a lease after the one with the id `from`; 0: all.
 static int walk_lease(const struct walk_state *w, const struct lease *l, uint64_t from) {
     int stop = 0;
     for (uint32_t i = l->next; !stop && i < l->count; i++, w->core->steps++) {
@@ -89,7 +89,7 @@ static int walk_running(const struct walk_state *w, uint32_t from) {
     return stop ? stop : walk_leases(w, lease + 1);
 }
 
-// What comes behind the waiting job `from` and its channel.
+// Continues after the waiting job `from`: the rest of its channel, then later channels.
 static int walk_behind(const struct walk_state *w, uint32_t from) {
     chan ref = chan_of(w->core, from);
     uint32_t next = link_of(w->core, ref)->next;
@@ -116,7 +116,7 @@ static int walk_waiting(const struct walk_state *w, uint32_t from) {
     return stop ? stop : walk_leases(w, 1);
 }
 
-// The job that a parked channel waits for: the dead one that halts it, or its first.
+// The job that a parked channel waits for: the dead job that halts it, or its first.
 static uint32_t holder_of(const struct walk_state *w, chan ref) {
     const struct channel *ch = ref & CHAN_KEYED ? channel_at(w->core, ref) : NULL;
     return ch && channel_is_halted(w->core, ch) ? ch->halted : chan_head(w->core, ref);
@@ -139,7 +139,7 @@ static int walk_parked(const struct walk_state *w, uint32_t from) {
 
 // ---- All of them ------------------------------------------------------------------------------
 
-// The job that a walk goes on behind; 0: it begins.
+// Finds the job after which a walk continues; 0: it starts at the first.
 static int find_from(const struct walk_state *w, uint64_t id, uint32_t *out) {
     uint32_t number = id ? job_find(w->core, id) : 0;
     const struct job *j = number ? job_at(w->core, number) : NULL;

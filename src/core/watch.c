@@ -14,8 +14,8 @@ static bool is_worth_a_look(const struct source *s, const struct watcher *w) {
     return w->left >= 0 ? unended <= (uint64_t)w->left : !unended && s->seen.total;
 }
 
-// Those who are content with most come first: the first who is not ends the search, so that a
-// change costs as many steps as it has watchers to tell, and one.
+// Watchers are sorted by `left`, largest first: the first whose condition does not hold ends the
+// search, so the cost is one step more than there are watchers to notify.
 void watchers_notify(struct core *c, struct source *s) {
     while (!list_empty(&s->watches.watchers)) {
         struct watcher *w = list_entry(s->watches.watchers.next, struct watcher, of_epic);
@@ -37,7 +37,7 @@ int core_epic_watch(struct core *c, mr_bytes stage, mr_bytes name, int64_t left,
         return epic_unknown(stage, name);
     struct source *s = source_at(c, index);
     w->left = left;
-    struct list *before = &s->watches.watchers; // most want the end: they come last
+    struct list *before = &s->watches.watchers; // most wait for the end: searched from the back
     while (!list_empty(&s->watches.watchers) && before->prev != &s->watches.watchers &&
            list_entry(before->prev, struct watcher, of_epic)->left < left)
         before = before->prev;

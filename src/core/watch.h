@@ -1,11 +1,11 @@
-// Watchers: who waits for an epic, by epic, so that a job's end is told to those only whom it
-// concerns. Each says how few of its jobs may be left before it wants to look again:
+// Watchers: commands that wait for an epic, listed by epic, so that a job's end notifies only those
+// that it concerns. A watcher is notified when at most `left` of the jobs are unended:
 //
 //     unended jobs   1,024 ── 900 ── 512 ─────────────── 0
 //                                     │                  │
 //                     a reader (left 512) goes on   EPIC_OVER looks, once the end is known
 //
-// Telling does not mean that it has come so far for good: whoever is told looks, and watches again.
+// The state may change again before the watcher looks: it checks, and watches again if need be.
 #ifndef CORE_WATCH_H
 #define CORE_WATCH_H
 
@@ -14,16 +14,16 @@
 struct source;
 
 struct watches {
-    struct list watchers; // by how many may be left, most first; EPIC_OVER last
+    struct list watchers; // by `left`, largest first; EPIC_OVER last
 };
 
-void watchers_notify(struct core *, struct source *); // those that it may have come far enough for
-void watchers_notify_all(struct core *, struct source *); // it was changed, or is gone
+void watchers_notify(struct core *, struct source *);     // those whose condition may hold
+void watchers_notify_all(struct core *, struct source *); // the epic was changed or dropped
 
 // ---- source.c, for watch.c --------------------------------------------------------------------
 
 uint32_t source_find_epic(struct core *, mr_bytes stage, mr_bytes name); // 0: not known
-int epic_unknown(mr_bytes stage, mr_bytes name);                         // says so: MR_EGONE
+int epic_unknown(mr_bytes stage, mr_bytes name);                         // sets the error: MR_EGONE
 uint64_t source_unended(const struct source *);
 
 #endif
