@@ -11,8 +11,8 @@
 // the best throughput; share and mean level in the second half; completions until nine runs in ten
 // were there for good; and what santa's tuner does.
 #include "bench/measure.h"
+#include "bench/santa.h"
 #include "bench/tuner_real.h"
-#include "bench/zoo.h"
 #include "tools/plot.h"
 
 #include <errno.h>
@@ -26,14 +26,15 @@ enum { SEEDS = 32, FIRST_SEED = 70000, COST_EVENTS = 20000000, REAL_SECONDS = 10
 #define RECOVERED_S 10.0
 #define RECOVERED_WITHIN 25000.0
 
-static struct zoo_run simulate(const struct zoo *z, enum tuner_kind kind, uint64_t seed) {
-    struct tuner_options o = {
-        .kind = kind, .most = z->most, .learning = .1, .exploring = .1, .seed = seed
-    };
+// With the library's tuner, or with santa's.
+static struct zoo_run simulate(const struct zoo *z, bool with_santa, uint64_t seed) {
+    struct tuner_options o = { .most = z->most };
     struct tuner tuner;
+    struct santa santa;
     struct zoo_run run;
     tuner_init(&tuner, &o);
-    zoo_run(z, &tuner, seed, &run);
+    santa_init(&santa, .1, .1, seed, z->most);
+    zoo_run(z, with_santa ? santa_tuner(&santa) : zoo_tuner(&tuner), seed, &run);
     return run;
 }
 
@@ -48,12 +49,11 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static struct score score(const struct zoo *z, enum tuner_kind kind, uint64_t seeds,
-                          uint64_t first) {
+static struct score score(const struct zoo *z, bool with_santa, uint64_t seeds, uint64_t first) {
     struct score s = { .share_least = 1 };
     double half_s = z->seconds / 2, *converged = calloc(seeds, sizeof *converged);
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        struct zoo_run run = simulate(z, kind, seed);
+        struct zoo_run run = simulate(z, with_santa, seed);
         double share = zoo_share(&run, half_s, z->seconds);
         double level = zoo_level(&run, half_s, z->seconds);
         double in_s, completed = INFINITY;
@@ -84,8 +84,8 @@ static const char *verdict(bool reached) {
 static bool row(const struct zoo *z, uint64_t seeds, uint64_t first) {
     uint32_t lowest;
     zoo_best(z, 0, &lowest);
-    struct score probe = score(z, TUNER_PROBE, seeds, first);
-    struct score santa = score(z, TUNER_SANTA, 1, first);
+    struct score probe = score(z, false, seeds, first);
+    struct score santa = score(z, true, 1, first);
     double within = z->completions > 0 ? z->completions : CONVERGED_WITHIN;
     bool reached = probe.share >= z->share && probe.level <= LEVEL_TIMES * lowest &&
                    probe.converged <= within && worth(&probe) > worth(&santa);
@@ -99,7 +99,7 @@ static bool row_steps(const struct zoo *z, uint64_t seeds, uint64_t first) {
     double worst_s[ZOO_PHASES] = { 0 }, worst_completed[ZOO_PHASES] = { 0 };
     bool reached = true;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        struct zoo_run run = simulate(z, TUNER_PROBE, seed);
+        struct zoo_run run = simulate(z, false, seed);
         for (uint32_t p = 0; p < z->phases; p++) {
             double phase_s = z->seconds / z->phases, in_s = INFINITY, completed = INFINITY;
             zoo_converged(&run, p * phase_s, (p + 1) * phase_s, .95, &in_s, &completed);
@@ -121,7 +121,7 @@ static bool row_idle(const struct zoo *z, uint64_t seeds, uint64_t first) {
     double level = 0;
     zoo_best(z, 0, &lowest);
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        struct zoo_run run = simulate(z, TUNER_PROBE, seed);
+        struct zoo_run run = simulate(z, false, seed);
         for (size_t i = 0; i < run.count; i++)
             moves += run.steps[i].at_s >= z->seconds / 10;
         level += zoo_level(&run, z->seconds / 10, z->seconds) / (double)seeds;
@@ -171,8 +171,7 @@ static int plot(const char *folder, uint64_t seed) {
     for (const struct zoo *z = zoo_all; z->name; z++) {
         char path[4096];
         struct plot p;
-        struct zoo_run probe = simulate(z, TUNER_PROBE, seed),
-                       santa = simulate(z, TUNER_SANTA, seed);
+        struct zoo_run probe = simulate(z, false, seed), santa = simulate(z, true, seed);
         snprintf(path, sizeof path, "%s/%02d.svg", folder, (int)(z - zoo_all) + 1);
         plot_begin(&p, z->name, "seconds");
         plot_panel(&p, "level");

@@ -147,7 +147,7 @@ struct event {
 
 struct sim {
     const struct zoo *zoo;
-    struct tuner *tuner;
+    struct zoo_tuner tuner;
     struct zoo_run *run;
     uint64_t random;
     double now_s, work;
@@ -194,12 +194,16 @@ static double speed(const struct sim *s) {
     return has_lock(s) ? 1 : curve_speed(&s->zoo->curves[s->phase], s->in_flight);
 }
 
+static uint32_t level_now(const struct sim *s) {
+    return s->tuner.level(s->tuner.tuner);
+}
+
 static void note_step(struct sim *s) {
     struct zoo_run *r = s->run;
     struct zoo_step step = { .at_s = s->now_s,
                              .completed = r->completed,
-                             .level = tuner_level(s->tuner),
-                             .share = s->shares[tuner_level(s->tuner)] };
+                             .level = level_now(s),
+                             .share = s->shares[level_now(s)] };
     if (r->count > 0) {
         const struct zoo_step *last = &r->steps[r->count - 1];
         if (last->level == step.level && last->share == step.share)
@@ -215,9 +219,9 @@ static void note_step(struct sim *s) {
     r->steps[r->count++] = step;
 }
 
-static void tell(struct sim *s, struct tuner_event e) {
+static void feed_tuner(struct sim *s, struct tuner_event e, uint64_t waited_ns) {
     e.now_ns = (uint64_t)(s->now_s * 1e9);
-    tuner_feed(s->tuner, &e);
+    s->tuner.feed(s->tuner.tuner, &e, waited_ns);
 }
 
 // ---- Arrivals ---------------------------------------------------------------------------------
@@ -244,7 +248,8 @@ static void arrive(struct sim *s) {
     }
     s->waiting[s->waiting_first + s->waiting_count++] = s->now_s;
     plan_arrival(s);
-    tell(s, (struct tuner_event){ .kind = TUNER_ARRIVED });
+    if (s->tuner.arrive)
+        s->tuner.arrive(s->tuner.tuner);
 }
 
 // When the next job to start arrived; false: there is none.
@@ -266,7 +271,7 @@ static bool next_job(struct sim *s, double *out_arrived_s) {
 
 static void start_jobs(struct sim *s) {
     double arrived_s;
-    while (s->in_flight < tuner_level(s->tuner) && next_job(s, &arrived_s)) {
+    while (s->in_flight < level_now(s) && next_job(s, &arrived_s)) {
         double size = random_lognormal(&s->random, s->zoo->mean_s, s->zoo->sigma);
         heap_push(s, (struct event){ s->work + size, s->now_s, arrived_s, has_lock(s) });
         s->in_flight++;
@@ -282,13 +287,14 @@ static void pass_lock(struct sim *s, struct event e) {
 
 static void complete(struct sim *s, const struct event *e) {
     s->run->completed++;
-    tell(s, (struct tuner_event){ .kind = TUNER_COMPLETED,
-                                  .in_flight = s->in_flight,
-                                  .waited_ns = (uint64_t)((e->started_s - e->arrived_s) * 1e9),
-                                  .ran_ns = (uint64_t)((s->now_s - e->started_s) * 1e9) });
+    feed_tuner(s,
+               (struct tuner_event){ .kind = TUNER_COMPLETED,
+                                     .in_flight = s->in_flight,
+                                     .ran_ns = (uint64_t)((s->now_s - e->started_s) * 1e9) },
+               (uint64_t)((e->started_s - e->arrived_s) * 1e9));
     s->in_flight--;
-    if (s->zoo->rate > 0 && s->waiting_count == 0 && s->in_flight < tuner_level(s->tuner))
-        tell(s, (struct tuner_event){ .kind = TUNER_STARVED });
+    if (s->zoo->rate > 0 && s->waiting_count == 0 && s->in_flight < level_now(s))
+        feed_tuner(s, (struct tuner_event){ .kind = TUNER_STARVED }, 0);
 }
 
 static void handle(struct sim *s, struct event e) {
@@ -330,7 +336,7 @@ static void begin_phase(struct sim *s, uint32_t phase) {
         s->shares[n] = zoo_throughput(s->zoo, phase, n) / best;
 }
 
-void zoo_run(const struct zoo *z, struct tuner *tuner, uint64_t seed, struct zoo_run *out) {
+void zoo_run(const struct zoo *z, struct zoo_tuner tuner, uint64_t seed, struct zoo_run *out) {
     struct sim *s = calloc(1, sizeof *s);
     assert(s);
     *out = (struct zoo_run){ .seconds = z->seconds };
@@ -405,4 +411,19 @@ bool zoo_converged(const struct zoo_run *r, double from_s, double to_s, double s
         return true;
     }
     return false;
+}
+
+// ---- The library's tuner ----------------------------------------------------------------------
+
+static uint32_t library_level(const void *tuner) {
+    return tuner_level(tuner);
+}
+
+static void library_feed(void *tuner, const struct tuner_event *e, uint64_t waited_ns) {
+    (void)waited_ns;
+    tuner_feed(tuner, e);
+}
+
+struct zoo_tuner zoo_tuner(struct tuner *t) {
+    return (struct zoo_tuner){ t, library_level, library_feed, NULL };
 }

@@ -50,10 +50,21 @@ struct zoo_run {
     double seconds;
 };
 
+// The tuner that a workload is run with.
+struct zoo_tuner {
+    void *tuner;
+    uint32_t (*level)(const void *tuner);
+    // A completion, which waited in the queue for so long before it ran; or a lack of work.
+    void (*feed)(void *tuner, const struct tuner_event *, uint64_t waited_ns);
+    void (*arrive)(void *tuner); // a job was handed in; NULL: it does not matter
+};
+
+struct zoo_tuner zoo_tuner(struct tuner *); // the library's; borrows it
+
 extern const struct zoo zoo_all[]; // ends with a NULL name
 
 // Runs the workload with the tuner, and continues to feed it until the time is over.
-void zoo_run(const struct zoo *, struct tuner *, uint64_t seed, struct zoo_run *out);
+void zoo_run(const struct zoo *, struct zoo_tuner, uint64_t seed, struct zoo_run *out);
 void zoo_run_free(struct zoo_run *);
 
 // Completions per second with `level` in flight, in a phase; known without a run.

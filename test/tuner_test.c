@@ -1,5 +1,5 @@
 // The tuners: santa to the letter, the default one on simulated workloads. All time is simulated.
-#include "bench/zoo.h"
+#include "bench/santa.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,70 +13,69 @@
 
 // ---- B4: santa --------------------------------------------------------------------------------
 
-static struct tuner santa(double learning, double exploring) {
-    struct tuner t;
-    tuner_init(&t, &(struct tuner_options){
-                       .kind = TUNER_SANTA, .learning = learning, .exploring = exploring });
-    return t;
+static struct santa santa(double learning, double exploring) {
+    struct santa s;
+    santa_init(&s, learning, exploring, 0, TUNER_MOST);
+    return s;
 }
 
-static void complete(struct tuner *t, uint32_t in_flight, uint64_t waited_ns, uint64_t ran_ns) {
-    tuner_feed(t, &(struct tuner_event){ .kind = TUNER_COMPLETED,
-                                         .in_flight = in_flight,
-                                         .waited_ns = waited_ns,
-                                         .ran_ns = ran_ns });
+static void complete(struct santa *s, uint32_t in_flight, uint64_t waited_ns, uint64_t ran_ns) {
+    struct zoo_tuner t = santa_tuner(s);
+    struct tuner_event e = { .kind = TUNER_COMPLETED, .in_flight = in_flight, .ran_ns = ran_ns };
+    t.feed(t.tuner, &e, waited_ns);
 }
 
-static void arrive(struct tuner *t) {
-    tuner_feed(t, &(struct tuner_event){ .kind = TUNER_ARRIVED });
+static void starve(struct santa *s) {
+    struct zoo_tuner t = santa_tuner(s);
+    t.feed(t.tuner, &(struct tuner_event){ .kind = TUNER_STARVED }, 0);
 }
 
 // A santa that never explores, at `level`, and knows these throughputs; 0: unknown.
 static uint32_t next_level(uint32_t level, double lower, double here, double higher) {
-    struct tuner t = santa(.5, 0);
+    struct santa t = santa(.5, 0);
     t.level = level;
-    t.santa.rate[level - 1] = lower;
-    t.santa.rate[level] = here;
-    t.santa.rate[level + 1] = higher;
-    arrive(&t);
-    return tuner_level(&t);
+    t.rate[level - 1] = lower;
+    t.rate[level] = here;
+    t.rate[level + 1] = higher;
+    santa_arrive(&t);
+    return t.level;
 }
 
 static void B4_it_begins_at_level_1_and_knows_nothing(void **state) {
     (void)state;
-    struct tuner t = santa(.5, 0);
-    assert_int_equal(tuner_level(&t), 1);
+    struct santa t = santa(.5, 0);
+    assert_int_equal(t.level, 1);
     for (uint32_t n = 0; n < TUNER_MOST + 2; n++)
-        assert_true(t.santa.rate[n] == 0);
-    arrive(&t);
-    assert_int_equal(tuner_level(&t), 1);
+        assert_true(t.rate[n] == 0);
+    santa_arrive(&t);
+    assert_int_equal(t.level, 1);
 }
 
 static void B4_the_measure_is_in_flight_by_seconds_since_arrival(void **state) {
     (void)state;
-    struct tuner t = santa(.5, 0);
+    struct santa t = santa(.5, 0);
     complete(&t, 3, 1 * SECOND, 3 * SECOND); // three in flight, this one included
-    assert_true(t.santa.rate[3] == 3 / 4.0);
-    assert_true(t.santa.rate[1] == 0);
+    assert_true(t.rate[3] == 3 / 4.0);
+    assert_true(t.rate[1] == 0);
 }
 
 static void B4_the_first_value_is_stored_later_ones_are_mixed_in(void **state) {
     (void)state;
-    struct tuner t = santa(.25, 0);
+    struct santa t = santa(.25, 0);
     complete(&t, 2, 0, 1 * SECOND);
-    assert_true(t.santa.rate[2] == 2);
+    assert_true(t.rate[2] == 2);
     complete(&t, 2, 0, 2 * SECOND);
-    assert_true(t.santa.rate[2] == .75 * 2 + .25 * 1);
+    assert_true(t.rate[2] == .75 * 2 + .25 * 1);
 }
 
 static void B4_alpha_0_never_learns_and_alpha_1_keeps_only_the_latest(void **state) {
     (void)state;
-    struct tuner never = santa(0, 0), latest = santa(1, 0);
+    struct santa never = santa(0, 0), latest = santa(1, 0);
     for (uint64_t seconds = 1; seconds <= 4; seconds++) {
         complete(&never, 4, 0, seconds * SECOND);
         complete(&latest, 4, 0, seconds * SECOND);
-        assert_true(never.santa.rate[4] == 4);
-        assert_true(latest.santa.rate[4] == 4.0 / (double)seconds);
+        assert_true(never.rate[4] == 4);
+        assert_true(latest.rate[4] == 4.0 / (double)seconds);
     }
 }
 
@@ -100,17 +99,17 @@ static void B4_exploring_goes_up_or_down_by_halves_and_not_below_1(void **state)
     (void)state;
     enum { MESSAGES = 10000 };
     int ups = 0, downs = 0, stays_at_1 = 0;
-    struct tuner t = santa(.5, 1);
+    struct santa t = santa(.5, 1);
     t.level = 1000;
     for (int i = 0; i < MESSAGES; i++) {
-        uint32_t before = tuner_level(&t);
-        arrive(&t);
-        ups += tuner_level(&t) == before + 1;
-        downs += tuner_level(&t) + 1 == before;
+        uint32_t before = t.level;
+        santa_arrive(&t);
+        ups += t.level == before + 1;
+        downs += t.level + 1 == before;
         if (i == MESSAGES / 2)
             t.level = 1;
-        stays_at_1 += before == 1 && tuner_level(&t) == 1;
-        assert_true(tuner_level(&t) >= 1);
+        stays_at_1 += before == 1 && t.level == 1;
+        assert_true(t.level >= 1);
     }
     assert_int_equal(ups + downs + stays_at_1, MESSAGES);
     assert_in_range(ups, MESSAGES * 48 / 100, MESSAGES * 52 / 100);
@@ -121,35 +120,35 @@ static void B4_exploring_happens_with_its_probability(void **state) {
     (void)state;
     int moves = 0;
     for (uint64_t seed = 0; seed < 10000; seed++) {
-        struct tuner t;
-        tuner_init(&t, &(struct tuner_options){
-                           .kind = TUNER_SANTA, .first = 9, .exploring = .1, .seed = seed });
-        arrive(&t);
-        moves += tuner_level(&t) != 9;
+        struct santa t;
+        santa_init(&t, 0, .1, seed, TUNER_MOST);
+        t.level = 9;
+        santa_arrive(&t);
+        moves += t.level != 9;
     }
     assert_in_range(moves, 900, 1100);
 }
 
 static void B4_it_adjusts_after_every_message_and_learns_before_it_adjusts(void **state) {
     (void)state;
-    struct tuner t = santa(1, 0);
-    t.santa.rate[2] = 1;
+    struct santa t = santa(1, 0);
+    t.rate[2] = 1;
     complete(&t, 1, 0, 2 * SECOND); // ½ a second here, 1 a second at level 2: known now, and used
-    assert_int_equal(tuner_level(&t), 2);
-    t.santa.rate[3] = 2;
-    tuner_feed(&t, &(struct tuner_event){ .kind = TUNER_STARVED }); // no message of the mailbox
-    assert_int_equal(tuner_level(&t), 2);
-    arrive(&t);
-    assert_int_equal(tuner_level(&t), 3);
+    assert_int_equal(t.level, 2);
+    t.rate[3] = 2;
+    starve(&t); // no message of the mailbox
+    assert_int_equal(t.level, 2);
+    santa_arrive(&t);
+    assert_int_equal(t.level, 3);
 }
 
 static void B4_the_same_seed_walks_the_same_way(void **state) {
     (void)state;
-    struct tuner a = santa(.1, .5), b = santa(.1, .5);
+    struct santa a = santa(.1, .5), b = santa(.1, .5);
     for (uint32_t i = 1; i < 2000; i++) {
         complete(&a, 1 + i % 7, i, i * i % 10007 + 1);
         complete(&b, 1 + i % 7, i, i * i % 10007 + 1);
-        assert_int_equal(tuner_level(&a), tuner_level(&b));
+        assert_int_equal(a.level, b.level);
     }
 }
 
@@ -168,17 +167,24 @@ static struct zoo_run run(const struct zoo *z, const struct tuner_options *o, st
     struct tuner_options bounded = *o;
     bounded.most = z->most;
     tuner_init(out, &bounded);
-    zoo_run(z, out, 42, &r);
+    zoo_run(z, zoo_tuner(out), 42, &r);
     return r;
 }
 
-static double worth(const struct zoo *z, enum tuner_kind kind) {
+static struct zoo_run run_santa(const struct zoo *z) {
+    struct zoo_run r;
+    struct santa s;
+    santa_init(&s, .1, .1, 0, z->most);
+    zoo_run(z, santa_tuner(&s), 42, &r);
+    return r;
+}
+
+static double worth(const struct zoo *z, bool with_santa) {
     struct tuner t;
-    struct tuner_options o = { .kind = kind, .learning = .1, .exploring = .1 };
-    struct zoo_run r = run(z, &o, &t);
+    struct zoo_run r = with_santa ? run_santa(z) : run(z, &(struct tuner_options){ 0 }, &t);
     double half_s = z->seconds / 2;
     double share = zoo_share(&r, half_s, z->seconds), level = zoo_level(&r, half_s, z->seconds);
-    if (kind == TUNER_PROBE && share < z->share - .02) // one run; the benchmark takes the mean
+    if (!with_santa && share < z->share - .02) // one run; the benchmark takes the mean
         fail_msg("%s: %.3f of the best throughput", z->name, share);
     zoo_run_free(&r);
     return log(share) - .03 * log(level);
@@ -187,7 +193,7 @@ static double worth(const struct zoo *z, enum tuner_kind kind) {
 static void B5_it_beats_santa_in_every_workload(void **state) {
     (void)state;
     for (const struct zoo *z = zoo_all; z->name; z++)
-        if (z->phases == 1 && z->rate == 0 && worth(z, TUNER_PROBE) <= worth(z, TUNER_SANTA))
+        if (z->phases == 1 && z->rate == 0 && worth(z, false) <= worth(z, true))
             fail_msg("%s: santa does better", z->name);
 }
 
@@ -370,13 +376,11 @@ static void B5_a_fixed_level_stays(void **state) {
 
 // ---- Replay -----------------------------------------------------------------------------------
 
-static void replays(const struct zoo *z, enum tuner_kind kind) {
+static void replays(const struct zoo *z) {
     enum { ROOM = 1 << 20 };
     struct tuner_event *events = calloc(ROOM, sizeof *events);
     struct tuner_trace trace = { .events = events, .room = ROOM };
-    struct tuner_options o = {
-        .kind = kind, .learning = .1, .exploring = .1, .seed = 3, .trace = &trace
-    };
+    struct tuner_options o = { .trace = &trace };
     struct tuner t, again;
     struct zoo_run r = run(z, &o, &t);
     assert_true(trace.count > 1000 && trace.count < ROOM);
@@ -403,9 +407,8 @@ static void B5_a_recorded_run_replays(void **state) {
     struct zoo saturated = find("contention, peak 35"), bursts = find("bursts");
     saturated.seconds = 20;
     bursts.seconds = 60;
-    replays(&saturated, TUNER_PROBE);
-    replays(&saturated, TUNER_SANTA);
-    replays(&bursts, TUNER_PROBE);
+    replays(&saturated);
+    replays(&bursts);
 }
 
 int main(void) {

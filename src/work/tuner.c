@@ -16,8 +16,6 @@ void tuner_init(struct tuner *t, const struct tuner_options *o) {
     t->level = first > t->options.most ? t->options.most : first;
     if (o->kind == TUNER_PROBE)
         probe_init(t);
-    if (o->kind == TUNER_SANTA)
-        santa_init(t);
     tuner_note(t, 0, t->level, TUNER_BEGAN);
 }
 
@@ -32,9 +30,6 @@ void tuner_feed(struct tuner *t, const struct tuner_event *e) {
     switch (t->options.kind) {
     case TUNER_PROBE:
         probe_feed(t, e);
-        return;
-    case TUNER_SANTA:
-        santa_feed(t, e);
         return;
     case TUNER_FIXED:
         return;

@@ -2,13 +2,12 @@
 //
 //     completions ──►┌───────┐
 //     an empty queue ►│ tuner │──► level          pure: no clock, no thread, no chance of its own
-//     arrivals ──────►└───────┘
+//                     └───────┘
 //
-// Three kinds:
+// Two kinds:
 //   * TUNER_PROBE, the default, seeks the most completions per second X with the fewest jobs L in
 //     flight that reach it: the largest ln X − 0.03 ln L. It compares levels by trial: see
 //     tuner_probe.c.
-//   * TUNER_SANTA walks by single steps towards the better neighbour, and by chance: tuner_santa.c.
 //   * TUNER_FIXED stays where it is.
 //
 // The same events in the same order give the same levels: to replay a run, keep what was fed
@@ -25,19 +24,18 @@
 
 enum { TUNER_MOST = 4096 }; // the highest level
 
-enum tuner_kind { TUNER_PROBE, TUNER_SANTA, TUNER_FIXED };
+enum tuner_kind { TUNER_PROBE, TUNER_FIXED };
 
 enum tuner_event_kind {
     TUNER_COMPLETED, // a job has ended
     TUNER_STARVED,   // there was room for a job, and none to be had
-    TUNER_ARRIVED,   // jobs were handed in; only santa cares
 };
 
 struct tuner_event {
     enum tuner_event_kind kind;
     uint32_t in_flight; // COMPLETED: how many there were, this one included
     uint64_t now_ns;
-    uint64_t waited_ns, ran_ns; // COMPLETED: in the queue and in flight; 0: not known
+    uint64_t ran_ns; // COMPLETED: time in flight; 0: not known
 };
 
 // Where events are kept for a replay; the first `room` of them.
@@ -48,11 +46,9 @@ struct tuner_trace {
 
 struct tuner_options {
     enum tuner_kind kind;
-    uint32_t first;             // where it starts, and where fixed stays; 0: 1
-    uint32_t least, most;       // bounds of the level; 0: 1 and TUNER_MOST
-    double learning, exploring; // santa's α and ε
-    uint64_t seed;              // of santa's chance
-    struct tuner_trace *trace;  // borrowed; NULL: none
+    uint32_t first;            // where it starts, and where fixed stays; 0: 1
+    uint32_t least, most;      // bounds of the level; 0: 1 and TUNER_MOST
+    struct tuner_trace *trace; // borrowed; NULL: none
 };
 
 // Why the level of choice moved.
@@ -112,27 +108,17 @@ struct tuner_probe {
     uint32_t pause, patience; // blocks until a trial that lacked work; and the next such pause
 };
 
-struct tuner_santa {
-    double rate[TUNER_MOST + 2]; // by number in flight; 0: unknown
-    uint64_t random;
-};
-
 struct tuner {
     struct tuner_options options;
     uint32_t level;
     struct tuner_step path[TUNER_PATH]; // the latest moves of the level of choice
     uint32_t moves;
     struct tuner_trial fewer, more;
-    union {
-        struct tuner_probe probe;
-        struct tuner_santa santa;
-    };
+    struct tuner_probe probe;
 };
 
 void probe_init(struct tuner *);
 void probe_feed(struct tuner *, const struct tuner_event *);
-void santa_init(struct tuner *);
-void santa_feed(struct tuner *, const struct tuner_event *);
 void tuner_note(struct tuner *, uint64_t now_ns, uint32_t level, enum tuner_why);
 
 // ---- Use --------------------------------------------------------------------------------------
