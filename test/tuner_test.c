@@ -284,11 +284,11 @@ static void B5_it_says_plainly_when_too_much_is_too_much(void **state) {
     char text[160], cut[8];
     struct zoo z = find("cliff at 64");
     struct zoo_run r = run(&z, &(struct tuner_options){ 0 }, &t);
-    tuner_say(&t, text, sizeof text);
+    tuner_describe(&t, text, sizeof text);
     assert_non_null(strstr(text, "64 at once: "));
     assert_non_null(strstr(text, " is too much ("));
     assert_non_null(strstr(text, " is too few ("));
-    tuner_say(&t, cut, sizeof cut);
+    tuner_describe(&t, cut, sizeof cut);
     assert_string_equal(cut, "64 at o");
     zoo_run_free(&r);
 }
@@ -369,7 +369,7 @@ static void B5_a_fixed_level_stays(void **state) {
     struct zoo_run r = run(&z, &(struct tuner_options){ .kind = TUNER_FIXED, .first = 7 }, &t);
     assert_int_equal(r.count, 1);
     assert_int_equal(tuner_level(&t), 7);
-    tuner_say(&t, text, sizeof text);
+    tuner_describe(&t, text, sizeof text);
     assert_string_equal(text, "7 at once, as asked");
     zoo_run_free(&r);
 }

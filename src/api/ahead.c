@@ -9,33 +9,29 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-struct block {
+struct taken_block {
     struct leased_job_owner owner; // told when the job that is out has ended
     mr *m;
-    struct block *next;
+    struct taken_block *next;
     struct mr_job *rest; // the engine's lock does not matter: nobody else has them
     bool busy;
 };
-
-static const struct engine_impl *impl_of(const struct mr_job *job) {
-    return job->puller->engine->impl;
-}
 
 static struct mr_job *next_in_block(const struct mr_job *job) {
     return job->next && job->next->follows ? job->next : NULL;
 }
 
-static void give_back(struct mr_job *job) {
+static void release_rest(struct mr_job *job) {
     for (struct mr_job *next; job; job = next) {
         next = next_in_block(job);
         leased_job_claim(job);
-        impl_of(job)->release(job, 0);
+        impl_of_job(job)->release(job, 0);
     }
 }
 
 // With the lock.
-static void unlink_block(mr *m, struct block *b) {
-    struct block *first = atomic_load(&m->blocks);
+static void unlink_block(mr *m, struct taken_block *b) {
+    struct taken_block *first = atomic_load(&m->blocks);
     if (first == b) {
         atomic_store(&m->blocks, b->next);
         return;
@@ -45,24 +41,24 @@ static void unlink_block(mr *m, struct block *b) {
     first->next = b->next;
 }
 
-static void block_hears(struct leased_job_owner *owner, mr_id id, int outcome) {
-    struct block *b = (struct block *)owner;
+static void taken_block_ended(struct leased_job_owner *owner, mr_id id, int outcome) {
+    struct taken_block *b = (struct taken_block *)owner;
     mr *m = b->m;
     (void)id;
-    bool lost = outcome < 0 && impl_of(b->rest)->beat(b->rest) < 0;
+    bool lost = outcome < 0 && impl_of_job(b->rest)->beat(b->rest) < 0;
     pthread_mutex_lock(&m->lock);
     b->busy = false;
     if (lost)
         unlink_block(m, b);
     pthread_mutex_unlock(&m->lock);
     if (lost) {
-        give_back(b->rest);
+        release_rest(b->rest);
         mem_free(b);
     }
 }
 
 // With the lock: takes the next job out of a block. The last one needs no block any more.
-static struct mr_job *block_next(mr *m, struct block *b) {
+static struct mr_job *taken_block_next(mr *m, struct taken_block *b) {
     struct mr_job *job = b->rest;
     b->rest = next_in_block(job);
     b->busy = b->rest != NULL;
@@ -74,22 +70,22 @@ static struct mr_job *block_next(mr *m, struct block *b) {
     return job;
 }
 
-static struct mr_job *pick(mr *m, mr_bytes stage) {
+static struct mr_job *take_from_block(mr *m, mr_bytes stage) {
     struct mr_job *job = NULL;
     pthread_mutex_lock(&m->lock);
-    struct block *b = atomic_load(&m->blocks);
+    struct taken_block *b = atomic_load(&m->blocks);
     while (b && (b->busy || stage.size != b->rest->stage_size ||
                  memcmp(stage.data, b->rest->stage, stage.size) != 0))
         b = b->next;
     if (b)
-        job = block_next(m, b);
+        job = taken_block_next(m, b);
     pthread_mutex_unlock(&m->lock);
     return job;
 }
 
 // A job that nobody wants any more is let go of instead.
 int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
-    for (struct mr_job *job; (job = pick(m, stage)) != NULL;) {
+    for (struct mr_job *job; (job = take_from_block(m, stage)) != NULL;) {
         if (!leased_job_stopped(job)) {
             *out = job;
             return 0;
@@ -97,7 +93,7 @@ int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
         struct leased_job_owner *owner = job->owner;
         mr_id id = job->id;
         leased_job_claim(job);
-        impl_of(job)->release(job, 0);
+        impl_of_job(job)->release(job, 0);
         if (owner)
             owner->ended(owner, id, MR_ESTALE);
     }
@@ -105,15 +101,15 @@ int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
 }
 
 static int keep_block(mr *m, struct mr_job *rest, struct mr_job *out_already) {
-    struct block *b = mem_alloc(sizeof *b);
+    struct taken_block *b = mem_alloc(sizeof *b);
     if (!b)
         return error_set(MR_ENOMEM, "no memory to keep a batch of jobs");
-    *b = (struct block){ .owner.ended = block_hears, .m = m, .rest = rest };
+    *b = (struct taken_block){ .owner.ended = taken_block_ended, .m = m, .rest = rest };
     b->busy = out_already != NULL;
     if (out_already)
         out_already->owner = &b->owner;
     pthread_mutex_lock(&m->lock);
-    struct block *last = atomic_load(&m->blocks);
+    struct taken_block *last = atomic_load(&m->blocks);
     while (last && last->next)
         last = last->next;
     if (last)
@@ -134,23 +130,23 @@ int ahead_keep(mr *m, mr_job *job) {
     struct mr_job *rest = next_in_block(job), *other = after_block(job);
     int err = rest ? keep_block(m, rest, job) : 0;
     if (err < 0)
-        give_back(job);
+        release_rest(job);
     for (struct mr_job *first; (first = other) != NULL;) {
         other = after_block(first);
         if (err < 0 || keep_block(m, first, NULL) < 0)
-            give_back(first);
+            release_rest(first);
     }
     return err;
 }
 
 void ahead_finish(mr *m) {
     pthread_mutex_lock(&m->lock);
-    for (struct block *b = atomic_load(&m->blocks), *next; b; b = next) {
+    for (struct taken_block *b = atomic_load(&m->blocks), *next; b; b = next) {
         next = b->next;
         if (b->busy)
             continue;
         unlink_block(m, b);
-        give_back(b->rest);
+        release_rest(b->rest);
         mem_free(b);
     }
     pthread_mutex_unlock(&m->lock);

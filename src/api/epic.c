@@ -42,14 +42,14 @@ struct epic_place {
 };
 
 static int check_place(const mr *m, const char *stage, const char *name, struct epic_place *out) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_stage(stage, &out->stage);
     return err < 0 ? err : check_epic_name(name, &out->name);
 }
 
 static int check_epic(const mr *m, const mr_epic *e, struct epic_place *out) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_pointer("the epic", e);
     if (err >= 0)
@@ -87,7 +87,7 @@ static int64_t left_of(const mr_epic *e) {
     return (int64_t)(e->own[OWN_HALF] < other ? e->own[OWN_HALF] : other);
 }
 
-static int say_behind(mr *m, const mr_epic *e, const struct epic_place *p) {
+static int error_behind(mr *m, const mr_epic *e, const struct epic_place *p) {
     mr_epic_info info;
     int err = m->engine->impl->epic(m->engine, p->stage, p->name, &info);
     if (err < 0)
@@ -105,7 +105,7 @@ static int half_begin(mr *m, mr_epic *e, const struct epic_place *p, int64_t wai
     if (err == MR_EGONE && e->next > 1)
         return error_set(err, "epic '%s' was dropped while it was pushed", e->name);
     if (err == MR_EAGAIN)
-        return say_behind(m, e, p);
+        return error_behind(m, e, p);
     if (err < 0 && err != MR_EGONE)
         return err;
     e->own[OWN_HALF] = e->own[OWN_BYTES] = 0;
@@ -183,7 +183,7 @@ static size_t push_items(mr *m, mr_epic *e, const struct epic_place *p, const mr
     return done;
 }
 
-static int check_end(const mr_epic *e, size_t more) {
+static int check_epic_end(const mr_epic *e, size_t more) {
     uint64_t total = e->own[OWN_TOTAL] - 1;
     if (!e->own[OWN_TOTAL] || e->next + more - 1 <= total)
         return 0;
@@ -198,7 +198,7 @@ int mr_epic_push(mr *m, mr_epic *e, mr_bytes body, const mr_push_options *o, mr_
     if (err >= 0)
         err = check_bytes("body", body);
     if (err >= 0)
-        err = check_end(e, 1);
+        err = check_epic_end(e, 1);
     if (err < 0)
         return err;
     mr_item item = { .key = o->key, .once = o->once, .body = body };
@@ -220,7 +220,7 @@ int mr_epic_push_many(mr *m, mr_epic *e, const mr_item *items, size_t n, const m
     if (err >= 0)
         err = check_pointer("out_n", out_n);
     if (err >= 0)
-        err = check_end(e, n);
+        err = check_epic_end(e, n);
     if (err < 0)
         return err;
     size_t done = push_items(m, e, &p, items, n, all, out_ids, &err);
@@ -237,7 +237,7 @@ int mr_epic_skip(mr *m, mr_epic *e) {
     struct epic_place p;
     int err = check_epic(m, e, &p);
     if (err >= 0)
-        err = check_end(e, 1);
+        err = check_epic_end(e, 1);
     if (err >= 0)
         err = m->engine->impl->epic_skip(m->engine, p.stage, p.name, e->next);
     if (err >= 0)

@@ -42,7 +42,7 @@ static bool is_entry(const void *p, const void *table, size_t count, size_t size
     return at >= from && at < from + count * size && (at - from) % size == 0;
 }
 
-int check_engine(const mr *m) {
+int check_open_engine(const mr *m) {
     if (!m)
         return error_set(MR_EINVAL, "the engine is NULL: mr_open gives one");
     if (!is_entry(m, engines, ENGINES_MAX, sizeof *engines))

@@ -12,14 +12,14 @@
 
 enum { ENGINES_MAX = 64, WORKERS_MAX = 1024 }; // open at once in one process
 
-struct block;
+struct taken_block;
 
 struct mr {
     atomic_bool open;
     struct engine *engine;
-    struct puller *puller;        // takes for mr_take
-    pthread_mutex_t lock;         // guards `blocks`
-    struct block *_Atomic blocks; // taken in batches and not handed out yet; see ahead.c
+    struct puller *puller;              // takes for mr_take
+    pthread_mutex_t lock;               // guards `blocks`
+    struct taken_block *_Atomic blocks; // taken in batches and not handed out yet; see ahead.c
 };
 
 struct mr_worker {
@@ -28,13 +28,17 @@ struct mr_worker {
     struct worker *worker;
 };
 
+static inline const struct engine_impl *impl_of_job(const mr_job *job) {
+    return job->puller->engine->impl;
+}
+
 // A free place in a table, now open; NULL with MR_EFULL noted.
 mr *handle_engine(void);
 mr_worker *handle_worker(void);
 
 // ---- Checks: 0 or MR_EINVAL -------------------------------------------------------------------
 
-int check_engine(const mr *);
+int check_open_engine(const mr *);
 int check_worker(const mr_worker *);
 int check_job(const mr_job *);                          // in hand and not ended
 int check_stage(const char *stage, mr_bytes *out);      // there is one; the engine checks the name

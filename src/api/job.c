@@ -3,10 +3,6 @@
 #include "base/clock.h"
 #include "base/errors.h"
 
-static const struct engine_impl *impl_of(const mr_job *job) {
-    return job->puller->engine->impl;
-}
-
 // ---- Taking -----------------------------------------------------------------------------------
 
 static int check_take(const mr_take_options *o) {
@@ -24,7 +20,7 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
     static const mr_take_options defaults;
     mr_bytes name;
     o = o ? o : &defaults;
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_stage(stage, &name);
     if (err >= 0)
@@ -52,7 +48,7 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
 // ---- Ending -----------------------------------------------------------------------------------
 
 // Says whose job it is and makes it ours to end; after that it is used up.
-static int claim(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id) {
+static int claim_job(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id) {
     int err = check_job(job);
     if (err < 0)
         return err;
@@ -64,7 +60,7 @@ static int claim(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id
 }
 
 // `outcome` is for who holds what follows the job.
-static int ended(struct leased_job_owner *owner, mr_id id, int err, int outcome) {
+static int call_owner(struct leased_job_owner *owner, mr_id id, int err, int outcome) {
     if (owner)
         owner->ended(owner, id, outcome);
     return err;
@@ -73,11 +69,11 @@ static int ended(struct leased_job_owner *owner, mr_id id, int err, int outcome)
 int mr_done(mr_job *job) {
     struct leased_job_owner *owner;
     mr_id id;
-    int err = claim(job, &owner, &id);
+    int err = claim_job(job, &owner, &id);
     if (err < 0)
         return err;
-    err = impl_of(job)->done(job, FINISH_WAIT);
-    return ended(owner, id, err, err);
+    err = impl_of_job(job)->done(job, FINISH_WAIT);
+    return call_owner(owner, id, err, err);
 }
 
 int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
@@ -88,12 +84,12 @@ int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
         err = error_set(MR_EINVAL, "retry_ms is none of a time, MR_BACKOFF, MR_NEVER; the job is "
                                    "still in hand");
     if (err >= 0)
-        err = claim(job, &owner, &id);
+        err = claim_job(job, &owner, &id);
     if (err < 0)
         return err;
     mr_bytes why = mr_str(reason ? reason : job->reason[0] ? job->reason : "no reason was given");
-    err = impl_of(job)->fail(job, why, retry_ms, FINISH_WAIT);
-    return ended(owner, id, err, err < 0 ? err : MR_ESTALE);
+    err = impl_of_job(job)->fail(job, why, retry_ms, FINISH_WAIT);
+    return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
 }
 
 int mr_release(mr_job *job, int64_t delay_ms) {
@@ -104,16 +100,16 @@ int mr_release(mr_job *job, int64_t delay_ms) {
         err = error_set(MR_EINVAL, "delay_ms must be 0 in this version: a job cannot be released "
                                    "for later yet; it is still leased");
     if (err >= 0)
-        err = claim(job, &owner, &id);
+        err = claim_job(job, &owner, &id);
     if (err < 0)
         return err;
-    err = impl_of(job)->release(job, FINISH_WAIT);
-    return ended(owner, id, err, err < 0 ? err : MR_ESTALE);
+    err = impl_of_job(job)->release(job, FINISH_WAIT);
+    return call_owner(owner, id, err, err < 0 ? err : MR_ESTALE);
 }
 
 int mr_beat(mr_job *job) {
     int err = check_job(job);
-    return err < 0 ? err : impl_of(job)->beat(job);
+    return err < 0 ? err : impl_of_job(job)->beat(job);
 }
 
 // ---- Reading ----------------------------------------------------------------------------------

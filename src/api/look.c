@@ -3,7 +3,7 @@
 #include "base/errors.h"
 
 static int check_named(const mr *m, const char *stage, mr_bytes *out_stage) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     return err < 0 ? err : check_stage(stage, out_stage);
 }
 
@@ -22,7 +22,7 @@ int mr_stage_look(mr *m, const char *stage, mr_stage_info *out) {
 }
 
 int mr_stages(mr *m, int (*each)(const mr_stage_info *, void *arg), void *arg) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_each(each != NULL);
     return err < 0 ? err : m->engine->impl->stages(m->engine, each, arg);
@@ -108,11 +108,11 @@ int mr_dead(mr *m, const char *stage,
 }
 
 int mr_retry(mr *m, mr_id id) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     return err < 0 ? err : m->engine->impl->retry(m->engine, id);
 }
 
 int mr_drop(mr *m, mr_id id) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     return err < 0 ? err : m->engine->impl->drop(m->engine, id);
 }

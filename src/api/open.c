@@ -48,14 +48,14 @@ static int parse_options(const mr_options *o, struct local_options *out) {
     return parse_sync(o->sync, out);
 }
 
-static bool begins_with(const char *url, const char *scheme) {
+static bool has_scheme(const char *url, const char *scheme) {
     return strncmp(url, scheme, strlen(scheme)) == 0;
 }
 
 static int parse_url(const char *url, struct local_options *out) {
     if (strcmp(url, "mem:") == 0)
         return 0;
-    if (begins_with(url, "file:")) {
+    if (has_scheme(url, "file:")) {
         out->dir = url + strlen("file:");
         return *out->dir ? 0 : error_set(MR_EINVAL, "the URL 'file:' names no directory: file:DIR");
     }
@@ -87,7 +87,7 @@ static int open_remote(const char *url, const mr_options *o, struct engine **out
 }
 
 static int open_engine(const char *url, const mr_options *o, mr *m) {
-    bool remote = begins_with(url, "millrace:") || begins_with(url, "millraces:");
+    bool remote = has_scheme(url, "millrace:") || has_scheme(url, "millraces:");
     int err = remote ? open_remote(url, o, &m->engine) : open_local(url, o, &m->engine);
     if (err < 0)
         return err;
@@ -127,7 +127,7 @@ int mr_open(const char *url, const mr_options *options, mr **out) {
 int mr_close(mr *m) {
     if (!m)
         return 0;
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err < 0)
         return err;
     ahead_finish(m);

@@ -5,7 +5,7 @@
 
 static int check_push(const mr *m, const char *stage, mr_bytes body, const mr_push_options **o,
                       mr_bytes *out_stage) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_stage(stage, out_stage);
     if (err >= 0)
@@ -92,7 +92,7 @@ int mr_call_start(mr *m, const char *stage, mr_bytes body, const mr_push_options
 }
 
 int mr_await(mr *m, mr_id id, int64_t wait_ms, mr_result *out) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_wait("wait_ms", wait_ms);
     if (err < 0)
@@ -103,13 +103,13 @@ int mr_await(mr *m, mr_id id, int64_t wait_ms, mr_result *out) {
 }
 
 int mr_cancel(mr *m, mr_id id) {
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     return err < 0 ? err : m->engine->impl->cancel(m->engine, id);
 }
 
 int mr_stage_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
     mr_bytes name;
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     if (err >= 0)
         err = check_stage_name(stage, &name);
     if (err >= 0)

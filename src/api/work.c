@@ -15,7 +15,7 @@ static int check_work(const mr_work_options *o) {
     return err;
 }
 
-static int check_new(const mr_bytes *stages, int count) {
+static int check_stage_new(const mr_bytes *stages, int count) {
     mr_bytes last = stages[count];
     for (int i = 0; i < count; i++)
         if (stages[i].size == last.size && memcmp(stages[i].data, last.data, last.size) == 0)
@@ -33,7 +33,7 @@ static int gather_stages(const char *stage, const char *const *more, mr_bytes *o
             return error_set(MR_EINVAL, "a worker serves at most %d stages", TAKE_STAGES_MOST);
         err = check_stage_name(*more, &out[count]);
         if (err >= 0)
-            err = check_new(out, count);
+            err = check_stage_new(out, count);
     }
     return err < 0 ? err : count;
 }
@@ -43,7 +43,7 @@ int mr_work(mr *m, const char *stage, mr_handler *handler, void *arg, const mr_w
     static const mr_work_options defaults;
     mr_bytes stages[TAKE_STAGES_MOST];
     o = o ? o : &defaults;
-    int err = check_engine(m);
+    int err = check_open_engine(m);
     int count = err < 0 ? err : gather_stages(stage, o->more_stages, stages);
     if (count < 0)
         return count;

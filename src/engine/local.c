@@ -154,7 +154,7 @@ static struct group_options group_options_of(struct local *e, const struct local
     };
 }
 
-static int say_no_thread(int failed) {
+static int error_no_thread(int failed) {
     return error_set(MR_ENOMEM, "no thread for the engine: %s", strerror(failed));
 }
 
@@ -163,7 +163,7 @@ static int start_shard(struct local_shard *s) {
     int failed = pthread_create(&s->thread, NULL, local_shard_thread, s);
     s->threaded = !failed;
     pthread_mutex_unlock(&s->lock);
-    return failed ? say_no_thread(failed) : 0;
+    return failed ? error_no_thread(failed) : 0;
 }
 
 static int start_threads(struct local *e) {
@@ -175,7 +175,7 @@ static int start_threads(struct local *e) {
     }
     int failed = pthread_create(&e->notifier, NULL, local_notifier_thread, e);
     e->has_notifier = !failed;
-    int err = failed ? say_no_thread(failed) : 0;
+    int err = failed ? error_no_thread(failed) : 0;
     for (uint32_t i = 0; err >= 0 && i < e->count; i++)
         err = start_shard(e->shards[i]);
     return err;

@@ -178,7 +178,7 @@ int local_end_durable(struct local_shard *, int err); // local_end, then that
 uint64_t local_until(int64_t wait_ms);
 
 // MR_ESTOPPED, with the sentence of the log that has stopped.
-int local_say_stopped(struct local *);
+int local_error_stopped(struct local *);
 // With the lock: the core tells nothing more; all that wait hear that.
 void local_stop_waiters(struct local_shard *);
 
@@ -247,7 +247,7 @@ void local_unpin(mr_job *);
 int local_beat(mr_job *);
 int64_t local_beat_all(struct puller *);
 
-static inline struct local_shard *shard_of_job(const struct mr_job *job) {
+static inline struct local_shard *local_shard_of_job(const struct mr_job *job) {
     return ((struct shard_puller *)job->leased_with)->shard;
 }
 

@@ -206,14 +206,14 @@ struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err
 // ---- Ending -----------------------------------------------------------------------------------
 
 // The codes that say: the job is not ours any more.
-static bool is_lost(int err) {
+static bool job_is_lost(int err) {
     return err == MR_ESTALE || err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE ||
            err == MR_ESTOPPED;
 }
 
 // In a turn. What could not be recorded is a failed attempt; the last one, if it was too large.
 static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
-    if (err >= 0 || is_lost(err))
+    if (err >= 0 || job_is_lost(err))
         return err;
     char why[REASON_MOST + 1];
     size_t size = strnlen(error_text(), REASON_MOST);
@@ -225,7 +225,7 @@ static int settle_failure(struct local_shard *s, struct mr_job *job, int err) {
     return error_set(err, "%s", why);
 }
 
-static int end_turn(struct local_shard *s, struct mr_job *job, int err, unsigned how) {
+static int end_job_turn(struct local_shard *s, struct mr_job *job, int err, unsigned how) {
     err = settle_failure(s, job, err);
     job_drop(s, job, how);
     uint64_t at = local_end(s);
@@ -283,7 +283,7 @@ int commit_in_turn(struct local_shard *s, struct mr_job *job, const struct commi
 }
 
 int local_done(mr_job *job, unsigned how) {
-    struct local_shard *s = shard_of_job(job);
+    struct local_shard *s = local_shard_of_job(job);
     struct commit commit;
     int err = commit_prepare(job, &commit);
     int entered = local_enter(s);
@@ -294,26 +294,26 @@ int local_done(mr_job *job, unsigned how) {
 }
 
 int local_fail(mr_job *job, mr_bytes reason, int64_t retry_ms, unsigned how) {
-    struct local_shard *s = shard_of_job(job);
+    struct local_shard *s = local_shard_of_job(job);
     struct token token = token_of(job);
     int err = local_enter(s);
     if (err >= 0)
         err = core_fail(s->core, job->id, &token, reason, retry_ms);
-    return end_turn(s, job, err, how);
+    return end_job_turn(s, job, err, how);
 }
 
 int local_release(mr_job *job, unsigned how) {
-    struct local_shard *s = shard_of_job(job);
+    struct local_shard *s = local_shard_of_job(job);
     struct token token = token_of(job);
     int err = local_enter(s);
     if (err >= 0)
         err = core_release(s->core, job->id, &token);
     leased_job_pass_state(job, false); // if it had ended already, the lease goes on
-    return end_turn(s, job, err, how);
+    return end_job_turn(s, job, err, how);
 }
 
 void local_unpin(mr_job *job) {
-    struct local_shard *s = shard_of_job(job);
+    struct local_shard *s = local_shard_of_job(job);
     pthread_mutex_lock(&s->lock);
     job_unpin(s, job);
     pthread_mutex_unlock(&s->lock);
@@ -330,12 +330,12 @@ static int beat_one(struct local_shard *s, struct mr_job *job, uint64_t now_ms) 
 }
 
 int local_beat(mr_job *job) {
-    struct local_shard *s = shard_of_job(job);
+    struct local_shard *s = local_shard_of_job(job);
     int err = local_begin(s);
     if (err < 0)
         return err;
     err = local_end_durable(s, beat_one(s, job, monotonic_ms()));
-    if (is_lost(err))
+    if (job_is_lost(err))
         leased_job_stop(job, err);
     return err;
 }

@@ -72,7 +72,7 @@ struct empty_waiter {
     mr_bytes stage;
 };
 
-static bool is_empty(struct local_shard *s, mr_bytes stage) {
+static bool stage_is_empty(struct local_shard *s, mr_bytes stage) {
     struct stage_info info;
     if (core_look_stage(s->core, stage, &info) < 0)
         return true;
@@ -83,7 +83,7 @@ void local_check_empties(struct local_shard *s) {
     for (struct list *l = s->empties.next, *next; l != &s->empties; l = next) {
         next = l->next;
         struct empty_waiter *w = list_entry(l, struct empty_waiter, of_empties);
-        if (!is_empty(s, w->stage))
+        if (!stage_is_empty(s, w->stage))
             continue;
         list_remove(l);
         local_notify(s, &w->waiter);
@@ -95,7 +95,7 @@ static int wait_empty_at(struct local_shard *s, mr_bytes stage, uint64_t until_m
     int err = local_begin(s);
     if (err < 0)
         return err;
-    if (is_empty(s, stage))
+    if (stage_is_empty(s, stage))
         return local_end_durable(s, 0);
     list_append(&s->empties, &w.of_empties);
     local_end_keep(s);
@@ -111,7 +111,7 @@ static bool all_are_empty(struct local *e, mr_bytes stage) {
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_lock(&e->shards[i]->lock);
     for (uint32_t i = 0; empty && i < e->count; i++)
-        empty = is_empty(e->shards[i], stage);
+        empty = stage_is_empty(e->shards[i], stage);
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_unlock(&e->shards[i]->lock);
     return empty;

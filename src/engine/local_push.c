@@ -12,7 +12,7 @@ enum { MANY_A_TURN = 256 }; // pushes, before others are let in
 
 // ---- Pushing ----------------------------------------------------------------------------------
 
-static struct push push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
+static struct push core_push_of(mr_bytes stage, mr_bytes body, const mr_push_options *o) {
     return (struct push){ .stage = stage,
                           .key = o->key,
                           .once = o->once,
@@ -41,8 +41,8 @@ static int push_now(struct local_shard *s, const struct push *push, struct pushe
 }
 
 // Gives up the turn until there is room, and has a new one then; only after 0.
-static int wait_for_room(struct local_shard *s, const struct push *push, struct local_pusher *p,
-                         int64_t room_ms, uint64_t until) {
+static int local_wait_for_room(struct local_shard *s, const struct push *push,
+                               struct local_pusher *p, int64_t room_ms, uint64_t until) {
     p->waiter = (struct waiter){ 0 };
     local_end_keep(s);
     if (local_wait(s, &p->waiter, until))
@@ -66,7 +66,7 @@ static int push_waiting(struct local_shard *s, struct push *push, int64_t room_m
         err = push_now(s, push, out);
         if (err != MR_EAGAIN)
             break;
-        err = wait_for_room(s, push, &p, room_ms, until);
+        err = local_wait_for_room(s, push, &p, room_ms, until);
     } while (err >= 0);
     core_push_leave(s->core, &p.pusher);
     *out_at = local_end(s);
@@ -88,7 +88,7 @@ static int push_turn(struct local_shard *s, struct push *push, int64_t room_ms, 
 int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push_options *o,
                mr_id *out_id) {
     struct local_shard *s = shard_of_stage(base, stage);
-    struct push push = push_of(stage, body, o);
+    struct push push = core_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
     int err = push_turn(s, &push, o->room_ms, &pushed, &at);
@@ -126,7 +126,7 @@ int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, s
                     const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
                     size_t *out_count) {
     struct local_shard *s = shard_of_stage(base, stage);
-    struct push push = push_of(stage, (mr_bytes){ 0 }, o);
+    struct push push = core_push_of(stage, (mr_bytes){ 0 }, o);
     struct pushed pushed;
     if (first) {
         push.source = first->source;
@@ -233,7 +233,7 @@ int local_call(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
     struct local_call call = {
         .caller.conn = &s->conn, .waiter = &waiter, .stage = stage, .deadline_ms = o->deadline_ms
     };
-    struct push push = push_of(stage, body, o);
+    struct push push = core_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
     push.caller = &call.caller;
@@ -311,7 +311,7 @@ int local_call_start(struct engine *base, mr_bytes stage, mr_bytes body, const m
     struct local_call *c = call_create(s, stage, o, on_end, arg);
     if (!c)
         return MR_ENOMEM;
-    struct push push = push_of(stage, body, o);
+    struct push push = core_push_of(stage, body, o);
     struct pushed pushed;
     uint64_t at = 0;
     push.caller = &c->caller;

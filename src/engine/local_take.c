@@ -101,7 +101,7 @@ static int take_in_turn(struct local_taker *t, const struct pull *pull, bool sta
 // ---- Giving back ------------------------------------------------------------------------------
 
 // What was taken cannot be handed out.
-static int give_back(struct mr_job *jobs, int err) {
+static int release_taken(struct mr_job *jobs, int err) {
     char why[REASON_MOST + 1];
     snprintf(why, sizeof why, "%s", error_text());
     for (struct mr_job *job = jobs, *next; job; job = next) {
@@ -119,14 +119,14 @@ static int load_all(struct local_shard *s, struct mr_job *jobs, mr_job **out) {
     for (struct mr_job **at = &jobs; *at;) {
         int read = job_load(s, *at);
         if (read == MR_ENOMEM)
-            return give_back(jobs, read);
+            return release_taken(jobs, read);
         err = read < 0 ? read : err;
         if (read < 0)
             *at = jobs_leave_out(s, *at, read);
         else
             at = &(*at)->next;
         if (read < 0 && read != MR_ECORRUPT) {
-            give_back(*at, read);
+            release_taken(*at, read);
             *at = NULL;
         }
     }
@@ -138,7 +138,7 @@ static int load_all(struct local_shard *s, struct mr_job *jobs, mr_job **out) {
 
 static int hand_out(struct local_shard *s, uint64_t at, struct mr_job *jobs, mr_job **out) {
     int err = local_wait_durable(s, at, 0);
-    return err < 0 ? give_back(jobs, err) : load_all(s, jobs, out);
+    return err < 0 ? release_taken(jobs, err) : load_all(s, jobs, out);
 }
 
 // ---- Taking at one shard ----------------------------------------------------------------------
@@ -272,7 +272,7 @@ int taker_hand_out(struct local_taker *t, mr_job **out) {
 }
 
 // With the lock: what has arrived and is durable. NULL: nothing, or the loop is rung when it is.
-static struct mr_job *collect(struct shard_puller *p) {
+static struct mr_job *collect_granted(struct shard_puller *p) {
     struct local_shard *s = p->shard;
     struct mr_job *jobs = p->loop_taker.taken;
     if (jobs && !p->arrived_durable && !shard_is_durable(s->shard, s->position)) {
@@ -287,7 +287,7 @@ static struct mr_job *collect(struct shard_puller *p) {
 
 int taker_collect(struct shard_puller *p, mr_job **out) {
     pthread_mutex_lock(&p->shard->lock);
-    struct mr_job *jobs = collect(p);
+    struct mr_job *jobs = collect_granted(p);
     pthread_mutex_unlock(&p->shard->lock);
     return jobs ? load_all(p->shard, jobs, out) : MR_EAGAIN;
 }

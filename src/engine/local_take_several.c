@@ -136,7 +136,7 @@ static int take_in_loop(struct local_puller *p, const struct pull *pull, mr_job 
     struct shared_take *t = &p->loop_take;
     uint32_t claim = reservation_word(&t->reservation);
     if (atomic_load_explicit(&e->stopped, memory_order_relaxed))
-        return local_say_stopped(e);
+        return local_error_stopped(e);
     if (claim == RESERVATION_OPEN || atomic_load(&p->interrupted))
         return MR_EAGAIN;
     if (claim >= RESERVATION_OF)

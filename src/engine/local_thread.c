@@ -72,7 +72,7 @@ static void call_back(struct local_shard *s) {
     list_splice(&s->stops, &stops);
     int err = wait_all_durable(s);
     if (err >= 0 && s->stopped) // by another shard's log
-        err = local_say_stopped(s->engine);
+        err = local_error_stopped(s->engine);
     call_stops(s, &stops);
     call_ends(s, &calls, err);
     pthread_mutex_unlock(&s->lock);
@@ -134,7 +134,7 @@ static void stop_others(struct local_shard *s) {
     pthread_mutex_lock(&s->lock);
 }
 
-static int deliver(struct local_shard *s) {
+static int deliver_message(struct local_shard *s) {
     struct local_shard *to = s->engine->shards[s->message.to];
     pthread_mutex_unlock(&s->lock);
     int err = local_enter(to);
@@ -147,7 +147,7 @@ static int deliver(struct local_shard *s) {
 
 // Carries what can be carried; one that cannot be received now is tried again a while later, and
 // those that wait for the disk are waited for.
-static void carry_messages(struct local_shard *s) {
+static void pass_messages(struct local_shard *s) {
     struct peers *peers = shard_peers(s->shard);
     uint64_t at;
     int err = 0;
@@ -155,7 +155,7 @@ static void carry_messages(struct local_shard *s) {
         if (!s->has_message)
             s->has_message = peers_next(peers, true, &s->message);
         if (s->has_message) {
-            err = deliver(s);
+            err = deliver_message(s);
             s->has_message = err < 0 && err != MR_ESTOPPED;
         } else if (peers_want(peers, &at)) {
             err = wait_all_durable(s);
@@ -183,7 +183,7 @@ static void work_off(struct local_shard *s) {
     if (s->stopped && !s->stop_passed_on)
         stop_others(s);
     if (has_messages(s))
-        carry_messages(s);
+        pass_messages(s);
 }
 
 // Drives the shard if that is due; returns how long to sleep otherwise: -1 for ever.

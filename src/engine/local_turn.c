@@ -22,7 +22,7 @@ static void note_stop(struct local_shard *s) {
     atomic_store(&e->stopped, true);
 }
 
-int local_say_stopped(struct local *e) {
+int local_error_stopped(struct local *e) {
     pthread_mutex_lock(&e->lock);
     int err = error_set(MR_ESTOPPED, "%s", e->why_stopped);
     pthread_mutex_unlock(&e->lock);
@@ -56,7 +56,7 @@ void local_stop_waiters(struct local_shard *s) {
 int local_enter(struct local_shard *s) {
     pthread_mutex_lock(&s->lock);
     int err = atomic_load_explicit(&s->engine->stopped, memory_order_relaxed)
-                  ? local_say_stopped(s->engine)
+                  ? local_error_stopped(s->engine)
                   : shard_begin(s->shard);
     if (err == MR_ESTOPPED && !s->stopped)
         local_stop_waiters(s);

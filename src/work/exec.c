@@ -47,7 +47,7 @@ struct stream {
 };
 
 // A command that runs; its thread's own.
-struct run {
+struct command_run {
     const struct exec_order *order;
     struct process process;
     struct stream streams[2];
@@ -127,7 +127,7 @@ static void close_open(int fd) {
 }
 
 // A file in memory that holds the input, to be read from its beginning.
-static int input_open(mr_bytes input) {
+static int command_input_open(mr_bytes input) {
     int fd = memfd_create("input", MFD_CLOEXEC);
     if (fd < 0)
         return refuse_descriptor("input");
@@ -150,10 +150,10 @@ static int stream_open(struct stream *s, struct spool *to, int *out_write_end) {
 }
 
 // What become 0, 1 and 2; those that are not our own are closed again when the command has them.
-static int open_descriptors(struct execs *e, struct run *r, int out[3]) {
+static int open_descriptors(struct execs *e, struct command_run *r, int out[3]) {
     int err = 0;
     if (r->order->input.size)
-        err = out[0] = input_open(r->order->input);
+        err = out[0] = command_input_open(r->order->input);
     else
         out[0] = e->null;
     if (err >= 0)
@@ -171,7 +171,7 @@ static void close_descriptors(struct execs *e, const int descriptors[3]) {
     close_open(descriptors[2]);
 }
 
-static int run_start(struct execs *e, struct run *r) {
+static int command_start(struct execs *e, struct command_run *r) {
     struct environment environment;
     int err = environment_fill(&environment, r->order->job, r->order->variables);
     if (err < 0)
@@ -193,7 +193,7 @@ static int run_start(struct execs *e, struct run *r) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static void run_end(struct execs *e, struct run *r, enum exec_end why) {
+static void command_end(struct execs *e, struct command_run *r, enum exec_end why) {
     if (r->ending)
         return;
     r->ending = true;
@@ -210,7 +210,7 @@ static void stream_close(struct stream *s) {
 
 // Writes what is to be shown if our stderr takes it at once: whoever does not read that must not
 // keep us from ending the command. Several threads would fill what one of them has found free.
-static void show(struct run *r) {
+static void show_errors(struct command_run *r) {
     static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
     struct pollfd to = { STDERR_FILENO, POLLOUT, 0 };
     pthread_mutex_lock(&alone);
@@ -222,14 +222,14 @@ static void show(struct run *r) {
 }
 
 // The command has ended: waits until the rest is shown, but not beyond its time or its stop.
-static void show_rest(struct run *r) {
+static void show_last_errors(struct command_run *r) {
     while (r->unshown_size) {
         struct pollfd on[] = { { STDERR_FILENO, POLLOUT, 0 }, { r->stop->ring, POLLIN, 0 } };
         int ready = poll(on, 2, r->ending ? 0 : process_wait_ms(r->timeout_at_ms));
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready > 0 && on[0].revents) {
-            show(r);
+            show_errors(r);
         } else {
             r->mute = true;
             r->unshown_size = 0;
@@ -238,12 +238,13 @@ static void show_rest(struct run *r) {
 }
 
 // Shows what the command has written to its stderr; keeps the end of it for the reason.
-static int stream_pass(struct run *r, const struct stream *s, const uint8_t *piece, size_t size) {
+static int stream_pass(struct command_run *r, const struct stream *s, const uint8_t *piece,
+                       size_t size) {
     assert(!r->unshown_size && size <= sizeof r->unshown);
     if (!r->mute) {
         memcpy(r->unshown, piece, size);
         r->unshown_size = size;
-        show(r);
+        show_errors(r);
     }
     int err = spool_append(s->to, piece, size);
     if (err >= 0)
@@ -251,8 +252,8 @@ static int stream_pass(struct run *r, const struct stream *s, const uint8_t *pie
     return err;
 }
 
-static int stream_keep(struct run *r, const struct stream *s, const uint8_t *piece, size_t size,
-                       size_t *out_kept) {
+static int stream_keep(struct command_run *r, const struct stream *s, const uint8_t *piece,
+                       size_t size, size_t *out_kept) {
     uint64_t room = r->order->max_output ? r->order->max_output - s->to->size : UINT64_MAX;
     *out_kept = size;
     if (s->passes)
@@ -262,7 +263,7 @@ static int stream_keep(struct run *r, const struct stream *s, const uint8_t *pie
 }
 
 // Takes up to `most` bytes of what there is. What does not fit ends the command, and its pipe.
-static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size_t most) {
+static size_t stream_read(struct execs *e, struct command_run *r, struct stream *s, size_t most) {
     uint8_t piece[PIECE];
     size_t room = s->passes ? SHOWN_AT_ONCE : sizeof piece, kept = 0;
     ssize_t got = read(s->fd, piece, most < room ? most : room);
@@ -276,40 +277,40 @@ static size_t stream_read(struct execs *e, struct run *r, struct stream *s, size
     if (err < 0 && !r->failed)
         r->failed = err;
     stream_close(s);
-    run_end(e, r, EXEC_OUTPUT);
+    command_end(e, r, EXEC_OUTPUT);
     return 0;
 }
 
 // What was written before the command ended, and is still in the pipe.
-static void stream_drain(struct execs *e, struct run *r, struct stream *s) {
+static void stream_drain(struct execs *e, struct command_run *r, struct stream *s) {
     int left = 0;
-    show_rest(r);
+    show_last_errors(r);
     if (s->fd >= 0 && ioctl(s->fd, FIONREAD, &left) < 0)
         left = 0;
     while (s->fd >= 0 && left > 0) {
         left -= (int)stream_read(e, r, s, (size_t)left);
-        show_rest(r);
+        show_last_errors(r);
     }
     stream_close(s);
 }
 
 // When something has to be done about it if nothing happens.
-static uint64_t due_ms(const struct run *r) {
+static uint64_t due_ms(const struct command_run *r) {
     return r->ending ? r->kill_at_ms : r->timeout_at_ms;
 }
 
-static void see_to_time(struct execs *e, struct run *r) {
+static void check_time_limits(struct execs *e, struct command_run *r) {
     if (process_wait_ms(due_ms(r)) != 0)
         return;
     if (!r->ending) {
-        run_end(e, r, EXEC_TIMED_OUT);
+        command_end(e, r, EXEC_TIMED_OUT);
         return;
     }
     process_signal(&r->process, SIGKILL);
     r->kill_at_ms = UINT64_MAX;
 }
 
-static void see_to_stream(struct execs *e, struct run *r, struct stream *s, short events) {
+static void check_stream(struct execs *e, struct command_run *r, struct stream *s, short events) {
     if (events & POLLIN)
         stream_read(e, r, s, PIECE);
     else if (events)
@@ -317,7 +318,7 @@ static void see_to_stream(struct execs *e, struct run *r, struct stream *s, shor
 }
 
 // Returns when the command has ended.
-static void run_attend(struct execs *e, struct run *r) {
+static void command_wait(struct execs *e, struct command_run *r) {
     for (;;) {
         struct pollfd on[] = { { r->process.pidfd, POLLIN, 0 },
                                { r->streams[0].fd, POLLIN, 0 },
@@ -329,14 +330,14 @@ static void run_attend(struct execs *e, struct run *r) {
         if (ready > 0 && on[0].revents)
             return;
         if (ready > 0) {
-            see_to_stream(e, r, &r->streams[0], on[1].revents);
-            see_to_stream(e, r, &r->streams[1], on[2].revents);
+            check_stream(e, r, &r->streams[0], on[1].revents);
+            check_stream(e, r, &r->streams[1], on[2].revents);
             if (on[3].revents)
-                run_end(e, r, EXEC_STOPPED);
+                command_end(e, r, EXEC_STOPPED);
             if (on[4].revents)
-                show(r);
+                show_errors(r);
         }
-        see_to_time(e, r);
+        check_time_limits(e, r);
     }
 }
 
@@ -347,11 +348,11 @@ static bool is_kill_for_memory(struct execs *e) {
     return count > atomic_exchange(&e->memory_kills, count);
 }
 
-static void tell_exit(struct execs *e, struct exec_result *r, int status) {
+static void describe_exit(struct execs *e, struct exec_result *r, int status) {
     r->end = WIFSIGNALED(status) ? EXEC_KILLED : EXEC_EXITED;
     r->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
     r->out_of_memory = r->end == EXEC_KILLED && r->code == SIGKILL && is_kill_for_memory(e);
-    process_tell(status, r->reason, sizeof r->reason);
+    process_describe(status, r->reason, sizeof r->reason);
     if (r->end == EXEC_EXITED && r->code == 0)
         return;
     char line[LAST_LINE];
@@ -364,12 +365,12 @@ static void tell_exit(struct execs *e, struct exec_result *r, int status) {
         snprintf(r->reason + r->how_size, sizeof r->reason - (size_t)r->how_size, ": %s", line);
 }
 
-static void run_tell(struct execs *e, struct run *r, int status) {
+static void command_describe_end(struct execs *e, struct command_run *r, int status) {
     struct exec_result *result = &r->result;
     if (!r->ending) {
-        tell_exit(e, result, status);
+        describe_exit(e, result, status);
     } else if (result->end == EXEC_STOPPED) {
-        stop_tell(r->order->job, result->reason, sizeof result->reason);
+        stop_describe(r->order->job, result->reason, sizeof result->reason);
     } else if (result->end == EXEC_TIMED_OUT) {
         snprintf(result->reason, sizeof result->reason, "timed out after %" PRId64 " ms",
                  r->order->timeout_ms);
@@ -379,7 +380,7 @@ static void run_tell(struct execs *e, struct run *r, int status) {
     }
 }
 
-static int run_unstarted(struct run *r, int err) {
+static int command_not_started(struct command_run *r, int err) {
     int why = errno;
     stream_close(&r->streams[0]);
     stream_close(&r->streams[1]);
@@ -391,21 +392,21 @@ static int run_unstarted(struct run *r, int err) {
     return 0;
 }
 
-static int run_command(struct execs *e, struct run *r, const struct stop *stop) {
+static int command_run_to_end(struct execs *e, struct command_run *r, const struct stop *stop) {
     if (stop_is_rung(stop)) {
         r->result.end = EXEC_STOPPED;
-        stop_tell(r->order->job, r->result.reason, sizeof r->result.reason);
+        stop_describe(r->order->job, r->result.reason, sizeof r->result.reason);
         return 0;
     }
-    int err = run_start(e, r);
+    int err = command_start(e, r);
     if (err < 0)
-        return run_unstarted(r, err);
+        return command_not_started(r, err);
     r->stop = stop;
-    run_attend(e, r);
+    command_wait(e, r);
     process_signal(&r->process, SIGKILL); // what is left of its group writes no more
     stream_drain(e, r, &r->streams[0]);
     stream_drain(e, r, &r->streams[1]);
-    run_tell(e, r, process_finish(&r->process));
+    command_describe_end(e, r, process_finish(&r->process));
     return r->failed;
 }
 
@@ -413,14 +414,14 @@ int exec_run(struct execs *e, const struct exec_order *order, struct exec_result
     assert(order->argv && order->argv[0]);
     uint64_t timeout_at =
         order->timeout_ms > 0 ? monotonic_ms() + (uint64_t)order->timeout_ms : UINT64_MAX;
-    struct run r = { .order = order,
-                     .streams = { { .fd = -1 }, { .fd = -1 } },
-                     .timeout_at_ms = timeout_at };
+    struct command_run r = { .order = order,
+                             .streams = { { .fd = -1 }, { .fd = -1 } },
+                             .timeout_at_ms = timeout_at };
     struct stop *stop;
     int err = stops_enter(&e->stops, order->job, &stop);
     if (err < 0)
         return err;
-    err = run_command(e, &r, stop);
+    err = command_run_to_end(e, &r, stop);
     stops_leave(&e->stops, stop);
     if (err < 0)
         exec_result_finish(&r.result);

@@ -41,7 +41,7 @@ struct filters {
 };
 
 // A line on its way.
-struct ask {
+struct filter_ask {
     const struct exec_order *order;
     struct filter *filter;
     mr_bytes left; // of the line
@@ -53,7 +53,7 @@ struct ask {
 };
 
 // How a turn of the loop went.
-enum turn { TURN_ON, TURN_ANSWERED, TURN_CRASHED, TURN_ENDED };
+enum ask_step { STEP_ON, STEP_ANSWERED, STEP_CRASHED, STEP_ENDED };
 
 // ---- Processes --------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ static void filter_end(struct filters *f, struct filter *filter, const mr_job *j
 static int filter_crashed(struct filters *f, struct filter *filter, char *out, size_t size) {
     char words[EXEC_REASON - 32];
     int status = filter_destroy(filter, stop_kill_at_ms(NULL, f->options.grace_ms));
-    process_tell(status, words, sizeof words);
+    process_describe(status, words, sizeof words);
     snprintf(out, size, "the filter ended: %s", words[0] ? words : "exit code 0");
     pthread_mutex_lock(&f->lock);
     supervisor_restart(&f->supervisor, monotonic_ms());
@@ -259,25 +259,26 @@ static ssize_t write_quietly(int fd, const struct iovec *pieces, int count) {
     return written;
 }
 
-static enum turn send_more(struct ask *a) {
+static enum ask_step send_more(struct filter_ask *a) {
     struct iovec pieces[] = { { (void *)a->left.data, a->left.size }, { "\n", 1 } };
     ssize_t written = write_quietly(a->filter->in, pieces, 2);
     if (written < 0)
-        return errno == EAGAIN || errno == EINTR ? TURN_ON : TURN_CRASHED;
+        return errno == EAGAIN || errno == EINTR ? STEP_ON : STEP_CRASHED;
     a->end_left = (size_t)written <= a->left.size;
     size_t used = a->end_left ? (size_t)written : a->left.size;
     a->left = used ? bytes_of((const uint8_t *)a->left.data + used, a->left.size - used) : a->left;
-    return TURN_ON;
+    return STEP_ON;
 }
 
-static enum turn end_attempt(struct ask *a, enum exec_end end, const char *reason) {
+static enum ask_step filter_fail_attempt(struct filter_ask *a, enum exec_end end,
+                                         const char *reason) {
     a->result.end = end;
     snprintf(a->result.reason, sizeof a->result.reason, "%s", reason);
-    return TURN_ENDED;
+    return STEP_ENDED;
 }
 
 // How much of what came belongs to the answer, with its end; 0: its end is not there yet.
-static size_t find_end(const struct ask *a, enum filter_mode mode, const uint8_t *data,
+static size_t find_end(const struct filter_ask *a, enum filter_mode mode, const uint8_t *data,
                        size_t size) {
     uint8_t last = a->result.output.size ? a->last : '\n';
     for (size_t i = 0; i < size; last = data[i++])
@@ -287,25 +288,25 @@ static size_t find_end(const struct ask *a, enum filter_mode mode, const uint8_t
 }
 
 // `more` is what the end of the answer may still take off.
-static enum turn too_much(struct ask *a, uint64_t more) {
+static enum ask_step too_much(struct filter_ask *a, uint64_t more) {
     char words[64];
     if (!a->order->max_output || a->result.output.size <= a->order->max_output + more)
-        return TURN_ON;
+        return STEP_ON;
     snprintf(words, sizeof words, "answered with more than %" PRIu64 " bytes",
              a->order->max_output);
-    return end_attempt(a, EXEC_OUTPUT, words);
+    return filter_fail_attempt(a, EXEC_OUTPUT, words);
 }
 
-static enum turn tell_stopped(struct ask *a) {
+static enum ask_step describe_stopped(struct filter_ask *a) {
     char words[128];
-    stop_tell(a->order->job, words, sizeof words);
-    return end_attempt(a, EXEC_STOPPED, words);
+    stop_describe(a->order->job, words, sizeof words);
+    return filter_fail_attempt(a, EXEC_STOPPED, words);
 }
 
-static enum turn keep(struct ask *a, const uint8_t *data, size_t size) {
+static enum ask_step keep_answer(struct filter_ask *a, const uint8_t *data, size_t size) {
     a->failed = spool_append(&a->result.output, data, size);
     a->last = data[size - 1];
-    return a->failed < 0 ? TURN_ENDED : TURN_ON;
+    return a->failed < 0 ? STEP_ENDED : STEP_ON;
 }
 
 // Takes the line ends off: that of the last line, and with FILTER_LINES the empty one.
@@ -314,35 +315,36 @@ static void answer_cut(struct spool *s, enum filter_mode mode) {
     spool_cut(s, s->size - ends);
 }
 
-static enum turn receive(struct ask *a, enum filter_mode mode) {
+static enum ask_step receive_answer(struct filter_ask *a, enum filter_mode mode) {
     uint8_t piece[PIECE];
     ssize_t got = read(a->filter->out, piece, sizeof piece);
     if (got <= 0)
-        return got < 0 && errno == EINTR ? TURN_ON : TURN_CRASHED;
+        return got < 0 && errno == EINTR ? STEP_ON : STEP_CRASHED;
     size_t end = find_end(a, mode, piece, (size_t)got);
-    enum turn turn = keep(a, piece, end ? end : (size_t)got);
-    if (turn == TURN_ON && end)
+    enum ask_step turn = keep_answer(a, piece, end ? end : (size_t)got);
+    if (turn == STEP_ON && end)
         answer_cut(&a->result.output, mode);
-    if (turn == TURN_ON)
+    if (turn == STEP_ON)
         turn = too_much(a, end ? 0 : 1);
-    if (turn != TURN_ON || !end)
+    if (turn != STEP_ON || !end)
         return turn;
     if (end < (size_t)got || a->end_left)
-        return end_attempt(a, EXEC_OUTPUT,
-                           "the filter is out of step: it wrote more than one "
-                           "answer to one line");
-    return TURN_ANSWERED;
+        return filter_fail_attempt(a, EXEC_OUTPUT,
+                                   "the filter is out of step: it wrote more than one "
+                                   "answer to one line");
+    return STEP_ANSWERED;
 }
 
-static enum turn timed_out(struct ask *a) {
+static enum ask_step timed_out(struct filter_ask *a) {
     char words[64];
     if (process_wait_ms(a->timeout_at_ms) != 0)
-        return TURN_ON;
+        return STEP_ON;
     snprintf(words, sizeof words, "timed out after %" PRId64 " ms", a->order->timeout_ms);
-    return end_attempt(a, EXEC_TIMED_OUT, words);
+    return filter_fail_attempt(a, EXEC_TIMED_OUT, words);
 }
 
-static enum turn ask_turn(struct ask *a, enum filter_mode mode, const struct stop *stop) {
+static enum ask_step filter_ask_step(struct filter_ask *a, enum filter_mode mode,
+                                     const struct stop *stop) {
     struct pollfd on[] = { { a->filter->out, POLLIN, 0 },
                            { a->end_left ? a->filter->in : -1, POLLOUT, 0 },
                            { stop->ring, POLLIN, 0 } };
@@ -350,18 +352,18 @@ static enum turn ask_turn(struct ask *a, enum filter_mode mode, const struct sto
     if (ready <= 0)
         return timed_out(a);
     if (on[2].revents)
-        return tell_stopped(a);
-    enum turn turn = on[0].revents ? receive(a, mode) : TURN_ON;
-    if (turn == TURN_ON && on[1].revents)
+        return describe_stopped(a);
+    enum ask_step turn = on[0].revents ? receive_answer(a, mode) : STEP_ON;
+    if (turn == STEP_ON && on[1].revents)
         turn = send_more(a);
-    return turn == TURN_ON ? timed_out(a) : turn;
+    return turn == STEP_ON ? timed_out(a) : turn;
 }
 
-static int ask_end(struct filters *f, struct ask *a, enum turn turn) {
+static int filter_ask_end(struct filters *f, struct filter_ask *a, enum ask_step turn) {
     struct exec_result *r = &a->result;
-    if (turn == TURN_ANSWERED) {
+    if (turn == STEP_ANSWERED) {
         filter_put(f, a->filter);
-    } else if (turn == TURN_CRASHED) {
+    } else if (turn == STEP_CRASHED) {
         int status = filter_crashed(f, a->filter, r->reason, sizeof r->reason);
         r->end = WIFSIGNALED(status) ? EXEC_KILLED : EXEC_EXITED;
         r->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
@@ -371,24 +373,25 @@ static int ask_end(struct filters *f, struct ask *a, enum turn turn) {
     return a->failed;
 }
 
-static int ask_run(struct filters *f, struct ask *a, const struct stop *stop) {
+static int filter_ask_run(struct filters *f, struct filter_ask *a, const struct stop *stop) {
     if (a->left.size && memchr(a->left.data, '\n', a->left.size)) {
         a->result.code = EINVAL;
-        end_attempt(a, EXEC_UNSTARTED, "the job has more than one line: a filter takes one");
+        filter_fail_attempt(a, EXEC_UNSTARTED,
+                            "the job has more than one line: a filter takes one");
         return 0;
     }
     if (stop_is_rung(stop)) {
-        tell_stopped(a);
+        describe_stopped(a);
         return 0;
     }
     int err = filter_get(f, &a->filter);
     if (err < 0)
         return err;
-    enum turn turn;
+    enum ask_step turn;
     do
-        turn = ask_turn(a, f->options.mode, stop);
-    while (turn == TURN_ON);
-    return ask_end(f, a, turn);
+        turn = filter_ask_step(a, f->options.mode, stop);
+    while (turn == STEP_ON);
+    return filter_ask_end(f, a, turn);
 }
 
 static mr_bytes without_end(mr_bytes line) {
@@ -398,17 +401,17 @@ static mr_bytes without_end(mr_bytes line) {
 }
 
 int filter_run(struct filters *f, const struct exec_order *order, struct exec_result *out) {
-    struct ask a = { .order = order,
-                     .left = without_end(order->input),
-                     .end_left = true,
-                     .timeout_at_ms = order->timeout_ms > 0
-                                          ? monotonic_ms() + (uint64_t)order->timeout_ms
-                                          : UINT64_MAX };
+    struct filter_ask a = { .order = order,
+                            .left = without_end(order->input),
+                            .end_left = true,
+                            .timeout_at_ms = order->timeout_ms > 0
+                                                 ? monotonic_ms() + (uint64_t)order->timeout_ms
+                                                 : UINT64_MAX };
     struct stop *stop;
     int err = stops_enter(&f->stops, order->job, &stop);
     if (err < 0)
         return err;
-    err = ask_run(f, &a, stop);
+    err = filter_ask_run(f, &a, stop);
     stops_leave(&f->stops, stop);
     if (err < 0)
         exec_result_finish(&a.result);

@@ -44,7 +44,7 @@ void loop_ring(void *worker) {
     (void)written; // it can only be full, and is then readable
 }
 
-static void quiet(int fd) {
+static void drain_counter(int fd) {
     uint64_t count;
     ssize_t got = read(fd, &count, sizeof count);
     (void)got; // nothing there is fine
@@ -76,8 +76,8 @@ int worker_turn(struct worker *w) {
         return error_set(MR_EINVAL, w->options.own_loop
                                         ? "a turn inside a handler of the same worker"
                                         : "this worker has threads of its own: it takes no turns");
-    quiet(w->ring_fd);
-    quiet(w->timer_fd);
+    drain_counter(w->ring_fd);
+    drain_counter(w->timer_fd);
     w->engine->impl->stop_notices(w->puller);
     int err = 0;
     for (int i = 0; err >= 0 && has_place(w); i++) {

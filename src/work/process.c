@@ -51,14 +51,14 @@ static bool is_of_a_job(const char *variable) {
     return false;
 }
 
-static size_t count_of(const char *const *list) {
+static size_t count_strings(const char *const *list) {
     size_t count = 0;
     while (list && list[count])
         count++;
     return count;
 }
 
-static uint64_t left_ms(const mr_job *job) {
+static uint64_t deadline_left_ms(const mr_job *job) {
     uint64_t now_ms = monotonic_ms();
     return job->deadline_at_ms > now_ms ? job->deadline_at_ms - now_ms : 0;
 }
@@ -85,7 +85,8 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, const char *
         e->all[at++] = e->key;
     if (!job->deadline_at_ms)
         return at;
-    snprintf(e->deadline, sizeof e->deadline, "MILLRACE_DEADLINE_MS=%" PRIu64, left_ms(job));
+    snprintf(e->deadline, sizeof e->deadline, "MILLRACE_DEADLINE_MS=%" PRIu64,
+             deadline_left_ms(job));
     e->all[at++] = e->deadline;
     return at;
 }
@@ -103,7 +104,7 @@ static void fill_tag(struct environment *e) {
 int environment_fill(struct environment *e, const mr_job *job, const char *const *more) {
     enum { OF_JOB = 6, END = 1 };
     const char *const *ours = (const char *const *)environ;
-    size_t most = count_of(ours) + count_of(more) + OF_JOB + END;
+    size_t most = count_strings(ours) + count_strings(more) + OF_JOB + END;
     e->all = mem_alloc(most * sizeof *e->all);
     if (!e->all)
         return error_set(MR_ENOMEM, "no memory for a command's environment");
@@ -188,7 +189,7 @@ static void known_remove(pid_t pid) {
     pthread_mutex_unlock(&adopted.lock);
 }
 
-static bool is_known(pid_t pid) {
+static bool is_known_process(pid_t pid) {
     pthread_mutex_lock(&adopted.lock);
     bool known = known_find(pid) < adopted.count;
     pthread_mutex_unlock(&adopted.lock);
@@ -212,12 +213,12 @@ static bool has_tag(pid_t pid, const char *tag) {
 }
 
 // One look at what has come to us; true: something of this tag was ended, and may have left more.
-static bool sweep_once(const char *tag) {
+static bool kill_orphans(const char *tag) {
     FILE *children = children_open();
     bool ended = false;
     long pid;
     while (children && fscanf(children, "%ld", &pid) == 1) {
-        if (is_known((pid_t)pid) || waitpid((pid_t)pid, NULL, WNOHANG) != 0)
+        if (is_known_process((pid_t)pid) || waitpid((pid_t)pid, NULL, WNOHANG) != 0)
             continue; // not an orphan; or one that has gone by itself
         if (!has_tag((pid_t)pid, tag))
             continue;
@@ -232,10 +233,10 @@ static bool sweep_once(const char *tag) {
 }
 
 // Ends what the command has left: of its group, which was killed, and then all others.
-static void sweep(const struct process *p) {
+static void kill_leftovers(const struct process *p) {
     while (waitpid(-p->pid, NULL, 0) > 0 || errno == EINTR)
         ;
-    while (p->tag[0] && sweep_once(p->tag))
+    while (p->tag[0] && kill_orphans(p->tag))
         ;
 }
 
@@ -394,7 +395,7 @@ int process_finish(struct process *p) {
     while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (atomic_load(&adopted.on)) {
-        sweep(p);
+        kill_leftovers(p);
         known_remove(p->pid);
     }
     if (p->pidfd >= 0)
@@ -402,7 +403,7 @@ int process_finish(struct process *p) {
     return status;
 }
 
-void process_tell(int status, char *out, size_t size) {
+void process_describe(int status, char *out, size_t size) {
     if (WIFSIGNALED(status)) {
         const char *name = sigabbrev_np(WTERMSIG(status));
         snprintf(out, size, "killed by signal %d (%s)", WTERMSIG(status), name ? name : "?");

@@ -52,7 +52,7 @@ void process_signal(const struct process *, int signal);
 int process_finish(struct process *);
 
 // "killed by signal 9 (KILL)", "exit code 3"; "" for exit code 0.
-void process_tell(int status, char *out, size_t size);
+void process_describe(int status, char *out, size_t size);
 
 int process_wait_ms(uint64_t until_ms); // for poll, perhaps less; UINT64_MAX: for ever
 

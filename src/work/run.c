@@ -20,7 +20,7 @@ void worker_on_stop(mr_job *job, void *worker) {
 }
 
 // A job that this worker's handler kept was ended through the api.
-static void runner_hears(struct leased_job_owner *owner, mr_id id, int outcome) {
+static void runner_job_ended(struct leased_job_owner *owner, mr_id id, int outcome) {
     struct runner *r = (struct runner *)owner;
     struct worker *w = r->worker;
     pthread_mutex_lock(&w->lock);
@@ -45,7 +45,7 @@ static void runner_hears(struct leased_job_owner *owner, mr_id id, int outcome) 
 }
 
 void runner_init(struct runner *r, struct worker *w) {
-    r->owner.ended = runner_hears;
+    r->owner.ended = runner_job_ended;
     r->worker = w;
 }
 
@@ -85,18 +85,18 @@ static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
     return outcome;
 }
 
-static void give_back(struct worker *w, mr_job *job) {
+static void release_chain(struct worker *w, mr_job *job) {
     leased_job_claim(job);
     w->engine->impl->release(job, FINISH_UNPIN);
 }
 
 // 0: committed; MR_LATER: kept; else its lease may be over.
-static int run_job(struct runner *r, mr_job *job, mr_job **out_next) {
+static int runner_run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store(&r->current, job->id);
     if (!leased_job_start(job)) { // told before it began: nothing was done that could be committed
-        give_back(w, job);
+        release_chain(w, job);
         return MR_ESTALE;
     }
     int answer = call_handler(w, job);
@@ -130,10 +130,10 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
         mr_id id = job->id;
         bool lost = job->follows && outcome < 0 && w->engine->impl->beat(job) < 0;
         if (lost || atomic_load(&w->stopping)) {
-            give_back(w, job);
+            release_chain(w, job);
             continue;
         }
-        outcome = run_job(r, job, next || w->options.own_loop ? NULL : &taken);
+        outcome = runner_run_job(r, job, next || w->options.own_loop ? NULL : &taken);
         if (outcome == 0)
             started_ns = worker_completed(w, started_ns);
         if (outcome == MR_LATER && next && next->follows)

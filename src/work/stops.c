@@ -42,7 +42,7 @@ static int stop_create(struct stop **out) {
     return 0;
 }
 
-static void ring(const struct stop *stop) {
+static void stop_ring(const struct stop *stop) {
     uint64_t one = 1;
     ssize_t written = write(stop->ring, &one, sizeof one);
     (void)written; // it can only be full, and is then readable
@@ -63,7 +63,7 @@ int stops_enter(struct stops *s, const mr_job *job, struct stop **out) {
     pthread_mutex_lock(&s->lock);
     list_append(&s->busy, &stop->link);
     if (s->all || (job && leased_job_stopped(job)))
-        ring(stop);
+        stop_ring(stop);
     pthread_mutex_unlock(&s->lock);
     *out = stop;
     return 0;
@@ -90,7 +90,7 @@ void stops_ring_any(struct stops *s, const mr_job *job) {
     for (struct list *l = s->busy.next; l != &s->busy; l = l->next) {
         struct stop *stop = list_entry(l, struct stop, link);
         if (!job || stop->job == job)
-            ring(stop);
+            stop_ring(stop);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -102,7 +102,7 @@ uint64_t stop_kill_at_ms(const mr_job *job, int64_t grace_ms) {
     return lost && lease_ends_ms < at_ms ? lease_ends_ms : at_ms;
 }
 
-void stop_tell(const mr_job *job, char *out, size_t size) {
+void stop_describe(const mr_job *job, char *out, size_t size) {
     int why = job ? leased_job_stopped(job) : 0;
     snprintf(out, size, "stopped%s%s", why ? ": " : "", why ? error_meaning(why) : "");
 }

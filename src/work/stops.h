@@ -43,6 +43,6 @@ void stops_ring_any(struct stops *, const mr_job *job);
 uint64_t stop_kill_at_ms(const mr_job *, int64_t grace_ms);
 
 // "stopped: the job was cancelled"
-void stop_tell(const mr_job *, char *out, size_t size);
+void stop_describe(const mr_job *, char *out, size_t size);
 
 #endif

@@ -32,7 +32,7 @@ void worker_limit(struct worker *w, uint32_t threads) {
     atomic_store(&w->limit, threads > 0 ? threads : 1);
 }
 
-static void feed(struct worker *w, const struct tuner_event *e) {
+static void worker_feed_tuner(struct worker *w, const struct tuner_event *e) {
     pthread_mutex_lock(&w->tuner_lock);
     tuner_feed(&w->tuner, e);
     atomic_store_explicit(&w->level, tuner_level(&w->tuner), memory_order_relaxed);
@@ -44,16 +44,17 @@ uint64_t worker_completed(struct worker *w, uint64_t started_ns) {
     if (w->tuner.options.kind == TUNER_FIXED)
         return 0;
     uint64_t now_ns = monotonic_ns();
-    feed(w, &(struct tuner_event){ .kind = TUNER_COMPLETED,
-                                   .in_flight = pool_in_flight(w),
-                                   .now_ns = now_ns,
-                                   .ran_ns = started_ns ? now_ns - started_ns : 0 });
+    worker_feed_tuner(w, &(struct tuner_event){ .kind = TUNER_COMPLETED,
+                                                .in_flight = pool_in_flight(w),
+                                                .now_ns = now_ns,
+                                                .ran_ns = started_ns ? now_ns - started_ns : 0 });
     return now_ns;
 }
 
 void worker_starved(struct worker *w) {
     if (w->tuner.options.kind != TUNER_FIXED)
-        feed(w, &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = monotonic_ns() });
+        worker_feed_tuner(w,
+                          &(struct tuner_event){ .kind = TUNER_STARVED, .now_ns = monotonic_ns() });
 }
 
 void worker_look(struct worker *w, struct worker_info *out) {
@@ -66,6 +67,6 @@ void worker_look(struct worker *w, struct worker_info *out) {
     pthread_mutex_lock(&w->tuner_lock);
     out->choice = tuner_choice(&w->tuner);
     out->steps = tuner_path(&w->tuner, out->path);
-    tuner_say(&w->tuner, out->why, sizeof out->why);
+    tuner_describe(&w->tuner, out->why, sizeof out->why);
     pthread_mutex_unlock(&w->tuner_lock);
 }

@@ -61,7 +61,8 @@ struct text {
     size_t size, used;
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct text *t, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void add_text(struct text *t, const char *format,
+                                                           ...) {
     va_list args;
     va_start(args, format);
     int wrote = vsnprintf(t->out + t->used, t->size - t->used, format, args);
@@ -74,38 +75,38 @@ static double percent(double gain) {
     return 100 * fabs(exp(gain) - 1);
 }
 
-static void say_more(struct text *out, const struct tuner_trial *more) {
+static void add_more(struct text *out, const struct tuner_trial *more) {
     if (!more->sure)
-        say(out, "%" PRIu32 " makes no difference", more->level);
+        add_text(out, "%" PRIu32 " makes no difference", more->level);
     else if (more->gain < 0)
-        say(out, "%" PRIu32 " is too much (%.0f %% less)", more->level, percent(more->gain));
+        add_text(out, "%" PRIu32 " is too much (%.0f %% less)", more->level, percent(more->gain));
     else
-        say(out, "%" PRIu32 " brings only %.0f %% more", more->level, percent(more->gain));
+        add_text(out, "%" PRIu32 " brings only %.0f %% more", more->level, percent(more->gain));
 }
 
-static void say_fewer(struct text *out, const struct tuner_trial *fewer) {
+static void add_fewer(struct text *out, const struct tuner_trial *fewer) {
     if (fewer->sure)
-        say(out, "%" PRIu32 " is too few (%.0f %% less)", fewer->level, percent(fewer->gain));
+        add_text(out, "%" PRIu32 " is too few (%.0f %% less)", fewer->level, percent(fewer->gain));
     else
-        say(out, "%" PRIu32 " makes no difference", fewer->level);
+        add_text(out, "%" PRIu32 " makes no difference", fewer->level);
 }
 
-void tuner_say(const struct tuner *t, char *out, size_t size) {
+void tuner_describe(const struct tuner *t, char *out, size_t size) {
     struct text text = { out, size, 0 };
     bool probes = t->options.kind == TUNER_PROBE;
-    say(&text, "%" PRIu32 " at once", tuner_choice(t));
+    add_text(&text, "%" PRIu32 " at once", tuner_choice(t));
     if (t->options.kind == TUNER_FIXED)
-        say(&text, ", as asked");
+        add_text(&text, ", as asked");
     else if (probes && t->probe.patience > 1)
-        say(&text, ": there is not enough work to try more");
+        add_text(&text, ": there is not enough work to try more");
     else if (probes && (t->more.level || t->fewer.level)) {
-        say(&text, ": ");
+        add_text(&text, ": ");
         if (t->more.level)
-            say_more(&text, &t->more);
+            add_more(&text, &t->more);
         if (t->more.level && t->fewer.level)
-            say(&text, ", ");
+            add_text(&text, ", ");
         if (t->fewer.level)
-            say_fewer(&text, &t->fewer);
+            add_fewer(&text, &t->fewer);
     } else
-        say(&text, " so far");
+        add_text(&text, " so far");
 }

@@ -140,6 +140,6 @@ uint32_t tuner_choice(const struct tuner *);
 size_t tuner_path(const struct tuner *, struct tuner_step out[TUNER_PATH]);
 
 // Says in a sentence why the level is what it is. Ends with 0, shortened to fit.
-void tuner_say(const struct tuner *, char *out, size_t size);
+void tuner_describe(const struct tuner *, char *out, size_t size);
 
 #endif

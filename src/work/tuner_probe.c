@@ -152,7 +152,7 @@ static void search_anew(struct tuner *t, double gain) {
     search_begin(t, gain > 0 ? MORE : FEWER);
 }
 
-static void hold(struct tuner *t) {
+static void hold_level(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     const struct arm *a = &p->evidence.arms[p->choice];
     double rate = a->seconds > 0 ? a->count / a->seconds : 0;
@@ -185,7 +185,7 @@ static void search_next(struct tuner *t) {
         return;
     }
     if (!refine(p)) {
-        hold(t);
+        hold_level(t);
         return;
     }
     sides_open(p);
@@ -218,7 +218,7 @@ static void trial_lost(struct tuner *t, double gain, bool sure) {
 }
 
 // The level on trial beside that of choice.
-static struct difference judge(struct tuner_probe *p, const struct arm *trial) {
+static struct difference compare_trial(struct tuner_probe *p, const struct arm *trial) {
     struct evidence *e = &p->evidence;
     struct difference d = evidence_compare(e, p->choice, &e->arms[p->choice], p->trial, trial);
     d.error = hypot(d.error, REMAINS * evidence_spread(e) / p->rounds);
@@ -235,7 +235,7 @@ static bool is_gross(struct tuner_probe *p) {
     if (p->phase != SEARCHING || p->place != p->trial || p->block.seconds < BLOCK_S / 4 ||
         p->evidence.arms[p->choice].count == 0)
         return false;
-    struct difference d = judge(p, &p->block);
+    struct difference d = compare_trial(p, &p->block);
     return fabs(d.gain - price(p)) > GROSS * d.error;
 }
 
@@ -263,7 +263,7 @@ static void trial_block(struct tuner *t) {
         go_to(t, p->choice);
         return;
     }
-    struct difference d = judge(p, &p->evidence.arms[p->trial]);
+    struct difference d = compare_trial(p, &p->evidence.arms[p->trial]);
     double worth = (d.gain - price(p)) / d.error; // in standard errors
     bool more = p->side == MORE;
     bool over = p->trial_blocks >= TRIAL_BLOCKS &&
