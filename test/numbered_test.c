@@ -18,14 +18,14 @@ static uint32_t shards = 1;
 static struct engine *open_engine(const char *dir) {
     struct engine *engine;
     struct local_options options = { .dir = dir, .sync = ENGINE_SYNC_NONE, .shards = shards };
-    assert_int_equal(local_open(&options, &engine), 0);
+    assert_int_equal(local_engine_open(&options, &engine), 0);
     return engine;
 }
 
 // Pushes `count` jobs of the epic "book", numbered from `number` on.
 static void push(struct engine *e, uint64_t number, size_t count, mr_id *out_ids) {
     mr_item items[8];
-    struct numbered first = { mr_str("book"), number, true };
+    struct push_number first = { mr_str("book"), number, true };
     size_t pushed = 0;
     assert_true(count <= 8);
     for (size_t i = 0; i < count; i++)
@@ -84,7 +84,7 @@ static void R12_an_epic_resumes_at_the_first_number_that_no_shard_has(void **sta
 
 static int try_push(struct engine *e, uint64_t number, size_t *out_pushed) {
     mr_item items[8] = { 0 };
-    struct numbered first = { mr_str("book"), number, true };
+    struct push_number first = { mr_str("book"), number, true };
     return e->impl->push_many(e, mr_str("read"), items, 8, &no_options, &first, NULL, out_pushed);
 }
 

@@ -169,7 +169,7 @@ static size_t push_items(mr *m, mr_epic *e, const struct epic_place *p, const mr
         o.room_ms = time_left(all->room_ms, since_ms);
         if (half_is_full(e) && (err = half_begin(m, e, p, o.room_ms)) < 0)
             break;
-        struct numbered first = { p->name, e->next, true };
+        struct push_number first = { p->name, e->next, true };
         size_t some = half_takes(e, items + done, count - done), n = 0;
         o.room_ms = time_left(all->room_ms, since_ms);
         err = m->engine->impl->push_many(m->engine, p->stage, items + done, some, &o, &first,

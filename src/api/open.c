@@ -72,7 +72,7 @@ static int open_local(const char *url, const mr_options *o, struct engine **out)
     int err = parse_options(o, &local);
     if (err >= 0)
         err = parse_url(url, &local);
-    return err < 0 ? err : local_open(&local, out);
+    return err < 0 ? err : local_engine_open(&local, out);
 }
 
 static int open_remote(const char *url, const mr_options *o, struct engine **out) {

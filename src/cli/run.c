@@ -54,7 +54,7 @@ static int engine_open(struct run *r) {
     struct local_options options = { .dir = r->journal.store };
     struct listener listener; // a large journal takes a while to read
     bool listens = listener_begin(&listener, r->signals) == 0;
-    int err = local_open(&options, &r->engine);
+    int err = local_engine_open(&options, &r->engine);
     if (listens)
         listener_end(&listener);
     for (size_t i = 0; err >= 0 && i < sizeof policies / sizeof *policies; i++)

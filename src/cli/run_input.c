@@ -128,8 +128,8 @@ static void batch_point(struct batch *b) {
 
 static int push_all(struct run *r, struct batch *b, mr_id *out_ids) {
     char name[JOURNAL_EPIC_NAME];
-    struct numbered number = { journal_epic(&r->journal, name), b->first, true };
-    const struct numbered *first = r->journal.dir ? &number : NULL;
+    struct push_number number = { journal_epic(&r->journal, name), b->first, true };
+    const struct push_number *first = r->journal.dir ? &number : NULL;
     const mr_push_options options = { 0 };
     for (size_t pushed = 0, n; pushed < b->count; pushed += n) {
         int err = r->engine->impl->push_many(r->engine, mr_str(RUN_STAGE), b->items + pushed,

@@ -94,7 +94,7 @@ void push_words(struct exchange *x, mr_bytes stage, mr_bytes body, const mr_push
 }
 
 static struct exchange *push_request_new(mr_bytes stage, mr_bytes body, const mr_push_options *o,
-                                         const struct numbered *n) {
+                                         const struct push_number *n) {
     struct exchange *x = exchange_new("PUSH");
     if (!x)
         return NULL;
@@ -119,16 +119,16 @@ static int read_push_id(const struct exchange *x, mr_id *out) {
 struct pipeline {
     struct client *client;
     struct client_link *link;
-    struct client_source *source; // ours, or …
-    const struct numbered *first; // … the caller's own numbers; NULL: it has none
+    struct client_source *source;    // ours, or …
+    const struct push_number *first; // … the caller's own numbers; NULL: it has none
     mr_bytes stage;
     mr_push_options options;
     struct exchange *on_way[PIPELINE];
 };
 
 // The number of the item behind so many accepted ones and `ahead` on their way.
-static struct numbered pipeline_number(const struct pipeline *p, size_t accepted, size_t ahead) {
-    struct numbered n = { mr_str(p->source->name), p->source->number + 1 + ahead, false };
+static struct push_number pipeline_number(const struct pipeline *p, size_t accepted, size_t ahead) {
+    struct push_number n = { mr_str(p->source->name), p->source->number + 1 + ahead, false };
     if (!p->first)
         return n;
     n = *p->first;
@@ -144,7 +144,7 @@ static int pipeline_send(struct pipeline *p, const mr_item *items, size_t accept
         mr_push_options o = p->options;
         o.key = items[sent].key;
         o.once = items[sent].once;
-        struct numbered n = pipeline_number(p, accepted, sent);
+        struct push_number n = pipeline_number(p, accepted, sent);
         struct exchange *x = push_request_new(p->stage, items[sent].body, &o, &n);
         pthread_mutex_lock(&p->client->lock);
         err = x ? exchange_send(p->link, x) : MR_ENOMEM;
@@ -221,7 +221,7 @@ static size_t pipeline_run(struct pipeline *p, const mr_item *items, size_t coun
 
 static size_t client_push_items(struct client *c, mr_bytes stage, const mr_item *items,
                                 size_t count, const mr_push_options *o,
-                                const struct numbered *first, mr_id *out_ids, int *out_err) {
+                                const struct push_number *first, mr_id *out_ids, int *out_err) {
     struct pipeline p = { .client = c, .stage = stage, .options = *o, .first = first };
     size_t done = 0;
     pthread_mutex_lock(&c->lock);
@@ -243,7 +243,7 @@ static size_t client_push_items(struct client *c, mr_bytes stage, const mr_item 
 // ---- The calls --------------------------------------------------------------------------------
 
 int client_push_many(struct engine *base, mr_bytes stage, const mr_item *items, size_t count,
-                     const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
+                     const mr_push_options *o, const struct push_number *first, mr_id *out_ids,
                      size_t *out_count) {
     int err = 0;
     size_t done =

@@ -303,7 +303,7 @@ void *notifier_thread(void *client);
 
 int client_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
 int client_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
-                     const mr_push_options *, const struct numbered *first, mr_id *, size_t *);
+                     const mr_push_options *, const struct push_number *first, mr_id *, size_t *);
 int client_cancel(struct engine *, mr_id);
 void push_words(struct exchange *, mr_bytes stage, mr_bytes body, const mr_push_options *);
 

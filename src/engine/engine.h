@@ -47,7 +47,7 @@ struct pull {
 
 // A push with a number, 1, 2, 3 …, of a source of its stage: a number met again makes no second
 // job. Numbers of an epic are remembered until it is dropped, others while they are used.
-struct numbered {
+struct push_number {
     mr_bytes source;
     uint64_t number;
     bool epic;
@@ -67,7 +67,7 @@ struct engine_impl {
     // `first` (may be NULL) numbers the first item, and those behind it go on from there. The id of
     // a repeat is the first one's, or 0 when that is no longer known.
     int (*push_many)(struct engine *, mr_bytes stage, const mr_item *, size_t count,
-                     const mr_push_options *, const struct numbered *first, mr_id *out_ids,
+                     const mr_push_options *, const struct push_number *first, mr_id *out_ids,
                      size_t *out_count);
     int (*call)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                 struct buffer *out_result);
@@ -148,6 +148,6 @@ struct local_options {
 
 // An engine in this process, on memory or file logs. MR_EINVAL: too many shards, or not as many as
 // the store has; and the log's errors.
-int local_open(const struct local_options *, struct engine **out);
+int local_engine_open(const struct local_options *, struct engine **out);
 
 #endif

@@ -6,10 +6,10 @@
 #include "base/errors.h"
 #include "base/mem.h"
 
-static int local_close(struct engine *);
+static int local_engine_close(struct engine *);
 
 static const struct engine_impl local_impl = {
-    .close = local_close,
+    .close = local_engine_close,
     .push = local_push,
     .push_many = local_push_many,
     .call = local_call,
@@ -53,7 +53,7 @@ int engine_check_stage(mr_bytes name) {
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-static struct local_shard *shard_create(struct local *e, uint32_t index) {
+static struct local_shard *shard_create(struct local_engine *e, uint32_t index) {
     struct local_shard *s = mem_alloc_line(sizeof *s);
     if (!s)
         return NULL;
@@ -86,8 +86,8 @@ static void shard_destroy(struct local_shard *s) {
     mem_free(s);
 }
 
-static struct local *engine_create(void) {
-    struct local *e = mem_alloc(sizeof *e);
+static struct local_engine *engine_create(void) {
+    struct local_engine *e = mem_alloc(sizeof *e);
     if (!e)
         return NULL;
     e->base.impl = &local_impl;
@@ -97,7 +97,7 @@ static struct local *engine_create(void) {
     return e;
 }
 
-static void engine_destroy(struct local *e) {
+static void engine_destroy(struct local_engine *e) {
     for (uint32_t i = 0; i < e->count; i++)
         shard_destroy(e->shards[i]);
     pthread_cond_destroy(&e->notify);
@@ -121,13 +121,14 @@ static enum log_sync sync_of(enum engine_sync sync) {
 
 static void *shard_owner(void *arg, uint32_t index, uint32_t count) {
     (void)count;
-    struct local *e = arg;
+    struct local_engine *e = arg;
     e->shards[index] = shard_create(e, index);
     e->count = index + 1;
     return e->shards[index];
 }
 
-static struct group_options group_options_of(struct local *e, const struct local_options *o) {
+static struct group_options group_options_of(struct local_engine *e,
+                                             const struct local_options *o) {
     return (struct group_options){
         .dir = o->dir,
         .shards = o->shards,
@@ -166,7 +167,7 @@ static int start_shard(struct local_shard *s) {
     return failed ? error_no_thread(failed) : 0;
 }
 
-static int start_threads(struct local *e) {
+static int start_threads(struct local_engine *e) {
     for (uint32_t i = 0; i < e->count; i++) {
         struct local_shard *s = e->shards[i];
         s->shard = group_shard(e->group, i);
@@ -222,7 +223,7 @@ static int wait_unused(struct local_shard *s) {
 }
 
 // At one instant: the callback of a call may start another in a shard that was looked at before.
-static bool any_calls(struct local *e) {
+static bool any_calls(struct local_engine *e) {
     bool any = false;
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_lock(&e->shards[i]->lock);
@@ -243,7 +244,7 @@ static void join_shard(struct local_shard *s) {
     s->threaded = false;
 }
 
-static void join_notifier(struct local *e) {
+static void join_notifier(struct local_engine *e) {
     pthread_mutex_lock(&e->lock);
     e->closing = true;
     pthread_cond_signal(&e->notify);
@@ -253,7 +254,7 @@ static void join_notifier(struct local *e) {
     e->has_notifier = false;
 }
 
-static void engine_end(struct local *e) {
+static void engine_end(struct local_engine *e) {
     for (uint32_t i = 0; i < e->count; i++)
         join_shard(e->shards[i]);
     join_notifier(e);
@@ -263,8 +264,8 @@ static void engine_end(struct local *e) {
     engine_destroy(e);
 }
 
-static int local_close(struct engine *base) {
-    struct local *e = (struct local *)base;
+static int local_engine_close(struct engine *base) {
+    struct local_engine *e = (struct local_engine *)base;
     int err = 0;
     do
         for (uint32_t i = 0; err >= 0 && i < e->count; i++)
@@ -275,8 +276,8 @@ static int local_close(struct engine *base) {
     return err;
 }
 
-int local_open(const struct local_options *options, struct engine **out) {
-    struct local *e = engine_create();
+int local_engine_open(const struct local_options *options, struct engine **out) {
+    struct local_engine *e = engine_create();
     if (!e)
         return error_set(MR_ENOMEM, "no memory for an engine");
     struct group_options o = group_options_of(e, options);

@@ -37,7 +37,7 @@ struct job_table {
 };
 
 struct local_shard {
-    struct local *engine;
+    struct local_engine *engine;
     uint32_t index;
     struct shard *shard;
     struct core *core; // the shard's
@@ -74,7 +74,7 @@ struct local_shard {
     bool has_message;            // … unless it has come there
 };
 
-struct local {
+struct local_engine {
     struct engine base;
     struct group *group;
     uint32_t count;
@@ -156,7 +156,7 @@ struct local_pusher {
 };
 
 static inline struct local_shard *shard_of_stage(struct engine *base, mr_bytes stage) {
-    const struct local *e = (const struct local *)base;
+    const struct local_engine *e = (const struct local_engine *)base;
     return e->shards[route_of(e->count, stage)];
 }
 
@@ -178,7 +178,7 @@ int local_end_durable(struct local_shard *, int err); // local_end, then that
 uint64_t local_until(int64_t wait_ms);
 
 // MR_ESTOPPED, with the sentence of the log that has stopped.
-int local_error_stopped(struct local *);
+int local_error_stopped(struct local_engine *);
 // With the lock: the core tells nothing more; all that wait hear that.
 void local_stop_waiters(struct local_shard *);
 
@@ -202,7 +202,7 @@ void local_call_notifier(struct local_shard *);
 
 int local_push(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *, mr_id *);
 int local_push_many(struct engine *, mr_bytes stage, const mr_item *, size_t,
-                    const mr_push_options *, const struct numbered *first, mr_id *out_ids,
+                    const mr_push_options *, const struct push_number *first, mr_id *out_ids,
                     size_t *out_count);
 int local_call(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                struct buffer *);

@@ -106,7 +106,7 @@ static int wait_empty_at(struct local_shard *s, mr_bytes stage, uint64_t until_m
     return w.waiter.err;
 }
 
-static bool all_are_empty(struct local *e, mr_bytes stage) {
+static bool all_are_empty(struct local_engine *e, mr_bytes stage) {
     bool empty = true;
     for (uint32_t i = 0; i < e->count; i++)
         pthread_mutex_lock(&e->shards[i]->lock);
@@ -120,7 +120,7 @@ static bool all_are_empty(struct local *e, mr_bytes stage) {
 // Other shards may have emits on their way to it. Waits at one shard after another; when the last
 // one is empty, a look at all of them at once tells whether work has gone from one to another.
 int local_stage_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
-    struct local *e = (struct local *)base;
+    struct local_engine *e = (struct local_engine *)base;
     uint64_t until_ms = wait_ms ? local_until(wait_ms) : 0;
     int err;
     do {
@@ -167,7 +167,7 @@ static void fill_stage_info(const struct stage_info *info, mr_bytes stage, mr_st
 }
 
 // Emits that are on their way to it wait as those do that have come.
-static uint64_t linked_to(struct local *e, mr_bytes stage) {
+static uint64_t linked_to(struct local_engine *e, mr_bytes stage) {
     uint64_t linked = 0;
     for (uint32_t i = 0; e->count > 1 && i < e->count; i++) {
         pthread_mutex_lock(&e->shards[i]->lock);
@@ -182,13 +182,13 @@ int local_stage_look(struct engine *base, mr_bytes stage, mr_stage_info *out) {
     int err = look_stage(shard_of_stage(base, stage), stage, &info);
     if (err < 0)
         return err;
-    info.waiting += linked_to((struct local *)base, stage);
+    info.waiting += linked_to((struct local_engine *)base, stage);
     fill_stage_info(&info, stage, out);
     return 0;
 }
 
 int local_stage_why(struct engine *base, mr_bytes stage, char *out, size_t size) {
-    struct local *e = (struct local *)base;
+    struct local_engine *e = (struct local_engine *)base;
     struct stage_info info;
     int err = look_stage(shard_of_stage(base, stage), stage, &info);
     if (err < 0)
@@ -248,7 +248,7 @@ static int stages_of_shard(struct local_shard *s, int (*each)(const mr_stage_inf
 }
 
 int local_stages(struct engine *base, int (*each)(const mr_stage_info *, void *arg), void *arg) {
-    struct local *e = (struct local *)base;
+    struct local_engine *e = (struct local_engine *)base;
     int err = 0;
     for (uint32_t i = 0; err == 0 && i < e->count; i++)
         err = stages_of_shard(e->shards[i], each, arg);
@@ -471,7 +471,7 @@ int local_stage_resume(struct engine *base, mr_bytes stage) {
 
 int local_by_id(struct engine *base, mr_id id, int (*act)(struct local_shard *, mr_id, void *arg),
                 void *arg) {
-    struct local *e = (struct local *)base;
+    struct local_engine *e = (struct local_engine *)base;
     uint32_t first = route_of_id(e->count, id);
     int err = act(e->shards[first], id, arg);
     for (uint32_t i = 1; err == MR_EGONE && i < e->count; i++)

@@ -123,7 +123,7 @@ static size_t push_some(struct local_shard *s, struct push *push, const mr_item 
 }
 
 int local_push_many(struct engine *base, mr_bytes stage, const mr_item *items, size_t count,
-                    const mr_push_options *o, const struct numbered *first, mr_id *out_ids,
+                    const mr_push_options *o, const struct push_number *first, mr_id *out_ids,
                     size_t *out_count) {
     struct local_shard *s = shard_of_stage(base, stage);
     struct push push = core_push_of(stage, (mr_bytes){ 0 }, o);

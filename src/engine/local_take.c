@@ -368,7 +368,7 @@ static void part_open(struct local_puller *puller, struct local_shard *s) {
 
 int local_puller_open(struct engine *base, const struct puller_options *options,
                       struct puller **out) {
-    struct local *e = (struct local *)base;
+    struct local_engine *e = (struct local_engine *)base;
     struct local_puller *p = mem_alloc(sizeof *p + e->count * sizeof p->parts[0]);
     if (!p)
         return error_set(MR_ENOMEM, "no memory for a worker");
@@ -429,7 +429,7 @@ void local_puller_close(struct puller *base) {
     if (!base)
         return;
     struct local_puller *p = (struct local_puller *)base;
-    struct local *e = (struct local *)base->engine;
+    struct local_engine *e = (struct local_engine *)base->engine;
     local_puller_interrupt(base);
     for (uint32_t i = 0; i < p->count; i++)
         part_close(&p->parts[i]);

@@ -132,7 +132,7 @@ static int take_claimed(struct local_puller *p, uint32_t claim, mr_job **out) {
 }
 
 static int take_in_loop(struct local_puller *p, const struct pull *pull, mr_job **out) {
-    struct local *e = (struct local *)p->base.engine;
+    struct local_engine *e = (struct local_engine *)p->base.engine;
     struct shared_take *t = &p->loop_take;
     uint32_t claim = reservation_word(&t->reservation);
     if (atomic_load_explicit(&e->stopped, memory_order_relaxed))

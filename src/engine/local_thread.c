@@ -40,7 +40,7 @@ static uint32_t list_splice(struct list *from, struct list *to) {
 // ---- The notifier thread ----------------------------------------------------------------------
 
 void local_call_notifier(struct local_shard *s) {
-    struct local *e = s->engine;
+    struct local_engine *e = s->engine;
     pthread_mutex_lock(&e->lock);
     e->to_notify |= UINT64_C(1) << s->index;
     pthread_cond_signal(&e->notify);
@@ -79,7 +79,7 @@ static void call_back(struct local_shard *s) {
 }
 
 void *local_notifier_thread(void *engine) {
-    struct local *e = engine;
+    struct local_engine *e = engine;
     pthread_mutex_lock(&e->lock);
     while (!e->closing) {
         if (!e->to_notify) {
@@ -119,7 +119,7 @@ static void ring_pullers(struct local_shard *s) {
 }
 
 static void stop_others(struct local_shard *s) {
-    struct local *e = s->engine;
+    struct local_engine *e = s->engine;
     s->stop_passed_on = true;
     pthread_mutex_unlock(&s->lock);
     for (uint32_t i = 0; i < e->count; i++) {

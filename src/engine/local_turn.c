@@ -12,7 +12,7 @@ enum { ASK_EVERY_BYTES = 1 << 20 };
 // ---- A log that has stopped -------------------------------------------------------------------
 
 static void note_stop(struct local_shard *s) {
-    struct local *e = s->engine;
+    struct local_engine *e = s->engine;
     struct log_state log;
     shard_look(s->shard, &log);
     pthread_mutex_lock(&e->lock);
@@ -22,7 +22,7 @@ static void note_stop(struct local_shard *s) {
     atomic_store(&e->stopped, true);
 }
 
-int local_error_stopped(struct local *e) {
+int local_error_stopped(struct local_engine *e) {
     pthread_mutex_lock(&e->lock);
     int err = error_set(MR_ESTOPPED, "%s", e->why_stopped);
     pthread_mutex_unlock(&e->lock);

@@ -13,7 +13,7 @@ static const char name_letters[] =
 
 // ---- Checks -----------------------------------------------------------------------------------
 
-static int check_name(const char *what, const char *name, const char *more) {
+static int check_flow_name(const char *what, const char *name, const char *more) {
     size_t size = name ? strlen(name) : 0, good = 0;
     while (good < size && (strchr(name_letters, name[good]) || strchr(more, name[good])))
         good++;
@@ -82,7 +82,7 @@ int mr_flow_open(mr *m, const char *name, const mr_flow_options *o, mr_flow **ou
     o = o ? o : &defaults;
     if (!m || !out)
         return error_set(MR_EINVAL, m ? "the place for the flow is NULL" : "the engine is NULL");
-    int err = check_name("a flow", name, ".");
+    int err = check_flow_name("a flow", name, ".");
     if (err >= 0)
         err = check_options(o);
     if (err < 0)
@@ -118,7 +118,7 @@ int mr_flow_close(mr_flow *f) {
     int err = mr_flow_stop(f, MR_FOREVER);
     if (err < 0)
         return err;
-    for (struct mr_flow_out *out = f->spare, *next; out; out = next) {
+    for (struct mr_flow_out *out = f->free_outs, *next; out; out = next) {
         next = out->next;
         out_destroy(out);
     }
@@ -142,23 +142,23 @@ static int text_copy(const char *text, char **out) {
     return 0;
 }
 
-static struct op *find(const struct mr_flow *f, const char *name) {
+static struct op *operator_find(const struct mr_flow *f, const char *name) {
     for (uint32_t i = 0; i < f->count; i++)
         if (strcmp(f->operators[i]->name, name) == 0)
             return f->operators[i];
     return NULL;
 }
 
-static int check_new(const struct mr_flow *f, const char *name) {
+static int check_operator_new(const struct mr_flow *f, const char *name) {
     if (!f)
         return error_set(MR_EINVAL, "the flow is NULL: mr_flow_open gives one");
     if (f->started)
         return error_set(MR_EINVAL, "flow %s has been started: its operators stay as they are",
                          f->name);
-    int err = check_name("an operator", name, "");
+    int err = check_flow_name("an operator", name, "");
     if (err < 0)
         return err;
-    if (find(f, name))
+    if (operator_find(f, name))
         return error_set(MR_EINVAL, "there are two operators %s", name);
     if (f->count == FLOW_OPERATORS)
         return error_set(MR_EFULL, "a flow has at most %d operators", FLOW_OPERATORS);
@@ -185,11 +185,11 @@ static int check_from(const char *name, enum operator_kind kind, const char *fro
 }
 
 // Adds an operator; the caller fills in what is its kind's own.
-static int add(struct mr_flow *f, const char *name, const char *from, enum operator_kind kind,
-               const mr_operator_options *o, struct op **out) {
+static int operator_add(struct mr_flow *f, const char *name, const char *from,
+                        enum operator_kind kind, const mr_operator_options *o, struct op **out) {
     static const mr_operator_options defaults;
     o = o ? o : &defaults;
-    int err = check_new(f, name);
+    int err = check_operator_new(f, name);
     if (err >= 0)
         err = check_from(name, kind, from);
     if (err >= 0)
@@ -235,7 +235,7 @@ static int add_function(struct mr_flow *f, const char *name, const char *from,
     struct op *op = NULL;
     int err = check_function(name, function != NULL);
     if (err >= 0)
-        err = add(f, name, from, kind, o, &op);
+        err = operator_add(f, name, from, kind, o, &op);
     if (err < 0)
         return err;
     op->function = function;
@@ -249,7 +249,7 @@ static int add_path(struct mr_flow *f, const char *name, const char *from, enum 
     struct op *op = NULL;
     if (!path || !*path)
         return error_set(MR_EINVAL, "operator %s has no path or stage", name ? name : "(NULL)");
-    int err = add(f, name, from, kind, o, &op);
+    int err = operator_add(f, name, from, kind, o, &op);
     if (err < 0)
         return err;
     err = text_copy(path, &op->path);
@@ -264,7 +264,7 @@ int mr_flow_source(mr_flow *f, const char *name, mr_flow_read *read, void *arg,
     struct op *op = NULL;
     int err = check_function(name, read != NULL);
     if (err >= 0)
-        err = add(f, name, NULL, OPERATOR_SOURCE, o, &op);
+        err = operator_add(f, name, NULL, OPERATOR_SOURCE, o, &op);
     if (err < 0)
         return err;
     op->read = read;
@@ -320,7 +320,7 @@ static int cut_outputs(struct op *op) {
             break;
         memmove(to, at, size);
         to[size] = 0;
-        int err = check_name("an output", to, "");
+        int err = check_flow_name("an output", to, "");
         if (err < 0)
             return err;
         if (++op->output_count > FLOW_OUTPUTS)
@@ -348,7 +348,7 @@ int mr_flow_split(mr_flow *f, const char *name, const char *from, const char *ou
 
 int mr_flow_merge(mr_flow *f, const char *name, const char *from, const mr_operator_options *o) {
     struct op *op = NULL;
-    return add(f, name, from, OPERATOR_MERGE, o, &op);
+    return operator_add(f, name, from, OPERATOR_MERGE, o, &op);
 }
 
 int mr_flow_aggregate(mr_flow *f, const char *name, const char *from, mr_flow_fold *fold, void *arg,
@@ -360,7 +360,7 @@ int mr_flow_aggregate(mr_flow *f, const char *name, const char *from, mr_flow_fo
     if (err >= 0)
         err = check_window(name ? name : "(NULL)", window);
     if (err >= 0)
-        err = add(f, name, from, OPERATOR_AGGREGATE, o, &op);
+        err = operator_add(f, name, from, OPERATOR_AGGREGATE, o, &op);
     if (err < 0)
         return err;
     op->fold = fold;
@@ -375,7 +375,7 @@ int mr_flow_sink(mr_flow *f, const char *name, const char *from, mr_flow_receive
     struct op *op = NULL;
     int err = check_function(name, receive != NULL);
     if (err >= 0)
-        err = add(f, name, from, OPERATOR_SINK, o, &op);
+        err = operator_add(f, name, from, OPERATOR_SINK, o, &op);
     if (err < 0)
         return err;
     op->receive = receive;
@@ -404,7 +404,7 @@ int mr_flow_push(mr_flow *f, const char *name, const char *from, const char *sta
 }
 
 int mr_flow_loop(mr_flow *f, const char *from, const char *to) {
-    struct op *op = f && to ? find(f, to) : NULL;
+    struct op *op = f && to ? operator_find(f, to) : NULL;
     if (!op || !from || f->started)
         return error_set(MR_EINVAL, "a loop leads to an operator that has been made; '%s' is none",
                          to ? to : "(NULL)");

@@ -56,7 +56,7 @@ static int first_dead(mr_id id, mr_bytes key, const char *reason, void *arg) {
     return 1;
 }
 
-static int tell_dead(const struct op *op, uint64_t count) {
+static int error_dead(const struct op *op, uint64_t count) {
     struct first_dead first = { 0 };
     int err = mr_dead(op->flow->engine, op->stage, first_dead, &first);
     if (err < 0)
@@ -65,7 +65,7 @@ static int tell_dead(const struct op *op, uint64_t count) {
                      count, op->name, first.id, first.reason);
 }
 
-static int look(const struct op *op, mr_stage_info *out) {
+static int look_at_head(const struct op *op, mr_stage_info *out) {
     int err = mr_stage_look(op->flow->engine, op->stage, out);
     if (err == MR_EGONE)
         *out = (mr_stage_info){ 0 };
@@ -74,8 +74,8 @@ static int look(const struct op *op, mr_stage_info *out) {
 
 static int check_dead(const struct op *op) {
     mr_stage_info info;
-    int err = look(op, &info);
-    return err < 0 || info.dead == 0 ? err : tell_dead(op, info.dead);
+    int err = look_at_head(op, &info);
+    return err < 0 || info.dead == 0 ? err : error_dead(op, info.dead);
 }
 
 static int check_halted(const struct op *op) {
@@ -106,31 +106,31 @@ static int head_empty(const struct op *op, uint64_t until_ms) {
     return 0;
 }
 
-struct group {
+struct head_group {
     struct op **heads;
     uint32_t count;
 };
 
-static bool is_loop(const struct group *g) {
+static bool is_loop(const struct head_group *g) {
     for (uint32_t i = 0; i < g->count; i++)
         if (g->heads[i]->loops)
             return true;
     return g->count > 1;
 }
 
-static int activity(const struct group *g, uint64_t *out) {
+static int activity(const struct head_group *g, uint64_t *out) {
     uint64_t sum = 0;
     int err = 0;
     for (uint32_t i = 0; i < g->count && err >= 0; i++) {
         mr_stage_info info;
-        err = look(g->heads[i], &info);
+        err = look_at_head(g->heads[i], &info);
         sum += err < 0 ? 0 : info.done + info.failed;
     }
     *out = sum;
     return err;
 }
 
-static int group_empty(const struct group *g, uint64_t until_ms) {
+static int group_empty(const struct head_group *g, uint64_t until_ms) {
     uint64_t before = 0, after = 0;
     int err = 0;
     do {
@@ -165,7 +165,7 @@ int head_order(struct op *op, uint8_t what) {
     if (err < 0)
         return err;
     op->order_count = (uint32_t)pushed;
-    op->orders_heard = 0;
+    op->orders_done = 0;
     return pushed == partitions ? 0 : error_set(MR_EFULL, "no room to end operator %s", op->name);
 }
 
@@ -173,12 +173,12 @@ static int await_order(struct op *op, uint64_t until_ms, bool *out_any) {
     for (;;) {
         mr_result result = { 0 };
         int64_t slice = slice_ms(until_ms);
-        int err = mr_await(op->flow->engine, op->orders[op->orders_heard], slice, &result);
+        int err = mr_await(op->flow->engine, op->orders[op->orders_done], slice, &result);
         bool flushed = err == 0 && result.body.size;
         mr_result_free(&result);
         if (err != MR_EAGAIN) { // a dead one is told with the others
             *out_any = *out_any || flushed;
-            op->orders_heard++;
+            op->orders_done++;
             return err == MR_EDEAD || err == MR_EGONE ? 0 : err;
         }
         err = check_stopped(op->flow);
@@ -191,7 +191,7 @@ static int await_order(struct op *op, uint64_t until_ms, bool *out_any) {
 
 int head_ordered(struct op *op, uint64_t until_ms, bool *out_any) {
     int err = 0;
-    while (err >= 0 && op->orders_heard < op->order_count)
+    while (err >= 0 && op->orders_done < op->order_count)
         err = await_order(op, until_ms, out_any);
     return err;
 }
@@ -199,10 +199,10 @@ int head_ordered(struct op *op, uint64_t until_ms, bool *out_any) {
 // ---- Flushing ---------------------------------------------------------------------------------
 
 // Once for what has run since the last time.
-static int flush(struct op *op, uint64_t until_ms, bool *out_any) {
+static int head_flush(struct op *op, uint64_t until_ms, bool *out_any) {
     mr_stage_info info;
-    int err = look(op, &info);
-    bool waits = op->orders_heard < op->order_count;
+    int err = look_at_head(op, &info);
+    bool waits = op->orders_done < op->order_count;
     if (err < 0 || (!waits && op->flushed_at == info.done + 1))
         return err;
     if (!waits)
@@ -212,7 +212,7 @@ static int flush(struct op *op, uint64_t until_ms, bool *out_any) {
     return err < 0 ? err : head_ordered(op, until_ms, out_any);
 }
 
-static int group_end(const struct group *g, uint64_t until_ms) {
+static int group_end(const struct head_group *g, uint64_t until_ms) {
     bool any;
     int err;
     do {
@@ -220,7 +220,7 @@ static int group_end(const struct group *g, uint64_t until_ms) {
         err = group_empty(g, until_ms);
         for (uint32_t i = 0; i < g->count && err >= 0; i++)
             if (g->heads[i]->kind == OPERATOR_AGGREGATE)
-                err = flush(g->heads[i], until_ms, &any);
+                err = head_flush(g->heads[i], until_ms, &any);
     } while (err >= 0 && any && is_loop(g));
     return err;
 }
@@ -271,7 +271,7 @@ int flow_end(struct mr_flow *f, uint64_t until_ms) {
     f->over = false;
     int err = all_read(f, until_ms);
     for (uint32_t i = 0; i < f->head_count && err >= 0;) {
-        struct group g = { &f->heads[i], 0 };
+        struct head_group g = { &f->heads[i], 0 };
         while (i < f->head_count && f->heads[i]->group == g.heads[0]->group)
             i++, g.count++;
         err = group_end(&g, until_ms);

@@ -16,7 +16,7 @@ struct number {
     double rough;
 };
 
-static bool read_whole(mr_bytes text, int64_t *out) {
+static bool read_whole_number(mr_bytes text, int64_t *out) {
     const char *at = text.data, *end = at + text.size;
     bool minus = at < end && *at == '-';
     if (at < end && (*at == '-' || *at == '+'))
@@ -47,8 +47,8 @@ static bool read_rough(mr_bytes text, double *out) {
     return *end == 0 && isfinite(*out);
 }
 
-static int read_number(mr_bytes text, mr_flow_out *out, struct number *n) {
-    n->whole = read_whole(text, &n->exact);
+static int read_decimal(mr_bytes text, mr_flow_out *out, struct number *n) {
+    n->whole = read_whole_number(text, &n->exact);
     n->rough = n->whole ? (double)n->exact : 0;
     if (n->whole || read_rough(text, &n->rough))
         return 0;
@@ -82,9 +82,9 @@ static int set_number(mr_flow_out *out, const struct number *n) {
 
 static int read_both(mr_bytes so_far, mr_bytes value, mr_flow_out *out, struct number *a,
                      struct number *b) {
-    int err = read_number(value, out, b);
+    int err = read_decimal(value, out, b);
     *a = *b;
-    return err < 0 || !so_far.size ? err : read_number(so_far, out, a);
+    return err < 0 || !so_far.size ? err : read_decimal(so_far, out, a);
 }
 
 int mr_flow_sum(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
@@ -101,7 +101,7 @@ int mr_flow_sum(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out,
     return set_number(out, &a);
 }
 
-static int pick(mr_bytes so_far, mr_bytes value, mr_flow_out *out, int sign) {
+static int fold_pick(mr_bytes so_far, mr_bytes value, mr_flow_out *out, int sign) {
     struct number a, b;
     int err = read_both(so_far, value, out, &a, &b);
     if (err < 0)
@@ -114,12 +114,12 @@ static int pick(mr_bytes so_far, mr_bytes value, mr_flow_out *out, int sign) {
 
 int mr_flow_min(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
     (void)key, (void)arg;
-    return pick(so_far, value, out, -1);
+    return fold_pick(so_far, value, out, -1);
 }
 
 int mr_flow_max(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {
     (void)key, (void)arg;
-    return pick(so_far, value, out, 1);
+    return fold_pick(so_far, value, out, 1);
 }
 
 int mr_flow_count(mr_bytes key, mr_bytes so_far, mr_bytes value, mr_flow_out *out, void *arg) {

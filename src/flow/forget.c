@@ -5,7 +5,7 @@
 #include "flow/block.h"
 #include "flow/state.h"
 
-static int erase(struct op *op, uint64_t until_ms) {
+static int head_erase(struct op *op, uint64_t until_ms) {
     bool any = false;
     int err = head_order(op, BLOCK_ERASE);
     return err < 0 ? err : head_ordered(op, until_ms, &any);
@@ -18,6 +18,6 @@ int mr_flow_forget(mr_flow *f, int64_t wait_ms) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         if (keeps_state(f->heads[i]))
-            err = erase(f->heads[i], until_ms);
+            err = head_erase(f->heads[i], until_ms);
     return err < 0 ? err : flow_end_run(f);
 }

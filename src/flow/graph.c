@@ -77,7 +77,7 @@ static int add_edge(struct op *from, uint32_t output, struct op *to) {
 }
 
 // "NAME" or "NAME:OUTPUT".
-static int connect_one(struct mr_flow *f, char *name, struct op *to) {
+static int operator_connect(struct mr_flow *f, char *name, struct op *to) {
     char *output = strchr(name, ':');
     if (output)
         *output++ = 0;
@@ -107,7 +107,7 @@ static int connect_all(struct mr_flow *f, const char *list, struct op *to) {
         if (size == 0)
             break;
         snprintf(name, sizeof name, "%.*s", (int)(size < PART_MOST ? size : PART_MOST), at);
-        err = connect_one(f, name, to);
+        err = operator_connect(f, name, to);
         at += size;
     }
     return err;

@@ -35,7 +35,7 @@ static int state_begin(struct mr_flow_out *out) {
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
-static int refuse_large(struct mr_flow_out *out) {
+static int refuse_large_state(struct mr_flow_out *out) {
     return out_fail(
         out, MR_ETOOBIG,
         "what its keys keep in one of its partitions has %zu bytes, 1 MiB is the limit; "
@@ -59,7 +59,7 @@ static int state_end(struct mr_flow_out *out) {
     if (err >= 0)
         err = mr_job_set_state(out->job, keeps ? buffer_bytes(&out->saved) : (mr_bytes){ 0 });
     if (err == MR_ETOOBIG)
-        return refuse_large(out);
+        return refuse_large_state(out);
     return err < 0 ? out_fail(out, err, "%s", mr_error()) : 0;
 }
 
@@ -129,14 +129,14 @@ static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
 }
 
 // What a job is, and its pairs. One of a stage of others is a pair, of this run.
-struct block {
+struct job_block {
     uint8_t what;
     struct reader pairs;
     struct letter letter; // if it is one
 };
 
-static int block_open(struct mr_flow_out *out, struct block *b) {
-    *b = (struct block){ .what = BLOCK_PAIRS, .pairs = reader_of(mr_job_body(out->job)) };
+static int block_open(struct mr_flow_out *out, struct job_block *b) {
+    *b = (struct job_block){ .what = BLOCK_PAIRS, .pairs = reader_of(mr_job_body(out->job)) };
     if (out->head->kind == OPERATOR_TAKE)
         return 0;
     b->what = b->pairs.size ? get_u8(&b->pairs) : 0;
@@ -146,7 +146,7 @@ static int block_open(struct mr_flow_out *out, struct block *b) {
     return known && !b->pairs.bad ? 0 : damaged(out);
 }
 
-static int run_block(struct mr_flow_out *out, struct block *b) {
+static int run_block(struct mr_flow_out *out, struct job_block *b) {
     struct op *op = out->head;
     if (op->kind == OPERATOR_TAKE)
         return run_pair(out, (mr_pair){ mr_job_key(out->job), mr_job_body(out->job) });
@@ -187,8 +187,8 @@ static int letter_die(mr_job *job, const struct letter *letter) {
     return MR_LATER;
 }
 
-static int run(struct mr_flow_out *out) {
-    struct block block;
+static int head_run(struct mr_flow_out *out) {
+    struct job_block block;
     uint64_t kept = 0;
     int err = block_open(out, &block);
     if (err >= 0)
@@ -219,16 +219,16 @@ static int run(struct mr_flow_out *out) {
 }
 
 // Once, and again if pairs of it will never do: the others need not wait for that.
-static int run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
-    int err = run(*out);
+static int head_run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
+    int err = head_run(*out);
     if (err != MR_EDEAD)
         return err;
-    out_give(*out);
-    *out = out_take(op, job);
+    out_reuse(*out);
+    *out = out_new(op, job);
     if (!*out)
         return MR_ENOMEM;
     (*out)->apart = true;
-    return run(*out);
+    return head_run(*out);
 }
 
 // What trying again would not change.
@@ -236,7 +236,7 @@ static bool is_for_good(int err) {
     return err == MR_EDEAD || err == MR_ETOOBIG || err == MR_EFULL || err == MR_ECORRUPT;
 }
 
-static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
+static int head_fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int err) {
     const struct op *failed = out && out->failed ? out->failed : op;
     char reason[REASON_MOST];
     if (err == MR_EBUSY) {
@@ -250,12 +250,12 @@ static int fail(struct op *op, mr_job *job, const struct mr_flow_out *out, int e
 
 int head_handle(mr_job *job, void *arg) {
     struct op *op = arg;
-    struct mr_flow_out *out = out_take(op, job);
-    int err = out ? run_job(op, job, &out) : MR_ENOMEM;
+    struct mr_flow_out *out = out_new(op, job);
+    int err = out ? head_run_job(op, job, &out) : MR_ENOMEM;
     if (err < 0)
-        err = fail(op, job, out, err);
+        err = head_fail(op, job, out, err);
     if (out)
-        out_give(out);
+        out_reuse(out);
     return err;
 }
 

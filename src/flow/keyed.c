@@ -14,7 +14,7 @@ struct keyed_chunk {
     uint8_t data[];
 };
 
-static int no_memory(void) {
+static int keyed_no_memory(void) {
     return error_set(MR_ENOMEM, "no memory for the states of a partition");
 }
 
@@ -58,15 +58,15 @@ static uint32_t *slot_of(const struct keyed *k, mr_bytes key, uint64_t hash) {
     }
 }
 
-static int grow(struct keyed *k) {
+static int keyed_grow(struct keyed *k) {
     uint32_t capacity = k->capacity ? 2 * k->capacity : SMALLEST;
     struct keyed_entry *entries = mem_resize(k->entries, capacity * sizeof *entries);
     if (!entries)
-        return no_memory();
+        return keyed_no_memory();
     k->entries = entries;
     uint32_t *slots = mem_alloc(2 * (size_t)capacity * sizeof *slots);
     if (!slots)
-        return no_memory();
+        return keyed_no_memory();
     mem_free(k->slots);
     k->slots = slots;
     k->slot_count = 2 * capacity;
@@ -77,8 +77,8 @@ static int grow(struct keyed *k) {
 }
 
 // A key that is not there yet; it keeps nothing.
-static int add(struct keyed *k, mr_bytes key, uint64_t hash, struct keyed_entry **out) {
-    int err = k->count == k->capacity ? grow(k) : 0;
+static int keyed_add(struct keyed *k, mr_bytes key, uint64_t hash, struct keyed_entry **out) {
+    int err = k->count == k->capacity ? keyed_grow(k) : 0;
     if (err < 0)
         return err;
     *slot_of(k, key, hash) = k->count + 1;
@@ -97,7 +97,7 @@ int keyed_load(struct keyed *k, mr_bytes state) {
     struct reader r = reader_of(state);
     for (mr_pair pair; block_next(&r, &pair);) {
         struct keyed_entry *e = NULL;
-        int err = add(k, pair.key, bytes_hash(pair.key, 0), &e);
+        int err = keyed_add(k, pair.key, bytes_hash(pair.key, 0), &e);
         if (err < 0)
             return err;
         e->state = pair.value;
@@ -113,11 +113,11 @@ struct keyed_entry *keyed_at(struct keyed *k, mr_bytes key) {
     struct keyed_entry *e = NULL;
     void *copy = chunk_room(k, key.size + 1);
     if (!copy) {
-        no_memory();
+        keyed_no_memory();
         return NULL;
     }
     memcpy(copy, key.size ? key.data : "", key.size);
-    return add(k, (mr_bytes){ copy, key.size }, hash, &e) < 0 ? NULL : e;
+    return keyed_add(k, (mr_bytes){ copy, key.size }, hash, &e) < 0 ? NULL : e;
 }
 
 int keyed_set(struct keyed *k, struct keyed_entry *e, mr_bytes state) {
@@ -125,7 +125,7 @@ int keyed_set(struct keyed *k, struct keyed_entry *e, mr_bytes state) {
         size_t room = state.size + state.size / 2 + 8;
         void *at = room > UINT32_MAX ? NULL : chunk_room(k, room);
         if (!at)
-            return no_memory();
+            return keyed_no_memory();
         e->state.data = at;
         e->room = (uint32_t)room;
     }

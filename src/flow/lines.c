@@ -12,7 +12,7 @@
 
 enum { LINES_BYTES = 256 << 10, READ_BYTES = 256 << 10, LINE_MOST = 15 << 20 };
 
-struct lines {
+struct line_source {
     char *path;
     int fd;
     uint64_t next;         // the block that is read next
@@ -22,11 +22,11 @@ struct lines {
     size_t at;
 };
 
-int lines_open(const char *path, struct lines **out) {
-    struct lines *l = mem_alloc(sizeof *l + strlen(path) + 1);
+int lines_open(const char *path, struct line_source **out) {
+    struct line_source *l = mem_alloc(sizeof *l + strlen(path) + 1);
     if (!l)
         return error_set(MR_ENOMEM, "no memory to read %s", path);
-    *l = (struct lines){ .path = (char *)(l + 1), .next = 1 };
+    *l = (struct line_source){ .path = (char *)(l + 1), .next = 1 };
     memcpy(l->path, path, strlen(path) + 1);
     l->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (l->fd < 0) {
@@ -39,7 +39,7 @@ int lines_open(const char *path, struct lines **out) {
     return 0;
 }
 
-void lines_close(struct lines *l) {
+void lines_close(struct line_source *l) {
     if (!l)
         return;
     close(l->fd);
@@ -47,7 +47,7 @@ void lines_close(struct lines *l) {
     mem_free(l);
 }
 
-static int fill(struct lines *l, mr_flow_out *out) {
+static int line_source_fill(struct line_source *l, mr_flow_out *out) {
     int err = buffer_reserve(&l->text, READ_BYTES);
     if (err < 0)
         return out_fail(out, err, "%s", error_text());
@@ -66,7 +66,7 @@ static int fill(struct lines *l, mr_flow_out *out) {
 }
 
 // The next line, without its end. MR_FLOW_END: there is none.
-static int next_line(struct lines *l, mr_flow_out *out, mr_bytes *line) {
+static int line_source_next(struct line_source *l, mr_flow_out *out, mr_bytes *line) {
     for (size_t seen = 0;;) {
         size_t left = l->text.size - l->at;
         const char *from = left ? (const char *)l->text.data + l->at : "";
@@ -81,18 +81,18 @@ static int next_line(struct lines *l, mr_flow_out *out, mr_bytes *line) {
         seen = left;
         if (seen > LINE_MOST)
             return out_fail(out, MR_ETOOBIG, "%s has a line of more than 15 MiB", l->path);
-        int err = fill(l, out);
+        int err = line_source_fill(l, out);
         if (err < 0)
             return err;
     }
 }
 
-static int next_block(struct lines *l, mr_flow_out *out, bool skip) {
+static int next_block(struct line_source *l, mr_flow_out *out, bool skip) {
     size_t bytes = 0;
     int err = 0;
     while (bytes < LINES_BYTES && err == 0) {
         mr_bytes line;
-        err = next_line(l, out, &line);
+        err = line_source_next(l, out, &line);
         if (err != 0)
             break;
         bytes += line.size + 1;
@@ -112,7 +112,7 @@ static uint64_t blocks_of(uint64_t size, uint64_t passed, uint64_t blocks) {
 }
 
 int lines_block(uint64_t number, mr_flow_out *out, void *arg) {
-    struct lines *l = arg;
+    struct line_source *l = arg;
     if (number < l->next)
         return out_fail(out, MR_EINVAL, "%s can not be read backwards", l->path);
     while (l->next < number) {

@@ -16,12 +16,12 @@ enum { KEPT_BYTES = 1 << 18 }; // a spare one keeps buffers up to this size
 
 // ---- Spare ones -------------------------------------------------------------------------------
 
-struct mr_flow_out *out_take(struct op *head, mr_job *job) {
+struct mr_flow_out *out_new(struct op *head, mr_job *job) {
     struct mr_flow *f = head->flow;
     pthread_mutex_lock(&f->lock);
-    struct mr_flow_out *out = f->spare;
+    struct mr_flow_out *out = f->free_outs;
     if (out)
-        f->spare = out->next;
+        f->free_outs = out->next;
     pthread_mutex_unlock(&f->lock);
     if (!out)
         out = mem_alloc(sizeof *out);
@@ -42,7 +42,7 @@ static void clear(struct buffer *b) {
         buffer_finish(b);
 }
 
-static void route_clear(struct route *r) {
+static void route_clear(struct out_route *r) {
     for (uint32_t i = 0; i < r->part_count; i++) {
         clear(&r->parts[i].pairs);
         r->parts[i].count = 0;
@@ -65,7 +65,7 @@ static void failure_clear(struct mr_flow_out *out) {
     out->key_size = 0;
 }
 
-void out_give(struct mr_flow_out *out) {
+void out_reuse(struct mr_flow_out *out) {
     struct mr_flow *f = out->flow;
     routes_clear(out);
     struct buffer *buffers[] = { &out->block, &out->set, &out->windows, &out->text, &out->saved };
@@ -79,12 +79,12 @@ void out_give(struct mr_flow_out *out) {
     out->failed = NULL;
     failure_clear(out);
     pthread_mutex_lock(&f->lock);
-    out->next = f->spare;
-    f->spare = out;
+    out->next = f->free_outs;
+    f->free_outs = out;
     pthread_mutex_unlock(&f->lock);
 }
 
-static void route_finish(struct route *r) {
+static void route_finish(struct out_route *r) {
     for (uint32_t i = 0; i < r->part_count; i++)
         buffer_finish(&r->parts[i].pairs);
     mem_free(r->parts);
@@ -203,7 +203,7 @@ static bool has_order(const struct op *to, mr_bytes key) {
 
 // Where a pair goes: a partition, or behind them all if it may go anywhere. A sink has partitions
 // only, whose pairs are numbered.
-static uint32_t part_of(const struct mr_flow_out *out, const struct op *to, mr_bytes key) {
+static uint32_t out_part_of(const struct mr_flow_out *out, const struct op *to, mr_bytes key) {
     uint32_t partitions = to->options.partitions;
     if (has_order(to, key))
         return partitions == 1 ? 0 : (uint32_t)(bytes_hash(key, 0) % partitions);
@@ -211,7 +211,7 @@ static uint32_t part_of(const struct mr_flow_out *out, const struct op *to, mr_b
     return numbered ? (uint32_t)(mr_job_id(out->job) % partitions) : partitions;
 }
 
-static int route_make(struct mr_flow_out *out, struct route *r, uint32_t parts) {
+static int route_make(struct mr_flow_out *out, struct out_route *r, uint32_t parts) {
     r->parts = mem_alloc(parts * sizeof *r->parts);
     if (!r->parts)
         return out_fail(out, MR_ENOMEM, "no memory for %u partitions", parts);
@@ -219,7 +219,7 @@ static int route_make(struct mr_flow_out *out, struct route *r, uint32_t parts) 
     return 0;
 }
 
-static int part_add(struct mr_flow_out *out, struct part *part, mr_pair pair) {
+static int part_add(struct mr_flow_out *out, struct out_part *part, mr_pair pair) {
     size_t before = part->pairs.size;
     int err = block_add(&part->pairs, out->run, pair);
     if (err < 0)
@@ -239,13 +239,13 @@ static int refuse_much(struct mr_flow_out *out, size_t more) {
 }
 
 static int route_add(struct mr_flow_out *out, struct op *to, mr_pair pair) {
-    struct route *r = &out->routes[to->head_number];
+    struct out_route *r = &out->routes[to->head_number];
     int err = r->parts ? 0 : route_make(out, r, to->options.partitions + 1);
     if (err < 0)
         return err;
     if (out->bytes + pair.key.size + pair.value.size > FLOW_MADE)
         return refuse_much(out, pair.key.size + pair.value.size);
-    return part_add(out, &r->parts[part_of(out, to, pair.key)], pair);
+    return part_add(out, &r->parts[out_part_of(out, to, pair.key)], pair);
 }
 
 int out_send(struct mr_flow_out *out, struct op *from, uint32_t output, mr_pair pair) {
@@ -269,7 +269,7 @@ static int read_add(struct mr_flow_out *out, mr_pair pair) {
     return err < 0 ? out_fail(out, err, "%s", error_text()) : 0;
 }
 
-static int emit(struct mr_flow_out *out, uint32_t output, mr_bytes key, mr_bytes value) {
+static int out_emit_pair(struct mr_flow_out *out, uint32_t output, mr_bytes key, mr_bytes value) {
     int err = check_bytes_of(out, "key", key);
     if (err >= 0)
         err = check_bytes_of(out, "value", value);
@@ -282,7 +282,7 @@ static int emit(struct mr_flow_out *out, uint32_t output, mr_bytes key, mr_bytes
     return err < 0 ? error_set(err, "%s", out->reason) : 0;
 }
 
-static int check_emits(mr_flow_out *out) {
+static int check_may_emit(mr_flow_out *out) {
     if (!out || !out->frame)
         return error_set(MR_EINVAL, "pairs are emitted by functions of operators, while they run");
     if (out->frame->may == MAY_EMIT || out->frame->may == MAY_EMIT_AND_SET)
@@ -293,12 +293,12 @@ static int check_emits(mr_flow_out *out) {
 }
 
 int mr_flow_emit(mr_flow_out *out, mr_bytes key, mr_bytes value) {
-    int err = check_emits(out);
-    return err < 0 ? err : emit(out, 0, key, value);
+    int err = check_may_emit(out);
+    return err < 0 ? err : out_emit_pair(out, 0, key, value);
 }
 
 int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes value) {
-    int err = check_emits(out);
+    int err = check_may_emit(out);
     if (err < 0)
         return err;
     uint32_t number = 0;
@@ -307,7 +307,7 @@ int mr_flow_emit_to(mr_flow_out *out, const char *output, mr_bytes key, mr_bytes
         return error_set(MR_EINVAL, "operator %s has no output '%s'", out->frame->op->name,
                          output ? output : "");
     }
-    return emit(out, number, key, value);
+    return out_emit_pair(out, number, key, value);
 }
 
 uint32_t job_partition(const mr_job *job) {
@@ -351,7 +351,7 @@ static int emit_job(struct mr_flow_out *out, const struct op *to, uint32_t part,
 // `block` pairs a job. The pieces are cut in place: each begins where the last one ended, which has
 // been copied by then.
 static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t number,
-                     struct part *part, uint32_t block) {
+                     struct out_part *part, uint32_t block) {
     if (block == 0 || part->count <= block)
         return emit_job(out, to, number, buffer_bytes(&part->pairs));
     struct reader r = reader_of(buffer_bytes(&part->pairs));
@@ -372,7 +372,7 @@ static int emit_part(struct mr_flow_out *out, const struct op *to, uint32_t numb
     return err;
 }
 
-static uint64_t pieces(const struct route *r, uint32_t block) {
+static uint64_t pieces(const struct out_route *r, uint32_t block) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < r->part_count; i++)
         count += block ? (r->parts[i].count + block - 1) / block : r->parts[i].count != 0;
@@ -380,13 +380,13 @@ static uint64_t pieces(const struct route *r, uint32_t block) {
 }
 
 // As many pairs a job as are needed to stay within the jobs of a commit.
-static uint32_t fitting_block(const struct route *r, uint32_t block, uint32_t room) {
+static uint32_t fitting_block(const struct out_route *r, uint32_t block, uint32_t room) {
     while (block && pieces(r, block) > room)
         block = block > UINT32_MAX / 2 ? 0 : 2 * block;
     return block;
 }
 
-static int route_emit(struct mr_flow_out *out, const struct op *to, struct route *r,
+static int route_emit(struct mr_flow_out *out, const struct op *to, struct out_route *r,
                       uint32_t block) {
     int err = 0;
     for (uint32_t i = 0; i < r->part_count && err >= 0; i++)
@@ -461,7 +461,7 @@ int out_emit(struct mr_flow_out *out) {
     int err = out->err;
     for (uint32_t i = 0; i < count && err >= 0; i++) {
         const struct op *to = out->flow->heads[i];
-        struct route *r = &out->routes[i];
+        struct out_route *r = &out->routes[i];
         err = route_emit(out, to, r, fitting_block(r, to->options.block, room));
     }
     if (err < 0 || out->letter_count == 0)
@@ -492,7 +492,7 @@ int out_put_back(struct mr_flow_out *out, const struct letter *letter) {
 
 // Calls `each` for every part that any function could reach, in the same order every time.
 static void each_part(struct mr_flow_out *out, struct marks *marks,
-                      void (*each)(struct part *, struct mark *)) {
+                      void (*each)(struct out_part *, struct mark *)) {
     struct mark *mark = marks->marks;
     for (uint32_t i = 0; i < out->flow->head_count; i++) {
         uint32_t parts = out->flow->heads[i]->options.partitions + 1;
@@ -502,11 +502,11 @@ static void each_part(struct mr_flow_out *out, struct marks *marks,
     }
 }
 
-static void mark_part(struct part *part, struct mark *mark) {
+static void mark_part(struct out_part *part, struct mark *mark) {
     *mark = (struct mark){ part->pairs.size, part->count };
 }
 
-static void return_part(struct part *part, struct mark *mark) {
+static void return_part(struct out_part *part, struct mark *mark) {
     part->pairs.size = mark->size;
     part->count = mark->count;
 }

@@ -82,7 +82,7 @@ static int refuse_change(const struct mr_flow *f, mr_bytes before, mr_bytes now)
                      line_size(is + at, now.size - at), is + at);
 }
 
-static int file_open(const struct op *op, int flags, int *out_fd) {
+static int sink_file_open(const struct op *op, int flags, int *out_fd) {
     int fd = open(op->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
     if (fd < 0)
         return error_set(MR_EIO, "operator %s cannot open %s: %s", op->name, op->path,
@@ -92,7 +92,7 @@ static int file_open(const struct op *op, int flags, int *out_fd) {
 }
 
 // That there is a file stands in its folder, which no sync of the file has to write.
-static int sync_folder(const struct op *op) {
+static int sync_folder_of(const struct op *op) {
     char path[PATH_MAX];
     if (strlen(op->path) >= sizeof path)
         return error_set(MR_EINVAL, "operator %s has a path of %zu bytes", op->name,
@@ -107,11 +107,11 @@ static int sync_folder(const struct op *op) {
 }
 
 static int empty_file(const struct op *op) {
-    int fd = -1, err = file_open(op, O_TRUNC, &fd);
+    int fd = -1, err = sink_file_open(op, O_TRUNC, &fd);
     if (err < 0)
         return err;
     close(fd);
-    return op->flow->syncs_files ? sync_folder(op) : 0;
+    return op->flow->syncs_files ? sync_folder_of(op) : 0;
 }
 
 // Also a flow that comes to nothing has a result.
@@ -130,7 +130,7 @@ static int drop_one(mr_id id, mr_bytes key, const char *reason, void *engine) {
 }
 
 // What the run before has left: its input, and what died in it.
-static int drop_run(const struct op *op, uint64_t run) {
+static int drop_run_before(const struct op *op, uint64_t run) {
     char name[EPIC_NAME];
     mr *m = op->flow->engine;
     source_epic(op, run, name);
@@ -142,12 +142,12 @@ static int drop_run(const struct op *op, uint64_t run) {
 
 // Files are emptied before it counts that the flow has begun: whoever is killed in between does it
 // again, and of a flow that goes on nothing is lost.
-static int begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_bytes heads) {
+static int run_begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_bytes heads) {
     struct buffer now = { 0 };
     uint64_t run = before->run + 1;
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0 && before->run; i++)
-        err = drop_run(f->heads[i], before->run);
+        err = drop_run_before(f->heads[i], before->run);
     if (err >= 0)
         err = empty_files(f);
     if (err >= 0)
@@ -163,7 +163,7 @@ static int begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_b
 static int begin_or_join(struct mr_flow *f, mr_job *job, mr_bytes heads) {
     struct kept before = kept_read(mr_job_state(job));
     if (before.over)
-        return begin(f, job, &before, heads);
+        return run_begin(f, job, &before, heads);
     if (!bytes_equal(before.heads, heads))
         return refuse_change(f, before.heads, heads);
     f->run = before.run;
@@ -172,7 +172,7 @@ static int begin_or_join(struct mr_flow *f, mr_job *job, mr_bytes heads) {
 
 // Another process that starts the same flow may take our job, and we its: one is as good as the
 // other.
-static int take_kept(struct mr_flow *f, mr_job **out) {
+static int take_run_state(struct mr_flow *f, mr_job **out) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
     int err = MR_EAGAIN;
@@ -186,7 +186,7 @@ static int take_kept(struct mr_flow *f, mr_job **out) {
 
 // Ends it, whatever came of it, which is told. MR_ESTALE: it was lost on the way, with the server
 // say, and nothing was recorded: once more.
-static int give_kept(mr_job *job, int verdict) {
+static int commit_run_state(mr_job *job, int verdict) {
     char why[512];
     snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
     int err = mr_done(job);
@@ -209,21 +209,21 @@ int flow_end_run(struct mr_flow *f) {
     int err;
     do {
         mr_job *job = NULL;
-        err = take_kept(f, &job);
+        err = take_run_state(f, &job);
         if (err >= 0)
-            err = give_kept(job, end_run(f, job));
+            err = commit_run_state(job, end_run(f, job));
     } while (err == MR_ESTALE);
     return err;
 }
 
-static int remember(struct mr_flow *f) {
+static int run_join_or_begin(struct mr_flow *f) {
     struct buffer heads = { 0 };
     int err = flow_describe(f, &heads);
     for (bool again = err >= 0; again; again = err == MR_ESTALE) {
         mr_job *job = NULL;
-        err = take_kept(f, &job);
+        err = take_run_state(f, &job);
         if (err >= 0)
-            err = give_kept(job, begin_or_join(f, job, buffer_bytes(&heads)));
+            err = commit_run_state(job, begin_or_join(f, job, buffer_bytes(&heads)));
     }
     buffer_finish(&heads);
     return err;
@@ -232,17 +232,17 @@ static int remember(struct mr_flow *f) {
 // ---- Stages -----------------------------------------------------------------------------------
 
 // A few jobs for each partition may wait: enough for the workers, little to keep.
-static uint32_t high_mark(const struct op *op) {
+static uint32_t head_high_mark(const struct op *op) {
     uint32_t mark = 4 * op->options.partitions;
     return mark < 64 ? 64 : mark;
 }
 
 // Who pushes into a stage of its own sets its policies.
-static int set_policies(struct op *op) {
+static int head_set_policies(struct op *op) {
     char attempts[12], mark[12];
     bool sink = op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
     snprintf(attempts, sizeof attempts, "%u", op->options.attempts);
-    snprintf(mark, sizeof mark, "%u", high_mark(op));
+    snprintf(mark, sizeof mark, "%u", head_high_mark(op));
     const char *const policies[][2] = {
         { "attempts", attempts },   { "backoff", op->backoff },
         { "on-dead", op->on_dead }, { "retention", "1m,1000" },
@@ -259,7 +259,7 @@ static int start_head(struct op *op) {
     mr_work_options o = { .jobs = op->options.jobs,
                           .batch = op->kind == OPERATOR_AGGREGATE ? FLOW_BATCH : 1,
                           .on_stop = head_on_stop };
-    int err = op->kind == OPERATOR_FILE ? file_open(op, 0, &op->fd) : 0;
+    int err = op->kind == OPERATOR_FILE ? sink_file_open(op, 0, &op->fd) : 0;
     if (err >= 0)
         err = mr_work(op->flow->engine, op->stage, head_handle, op, &o, &op->worker);
     return err;
@@ -270,7 +270,7 @@ static int start_head(struct op *op) {
 static int start_all(struct mr_flow *f) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
-        err = set_policies(f->heads[i]);
+        err = head_set_policies(f->heads[i]);
     for (uint32_t i = f->head_count; i-- > 0 && err >= 0;)
         err = start_head(f->heads[i]);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
@@ -286,7 +286,7 @@ int mr_flow_start(mr_flow *f) {
     if (err >= 0)
         err = mr_flow_check(f);
     if (err >= 0)
-        err = remember(f);
+        err = run_join_or_begin(f);
     if (err < 0)
         return err;
     f->started = true;
@@ -302,7 +302,7 @@ int mr_flow_start(mr_flow *f) {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-static int64_t left_ms(uint64_t until_ms) {
+static int64_t wait_left_ms(uint64_t until_ms) {
     uint64_t now = monotonic_ms();
     if (until_ms == UINT64_MAX)
         return MR_FOREVER;
@@ -330,7 +330,7 @@ int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         err = source_stop(f->heads[i], until_ms);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
-        err = stop_worker(f->heads[i], left_ms(until_ms));
+        err = stop_worker(f->heads[i], wait_left_ms(until_ms));
     return err;
 }
 

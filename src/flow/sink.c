@@ -14,7 +14,7 @@
 // ---- Functions --------------------------------------------------------------------------------
 
 // A number is used up also by a pair that fails, so that those behind it keep theirs.
-static int receive(struct mr_flow_out *out, struct op *op, mr_pair pair) {
+static int sink_receive(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     struct frame frame;
     uint64_t number = out->received++ * op->options.partitions + job_partition(out->job) + 1;
     frame_begin(out, &frame, op, MAY_NOTHING);
@@ -39,7 +39,7 @@ static int file_failed(struct mr_flow_out *out, struct op *op, const char *doing
     return out_fail(out, MR_EIO, "cannot %s %s: %s", doing, op->path, strerror(errno));
 }
 
-static int write_all(int fd, mr_bytes text, uint64_t at) {
+static int sink_write_all(int fd, mr_bytes text, uint64_t at) {
     for (size_t done = 0; done < text.size;) {
         ssize_t n =
             pwrite(fd, (const char *)text.data + done, text.size - done, (off_t)(at + done));
@@ -62,7 +62,7 @@ static int write_file(struct mr_flow_out *out, struct op *op) {
                         (uint64_t)now.st_size, at);
     if ((uint64_t)now.st_size > at && ftruncate(op->fd, (off_t)at) < 0)
         return file_failed(out, op, "cut");
-    if (write_all(op->fd, buffer_bytes(&out->text), at) < 0)
+    if (sink_write_all(op->fd, buffer_bytes(&out->text), at) < 0)
         return file_failed(out, op, "write");
     if (op->flow->syncs_files && fdatasync(op->fd) < 0)
         return file_failed(out, op, "sync");
@@ -93,7 +93,7 @@ static int push_on(struct mr_flow_out *out, struct op *op, mr_pair pair) {
 int sink_add(struct mr_flow_out *out, struct op *op, mr_pair pair) {
     if (op->kind == OPERATOR_PUSH)
         return push_on(out, op, pair);
-    return op->kind == OPERATOR_FILE ? add_line(out, pair) : receive(out, op, pair);
+    return op->kind == OPERATOR_FILE ? add_line(out, pair) : sink_receive(out, op, pair);
 }
 
 int sink_end(struct mr_flow_out *out, struct op *op) {

@@ -37,7 +37,7 @@ static int read_block(struct op *op, uint64_t number, struct mr_flow_out *out) {
     return answer == MR_FLOW_END ? MR_FLOW_END : 0;
 }
 
-static int read_all(struct op *op, struct mr_flow_out *out) {
+static int source_read_all(struct op *op, struct mr_flow_out *out) {
     mr *m = op->flow->engine;
     char name[EPIC_NAME];
     source_epic(op, op->flow->run, name);
@@ -61,10 +61,10 @@ static int read_all(struct op *op, struct mr_flow_out *out) {
 static void *source_thread(void *arg) {
     struct op *op = arg;
     struct mr_flow *f = op->flow;
-    struct mr_flow_out *out = out_take(op, NULL);
-    int err = out ? read_all(op, out) : MR_ENOMEM;
+    struct mr_flow_out *out = out_new(op, NULL);
+    int err = out ? source_read_all(op, out) : MR_ENOMEM;
     if (out)
-        out_give(out);
+        out_reuse(out);
     pthread_mutex_lock(&f->lock);
     op->reader.finished = true;
     op->reader.err = err;

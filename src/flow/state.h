@@ -53,7 +53,7 @@ enum operator_kind {
 };
 
 struct op;
-struct lines;
+struct line_source;
 struct letter;
 
 struct edge {
@@ -87,7 +87,7 @@ struct op {
     };
     mr_window window;
     char *path; // of lines or a file; the stage of take and push
-    struct lines *lines;
+    struct line_source *lines;
     int fd; // of a file
     mr_operator_options options;
     char on_dead[8], backoff[32];
@@ -103,8 +103,8 @@ struct op {
     mr_worker *worker;
     struct reader_thread reader;
     _Atomic uint64_t blocks_read;
-    mr_id *orders; // jobs of the last order; those from `orders_heard` on may run still
-    uint32_t order_count, orders_heard;
+    mr_id *orders; // jobs of the last order; those from `orders_done` on may run still
+    uint32_t order_count, orders_done;
     uint64_t flushed_at; // jobs done when the last flush is and nothing else, + 1; 0: never
 };
 
@@ -127,7 +127,7 @@ struct mr_flow {
 
     pthread_mutex_t lock; // guards what follows, and the readers' ends
     pthread_cond_t changed;
-    struct mr_flow_out *spare; // between jobs
+    struct mr_flow_out *free_outs; // between jobs
 };
 
 // ---- graph.c: from names to edges -------------------------------------------------------------
@@ -155,12 +155,12 @@ const char *fold_name(mr_flow_fold *);
 
 // Pairs on their way to one head: a block for each of its partitions, and one behind them for pairs
 // that may go anywhere.
-struct part {
+struct out_part {
     struct buffer pairs; // begins as the job's body does
     uint32_t count;
 };
-struct route {
-    struct part *parts;
+struct out_route {
+    struct out_part *parts;
     uint32_t part_count;
 };
 
@@ -180,14 +180,14 @@ struct mr_flow_out {
     mr_job *job;         // NULL: a reader's
     uint64_t run;        // of the job, and of what is made of it
     struct frame *frame; // of the function that runs now
-    struct route routes[FLOW_STAGES];
+    struct out_route routes[FLOW_STAGES];
     size_t bytes;          // on all routes
     size_t bytes_before;   // the pair that runs now
     struct buffer block;   // a reader's …
     uint64_t expected;     // … and how many there will be; 0: it does not say
     struct buffer letters; // dead letters of pairs that failed in the job's last attempt, …
     uint32_t letter_count; // … so many
-    struct part aside;     // pairs that go back to the head
+    struct out_part aside; // pairs that go back to the head
     mr_bytes kept;         // by the partition, in this run
     struct keyed keyed;    // the same, if it has keys
     struct buffer set;     // by mr_flow_set
@@ -207,8 +207,8 @@ struct mr_flow_out {
 };
 
 // A spare one, or a new one; NULL with MR_ENOMEM noted.
-struct mr_flow_out *out_take(struct op *head, mr_job *);
-void out_give(struct mr_flow_out *);
+struct mr_flow_out *out_new(struct op *head, mr_job *);
+void out_reuse(struct mr_flow_out *);
 void out_destroy(struct mr_flow_out *);
 
 // Notes the first failure, and whose it was. Returns `code`.
@@ -265,9 +265,9 @@ void head_on_stop(mr_job *, void *op);
 
 // ---- lines.c: a source of lines ---------------------------------------------------------------
 
-int lines_open(const char *path, struct lines **out);
+int lines_open(const char *path, struct line_source **out);
 int lines_block(uint64_t number, mr_flow_out *, void *lines);
-void lines_close(struct lines *);
+void lines_close(struct line_source *);
 
 // ---- source.c: readers ------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ static int fold(struct mr_flow_out *out, struct op *op, mr_bytes key, mr_bytes s
     return frame_end(out, answer);
 }
 
-static int keep(struct mr_flow_out *out, mr_bytes folded) {
+static int window_keep(struct mr_flow_out *out, mr_bytes folded) {
     int err = buffer_reserve(&out->windows, SIZES_MOST + folded.size);
     if (err < 0)
         return out_fail(out, err, "%s", error_text());
@@ -38,7 +38,7 @@ static int add_to(struct mr_flow_out *out, struct op *op, mr_pair pair, mr_bytes
     if (err < 0)
         return err;
     if (!last)
-        return keep(out, buffer_bytes(&out->set));
+        return window_keep(out, buffer_bytes(&out->set));
     struct frame frame;
     frame_begin(out, &frame, op, MAY_NOTHING);
     out_send(out, op, 0, (mr_pair){ pair.key, buffer_bytes(&out->set) });

@@ -193,7 +193,7 @@ static int command_start(struct execs *e, struct command_run *r) {
 
 // ---- Running ----------------------------------------------------------------------------------
 
-static void command_end(struct execs *e, struct command_run *r, enum exec_end why) {
+static void command_stop(struct execs *e, struct command_run *r, enum exec_end why) {
     if (r->ending)
         return;
     r->ending = true;
@@ -277,7 +277,7 @@ static size_t stream_read(struct execs *e, struct command_run *r, struct stream 
     if (err < 0 && !r->failed)
         r->failed = err;
     stream_close(s);
-    command_end(e, r, EXEC_OUTPUT);
+    command_stop(e, r, EXEC_OUTPUT);
     return 0;
 }
 
@@ -303,7 +303,7 @@ static void check_time_limits(struct execs *e, struct command_run *r) {
     if (process_wait_ms(due_ms(r)) != 0)
         return;
     if (!r->ending) {
-        command_end(e, r, EXEC_TIMED_OUT);
+        command_stop(e, r, EXEC_TIMED_OUT);
         return;
     }
     process_signal(&r->process, SIGKILL);
@@ -333,7 +333,7 @@ static void command_wait(struct execs *e, struct command_run *r) {
             check_stream(e, r, &r->streams[0], on[1].revents);
             check_stream(e, r, &r->streams[1], on[2].revents);
             if (on[3].revents)
-                command_end(e, r, EXEC_STOPPED);
+                command_stop(e, r, EXEC_STOPPED);
             if (on[4].revents)
                 show_errors(r);
         }
