@@ -510,10 +510,7 @@ void stage_plan_sweep(struct core *c, struct stage *s) {
     }
     if (at == UINT64_MAX)
         return;
-    sweep_at(c, s,
-             at > c->now_ms
-                 ? at
-                 : c->now_ms + 1000); // what is overdue cannot be forgotten now: retry in a second
+    sweep_at(c, s, at > c->now_ms ? at : c->now_ms + 1000); // overdue: retry in a second
 }
 
 int stage_record(struct core *c, struct stage *s, enum room room) {

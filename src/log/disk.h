@@ -1,5 +1,5 @@
-// Disk: the few things that the file log asks of a file system, so that tests can put a disk
-// underneath that tears, loses, reorders and fails. Results are 0 (or a count) or -errno.
+// Disk: the file system calls that the file log uses, as a table, so that tests can run it on a
+// simulated disk that tears, loses, reorders and fails. Results are 0 (or a count) or -errno.
 #ifndef LOG_DISK_H
 #define LOG_DISK_H
 
@@ -7,18 +7,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-// What is stored is its owner's only, whatever the umask: bodies may be anything.
+// Only the owner may read a store, whatever the umask: bodies may be confidential.
 enum { DISK_FILE_MODE = 0600, DISK_DIR_MODE = 0700 };
 
 struct disk {
     int (*open)(const struct disk *, const char *path, int flags, int mode); // a descriptor
     int (*close)(const struct disk *, int fd);
     ssize_t (*pread)(const struct disk *, int fd, void *, size_t, uint64_t at);
-    // The same of what is in memory; -EAGAIN: the disk would have to be waited for.
+    // The same, but only from the page cache. -EAGAIN: it would have to wait for the disk.
     ssize_t (*pread_now)(const struct disk *, int fd, void *, size_t, uint64_t at);
-    void (*advise)(const struct disk *, int fd, uint64_t from, uint64_t size); // read soon
+    // The range will be read soon.
+    void (*advise)(const struct disk *, int fd, uint64_t from, uint64_t size);
     ssize_t (*pwrite)(const struct disk *, int fd, const void *, size_t, uint64_t at);
-    // Real blocks that read as zeros; the file grows if need be.
+    // Allocates blocks that read as zeros; the file grows if necessary.
     int (*allocate)(const struct disk *, int fd, uint64_t from, uint64_t size);
     int (*truncate)(const struct disk *, int fd, uint64_t size);
     int (*sync)(const struct disk *, int fd); // fdatasync

@@ -1,4 +1,4 @@
-// The real disk: each function is its system call, with EINTR and missing features dealt with.
+// The real disk: each function is one system call, and handles EINTR and missing features.
 #include "log/disk.h"
 
 #include <dirent.h>
@@ -12,8 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// In a process without stdin, stdout or stderr a store does not take their places: somebody could
-// write to it.
+// If a process has no stdin, stdout or stderr, a file of the store must not get such a descriptor:
+// library code might write to it.
 static int above_standard(int fd) {
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
@@ -27,7 +27,7 @@ static int os_open(const struct disk *d, const char *path, int flags, int mode) 
     (void)d;
     int fd;
     do
-        fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, mode); // somebody may have put a pipe there
+        fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, mode); // the path may be a pipe
     while (fd < 0 && errno == EINTR);
     fd = above_standard(fd);
     return fd < 0 ? -errno : fd;
@@ -47,7 +47,7 @@ static ssize_t os_pread(const struct disk *d, int fd, void *to, size_t size, uin
     return n < 0 ? -errno : n;
 }
 
-// Some file systems cannot say: there the disk is waited for.
+// Some file systems do not support RWF_NOWAIT: there this waits for the disk.
 static ssize_t os_pread_now(const struct disk *d, int fd, void *to, size_t size, uint64_t at) {
     struct iovec piece = { to, size };
     ssize_t n;
@@ -61,7 +61,7 @@ static ssize_t os_pread_now(const struct disk *d, int fd, void *to, size_t size,
 
 static void os_advise(const struct disk *d, int fd, uint64_t from, uint64_t size) {
     (void)d;
-    (void)posix_fadvise(fd, (off_t)from, (off_t)size, POSIX_FADV_WILLNEED); // only sooner with it
+    (void)posix_fadvise(fd, (off_t)from, (off_t)size, POSIX_FADV_WILLNEED); // a hint only
 }
 
 static ssize_t os_pwrite(const struct disk *d, int fd, const void *from, size_t size, uint64_t at) {

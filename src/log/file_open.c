@@ -1,9 +1,10 @@
-// Opening the file log: whose directory is this, is it whole, where does it end?
+// Opening the file log: checks that the directory is a store, that it is complete, and where it
+// ends.
 //
 //     names known? ─► lock ─► store file ─► segments complete? ─► recover ─► spare ─► writer
 //
-// A store is made in an order that leaves no doubt: segment 0 first, then the store file. Without
-// a store file a directory is empty, or was left half made, or is not ours.
+// Creation writes segment 0 first, then the store file. So a directory without a store file is
+// empty, or its creation was interrupted, or it is not a store.
 #include "base/clock.h"
 #include "log/file.h"
 
@@ -20,7 +21,7 @@ static int dir_make(const struct file_log *l) {
     return err < 0 && err != -EEXIST ? disk_failed(l->dir, "make the directory", err) : 0;
 }
 
-// The names in the directory may be in memory only, from an owner that was killed.
+// An owner that was killed may have left file names that are not on the disk yet.
 static int dir_sync(const struct file_log *l) {
     int err = l->disk->sync_dir(l->disk, l->dir);
     return err < 0 ? disk_failed(l->dir, "sync the directory", err) : 0;
@@ -59,7 +60,8 @@ static int segment_add(struct file_log *l, struct segment *from) {
     return 0;
 }
 
-// Removes what an interrupted making left behind, if that is all it is: a segment 0 of zeros.
+// Removes what an interrupted creation left: a segment 0 without entries. Anything else is an
+// error.
 static int remnant_remove(struct file_log *l, const struct store_names *n) {
     char path[LOG_PATH];
     segment_path(path, l->dir, store_names_at(n, 0), "seg");
@@ -120,7 +122,7 @@ struct leftovers {
     uint64_t first;
 };
 
-// A trim that was interrupted goes on here.
+// Continues an interrupted trim.
 static int leftover_remove(void *arg, const char *name) {
     const struct leftovers *o = arg;
     const struct disk *d = o->log->disk;
@@ -135,7 +137,7 @@ static int leftover_remove(void *arg, const char *name) {
     return d->unlink(d, path);
 }
 
-// Where the log begins may be in memory only, if the trim was interrupted before its sync: it is
+// If the trim was interrupted before its sync, the store file may be in the page cache only: it is
 // written again before anything is removed.
 static int leftovers_remove(struct file_log *l, const struct store_names *n) {
     struct leftovers o = { .log = l, .first = l->store.first };
@@ -147,7 +149,7 @@ static int leftovers_remove(struct file_log *l, const struct store_names *n) {
     return err < 0 ? disk_failed(l->dir, "remove trimmed segments", err) : 0;
 }
 
-// Only the last segment may be shorter than its header says: a torn tail is cut anyway.
+// Only the last segment may be shorter than its header says: recovery handles a torn tail.
 static int segment_check(const struct file_log *l, int fd, const char *path, uint64_t number,
                          bool last, struct segment *out) {
     uint64_t segment_size;

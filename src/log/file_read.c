@@ -1,7 +1,8 @@
-// Reading the file log: one entry, a stretch with bodies, or all heads.
+// Reading the file log: one entry, a range with bodies, or all heads.
 //
-// What is not yet or was just written is copied out of the batches under the lock; everything else
-// is read from files without it. Sums are tested on everything that comes from a file.
+// Entries that are not written yet, or were just written, are copied from the batches under the
+// lock; all others are read from files without it. Checksums are tested on everything that comes
+// from a file.
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -11,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { READ_GUESS = 2048 }; // what is read of an entry before its size is known
+enum { READ_GUESS = 2048 }; // bytes read of an entry before its size is known
 
 struct walk segment_walk(const struct file_log *l, const struct segment *s, char *path,
                          uint64_t from) {
@@ -84,7 +85,7 @@ static int entry_verify(const struct file_log *l, const struct segment *s, uint6
     return 0;
 }
 
-// MR_EAGAIN: not all of it is in memory, and the disk is not to be waited for.
+// MR_EAGAIN: not all of it is in the page cache, and the caller must not wait.
 static int read_failed(const struct file_log *l, int64_t n, bool wait) {
     if (!wait && (n >= 0 || n == -EAGAIN))
         return MR_EAGAIN;
@@ -107,12 +108,12 @@ static int entry_read_large(const struct file_log *l, const struct segment *s, u
     return err;
 }
 
-// A whole entry that lies in memory. False: the window ends before it does.
+// Decodes an entry in memory. False: the data end within it.
 static bool is_whole(const uint8_t *raw, size_t size, struct log_frame *out) {
     return size >= ENTRY_FRAME && frame_get(raw, out) && frame_size(out) <= size;
 }
 
-// An entry of a row is looked for in its window, and brings the next window when it is not there.
+// Reads an entry from the window of its sequence, and refills the window if the entry is not in it.
 // False: it has to be read by itself.
 static bool entry_read_ahead(const struct file_log *l, const struct segment *s, uint64_t at,
                              bool wait, struct window *w, struct buffer *out_head,
@@ -153,7 +154,7 @@ static int entry_read(const struct file_log *l, const struct segment *s, uint64_
     return err < 0 ? err : entry_copy(&f, raw, out_head, out_body);
 }
 
-// Takes the lock and looks where the entry is: NULL with a result, or the segment, held.
+// Finds the segment of an entry and holds it; NULL: `out_err` says why. The lock is held.
 static struct segment *entry_locate(struct file_log *l, uint64_t at, int *out_err) {
     struct segment *s = ring_at(&l->segments, segment_of(l, at));
     *out_err = 0;
@@ -210,7 +211,7 @@ struct file_scan {
     void *arg;
 };
 
-// Moves over a frame, showing it if it is an entry.
+// Steps over a frame, and passes it to `each` if it is an entry.
 static int scan_step(struct file_scan *c, const struct log_frame *f, const uint8_t *raw,
                      bool damaged) {
     if (f->flags & FRAME_SEAL) {
@@ -227,7 +228,7 @@ static int scan_step(struct file_scan *c, const struct log_frame *f, const uint8
                                  .damaged = damaged };
         if (damaged)
             (void)log_damaged(c->log, segment_of(c->log, c->at), offset_of(c->log, c->at),
-                              "the body of an entry is wrong"); // for whoever passes it on
+                              "the body of an entry is wrong"); // sets error_text() for `each`
         int err = c->each(c->arg, &seen);
         if (err < 0)
             return err;
@@ -237,7 +238,7 @@ static int scan_step(struct file_scan *c, const struct log_frame *f, const uint8
     return 0;
 }
 
-// What the index of a segment knows of the first entry at or behind a position.
+// The first entry at or after a position, as the index of its segment has it.
 struct indexed {
     uint64_t from; // the position
     bool found;
@@ -250,11 +251,11 @@ static int indexed_look(void *arg, const struct log_seen *seen) {
         return 0;
     i->found = true;
     i->seen = *seen;
-    return MR_ECANCELLED; // it need not look further
+    return MR_ECANCELLED; // ends the walk
 }
 
-// Shows an entry whose frame or head is damaged: the head as the index has it, and the body, which
-// counts as damaged too unless its sum is there and right.
+// Passes an entry with a damaged frame or head to `each`: the head comes from the index; the body
+// counts as damaged too unless its checksum fits.
 static int scan_restored(struct file_scan *c, const struct segment *s, struct log_seen seen) {
     struct log_frame f = { .head_size = (uint32_t)seen.head.size, .body_size = seen.body_size };
     size_t size = (size_t)frame_size(&f);
@@ -267,7 +268,7 @@ static int scan_restored(struct file_scan *c, const struct segment *s, struct lo
     seen.damaged = f.body_size && XXH3_64bits(body, f.body_size) != load_u64(raw + 16);
     seen.restored = true;
     (void)log_damaged(c->log, s->number, offset_of(c->log, seen.at),
-                      "the head of an entry is wrong"); // for whoever passes it on
+                      "the head of an entry is wrong"); // sets error_text() for `each`
     int err = n < 0 ? disk_failed(c->log->dir, "read", (int)n) : c->each(c->arg, &seen);
     mem_free(raw);
     if (err < 0)
@@ -277,8 +278,8 @@ static int scan_restored(struct file_scan *c, const struct segment *s, struct lo
     return 0;
 }
 
-// There is no frame at `c->at`: goes on behind it with the help of the index, which a sealed
-// segment has. What is no entry is passed over.
+// There is no valid frame at `c->at`: continues after it with the help of the index, which a sealed
+// segment has. What is no entry is skipped.
 static int scan_damage(struct file_scan *c, const struct segment *s) {
     struct file_log *l = c->log;
     struct index index = { 0 };
@@ -301,7 +302,7 @@ static int scan_damage(struct file_scan *c, const struct segment *s) {
     return err;
 }
 
-// Shows the entries of one segment below the position `upto`. The segment is held.
+// Passes the entries of one segment below `upto` to `each`. The segment is held.
 static int scan_segment(struct file_scan *c, const struct segment *s, uint64_t upto) {
     char path[LOG_PATH];
     struct walk w = segment_walk(c->log, s, path, offset_of(c->log, c->at));
@@ -322,8 +323,8 @@ static int scan_segment(struct file_scan *c, const struct segment *s, uint64_t u
     return err;
 }
 
-// Shows one entry that is not written yet, from a copy, because `each` may append. Takes the lock
-// held, drops it.
+// Passes one entry that is not written yet to `each`, as a copy, because `each` may append. The
+// lock is held on entry and dropped.
 static int scan_batch(struct file_scan *c, struct buffer *copy) {
     const uint8_t *raw = batch_find(c->log, c->at);
     struct log_frame f = { 0 };
@@ -384,7 +385,7 @@ struct file_replay {
     struct index index;
 };
 
-// What is refused is told with its place, and how to go on without it.
+// Adds the place and the repair command to the error of a refused entry.
 static int replay_pass_entry(void *arg, const struct log_seen *seen) {
     struct file_replay *r = arg;
     int err = r->each(r->arg, seen);
@@ -405,7 +406,7 @@ static int replay_frame(struct file_replay *r, const struct segment *s,
     return replay_pass_entry(r, &seen);
 }
 
-// Reads the segment itself up to offset `end`, or to its seal, and makes an index on the way.
+// Replays a segment from its file up to offset `end`, or to its seal, and builds its index.
 static int replay_segment(struct file_replay *r, struct segment *s, uint64_t end,
                           struct index_builder *index) {
     char path[LOG_PATH];
@@ -448,7 +449,7 @@ static int replay_reindex(struct file_replay *r, struct segment *s) {
     return err;
 }
 
-// An index speaks for its segment only if that ends where the index says. 1: it does.
+// An index is valid only if the segment has its seal where the index says. 1: it has.
 static int index_fits(const struct file_log *l, const struct segment *s, uint64_t seal) {
     char path[LOG_PATH];
     struct walk w = segment_walk(l, s, path, seal);
@@ -459,7 +460,7 @@ static int index_fits(const struct file_log *l, const struct segment *s, uint64_
     return found < 0 ? found : found && f.frame.flags & FRAME_SEAL;
 }
 
-// Without an index, or with one that is of no use, the segment itself is read.
+// Replays the index; if it is missing or not valid, the segment itself.
 static int replay_sealed(struct file_replay *r, struct segment *s) {
     struct file_log *l = r->log;
     int err = index_load(&r->index, l->disk, l->dir, s->number, s->capacity);

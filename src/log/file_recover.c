@@ -1,4 +1,4 @@
-// Recovery: where does the log end, and is what lies behind the end torn or damaged?
+// Recovery: finds the end of the log, and tells a torn write behind it from damage.
 //
 //     ┌────────┬───────┬───────┬──────── · · · ─┬───────┬──────── · · ·
 //     │ header │ group │ group │ not valid      │ valid?│ zeros
@@ -7,14 +7,15 @@
 //
 // A crash may leave any part of what was not synced, in any order. So a valid frame behind the end
 // proves damage only if it was written when the end had already been synced; every frame says how
-// far that was. Otherwise the rest is torn: nobody was told that it is durable, and it is zeroed,
-// so that it can never join on to what is written next.
+// far that was. Otherwise the rest is torn: it was never reported as durable. It is zeroed, so that
+// old frames can never follow what is written next.
 //
 // The bytes between the last known sync and the end are written again before they are relied on:
-// they may be in the page cache only, from an owner whose sync failed.
+// after a failed sync of an earlier owner they may be in the page cache only.
 #include "log/file.h"
 
-// Walks whole groups. Stops at the seal, or where no valid frame stands, or none that fits.
+// Walks whole groups. Stops at the seal, or at the first frame that is not valid or does not
+// continue a group.
 static int examine_groups(struct walk *w, struct recovered *r) {
     struct walk_frame f;
     bool in_group = false;
@@ -103,7 +104,7 @@ static int zero_range(const struct disk *d, int fd, uint64_t from, uint64_t end)
     return 0;
 }
 
-// Makes a segment on the disk what segment_examine has found it to be.
+// Writes the valid end of a segment again and zeroes the rest, as segment_examine found them.
 static int segment_rewrite_tail(struct file_log *l, struct segment *s, const struct recovered *r) {
     const struct disk *d = l->disk;
     int err = segment_hold(l, s);
@@ -140,8 +141,9 @@ static int last_remove(struct file_log *l) {
     return err < 0 ? disk_failed(path, "remove", err) : 0;
 }
 
-// The next segment is put in place before its predecessor is sealed: an empty one behind one that
-// is not sealed does not count. If that is sealed, its seal may not have reached the disk.
+// A segment is created before its predecessor is sealed. So an empty last segment is removed if its
+// predecessor has no seal; if it has one, the seal may be in the page cache only and is written
+// again.
 static int last_settle_empty(struct file_log *l, struct recovered *r) {
     struct segment *before = ring_at(&l->segments, segment_last(l)->number - 1);
     struct recovered found;
@@ -158,7 +160,7 @@ static int last_settle_empty(struct file_log *l, struct recovered *r) {
     return l->options.read_only ? 0 : segment_rewrite_tail(l, before, &found);
 }
 
-// Gives the index the heads that the last segment already has.
+// Adds the entries of the last segment to its index.
 static int last_index(struct file_log *l, struct segment *s, uint64_t end) {
     char path[LOG_PATH];
     int err = segment_hold(l, s);

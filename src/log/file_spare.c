@@ -1,8 +1,8 @@
-// The spare: the preallocated file that the next segment is made of; see file.h.
+// The spare: the preallocated file from which the next segment is made; see file.h.
 //
-// It is synced before it counts, so that its blocks are real. Its content stays zeros: a header
-// left in it by a crash is overwritten when it is used, and nothing else is written before it has
-// a segment's name. One that was left over is therefore used again as it is.
+// It is synced before it is used, so that its blocks are allocated on the disk. Its content stays
+// zeros: only a header is written before it gets a segment's name, and the next use overwrites
+// that. So a spare that an earlier owner left can be used as it is.
 #include "base/clock.h"
 #include "log/file.h"
 
@@ -35,7 +35,7 @@ int spare_adopt(struct file_log *l) {
     return err < 0 ? disk_failed(path, "remove", err) : 0;
 }
 
-// A segment that has the spare's name still must get its own first.
+// While a segment still has the spare's name, no new spare can be made.
 bool spare_due(const struct file_log *l) {
     bool name_is_free = !ring_count(&l->segments) || !segment_last(l)->is_spare;
     return name_is_free && !l->has_spare && !l->spare_failed && !l->closing &&

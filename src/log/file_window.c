@@ -1,22 +1,22 @@
-// Windows: who reads entries one after another reads the disk in large pieces.
+// Windows: read-ahead for sequential reads.
 //
 //     entries   ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪
-//                    │  └─ window, in memory ─┘└─ the disk was told that this comes next
+//                    │  └─ window, in memory ─┘└─ posix_fadvise: will be read next
 //                  read
 //
-// The first entry of a row is read by itself; one that follows another, or soon after it, brings a
-// window with it. A few rows are followed at once, and what is read here and there disturbs none.
-// What is written never changes, so a window is right for as long as its segment counts.
+// The first entry of a sequence is read by itself; an entry that follows it closely fills a window.
+// A few sequences are followed at once; random reads do not disturb them. Written data never
+// change, so a window stays valid as long as its segment exists.
 //
-// A window is taken under the log's lock and used without it, by one reader at a time; who finds
-// none reads by itself.
+// A window is taken under the log's lock and used without it, by one reader at a time. A reader
+// that finds all windows taken reads without one.
 #include "log/file.h"
 
 #include "base/mem.h"
 
 enum {
-    WINDOW_NEAR = 16 << 10,  // bytes that may be left out in a row
-    WINDOW_LARGE = 64 << 10, // larger entries gain nothing by it
+    WINDOW_NEAR = 16 << 10,  // bytes that a sequence may skip
+    WINDOW_LARGE = 64 << 10, // larger entries gain nothing from windows
 };
 
 static bool window_has(const struct window *w, uint64_t at) {
@@ -48,7 +48,7 @@ struct window *window_take(struct file_log *l, uint64_t at) {
     return oldest;
 }
 
-// How far the window that begins at `at` may reach: no further than what is written in its segment.
+// The size of a window that begins at `at`: it ends with what is written of its segment.
 static size_t window_room(const struct file_log *l, const struct segment *s, const struct window *w,
                           uint64_t at) {
     uint64_t end = segment_base(l, s->number) + s->capacity;

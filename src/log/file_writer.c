@@ -1,11 +1,10 @@
-// The writer: takes batches in order, writes them, syncs as the policy says, trims and keeps
-// spare. One piece of work at a time, the most urgent first:
+// The writer: takes batches in order, writes them, syncs as the policy says, trims, and keeps a
+// spare ready. One piece of work at a time, the most urgent first:
 //
 //     sync ─► write a batch ─► trim ─► make the spare ─► sleep
 //
-// Under `always` a written batch is synced before the next is taken, which meanwhile has gathered.
-// A failed write or sync is final: the page cache can no longer be trusted to hold what the disk
-// does not, so nothing is tried again.
+// Under `always` a written batch is synced before the next is taken. A failed write or sync is
+// final: the page cache may have dropped data that the disk does not have, so nothing is retried.
 #include "base/clock.h"
 #include "log/file.h"
 
@@ -30,7 +29,7 @@ void writer_stop(struct file_log *l) {
     writer_notify(l);
 }
 
-// While a sync was asked for whatever the policy, nothing counts before it.
+// After an explicit request for a sync, only synced data count as durable until it is done.
 static void durable_advance(struct file_log *l) {
     bool promised = l->options.sync == LOG_SYNC_ALWAYS || l->synced < l->sync_to;
     uint64_t durable = promised ? l->synced : l->written;
@@ -48,9 +47,9 @@ static void index_feed(struct file_log *l, const struct log_batch *b) {
     }
 }
 
-// The first sync of blocks that were only allocated has to note with the file that they are in use
-// now, which takes as long again; a sync of blocks that were written before has not. So the batch
-// that comes to new blocks is followed by zeros, and those behind it find theirs written.
+// The first sync of blocks that were only allocated also has to update the file's metadata, which
+// doubles its time; a sync of blocks that were written before does not. So a batch that reaches new
+// blocks is followed by zeros, and the next batches overwrite written blocks.
 static int zeros_write_ahead(struct file_log *l, const struct log_batch *b,
                              const struct segment *s) {
     static const uint8_t zeros[ZEROS_AHEAD];
@@ -89,7 +88,7 @@ static void batch_recycle(struct file_log *l, struct log_batch *b) {
         batch_destroy(b);
 }
 
-// It was written: readers find it a little longer.
+// A written batch stays in memory for readers for a while.
 static void batch_retire(struct file_log *l, struct log_batch *b) {
     l->first = b->next;
     if (!l->first)
@@ -122,12 +121,12 @@ static void writer_write(struct file_log *l) {
     batch_retire(l, b);
     durable_advance(l);
     if (l->options.sync == LOG_SYNC_ALWAYS)
-        pthread_cond_broadcast(&l->done); // there is room again, but nothing new is durable
+        pthread_cond_broadcast(&l->done); // appends may go on, but nothing new is durable
     else
         writer_notify(l);
 }
 
-// After the sync of a sealed segment: its index is complete, and that of the next begins.
+// After the sync of a sealed segment: completes its index and begins the next one.
 static void index_switch(struct file_log *l, struct segment *sealed) {
     pthread_mutex_unlock(&l->lock);
     uint64_t bytes = index_end(&l->index, sealed->seal);
@@ -175,7 +174,7 @@ static bool batch_due(const struct file_log *l) {
     return b && b->size > 0 && (b->closed || l->flush_to > l->written || l->closing);
 }
 
-// Segments are given up only when everything appended before the trim is on the disk.
+// Segments are removed only when everything that was appended before the trim is on the disk.
 static bool trim_due(const struct file_log *l) {
     return l->trim_to > l->segments.first && l->synced >= l->sync_to;
 }
@@ -250,7 +249,7 @@ void writer_await(struct file_log *l) {
     pthread_cond_wait(&l->done, &l->lock);
 }
 
-// When to look again though nobody calls; 0: never.
+// When the writer has to wake up by itself; 0: never.
 static uint64_t writer_deadline(const struct file_log *l) {
     uint64_t sync = l->synced < l->written ? l->sync_at_ms : 0;
     uint64_t retry = l->spare_failed ? l->spare_retry_ms : 0;

@@ -5,11 +5,10 @@
 //      │ head size │ body size │ flags  │ unsynced  │ body sum  │ frame sum │ head │ body │ pad
 //      └───────────┴───────────┴────────┴───────────┴───────────┴───────────┴──────┴──────┘
 //
-// The frame sum covers the fields before it and the head, and depends on the position, so that
-// bytes left over from another place or time never pass. `unsynced` says how many bytes in front of
-// the frame were not known to be on the disk when it was written: recovery tells by it a write that
-// a crash tore (nothing behind it was written later than its sync) from damage done afterwards.
-// Zeros are no frame: they are the end.
+// The frame sum covers the fields before it and the head, and depends on the position, so that old
+// bytes from another place or time never match. `unsynced` says how many bytes before the frame
+// were not known to be on the disk when it was written: with it recovery tells a write that a crash
+// tore from later damage. Zeros are not a valid frame: they mark the end.
 #ifndef LOG_FRAME_H
 #define LOG_FRAME_H
 
@@ -27,7 +26,7 @@ enum frame_flags {
     FRAME_FIRST = 1,    // of a group
     FRAME_LAST = 2,     // of a group
     FRAME_SEAL = 4,     // the segment ends here and the next one exists
-    FRAME_SKIP = 8,     // no entry: its bytes are to be passed over
+    FRAME_SKIP = 8,     // no entry: readers skip its bytes
     FRAME_DAMAGED = 16, // the body was found damaged, and moved here as it was
     FRAME_FLAGS = 31,
 };
@@ -94,8 +93,8 @@ static inline void frame_put(uint8_t *to, uint64_t at, const struct entry *e, ui
     memset(end, 0, to + entry_size(e->head.size, e->body.size) - end);
 }
 
-// Writes a frame that is no entry: a seal, or a stretch of `size` bytes (at least ENTRY_FRAME) to
-// be passed over, of which only the frame is written.
+// Writes a frame that is no entry: a seal, or a skip over `size` bytes (at least ENTRY_FRAME), of
+// which only the frame is written.
 static inline void frame_put_mark(uint8_t *to, uint64_t at, uint32_t flags, uint64_t size,
                                   uint32_t unsynced) {
     memset(to, 0, ENTRY_FRAME);

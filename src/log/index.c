@@ -1,5 +1,5 @@
-// See index.h. The sum of the content is a chain over blocks of fixed size, each seeded with the
-// sum before it, so that the builder need not keep more than one block.
+// See index.h. The checksum of the content is computed block by block, each seeded with the sum
+// before it, so that the builder keeps only one block in memory.
 #include "log/index.h"
 
 #include "base/errors.h"
@@ -138,8 +138,8 @@ static int index_unusable(const char *path) {
     return error_set(MR_EGONE, "%s: the index is missing or wrong", path);
 }
 
-// Whether its entries stand one behind the other below the seal, in a file of this capacity, and
-// there are as many as the header says: a sum proves who wrote it as little as elsewhere.
+// Whether its entries are in order, do not overlap and end before the seal, and are as many as the
+// header says. The checksum alone does not prove that this engine wrote the file.
 static bool index_is_sound(const struct index *x, uint64_t capacity) {
     if (x->seal % 8 || x->seal < SEGMENT_START || x->seal > capacity - ENTRY_FRAME)
         return false;

@@ -1,6 +1,6 @@
 // Index: the heads of all entries of one sealed segment in a file of their own, so that opening a
-// store need not read the bodies. It is derived: whoever finds it missing or wrong makes it anew,
-// so it is never synced, and failing to write it is no failure of the log.
+// store need not read the bodies. It is derived data: if it is missing or wrong, opening builds it
+// again. So it is never synced, and a failure to write it is not an error of the log.
 //
 //     ┌────────┬───────────────────────────────────────────────┬───
 //     │ header │ offset / 8 │ head size │ body size │ head     │ …
@@ -12,7 +12,7 @@
 #include "log/log.h"
 #include "log/segment.h"
 
-// Gathers heads in blocks while a segment is being written. Zero is a valid start.
+// Collects heads in blocks while a segment is being written. Zero is a valid start.
 struct index_builder {
     const struct disk *disk;
     const char *dir;
@@ -24,7 +24,7 @@ struct index_builder {
     size_t filled;
 };
 
-// Begins the index of a segment, giving up one that was not finished. `dir` is borrowed.
+// Begins the index of a segment; an unfinished one is discarded. `dir` is borrowed.
 void index_begin(struct index_builder *, const struct disk *, const char *dir, uint64_t number);
 void index_add(struct index_builder *, const struct walk_frame *);
 
@@ -39,12 +39,11 @@ struct index {
     uint64_t count, seal, file_bytes;
 };
 
-// 0, or why it cannot be used: MR_EGONE (missing, wrong, of another segment), MR_ENOMEM, MR_EIO.
-// `capacity` is the segment's.
+// MR_EGONE: it is missing, wrong, or of another segment; MR_ENOMEM; MR_EIO. `capacity` is the
+// segment's.
+// Calls `each` for every entry; `base` is the segment's first position.
 int index_load(struct index *, const struct disk *, const char *dir, uint64_t number,
                uint64_t capacity);
-
-// Calls `each` for every entry; `base` is the segment's first position.
 int index_walk(const struct index *, uint64_t base, log_each *each, void *arg);
 
 #endif

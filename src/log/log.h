@@ -1,16 +1,16 @@
-// Log: entries appended at the tail, trimmed at the head, each found again by its position.
+// Log: entries are appended at the tail, trimmed at the head, and read by their positions.
 //
 //        head                                             durable      tail
 //     ────┴──┬──────────────┬──────────────┬───────────────┴───┬────────┴──►  positions (u64)
 //      trim  │  segment     │  segment     │  segment          │ gathering
 //
-// A position is a byte address in an endless log; it names an entry for as long as that is not
-// trimmed, grows with every append, and is never 0. The log is the store: there is no other copy.
-// Two implementations stand beside this file, log_memory.c and log_file.c; one suite tests both.
+// A position is a byte address in an endless log; it names an entry until that is trimmed,
+// increases with every append, and is never 0. The log is the store: there is no other copy. There
+// are two implementations, log_memory.c and log_file.c; one test suite covers both.
 //
-// Appending is the owner's business (one thread at a time: the shard's). Reading, waiting and
-// asking what is durable may be done by any thread. A group of entries appended together is read
-// again together or not at all.
+// Only the owner appends (one thread at a time: the shard's). Any thread may read, wait and query
+// what is durable. A group of entries that was appended together is replayed as a whole or not at
+// all.
 //
 // A failed write or sync is final: from then on every append and wait answers MR_ESTOPPED, and
 // log_look says why. Reading goes on.
@@ -30,14 +30,14 @@ struct log {
     atomic_bool stopped; // log_look says why
 };
 
-// An entry met while replaying or scanning. Everything is borrowed until the callback returns.
+// An entry found by a replay or a scan. Everything is borrowed until the callback returns.
 struct log_seen {
     uint64_t at;
     mr_bytes head;
-    mr_bytes body;      // data is NULL when replaying: bodies are not read at opening
-    uint32_t body_size; // known also then
-    bool damaged;       // scanning: the body is not what was written …
-    bool restored;      // … the head is not, and comes from the index; error_text() says where
+    mr_bytes body;      // data is NULL in a replay: bodies are not read at opening
+    uint32_t body_size; // known in a replay, too
+    bool damaged;       // in a scan: the body is damaged …
+    bool restored;      // … the head is damaged and comes from the index; error_text() says where
 };
 
 // Returning a negative code ends the walk, which then returns it.
@@ -45,8 +45,8 @@ typedef int log_each(void *arg, const struct log_seen *);
 
 struct log_state {
     uint64_t head, tail, durable; // positions
-    uint64_t bytes;               // what the log takes up: on disk, or in memory
-    uint64_t memory;              // what of it is in memory
+    uint64_t bytes;               // total size of the log, on disk or in memory
+    uint64_t memory;              // the part that is in memory
     uint64_t segment_size;
     bool full;         // the last push did not fit on the disk
     char stopped[256]; // why the log has stopped; "" while it runs
@@ -68,8 +68,8 @@ struct log_impl {
     void (*close)(struct log *);
 };
 
-// Walks all whole groups from head to tail, once, before the first append. Errors: MR_ECORRUPT with
-// file and offset, also where `each` returns it; MR_EIO, and what else `each` returns.
+// Passes all whole groups from head to tail to `each`, once, before the first append. MR_ECORRUPT
+// with file and offset, also when `each` returns it; MR_EIO; other errors of `each`.
 static inline int log_replay(struct log *l, log_each *each, void *arg) {
     return l->impl->replay(l, each, arg);
 }
@@ -83,16 +83,16 @@ static inline int log_append(struct log *l, const struct entry *e, size_t count,
     return l->impl->append(l, e, count, room, out_at);
 }
 
-// Hands what was gathered to the writer and returns. With sync policy `always` it is then on its
-// way to the disk; with the others it is when they say so, or at once if `now`. Owner only.
+// Passes the collected entries to the writer and returns. With the sync policy `always` the writer
+// syncs them; with the others when they are due, or at once if `now`. Owner only.
 static inline void log_flush(struct log *l, bool now) {
     l->impl->flush(l, now);
 }
 
 // Waits until the entry at `at` and all before it are as durable as the sync policy promises;
-// flushes if nobody has. After log_flush(…, true) it waits for that sync, whatever the policy, and
-// `durable` does not pass it before. MR_EINVAL: nothing was appended there; MR_ESTOPPED. Any
-// thread.
+// flushes if necessary. After log_flush(…, true) it waits for that sync, whatever the policy, and
+// `durable` does not pass that point before. MR_EINVAL: nothing was appended there; MR_ESTOPPED.
+// Any thread.
 static inline int log_wait(struct log *l, uint64_t at) {
     return l->impl->wait(l, at);
 }
@@ -105,40 +105,40 @@ static inline int log_read(struct log *l, uint64_t at, struct buffer *out_head,
     return l->impl->read(l, at, out_head, out_body);
 }
 
-// Appends the entry's body if it is in memory. MR_EAGAIN, without a sentence: the disk would have
-// to be waited for; else as log_read. Owner only, who may need no lock.
+// Appends the entry's body if it is in memory. MR_EAGAIN, without an error text: it would have to
+// wait for the disk; other errors as log_read. Owner only, so that the memory log needs no lock.
 static inline int log_read_now(struct log *l, uint64_t at, struct buffer *out_body) {
     return l->impl->read_now(l, at, out_body);
 }
 
-// The entry there will be read soon: fetches it into the processor's cache if it is in memory.
-// Owner only.
+// Prefetches an entry that will be read soon into the processor's cache, if it is in memory. Owner
+// only.
 static inline void log_expect(struct log *l, uint64_t at) {
     if (l->impl->expect)
         l->impl->expect(l, at);
 }
 
-// Walks the entries from `from` (a position that replay, append or scan gave, the head, or a
-// segment's end), with bodies, until about `max_bytes` are read or the tail is reached. `out_next`
-// is where to go on. `each` may append. Damage that cannot be passed ends the walk in front of it:
-// MR_ECORRUPT only if it is at `from`. Owner only.
+// Passes the entries from `from` on (a position from replay, append or scan, the head, or a
+// segment's end), with bodies, to `each`, until about `max_bytes` are read or the tail is reached.
+// `out_next` is where to continue. `each` may append. Damage that cannot be skipped ends the scan
+// before it: MR_ECORRUPT only if it is at `from`. Owner only.
 static inline int log_scan(struct log *l, uint64_t from, size_t max_bytes, log_each *each,
                            void *arg, uint64_t *out_next) {
     return l->impl->scan(l, from, max_bytes, each, arg, out_next);
 }
 
-// Where the segment ends that `at` is in, and the next one begins. Owner only.
+// The end of the segment that `at` is in, where the next one begins. Owner only.
 static inline uint64_t log_segment_end(struct log *l, uint64_t at) {
     return l->impl->segment_end(l, at);
 }
 
-// Gives up everything below `upto`, in whole segments, once no reader is in them. The owner has
-// made sure that what still counts has durable copies further on. Owner only.
+// Removes everything below `upto`, in whole segments, once no reader uses them. The owner has made
+// sure that what is still needed has durable copies further on. Owner only.
 static inline int log_trim(struct log *l, uint64_t upto) {
     return l->impl->trim(l, upto);
 }
 
-// Whether it has stopped; cheaper than a look. Any thread.
+// Whether the log has stopped; cheaper than log_look. Any thread.
 static inline bool log_has_stopped(const struct log *l) {
     return atomic_load_explicit(&l->stopped, memory_order_relaxed);
 }
@@ -148,7 +148,7 @@ static inline void log_look(struct log *l, struct log_state *out) {
     l->impl->look(l, out);
 }
 
-// Makes everything durable, ends the writer, frees. Takes NULL.
+// Makes everything durable, ends the writer thread, frees. Takes NULL.
 static inline void log_close(struct log *l) {
     if (l)
         l->impl->close(l);
@@ -160,11 +160,11 @@ struct log_options {
     enum log_sync sync;
     uint32_t interval_ms;    // LOG_SYNC_INTERVAL
     uint64_t segment_size;   // 0: LOG_SEGMENT; rounded up to a power of two; a store keeps its own
-    uint64_t max_bytes;      // 0: what the disk holds
+    uint64_t max_bytes;      // 0: no limit but the disk
     bool inline_writer;      // no thread: log_flush writes and syncs by itself
-    bool read_only;          // examine: no lock taken, nothing written or cut
+    bool read_only;          // to examine a store: takes no lock, writes nothing
     const struct disk *disk; // NULL: the real one
-    void (*on_durable)(void *arg); // from the writer's thread, after each sync and stop
+    void (*on_durable)(void *arg); // called by the writer thread after each sync and stop
     void *arg;
 };
 
@@ -173,53 +173,53 @@ enum { LOG_SEGMENT = 64 << 20 };
 // The memory log; ignores what concerns disks. MR_ENOMEM.
 int log_memory_open(const struct log_options *, struct log **out);
 
-// The file log in `dir`, made when missing (not when read_only). MR_EBUSY: locked, by whom;
-// MR_EINVAL: not a store, or of a newer version; MR_ECORRUPT: damaged, where, and how to repair;
-// MR_EFULL: no room to make it; MR_EIO; MR_ENOMEM. Opened `read_only`, it answers MR_EPERM to
-// append and trim.
+// The file log in `dir`, made when missing (not when read_only). MR_EBUSY: locked, with the process
+// that holds it; MR_EINVAL: not a store, or of a newer version; MR_ECORRUPT: damaged, with the
+// place and how to repair it; MR_EFULL: no room to make it; MR_EIO; MR_ENOMEM. Opened `read_only`,
+// it answers MR_EPERM to append and trim.
 int log_file_open(const char *dir, const struct log_options *, struct log **out);
 
-// Something wrong in a store. Borrowed until the callback returns.
+// A damaged place in a store. Borrowed until the callback returns.
 struct log_problem {
     const char *file;
     uint64_t offset, size; // size 0: not known
     const char *what;
 };
 
-// Reads a whole file log, bodies too, and shows every damage found; takes no lock and changes
-// nothing. `disk` NULL: the real one. Any thread, or a signal, sets `cancel` to end it before the
-// next segment: MR_ECANCELLED; NULL: none does. Returns how many problems there are. MR_EINVAL: no
-// store; MR_EIO; MR_ENOMEM.
+// Reads a whole file log, bodies too, and reports every damaged place to `each`; takes no lock and
+// changes nothing. `disk` NULL: the real one. Any thread or signal handler may set `cancel` to end
+// it before the next segment: MR_ECANCELLED; may be NULL. Returns how many problems there are.
+// MR_EINVAL: no store; MR_EIO; MR_ENOMEM.
 int log_file_check(const char *dir, const struct disk *, const atomic_bool *cancel,
                    void (*each)(void *arg, const struct log_problem *), void *arg);
 
 enum { LOG_REPAIR_PLACES = 64 };
 
-// What a repair gave up.
+// What a repair removed.
 struct log_repair {
-    uint64_t segments; // were changed; the old ones are kept as NUMBER.seg.damaged
-    uint64_t missing;  // were not there any more
-    uint64_t places;   // damaged stretches, of which the first are listed
-    uint64_t bytes;    // in them
+    uint64_t segments; // segments that were changed; the old ones are kept as NUMBER.seg.damaged
+    uint64_t missing;  // segments that were missing
+    uint64_t places;   // damaged ranges; the first LOG_REPAIR_PLACES are listed
+    uint64_t bytes;    // in damaged ranges
     struct {
         uint64_t segment, offset, size;
     } place[LOG_REPAIR_PLACES];
 };
 
-// Makes a damaged file log one that opens, keeping every whole group that is readable. Needs room
-// for a copy of each damaged segment. MR_EBUSY: somebody uses it; MR_EINVAL: no store; MR_EFULL;
-// MR_EIO; MR_ENOMEM.
+// Repairs a damaged file log so that it opens, and keeps every whole group that is readable. Needs
+// room for a copy of each damaged segment. MR_EBUSY: a process uses it; MR_EINVAL: no store;
+// MR_EFULL; MR_EIO; MR_ENOMEM.
 int log_file_repair(const char *dir, const struct disk *, struct log_repair *out);
 
-// Entries whose content makes no sense, by their positions.
+// Entries whose content was refused, by their positions.
 struct log_given_up {
     const uint64_t *at; // ascending
     size_t count;
-    uint64_t from; // and all from this position on; UINT64_MAX: none
+    uint64_t from; // and all entries from this position on; UINT64_MAX: none
 };
 
-// Makes a file log that opens one without these entries, nor the others of their groups: what was
-// appended together goes together. As log_file_repair otherwise.
+// Removes these entries, and the other entries of their groups, from a file log that opens.
+// Otherwise as log_file_repair.
 int log_file_give_up(const char *dir, const struct disk *, const struct log_given_up *,
                      struct log_repair *out);
 

@@ -1,5 +1,5 @@
-// Checking a store: it is opened as an owner would open it, but to be looked at only; then every
-// segment is read through, bodies included.
+// Checking a store: it is opened read-only as an owner would open it; then every segment is read,
+// bodies included.
 #include "log/file.h"
 #include "log/survey.h"
 
@@ -70,7 +70,7 @@ static int check_segment(struct check *c, uint64_t number, bool last) {
     return err;
 }
 
-// A body that was found damaged and moved here is no reason not to open.
+// A body that is marked as damaged does not keep a log from opening, so it is reported here.
 static int check_last(struct check *c, struct file_log *l) {
     struct recovered found;
     char path[LOG_PATH];
@@ -82,8 +82,8 @@ static int check_last(struct check *c, struct file_log *l) {
     return err;
 }
 
-// What an owner would be told. If it opens, all is well with the segment that the tail is in (a
-// crash may have torn it, and left another, empty, behind it): `out_last` is its number.
+// Opens the log as an owner would, and reports the error. If it opens, the segment of the tail is
+// valid (a crash may have torn it and left an empty one behind it): `out_last` is its number.
 static int check_open(struct check *c, uint64_t *out_last) {
     struct log *l;
     struct log_options o = { .disk = c->log->disk, .read_only = true };

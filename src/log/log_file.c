@@ -1,8 +1,8 @@
-// The file log as its owner and its readers see it; file.h has the whole picture.
+// The owner's and the readers' side of the file log; file.h describes the whole.
 //
-// Appending copies into the last batch under the lock. Reading takes what is not yet written from
-// the batches, and everything else from the files, with the segment held so that a trim only takes
-// its name away.
+// Appending copies into the last batch under the lock. Readers take unwritten entries from the
+// batches and all others from the files; they hold the segment meanwhile, so that a trim unlinks
+// the file but does not close it.
 #include "log/file.h"
 
 #include "base/errors.h"
@@ -39,7 +39,7 @@ void segment_destroy(struct file_log *l, struct segment *s) {
     mem_free(s);
 }
 
-// Closes what nobody reads; the writer's segments stay open.
+// Closes segments without readers; the writer's segments stay open.
 static void segments_close_some(struct file_log *l) {
     for (uint64_t n = l->segments.first; n < segment_of(l, l->synced); n++) {
         struct segment *s = ring_at(&l->segments, n);
@@ -103,7 +103,7 @@ static struct log_batch *batch_begin(struct file_log *l) {
     return b;
 }
 
-// Makes the last batch one that takes `size` more bytes.
+// Makes sure that the last batch has room for `size` more bytes.
 static int batch_reserve(struct file_log *l, uint64_t size) {
     struct log_batch *b = l->last && !l->last->closed ? l->last : batch_begin(l);
     if (!b)
@@ -121,7 +121,8 @@ static int batch_reserve(struct file_log *l, uint64_t size) {
     return 0;
 }
 
-// Room for `size` bytes at the tail, in the batch; after batch_reserve.
+// Extends the last batch and the tail by `size` bytes and returns where to write them; after
+// batch_reserve.
 static uint8_t *batch_extend(struct file_log *l, uint64_t size) {
     struct log_batch *b = l->last;
     if (b->size == 0)
@@ -133,13 +134,13 @@ static uint8_t *batch_extend(struct file_log *l, uint64_t size) {
     return to;
 }
 
-// How many bytes in front of `at`, in its segment, are not known to be synced.
+// How many bytes before `at`, in its segment, are not known to be synced.
 static uint32_t unsynced_before(const struct file_log *l, uint64_t at) {
     uint64_t start = segment_base(l, segment_of(l, at)) + SEGMENT_START;
     return (uint32_t)(at - (l->synced > start ? l->synced : start));
 }
 
-// Seals the last segment and goes on in a new one made of the spare.
+// Seals the last segment and continues in a new one made from the spare.
 static int segment_switch(struct file_log *l) {
     struct segment *last = segment_last(l);
     struct segment *next = mem_alloc(sizeof *next);
@@ -171,7 +172,7 @@ static int room_refused(struct file_log *l, enum room room) {
     return error_set(MR_EFULL, "%s: no room for a new segment: %s", l->dir, l->spare_reason);
 }
 
-// How far into the last segment this kind of entry may go while there is no room for another.
+// How much of the last segment this kind of entry may use while there is no spare.
 static uint64_t room_limit(const struct file_log *l, enum room room) {
     uint64_t capacity = segment_last(l)->capacity;
     switch (room) {
@@ -185,7 +186,7 @@ static uint64_t room_limit(const struct file_log *l, enum room room) {
     return capacity;
 }
 
-// Waits while the writer is behind, and for a spare that it can still make; then turns to a new
+// Waits while the writer is behind, and for a spare that it can still make; then switches to a new
 // segment if the group needs one.
 static int room_make(struct file_log *l, uint64_t size, enum room room) {
     if (!l->threaded)
@@ -242,7 +243,8 @@ static int file_log_append(struct log *base, const struct entry *entries, size_t
     return err;
 }
 
-// Has the writer do what is due, and drops the lock: a writer that wakes finds it free.
+// Lets the writer do its work. Drops the lock before the signal, so that the writer need not wait
+// for it.
 static void writer_run(struct file_log *l) {
     while (!l->threaded && writer_step(l))
         ;
@@ -267,7 +269,7 @@ static int file_log_wait(struct log *base, uint64_t at) {
     int err = at < l->tail ? 0 : error_set(MR_EINVAL, "nothing was appended at %" PRIu64, at);
     if (err == 0 && l->flush_to <= at)
         l->flush_to = l->tail;
-    // Where a sync was asked for, being written does not do, even if it was written before.
+    // After a request for a sync, data that are only written do not count.
     while (err == 0 && (l->durable <= at || (at < l->sync_to && l->synced <= at))) {
         if (l->stopped[0])
             err = log_stopped(l);
@@ -321,8 +323,8 @@ static void file_log_look(struct log *base, struct log_state *out) {
 
 // ---- Closing ----------------------------------------------------------------------------------
 
-// A last frame that says: all before me is on the disk. With it, damage to the last entries is told
-// from a torn write also when nothing follows them.
+// Appends a last frame with `unsynced` 0, which proves that everything before it is on the disk. So
+// recovery can tell damage of the last entries from a torn write.
 static void mark_append(struct file_log *l) {
     uint64_t at = l->tail;
     if (at == l->opened_at || l->synced != at ||

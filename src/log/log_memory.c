@@ -1,14 +1,14 @@
-// The memory log: positions lie on a grid of cells; a segment covers one cell, or as many as its
-// only group needs, and every cell of a segment leads to it.
+// The memory log: positions are divided into cells; a segment covers one cell, or as many as its
+// only group needs, and the table maps every cell to its segment.
 //
 //     positions  0        1M       2M       3M       4M
 //                ├────────┼────────┼────────┼────────┼─►
 //                │segment │ segment of one big group │ …
 //
 // Entries below the tail never change and segments never move, so appending takes no lock: it
-// copies, then publishes the tail. The lock guards the table of cells, which only turning to a new
-// segment and trimming change; a reader takes it to copy a small entry, or to hold on to the
-// segment of a large one.
+// copies, then publishes the tail. The lock guards the table of cells, which changes only when a
+// segment is added or trimmed. A reader takes it to copy a small entry, or to hold the segment of a
+// large one.
 #include "log/log.h"
 
 #include "base/errors.h"
@@ -23,15 +23,15 @@ enum {
     CELL = 1 << 20,
     START = 64, // no entry has position 0; the first bytes of every segment stay unused
     FRAME = 2 * sizeof(uint32_t), // the sizes of head and body, in front of them
-    LINE = 64,                    // of the processor's cache
-    COPY_UNDER_LOCK = 4096,       // what is larger is copied without, its segment held meanwhile
+    LINE = 64,                    // bytes of a cache line
+    COPY_UNDER_LOCK = 4096, // larger entries are copied without the lock, with their segment held
 };
 
 struct memory_segment {
-    _Atomic uint32_t users; // the table is one, every reader inside another
+    _Atomic uint32_t users; // the table counts as one user, each reader as another
     uint64_t base;          // position of data[0]
     uint64_t size;          // bytes of data, a multiple of the cell
-    uint64_t end;           // behind its last entry; set when the next segment begins
+    uint64_t end;           // position after its last entry; set when the next segment begins
     uint8_t data[];
 };
 
@@ -39,8 +39,8 @@ struct memory_log {
     struct log base;
     uint32_t shift;                     // cell = position >> shift
     _Atomic uint64_t head, tail, bytes; // the owner writes them
-    struct memory_segment *current;     // owner only, as is `idle`
-    struct memory_segment *idle;        // one freed segment, kept for the next turn
+    struct memory_segment *current;     // owner only
+    struct memory_segment *idle;        // a freed segment, kept for reuse; owner only
     pthread_mutex_t lock;               // guards what follows; the owner reads it without
     struct ring cells;
 };
@@ -103,7 +103,7 @@ static int memory_add_segment(struct memory_log *l, uint64_t size) {
     return 0;
 }
 
-// What an entry takes up here, which is less than others count for it: nothing is to be checked.
+// The size of an entry here: smaller than entry_size, because there are no checksums.
 static uint64_t entry_room(size_t head_size, size_t body_size) {
     return (FRAME + head_size + body_size + 7) & ~UINT64_C(7);
 }
@@ -205,7 +205,7 @@ static int memory_read(struct log *base, uint64_t at, struct buffer *out_head,
     return err;
 }
 
-// Only the owner changes the table of cells, so it reads that without the lock.
+// Only the owner changes the table of cells, so it can read it without the lock.
 static int memory_read_now(struct log *base, uint64_t at, struct buffer *out_body) {
     const struct memory_log *l = (const struct memory_log *)base;
     if (at >= counter_get(&l->tail))
@@ -227,7 +227,8 @@ static void memory_expect(struct log *base, uint64_t at) {
     __builtin_prefetch(from + LINE);
 }
 
-// Shows the entries of one segment from `at` on, below `end`; `at` is then where to go on.
+// Passes the entries of one segment from `at` to below `end` to `each`; `at` is then where to
+// continue.
 static int memory_walk_segment(const struct memory_segment *s, uint64_t end, bool bodies,
                                size_t *left, log_each *each, void *arg, uint64_t *at) {
     while (*left > 0 && *at < end) {
@@ -245,7 +246,7 @@ static int memory_walk_segment(const struct memory_segment *s, uint64_t end, boo
     return 0;
 }
 
-// `at` may be where a segment begins, or behind its last entry; `each` may append.
+// `from` may be the start of a segment or the position after its last entry; `each` may append.
 static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bool bodies,
                        log_each *each, void *arg, uint64_t *out_next) {
     uint64_t tail = counter_get(&l->tail), at = from;
@@ -253,7 +254,7 @@ static int memory_walk(struct memory_log *l, uint64_t from, size_t max_bytes, bo
         const struct memory_segment *s = memory_segment_at(l, at);
         if (!s)
             return error_set(MR_EGONE, "the entry at %llu was trimmed", (unsigned long long)at);
-        bool grew = s == l->current || s->end > tail; // what `each` appends is not shown
+        bool grew = s == l->current || s->end > tail; // entries that `each` appends are not visited
         uint64_t end = grew ? tail : s->end;
         if (at < s->base + START)
             at = s->base + START;
@@ -283,7 +284,7 @@ static uint64_t memory_segment_end(struct log *base, uint64_t at) {
     return s->base + s->size;
 }
 
-// Takes the first segment out of the table, unless it reaches beyond `upto` or is still written to.
+// Takes the first segment out of the table, unless it ends after `upto` or is the current one.
 static struct memory_segment *memory_shift(struct memory_log *l, uint64_t upto) {
     struct memory_segment *s = ring_at(&l->cells, l->cells.first);
     if (s == l->current || s->base + s->size > upto)

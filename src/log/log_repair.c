@@ -3,8 +3,8 @@
 //     damaged   [ group | group, bad body | ░░░░░░░░ | group | seal ]
 //     repaired  [ group | skip ──────────────────────► group | seal ]
 //
-// Every change is made in place, after the segment was copied aside; each step may be repeated, so
-// a repair that was interrupted is simply run again. Positions stay what they were.
+// Changes are made in place, after a copy of the segment was saved; each step may be repeated, so
+// an interrupted repair is simply run again. Positions do not change.
 #include "log/file.h"
 #include "log/survey.h"
 
@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { REPAIR_GAP_MOST = 1024 }; // segments that may be missing in a row
+enum { REPAIR_GAP_MOST = 1024 }; // consecutive segments that may be missing
 
 struct repair {
     struct file_log *log;
@@ -33,12 +33,13 @@ static void repair_note(struct repair *r, uint64_t number, struct stretch s) {
     r->out.bytes += s.upto - s.from;
 }
 
-// `err` is 0 or -errno, as the disk gave it.
+// `err` is 0 or -errno.
 static int repair_result(const struct repair *r, const char *doing, int err) {
     return err < 0 ? disk_failed(r->log->dir, doing, err) : 0;
 }
 
-// ---- Copying a segment aside ------------------------------------------------------------------
+// ---- Saving a copy of a segment
+// ------------------------------------------------------------------
 
 static int copy_file(const struct disk *d, int from, int to) {
     uint8_t block[1 << 14];
@@ -53,7 +54,7 @@ static int copy_file(const struct disk *d, int from, int to) {
     }
 }
 
-// A copy that an earlier, interrupted repair made is the better one: it is older.
+// Keeps a copy that an earlier, interrupted repair made: it has the original content.
 static int segment_keep(struct repair *r, uint64_t number, int fd) {
     const struct disk *d = r->log->disk;
     char temporary[LOG_PATH], path[LOG_PATH];
@@ -89,7 +90,7 @@ static int zero_stretch(const struct disk *d, int fd, struct stretch s) {
     return err;
 }
 
-// Seals what is readable, or empties the rest if the log goes on here.
+// Seals the readable part; in the last segment zeroes the rest instead.
 static int segment_end(struct repair *r, const struct segment *s, const struct survey *v,
                        bool last) {
     const struct disk *d = r->log->disk;
@@ -142,7 +143,7 @@ static int segment_make_readable(struct repair *r, struct segment *s, bool last)
     return repair_result(r, "sync a repaired segment", d->sync(d, s->fd));
 }
 
-// True if an owner would have no objection. In the last segment a torn end is none.
+// Whether an owner would open the last segment. A torn end is allowed there.
 static int last_sound(struct repair *r, struct segment *s, bool *out) {
     struct recovered found;
     int err = segment_examine(r->log, s, &found);
@@ -163,7 +164,7 @@ static int segment_sound(struct repair *r, struct segment *s, bool *out) {
     return err < 0 ? err : 0;
 }
 
-// The header if it can be read, else what it must have been. True if it was as it should be.
+// Reads the header, or reconstructs it. `out_good`: it was valid.
 static int header_guess(struct repair *r, int fd, uint64_t number, struct segment *out,
                         bool *out_good) {
     uint64_t size, whole = UINT64_C(1) << r->log->shift;
@@ -185,7 +186,7 @@ static int header_guess(struct repair *r, int fd, uint64_t number, struct segmen
     return 0;
 }
 
-// `out_sealed` is only said of the last segment.
+// `out_sealed` is set for the last segment only.
 static int segment_repair(struct repair *r, uint64_t number, bool last, bool *out_sealed) {
     const struct disk *d = r->log->disk;
     char path[LOG_PATH];
@@ -201,20 +202,20 @@ static int segment_repair(struct repair *r, uint64_t number, bool last, bool *ou
     if (err == 0 && !(header && sound))
         err = segment_make_readable(r, &s, last);
     if (err == 0 && last && !sound)
-        err = last_sound(r, &s, &sound); // whether it is sealed
+        err = last_sound(r, &s, &sound); // to find out whether it is sealed
     *out_sealed = s.seal;
     d->close(d, fd);
     return err;
 }
 
-// A segment without entries, in place of one that is gone.
+// Creates an empty segment in place of a missing one.
 static int segment_replace(struct repair *r, uint64_t number, bool last) {
     const struct disk *d = r->log->disk;
     char temporary[LOG_PATH], path[LOG_PATH];
     uint64_t capacity = last ? UINT64_C(1) << r->log->shift : SEGMENT_SIZE_MIN;
     struct segment s = { .number = number, .capacity = capacity };
     path_make(temporary, r->log->dir, "spare-repair");
-    segment_path(path, r->log->dir, number, "idx"); // tells of what is gone
+    segment_path(path, r->log->dir, number, "idx"); // the index of the missing segment
     int err = d->unlink(d, path);
     if (err < 0 && err != -ENOENT)
         return disk_failed(path, "remove", err);
@@ -239,7 +240,7 @@ static int segment_replace(struct repair *r, uint64_t number, bool last) {
 
 // ---- The store --------------------------------------------------------------------------------
 
-// The size of segments as a header that can be read says, or else as the largest file suggests.
+// Finds the segment size from a readable header, or else from the largest file.
 static int size_from_segments(struct repair *r) {
     const struct disk *d = r->log->disk;
     uint64_t guess = SEGMENT_SIZE_MIN;
@@ -265,8 +266,7 @@ static int size_from_segments(struct repair *r) {
     return 0;
 }
 
-// Segments that lie so far behind the others, or have such numbers, that they cannot belong to this
-// log: their names are taken away from them.
+// Renames segments whose numbers are impossible, or too far from the others, to NUMBER.seg.damaged.
 static int segments_put_aside(struct repair *r) {
     const struct disk *d = r->log->disk;
     size_t count = store_names_count(&r->names), kept = 0;
@@ -291,7 +291,7 @@ static int segments_put_aside(struct repair *r) {
     return 0;
 }
 
-// Learns the segment size and the first segment, and writes the store file anew if that was lost or
+// Finds the segment size and the first segment, and writes the store file again if it was lost or
 // the log begins later now.
 static int store_repair(struct repair *r) {
     struct file_log *l = r->log;
@@ -319,7 +319,7 @@ static int store_repair(struct repair *r) {
 static int segments_repair(struct repair *r) {
     size_t count = store_names_count(&r->names);
     uint64_t number = r->log->store.first;
-    bool missing = true; // the segment that the log goes on in
+    bool missing = true; // the segment for the next appends
     int err = 0;
     for (size_t i = 0; err == 0 && i < count; i++) {
         if (store_names_at(&r->names, i) < number)
@@ -368,7 +368,7 @@ int log_file_repair(const char *dir, const struct disk *disk, struct log_repair 
     return repair_run(dir, disk, repair_segments, NULL, out);
 }
 
-// ---- Giving up entries ------------------------------------------------------------------------
+// ---- Removing entries -------------------------------------------------------------------------
 
 static bool is_given_up(const struct log_given_up *g, uint64_t at) {
     size_t low = 0, high = g->count;
@@ -382,7 +382,7 @@ static bool is_given_up(const struct log_given_up *g, uint64_t at) {
     return at >= g->from || (low < g->count && g->at[low] == at);
 }
 
-// The next group of a segment in which an entry is given up. 1: there is one.
+// The next group of a segment with an entry to remove. 1: there is one.
 static int group_next(const struct log_given_up *g, struct walk *w, struct stretch *out) {
     struct walk_frame f;
     bool wanted = false;

@@ -1,4 +1,4 @@
-// Ring: pointers found by consecutive numbers, added behind and taken from the front.
+// Ring: a queue of pointers with consecutive numbers, which also finds them by number.
 //
 //     slots  [ 8 | 9 | 10 | · | · | 5 | 6 | 7 ]      number n lives in slot n mod capacity
 //                      next ┘       └ first

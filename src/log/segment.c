@@ -1,5 +1,5 @@
-// See segment.h. The walk's window slides: a frame is looked at in place, and only what lies behind
-// the window is read anew.
+// See segment.h. The walk reads through a sliding window: frames are used in place, and only bytes
+// after the window are read.
 #include "log/segment.h"
 
 #include "base/errors.h"
@@ -129,7 +129,7 @@ int segment_header_read(const struct disk *d, int fd, const char *path, struct s
 uint64_t walk_limit(const struct walk *w, uint64_t capacity) {
     int64_t size = w->disk->size(w->disk, w->fd);
     if (size < 0)
-        return capacity; // then reading fails, too, and tells
+        return capacity; // then reading fails and reports the error
     uint64_t whole = (uint64_t)size & ~UINT64_C(7);
     return whole < capacity ? whole : capacity;
 }
@@ -145,7 +145,7 @@ static int window_grow(struct walk *w, size_t size) {
     return 0;
 }
 
-// Brings the bytes [at, at + size) into the window, and as many behind them as a step allows.
+// Loads the bytes [at, at + size) into the window, and more up to the size of a step.
 static int window_load(struct walk *w, uint64_t at, size_t size) {
     size_t step = w->step ? w->step : WALK_STEP, wanted = size > step ? size : step;
     if (wanted > w->limit - at)
@@ -167,7 +167,7 @@ static int window_load(struct walk *w, uint64_t at, size_t size) {
     return 0;
 }
 
-// The bytes [at, at + size) in memory; the caller has seen to it that they are below the limit.
+// The bytes [at, at + size), which must be below the limit.
 static int window_get(struct walk *w, uint64_t at, size_t size, const uint8_t **out) {
     if (at < w->window_from || at + size > w->window_from + w->window_size) {
         int err = window_load(w, at, size);

@@ -5,9 +5,9 @@
 //     └────────┴───────┴───────┴─────────────┴──────┴─────────┘
 //     0        SEGMENT_START
 //
-// A segment has its name only once its header is on the disk. It is sealed when the next one is in
-// place, and synced before anything is written there: only the last segment with entries can have
-// been torn by a crash. Segments made of a reserve are smaller than the others.
+// A segment gets its name only after its header is on the disk. It is sealed after the next one is
+// created, and synced before anything is written there: so a crash can tear only the last segment
+// with entries.
 #ifndef LOG_SEGMENT_H
 #define LOG_SEGMENT_H
 
@@ -31,13 +31,13 @@ struct segment {
     uint64_t capacity;    // bytes of its file
     uint64_t seal;        // offset of its seal; 0: not sealed, or not known
     uint64_t index_bytes; // bytes of its index file, as far as known
-    uint32_t users;       // readers inside
-    int fd;               // -1: closed meanwhile
-    bool is_spare;        // it has the spare's name still
-    bool trimmed;         // the last reader frees it
+    uint32_t users;       // readers that hold it
+    int fd;               // -1: not open
+    bool is_spare;        // its file still has the spare's name
+    bool trimmed;         // removed: the last reader frees it
 };
 
-// "file: cannot do: reason" as a sentence; MR_EFULL, MR_ENOMEM or MR_EIO. `err` is -errno.
+// Sets the error "file: cannot do: reason". MR_EFULL, MR_ENOMEM or MR_EIO. `err` is -errno.
 int disk_failed(const char *path, const char *doing, int err);
 
 // A path in `dir`: DIR/name, or DIR/number.suffix. `out` has LOG_PATH bytes.
@@ -47,32 +47,32 @@ void segment_path(char *out, const char *dir, uint64_t number, const char *suffi
 // The number in "0123456789abcdef.suffix". False: no such name.
 bool segment_name_parse(const char *name, const char *suffix, uint64_t *out_number);
 
-// Writes everything, however short the single writes are. -errno.
+// Writes everything, also after short writes. -errno.
 int disk_write_all(const struct disk *, int fd, const void *, size_t size, uint64_t at);
 
-// Reads as much as there is; the rest of `to` is zeroed. -errno, or the bytes read.
+// Reads up to the end of the file; the rest of `to` is zeroed. The bytes read, or -errno.
 int64_t disk_read_all(const struct disk *, int fd, void *to, size_t size, uint64_t at);
 
-// Gives a file of the directory another name, durably. 0 or -errno.
+// Renames a file of the directory and syncs the directory. 0 or -errno.
 int disk_rename(const struct disk *, const char *dir, const char *from, const char *to);
 
-// Makes the name of a directory durable, which is in the one above it. MR_EIO.
+// Syncs the parent of a directory, so that the directory's name is durable. MR_EIO.
 int disk_sync_above(const struct disk *, const char *dir);
 
-// Positions are below this, so that they can be added to.
+// Positions are below this, so that additions do not overflow.
 #define POSITION_MOST (UINT64_C(1) << 62)
 
-// Whether segments can have this size, and the segment with this number then.
+// Whether a segment size is allowed, and whether a segment number is with this size.
 bool segment_size_is_possible(uint64_t size);
 bool segment_number_is_possible(uint64_t number, uint64_t segment_size);
 
-// The header of a segment file. Reading: MR_ECORRUPT (also one that says what cannot be), MR_EIO.
+// The header of a segment file. Reading: MR_ECORRUPT (also a header with impossible values),
+// MR_EIO.
+// Walk: the frames of a segment file one after another, read through a large window.
 int segment_header_write(const struct disk *, int fd, const struct segment *,
                          uint64_t segment_size);
 int segment_header_read(const struct disk *, int fd, const char *path, struct segment *out,
                         uint64_t *out_segment_size);
-
-// Walk: the frames of a segment file one after another, read through a large window.
 struct walk {
     const struct disk *disk;
     const char *path; // for error sentences; borrowed
@@ -80,10 +80,10 @@ struct walk {
     uint64_t base;  // the position of the file's first byte
     uint64_t at;    // the offset of the next frame
     uint64_t limit; // no frame reaches beyond this offset …
-    uint64_t room; // … and none but a seal beyond this one, if it is not 0: a seal must fit behind
-    bool bodies;   // check them …
-    bool damaged;  // … and show those that are wrong all the same
-    size_t step;   // bytes to read at once; 0: WALK_STEP
+    uint64_t room;  // … and only a seal beyond this one, if not 0: it leaves room for the seal
+    bool bodies;    // check the bodies …
+    bool damaged;   // … and return frames with a damaged body, too
+    size_t step;    // bytes to read at once; 0: WALK_STEP
     uint8_t *window;
     uint64_t window_from;
     size_t window_size, window_capacity;
@@ -91,26 +91,26 @@ struct walk {
 
 enum { WALK_STEP = 1 << 20 };
 
-// What stands in the file at offset `at`, borrowed until the next call. `raw` begins with the
-// frame; the head follows it, and the body if the walk checks bodies.
+// The frame at offset `at` of the file, borrowed until the next call. `raw` begins with the frame;
+// the head follows it, and the body if the walk checks bodies.
 struct walk_frame {
     uint64_t at;
     struct log_frame frame;
     const uint8_t *raw;
-    bool damaged; // the body is, as far as it was checked
+    bool damaged; // the body is damaged, if bodies are checked
 };
 
-// What a walk through a file of this capacity is limited to: no file is read beyond its end.
+// The limit of a walk: the capacity, or the end of the file if that is smaller.
 uint64_t walk_limit(const struct walk *, uint64_t capacity);
 
-// 1: a valid frame, and the walk stands behind it. 0: there is none here; the walk stays.
-// MR_EIO, MR_ENOMEM.
+// 1: a valid frame; the walk moves past it. 0: there is none here; the walk does not move. MR_EIO,
+// MR_ENOMEM.
 int walk_next(struct walk *, struct walk_frame *out);
 
 // As walk_next at the first offset in [walk->at, upto) that has a valid frame. 0: there is none.
 int walk_find(struct walk *, uint64_t upto, struct walk_frame *out);
 
-// The offset behind the last byte from `from` on that is not zero; `from` if there is none.
+// The offset after the last byte from `from` on that is not zero; `from` if there is none.
 int walk_content_end(struct walk *, uint64_t from, uint64_t *out_end);
 
 void walk_finish(struct walk *);

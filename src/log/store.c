@@ -1,5 +1,5 @@
-// See store.h. A slot is a sector of its own; size, magic, version and the place of the sum hold
-// for all versions to come, so that a newer store is told from a damaged one.
+// See store.h. A slot is one sector. Its size, the magic, the version and the place of the sum are
+// fixed for all versions, so that a newer store can be told from a damaged one.
 #include "log/store.h"
 
 #include "base/errors.h"
@@ -112,7 +112,7 @@ int store_open(const struct disk *d, const char *dir, bool read_only, struct sto
     return 0;
 }
 
-// What the lock is signed with: a process's number and name.
+// The content of the lock file: the process id and name of the holder.
 static void lock_holder(const struct disk *d, int fd, char out[HOLDER]) {
     memset(out, 0, HOLDER);
     int64_t n = disk_read_all(d, fd, out, HOLDER - 1, 0);
@@ -126,9 +126,9 @@ static bool lock_holder_lives(const struct disk *d, int fd) {
     return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
 }
 
-// A process that was killed while it started another leaves the lock to that one until it has
-// become another program: a moment later, or when a busy machine has let it run. So who is dead is
-// waited for longer than who may be about to be buried.
+// If a process is killed while it starts a child, the child inherits the lock until it calls exec,
+// which may take long on a busy machine. So the lock of a dead process is waited for longer than
+// that of a live one.
 static int lock_wait(const struct disk *d, int fd) {
     struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * 1000000L };
     int err = d->lock(d, fd);
@@ -147,7 +147,7 @@ static int store_lock_refused(const struct disk *d, int fd, const char *dir) {
     return error_set(MR_EBUSY, "%s is in use by process %s", dir, holder[0] ? holder : "unknown");
 }
 
-// A failure to say who holds the lock is none: the lock itself is held.
+// A failure to write the holder is ignored: the lock itself is held.
 static void lock_sign(const struct disk *d, int fd) {
     char text[HOLDER];
     int size =

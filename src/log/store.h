@@ -1,9 +1,9 @@
-// Store: what makes a directory a file log: the file `store`, which says how large segments are and
-// where the log begins, and the file `lock`, which says who uses it.
+// Store: the files that make a directory a file log: `store`, with the segment size and the first
+// segment, and `lock`, with the process that uses it.
 //
-// Where the log begins is kept in two slots that are overwritten in turn, in place: moving the
-// head must work on a full disk, and a torn slot leaves the other. Between them they also tell that
-// the first segment is missing.
+// The first segment is written to two slots in turn, in place: moving the head must work on a full
+// disk, and if one slot is torn the other is valid. With them opening also notices that the first
+// segment is missing.
 #ifndef LOG_STORE_H
 #define LOG_STORE_H
 
@@ -24,16 +24,15 @@ int store_create(const struct disk *, const char *dir, const struct store *);
 
 // Opens the `store` file. MR_EGONE: there is none; MR_ECORRUPT; MR_EINVAL: of a newer version;
 // MR_EIO.
+// Writes the next slot and syncs it. -errno.
 int store_open(const struct disk *, const char *dir, bool read_only, struct store *out,
                int *out_fd);
-
-// Writes the next slot and syncs it. -errno.
 int store_write(const struct disk *, int fd, struct store *);
 
-// Takes the lock of `dir` and writes who holds it. MR_EBUSY: who does; MR_EIO.
+// Takes the lock of `dir` and writes this process into it. MR_EBUSY, with the holder; MR_EIO.
 int store_lock(const struct disk *, const char *dir, int *out_fd);
 
-// What a directory holds. Zero is a valid start; may be read again and again.
+// The files in a directory. Zero is a valid start; may be read repeatedly.
 struct store_names {
     struct buffer segments; // numbers of segments, u64 each, ascending
     bool store;             // there is a store file

@@ -12,7 +12,7 @@ static bool frame_begins_group(const struct log_frame *f) {
     return !frame_is_entry(f) || f->flags & FRAME_FIRST;
 }
 
-// True if the frame stands where it may, and its body can be read.
+// True if the frame is valid at this place and its body is readable.
 static bool survey_take(struct survey *v, const struct log_frame *f) {
     if (frame_begins_group(f) == v->in_group || f->flags & FRAME_DAMAGED)
         return false;
@@ -26,7 +26,7 @@ static bool survey_take(struct survey *v, const struct log_frame *f) {
     return true;
 }
 
-// Goes on to the next frame that frame_begins_group a group and leaves room for a skip before it.
+// Moves to the next frame that begins a group and leaves room for a skip before it.
 static int survey_resync(struct survey *v) {
     struct walk_frame f;
     int found;
