@@ -1,12 +1,12 @@
-// The log may take up twice what lives in it and two segments more. Two segments, because the one
-// being written and the one being scanned cannot be given up; twice, because copying half-dead
-// segments costs one byte written for one byte gained, and fuller ones cost more.
+// The log may have twice the size of its live entries plus two segments. Two segments, because the
+// one being written and the one being scanned cannot be removed; twice, because copying a segment
+// that is half alive writes one byte for each byte gained, and a fuller one costs more.
 //
-// Where pushes are refused for lack of room, which is all that may be gained, it is worth more: a
-// head in which little lives goes at once; and in memory, where copies cost little, the rest may be
-// a quarter of what lives.
+// While pushes are refused for lack of room, more cleaning pays: a first segment with little alive
+// is removed at once; and in memory, where copies are cheap, dead entries may be only a quarter of
+// the live ones.
 //
-// `at` only moves forward: below it nothing lives, and nothing comes to live there again.
+// `at` only moves forward: there are no live entries below it, and never will be again.
 //
 // The log is given up from its head only, so damage that cannot be passed (a head that is wrong in
 // a segment without an index) keeps its segment and all behind it, until nothing lives there any
@@ -24,19 +24,19 @@ static uint64_t cleaner_from(const struct cleaner *c, const struct log_state *lo
     return c->at > log->head ? c->at : log->head;
 }
 
-// Copies are small enough for what a full disk keeps for them.
+// The copies then fit into the room that a full disk keeps for the cleaner.
 static bool head_is_nearly_dead(const struct cleaner *c, const struct log_state *log, uint64_t at) {
     return core_live_in(c->core, at, log_segment_end(c->log, at)) <= log->segment_size / 16;
 }
 
-// Segments given up but not yet removed do not count; and what is in the segment being written
-// cannot be gained by copying. A little that lives in two segments is brought together in one.
+// Segments that are trimmed but not yet removed do not count, and the segment being written cannot
+// be cleaned.
 static bool log_is_too_long(const struct cleaner *c, const struct log_state *log) {
     uint64_t live = core_live_bytes(c->core), segment = log->segment_size;
     uint64_t at = cleaner_from(c, log), first = at / segment;
     uint64_t given_up = (first - log->head / segment) * segment;
     bool memory_is_short = log->memory && core_memory_is_short(c->core);
-    uint64_t dead = memory_is_short ? live / 4 : live; // that may stay
+    uint64_t dead = memory_is_short ? live / 4 : live; // dead bytes that may stay
     if (first >= log->tail / segment)
         return false;
     return log->bytes > live + dead + 2 * segment + given_up ||
@@ -49,9 +49,9 @@ static void cleaner_wait_for_last(struct cleaner *c, enum cleaner_state next) {
     log_flush(c->log, true);
 }
 
-// A damaged body that is somebody's moves on as it is, marked: reading it goes on to fail, but what
-// lies behind it can be cleaned. With a restored head what was damaged is whole again, if its body
-// is.
+// A damaged body that is still needed is copied as it is and marked: reading it still fails, but
+// the cleaner can continue after it. An entry with a restored head and a good body is repaired by
+// the copy.
 static int cleaner_clean_entry(void *arg, const struct log_seen *seen) {
     struct cleaner *c = arg;
     uint64_t before = *c->last_at;
@@ -69,8 +69,8 @@ static int cleaner_clean_entry(void *arg, const struct log_seen *seen) {
     return 0;
 }
 
-// Told once. What was copied so far is kept, and nothing is given up.
-static void block(struct cleaner *c) {
+// Reports the damage once. The copies made so far stay valid, and nothing is trimmed.
+static void cleaner_block(struct cleaner *c) {
     c->blocked = true;
     c->state = CLEANER_IDLE;
     c->damaged_count++;
@@ -85,14 +85,14 @@ static int cleaner_scan(struct cleaner *c) {
     size_t bytes = left < STEP_BYTES ? left : STEP_BYTES;
     int err = bytes ? log_scan(c->log, c->at, bytes, cleaner_clean_entry, c, &c->at) : 0;
     if (err == MR_ECORRUPT)
-        block(c);
+        cleaner_block(c);
     if (err >= 0 && c->at >= c->end)
         cleaner_wait_for_last(c, CLEANER_COPYING);
     return err;
 }
 
-// What is left of a segment is passed over if nothing lives in it. Otherwise a segment's length is
-// scanned, or up to what was the tail before the first copy.
+// Skips the rest of a segment without live entries. Otherwise scans the length of a segment, at
+// most up to the present tail.
 static int cleaner_begin_round(struct cleaner *c, const struct log_state *log) {
     c->at = cleaner_from(c, log);
     uint64_t left = log->tail - c->at, next = log_segment_end(c->log, c->at);

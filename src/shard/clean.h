@@ -1,14 +1,14 @@
-// Clean: keeps the log short. What still lives at its head is appended again at its tail; then the
-// head is given up, a segment or more at a time.
+// Clean: keeps the log short. Live entries at its head are appended again at its tail; then the
+// head is trimmed, a segment or more at a time.
 //
 //     head                                    tail                  ┌───────► idle ────┐
 //      ├─ dead ─ LIVE ─ dead ─┬─ LIVE ─ … ─────┤─ LIVE ─ TRIM       │                  ▼
 //      └── scanned ───────────┘                   copies  note    noting ◄─ copying ◄─ scanning
 //        given up when both are durable
 //
-// No step waits: one that needs something durable asks for it and leaves, and a later one goes on.
-// So a crash finds either the old homes, or durable copies of them; and a head that is missing
-// without a note is damage.
+// No step blocks: a step that needs something durable requests a sync and returns, and a later step
+// continues. So after a crash the log has either the old homes or durable copies of them; and a
+// missing head without a TRIM record is damage.
 #ifndef SHARD_CLEAN_H
 #define SHARD_CLEAN_H
 
@@ -18,8 +18,8 @@
 enum cleaner_state {
     CLEANER_IDLE,
     CLEANER_SCANNING,
-    CLEANER_COPYING, // waits for the copies, and for whatever made the rest dead
-    CLEANER_NOTING,  // waits for the note that the head goes
+    CLEANER_COPYING, // waits until the copies, and the records that made the rest dead, are durable
+    CLEANER_NOTING,  // waits until the TRIM record is durable
 };
 
 struct cleaner {
@@ -27,25 +27,25 @@ struct cleaner {
     struct core *core;
     const uint64_t *last_at; // the entry appended last
     enum cleaner_state state;
-    uint64_t at;            // everything below has been looked at: nothing lives there
+    uint64_t at;            // everything below was scanned and has no live entries
     uint64_t end;           // how far this round goes
     uint64_t wait_for;      // the entry that must be durable before the next step
-    uint64_t retry_at_ms;   // after a failure, so that it is not repeated at once
-    const void *damaged;    // the body being copied, if it is
-    uint64_t damaged_count; // entries that were, so far …
-    char damage[512];       // … and where the last one is
-    bool blocked;           // at `at` is damage that cannot be passed while something lives there
+    uint64_t retry_at_ms;   // after a failure: the next try
+    const void *damaged;    // the body being copied, if it is damaged; else NULL
+    uint64_t damaged_count; // damaged entries so far …
+    char damage[512];       // … and where the last one was
+    bool blocked; // there is damage at `at` that cannot be skipped while live entries follow
 };
 
-// Milliseconds until the next step is possible, as far as `log` tells: 0 now, -1 none is in sight.
+// Milliseconds until the next step is possible: 0: now; -1: there is nothing to do.
 int64_t cleaner_next_ms(const struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
 // Does the next step, which is bounded; only when cleaner_next_ms says 0. The core's and the log's
-// errors: the step was not done, and is tried again a while later.
+// errors: the step was not done, and is retried later.
 int cleaner_step(struct cleaner *, const struct log_state *log, uint64_t now_ms);
 
 // At opening, after replay: finishes a trim that a crash has interrupted. MR_ECORRUPT: the log
-// begins in a later segment than the last note says.
+// begins in a later segment than the last TRIM record says.
 int cleaner_resume(struct cleaner *);
 
 #endif

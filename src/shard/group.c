@@ -1,5 +1,5 @@
-// All shards are replayed before any is started: only then the latest recorded instant is known,
-// which is the present for all of them.
+// All shards are replayed before any is started, because all start at the same time: the latest
+// recorded instant of any of them.
 #include "shard/group.h"
 
 #include "base/errors.h"

@@ -1,14 +1,14 @@
 // Group: the shards of one engine, opened and closed together.
 //
 //     mem:        N logs in memory
-//     file:DIR    one shard:   DIR/store, DIR/0…0.seg …, as ever
-//                 N shards:    DIR/shards      how many; written before anything else
-//                              DIR/lock        whoever uses any of them
+//     file:DIR    one shard: DIR/store, DIR/0…0.seg …
+//                 N shards:    DIR/shards      their number; written first
+//                              DIR/lock        the process that uses them
 //                              DIR/shard-0 …   each a store of its own
 //
-// What belongs to the engine as a whole is the group's: one time for all shards, and ids that no
-// two of them issue. Everything else belongs to a stage, and so to one shard (core/route.h). Who
-// drives which shard when is the owner's business, as it is for a shard alone.
+// The group provides what the engine has as a whole: one time for all shards, and ids that no two
+// shards issue. Everything else belongs to a stage, and so to one shard (core/route.h). The owner
+// drives each shard, as it does for a single one.
 #ifndef SHARD_GROUP_H
 #define SHARD_GROUP_H
 
@@ -23,20 +23,21 @@ struct group_options {
     struct log_options log;    // of each; max_bytes is for all together
     struct core_limits limits; // max_bytes and max_memory for all together, the others for each
     struct core_events events; // of each
-    // Whom the events of a shard are told; asked once for each, in order, before any is opened.
-    // NULL from it is MR_ENOMEM. Without the function it is `arg`.
+    // Returns the owner argument for the events of a shard; called once for each, in order, before
+    // any is opened. If it returns NULL, opening fails with MR_ENOMEM. Without the function, `arg`
+    // is passed.
     void *(*owner)(void *arg, uint32_t shard, uint32_t shards);
     void *arg;
     struct shard_world world;
     const atomic_bool *cancel; // see shard.h
 };
 
-// Opens all shards, or none. MR_EINVAL: more than SHARDS_MOST, or another number than the store
-// has (the sentence says both, and how to change it); MR_EBUSY: somebody uses the store;
-// MR_ECORRUPT: a shard's store is missing or damaged; and what shard_open answers.
+// Opens all shards, or none. MR_EINVAL: more than SHARDS_MOST, or another number than the store has
+// (the error says both, and how to change it); MR_EBUSY: a process uses the store; MR_ECORRUPT: a
+// shard's store is missing or damaged; and what shard_open answers.
 int group_open(const struct group_options *, struct group **out);
 
-// Closes every shard. Takes NULL. One thread; nobody uses a shard any more.
+// Closes every shard. Takes NULL. No thread may use a shard any more.
 void group_close(struct group *);
 
 // Any thread.

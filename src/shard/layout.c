@@ -3,9 +3,9 @@
 //     DIR/shards     "3 shards by stage, being made"  ─►  DIR/shard-0, -1, -2 opened
 //                    ─►  "3 shards by stage"
 //
-// The number is written before anything else, so that nobody ever opens half of a store; and that
-// all were made is written last, so that a shard that is missing later is noticed. Stores that do
-// not say "by stage" are older and have their jobs spread by key: they can only be copied.
+// The number is written before anything else, so that no process opens half of a store; that all
+// shards were made is written last, so that a missing shard is noticed later. Stores without "by
+// stage" are of an older version, with jobs spread over shards by key: they can only be copied.
 #include "shard/layout.h"
 
 #include "base/errors.h"
@@ -136,7 +136,7 @@ int layout_choose(const char *dir, uint32_t wanted, struct layout *layout) {
     return 0;
 }
 
-// Whoever has the lock looks again: another may have made the store meanwhile.
+// Checks again under the lock: another process may have made the store meanwhile.
 static int layout_begin(const struct disk *d, const char *dir, struct layout *layout) {
     struct layout now;
     int err = layout_look(d, dir, &now);

@@ -1,5 +1,5 @@
-// Layout: where the shards of a store are on a disk, and how many. See layout.c for how one is
-// made; group.h for what it looks like.
+// Layout: where the shards of a store are on disk, and how many. layout.c describes how a store is
+// made, group.h what it contains.
 #ifndef SHARD_LAYOUT_H
 #define SHARD_LAYOUT_H
 
@@ -13,8 +13,8 @@ enum { LAYOUT_PATH = 4096 };
 
 struct layout {
     uint32_t shards; // 0: there is no store
-    bool making;     // not all of them may be there yet
-    bool by_key;     // of an older version: a stage is in all of them
+    bool making;     // creation is not complete: some may be missing
+    bool by_key;     // an older version, which spreads each stage over all shards
 };
 
 // How many shards the store in `dir` has; 0: there is none. `disk` NULL: the real one.
@@ -28,12 +28,12 @@ void layout_path(char *out, const char *dir, uint32_t shards, uint32_t index);
 
 int layout_look(const struct disk *, const char *dir, struct layout *out);
 
-// Brings what is there and what is wanted (0: whatever there is) together. MR_EINVAL: they differ,
-// or the store was made by key; says how to change it.
+// Compares the existing number of shards with the wanted one (0: any). MR_EINVAL: they differ, or
+// the store is by key; the error says how to change it.
 int layout_choose(const char *dir, uint32_t wanted, struct layout *);
 
 // For several shards: makes and locks the directory, and writes how many there will be if that is
-// new. MR_EBUSY: somebody has it; MR_EINVAL: it is not a store, or one of another number; MR_EIO.
+// new. MR_EBUSY: a process uses it; MR_EINVAL: not a store, or another number of shards; MR_EIO.
 int layout_lock(const struct disk *, const char *dir, struct layout *, int *out_fd);
 
 // MR_ECORRUPT: a shard is missing.

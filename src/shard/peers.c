@@ -1,5 +1,5 @@
-// See peers.h. Nothing but notes is queued: what else a peer must be told follows from how far
-// each direction has come, so that a message which could not be made is made later.
+// See peers.h. Only notes are queued. All other messages are derived from the numbers in struct
+// peer, so a message that could not be made now is made later.
 #include "shard/peers.h"
 
 #include "base/mem.h"
@@ -11,21 +11,22 @@ enum { BATCH_EMITS = 256, BATCH_BYTES = 1 << 20, PEER_RETRY_MS = 100 };
 
 // One other shard.
 struct peer {
-    // What goes there: numbers of emits.
-    uint64_t sent;        // the last that is under way or there
-    uint64_t arrived;     // the last that it has accepted
-    uint64_t retry_at_ms; // after a refusal: engine time; 0: none
+    // To that shard: numbers of emits.
+    uint64_t sent;        // the last one sent
+    uint64_t arrived;     // the last one it has accepted
+    uint64_t retry_at_ms; // engine time of the next try after a refusal; 0: none
 
-    // What comes from there.
-    uint64_t accepted, accepted_at; // the last number, and what has to be durable for it
+    // From that shard.
+    uint64_t accepted;    // the last number accepted
+    uint64_t accepted_at; // must be durable before it is acknowledged
     uint64_t arrived_sent, acked_sent;
-    uint64_t ack, ack_at; // the next ACKED, once this is durable; 0: none is planned
+    uint64_t ack, ack_at; // the next ACKED, to be sent once `ack_at` is durable; 0: none
     bool refused, missing;
 };
 
 struct peer_note {
     struct list of_peers;
-    uint32_t to; // the next shard to be told
+    uint32_t to; // the next shard to send it to
     struct message message;
 };
 
@@ -34,7 +35,7 @@ struct peers {
     struct core *core;
     uint32_t index, count;
     struct list notes;
-    bool dirty; // something of what comes from others has to be answered
+    bool dirty; // answers to other shards may be due
     struct peer peer[];
 };
 
@@ -112,7 +113,7 @@ struct core_peers peers_of_core(struct peers *p) {
     return (struct core_peers){ .over = peer_note_over, .edge = peer_note_edge, .owner = p };
 }
 
-// The oldest note goes to one shard after another.
+// Sends the oldest note to one shard after another.
 static void peer_note_next(struct peers *p, struct message *out) {
     struct peer_note *n = list_entry(p->notes.next, struct peer_note, of_peers);
     struct buffer kept = out->emits;
@@ -164,7 +165,7 @@ static bool peer_has_emits(struct peers *p, uint32_t to, struct link_entry *out)
            core_link_next(p->core, to, peer->sent, out);
 }
 
-// What cannot be read now is tried again a while later.
+// If a body cannot be read now, the emit is retried later.
 static bool emits_next(struct peers *p, uint32_t to, struct message *out) {
     struct peer *peer = &p->peer[to];
     struct link_entry e;
@@ -222,7 +223,7 @@ static void emits_accept(struct peers *p, const struct message *m) {
     struct peer *peer = &p->peer[m->from];
     const uint8_t *at = m->emits.data, *end = at + m->emits.size;
     int err = 0;
-    peer->arrived_sent = 0; // it is said again, whatever came before
+    peer->arrived_sent = 0; // ARRIVED is sent again for each batch
     while (err >= 0 && at < end)
         err = emit_accept(p, m->from, &at, &peer->accepted);
     peer->accepted_at = shard_position(p->shard);
@@ -239,7 +240,7 @@ static bool ack_is_due(struct peers *p, struct peer *peer) {
     return peer->ack && shard_is_durable(p->shard, peer->ack_at);
 }
 
-// What the sender has to hear of what it has sent.
+// The next answer to the sender of emits.
 static bool peer_answer_next(struct peers *p, uint32_t to, struct message *out) {
     struct peer *peer = &p->peer[to];
     if (peer->refused || peer->accepted > peer->arrived_sent) {
@@ -312,7 +313,8 @@ int peers_receive(struct peers *p, const struct message *m) {
     return 0;
 }
 
-// Notes and answers are there at once; of emits and acknowledgements the earliest position counts.
+// Notes and answers are ready at once; for emits and acknowledgements `out_at` is the earliest
+// position.
 bool peers_want(struct peers *p, uint64_t *out_at) {
     uint64_t at = UINT64_MAX;
     bool left = false;

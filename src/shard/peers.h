@@ -1,6 +1,6 @@
-// Peers: what the shards of one engine tell one another, as messages. A shard has them ready; the
-// owner of the shards carries each to the shard that it names, in order, whichever way it reaches
-// that one: in the same turn, under another lock, or through the inbox of another thread.
+// Peers: the messages between the shards of one engine. A shard produces them; the owner of the
+// shards passes each to the shard that it names, in order: in the same turn, under another lock, or
+// through the inbox of another thread.
 //
 //     EDGE, OVER   a stage emits to another; a stage is over its high mark, or no longer ─► all
 //
@@ -9,10 +9,10 @@
 //
 // Emits travel in batches, one under way for each pair of shards. A crash loses no emit, because
 // the sender keeps it until ACKED, and repeats none, because the receiver knows its number. Notes
-// go before everything else: a shard that an emit takes over its high mark says so before the
-// sender stops counting that emit as its own.
+// (EDGE, OVER) are sent before everything else: so a stage that goes over its high mark by an emit
+// is reported before the sender stops counting that emit.
 //
-// Except for message_finish, one thread at a time: the shard's owner sees to that.
+// One thread at a time, which the shard's owner ensures; message_finish: any thread.
 #ifndef SHARD_PEERS_H
 #define SHARD_PEERS_H
 
@@ -39,7 +39,7 @@ struct message {
     enum message_kind kind;
     uint32_t from, to;
     bool over;
-    bool missing; // of REFUSED: an earlier one is missing, all have to be repeated
+    bool missing; // of REFUSED: an earlier emit is missing, so all have to be sent again
     uint64_t high_mark, number;
     uint32_t stage_size, downstream_size;
     char stage[STAGE_NAME_MOST], downstream[STAGE_NAME_MOST];
@@ -48,25 +48,26 @@ struct message {
 
 void message_finish(struct message *);
 
-// Of a shard that is one of several. MR_ENOMEM.
+// For a shard that is one of several. MR_ENOMEM.
 int peers_create(struct shard *, uint32_t index, uint32_t count, struct peers **out);
 void peers_destroy(struct peers *); // takes NULL
 
-// What a core is created with so that it notes what the others must learn; then the core itself.
+// peers_of_core: for the core's config. peers_start: sets the core, before any other call.
 struct core_peers peers_of_core(struct peers *);
 void peers_start(struct peers *, struct core *);
 
-// The next message that may be carried now; it has to be, before the ones that follow. `emits`
-// false: leaves EMITS for later. False: there is none. Reuses the memory of `out`.
+// The next message; the owner must deliver messages in this order. `emits` false: leaves EMITS for
+// later. False: there is none. Reuses the memory of `out`.
 bool peers_next(struct peers *, bool emits, struct message *out);
 
-// A message has come, within a turn. MR_ENOMEM and the log's errors: it has to come again.
+// Handles a message from another shard, within a turn. MR_ENOMEM and the log's errors: it has to be
+// delivered again.
 int peers_receive(struct peers *, const struct message *);
 
-// Whether there is a message, or will be when the log is durable up to `out_at`.
+// Whether there is a message now, or will be when the log is durable up to `out_at`.
 bool peers_want(struct peers *, uint64_t *out_at);
 
-// Milliseconds until what was refused is tried again; -1: nothing was.
+// Milliseconds until refused emits are sent again; -1: there are none.
 int64_t peers_retry_ms(const struct peers *);
 
 #endif

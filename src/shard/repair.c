@@ -1,12 +1,13 @@
-// First the log is made readable; what can be read may still make no sense.
+// First the log is made readable; then records that the core refuses are removed, and missing ones
+// are added.
 //
-// Records that a core refuses are given up, with what was appended together with them. What then
-// follows may be refused in turn, so the rest is looked at again, a few times; if that does not
-// help, all that lies behind the first record that is refused is given up.
+// A refused record is removed with the group it belongs to. Later records may be refused because of
+// that, so this is repeated a few times; if some are still refused, everything from the first
+// refused record on is removed.
 //
-// A log that has lost a part may have jobs of a stage that has no name, a head that nobody has
-// given up, ids that were issued and are not known. Each of these is mended by appending the one
-// record that was lost or would have been written.
+// A log that has lost a part may have jobs of a stage without a name, a missing head without a TRIM
+// record, and ids that were issued but are not known. Each of these is repaired by appending the
+// missing record.
 #include "shard/repair.h"
 
 #include "base/errors.h"
@@ -21,12 +22,14 @@
 
 enum { STAGES_MOST = 1 << 16, PASSES = 8 };
 
-// What an engine could not count on from: it would open the store, and refuse what it wrote itself.
+// Largest values from which an engine can continue: beyond them it would open the store, but refuse
+// the records that it writes next.
 #define INSTANT_USABLE (UINT64_C(1) << 43) // the year 2248
 #define NUMBER_USABLE (NUMBER_MOST / 4)
 #define EPOCH_USABLE (UINT64_C(1) << 22)
 
-#define IDS_SKIPPED (UINT64_C(1) << 32) // more than were issued since any record that is left
+#define IDS_SKIPPED                                                                                \
+    (UINT64_C(1) << 32) // more than can have been issued since the last record that is left
 
 // ---- Records that are refused -----------------------------------------------------------------
 
@@ -103,7 +106,7 @@ static int refused_give_up(const struct shard_place *p, struct log_repair *sum) 
 struct missing {
     struct log *log;
     uint8_t used[STAGES_MOST], named[STAGES_MOST]; // by stage number: 1
-    uint8_t taken[STAGES_MOST];                    // somebody is called lost-NUMBER
+    uint8_t taken[STAGES_MOST];                    // a stage is called lost-NUMBER
     uint64_t time_ms, epoch, next_id, mark;        // the latest
     uint64_t last_at;
 };

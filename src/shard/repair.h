@@ -1,4 +1,4 @@
-// Repair: makes a damaged shard's store one that opens, with all that can be kept.
+// Repair: makes the damaged store of a shard open again, and keeps all that it can.
 #ifndef SHARD_REPAIR_H
 #define SHARD_REPAIR_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Where a shard's store is, and which of how many it is.
+// Where a shard's store is, and its index among the shards.
 struct shard_place {
     const char *dir;
     const struct disk *disk; // NULL: the real one
@@ -15,12 +15,12 @@ struct shard_place {
 };
 
 struct shard_repair {
-    struct log_repair log; // what was given up: not readable, or refused by the core
-    uint64_t stages;       // got a name, because theirs was lost
-    bool head;             // the log begins later than it knew
+    struct log_repair log; // what was removed: not readable, or refused by the core
+    uint64_t stages;       // stages that got a new name, because theirs was lost
+    bool head;             // the head of the log was missing
 };
 
-// Nobody may use the store meanwhile. Errors are log_file_repair's.
+// No process may use the store meanwhile. Errors are log_file_repair's.
 int shard_repair(const struct shard_place *, struct shard_repair *out);
 
 #endif

@@ -1,5 +1,5 @@
-// The slots are the file's memory; which are free and which id has which is known only here. Slots
-// are reused last in, first out, so that few running jobs touch few pages.
+// The slots are in the mapped file; the list of free slots and the map from ids to slots are in
+// memory only. Slots are reused last in, first out, so that few running jobs touch few pages.
 #include "shard/running.h"
 
 #include "base/bytes.h"
@@ -23,7 +23,7 @@ enum { SLOT_WORDS = 2, SLOT_SIZE = SLOT_WORDS * 8 };
 struct running {
     int fd;
     char *path;
-    uint64_t *words; // the mapped slots: id; attempt below, check above
+    uint64_t *words; // the mapped slots: id; attempt (low half) and check (high half)
     uint32_t capacity;
     uint32_t *free_slots; // numbers of the free slots, a stack
     uint32_t free_count;
@@ -60,7 +60,7 @@ static int running_failed(const struct running *r, const char *what, int why) {
     return error_set(MR_EIO, "%s: cannot %s: %s", r->path, what, strerror(why));
 }
 
-// Blocks are allocated for real: a store to a mapped hole on a full disk would kill the process.
+// Allocates real blocks: a write to a mapped hole on a full disk would kill the process.
 static int running_map(struct running *r, uint32_t capacity) {
     size_t size = (size_t)capacity * SLOT_SIZE;
     int why = posix_fallocate(r->fd, 0, (off_t)size);

@@ -1,5 +1,5 @@
 // Opening: log, replay, head check, core_open, crashed attempts; then everything must be durable
-// before the shard is handed out, because the epoch names all its ids and tokens.
+// before the shard is used, because all ids and tokens depend on the epoch.
 #include "shard/shard.h"
 
 #include "base/clock.h"
@@ -17,17 +17,18 @@
 struct shard {
     struct log *log;
     struct core *core;
-    struct running *running; // NULL: the log dies with the process anyway
+    struct running *running; // NULL: a memory log, which ends with the process anyway
     struct peers *peers;     // NULL: the engine has no other shard
     struct cleaner cleaner;
     struct shard_world world;
     uint64_t base_ms, base_boot_ms; // engine time and boot time at opening
     uint64_t last_at;               // the entry appended last
-    bool appended;                  // something since the last flush
-    bool urgent;                    // an epoch: it must be on disk before this turn ends
+    bool appended;                  // entries were appended since the last flush
+    bool urgent;                    // an EPOCH record: it must be on disk before this turn ends
 };
 
-// ---- Time and chance --------------------------------------------------------------------------
+// ---- Time and randomness
+// --------------------------------------------------------------------------
 
 static uint64_t clock_ms(clockid_t clock) {
     struct timespec t;
@@ -64,9 +65,9 @@ uint64_t shard_boot_ms(const struct shard *s) {
     return s->base_boot_ms + (core_now(s->core) - s->base_ms);
 }
 
-// ---- What the core asks for -------------------------------------------------------------------
+// ---- The core's sink --------------------------------------------------------------------------
 
-enum { CLEANED_TOGETHER = 4 }; // records that the core copies at once, and some
+enum { CLEANED_TOGETHER = 4 }; // at least as many records as the core copies in one group
 
 static bool is_epoch(const struct entry *e) {
     return e->head.size > 0 && *(const uint8_t *)e->head.data == RECORD_EPOCH;
@@ -88,7 +89,7 @@ static int sink_append(void *owner, const struct entry *entries, size_t count, e
         return err;
     s->last_at = out_at[count - 1];
     s->appended = true;
-    s->urgent = s->urgent || is_epoch(entries); // which comes alone
+    s->urgent = s->urgent || is_epoch(entries); // an EPOCH record is a group of its own
     return 0;
 }
 
@@ -168,7 +169,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
     int err = o->dir ? log_file_open(o->dir, &o->log, &s->log) : log_memory_open(&o->log, &s->log);
     if (err < 0)
         return err;
-    // A disk made for tests has no memory to map.
+    // A simulated disk has no files that can be mapped.
     if (o->dir && !o->log.disk)
         err = running_open(o->dir, &s->running);
     if (err >= 0 && o->shards > 1)
@@ -186,7 +187,7 @@ static int shard_fill(struct shard *s, const struct shard_options *o) {
     return err < 0 ? err : cleaner_resume(&s->cleaner);
 }
 
-// The notes go while the log still locks the directory.
+// Closes the running file while the log still locks the directory.
 static void shard_free(struct shard *s, bool in_peace) {
     core_destroy(s->core);
     peers_destroy(s->peers);
@@ -228,7 +229,7 @@ void shard_abandon(struct shard *s) {
         shard_free(s, false);
 }
 
-// Ids that are not returned are lost, not given twice: so it does not matter if they cannot be.
+// Ids that are not returned are skipped, so an error is ignored.
 void shard_close(struct shard *s) {
     if (!s)
         return;
@@ -271,7 +272,7 @@ uint64_t shard_end(struct shard *s) {
         log_flush(s->log, urgent);
     s->appended = s->urgent = false;
     if (urgent)
-        log_wait(s->log, s->last_at); // whoever shows something of this turn hears of a failure
+        log_wait(s->log, s->last_at); // a failure shows when the caller waits for the position
     return s->last_at;
 }
 

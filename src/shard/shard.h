@@ -1,13 +1,13 @@
-// Shard: one core, one log, one owner. It feeds the core with time, carries its records into the
-// log, says what must be durable before anything may be shown, keeps the log short, and brings
-// everything back at opening.
+// Shard: one core, one log, one owner. It gives the core the time, appends its records to the log,
+// tells which position must be durable before replies may be sent, keeps the log short, and replays
+// it at opening.
 //
 //     shard_begin ─► core_push, core_take, core_done … ─► shard_end ─► position to wait for
 //         │                        │                          │
-//     time moves on         records gather             the log's writer is woken
+//     time moves on         records are collected             the log's writer is woken
 //
-// One thread at a time between shard_begin and shard_end (the owner's lock or loop sees to that);
-// shard_wait and shard_read may be called by any thread, without the lock.
+// One thread at a time between shard_begin and shard_end, which the owner's lock or loop ensures;
+// any thread may call shard_wait and shard_read, without the lock.
 #ifndef SHARD_SHARD_H
 #define SHARD_SHARD_H
 
@@ -21,7 +21,7 @@
 
 struct shard;
 
-// Where time and chance come from; NULL functions mean the system's.
+// The sources of time and randomness; NULL functions: the system's.
 struct shard_world {
     uint64_t (*wall_ms)(void *arg); // CLOCK_REALTIME: read once, at opening
     uint64_t (*boot_ms)(void *arg); // CLOCK_BOOTTIME: followed from then on
@@ -37,20 +37,20 @@ struct shard_options {
     struct log_options log;
     struct core_limits limits;
     struct core_events events;
-    void *owner; // handed to the events
+    void *owner; // passed to the events
     struct shard_world world;
     uint32_t shard, shards;    // which of how many: 0 of 1 when both are 0
-    const atomic_bool *cancel; // any thread sets it to end an opening; NULL: nobody does
+    const atomic_bool *cancel; // any thread may set it to cancel an opening; may be NULL
 };
 
-// Opens the log, replays it, counts an attempt for whatever ran when the engine died, and begins a
-// new epoch, durably. Errors are the log's and the core's, and MR_ECANCELLED; nothing is then left
-// open, and the store is as it was.
+// Opens the log, replays it, counts a failed attempt for each job that ran when the engine died,
+// and begins a new epoch, durably. Errors are the log's and the core's, and MR_ECANCELLED; nothing
+// is then left open, and the store is as it was.
 int shard_open(const struct shard_options *, struct shard **out);
 
-// The same in two steps, for shards that agree on the time: the log is opened and replayed; then,
-// when the latest instant that any of them has recorded is known, it starts with that as the
-// present (`now_ms`, which is `boot_ms` of the world's boot time). Nothing else may be called in
+// The same in two steps, for several shards with one time: shard_load opens and replays the log.
+// shard_start begins the epoch at `now_ms`, the latest instant that any of the shards has recorded
+// or the wall clock; `boot_ms` is the boot time of that instant. No other call is allowed in
 // between.
 int shard_load(const struct shard_options *, struct shard **out);
 uint64_t shard_recorded_ms(const struct shard *);
@@ -58,23 +58,25 @@ int shard_start(struct shard *, uint64_t now_ms, uint64_t boot_ms);
 // Frees a shard that was not started, or whose opening failed as a whole. Takes NULL.
 void shard_abandon(struct shard *);
 
-// Makes everything durable and frees. A shard closed in peace counts no attempts at its next
-// opening. Takes NULL.
+// Makes everything durable and frees. After this clean close the next opening counts no failed
+// attempts. Takes NULL.
 void shard_close(struct shard *);
 
 struct core *shard_core(struct shard *);
 
-// What it tells the other shards of its engine; NULL: there are none.
+// Its messages to the other shards of the engine; NULL: there are no other shards.
 struct peers *shard_peers(struct shard *);
 
-// Moves the core to the present. MR_ESTOPPED: the log has failed; looks still work.
+// Begins a turn: moves the core to the present. MR_ESTOPPED: the log has failed; queries still
+// work.
 int shard_begin(struct shard *);
 
-// The instant that it was moved to, as boot time: the clock is not read again.
+// The present of this turn as boot time; does not read the clock.
 uint64_t shard_boot_ms(const struct shard *);
 
-// Wakes the log's writer. What commands and events of this turn told may be shown when the log is
-// durable up to the position returned (shard_wait). If an id block was reserved, waits for it here.
+// Ends a turn and wakes the log's writer. Answers and events of this turn may be passed on when the
+// log is durable up to the returned position (shard_wait). If a block of ids was reserved, waits
+// for its record here.
 uint64_t shard_end(struct shard *);
 
 uint64_t shard_position(const struct shard *); // the same, within a turn
@@ -87,27 +89,28 @@ bool shard_is_durable(struct shard *, uint64_t at);
 // Whether the log has failed. Any thread.
 bool shard_has_stopped(const struct shard *);
 
-// Appends an entry's body to `out`. MR_EGONE: it has moved; ask the core again. Any thread.
+// Appends an entry's body to `out`. MR_EGONE: the cleaner has moved it; get its position from the
+// core again. Any thread.
 int shard_read(struct shard *, uint64_t at, struct buffer *out_body);
-// The same if it is in memory. MR_EAGAIN, without a sentence: the disk would have to be waited for.
-// In a turn.
+// The same if it is in memory. MR_EAGAIN, without an error text: it would have to wait for the
+// disk. In a turn.
 int shard_read_now(struct shard *, uint64_t at, struct buffer *out_body);
-// The entry there will be read soon. In a turn.
+// Prefetches an entry that will be read soon. In a turn.
 void shard_expect(struct shard *, uint64_t at);
 int shard_read_head(struct shard *, uint64_t at, struct buffer *out_head); // the same of its head
 
-// Milliseconds until the shard wants to be driven again (shard_begin, shard_end) although nobody
-// calls: 0 now, -1 never.
+// Milliseconds until the owner has to run a turn (shard_begin, shard_end) even without commands: 0:
+// now; -1: never.
 int64_t shard_next_ms(struct shard *);
 
-// Does a bounded piece of cleaning if the log has grown beyond twice what lives in it plus two
-// segments. Between shard_begin and shard_end. `out_more`: there is more to do now. Errors are the
-// core's and the log's; nothing is lost by one, and shard_next_ms says when it is tried again.
+// Does a bounded piece of cleaning if the log is too long (clean.c). Between shard_begin and
+// shard_end. `out_more`: there is more to do now. Errors are the core's and the log's; nothing is
+// lost by one, and shard_next_ms says when to retry.
 int shard_clean(struct shard *, bool *out_more);
 
-// How many damaged entries the cleaner has met that are still needed, and where the last one is.
-// Where the body is damaged it stays with its job, result or state, which cannot be read; a head is
-// restored from the index. Borrowed until the next turn.
+// How many damaged entries that are still needed the cleaner has found, and where the last one is.
+// A job, result or state with a damaged body cannot be read; a damaged head is restored from the
+// index. Borrowed until the next turn.
 uint64_t shard_damage(const struct shard *, const char **out_where);
 
 void shard_look(struct shard *, struct log_state *out);
