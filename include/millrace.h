@@ -1,7 +1,7 @@
 // millrace.h: the public API of Millrace, and its manual. Flows are in millrace_flow.h.
 //
-// Millrace is a work engine. You hand it jobs; it runs each one in the order its key demands, only
-// while somebody still wants the result, and records its effect exactly once.
+// Millrace is a work engine. You push jobs; it runs each one in the order its key demands, only
+// while a caller still wants the result, and records its effect exactly once.
 //
 //     stage ── a queue with a name and a policy
 //       └─ channel ── all jobs of one key: they run one after another, in order
@@ -27,8 +27,8 @@
 //   * Callbacks and handlers run with no lock of the library held and may call anything here that
 //     does not say otherwise.
 //   * Every call may answer MR_EINVAL (an argument is not valid: NULL, closed, already ended …) and
-//     MR_ENOMEM. A pointer that was never given out, or whose engine is closed, can not always be
-//     told from a good one: the check is a help, not a promise.
+//     MR_ENOMEM. A pointer that this library never returned, or whose engine is closed, cannot
+//     always be recognised: the check is a help, not a promise.
 //
 // Limits: body and result 16 MiB, state 1 MiB, key 1 KiB, once 256 bytes; 512 bytes of a reason are
 // kept; 1,000 emits and 16 MiB in a commit; 1,000 jobs in a take; 64 stages of a worker; 65,535
@@ -132,26 +132,26 @@ typedef struct mr_options {
 // effect is not known (`once` makes it safe to repeat). So does a push, also one that waits for
 // room, whose connection is lost 30 s after it was first sent or later: the server may have
 // forgotten its number when the connection comes back. Workers and takes that wait for ever wait
-// on. What a lost connection had in hand is told to stop (MR_ESTALE): it runs again elsewhere.
+// on. Jobs that were leased over a lost connection must stop (MR_ESTALE): they run again elsewhere.
 // `user` and `secret`, also those of the URL (where a byte may be written as %XX), are sent if
 // there is a secret. With TLS (if this build has it) the server's certificate must name HOST and be
 // signed by an authority of the file `tls_ca`, or by one that the system trusts; `tls_cert` and
-// `tls_key` are shown to a server that asks for them. All three are files in PEM. What the other
+// `tls_key` are sent to a server that demands them. All three are files in PEM. What the other
 // calls say holds for both kinds of engine, except that mr_stage_wait_empty asks the server again
 // and again, up to ten times a second, and that stopping a worker or closing waits for at most 30 s
 // for a server that has gone.
 //
-// MR_ENET: nobody answers at HOST:PORT, or not as a server does; MR_EAUTH, MR_EPERM: it refuses us.
-// MR_EINVAL: no such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is
-// damaged, and where; MR_EIO; MR_EFULL: too many engines are open in this process (64), or the
-// server has had too many clients for 30 s.
+// MR_ENET: no server answers at HOST:PORT; MR_EAUTH, MR_EPERM: it refuses this user. MR_EINVAL: no
+// such URL or option; MR_EBUSY: another process has the directory; MR_ECORRUPT: it is damaged, and
+// where; MR_EIO; MR_EFULL: too many engines are open in this process (64), or the server has had
+// too many clients for 30 s.
 int mr_open(const char *url, const mr_options *, mr **out);
 
-// Makes everything durable and frees the engine. MR_EBUSY while workers, jobs in hand, started
-// calls or waiting threads use it; the sentence says which, and nothing is closed. Jobs that were
-// taken in a batch and never handed out are given back; callbacks that run are waited for, and can
-// not close the engine themselves. NULL is fine. No other thread may be calling, or call later,
-// with this `mr`.
+// Makes everything durable and frees the engine. MR_EBUSY while workers, leased jobs, started calls
+// or waiting threads use it; the sentence says which, and nothing is closed. Jobs that were taken
+// in a batch and not returned by mr_take yet are released; this waits for callbacks that run, and
+// they cannot close the engine themselves. NULL is fine. No other thread may be calling, or call
+// later, with this `mr`.
 int mr_close(mr *);
 
 // What went wrong in this thread's last call that failed. Meaningful only after a failure: a call
@@ -160,7 +160,7 @@ const char *mr_error(void);
 
 const char *mr_version(void); // "0.1.0"
 
-// ---- Handing in -------------------------------------------------------------------------------
+// ---- Pushing ----------------------------------------------------------------------------------
 
 typedef struct mr_push_options {
     mr_bytes key;        // jobs of one key run one after another, in order; empty: on its own
@@ -172,8 +172,8 @@ typedef struct mr_push_options {
     uint64_t reserved[4];
 } mr_push_options;
 
-// Hands in a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may
-// be NULL) gets its id; if `once` names a job that is known, no job is made and `out` is that one's
+// Pushes a job. When it returns 0 the job is as durable as the sync policy promises. `out` (may be
+// NULL) gets its id; if `once` names a job that is known, no job is made and `out` gets that one's
 // id. MR_EFULL: a limit of the stage or engine is reached, also after room_ms; MR_EDRAINING;
 // MR_ETOOBIG; MR_ESTOPPED: the store failed; whether the job is in it is not known, `once` makes it
 // safe to push again.
@@ -183,10 +183,10 @@ typedef struct mr_item {
     mr_bytes key, once, body;
 } mr_item;
 
-// Hands in `n` jobs in order, at the price of one. `all` holds for each of them (its key and once
-// must be empty). It stops at the first that is not accepted: *out_n tells how many were, out_ids
-// (may be NULL; room for n) their ids. 0 when at least one was accepted, or n is 0; push again
-// from there and the code says why that one was not.
+// Pushes `n` jobs in order, at the price of one. `all` holds for each of them (its key and once
+// must be empty). It stops at the first that is not accepted: *out_n is how many were, out_ids (may
+// be NULL; room for n) their ids. 0 when at least one was accepted, or n is 0; push again from
+// there and the code says why that one was not.
 int mr_push_many(mr *, const char *stage, const mr_item *, size_t n, const mr_push_options *all,
                  mr_id *out_ids, size_t *out_n);
 
@@ -195,33 +195,33 @@ typedef struct mr_result {
     void *owner; // free with mr_result_free
 } mr_result;
 
-// A push that waits for the result. The job lives as long as somebody is interested: a caller is,
-// until the deadline. `out` (may be NULL) gets the result, empty if none was set.
-// MR_EEXPIRED: the deadline came first, and is told at the deadline, not later; MR_ECANCELLED;
-// MR_EDEAD: it used up its attempts, the sentence has the last reason; and those of mr_push.
+// A push that waits for the result. The job lives as long as a caller waits for it: this one does,
+// until the deadline. `out` (may be NULL) gets the result, empty if none was set. MR_EEXPIRED: the
+// deadline came first; this returns at the deadline, not later; MR_ECANCELLED; MR_EDEAD: it used up
+// its attempts, the sentence has the last reason; and those of mr_push.
 int mr_call(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_result *out);
 
 // How a started call ended: `status` is 0 and `body` the result, or `status` is one of the codes of
 // mr_call and `body` the reason in words. `body` is borrowed until it returns.
 typedef void mr_on_end(mr_id, int status, mr_bytes body, void *arg);
 
-// As mr_call, but returns when the job is handed in; `on_end` is called exactly once if and only if
-// this returned 0, by a thread of the engine, perhaps before this has returned. Ends of calls are
-// told one after another, so `on_end` should be brief; it must not wait in mr_worker_stop. To give
-// up earlier: mr_cancel.
+// As mr_call, but returns when the job is pushed; `on_end` is called exactly once if and only if
+// this returned 0, by a thread of the engine, perhaps before this has returned. Callbacks run one
+// after another, so `on_end` should be brief; it must not wait in mr_worker_stop. To give up
+// earlier: mr_cancel.
 int mr_call_start(mr *, const char *stage, mr_bytes body, const mr_push_options *, mr_on_end *,
                   void *arg, mr_id *out);
 
-// Waits for the end of a job that anybody handed in. A call stays wanted while somebody waits for
-// it, also here, and is cancelled when the last who did has gone; a push is not affected.
-// MR_EAGAIN: not ended in time; MR_EGONE: not known, or no longer; else as mr_call.
+// Waits for the end of a job, whichever program pushed it. A call is cancelled when the last caller
+// that waits for it, also here, has gone; a push is not affected. MR_EAGAIN: not ended in time;
+// MR_EGONE: not known, or no longer; else as mr_call.
 int mr_await(mr *, mr_id, int64_t wait_ms, mr_result *out);
 
-// A job that waits ends cancelled at once. One that runs is told to stop, and nothing it does later
-// is recorded. 0 also when it had ended already; MR_EGONE: not known, or no longer.
+// A job that waits ends cancelled at once. One that runs must stop, and nothing it does later is
+// recorded. 0 also when it had ended already; MR_EGONE: not known, or no longer.
 int mr_cancel(mr *, mr_id);
 
-// Waits until nothing of the stage is waiting, delayed or running. A stage that nobody has used is
+// Waits until nothing of the stage is waiting, delayed or running. A stage that was never used is
 // empty. MR_EAGAIN: not in time.
 int mr_stage_wait_empty(mr *, const char *stage, int64_t wait_ms);
 
@@ -245,7 +245,8 @@ void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 // this program, the server, the workers. It keeps an epic, a few bytes, until mr_epic_drop. A name
 // has 1 to 200 bytes and is unique within its stage: epics of two stages never meet.
 
-// One who pushes an epic. Yours: nothing of it needs freeing; one thread at a time.
+// The producer's side of an epic. It belongs to the caller and nothing of it needs freeing; one
+// thread at a time.
 typedef struct mr_epic {
     const char *stage, *name;
     uint64_t next; // the number of the next push
@@ -253,7 +254,7 @@ typedef struct mr_epic {
     // pushing waits for the workers. 0: 1,024 and 64 MiB; UINT32_MAX: any number.
     uint32_t ahead;
     uint64_t ahead_bytes;
-    uint64_t expected; // how many there will be, if you can tell: for whoever looks; 0: you can not
+    uint64_t expected; // how many there will be, for people who look at it; 0: not known
     uint64_t own[7];   // the library's
 } mr_epic;
 
@@ -265,9 +266,9 @@ int mr_epic_begin(mr *, mr_epic *);
 // also when it is not known whether the engine has the job (MR_ENET, MR_ESTOPPED), pushing the same
 // job again is safe. `room_ms` is how long it waits for the workers to catch up as well as for room
 // in the stage; 0: MR_EFULL at once. `out` (may be NULL) gets the id; 0: this number was accepted
-// before, too long ago for its id to be known. Codes of mr_push, and
-// MR_EGONE: somebody has dropped the epic; MR_EGAP: the engine has forgotten accepted numbers (its
-// store was lost): mr_epic_begin says where to begin; MR_EINVAL: the epic has ended before `next`.
+// before, too long ago for its id to be known. Codes of mr_push, and MR_EGONE: the epic was
+// dropped; MR_EGAP: the engine has forgotten accepted numbers (its store was lost): mr_epic_begin
+// says where to begin; MR_EINVAL: the epic has ended before `next`.
 int mr_epic_push(mr *, mr_epic *, mr_bytes body, const mr_push_options *, mr_id *out);
 
 // As many of `n` as there is room for, at the price of one; see mr_push_many. `next` grows by
@@ -279,7 +280,8 @@ int mr_epic_push_many(mr *, mr_epic *, const mr_item *, size_t n, const mr_push_
 int mr_epic_skip(mr *, mr_epic *);
 
 // There is nothing behind what was pushed. An epic of nothing is over at once. MR_EINVAL: it has
-// ended with another number, or somebody has pushed more; MR_EGONE: it was dropped meanwhile.
+// ended with another number, or more was pushed by another program; MR_EGONE: it was dropped
+// meanwhile.
 int mr_epic_end(mr *, mr_epic *);
 
 typedef struct mr_epic_info {
@@ -292,7 +294,7 @@ typedef struct mr_epic_info {
     const char *stage;   // that it belongs to …
     const char *held_by; // … and why none of its jobs starts: see mr_stage_info. Both are valid
                          // until this thread's next look at an epic
-    int64_t expected;    // how many there will be, as whoever pushes it believes; -1: not known
+    int64_t expected;    // how many there will be, as its producer said; -1: not known
     uint64_t reserved[7];
 } mr_epic_info;
 
@@ -321,15 +323,15 @@ typedef struct mr_work_options {
     uint32_t jobs;     // in flight at once, also those kept with MR_LATER; 0: self-tuned
     uint32_t batch;    // up to so many are taken at once and run one after another; 0: 1
     uint32_t own_loop; // not 0: no threads, see mr_worker_fd
-    int64_t lease_ms;  // how long a job stays ours without a sign of life; 0: as the stage says
+    int64_t lease_ms;  // how long the lease of a job lasts without a beat; 0: as the stage says
     void (*on_stop)(mr_job *, void *arg); // cancelled, expired or lease lost: stop working on it
     uint64_t reserved[8];
 } mr_work_options;
 
 // Begins to pull jobs of `stage` and to run `handler` on them, in up to `jobs` threads of its own;
-// threads are made when there is work for them, and leave when there is not.
-// Leases are kept by beats in the background for as long as a job is in hand. A commit that comes
-// too late (cancelled, expired, lease lost) is refused and forgotten.
+// threads are made when there is work for them, and leave when there is not. Beats in the
+// background keep the leases until the jobs end. A commit that comes too late (cancelled, expired,
+// lease lost) is refused and forgotten.
 //   * jobs 0: the worker finds out by trial how many at once complete the most, and keeps to the
 //     fewest that do: it begins with one for each processor, doubles while that pays, then compares
 //     levels side by side, and looks again from time to time. With too little work it stays where
@@ -337,7 +339,7 @@ typedef struct mr_work_options {
 //   * batch: more throughput for short jobs; but a long one holds up those taken with it.
 //   * on_stop is called by a thread of the engine while the handler runs (or after MR_LATER), with
 //     the handler's `arg`; the job is good until it returns. It may end the job. It is never called
-//     after mr_worker_stop returned 0. mr_job_stopped() tells the same to who asks.
+//     after mr_worker_stop returned 0. mr_job_stopped() then returns 1.
 int mr_work(mr *, const char *stage, mr_handler *, void *arg, const mr_work_options *,
             mr_worker **out);
 
@@ -360,23 +362,23 @@ int mr_worker_fd(mr_worker *);
 // call mr_beat. One thread at a time, and not inside a handler.
 int mr_worker_turn(mr_worker *);
 
-// ---- Pulling by hand --------------------------------------------------------------------------
+// ---- Taking jobs one by one -------------------------------------------------------------------
 
 typedef struct mr_take_options {
     int64_t wait_ms;  // for work to come
-    int64_t lease_ms; // until the job is given to somebody else; 0: as the stage says
-    uint32_t batch; // lease up to so many at once; the next takes of the stage hand them out; 0: 1
+    int64_t lease_ms; // until another worker may get the job; 0: as the stage says
+    uint32_t batch;   // lease up to so many at once; the next takes of the stage return them; 0: 1
     uint64_t reserved[4];
 } mr_take_options;
 
 // Takes the next job of the stage. MR_EAGAIN: none in time. With `batch`, jobs of one channel are
-// handed out in order, each when the one before it was done; if one fails, those behind it are
-// given back; the lease of all runs from the first take.
+// returned in order, each when the one before it was done; if one fails, those behind it are
+// released; the lease of all runs from the first take.
 int mr_take(mr *, const char *stage, const mr_take_options *, mr_job **out);
 
-// These end a job in hand and use it up whatever they return: it must not be touched afterwards.
-// MR_ESTALE: the lease was lost, and somebody else may have the job; MR_EEXPIRED: its deadline has
-// passed; MR_ECANCELLED: nobody wants it; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code:
+// These end a leased job and use it up whatever they return: it must not be used afterwards.
+// MR_ESTALE: the lease was lost, and another worker may have the job; MR_EEXPIRED: its deadline has
+// passed; MR_ECANCELLED: it was cancelled; MR_EGONE: it was dropped; MR_ESTOPPED. Any other code:
 // what it should record could not be written, and counts as a failed attempt with that reason; as
 // the last one, if it was MR_ETOOBIG.
 int mr_done(mr_job *); // commits result, state and emits, and ends the job
@@ -385,15 +387,15 @@ int mr_done(mr_job *); // commits result, state and emits, and ends the job
 // MR_NEVER. Out of attempts, the job is dead: kept, listed by mr_dead, retryable.
 int mr_fail(mr_job *, const char *reason, int64_t retry_ms);
 
-// Gives the job back; it keeps its place and no attempt counts. `delay_ms` must be 0 in this
-// version: MR_EINVAL otherwise, and the job is still leased.
+// Releases the job: it keeps its place and no attempt counts. `delay_ms` must be 0 in this version:
+// MR_EINVAL otherwise, and the job is still leased.
 int mr_release(mr_job *, int64_t delay_ms);
 
-// Extends the lease by its length. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop; the job is still in
-// hand and must be ended.
+// Extends the lease by its length. MR_ECANCELLED, MR_EEXPIRED, MR_ESTALE: stop; the job is still
+// leased and must be ended.
 int mr_beat(mr_job *);
 
-// ---- A job in hand ----------------------------------------------------------------------------
+// ---- A leased job -----------------------------------------------------------------------------
 // What these return lives as long as the job. For NULL they answer 0, "", empty. The setters belong
 // to one thread at a time; they answer MR_EINVAL once the job was ended.
 
@@ -404,13 +406,14 @@ mr_bytes mr_job_body(const mr_job *);
 mr_bytes mr_job_state(const mr_job *); // what the channel kept from the job before; empty: nothing
 uint32_t mr_job_attempt(const mr_job *); // from 1
 int64_t mr_job_left_ms(const mr_job *);  // to its deadline, at least 0; MR_FOREVER if none
-int mr_job_stopped(const mr_job *);      // nobody wants it any more: 1; else 0
+int mr_job_stopped(const mr_job *);      // 1: cancelled, expired or lease lost; else 0
 
-// What the commit will carry; the last word counts. Nothing happens if the job then fails.
+// What the commit will contain; a later call replaces an earlier one. Nothing of it happens if the
+// job then fails.
 int mr_job_set_result(mr_job *, mr_bytes);
 int mr_job_set_state(mr_job *, mr_bytes);      // replaces the channel's state; empty deletes it
 int mr_job_set_reason(mr_job *, const char *); // why, when the handler then fails
-// A job that the commit hands in. Emits are always accepted, whatever the room in their stage:
+// A job that the commit pushes. Emits are always accepted, whatever the room in their stage:
 // room_ms must be 0. MR_EFULL: too many in one commit; MR_ETOOBIG: too many bytes.
 int mr_job_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
 

@@ -29,10 +29,10 @@
 //     stage                  a function with a state for each key
 //     sink, file, push       where pairs go: a function, a file, a stage
 //
-// Stages. An operator is a stage of the engine, FLOW/OPERATOR, so its order, tuning, retries, dead
-// letters and `why` are those of stages. But map, flat_map, filter, split and merge run as part of
-// the operators before them, unless `apart` is set: worth it for what is slow or fails. Jobs carry
-// blocks of pairs; each worker finds its own level; while too many jobs wait at an operator, those
+// Stages. An operator is a stage of the engine, FLOW/OPERATOR, so it has the order, tuning,
+// retries, dead letters and `why` of stages. But map, flat_map, filter, split and merge run as part
+// of the operators before them, unless `apart` is set: worth it for what is slow or fails. A job is
+// a block of pairs; each worker finds its own level; while too many jobs wait at an operator, those
 // that feed it are not started, up to the source, and no thread waits.
 //
 // Order and partitions. Pairs are spread over the partitions of an operator by their keys. What
@@ -81,7 +81,7 @@ typedef struct mr_flow_options {
     uint32_t attempts;   // 0: 10
     uint32_t jobs;       // of each operator at once; 0: self-tuned
     uint32_t ahead;      // blocks read ahead of the workers, at most; 0: 32
-    // As that of mr_work_options, with this `arg`; NULL: nobody is told.
+    // As that of mr_work_options, with this `arg`; NULL: none.
     void (*on_stop)(mr_job *, void *arg);
     void *arg;
     uint64_t reserved[6];
@@ -135,8 +135,8 @@ const mr_job *mr_flow_job(const mr_flow_out *);
 typedef int mr_flow_read(uint64_t number, mr_flow_out *, void *arg);
 enum { MR_FLOW_END = 1 };
 
-// In a source: how many blocks there will be, as far as can be told, for whoever looks how far the
-// flow is. MR_EINVAL: this is no source.
+// In a source: how many blocks there will be, as far as that is known, for people who look at its
+// progress. MR_EINVAL: this is no source.
 int mr_flow_expect(mr_flow_out *, uint64_t blocks);
 
 int mr_flow_source(mr_flow *, const char *name, mr_flow_read *, void *arg,
@@ -198,8 +198,9 @@ int mr_flow_stage(mr_flow *, const char *name, const char *from, mr_flow_functio
 
 // Called for each pair that the flow has committed. If the process is killed it may be called again
 // for pairs whose end was not recorded yet, with the same `number`. Numbers of one partition grow,
-// no two pairs of an operator have the same, and with one partition they are 1, 2, 3 …: who writes
-// elsewhere keeps the last one there and leaves out what is not above it. Negative: it failed.
+// no two pairs of an operator have the same, and with one partition they are 1, 2, 3 …: a receiver
+// that writes elsewhere keeps the last number there and leaves out pairs that are not above it.
+// Negative: it failed.
 typedef int mr_flow_receive(mr_pair, uint64_t number, void *arg);
 int mr_flow_sink(mr_flow *, const char *name, const char *from, mr_flow_receive *, void *arg,
                  const mr_operator_options *);
@@ -207,8 +208,8 @@ int mr_flow_sink(mr_flow *, const char *name, const char *from, mr_flow_receive 
 // Appends "KEY TAB VALUE LF" to a file of the flow's own (without key: "VALUE LF"), exactly once:
 // how far it was written is part of the commit, and what is behind that is cut off when the flow
 // goes on. It is emptied when the flow first runs. Before each commit it is on disk, which takes
-// its time; with `sync` "none" only a power cut can tell the difference. MR_ECORRUPT: it is shorter
-// than was committed.
+// time; with `sync` "none" a power cut may lose what was committed. MR_ECORRUPT: it is shorter than
+// was committed.
 int mr_flow_file(mr_flow *, const char *name, const char *from, const char *path,
                  const mr_operator_options *);
 
@@ -226,11 +227,11 @@ int mr_flow_loop(mr_flow *, const char *from, const char *to);
 // source, operators that nothing reaches, too many stages or partitions.
 int mr_flow_check(mr_flow *);
 
-// Checks it, and begins to read and to work, in threads of its own. A flow that others run at this
-// moment is joined: they share the work, and each hears of the end. Else, unless an earlier run has
-// to go on, another run begins; jobs that have died in the one before are dropped. MR_EINVAL also:
-// this flow was begun with other operators, windows, folds, partitions or files (the sentence says
-// which), or it was started before.
+// Checks it, and begins to read and to work, in threads of its own. A flow that other processes run
+// at this moment is joined: they share the work, and mr_flow_wait returns in each. Else, unless an
+// earlier run has to go on, another run begins; jobs that have died in the one before are dropped.
+// MR_EINVAL also: this flow was begun with other operators, windows, folds, partitions or files
+// (the sentence says which), or it was started before.
 int mr_flow_start(mr_flow *);
 
 // Waits until the flow is over; the end is seen to here, so a flow with an end wants to be waited

@@ -8,7 +8,7 @@
 // A dead letter's job has the key of its line, so that lists of dead jobs show it; hence it is not
 // in the channel of its partition and must not run the pair. When it is first delivered it dies
 // with its reason. When it was retried it emits the pair into its partition and is done. The two
-// are told apart by a deadline, which it is emitted with and which every retry removes.
+// are distinguished by a deadline: it is emitted with one, and every retry removes it.
 #ifndef FLOW_BLOCK_H
 #define FLOW_BLOCK_H
 

@@ -1,7 +1,7 @@
 // How the end travels. A source is over when its epic is. A head gets nothing more when all before
 // it are over and empty; then it is waited for until it is empty, too, and an aggregate is sent a
 // flush for each partition, which emits what was begun and forgets it. A flush of nothing changes
-// nothing, so whoever comes again after a crash simply does the same.
+// nothing, so after a crash it is simply done again.
 //
 //     source over ─► FLOW/source empty ─► FLOW/count empty ─► flush ─► empty ─► FLOW/out empty
 //
@@ -24,7 +24,7 @@ void flow_sleep(struct mr_flow *f, uint64_t until_ms) {
     cond_wait_until(&f->changed, &f->lock, until_ms);
 }
 
-// How long to wait before looking around: 0 when the time is over.
+// How long to wait before the next check: 0 when the time is over.
 static int64_t slice_ms(uint64_t until_ms) {
     uint64_t now = monotonic_ms(), left = until_ms > now ? until_ms - now : 0;
     return left < FLOW_SLICE_MS ? (int64_t)left : FLOW_SLICE_MS;
@@ -84,7 +84,7 @@ static int check_halted(const struct op *op) {
 
 // ---- Empty ------------------------------------------------------------------------------------
 
-// A later run has begun: nothing of ours is left, whatever is there.
+// A later run has begun: whatever is in the stages does not belong to this one.
 static bool is_past(const struct mr_flow *f) {
     return atomic_load(&f->latest) > f->run;
 }
@@ -176,7 +176,7 @@ static int await_order(struct op *op, uint64_t until_ms, bool *out_any) {
         int err = mr_await(op->flow->engine, op->orders[op->orders_done], slice, &result);
         bool flushed = err == 0 && result.body.size;
         mr_result_free(&result);
-        if (err != MR_EAGAIN) { // a dead one is told with the others
+        if (err != MR_EAGAIN) { // a dead one is reported with the others
             *out_any = *out_any || flushed;
             op->orders_done++;
             return err == MR_EDEAD || err == MR_EGONE ? 0 : err;
@@ -198,7 +198,7 @@ int head_ordered(struct op *op, uint64_t until_ms, bool *out_any) {
 
 // ---- Flushing ---------------------------------------------------------------------------------
 
-// Once for what has run since the last time.
+// Flushes once for what has run since the last flush.
 static int head_flush(struct op *op, uint64_t until_ms, bool *out_any) {
     mr_stage_info info;
     int err = look_at_head(op, &info);
@@ -243,7 +243,7 @@ static int wait_read(struct op *op, uint64_t until_ms) {
     return err < 0 ? err : not_yet(op);
 }
 
-// One that still reads does not hide the failure of another.
+// A source that still reads does not hide the failure of another.
 static int wait_all_read(struct mr_flow *f, uint64_t until_ms) {
     int all = 0;
     for (uint32_t i = 0; i < f->head_count && (all >= 0 || all == MR_EAGAIN); i++) {

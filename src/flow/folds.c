@@ -1,5 +1,5 @@
 // Folds that come with the library: numbers in decimal. Whole numbers stay exact; where a point or
-// an exponent comes in, all becomes a double, told with as many digits as it needs. A value that
+// an exponent comes in, all becomes a double, written with as many digits as it needs. A value that
 // can not be folded never can: it dies at once.
 #include "flow/state.h"
 

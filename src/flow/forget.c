@@ -1,6 +1,7 @@
 // Forgetting a run that is over: its states, then that there was something to go on with. Its input
-// is known to the engine until the next run begins, so that whoever still reads it hands in nothing
-// anew. Whoever is interrupted finds a flow that is over, and forgets it again; several may.
+// is known to the engine until the next run begins, so that a process that still reads it pushes
+// nothing twice. After an interruption the flow is still over and can be forgotten again; several
+// processes may do so.
 #include "base/errors.h"
 #include "flow/block.h"
 #include "flow/state.h"

@@ -123,7 +123,7 @@ static void disconnect(struct mr_flow *f) {
 
 // ---- Reach ------------------------------------------------------------------------------------
 
-// Who can reach whom: a row of bytes for each operator.
+// Which operators each one can reach: a row of bytes for each operator.
 struct reach {
     uint32_t count;
     uint8_t *of;

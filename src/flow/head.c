@@ -2,8 +2,8 @@
 // fused behind it; what comes of that, the partition's state and the end of the job are one commit.
 //
 // Jobs and states say of which run of the flow they are. What an earlier run has left in a state
-// counts as nothing; and what comes of a run that is over, from somebody who has not heard of it,
-// changes nothing.
+// counts as nothing; and what comes of a run that is over, from a process that does not know that
+// yet, changes nothing.
 #include "base/bytes.h"
 #include "base/errors.h"
 #include "base/limits.h"
@@ -119,7 +119,7 @@ static int run_pairs_apart(struct mr_flow_out *out, struct reader *r) {
     return err >= 0 && r->bad ? damaged(out) : err;
 }
 
-// Pushing on can not be taken back within a job.
+// What OPERATOR_PUSH has emitted cannot be taken back within a job.
 static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
     const struct op *op = out->head;
     mr_pair pair;
@@ -157,7 +157,7 @@ static int run_block(struct mr_flow_out *out, struct job_block *b) {
 
 // ---- The job ----------------------------------------------------------------------------------
 
-// The latest run that this process has heard of; `run` if that is later.
+// The latest run that this process knows of; `run` if that is later.
 static uint64_t latest_run(struct mr_flow *f, uint64_t run) {
     uint64_t latest = atomic_load(&f->latest);
     while (latest < run && !atomic_compare_exchange_weak(&f->latest, &latest, run))
@@ -165,7 +165,7 @@ static uint64_t latest_run(struct mr_flow *f, uint64_t run) {
     return latest > run ? latest : run;
 }
 
-// Whoever hands in pairs is told; to flush or to forget what is over is done.
+// A job of a run that is over: its pairs are refused; a flush or an erase of it needs nothing more.
 static int end_late(struct mr_flow_out *out, uint8_t what, uint64_t now) {
     if (what == BLOCK_FLUSH || what == BLOCK_ERASE)
         return 0;
@@ -218,7 +218,7 @@ static int head_run(struct mr_flow_out *out) {
     return err;
 }
 
-// Once, and again if pairs of it will never do: the others need not wait for that.
+// Runs the job; if some pairs can never succeed, runs it again with those set apart.
 static int head_run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
     int err = head_run(*out);
     if (err != MR_EDEAD)

@@ -12,9 +12,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { KEPT_BYTES = 1 << 18 }; // a spare one keeps buffers up to this size
+enum { KEPT_BYTES = 1 << 18 }; // a free one keeps buffers up to this size
 
-// ---- Spare ones -------------------------------------------------------------------------------
+// ---- Free ones --------------------------------------------------------------------------------
 
 struct mr_flow_out *out_new(struct op *head, mr_job *job) {
     struct mr_flow *f = head->flow;
@@ -59,7 +59,7 @@ static void routes_clear(struct mr_flow_out *out) {
     out->bytes = 0;
 }
 
-// What a function has said in case that it fails.
+// Clears the reason and key that a function has set for its failure.
 static void failure_clear(struct mr_flow_out *out) {
     out->reason[0] = 0;
     out->key_size = 0;
@@ -229,7 +229,7 @@ static int part_add(struct mr_flow_out *out, struct out_part *part, mr_pair pair
     return 0;
 }
 
-// What one pair makes too much of will never do; else it is for whoever made the block so large.
+// A pair that makes too much by itself can never succeed; else the block was made too large.
 static int refuse_much(struct mr_flow_out *out, size_t more) {
     if (out->bytes - out->bytes_before + more > FLOW_MADE)
         return out_fail(out, MR_EDEAD, "more than 16 MiB were made of one pair");

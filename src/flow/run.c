@@ -114,7 +114,7 @@ static int empty_file(const struct op *op) {
     return op->flow->syncs_files ? sync_folder_of(op) : 0;
 }
 
-// Also a flow that comes to nothing has a result.
+// A flow that emits nothing leaves an empty file.
 static int empty_files(const struct mr_flow *f) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
@@ -140,8 +140,8 @@ static int drop_run_before(const struct op *op, uint64_t run) {
     return err == MR_EGONE ? 0 : err;
 }
 
-// Files are emptied before it counts that the flow has begun: whoever is killed in between does it
-// again, and of a flow that goes on nothing is lost.
+// Files are emptied before it counts that the flow has begun: a process that is killed in between
+// empties them again, and a flow that goes on loses nothing.
 static int run_begin(struct mr_flow *f, mr_job *job, const struct kept *before, mr_bytes heads) {
     struct buffer now = { 0 };
     uint64_t run = before->run + 1;
@@ -170,8 +170,7 @@ static int begin_or_join(struct mr_flow *f, mr_job *job, mr_bytes heads) {
     return 0;
 }
 
-// Another process that starts the same flow may take our job, and we its: one is as good as the
-// other.
+// Another process that starts the same flow may take this job, and this one its: both are alike.
 static int take_run_state(struct mr_flow *f, mr_job **out) {
     mr_push_options o = { .key = mr_str("flow") };
     mr_take_options t = { .wait_ms = TAKE_MS };
@@ -184,8 +183,8 @@ static int take_run_state(struct mr_flow *f, mr_job **out) {
     return err;
 }
 
-// Ends it, whatever came of it, which is told. MR_ESTALE: it was lost on the way, with the server
-// say, and nothing was recorded: once more.
+// Commits the job and returns the verdict, or the commit's error. MR_ESTALE: the lease was lost,
+// with the server for example, and nothing was recorded: try again.
 static int commit_run_state(mr_job *job, int verdict) {
     char why[512];
     snprintf(why, sizeof why, "%s", verdict < 0 ? error_text() : "");
@@ -231,13 +230,14 @@ static int run_join_or_begin(struct mr_flow *f) {
 
 // ---- Stages -----------------------------------------------------------------------------------
 
-// A few jobs for each partition may wait: enough for the workers, little to keep.
+// A few jobs for each partition may wait: enough for the workers, and few to store.
 static uint32_t head_high_mark(const struct op *op) {
     uint32_t mark = 4 * op->options.partitions;
     return mark < 64 ? 64 : mark;
 }
 
-// Who pushes into a stage of its own sets its policies.
+// Sets the policies of a stage that the flow pushes into; a stage of OPERATOR_TAKE is not the
+// flow's.
 static int head_set_policies(struct op *op) {
     char attempts[12], mark[12];
     bool sink = op->kind == OPERATOR_SINK || op->kind == OPERATOR_FILE;
@@ -266,7 +266,7 @@ static int start_head(struct op *op) {
 }
 
 // Stages appear from the first to the last, as people think of them; workers come from the last to
-// the first, so that nothing is made before somebody waits for it.
+// the first, so that nothing is emitted before a worker waits for it.
 static int start_all(struct mr_flow *f) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
@@ -326,7 +326,7 @@ int mr_flow_stop(mr_flow *f, int64_t wait_ms) {
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     for (uint32_t i = 0; i < f->head_count; i++)
-        (void)stop_worker(f->heads[i], 0); // all take no more before anybody is waited for
+        (void)stop_worker(f->heads[i], 0); // none takes more jobs; the waits come later
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)
         err = source_stop(f->heads[i], until_ms);
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)

@@ -1,6 +1,6 @@
-// Where pairs leave the flow. A partition's state says of which run it is, and how far: pairs
-// received by a function, which give each its number; bytes written to a file, behind which nothing
-// counts.
+// Where pairs leave the flow. A partition's state has the number of its run, and how far it is:
+// pairs received by a function, which give each its number; bytes written to a file, behind which
+// nothing counts.
 #include "base/codec.h"
 #include "base/errors.h"
 #include "flow/block.h"

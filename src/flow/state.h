@@ -1,4 +1,4 @@
-// What a flow remembers; shared by the files of this folder only. Everything here is built on the
+// The state of a flow; used by the files of this folder only. Everything here is built on the
 // public API: an engine of any kind runs a flow.
 //
 //     reader ──epic──► FLOW/source ──emits──► FLOW/count ──emits──► FLOW/out
@@ -6,8 +6,7 @@
 //                       └ split ─ filter ──────────►┘ by partition
 //
 // An operator is a head, which has a stage of its own, or fused: it runs inside the heads before
-// it. A job carries a block of pairs; its key is the number of a partition of the head that it goes
-// to.
+// it. A job is a block of pairs; its key is the number of a partition of the head that it goes to.
 #ifndef FLOW_STATE_H
 #define FLOW_STATE_H
 
@@ -23,15 +22,15 @@
 
 enum {
     FLOW_NAME = MR_FLOW_NAME,
-    EPIC_NAME = 200 + 1,              // with its 0: EPIC/SOURCE/RUN, of which …
-    FLOW_EPIC = 200 - FLOW_NAME - 22, // … the first has so many bytes at most
-    FLOW_OPERATORS = 256,             // of a flow
-    FLOW_STAGES = 64,                 // of them, those that have a stage
-    FLOW_OUTPUTS = 64,                // of a split
+    EPIC_NAME = EPIC_NAME_MOST + 1,              // with its 0: EPIC/SOURCE/RUN, of which …
+    FLOW_EPIC = EPIC_NAME_MOST - FLOW_NAME - 22, // … the first has so many bytes at most
+    FLOW_OPERATORS = 256,                        // of a flow
+    FLOW_STAGES = 64,                            // of them, those that have a stage
+    FLOW_OUTPUTS = 64,                           // of a split
     FLOW_PARTITIONS = MR_FLOW_PARTITIONS,
-    FLOW_SPREAD = 64,                   // partitions of an operator that does not say
+    FLOW_SPREAD = 64,                   // partitions of an operator without the option
     FLOW_AHEAD = 32,                    // blocks that are read ahead
-    FLOW_EMITS = 1000,                  // jobs that one commit hands in
+    FLOW_EMITS = EMITS_MOST,            // jobs that one commit pushes
     FLOW_MADE = (16 << 20) - (1 << 16), // bytes of pairs of one commit; the engine's own come to it
     FLOW_BATCH = 8,                     // jobs of a partition that an aggregate takes at once
     FLOW_SLICE_MS = 200,                // how often a wait looks whether the flow was stopped
@@ -121,7 +120,7 @@ struct mr_flow {
     uint32_t head_count;
     bool checked, started;
     uint64_t run;            // its number, from 1; 0: it has not been started
-    _Atomic uint64_t latest; // run that was heard of: another process may have begun one
+    _Atomic uint64_t latest; // the latest run known: another process may have begun one
     atomic_bool over;
     atomic_bool stopping;
 
@@ -171,7 +170,7 @@ struct frame {
     struct op *op;
     enum may may;
     uint32_t emitted;
-    struct frame *below; // who emitted what it runs on
+    struct frame *below; // of the function that emitted the pair it runs on
 };
 
 struct mr_flow_out {
@@ -206,7 +205,7 @@ struct mr_flow_out {
     struct mr_flow_out *next;
 };
 
-// A spare one, or a new one; NULL with MR_ENOMEM noted.
+// A free one, or a new one; NULL with MR_ENOMEM noted.
 struct mr_flow_out *out_new(struct op *head, mr_job *);
 void out_reuse(struct mr_flow_out *);
 void out_destroy(struct mr_flow_out *);
@@ -274,7 +273,7 @@ void lines_close(struct line_source *);
 // What the engine calls the input of a source, in a run.
 void source_epic(const struct op *, uint64_t run, char out[EPIC_NAME]);
 int source_start(struct op *);
-// Waits until it has heard that the flow stops. MR_EBUSY: not in time.
+// Waits until the reader has ended because the flow stops. MR_EBUSY: not in time.
 int source_stop(struct op *, uint64_t until_ms);
 
 // ---- run.c: starting and stopping -------------------------------------------------------------
@@ -284,11 +283,12 @@ int flow_end_run(struct mr_flow *);
 
 // ---- end.c: the end travels -------------------------------------------------------------------
 
-// Waits until then; what mr_flow_wait answers.
+// Waits until then; returns what mr_flow_wait does.
 int flow_end(struct mr_flow *, uint64_t until_ms);
-// Tells every partition of the head to do something, by a block without pairs.
+// Pushes an order, a block without pairs, to every partition of the head.
 int head_order(struct op *, uint8_t what);
-// Until all have done so; whether any had something to flush. MR_EAGAIN: not in time.
+// Waits until all orders are done; `out_any`: whether any flushed something. MR_EAGAIN: not in
+// time.
 int head_ordered(struct op *, uint64_t until_ms, bool *out_any);
 // When a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);

@@ -31,7 +31,7 @@ static int window_keep(struct mr_flow_out *out, mr_bytes folded) {
     return 0;
 }
 
-// Folds the value into a window, which is then told or kept.
+// Folds the value into a window, which is then emitted or kept.
 static int add_to(struct mr_flow_out *out, struct op *op, mr_pair pair, mr_bytes so_far,
                   bool last) {
     int err = fold(out, op, pair.key, so_far, pair.value);
