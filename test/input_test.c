@@ -208,7 +208,7 @@ static void F49_numbers_at_and_beyond_their_limits(void **state) {
     refused(MR_EINVAL, mr_fail(job, "x", -3));
     refused(MR_EINVAL, mr_release(job, 10)); // not possible yet
     refused(MR_EINVAL, mr_fail(job, "x", INT64_MIN));
-    must(mr_done(job)); // still in hand
+    must(mr_done(job)); // still leased
     must(mr_close(m));
 }
 

@@ -1,19 +1,19 @@
-// Ahead: jobs that mr_take leased in a batch and has not handed out yet, as blocks.
+// Jobs that mr_take leased in a batch and has not returned yet, as blocks.
 //
-//     take batch 4 ──► a1 (handed out) ─ a2 ─ a3     one lease: each only after the one before
-//                      b1                            another lease: at any time
+//     take batch 4 ──► a1 (returned) ── a2 ── a3     one lease: each only after the one before
+//                      b1                          another lease: at any time
 //
-// A block is `busy` while one of its jobs is out. When that was committed the next may go; when
-// not, the engine is asked whether the rest is still held.
+// A block is `busy` while the caller has one of its jobs. When that was committed the next one may
+// be returned; else a beat finds out whether the rest is still leased.
 #include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"
 
 struct taken_block {
-    struct leased_job_owner owner; // told when the job that is out has ended
+    struct leased_job_owner owner; // called when the job that the caller has was ended
     mr *m;
     struct taken_block *next;
-    struct mr_job *rest; // the engine's lock does not matter: nobody else has them
+    struct mr_job *rest; // no other thread uses them, so no lock is needed
     bool busy;
 };
 
@@ -83,7 +83,7 @@ static struct mr_job *take_from_block(mr *m, mr_bytes stage) {
     return job;
 }
 
-// A job that nobody wants any more is let go of instead.
+// Releases jobs that must stop instead of returning them.
 int ahead_take(mr *m, mr_bytes stage, mr_job **out) {
     for (struct mr_job *job; (job = take_from_block(m, stage)) != NULL;) {
         if (!leased_job_stopped(job)) {

@@ -6,7 +6,7 @@
 // A half is begun when no more are left to end than the one before it holds: then what was before
 // that is worked off, and of the two together never more than `ahead` jobs (and about as many bytes
 // as are allowed) are there. So a reader waits once for a half, not once a push, and for the
-// workers only when they are that far behind. The engine tells when: nobody polls.
+// workers only when they are that far behind. The engine wakes it: no thread polls.
 #include "api/handle.h"
 #include "base/clock.h"
 #include "base/errors.h"
@@ -97,7 +97,7 @@ static int error_behind(mr *m, const mr_epic *e, const struct epic_place *p) {
                      info.held_by);
 }
 
-// Waits until the next half may be begun. What nobody has pushed yet, nobody knows.
+// Waits until the next half may be begun. An epic that is not known yet has nothing to wait for.
 static int half_begin(mr *m, mr_epic *e, const struct epic_place *p, int64_t wait_ms) {
     mr_epic_info info;
     int err = m->engine->impl->epic_wait(m->engine, p->stage, p->name, left_of(e), e->expected,
@@ -127,7 +127,7 @@ int mr_epic_begin(mr *m, mr_epic *e) {
     e->next = info.resume;
     e->own[OWN_BEGUN] = begun;
     e->own[OWN_TOTAL] = (uint64_t)(info.total + 1);
-    e->own[OWN_HALF] = half_of(e); // another may have filled it: the first push finds out
+    e->own[OWN_HALF] = half_of(e); // another process may have filled it: the first push finds out
     e->own[OWN_BYTES] = 0;
     return 0;
 }
@@ -245,7 +245,7 @@ int mr_epic_skip(mr *m, mr_epic *e) {
     return err;
 }
 
-// If it was dropped and begun anew by a push that did not know, numbers are missing.
+// Numbers are missing if the epic was dropped and a later push began it anew.
 static int check_all_there(mr *m, const mr_epic *e, const struct epic_place *p) {
     mr_epic_info info = { .resume = 1 };
     int err = m->engine->impl->epic(m->engine, p->stage, p->name, &info);

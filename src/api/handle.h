@@ -1,5 +1,5 @@
-// Handles: what a program holds. They lie in tables that are never freed, so that a closed one is
-// told from an open one without following it; and every call begins with the checks below, which
+// Handles: the objects of the public API. They lie in tables that are never freed, so that a closed
+// one is recognised without following a pointer; every call begins with the checks below, which
 // note a sentence that names the argument and the way out.
 #ifndef API_HANDLE_H
 #define API_HANDLE_H
@@ -19,7 +19,7 @@ struct mr {
     struct engine *engine;
     struct puller *puller;              // takes for mr_take
     pthread_mutex_t lock;               // guards `blocks`
-    struct taken_block *_Atomic blocks; // taken in batches and not handed out yet; see ahead.c
+    struct taken_block *_Atomic blocks; // taken in batches and not returned yet; see ahead.c
 };
 
 struct mr_worker {
@@ -40,9 +40,9 @@ mr_worker *handle_worker(void);
 
 int check_open_engine(const mr *);
 int check_worker(const mr_worker *);
-int check_job(const mr_job *);                          // in hand and not ended
-int check_stage(const char *stage, mr_bytes *out);      // there is one; the engine checks the name
-int check_stage_name(const char *stage, mr_bytes *out); // it can be one; where no engine will
+int check_job(const mr_job *);                     // leased and not ended
+int check_stage(const char *stage, mr_bytes *out); // not NULL or empty; the engine checks the name
+int check_stage_name(const char *stage, mr_bytes *out); // the same, and a possible name
 int check_bytes(const char *what, mr_bytes);
 int check_pointer(const char *what, const void *);
 int check_time(const char *what, int64_t ms); // not negative
@@ -53,11 +53,11 @@ int check_items(const mr_item *, size_t count, const mr_push_options *all);
 
 // ---- ahead.c ----------------------------------------------------------------------------------
 
-// Hands out a job of the stage that an earlier take has brought. MR_EAGAIN: there is none.
+// Returns a job of the stage that an earlier take has leased. MR_EAGAIN: there is none.
 int ahead_take(mr *, mr_bytes stage, mr_job **out);
-// Keeps what came with `job` for later takes. MR_ENOMEM: all of it, and the job, was given back.
+// Keeps what came with `job` for later takes. MR_ENOMEM: all of it, and the job, was released.
 int ahead_keep(mr *, mr_job *job);
-// Gives back what was not handed out.
+// Releases what was not returned.
 void ahead_finish(mr *);
 
 #endif

@@ -1,4 +1,4 @@
-// A job in hand: taking it, reading it, filling in what its end will carry, ending it.
+// A leased job: taking it, reading it, filling in what its commit will contain, ending it.
 #include "api/handle.h"
 #include "base/clock.h"
 #include "base/errors.h"
@@ -47,7 +47,7 @@ int mr_take(mr *m, const char *stage, const mr_take_options *o, mr_job **out) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-// Says whose job it is and makes it ours to end; after that it is used up.
+// Claims the job for the caller to end, after which it is used up; returns its owner and id.
 static int claim_job(mr_job *job, struct leased_job_owner **out_owner, mr_id *out_id) {
     int err = check_job(job);
     if (err < 0)
@@ -59,7 +59,7 @@ static int claim_job(mr_job *job, struct leased_job_owner **out_owner, mr_id *ou
     return 0;
 }
 
-// `outcome` is for who holds what follows the job.
+// Calls the owner, if there is one, which has the jobs that follow.
 static int call_owner(struct leased_job_owner *owner, mr_id id, int err, int outcome) {
     if (owner)
         owner->ended(owner, id, outcome);
@@ -82,7 +82,7 @@ int mr_fail(mr_job *job, const char *reason, int64_t retry_ms) {
     int err = check_job(job);
     if (err >= 0 && retry_ms < MR_NEVER)
         err = error_set(MR_EINVAL, "retry_ms is none of a time, MR_BACKOFF, MR_NEVER; the job is "
-                                   "still in hand");
+                                   "still leased");
     if (err >= 0)
         err = claim_job(job, &owner, &id);
     if (err < 0)
@@ -149,7 +149,7 @@ int mr_job_stopped(const mr_job *job) {
     return job && leased_job_stopped(job) != 0;
 }
 
-// ---- What its end will carry ------------------------------------------------------------------
+// ---- What its commit will contain -------------------------------------------------------------
 
 static int set_bytes(const char *what, struct buffer *to, mr_bytes from, size_t most) {
     int err = check_bytes(what, from);

@@ -1,4 +1,4 @@
-// Handing in: the checks, then the engine.
+// Pushing and calling: the checks, then the engine.
 #include "api/handle.h"
 #include "base/errors.h"
 #include "base/mem.h"
@@ -87,7 +87,7 @@ int mr_call_start(mr *m, const char *stage, mr_bytes body, const mr_push_options
     mr_bytes name;
     int err = check_push(m, stage, body, &o, &name);
     if (err >= 0 && !on_end)
-        err = error_set(MR_EINVAL, "on_end is NULL: who is to be told?");
+        err = error_set(MR_EINVAL, "on_end is NULL: give a function to be called at the end");
     return err < 0 ? err : m->engine->impl->call_start(m->engine, name, body, o, on_end, arg, out);
 }
 

@@ -48,7 +48,7 @@ int mr_work(mr *m, const char *stage, mr_handler *handler, void *arg, const mr_w
     if (count < 0)
         return count;
     if (!handler)
-        return error_set(MR_EINVAL, "the handler is NULL: what is to be run?");
+        return error_set(MR_EINVAL, "the handler is NULL: give a function to run");
     err = check_pointer("the place for the worker", out);
     if (err >= 0)
         err = check_work(o);

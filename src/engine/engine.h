@@ -5,14 +5,15 @@
 //     work ─┘   puller: take beat   └──────────┘◄── millrace://: a server (src/client)
 //
 // Any thread may call anything; calls that take a wait block for at most that long. Errors are
-// those of millrace.h, with a sentence in error_text(); outputs are untouched on failure. Arguments
-// have been checked by whoever calls: pointers, waits and option structs are well formed. What
-// depends on names, sizes and the state of things is the engine's to check.
+// those of millrace.h, with a sentence in error_text(); outputs are untouched on failure. The
+// caller has checked the arguments: pointers, waits and option structs are well formed. The engine
+// checks what depends on names, sizes and its state.
 //
-// A puller takes for one worker: what it holds ends with it. Its `on_stop` is called for jobs in
-// its hands that nobody wants any more, with no lock held. A puller with `ring` has a loop of its
-// own instead: `ring` says, from any thread and perhaps under a lock, that `take` or `stop_notices`
-// has something for it; takes then never wait, and one that finds nothing stays asked for.
+// A puller takes for one worker: its leases end with it. Its `on_stop` is called, with no lock
+// held, for leased jobs that must stop. A puller with `ring` belongs to a worker with a loop of its
+// own: the engine calls `ring`, from any thread and perhaps under a lock, when `take` or
+// `stop_notices` has something for it; takes then never wait, and one that finds nothing stays
+// pending.
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -42,11 +43,11 @@ struct pull {
     size_t stage_count;
     uint32_t batch; // at least 1
     int64_t lease_ms, wait_ms;
-    uint32_t level; // how many jobs the worker has at once, for those who look; 0: not to be told
+    uint32_t level; // how many jobs the worker runs at once, for people who look; 0: not reported
 };
 
-// A push with a number, 1, 2, 3 …, of a source of its stage: a number met again makes no second
-// job. Numbers of an epic are remembered until it is dropped, others while they are used.
+// A push with a number, 1, 2, 3 …, of a source of its stage: a number that was used before makes no
+// second job. Numbers of an epic are remembered until it is dropped, others while they are used.
 struct push_number {
     mr_bytes source;
     uint64_t number;
@@ -61,7 +62,7 @@ struct engine_impl {
     // MR_EBUSY while anything is in use. Frees.
     int (*close)(struct engine *);
 
-    // Handing in: see millrace.h. `out_id` may be NULL.
+    // Pushing: see millrace.h. `out_id` may be NULL.
     int (*push)(struct engine *, mr_bytes stage, mr_bytes body, const mr_push_options *,
                 mr_id *out_id);
     // `first` (may be NULL) numbers the first item, and those behind it go on from there. The id of
@@ -80,8 +81,8 @@ struct engine_impl {
     // Working. MR_EAGAIN: nothing in time, or interrupted. The jobs of a take hang on `next`.
     int (*puller_open)(struct engine *, const struct puller_options *, struct puller **out);
     void (*puller_interrupt)(struct puller *); // takes end, now and from now on
-    // Gives back what was asked for or granted, and waits for callbacks that run and for what its
-    // jobs recorded to be durable. None of its jobs is in hand any more. Takes NULL.
+    // Releases what was granted, ends pending takes, and waits for callbacks that run and for what
+    // its jobs recorded to be durable. None of its jobs may be leased any more. Takes NULL.
     void (*puller_close)(struct puller *);
     int (*take)(struct puller *, const struct pull *, mr_job **out);
     void (*stop_notices)(struct puller *); // with `ring`: calls on_stop for what there is, here
@@ -97,7 +98,7 @@ struct engine_impl {
     void (*unpin)(mr_job *);
     int (*beat)(mr_job *);
     // Extends all leases of the puller that have run a third of their time. Returns the
-    // milliseconds until the next one has; -1: none is held.
+    // milliseconds until the next one has; -1: nothing is leased.
     int64_t (*beat_all)(struct puller *);
 
     // Epics. The strings of the info are this thread's. MR_EGONE: the stage has none of
@@ -127,9 +128,9 @@ struct engine_impl {
                 int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg);
     int (*retry)(struct engine *, mr_id);
     int (*drop)(struct engine *, mr_id);
-    // What keeps its workers from it just now, though they try again; then `out_why` (of `size`
-    // bytes) has the sentence. MR_ENET: it is away; else what it answered to their last take. NULL:
-    // the engine is in this process.
+    // Why workers cannot take from the engine at present, though they keep trying; then `out_why`
+    // (of `size` bytes) has the sentence. MR_ENET: it cannot be reached; else what it answered to
+    // their last take. 0: nothing is wrong. The member is NULL for an engine in this process.
     int (*trouble)(struct engine *, char *out_why, size_t size);
 };
 

@@ -1,4 +1,5 @@
-// Emits lie packed in one buffer, described by another, so that a job without any costs nothing.
+// Emits are packed into one buffer and described in another, so that a job without any costs
+// nothing.
 #include "engine/leased_job.h"
 
 #include "base/errors.h"
@@ -55,7 +56,7 @@ int leased_job_add_emit(struct mr_job *job, mr_bytes stage, mr_bytes body,
                         const mr_push_options *o) {
     if (job->emits.size / sizeof(struct packed_emit) >= EMITS_MOST)
         return error_set(MR_EFULL,
-                         "a commit carries at most %d emits; emit fewer, or from several "
+                         "a commit has at most %d emits; emit fewer, or from several "
                          "jobs",
                          EMITS_MOST);
     size_t more = stage.size + o->key.size + o->once.size + body.size;

@@ -210,7 +210,7 @@ static bool has_calls(const struct local_shard *s) {
     return s->calling || !list_empty(&s->calls) || !list_empty(&s->started);
 }
 
-// Calls that have ended are told first.
+// Waits until on_end was called for all calls that have ended.
 static int wait_unused(struct local_shard *s) {
     pthread_mutex_lock(&s->lock);
     int err = check_unused(s);

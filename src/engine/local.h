@@ -7,7 +7,7 @@
 //     notifier thread    callbacks of all shards, one after another: on_end, on_stop
 //
 // A call goes to the shard of its stage or id. A turn is what happens between local_begin and
-// local_end, under the shard's lock. Before a thread returns what a turn has told, it waits,
+// local_end, under the shard's lock. Before a thread returns the result of a turn, it waits,
 // without the lock, until what the turn wrote is durable; so many threads share one sync of the
 // disk. Bodies are read without the lock, too. No thread polls: a shard's thread sleeps until
 // something is due and is woken only when that came nearer. Callbacks may wait for anything,
@@ -60,7 +60,7 @@ struct local_shard {
     struct list empties;  // those waiting for a stage to be empty
     struct list started;  // started calls that have not ended
     struct list calls;    // started calls that have
-    struct list stops;    // leased jobs whose holders are to stop
+    struct list stops;    // leased jobs whose on_stop is due
     struct list ringing;  // pullers that were granted something
     struct list pullers;
     uint32_t calling;          // on_end of so many calls runs, or is about to
@@ -118,7 +118,7 @@ struct shard_puller {
     struct list of_shard, of_ringing;
     struct list jobs;    // leased by it
     struct list waiters; // its takes that wait
-    struct list stops;   // with `ring`: jobs whose holders its loop tells to stop
+    struct list stops;   // with `ring`: jobs whose on_stop its loop calls
     bool interrupted;
     int notifying; // callbacks that run now
     pthread_cond_t notified;
@@ -179,7 +179,7 @@ uint64_t local_until(int64_t wait_ms);
 
 // MR_ESTOPPED, with the sentence of the log that has stopped.
 int local_error_stopped(struct local_engine *);
-// With the lock: the core tells nothing more; all that wait hear that.
+// With the lock: the core sends no more events; every waiting thread gets MR_ESTOPPED.
 void local_stop_waiters(struct local_shard *);
 
 // In a turn: this waiter has what it waited for.
@@ -273,7 +273,7 @@ int taker_hand_out(struct local_taker *, mr_job **); // when durable, with bodie
 // The same for a loop. MR_EAGAIN: it was given back, or is not durable yet: the loop is rung then.
 int taker_collect(struct shard_puller *, mr_job **);
 
-// With the lock, which it gives up meanwhile: tells the holder of this job to stop.
+// With the lock, which it gives up meanwhile: calls on_stop for this job.
 void local_stop_job(struct local_shard *, struct mr_job *);
 bool event_claim(void *owner, struct taker *);
 void event_granted(void *owner, struct taker *, const struct grant *, size_t count);

@@ -1,4 +1,4 @@
-// Epics: how far they are, and waiting until they are as far as somebody wants them.
+// Epics: how far they are, and waiting until they are as far as the caller wants.
 #include "base/errors.h"
 #include "engine/local.h"
 

@@ -205,7 +205,7 @@ struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-// The codes that say: the job is not ours any more.
+// The codes that mean that the lease is lost.
 static bool job_is_lost(int err) {
     return err == MR_ESTALE || err == MR_EEXPIRED || err == MR_ECANCELLED || err == MR_EGONE ||
            err == MR_ESTOPPED;
@@ -350,7 +350,7 @@ static int64_t beat_at(struct shard_puller *p) {
         struct mr_job *job = list_entry(l, struct mr_job, of_puller);
         uint64_t due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
         if (due_ms <= now_ms && beat_one(s, job, now_ms) < 0)
-            continue; // its holder hears of it
+            continue; // an event reports it
         due_ms = job->lease_from_ms + job->lease_ms / BEATS_PER_LEASE;
         next_ms = wait_shorter(next_ms, due_ms > now_ms ? (int64_t)(due_ms - now_ms) : 1);
     }

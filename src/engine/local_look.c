@@ -118,7 +118,7 @@ static bool all_are_empty(struct local_engine *e, mr_bytes stage) {
 }
 
 // Other shards may have emits on their way to it. Waits at one shard after another; when the last
-// one is empty, a look at all of them at once tells whether work has gone from one to another.
+// one is empty, a look at all of them at once finds out whether work has gone from one to another.
 int local_stage_wait_empty(struct engine *base, mr_bytes stage, int64_t wait_ms) {
     struct local_engine *e = (struct local_engine *)base;
     uint64_t until_ms = wait_ms ? local_until(wait_ms) : 0;

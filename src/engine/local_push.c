@@ -1,14 +1,14 @@
-// Handing in: pushes, which may wait for room, and whoever waits for the end of a job.
+// Pushes, which may wait for room, and callers that wait for the end of a job.
 //
-// A job that has ended is told with where its result lies; the thread that was told reads it,
-// without the lock, and makes the sentence.
+// The event of a job's end has the position of its result; the waiting thread reads it, without the
+// lock, and writes the sentence.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "engine/local.h"
 
 #include <inttypes.h>
 
-enum { MANY_A_TURN = 256 }; // pushes, before others are let in
+enum { MANY_A_TURN = 256 }; // pushes, before other threads get the lock
 
 // ---- Pushing ----------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ void event_room(void *owner, struct pusher *pusher) {
     local_notify(owner, &list_entry(pusher, struct local_pusher, pusher)->waiter);
 }
 
-// In a turn. A call is known from here on, before anything can be told about it.
+// In a turn. The call is registered here, before its end can be reported.
 static int push_now(struct local_shard *s, const struct push *push, struct pushed *out) {
     int err = core_push(s->core, push, out);
     if (err < 0 || !push->caller)

@@ -26,8 +26,8 @@ void taker_try_again(struct local_taker *t) {
     o->ring(o->arg);
 }
 
-// A shared take is ours only if no other shard was faster; and if what it was claimed for is not
-// granted (for want of memory), it has to try again: see local_end_keep.
+// This shard gets a shared take only if no other shard was faster. If the job that it was claimed
+// for is not granted (for want of memory), the take has to try again: see local_end_keep.
 static bool claim_shared(struct local_shard *s, struct local_taker *t) {
     if (!reservation_claim(&t->waiter.shared->reservation, s->index))
         return false;
@@ -100,7 +100,7 @@ static int take_in_turn(struct local_taker *t, const struct pull *pull, bool sta
 
 // ---- Giving back ------------------------------------------------------------------------------
 
-// What was taken cannot be handed out.
+// Releases jobs that cannot be returned to the caller.
 static int release_taken(struct mr_job *jobs, int err) {
     char why[REASON_MOST + 1];
     snprintf(why, sizeof why, "%s", error_text());

@@ -84,7 +84,7 @@ static int join_by_stage(struct shared_take *t, uint64_t shards, uint32_t count,
     return err;
 }
 
-// 0: taken at once, by the shard that the claim says; MR_EAGAIN: it waits, or was claimed.
+// 0: taken at once, by the shard that has claimed it; MR_EAGAIN: it waits, or was claimed.
 static int join_all(struct shared_take *t, uint32_t count, const struct pull *pull) {
     uint64_t shards = shards_of(count, pull);
     int err = MR_EAGAIN;
@@ -120,7 +120,7 @@ static int wait_at_all(struct local_puller *p, const struct pull *pull, uint64_t
 
 // ---- In a loop of the program's ---------------------------------------------------------------
 
-// Once a shard has claimed the take, its answer is handed out when it is durable: the loop is rung
+// Once a shard has claimed the take, its jobs are returned when they are durable: the loop is rung
 // until then.
 static int take_claimed(struct local_puller *p, uint32_t claim, mr_job **out) {
     int err = taker_collect(&p->parts[claim - RESERVATION_OF], out);

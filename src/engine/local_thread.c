@@ -1,9 +1,9 @@
-// The threads of an engine. A shard's thread drives timers and cleaning, carries messages to other
+// The threads of an engine. A shard's thread drives timers and cleaning, passes messages to other
 // shards, and rings the loops of pullers. The notifier thread calls back, for all shards, so that a
 // shard's thread never waits for a program.
 //
 // A shard's thread sleeps until the next thing is due and is woken earlier only when that came
-// nearer or there is something to do. What callbacks tell has been made durable first, like every
+// nearer or there is something to do. What a callback reports is durable before it runs, like every
 // other answer.
 #include "engine/local.h"
 
@@ -109,7 +109,7 @@ static void ring_pullers(struct local_shard *s) {
     struct list ringing;
     list_init(&ringing);
     list_splice(&s->ringing, &ringing);
-    (void)wait_all_durable(s); // the loop that is rung hears of a failure
+    (void)wait_all_durable(s); // the loop that is rung gets the failure
     for (struct list *l; (l = list_first(&ringing)) != NULL;) {
         struct shard_puller *p = list_entry(l, struct shard_puller, of_ringing);
         list_remove(l);
@@ -145,8 +145,8 @@ static int deliver_message(struct local_shard *s) {
     return err;
 }
 
-// Carries what can be carried; one that cannot be received now is tried again a while later, and
-// those that wait for the disk are waited for.
+// Passes all messages on. One that cannot be received now is tried again a while later; for those
+// that are not durable yet it waits.
 static void pass_messages(struct local_shard *s) {
     struct peers *peers = shard_peers(s->shard);
     uint64_t at;

@@ -1,6 +1,6 @@
-// Shared take: a thread's take that waits at several shards; the claim sees to it that one of them
-// answers, and the thread sleeps here. A shard's claim comes under that shard's lock; the lock here
-// is taken inside it, never the other way round.
+// Shared take: a thread's take that waits at several shards; the reservation makes sure that only
+// one of them answers, and the thread sleeps here. A shard's claim comes under that shard's lock;
+// the lock here is taken inside it, never the other way round.
 #ifndef ENGINE_SHARED_TAKE_H
 #define ENGINE_SHARED_TAKE_H
 
@@ -33,7 +33,8 @@ void shared_take_answer(struct shared_take *, bool again);
 void shared_take_cancel(struct shared_take *, int err);
 
 // Sleeps until a shard has granted (0), wants all tried anew (MR_LATER), the wait is cancelled, or
-// monotonic_ms reaches `until_ms` (MR_EAGAIN). It is over then; after 0, the claim says whose.
+// monotonic_ms reaches `until_ms` (MR_EAGAIN). The take is over then; after 0, the reservation has
+// the shard.
 int shared_take_sleep(struct shared_take *, uint64_t until_ms);
 
 #endif
