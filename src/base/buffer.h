@@ -33,12 +33,12 @@ static inline int buffer_append(struct buffer *b, const void *data, size_t size)
     return 0;
 }
 
-// For content that is used from the front while more is appended: gives up the first `used` bytes
-// once they are more than half of it, so that a buffer which never runs empty does not grow.
+// For content that is consumed from the front while more is appended: drops the first `used` bytes
+// once they are more than half, so that a buffer that never runs empty does not grow for ever.
 // Returns how many used bytes are still there: `used` or 0.
 size_t buffer_compact(struct buffer *, size_t used);
 
-// Gives up the first `used` bytes; what is left moves to the front.
+// Drops the first `used` bytes; the rest moves to the front.
 static inline void buffer_consume(struct buffer *b, size_t used) {
     memmove(b->data, b->data + used, b->size - used);
     b->size -= used;

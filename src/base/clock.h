@@ -1,8 +1,8 @@
-// Clock: the system's steady clock, for waits, for leases in hand and for what is measured. It goes
-// on while the machine is suspended, as that of the shards does (shard.h): who holds a lease must
-// not believe in it for longer than they do.
+// Clock: the system's steady clock, for waits, for the ends of leases in workers, and for
+// measurements. It goes on while the machine is suspended, as the clock of the shards does
+// (shard.h): so a worker never thinks that a lease lasts longer than the shard does.
 //
-// Inline, so that it is part of those who ask only: core, wire and base itself never do.
+// Inline, so that only its callers depend on a clock: core, wire and base itself never call it.
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -24,7 +24,7 @@ static inline uint64_t monotonic_ms(void) {
     return monotonic_ns() / 1000000;
 }
 
-// How long it is until then, on any clock; -1: there is no such instant.
+// Milliseconds until an instant, on any clock; -1 for UINT64_MAX: never.
 static inline int64_t wait_ms_until(uint64_t at_ms, uint64_t now_ms) {
     return at_ms == UINT64_MAX ? -1 : at_ms > now_ms ? (int64_t)(at_ms - now_ms) : 0;
 }
@@ -42,9 +42,9 @@ static inline void cond_init(pthread_cond_t *cond) {
     pthread_condattr_destroy(&clock);
 }
 
-// With the lock: waits for a signal, at most until then (UINT64_MAX: as long as it takes). Like any
-// condition it may return for no reason, as it does once an hour. Conditions know CLOCK_MONOTONIC
-// only: if the machine is suspended meanwhile, the wait ends late.
+// Waits for a signal, at most until `until_ms` (UINT64_MAX: without a limit); the lock is held.
+// Spurious wake-ups are possible; one comes at least every hour. pthread conditions only support
+// CLOCK_MONOTONIC: if the machine is suspended meanwhile, the wait ends late.
 static inline void cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ms) {
     if (until_ms == UINT64_MAX) {
         pthread_cond_wait(cond, lock);

@@ -1,4 +1,4 @@
-// See codec.h. After the first misfit a writer writes nothing and a reader returns zeros.
+// See codec.h. After the first failure a writer writes nothing and a reader returns zeros.
 #include "base/codec.h"
 
 void put_u32(struct writer *w, uint32_t v) {

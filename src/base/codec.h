@@ -1,6 +1,6 @@
-// Codec: fields one after another, little-endian; numbers as varints where they are mostly small.
-// A writer has a fixed buffer and a reader a fixed input; both remember that something did not fit,
-// so that a sequence of calls needs one check at its end.
+// Codec: fields one after another, little-endian; numbers as varints where they are mostly small. A
+// writer has a fixed buffer and a reader a fixed input; both remember a failure, so that a sequence
+// of calls needs one check at its end.
 #ifndef BASE_CODEC_H
 #define BASE_CODEC_H
 
@@ -47,7 +47,7 @@ void put_u64(struct writer *, uint64_t);
 void put_raw(struct writer *, mr_bytes);
 void put_bytes(struct writer *, mr_bytes); // size as a number, then the bytes
 
-// A varint: 7 bits a byte, low first, no idle zeros.
+// A varint: 7 bits per byte, low bits first, shortest form only.
 static inline void put_number(struct writer *w, uint64_t v) {
     while (v >= 0x80) {
         put_u8(w, (uint8_t)(v | 0x80));
@@ -63,7 +63,7 @@ uint64_t get_number(struct reader *);
 mr_bytes get_raw(struct reader *, size_t size); // borrowed from the input
 mr_bytes get_bytes(struct reader *);
 
-// True when everything was read, and read well.
+// True when everything was read without a failure.
 static inline bool reader_done(const struct reader *r) {
     return !r->bad && r->at == r->size;
 }

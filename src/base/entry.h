@@ -1,5 +1,5 @@
-// Entry: what the core hands out to be kept and a log keeps: a head, which is read again at every
-// opening, and a body, which is read only when somebody asks for it.
+// Entry: the unit that the core writes and a log stores: a head, which is read at every opening,
+// and a body, which is read only on request.
 #ifndef BASE_ENTRY_H
 #define BASE_ENTRY_H
 
@@ -8,19 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// What a log puts around an entry.
+// Bytes that a log adds to an entry.
 enum { ENTRY_FRAME = 32 };
 
 struct entry {
     mr_bytes head, body;
-    bool damaged; // the body is not what was written once: it is kept, but reading it fails
+    bool damaged; // the body is damaged: it is stored, but reading it fails
 };
 
-// Whose room on a nearly full disk an entry may use: pushes stop first, then commits (which make
+// Priorities for the last room on a nearly full disk: pushes stop first, then commits (which make
 // room), then the cleaner (which makes more).
 enum room { ROOM_PUSH, ROOM_COMMIT, ROOM_CLEAN };
 
-// Bytes that an entry takes up in a log.
+// The size of an entry in a log.
 static inline uint32_t entry_size(size_t head_size, size_t body_size) {
     return (uint32_t)((ENTRY_FRAME + head_size + body_size + 7) & ~(size_t)7);
 }

@@ -8,7 +8,8 @@
 static _Thread_local char sentence[1024];
 
 int error_set(int code, const char *format, ...) {
-    char fresh[sizeof sentence]; // apart, because the arguments may quote the old sentence
+    char fresh[sizeof sentence]; // a separate buffer, because the arguments may include the old
+                                 // sentence
     va_list args;
     va_start(args, format);
     if (vsnprintf(fresh, sizeof fresh, format, args) < 0)

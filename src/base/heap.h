@@ -1,8 +1,8 @@
-// Heap: numbers waiting for instants, earliest first; ties leave in the order they came.
+// Heap: numbers ordered by instants, earliest first; ties in order of insertion.
 //
-// Entries are not removed when they lose their meaning; whoever pops one looks whether it still
-// counts. The owner says with heap_forget that one has become idle, and asks heap_wants_filter
-// whether it is time to rebuild with heap_filter.
+// Entries are not removed when they become obsolete (idle); the owner checks each popped entry. It
+// counts idle entries with heap_forget, and rebuilds the heap with heap_filter when
+// heap_wants_filter says so.
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
 
@@ -31,7 +31,7 @@ static inline int heap_reserve(struct heap *h, size_t more) {
 }
 void heap_put_as(struct heap *, uint64_t at_ms, uint32_t order, uint32_t value);
 
-// A place among those that wait for one instant, for heap_put_as: behind all that came before.
+// The next tie-breaker for heap_put_as: after all entries so far.
 static inline uint32_t heap_order(struct heap *h) {
     return h->next_order++;
 }
@@ -51,13 +51,13 @@ static inline void heap_forget(struct heap *h) {
     h->idle++;
 }
 
-// True when about half of the entries are idle: idle ones popped meanwhile are still counted, so a
-// rebuild may come early, but never more often than every 1024th call of heap_forget.
+// True when about half of the entries are idle. Idle entries that were popped may still be counted,
+// so a rebuild may come early, but at most at every 1024th call of heap_forget.
 static inline bool heap_wants_filter(const struct heap *h) {
     return h->idle > 1024 && h->idle > h->count / 2;
 }
 
-// Keeps only the entries for which `keep` says so, in their order.
+// Keeps only the entries for which `keep` is true, in their order.
 void heap_filter(struct heap *, bool (*keep)(const void *owner, struct heap_entry),
                  const void *owner);
 

@@ -1,9 +1,9 @@
-// Hints: how the optimiser should cut the code of the commonest commands, where it was measured to
-// matter (bench/instructions).
+// Hints: what the compiler should inline into the hottest functions, where measurements show that
+// it matters (bench/instructions).
 #ifndef BASE_HINTS_H
 #define BASE_HINTS_H
 
-#define HOT __attribute__((flatten))    // all that it calls becomes part of it …
-#define APART __attribute__((noinline)) // … but for what is seldom needed
+#define HOT __attribute__((flatten))    // inlines all that it calls …
+#define APART __attribute__((noinline)) // … except functions that are rarely needed
 
 #endif

@@ -15,10 +15,10 @@ struct histogram {
 };
 
 // Values beyond the last bucket (2^39) are counted in it and read as `max`, which is exact. When a
-// bucket is full all are halved: `count` stays exact, and so do the shares, nearly.
+// bucket would overflow all are halved: `count` stays exact, and the shares nearly so.
 void histogram_add(struct histogram *, uint64_t value);
 
-// Adds all that `more` has counted.
+// Adds the counts of `more`.
 void histogram_merge(struct histogram *, const struct histogram *more);
 
 // The value that `share` (0 to 1) of the counted values do not exceed; 0 when empty.

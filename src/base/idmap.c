@@ -1,5 +1,5 @@
-// A page is given back when its last id goes. Pages are few beside the ids, so their map is kept
-// half empty: they are found at the first step.
+// A page is freed with its last id. There are far fewer pages than ids, so their map is kept half
+// empty: most searches need one probe.
 #include "base/idmap.h"
 
 #include "base/bytes.h"
@@ -14,7 +14,7 @@ struct idmap_page {
 
 _Static_assert(sizeof(struct idmap_page) == 64, "a page is a cache line");
 
-// Where an id lies: which page, and where in it.
+// The page of an id, and the slot in it.
 struct idmap_place {
     uint64_t index;
     uint32_t slot;
@@ -39,7 +39,7 @@ static uint32_t idmap_page_look_up(const struct idmap *i, uint64_t index) {
     return map_find(&i->pages, number_hash(index), idmap_page_has_index, i, &index);
 }
 
-// Those who change the map remember where they were.
+// Caches the page; only for functions that change the map.
 static uint32_t idmap_page_find(struct idmap *i, uint64_t index) {
     uint32_t slot = index % IDMAP_RECENT;
     if (i->recent[slot].page && i->recent[slot].index == index)

@@ -1,12 +1,12 @@
-// Idmap: from a job's id to its number in a slab. Ids are given out one after another, so those
-// that are used together lie together:
+// Idmap: maps a job's id to its number in a slab. Ids are issued in order, so ids that are used
+// together share a page:
 //
 //     id ──► map of pages by id / 13 ──► page ──► numbers[id % 13]
 //
 // A page is a cache line: a backlog pushed in order costs about six bytes an id, and pushing,
-// taking and forgetting in order touch one line for thirteen of them. What is left alone in a page
-// costs the whole page. Where ids are given out in steps, as by one of several shards, a page holds
-// ids that are a step apart; one that does not fall in step has a place all the same.
+// taking and forgetting in order touch one line for thirteen of them. A single id left in a page
+// costs the whole page. If ids are issued in steps, as by one of several shards, a page holds ids
+// that are a step apart; other ids work as well.
 #ifndef BASE_IDMAP_H
 #define BASE_IDMAP_H
 

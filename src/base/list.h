@@ -1,4 +1,4 @@
-// List: intrusive, doubly linked, circular. An empty list, and a node that is in none, points at
+// List: intrusive, doubly linked, circular. An empty list, and a node that is in no list, points at
 // itself or is zero.
 #ifndef BASE_LIST_H
 #define BASE_LIST_H

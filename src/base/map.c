@@ -1,5 +1,5 @@
-// Both tables obey the same invariant at all times: an entry is reachable from its home slot
-// without crossing an empty one. Entries are moved a few runs between empty slots at a time.
+// Invariant of both tables: there is no empty slot between an entry and its home slot. Entries move
+// from the old table to the new one in whole runs between empty slots, a few at a time.
 #include "base/map.h"
 
 #include "base/errors.h"
@@ -17,7 +17,7 @@ static void map_table_put(struct map_table *t, uint32_t hash, uint32_t value) {
     t->used++;
 }
 
-// How many steps it is from a slot to a later one, around the end.
+// The distance from a slot to a later one, with wrap-around.
 static uint32_t slot_distance(const struct map_table *t, uint32_t from, uint32_t to) {
     return to >= from ? to - from : to + t->size - from;
 }
@@ -42,7 +42,7 @@ static struct map_slot *map_table_slot(const struct map_table *t, uint32_t hash,
     return NULL;
 }
 
-// Stops only behind an empty slot: what lies before one is reached without what lies after it.
+// Stops only after an empty slot, so that no run of the old table is split.
 static void map_move_some(struct map *m) {
     for (int i = 0; m->old.used; i++) {
         struct map_slot *slot = &m->old.slots[m->move_at++];
@@ -70,7 +70,7 @@ int map_grow(struct map *m, size_t more) {
     map_move_some(m);
     if (map_count(m) + more <= map_capacity(m->now.size))
         return 0;
-    while (m->old.used) // only after a large reservation: single ones never catch up
+    while (m->old.used) // happens only after a large reservation
         map_move_some(m);
     size_t size = m->now.size ? m->now.size : SMALLEST;
     while (map_count(m) + more > map_capacity(size))

@@ -1,10 +1,10 @@
 // Map: from a 32-bit hash to a 32-bit number, with the caller's own test for equality.
 //
-// Open addressing, linear probing, deletion by shifting back. An entry's home is in proportion to
-// its hash, so a table may have any size: it grows by a quarter, and an entry costs between 9 and
-// 12 bytes. It grows incrementally: while two tables exist, every change moves a few entries, from
-// one end to the other in both, so no single call pays for the whole.
-// Iteration order is never used: no order of the engine depends on a hash.
+// Open addressing, linear probing, deletion by shifting back. An entry's home slot is proportional
+// to its hash, so a table may have any size: it grows by a quarter, and an entry costs between 9
+// and 12 bytes. It grows incrementally: while two tables exist, every change moves a few entries,
+// so no single call pays for the whole. Iteration order is never used: no order of the engine
+// depends on a hash.
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 
@@ -35,7 +35,7 @@ static inline size_t map_count(const struct map *m) {
     return (size_t)m->now.used + m->old.used;
 }
 
-// Entries that so many slots may hold.
+// Entries that this many slots may hold.
 static inline size_t map_capacity(size_t slots) {
     return slots - slots / 8;
 }
@@ -52,7 +52,7 @@ static inline int map_reserve(struct map *m, size_t more) {
 // Adds an entry that is not there yet. Only after map_reserve.
 void map_put(struct map *, uint32_t hash, uint32_t value);
 
-// Where the search for a hash begins. Its upper bits count most.
+// The home slot of a hash, from its upper bits.
 static inline uint32_t map_home(const struct map_table *t, uint32_t hash) {
     return (uint32_t)((uint64_t)hash * t->size >> 32);
 }

@@ -1,5 +1,5 @@
-// malloc with a countdown for tests. The countdown is a thread's own, so that other threads of a
-// test go undisturbed.
+// malloc with a countdown to a failure, for tests. Each thread has its own countdown, so that other
+// threads of a test are not affected.
 #include "base/mem.h"
 
 #include <stdbool.h>

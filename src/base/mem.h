@@ -8,7 +8,7 @@
 // Zeroed memory. The caller frees it with mem_free. Any thread.
 void *mem_alloc(size_t size);
 
-// The same, beginning on a cache line of its own: for what several threads change.
+// The same, aligned to a cache line: for data that several threads change.
 void *mem_alloc_line(size_t size);
 
 // As realloc: the old block stays valid and owned when this returns NULL. New bytes are not zeroed.

@@ -1,5 +1,5 @@
-// A slab's free list runs through the first four bytes of an entry; the address of a block lies
-// behind them, so it is known at the end which entries have one.
+// A slab uses the first four bytes of a free entry for its free list; the address of a block comes
+// after them, so pool_finish can still see which entries have one.
 #include "base/pool.h"
 
 #include "base/mem.h"

@@ -12,8 +12,8 @@ void slab_init(struct slab *s, uint32_t entry_size, uint32_t limit) {
     s->limit = limit && limit < (1u << 29) ? limit : (1u << 29) - 1;
 }
 
-// A chunk begins on a cache line, so that an entry of 64 bytes lies on one. The byte in front of it
-// says how far into its block it begins.
+// A chunk begins on a cache line, so that an entry of 64 bytes fills one. The byte before it has
+// its offset in the allocated block.
 static uint8_t *chunk_create(size_t size) {
     uint8_t *block = mem_alloc(size + LINE);
     if (!block)

@@ -41,14 +41,14 @@ static inline void *slab_at(const struct slab *s, uint32_t number) {
 
 uint32_t slab_take_new(struct slab *);
 
-// An entry's number; 0 when there is neither room nor memory. It is as it was given back, but for
-// its first four bytes; one that was never used is zero.
+// An entry's number; 0 when there is neither room nor memory. Its content is what it was when it
+// was given back, except for the first four bytes; a new one is zero.
 static inline uint32_t slab_take_as_is(struct slab *s) {
     uint32_t number = s->free_head;
     if (!number || s->used >= s->limit)
         return slab_take_new(s);
     memcpy(&s->free_head, slab_at(s, number), sizeof s->free_head);
-    __builtin_prefetch(slab_at(s, s->free_head), 1); // the next one: it may have left the cache
+    __builtin_prefetch(slab_at(s, s->free_head), 1); // it may not be in the cache
     s->used++;
     return number;
 }
@@ -63,7 +63,7 @@ static inline void slab_give(struct slab *s, uint32_t number) {
     s->used--;
 }
 
-// The same for a type known here, which spares a multiplication.
+// The same for a type known at compile time, which saves a multiplication.
 #define SLAB_AT(slab, type, number)                                                                \
     ((type *)(void *)(slab)->chunks[(number) >> SLAB_SHIFT] + ((number) & (SLAB_CHUNK - 1)))
 

@@ -65,19 +65,19 @@ bool text_base64_read(mr_bytes letters, uint8_t *to, size_t *out_size) {
         return false;
     for (size_t i = 0; i < letters.size; i += 4) {
         bool last = i + 4 == letters.size;
-        uint32_t idle = last && p[i + 3] == '=' ? p[i + 2] == '=' ? 2 : 1 : 0, bits = 0;
+        uint32_t padding = last && p[i + 3] == '=' ? p[i + 2] == '=' ? 2 : 1 : 0, bits = 0;
         for (uint32_t k = 0; k < 4; k++) {
-            uint32_t value = k >= 4 - idle ? 0 : digit_value(p[i + k]);
+            uint32_t value = k >= 4 - padding ? 0 : digit_value(p[i + k]);
             if (value > 63)
                 return false;
             bits = bits << 6 | value;
         }
-        if (bits & ((1u << 8 * idle) - 1))
+        if (bits & ((1u << 8 * padding) - 1))
             return false;
         to[size++] = (uint8_t)(bits >> 16);
-        if (idle < 2)
+        if (padding < 2)
             to[size++] = (uint8_t)(bits >> 8);
-        if (idle < 1)
+        if (padding < 1)
             to[size++] = (uint8_t)bits;
     }
     *out_size = size;

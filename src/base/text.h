@@ -8,24 +8,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The bytes of the letter that begins here, of `size` that are there, at least one; 0: it is none.
+// The length of the UTF-8 character at the start of `size` bytes (at least one); 0: it is not
+// valid.
 size_t text_letter(const uint8_t *, size_t size);
 
 bool text_is_utf8(mr_bytes); // whether all of it is UTF-8
 
-// The code of a letter of so many bytes that is nothing to be seen but turns the direction of what
-// stands around it, so that people read something else than what is there; 0: it is another.
+// The code point of an invisible character that changes the direction of the text around it, so
+// that readers see other text than there is; 0: it is not such a character.
 uint32_t text_direction(const uint8_t *letter, size_t size);
 
 static inline size_t text_base64_size(size_t size) {
     return (size + 2) / 3 * 4;
 }
 
-// Writes so many letters as text_base64_size says.
+// Writes text_base64_size(size) characters.
 void text_base64(mr_bytes, char *to);
 
-// The other way, strictly: padded, nothing between, no idle bits. Writes at most size / 4 * 3
-// bytes, which may be where the letters are. False: it is no base64.
+// Decodes base64, strictly: padded, no other characters, unused bits zero. Writes at most size / 4
+// * 3 bytes; `to` may be the input. False: it is not base64.
 bool text_base64_read(mr_bytes letters, uint8_t *to, size_t *out_size);
 
 #endif
