@@ -1,10 +1,10 @@
-// Contexts: what is loaded from files, and what is demanded of every connection.
+// Contexts: certificates loaded from files, and the requirements for every connection.
 #include "base/errors.h"
 #include "tls/state.h"
 
 #include <openssl/err.h>
 
-// Of TLS 1.2; those of 1.3 are all good.
+// For TLS 1.2; all ciphers of 1.3 are allowed.
 #define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 static int tls_file_refused(const char *what, const char *file) {
@@ -14,7 +14,7 @@ static int tls_file_refused(const char *what, const char *file) {
                      why ? why : "the reason is not known");
 }
 
-// A key with a passphrase is refused: nobody is there to be asked.
+// A key with a passphrase is refused: there is no user to enter it.
 static int no_passphrase(char *to, int room, int writing, void *arg) {
     (void)to, (void)room, (void)writing, (void)arg;
     return -1;
@@ -48,7 +48,7 @@ static int context_load_trust(SSL_CTX *c, const struct tls_files *f, bool server
     return 0;
 }
 
-// Memory that idle connections do not need is given back.
+// SSL_MODE_RELEASE_BUFFERS: idle connections hold no buffers.
 static void context_set_up(SSL_CTX *c) {
     SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
     SSL_CTX_set_cipher_list(c, CIPHERS);
@@ -73,7 +73,7 @@ int tls_context_create(const struct tls_files *files, bool server, struct tls_co
         SSL_CTX_free(c);
         return err;
     }
-    *out = (struct tls_context *)c; // it is nothing else
+    *out = (struct tls_context *)c; // struct tls_context is an SSL_CTX
     return 0;
 }
 

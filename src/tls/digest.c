@@ -1,4 +1,4 @@
-// See digest.h. The work is OpenSSL's.
+// See digest.h. OpenSSL does the work.
 #include "tls/digest.h"
 
 #include "base/errors.h"

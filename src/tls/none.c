@@ -1,5 +1,5 @@
-// Stands in for the other files of this folder in a build without OpenSSL: whoever wants TLS or
-// digests hears that, and so nothing else here is ever called.
+// Replaces the other files of this folder in a build without OpenSSL: creating a context or a
+// digest fails, so the other functions are never called.
 #include "tls/digest.h"
 #include "tls/tls.h"
 

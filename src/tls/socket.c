@@ -6,11 +6,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-enum { PIECE = 64 << 10 }; // encrypted or received at once
+enum { PIECE = 64 << 10 }; // bytes encrypted or received in one call
 enum { KEEP_IDLE_S = 10, KEEP_EVERY_S = 5, KEEP_TRIES = 3, UNSENT_MS = 20000 };
 
 static void socket_set_option(int fd, int level, int name, int value) {
-    (void)setsockopt(fd, level, name, &value, sizeof value); // a comfort: it works without
+    (void)setsockopt(fd, level, name, &value, sizeof value); // works without, too
 }
 
 void socket_set_up(int fd) {
@@ -27,7 +27,7 @@ static int secure_failed(void) {
     return -1;
 }
 
-// 0: all that was encrypted is sent; -1: errno.
+// Sends encrypted bytes. 0: all are sent; -1: errno.
 static int secure_flush(struct tls *t, int fd) {
     for (mr_bytes rest; (rest = tls_unsent(t)).size;) {
         ssize_t sent = send(fd, rest.data, rest.size, MSG_NOSIGNAL);
@@ -38,7 +38,7 @@ static int secure_flush(struct tls *t, int fd) {
     return 0;
 }
 
-// Takes what has come from the socket. As recv.
+// Receives from the socket into TLS. Returns as recv.
 static ssize_t secure_fetch(struct tls *t, int fd) {
     uint8_t piece[PIECE];
     ssize_t got = recv(fd, piece, sizeof piece, 0);

@@ -1,5 +1,5 @@
-// A client's socket, and TLS over it. The socket must not block; then these behave as send and recv
-// do, and errno is EPROTO where TLS itself has failed: error_text() says why.
+// A client's socket, and TLS over it. The socket must be non-blocking. These functions behave as
+// send and recv do; errno is EPROTO when TLS itself has failed: error_text() says why.
 #ifndef TLS_SOCKET_H
 #define TLS_SOCKET_H
 
@@ -7,21 +7,21 @@
 
 #include <sys/types.h>
 
-// Of every client, with TLS or without: small requests go at once, and a peer that has gone without
-// a word is noticed by the system.
+// Sets options for every client socket, with TLS or without: small requests are sent at once, and
+// the system detects a peer that has disappeared.
 void socket_set_up(int fd);
 
-// The handshake: 1: it is over; 0: more has to come; -1: errno.
+// Continues the handshake. 1: it is complete; 0: more data are needed; -1: errno.
 int secure_handshake(struct tls *, int fd);
 
-// How many bytes were taken, whether or not the socket has them all already; none to give (size 0)
-// sends what is left of that. -1: errno, EAGAIN also before the handshake is over.
+// Returns how many bytes were accepted; some may still wait to be sent (secure_is_blocked). Size 0
+// only sends those. -1: errno, EAGAIN also before the handshake is complete.
 ssize_t secure_send(struct tls *, int fd, const void *data, size_t size);
 
-// Whether something was taken that the socket does not have yet: wait until it can be written.
+// Whether accepted bytes still wait: wait until the socket is writable.
 bool secure_is_blocked(struct tls *);
 
-// Until it says EAGAIN, more may have come than the socket tells.
+// Call until EAGAIN: TLS may have buffered data although the socket is not readable.
 ssize_t secure_recv(struct tls *, int fd, void *to, size_t room);
 
 #endif

@@ -1,4 +1,4 @@
-// What a connection remembers; shared by the files of this folder only.
+// The state of a connection; for the files of this folder only.
 #ifndef TLS_STATE_H
 #define TLS_STATE_H
 
@@ -9,8 +9,8 @@
 struct tls {
     SSL *ssl;
     BIO *in, *out;         // in memory; owned by `ssl`
-    struct buffer pending; // out of `out` …
-    size_t pending_sent;   // … and how much of it was sent
+    struct buffer pending; // encrypted bytes, from `out` …
+    size_t pending_sent;   // … and how many of them were sent
 };
 
 #endif

@@ -1,4 +1,4 @@
-// Connections: two pieces of memory where OpenSSL expects a socket.
+// Connections: OpenSSL reads from and writes to two memory BIOs instead of a socket.
 #include "base/errors.h"
 #include "base/mem.h"
 #include "tls/state.h"
@@ -15,7 +15,7 @@ static int tls_no_memory(void) {
     return error_set(MR_ENOMEM, "no memory for TLS");
 }
 
-// Without bytes a reader is told to come again: only the owner knows whether more will come.
+// An empty BIO means "try again", not the end: only the owner knows whether more will come.
 static int tls_create(struct tls_context *c, struct tls **out) {
     struct tls *t = mem_alloc(sizeof *t);
     if (!t)
@@ -43,7 +43,7 @@ int tls_accept(struct tls_context *c, struct tls **out) {
     return err;
 }
 
-// A certificate names hosts or addresses, and one is not taken for the other.
+// A certificate names hosts or addresses, which are checked in different ways.
 static bool tls_expect_host(SSL *ssl, const char *host) {
     uint8_t raw[sizeof(struct in6_addr)];
     if (inet_pton(AF_INET, host, raw) == 1 || inet_pton(AF_INET6, host, raw) == 1)
@@ -86,7 +86,7 @@ static int tls_failed(const struct tls *t) {
     return error_set(MR_ENET, "TLS has failed: %s", reason ? reason : "the reason is not known");
 }
 
-// What a call of OpenSSL has come to: how much, 0 for "not now", or that it is over.
+// The result of an OpenSSL call: a number of bytes, 0 for "try again", or MR_ENET.
 static ptrdiff_t tls_result(const struct tls *t, int result) {
     if (result > 0)
         return result;
@@ -136,10 +136,10 @@ ptrdiff_t tls_write(struct tls *t, const void *data, size_t size) {
 void tls_end(struct tls *t) {
     ERR_clear_error();
     if (tls_is_up(t))
-        (void)SSL_shutdown(t->ssl); // the answer is not waited for
+        (void)SSL_shutdown(t->ssl); // does not wait for the peer's answer
 }
 
-// ---- The network's side -----------------------------------------------------------------------
+// ---- Encrypted bytes --------------------------------------------------------------------------
 
 mr_bytes tls_unsent(struct tls *t) {
     size_t more = BIO_ctrl_pending(t->out);
@@ -157,6 +157,6 @@ void tls_sent(struct tls *t, size_t size) {
         t->pending_sent = buffer_compact(&t->pending, t->pending_sent);
         return;
     }
-    buffer_finish(&t->pending); // a connection at rest holds no buffers
+    buffer_finish(&t->pending); // idle connections hold no buffers
     t->pending_sent = 0;
 }

@@ -1,60 +1,63 @@
-// TLS without a socket: what came from the network goes in, what is to go there comes out, and on
-// the other side are the plain bytes. So the server's loop, the client's thread and the commands
-// share it, and none of them has to wait in it.
+// TLS without a socket: the caller passes in the bytes received from the network and sends the
+// bytes that come out. So the server's loop, the client's thread and the command line share it, and
+// it never blocks.
 //
 //     network ─► tls_receive ─► tls_read  ─► plain bytes
 //     network ◄─ tls_unsent  ◄─ tls_write ◄─ plain bytes
 //
-// After each call there may be something to send, whatever the call was for. TLS 1.2 and later,
-// with forward secrecy, without renegotiation, compression or resumption: every connection shows
-// its certificates anew, so one that is replaced is seen from the next connection on.
+// After each call there may be bytes to send. TLS 1.2 and later, with forward secrecy, without
+// renegotiation, compression or resumption: every connection does a full handshake, so a replaced
+// certificate is used from the next connection on.
 //
-// A context serves any threads; a connection belongs to one at a time.
+// Any thread may use a context; a connection belongs to one thread at a time.
 #ifndef TLS_TLS_H
 #define TLS_TLS_H
 
 #include "base/buffer.h"
 
-struct tls_context; // certificates and whom to trust
+struct tls_context; // certificates and trusted authorities
 struct tls;         // one connection
 
 // Files in PEM; NULL: none.
 struct tls_files {
-    const char *cert, *key; // what is shown to the other side; the certificate with its chain
-    const char *ca; // whom to trust. A server then asks every client for a certificate; for a
-                    // client NULL means whom the system trusts.
+    const char *cert, *key; // our own; the certificate with its chain
+    const char *ca; // trusted authorities. With it a server requires a certificate of every client;
+                    // for a client NULL means those of the system.
 };
 
 // MR_EINVAL: a file cannot be read or used, or does not fit the others, with its name, or this
-// build has no TLS. Connections keep what they need of a context: it may be destroyed before them.
+// build has no TLS. A context may be destroyed before its connections.
 int tls_context_create(const struct tls_files *, bool server, struct tls_context **out);
 void tls_context_destroy(struct tls_context *); // takes NULL
 
-// A server's side of a connection, or a client's, which verifies that it speaks to `host` (a name
-// or an address). MR_ENOMEM.
+// Makes the server's side of a connection, or the client's, which verifies that the peer is `host`
+// (a name or an address). MR_ENOMEM.
 int tls_accept(struct tls_context *, struct tls **out);
 int tls_connect(struct tls_context *, const char *host, struct tls **out);
 void tls_destroy(struct tls *); // takes NULL
 
-// These came from the network. MR_ENOMEM.
+// Passes in bytes from the network. MR_ENOMEM.
 int tls_receive(struct tls *, const void *data, size_t size);
 
-// The handshake: 1: it is over; 0: more has to come; MR_ENET: it has failed, and why.
+// Continues the handshake. 1: it is complete; 0: more data are needed; MR_ENET: it has failed, with
+// the reason.
 int tls_handshake(struct tls *);
-bool tls_is_up(const struct tls *); // whether it is over, and well
+bool tls_is_up(const struct tls *); // whether the handshake succeeded
 
-// How many plain bytes were put there; 0: none have come yet. MR_ENET: there will be no more, and
-// why: the other side has said so, or what came is not to be trusted.
+// Returns the number of plain bytes read; 0: none yet. MR_ENET: there will be no more, with the
+// reason: the peer has closed its side, or the data are not authentic.
 ptrdiff_t tls_read(struct tls *, void *to, size_t room);
-bool tls_peer_closed(const struct tls *); // whether the other side has said so; it may still listen
+bool tls_peer_closed(const struct tls *); // whether the peer has closed its side; it may still read
 
-// How many of these are on their way; 0: none can be before the handshake. MR_ENET.
+// Returns how many of these bytes were encrypted; 0: none before the handshake is complete.
+// MR_ENET.
 ptrdiff_t tls_write(struct tls *, const void *data, size_t size);
 
-// Says to the other side that nothing follows.
+// Tells the peer that no more data follow.
 void tls_end(struct tls *);
 
-// What the network is to be given, until the next call. If there is no memory for it, it waits.
+// The bytes to send, valid until the next call. Without memory for more, they stay in OpenSSL until
+// a later call.
 mr_bytes tls_unsent(struct tls *);
 void tls_sent(struct tls *, size_t size);
 

@@ -10,15 +10,15 @@
 
 #include <stdbool.h>
 
-// In the order of the page about the protocol. Where two have the same MR_E…, the engine's own
-// errors become the first.
+// In the order of docs/protocol.md. Where several have the same MR_E…, an error of the engine
+// becomes the first.
 #define WIRE_CODES(X)                                                                              \
     X(ERR, MR_EINVAL,                                                                              \
       "the command is not used as it should be, or not known; the connection stays")               \
     X(NOPROTO, MR_EINVAL, "this version of RESP is not spoken: HELLO 2 and HELLO 3 are")           \
-    X(NOAUTH, MR_EAUTH, "a secret is asked for: AUTH")                                             \
+    X(NOAUTH, MR_EAUTH, "authentication is required: AUTH")                                        \
     X(WRONGPASS, MR_EAUTH, "the secret is not right")                                              \
-    X(NOPERM, MR_EPERM, "whoever this is may not do that")                                         \
+    X(NOPERM, MR_EPERM, "this client may not do that")                                             \
     X(TOOBIG, MR_ETOOBIG, "a body, key or name is larger than allowed")                            \
     X(FULL, MR_EFULL, "there is no room; try again later, or push with ROOM")                      \
     X(GAP, MR_EGAP, "a lower number is missing, which the sentence begins with: push that first")  \
@@ -46,11 +46,11 @@ const char *code_name(enum code);
 const char *code_meaning(enum code);
 int code_error(enum code); // its MR_E…
 
-// What an error of the engine is on the wire. What a client can neither cause nor mend is ERR.
+// The code for an error of the engine. Errors that a client can neither cause nor correct are ERR.
 enum code code_of(int err);
 
-// The code that an error begins with, and its sentence; without one, what the code means. False:
-// it is no code that is known here, and the sentence is all of it.
+// Splits an error reply into its code and its sentence; without a sentence, the meaning of the
+// code. False: the code is not known, and `out_sentence` is the whole reply.
 bool code_read(mr_bytes error, enum code *out, mr_bytes *out_sentence);
 
 #endif

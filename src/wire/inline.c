@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 struct inline_cursor {
-    uint8_t *at, *end; // what is read
-    uint8_t *to;       // where the word being read goes; never beyond `at`
+    uint8_t *at, *end; // the input
+    uint8_t *to;       // where the word is written; never beyond `at`
 };
 
 static bool inline_is_blank(uint8_t c) {
@@ -21,7 +21,7 @@ static int hex_digit(uint8_t c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// The byte that stands for what follows a backslash.
+// The byte that an escape after a backslash means.
 static uint8_t inline_escaped(struct inline_cursor *c) {
     static const char names[] = "nrtba", meant[] = "\n\r\t\b\a";
     uint8_t name = *c->at++;
@@ -36,7 +36,7 @@ static uint8_t inline_escaped(struct inline_cursor *c) {
     return known ? (uint8_t)meant[known - names] : name;
 }
 
-// From an opening quote to behind the closing one.
+// Reads from an opening quote to after the closing one.
 static int inline_quoted_read(struct inline_cursor *c) {
     uint8_t quote = *c->at++;
     while (c->at < c->end && *c->at != quote) {

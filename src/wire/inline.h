@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-// Divides a line into at most `most` words. They lie in the line, which is written to: what was
-// quoted moves together. The array is scratch until 0 is returned. MR_EINVAL: a quote is not
-// closed, or not followed by a blank; MR_ETOOBIG: more words.
+// Divides a line into at most `most` words. They point into the line, which is changed: quotes and
+// escapes are removed in place. The array is undefined unless 0 is returned. MR_EINVAL: a quote is
+// not closed, or not followed by a blank; MR_ETOOBIG: more words.
 int inline_split(uint8_t *line, size_t size, uint32_t most, mr_bytes *out_words,
                  uint32_t *out_count);
 

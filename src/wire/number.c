@@ -1,4 +1,4 @@
-// What is rare about numbers; see number.h.
+// The rare cases of number.h.
 #include "wire/number.h"
 
 const char number_pairs[201] = "00010203040506070809"
@@ -12,7 +12,8 @@ const char number_pairs[201] = "00010203040506070809"
                                "80818283848586878889"
                                "90919293949596979899";
 
-// A number of which `digits` were read, and no well-formed end: is it wrong, or not whole?
+// After `digits` digits without a valid line end: MR_EINVAL or MR_ETOOBIG if the number is wrong, 0
+// if it is incomplete.
 static int number_bad_or_partial(const uint8_t *text, size_t size, size_t digits) {
     if (digits == 0)
         return size == 0 ? 0 : MR_EINVAL;

@@ -1,5 +1,5 @@
-// Numbers as the wire spells them: decimal digits, no sign, no idle zeros. Every length, count and
-// id goes through here, so these are the hottest lines of the folder.
+// Numbers in the protocol: decimal digits, no sign, no leading zeros. Every length, count and id
+// goes through here, so this is the hottest code of the folder.
 #ifndef WIRE_NUMBER_H
 #define WIRE_NUMBER_H
 
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum {
-    NUMBER_DIGITS = 20,     // the longest: that of UINT64_MAX
-    NUMBER_DIGITS_SAFE = 19 // as many never overflow 64 bits
+    NUMBER_DIGITS = 20,     // of UINT64_MAX
+    NUMBER_DIGITS_SAFE = 19 // this many never overflow 64 bits
 };
 
 // "\r\n" at `text`, where two bytes may be read.
@@ -24,7 +24,7 @@ int number_read_long(const uint8_t *text, size_t size, uint64_t most, uint64_t *
 
 // Reads a number of at most `most` (no more than INT64_MAX + 1) and the CR LF behind it. Returns
 // the bytes used; 0: more are needed; MR_ETOOBIG: it is, or can only become, larger than `most`;
-// MR_EINVAL: not a number. Notes no sentence: only the caller knows what it counts.
+// MR_EINVAL: not a number. Sets no error text: only the caller knows what the number means.
 static inline int number_read(const uint8_t *text, size_t size, uint64_t most, uint64_t *out) {
     if (size < 4)
         return number_read_long(text, size, most, out);

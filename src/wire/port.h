@@ -1,4 +1,4 @@
-// Port: where a server listens and a client looks for it, unless told otherwise.
+// The default port of servers and clients.
 #ifndef WIRE_PORT_H
 #define WIRE_PORT_H
 

@@ -1,4 +1,4 @@
-// See reply.h. Every value first makes room for the most it can take, then writes without looking.
+// See reply.h. Every value first reserves the most it can need, then writes without checks.
 #include "wire/reply.h"
 
 #include "wire/number.h"
@@ -39,7 +39,7 @@ static void reply_head(struct reply *r, char kind, uint64_t number) {
         reply_written(r, number_line_write(to, kind, number));
 }
 
-// Copies a text into a line, which it may not end.
+// Copies text into a line; line breaks become spaces.
 static uint8_t *copy_line(uint8_t *to, mr_bytes text) {
     const uint8_t *from = text.data;
     for (size_t i = 0; i < text.size; i++)
@@ -110,8 +110,8 @@ void reply_boolean(struct reply *r, bool yes) {
         reply_head(r, ':', yes);
 }
 
-// The shorter of two spellings that reads back as the same number, with a point whatever the
-// locale says. Returns its size.
+// Prints the shorter of two forms that read back as the same number, with a decimal point in any
+// locale. Returns the size.
 static size_t reply_spell_double(double number, char *to, size_t size) {
     if (isnan(number) || isinf(number))
         return (size_t)snprintf(to, size, "%s",

@@ -12,9 +12,10 @@
 //     map of 2 pairs     *4             %2
 //     push of 2          –              >2
 //
-// A header says how many values follow; the caller sees to it that they do. The first failure is
-// remembered and nothing is written after it, so that a sequence of calls needs one check at its
-// end; what the buffer then holds may end within a reply, and the connection can only be closed.
+// The header of an array, map or push says how many values follow; the caller has to write them.
+// The first failure is remembered and nothing is written after it, so that a sequence of calls
+// needs one check at its end; the buffer may then end within a reply, and the connection has to be
+// closed.
 #ifndef WIRE_REPLY_H
 #define WIRE_REPLY_H
 
@@ -24,9 +25,9 @@
 #include <stdint.h>
 
 struct reply {
-    struct buffer *out; // borrowed; its limit is the bound on replies that nobody reads
+    struct buffer *out; // borrowed; its limit bounds the replies that the client has not read
     bool resp3;
-    int err; // 0, or why the first value that did not fit did not: see buffer_reserve
+    int err; // 0, or the first error of buffer_reserve
 };
 
 void reply_simple(struct reply *, const char *text);

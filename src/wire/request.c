@@ -1,5 +1,5 @@
-// See request.h. The loop over arguments is what a server spends its time in when requests come in
-// quick succession; all that can go wrong is told by functions out of its way.
+// See request.h. The loop over arguments is the hot path of a busy server; errors are set in
+// separate functions.
 #include "wire/request.h"
 
 #include "base/errors.h"
@@ -10,7 +10,7 @@
 
 enum { LEAST_ARGUMENT = sizeof "$0\r\n\r\n" - 1 };
 
-// A byte, for people: itself when it can be shown.
+// A byte as text for an error: 'c' if it prints, else hexadecimal.
 struct byte_text {
     char text[8];
 };
@@ -79,8 +79,8 @@ static int request_pause(struct request *r, size_t at, uint32_t seen, size_t nee
     return 0;
 }
 
-// Walks on from argument to argument ("$4\r\nECHO\r\n"), noting them in `arguments` unless that is
-// NULL. Returns the bytes the whole request takes, or 0 when some are missing.
+// Continues from argument to argument ("$4\r\nECHO\r\n") and stores them in `arguments` unless that
+// is NULL. Returns the size of the whole request, or 0 when bytes are missing.
 static ptrdiff_t request_walk(struct request *r, const struct request_limits *limits,
                               const uint8_t *data, size_t size, mr_bytes *arguments) {
     size_t at = r->at;
@@ -123,7 +123,7 @@ static ptrdiff_t request_array_read(struct request *r, const struct request_limi
         return used;
     uint32_t count = r->count;
     *r = (struct request){ 0 };
-    if (!afresh) // the last piece has come: once more from the beginning, now for the arguments
+    if (!afresh) // it is complete now: reads it again from the beginning for the arguments
         return request_array_read(r, limits, data, size, out_arguments, out_count);
     *out_count = count;
     return used;

@@ -6,7 +6,7 @@
 // Reading works on the bytes a connection has received so far. What comes out are pointers into
 // them; nothing is copied or allocated. Between calls a reader remembers offsets only, so the bytes
 // may move, and many connections can share one array of arguments. A request that arrives in pieces
-// is walked over piece by piece, no body byte twice, and once more by its lengths when it is whole.
+// is parsed piece by piece, no body byte twice, and once more by its lengths when it is complete.
 //
 // Pure; a reader belongs to one thread at a time.
 #ifndef WIRE_REQUEST_H
@@ -25,26 +25,25 @@ struct request_limits {
     size_t size;          // bytes of an array and all that is in it
 };
 
-// What a reader remembers of a request that is not whole yet. Zero is a valid start.
+// What a reader remembers of an incomplete request. Zero is a valid start.
 struct request {
-    size_t need;    // the request has at least this many bytes; fewer need not be shown again
-    size_t at;      // before this offset all is well formed, or searched for the end of the line
+    size_t need;    // the request has at least this many bytes: no call is needed with fewer
+    size_t at;      // everything before this offset was checked, or searched for a line end
     uint32_t count; // arguments announced
-    uint32_t seen;  // arguments walked over
+    uint32_t seen;  // arguments parsed
 };
 
 // Reads the request that begins at `data`. Returns
 //     > 0            the bytes it took; its arguments lie in `data`; `r` is ready for the next one
-//       0            not whole: call again with at least r->need bytes from the same beginning
+//       0            incomplete: call again with at least r->need bytes from the same beginning
 //     MR_EINVAL      not a request; MR_ETOOBIG: over a limit. error_text() begins with "Protocol
-//                    error:"; tell the peer and close: what follows cannot be made sense of
-// A request without arguments (an empty line or array) asks for nothing: skip it. `out_arguments`
-// is scratch until a request is whole. Quoted words of a line are unquoted where they stand, so
-// `data` is written to, never beyond the bytes used.
+//                    error:"; send it to the peer and close: the rest cannot be parsed
+// A request without arguments (an empty line or array) needs no reply: skip it. `out_arguments` is
+// undefined until a request is complete. Quoted words of a line are unquoted in place, so `data` is
+// changed, never beyond the bytes used.
+// Appends a request. Errors as buffer_reserve; the buffer is then unchanged.
 ptrdiff_t request_read(struct request *r, const struct request_limits *, uint8_t *data, size_t size,
                        mr_bytes *out_arguments, uint32_t *out_count);
-
-// Appends a request. Errors as buffer_reserve; the buffer is then unchanged.
 int request_write(struct buffer *, const mr_bytes *arguments, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
-// See response.h. One value is read at a time, whatever its depth; what is open is a stack of
-// counts in the reader, so nesting costs no recursion.
+// See response.h. Values are read one at a time; the open arrays and maps are a stack of counts in
+// the reader, so nesting needs no recursion.
 #include "wire/response.h"
 
 #include "base/bytes.h"
@@ -14,8 +14,8 @@ enum { LEAST_VALUE = sizeof "_\r\n" - 1 };
 struct response_input {
     struct response *reader;
     const struct response_limits *limits;
-    const uint8_t *text; // behind the byte that says its kind
-    size_t size;         // bytes there
+    const uint8_t *text; // after the byte with its kind
+    size_t size;         // bytes available
 };
 
 static int response_malformed(const char *what) {
@@ -32,7 +32,7 @@ static int response_length_refused(int err, const char *what, size_t limit) {
 }
 
 // ---- One value --------------------------------------------------------------------------------
-// Each of these returns the bytes used behind the kind; 0: more are needed (reader->need says how
+// Each of these returns the bytes used after the kind; 0: more are needed (reader->need says how
 // many, if that is known); or an error.
 
 static ptrdiff_t response_literal_read(const struct response_input *in, const char *literal) {
@@ -149,7 +149,7 @@ static ptrdiff_t response_value_read(const struct response_input *in, uint8_t ki
 
 // ---- Values within values ---------------------------------------------------------------------
 
-// Takes the value that ends at `end` into account. Returns 1 if the reply is whole with it, else 0.
+// Counts the value that ends at `end`. Returns 1 if the reply is complete with it, else 0.
 static int response_count_value(struct response *r, const struct response_limits *limits,
                                 size_t end, const struct response_value *value) {
     if (end + (uint64_t)value->count * LEAST_VALUE > limits->size)
@@ -169,8 +169,8 @@ static int response_count_value(struct response *r, const struct response_limits
     return r->depth == 0;
 }
 
-// Walks on from value to value, noting them in `values` unless that is NULL. Returns 1 when the
-// reply is whole, 0 when bytes are missing.
+// Continues from value to value and stores them in `values` unless that is NULL. Returns 1 when the
+// reply is complete, 0 when bytes are missing.
 static int response_walk(struct response *r, const struct response_limits *limits,
                          const uint8_t *data, size_t size, struct response_value *values) {
     for (;;) {
@@ -205,7 +205,7 @@ ptrdiff_t response_read(struct response *r, const struct response_limits *limits
     ptrdiff_t used = (ptrdiff_t)r->at;
     uint32_t count = r->count;
     *r = (struct response){ 0 };
-    if (!afresh) // the last piece has come: once more from the beginning, now for the values
+    if (!afresh) // it is complete now: reads it again from the beginning for the values
         return response_read(r, limits, data, size, out_values, out_count);
     *out_count = count;
     return used;
