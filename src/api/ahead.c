@@ -1,7 +1,7 @@
 // Jobs that mr_take leased in a batch and has not returned yet, as blocks.
 //
 //     take batch 4 ──► a1 (returned) ── a2 ── a3     one lease: each only after the one before
-//                      b1                          another lease: at any time
+//                      b1                            another lease: at any time
 //
 // A block is `busy` while the caller has one of its jobs. When that was committed the next one may
 // be returned; else a beat finds out whether the rest is still leased.

@@ -1,6 +1,6 @@
 // The beater: one thread that keeps the leases of a worker, a third of their time at a time. It
-// sleeps until the earliest lease wants it; who takes a job wakes it only when that came nearer,
-// which happens once for every busy spell.
+// sleeps until the earliest lease needs a beat; a thread that takes a job wakes it only when that
+// is earlier, which happens once for every busy period.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"

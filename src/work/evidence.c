@@ -20,7 +20,7 @@
 #define PAIRS_ENOUGH 16
 #define PAIRS_MOST 64.0
 #define VARIANCE_LEAST 1e-4
-#define SPREAD_MOST 4.0 // beyond it, counts are hopeless anyhow
+#define SPREAD_MOST 4.0 // beyond it, counts say nothing anyhow
 
 // Times are preferred when so much quieter, while the noise of rounds is no more than so many times
 // what independent times would make it, and until they are so many errors off the count.
@@ -182,8 +182,8 @@ static struct difference by_time(const struct evidence *e, uint32_t place_a, con
                                 sqrt(noise_level(&e->timed) * (1 / a->count + 1 / b->count)) };
 }
 
-// Whether times and counts tell different stories of this arm and any that is known: over a long
-// way even noisy counts are sure.
+// Whether times and counts disagree about this arm and any that is known: over a large difference
+// even noisy counts are sure.
 static bool contradicts(const struct evidence *e, uint32_t place, const struct arm *a) {
     for (uint32_t i = 0; i < e->places; i++) {
         const struct arm *known = &e->arms[i];

@@ -5,7 +5,7 @@
 //
 // Throughput is measured in two ways. Counting completions per second is the truth, but a few very
 // long jobs make it noisy. By Little's law throughput is also level ÷ time in flight; the mean
-// logarithm of that time is hardly disturbed by long jobs, but tells the truth only if all jobs are
+// logarithm of that time is hardly disturbed by long jobs, but it is right only if all jobs are
 // slowed down alike. So it is used where it is much the quieter, if the times of neighbours look
 // independent (an unfair lock makes some jobs wait for ages while others pass), and until it
 // contradicts the count.

@@ -1,11 +1,11 @@
-// One loop a command: it waits for its end, its output, its time and for whoever stops it, all in
-// one poll of the thread that asked.
+// One loop for each command: the calling thread waits in one poll for its end, its output, its
+// timeout and a stop.
 //
 // Output comes through pipes and is read as it is written. Files as the command's stdout and stderr
 // would save 2 % of the cost of `true` (its end would be the only news of it), but a flood would be
 // noticed only when it has filled the disk, and `>/dev/stdout` in a script would truncate what came
-// before. Input does come from a file, in memory: a command may read it, or not, when it likes, and
-// nobody feeds it.
+// before. Input does come from a file, in memory: a command may read it or not, and no thread has
+// to write it.
 #include "work/exec.h"
 
 #include "base/clock.h"
@@ -37,13 +37,13 @@ struct execs {
     int null; // /dev/null
 
     struct stops stops;
-    _Atomic uint64_t memory_kills; // that the system has counted, as far as we know
+    _Atomic uint64_t memory_kills; // that the system had counted at the last look
 };
 
 struct stream {
     int fd; // -1: at its end, or not wanted
     struct spool *to;
-    bool passes; // written to our stderr, too; only its end is kept
+    bool passes; // also written to this process's stderr; only its end is kept
 };
 
 // A command that runs; its thread's own.
@@ -53,12 +53,12 @@ struct command_run {
     struct stream streams[2];
     struct exec_result result;
     bool ending; // TERM was sent; result.end says why
-    int failed;  // of ours, negative; the first
+    int failed;  // the first failure that is not the command's; negative
     uint64_t timeout_at_ms, kill_at_ms;
     const struct stop *stop;
-    uint8_t unshown[SHOWN_AT_ONCE]; // of its stderr, until ours takes it
+    uint8_t unshown[SHOWN_AT_ONCE]; // of its stderr, until this process's stderr takes it
     size_t unshown_size;
-    bool mute; // nobody reads our stderr: nothing more is shown
+    bool mute; // this process's stderr is not read: nothing more is written to it
 };
 
 // ---- The commands of a worker -----------------------------------------------------------------
@@ -149,7 +149,7 @@ static int stream_open(struct stream *s, struct spool *to, int *out_write_end) {
     return 0;
 }
 
-// What become 0, 1 and 2; those that are not our own are closed again when the command has them.
+// Opens what becomes 0, 1 and 2; close_descriptors closes them again when the command has them.
 static int open_descriptors(struct execs *e, struct command_run *r, int out[3]) {
     int err = 0;
     if (r->order->input.size)
@@ -208,14 +208,16 @@ static void stream_close(struct stream *s) {
     s->fd = -1;
 }
 
-// Writes what is to be shown if our stderr takes it at once: whoever does not read that must not
-// keep us from ending the command. Several threads would fill what one of them has found free.
+// Writes pending output if stderr takes it at once: a reader that does not read must not keep this
+// thread from ending the command. The lock keeps other threads from filling the pipe after the
+// poll.
 static void show_errors(struct command_run *r) {
     static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
     struct pollfd to = { STDERR_FILENO, POLLOUT, 0 };
     pthread_mutex_lock(&alone);
     if (poll(&to, 1, 0) > 0) {
-        (void)file_write(STDERR_FILENO, r->unshown, r->unshown_size); // nobody can be told
+        (void)file_write(STDERR_FILENO, r->unshown,
+                         r->unshown_size); // there is no other place to report it
         r->unshown_size = 0;
     }
     pthread_mutex_unlock(&alone);
@@ -294,7 +296,7 @@ static void stream_drain(struct execs *e, struct command_run *r, struct stream *
     stream_close(s);
 }
 
-// When something has to be done about it if nothing happens.
+// When the next time limit is over.
 static uint64_t due_ms(const struct command_run *r) {
     return r->ending ? r->kill_at_ms : r->timeout_at_ms;
 }

@@ -1,4 +1,4 @@
-// Exec: runs a command for a job, in the thread that asks, as many at once as there are threads.
+// Exec: runs a command for a job, in the calling thread; as many at once as there are threads.
 //
 //     exec_run ──spawn──► command, in a process group of its own
 //        │                   0 ◄── input: a file in memory, or /dev/null
@@ -10,13 +10,12 @@
 //
 // The command ends by itself; or it is asked to (its timeout, exec_stop_any, too much output): the
 // group gets SIGTERM, and SIGKILL when the grace is over or the lease that was lost, whatever the
-// command does about signals.
-// When the command has ended, by itself or not, what is left of its group is killed, and, after
-// processes_adopt, also what moved to a group or session of its own: a job leaves nothing running.
-// Output is what was written when the command ended; nobody who holds the pipes longer is waited
-// for. No zombie is left, no descriptor but 0, 1 and 2 reaches the command, and its signals are at
-// their defaults. If our process is killed, the command is killed with it; what it has started
-// itself is not.
+// command does about signals. When the command has ended, by itself or not, what is left of its
+// group is killed, and, after processes_adopt, also what moved to a group or session of its own: a
+// job leaves nothing running. Output is what was written when the command ended; this does not wait
+// for processes that keep the pipes open longer. No zombie is left, no descriptor but 0, 1 and 2
+// reaches the command, and its signals are at their defaults. If this process is killed, the
+// command is killed with it; what the command has started is not.
 //
 //     struct execs *execs;
 //     execs_create(NULL, &execs);                       // one a worker
@@ -29,10 +28,9 @@
 //         exec_result_finish(&r);
 //     }
 //     void on_stop(mr_job *job, void *arg) { exec_stop_any(execs, job); }
-//
-// A command finds in its environment, beside ours: MILLRACE_ID, MILLRACE_KEY, MILLRACE_STAGE,
-// MILLRACE_ATTEMPT, and MILLRACE_DEADLINE_MS (what is left at the start) if there is a deadline. A
-// key with a 0 byte in it is cut there, as variables are.
+// A command finds in its environment, beside that of this process: MILLRACE_ID, MILLRACE_KEY,
+// MILLRACE_STAGE, MILLRACE_ATTEMPT, and MILLRACE_DEADLINE_MS (what is left at the start) if there
+// is a deadline. A key with a 0 byte in it is cut there, as variables are.
 #ifndef WORK_EXEC_H
 #define WORK_EXEC_H
 
@@ -60,13 +58,14 @@ struct exec_order {
     mr_bytes input;               // its stdin, any size; empty: /dev/null
     int64_t timeout_ms;           // 0: none
     uint64_t max_output;          // bytes of output, and of errors, before it is ended; 0: any
-    bool pass_errors; // its stderr is written to ours as it comes; `errors` keeps the end of it
+    bool pass_errors; // its stderr is written to that of this process as it comes; `errors` keeps
+                      // the end
 };
 
 enum exec_end {
     EXEC_EXITED,    // by itself, with `code`
-    EXEC_KILLED,    // by the signal `code` that we did not send
-    EXEC_TIMED_OUT, // these three: because we ended it, however it then went
+    EXEC_KILLED,    // by the signal `code`, which this process did not send
+    EXEC_TIMED_OUT, // these three: this process ended it, whatever its exit status
     EXEC_STOPPED,
     EXEC_OUTPUT,
     EXEC_UNSTARTED, // there is no such command, or it cannot be executed; `code` is the errno
@@ -99,12 +98,12 @@ bool exec_is_missing(const struct exec_result *);
 // Runs a command and returns when it has ended. 0: `out` has how, also if it could not be started;
 // finish it with exec_result_finish. Negative: it is not the command's fault, and it did not run or
 // was killed: MR_ENOMEM; MR_EIO: no process, pipe or temporary file could be made; MR_EBUSY: the
-// system allows no more processes or descriptors just now. A job that was told to stop before the
-// command starts is EXEC_STOPPED without one. Any thread.
+// system allows no more processes or descriptors just now. If the job is stopped before the command
+// starts, the result is EXEC_STOPPED and no command runs. Any thread.
 int exec_run(struct execs *, const struct exec_order *, struct exec_result *out);
 
 // Ends the command that runs for this very `job` (it may be one of on_stop), if any; returns at
-// once. A command about to start for it is not started, provided the engine has told the job
+// once. A command about to start for it is not started, provided the engine has marked the job
 // (mr_job_stopped). Any thread.
 void exec_stop_any(struct execs *, const mr_job *job);
 

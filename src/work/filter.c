@@ -27,7 +27,7 @@ enum { PIECE = 32 << 10 };
 struct filter {
     struct list link; // among the idle
     struct process process;
-    int in, out; // its stdin and stdout: our ends
+    int in, out; // this process's ends of its stdin and stdout
 };
 
 struct filters {
@@ -49,7 +49,7 @@ struct filter_ask {
     uint8_t last;  // byte of the answer so far
     uint64_t timeout_at_ms;
     struct exec_result result;
-    int failed; // of ours, negative
+    int failed; // a failure that is not the filter's; negative
 };
 
 // How a turn of the loop went.
@@ -69,7 +69,7 @@ static int open_pipes(int in[2], int out[2]) {
         close_pair(in);
         return error_set(MR_EBUSY, "no pipe for a filter: %s", strerror(errno));
     }
-    fcntl(in[1], F_SETFL, O_NONBLOCK); // our end only: a long line goes in piece by piece
+    fcntl(in[1], F_SETFL, O_NONBLOCK); // this end only: a long line goes in piece by piece
     return 0;
 }
 
@@ -125,14 +125,14 @@ static int filter_destroy(struct filter *filter, uint64_t kill_at_ms) {
     return status;
 }
 
-// Ended by us, while it may be at work on this job (NULL: on none).
+// Ends a filter that may be at work on this job (NULL: on none).
 static void filter_end(struct filters *f, struct filter *filter, const mr_job *job) {
     process_signal(&filter->process, SIGTERM);
     process_signal(&filter->process, SIGCONT);
     filter_destroy(filter, stop_kill_at_ms(job, f->options.grace_ms));
 }
 
-// Ended by itself: tells how, notes whether others may be started, and returns its status.
+// A filter has ended by itself: writes how, counts a restart, and returns its status.
 static int filter_crashed(struct filters *f, struct filter *filter, char *out, size_t size) {
     char words[EXEC_REASON - 32];
     int status = filter_destroy(filter, stop_kill_at_ms(NULL, f->options.grace_ms));
@@ -211,7 +211,7 @@ static int take_idle(struct filters *f, struct filter **out) {
     return err;
 }
 
-// One that is in step and has nothing to say; others are replaced.
+// Finds a filter without unread output; others are replaced.
 static int filter_get(struct filters *f, struct filter **out) {
     for (;;) {
         struct filter *filter;

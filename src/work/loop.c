@@ -1,4 +1,4 @@
-// A worker in somebody else's loop: no threads, one descriptor.
+// A worker in the program's own event loop: no threads, one descriptor.
 //
 //     ring (eventfd): a job, a job to stop, a place free ──┐
 //     timer (timerfd): a kept job's lease wants a beat ────┴─ epoll ──► worker_fd
@@ -21,7 +21,7 @@ static int loop_add(struct worker *w, int fd) {
 
 int loop_open(struct worker *w) {
     w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    w->ring_fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC); // the first turn asks for work
+    w->ring_fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC); // the first turn takes
     w->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (w->epoll_fd < 0 || loop_add(w, w->ring_fd) < 0 || loop_add(w, w->timer_fd) < 0)
         return error_set(MR_EIO, "no descriptors for a worker: %s", strerror(errno));

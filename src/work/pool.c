@@ -6,9 +6,9 @@
 //
 // No more threads are active (taking or running) than the level allows, less the jobs kept with
 // MR_LATER: for each of those one thread steps down. While there is room, one thread more than run
-// is taking, so that work never waits for a thread; whoever takes a job and sees none left taking
-// calls another, a parked one if there is one. So threads are made only for work that waits, and at
-// rest one remains, asleep in its take.
+// is taking, so that work never waits for a thread; a thread that takes a job and sees no other
+// taking calls another, a parked one if there is one. So threads are made only for work that waits,
+// and an idle worker keeps one, asleep in its take.
 //
 // The counts are atomic, so that a job costs no lock here; parking and making go by the lock.
 #include "base/clock.h"
@@ -42,8 +42,8 @@ bool pool_may_go_on(const struct worker *w) {
 
 static void *pool_thread(void *arg);
 
-// With the lock: a runner without a thread. One whose thread has left is used again as it is, for
-// jobs that were kept may still tell it of their end; the thread has to be joined first.
+// With the lock: a runner without a thread. One whose thread has left is used again as it is,
+// because jobs that were kept may still report their end to it; the thread has to be joined first.
 static struct runner *free_runner(struct worker *w) {
     struct runner *r = w->left;
     if (!r) {
@@ -80,7 +80,7 @@ static bool wants_another(const struct worker *w) {
     return atomic_load(&w->taking) == 0 && room(w) > 0 && !atomic_load(&w->stopping);
 }
 
-// It is counted at once, so that nobody else calls another meanwhile.
+// The thread is counted at once, so that no other thread calls one more meanwhile.
 int pool_call(struct worker *w) {
     if (!wants_another(w))
         return 0;
@@ -134,8 +134,8 @@ static void rest(struct worker *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-// At once, if there is work; else the tuner hears that there is not, and the thread waits: for good
-// if it is the only one.
+// Takes at once, if there is work; else the tuner is fed that there is none, and the thread waits:
+// for ever if it is the only one.
 static int take(struct worker *w, mr_job **out) {
     struct pull pull = w->pull;
     pull.wait_ms = 0;
@@ -178,7 +178,7 @@ static bool pull_and_run(struct runner *r) {
     return false;
 }
 
-// With the lock: waits to be called. False: nobody did for long.
+// With the lock: waits to be called. False: it was not called in time.
 static bool park(struct worker *w, uint64_t until_ms) {
     while (w->calls == 0 && !atomic_load(&w->stopping) && monotonic_ms() < until_ms)
         worker_sleep(w, &w->called, until_ms);

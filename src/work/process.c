@@ -35,7 +35,7 @@ int process_wait_ms(uint64_t until_ms) {
 
 // ---- Environment ------------------------------------------------------------------------------
 
-// Of a job we may be part of ourselves, and no part of the jobs we run.
+// Variables of a job that this process itself runs in; jobs that it runs must not get them.
 static bool is_of_a_job(const char *variable) {
     static const char *const names[] = {
         "MILLRACE_ID=",        "MILLRACE_KEY=",         "MILLRACE_STAGE=", "MILLRACE_ATTEMPT=",
@@ -129,7 +129,8 @@ void environment_finish(struct environment *e) {
 
 // ---- Adopting ---------------------------------------------------------------------------------
 
-// Orphans come to the main thread; commands are children of others, unless their thread has ended.
+// Orphans become children of the main thread; commands are children of other threads, unless theirs
+// has ended.
 static struct {
     atomic_bool on;
     pthread_mutex_t lock; // guards what follows
@@ -212,7 +213,7 @@ static bool has_tag(pid_t pid, const char *tag) {
     return found;
 }
 
-// One look at what has come to us; true: something of this tag was ended, and may have left more.
+// Looks once at adopted orphans; true: one of this tag was killed, and may have left more.
 static bool kill_orphans(const char *tag) {
     FILE *children = children_open();
     bool ended = false;
@@ -299,8 +300,8 @@ static int find_program(const char *name, char out[PATH_MAX]) {
     return why;
 }
 
-// What the child does with memory it shares with us, before it is another program: system calls
-// and nothing else.
+// What the child does while it shares memory with its parent, before execve: system calls and
+// nothing else.
 static _Noreturn void become(const struct process_order *o, const char *path, int status_fd,
                              pid_t parent) {
     sigset_t none;
@@ -324,7 +325,7 @@ static _Noreturn void become(const struct process_order *o, const char *path, in
     _exit(written == sizeof why ? 126 : 127);
 }
 
-// Signals are blocked meanwhile: no handler of ours may run in the child.
+// Signals are blocked meanwhile: no signal handler may run in the child.
 static pid_t fork_and_become(const struct process_order *o, const char *path, int status_fd) {
     sigset_t all, before;
     sigfillset(&all);
@@ -381,8 +382,8 @@ int process_start(const struct process_order *o, struct process *out) {
 
 // ---- Ending -----------------------------------------------------------------------------------
 
-// It is looked at afterwards where it is: one that leaves its group at this moment is told twice
-// rather than never.
+// Checks the group after the signal: a command that leaves its group at this moment gets the signal
+// twice rather than never.
 void process_signal(const struct process *p, int signal) {
     kill(-p->pid, signal);
     if (getpgid(p->pid) != p->pid)

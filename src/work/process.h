@@ -1,15 +1,15 @@
 // Process: a command that was started: in a process group of its own, with default signals, with
 // the descriptors 0, 1 and 2 it is given and no other.
 //
-// vfork, because it never copies our address space, and because the child can then ask to be killed
-// when we are, which posix_spawn cannot: a worker that is killed leaves no command behind that goes
-// on with a job which by then somebody else has. (It reaches the command itself, not what that has
-// started.) For `true`, CPU of both sides: fork 1.1 ms, vfork and posix_spawn 0.7 ms, whatever our
-// size. A pidfd, because it can be waited for together with pipes and needs neither a thread nor
-// SIGCHLD, which belongs to the program.
+// vfork, because it never copies the address space, and because the child can then ask to be killed
+// with its parent, which posix_spawn cannot: a worker that is killed leaves no command behind that
+// goes on with a job which another worker has by then. (It reaches the command itself, not what
+// that has started.) For `true`, CPU of both sides: fork 1.1 ms, vfork and posix_spawn 0.7 ms,
+// whatever the size of the process. A pidfd, because it can be waited for together with pipes and
+// needs neither a thread nor SIGCHLD, which belongs to the program.
 //
-// One thread at a time may use a process. Until process_finish its number cannot be given to
-// anybody else, so that a signal never hits a stranger.
+// One thread at a time may use a process. Until process_finish its number is not given to another
+// process, so that a signal never hits the wrong one.
 #ifndef WORK_PROCESS_H
 #define WORK_PROCESS_H
 
@@ -29,15 +29,15 @@ struct process {
 // child of this process (PR_SET_CHILD_SUBREAPER), and is killed when its command has ended. It is
 // known by MILLRACE_RUN in its environment: what clears that, or becomes another user, is not
 // found. For a program whose children are all of process_start; commands are not to be started by
-// its main thread. Without effect where the system does not tell children (/proc).
+// its main thread. Without effect where the system does not list children (/proc).
 void processes_adopt(void);
 
 struct process_order {
     const char *const *argv;        // as exec_order
     const char *const *environment; // ends with NULL
-    int descriptors[3];             // what become 0, 1 and 2; all CLOEXEC, or our own 0, 1, 2
+    int descriptors[3];             // what become 0, 1 and 2; all CLOEXEC, or 0, 1, 2 themselves
     const char *tag;                // of `environment`
-    bool dies_with_thread;          // killed when the thread that started it ends, or all of us
+    bool dies_with_thread;          // killed when the thread that started it ends, or the process
 };
 
 // MR_EINVAL: the command is not to be found or executed; the sentence names it, errno says why.
@@ -56,8 +56,8 @@ void process_describe(int status, char *out, size_t size);
 
 int process_wait_ms(uint64_t until_ms); // for poll, perhaps less; UINT64_MAX: for ever
 
-// A job's variables, beside ours: see exec.h. Fill `environment` with environment_fill; what it
-// points to must stay where it is meanwhile.
+// The variables of this process and of a job: see exec.h. Fill `environment` with environment_fill;
+// what it points to must stay where it is meanwhile.
 struct environment {
     const char **all; // ends with NULL
     char id[40], attempt[40], deadline[48];
@@ -69,8 +69,7 @@ struct environment {
 int environment_fill(struct environment *, const mr_job *job, const char *const *more);
 void environment_finish(struct environment *);
 
-// Makes sure that the descriptors 0 to 2 are open, so that no pipe of ours becomes one of them.
-// MR_EIO.
+// Makes sure that the descriptors 0 to 2 are open, so that no pipe becomes one of them. MR_EIO.
 int standard_descriptors_open(void);
 
 #endif

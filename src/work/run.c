@@ -1,5 +1,5 @@
-// One job: the handler is called with no lock held, and what it returns decides. Whoever claims the
-// job first ends it: this thread after the handler, or the program from anywhere.
+// One job: the handler is called with no lock held, and what it returns decides. The first thread
+// that claims the job ends it: this one after the handler, or another thread of the program.
 #include "base/clock.h"
 #include "work/state.h"
 
@@ -65,7 +65,7 @@ static int fail_job(struct worker *w, mr_job *job, int answer) {
     return err < 0 ? err : MR_ESTALE; // in any case the lease is over
 }
 
-// The program has it, or has ended it already: `kept` is made up when it tells.
+// The program keeps the job, or has ended it already: runner_job_ended counts `kept` down.
 static int keep_job(struct worker *w, mr_job *job) {
     atomic_fetch_add(&w->kept, 1);
     w->engine->impl->unpin(job);
@@ -81,11 +81,11 @@ static int commit_job(struct worker *w, mr_job *job, mr_job **out_next) {
     int outcome = 0;
     pull.wait_ms = 0;
     if (impl->done_take(job, &pull, &outcome, out_next) < 0)
-        *out_next = NULL; // the take that follows says why
+        *out_next = NULL; // the take that follows returns why
     return outcome;
 }
 
-static void release_chain(struct worker *w, mr_job *job) {
+static void runner_release(struct worker *w, mr_job *job) {
     leased_job_claim(job);
     w->engine->impl->release(job, FINISH_UNPIN);
 }
@@ -95,8 +95,8 @@ static int runner_run_job(struct runner *r, mr_job *job, mr_job **out_next) {
     struct worker *w = r->worker;
     job->owner = &r->owner;
     atomic_store(&r->current, job->id);
-    if (!leased_job_start(job)) { // told before it began: nothing was done that could be committed
-        release_chain(w, job);
+    if (!leased_job_start(job)) { // stopped before it began: there is nothing to commit
+        runner_release(w, job);
         return MR_ESTALE;
     }
     int answer = call_handler(w, job);
@@ -130,7 +130,7 @@ mr_job *runner_run(struct runner *r, mr_job *job) {
         mr_id id = job->id;
         bool lost = job->follows && outcome < 0 && w->engine->impl->beat(job) < 0;
         if (lost || atomic_load(&w->stopping)) {
-            release_chain(w, job);
+            runner_release(w, job);
             continue;
         }
         outcome = runner_run_job(r, job, next || w->options.own_loop ? NULL : &taken);

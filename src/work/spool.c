@@ -1,5 +1,5 @@
 // Bytes in memory, then in a file. The file is read back by mapping it or in pieces, so that what a
-// command has written is never in our memory twice.
+// command has written is never in memory twice.
 #include "work/spool.h"
 
 #include "base/errors.h"
@@ -42,7 +42,7 @@ int file_write(int to, const void *data, size_t size) {
         ssize_t written = write(to, at, size);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written < 0 && errno == EAGAIN) { // somebody else has made it so
+        if (written < 0 && errno == EAGAIN) { // another process has made it non-blocking
             poll(&(struct pollfd){ .fd = to, .events = POLLOUT }, 1, -1);
             continue;
         }

@@ -1,6 +1,6 @@
 // Spool: bytes that a command writes, of any amount, in little memory. The first SPOOL_MEMORY bytes
-// stay in memory; with more, all of them move to a temporary file that has no name, and so goes
-// with the last who holds it, also in a crash. Zero is a valid start. One thread at a time.
+// stay in memory; with more, all of them move to a temporary file that has no name, and so
+// disappears when it is closed, also in a crash. Zero is a valid start. One thread at a time.
 #ifndef WORK_SPOOL_H
 #define WORK_SPOOL_H
 

@@ -1,4 +1,4 @@
-// What a worker remembers; shared by the files of this folder only.
+// The state of a worker; used by the files of this folder only.
 #ifndef WORK_STATE_H
 #define WORK_STATE_H
 
@@ -7,7 +7,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Runs one job after another. Its `owner` is told of those that the handler kept or ended itself.
+// Runs one job after another. Its `owner` is called for those that the handler kept or ended
+// itself.
 struct runner {
     struct leased_job_owner owner;
     struct worker *worker;
@@ -32,7 +33,7 @@ struct worker {
 
     pthread_mutex_t tuner_lock; // guards the tuner; taken with no other, or after `lock`
     struct tuner tuner;
-    _Atomic uint32_t level, limit; // the tuner's; what the system allows
+    _Atomic uint32_t level, limit; // of the tuner; what the system allows
 
     _Atomic uint32_t active; // threads that take or run
     _Atomic uint32_t taking; // of them, those that take
@@ -61,7 +62,7 @@ struct worker {
 
 void runner_init(struct runner *, struct worker *);
 
-// Runs a job and those taken with it, in order; gives back what the worker has no time for. Returns
+// Runs a job and those taken with it, in order; releases the rest when the worker stops. Returns
 // what it took together with the last commit, to be run next; NULL: nothing.
 mr_job *runner_run(struct runner *, mr_job *);
 
@@ -81,7 +82,7 @@ bool pool_may_go_on(const struct worker *); // the thread that has run a job may
 
 void worker_tune(struct worker *);
 void worker_limit(struct worker *, uint32_t threads);
-// A job was committed, begun then (0: not known). Returns the present, or 0 when nobody needs it.
+// A job was committed, begun then (0: not known). Returns the present, or 0 if the level is fixed.
 uint64_t worker_completed(struct worker *, uint64_t started_ns);
 void worker_starved(struct worker *); // there was room for a job, and none to be had
 

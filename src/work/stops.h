@@ -1,5 +1,5 @@
-// Stops: how a thread that waits for a process hears from another that the job is not wanted any
-// more. The one that waits enters with its job and polls a descriptor; whoever has the job rings.
+// Stops: how a thread that waits for a process learns from another thread that the job must stop.
+// The waiting thread enters with its job and polls a descriptor; the other one rings.
 //
 //     waiting thread: stops_enter(job) ─► poll(stop->ring …) ─► stops_leave
 //     any thread:     stops_ring_any(job)
@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-// One waiting thread's place; used again by the next.
+// The entry of one waiting thread; used again by the next.
 struct stop {
     struct list link; // among the busy, or the idle
     const mr_job *job;
@@ -28,18 +28,18 @@ struct stops {
 };
 
 void stops_init(struct stops *);
-void stops_finish(struct stops *); // nobody is busy
+void stops_finish(struct stops *); // no thread is between enter and leave
 
 // MR_ENOMEM; MR_EBUSY: no descriptor is left. `job` may be NULL.
 int stops_enter(struct stops *, const mr_job *job, struct stop **out);
 void stops_leave(struct stops *, struct stop *);
 bool stop_is_rung(const struct stop *);
 
-// Rings for one job; NULL: for all, and for all who enter later. Any thread.
+// Rings for one job; NULL: for all, and for all that enter later. Any thread.
 void stops_ring_any(struct stops *, const mr_job *job);
 
 // When a process that was asked to end is to be killed: after its grace; but if its job's lease was
-// lost, when that ends at the latest: then somebody else may have the job.
+// lost, when that ends at the latest: then another worker may have the job.
 uint64_t stop_kill_at_ms(const mr_job *, int64_t grace_ms);
 
 // "stopped: the job was cancelled"

@@ -1,4 +1,4 @@
-// A ring of the instants of the last restarts: the oldest of them says whether one more would be
+// A ring of the instants of the last restarts: the oldest of them decides whether one more would be
 // too many.
 #include "work/supervise.h"
 

@@ -1,6 +1,6 @@
-// Supervise: how often what crashes is started again. A supervisor allows so many restarts in any
-// stretch of so much time; whoever wants one more has a fault that restarting does not cure, and it
-// gives up for good. Pure: time is an argument, and it does not go back.
+// Supervise: how often what crashes is started again. A supervisor allows so many restarts in a
+// window of time; a program that needs more has a fault that restarting does not cure, and the
+// supervisor gives up for good. Pure: time is an argument, and it does not go back.
 #ifndef WORK_SUPERVISE_H
 #define WORK_SUPERVISE_H
 

@@ -1,7 +1,7 @@
-// Tuner: how many jobs a worker should run at once. Fed with what happens, read for a level.
+// Tuner: how many jobs a worker should run at once. It is fed with events and read for a level.
 //
 //     completions ──►┌───────┐
-//     an empty queue ►│ tuner │──► level          pure: no clock, no thread, no chance of its own
+//     an empty queue ►│ tuner │──► level          pure: no clock, no thread, no randomness
 //                     └───────┘
 //
 // Two kinds:
@@ -88,7 +88,7 @@ struct tuner_probe {
     uint32_t rounds;
     uint32_t odd; // blocks in a row unlike what is known
 
-    // Places of levels: where we are, the one of choice, the one on trial beside it.
+    // Places of levels: the present one, the one of choice, the one on trial beside it.
     uint32_t place, choice, trial;
 
     // Doubling.

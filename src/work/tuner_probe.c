@@ -3,9 +3,9 @@
 //     doubling ──► searching ──► holding ──► searching …      searching: choice, trial, choice, …
 //
 // The unit of measurement is the round: as many completions as are in flight. One in which there
-// was not enough work says nothing about the level and is dropped. Some rounds make a block; blocks
-// of the level of choice and of the level on trial alternate until one is better by some standard
-// errors, the lower one being given a little. Steps are doublings first, then finer.
+// was not enough work is no evidence about the level and is dropped. Some rounds make a block;
+// blocks of the level of choice and of the level on trial alternate until one is better by some
+// standard errors, the lower one being given a little. Steps are doublings first, then finer.
 //
 // After a change of the level, jobs that began under the other one are still in flight, and long
 // ones longest: they make fewer look worse and more look better than they are. So completions are
@@ -202,7 +202,7 @@ static void trial_won(struct tuner *t, double gain) {
     p->fineness -= p->fineness > 0;
     p->again = false;
     sides_open(p);
-    p->over[!p->side] = p->worse[!p->side] = true; // we come from there
+    p->over[!p->side] = p->worse[!p->side] = true; // that side was left
     trial_begin(t, p->side);
 }
 
@@ -366,9 +366,9 @@ static void doubling_block(struct tuner *t) {
 
 // ---- Feeding ----------------------------------------------------------------------------------
 
-// Too little work to tell anything about the level. A block of the level of choice goes on when
-// there is work again; one on trial is broken off, and tried again when there has been enough for a
-// while, each time a longer one.
+// Too little work to measure the level. A block of the level of choice goes on when there is work
+// again; one on trial is broken off, and tried again when there has been enough for a while, each
+// time a longer one.
 static void round_dropped(struct tuner *t) {
     struct tuner_probe *p = &t->probe;
     evidence_pause(&p->evidence);
@@ -423,8 +423,7 @@ static void round_end(struct tuner *t, uint64_t now_ns) {
         round_taken(t, &round);
 }
 
-// When jobs are slow, the first rounds are as short as the level; but it takes two to tell a
-// spread.
+// When jobs are slow, the first rounds are as short as the level; but a spread needs two.
 static bool round_is_over(const struct tuner *t, uint64_t now_ns) {
     const struct tuner_probe *p = &t->probe;
     bool slow = p->phase == DOUBLING && (double)(now_ns - p->began_ns) * 1e-9 >= DOUBLING_S;

@@ -1,8 +1,8 @@
 // Worker: pulls jobs of some stages and runs a handler on them.
 //
 //     threads:   take ─► handler ─► done, fail ─► take …        one thread a job in flight
-//     tuner:     says how many may be in flight; hears of every commit and of lack of work
-//     beater:    keeps the leases of what is in hand
+//     tuner:     sets how many may be in flight; is fed every commit and lack of work
+//     beater:    keeps the leases of the jobs
 //     own loop:  worker_fd is readable ─► worker_turn: the same, in the caller's thread
 //
 // In flight is everything started and not ended, also what a handler kept with MR_LATER. So a slow
