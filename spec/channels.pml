@@ -10,10 +10,10 @@
 // Each step of the engine is one d_step, as the core takes one command at a time, and ends with
 // check().
 //
-// Time is not modelled: what time may bring may come at any moment, in any order. A job's number is
-// its position. Tokens are only ever compared, so one that nobody holds any more is a fresh one.
-// TAKE is answered, and STALE and CANCELLED are said, without waiting for the log: rule 21 is
-// stricter, so more is searched than can happen.
+// Time is not modelled: timers may fire at any moment, in any order. A job's number is its
+// position. Tokens are only ever compared, so a token that no worker holds any more can be issued
+// again. TAKE is answered, and STALE and CANCELLED are sent, without waiting for the log: rule 21
+// is stricter, so the search covers more than can happen.
 //
 // Runs are finite (attempts, crashes and releases are bounded). So "every job ends" is: there is no
 // cycle (the search with -DNP), and nothing stops before all work has ended (finish).
@@ -52,7 +52,7 @@
 #define TAIL 2 // records that may wait for a sync
 #endif
 
-// Mistakes to be found: they show what the search is worth.
+// Mistakes that the search must find: they prove that it would notice them.
 #define PLANT_NO_FENCE 1       // a commit's token is not looked at
 #define PLANT_OVERTAKE 2       // a failed job goes to the tail of its channel
 #define PLANT_REPLY_EARLY 3    // replies do not wait for the log
@@ -73,7 +73,7 @@
 #define PLANT_NEVER_DEAD 18    // failed attempts are not counted: a cycle
 #define PLANTED(mistake) (planted == PLANT_##mistake)
 
-// Prints a name when the search first passes here: what never happens proves nothing.
+// Prints a name when the search first comes here: a rule that never applied proves nothing.
 #define MET(name) c_code { { static int met; if (!met) { met = 1; printf("met " #name "\n"); } } }
 
 // Job status. Above LIVE it has ended.
@@ -83,7 +83,7 @@
 #define DEAD 3
 #define CANCELLED 4
 #define EXPIRED 5
-#define NOBODY JOBS
+#define NO_JOB JOBS
 
 // Channel states.
 #define DORMANT 0
@@ -91,10 +91,10 @@
 #define IN_PROGRESS 2
 #define PARKED 3
 
-// What a worker is about.
+// The phases of a worker.
 #define IDLE 0
 #define RUN 1    // a handler runs, or has just ended
-#define SENT 2   // DONE was taken in; the reply is to come
+#define SENT 2   // DONE was accepted; the reply is still to come
 #define UNSURE 3 // the reply was lost
 #define RESENT 4 // DONE was repeated
 
@@ -112,9 +112,9 @@ byte state[CHANNELS], parked_for[CHANNELS];
 byte ready[CHANNELS + 1], ready_count;
 Lease lease[2]; // by the worker that took it
 Worker worker[2];
-byte promised[JOBS]; // the status that somebody was told
+byte promised[JOBS]; // the status that a reply confirmed
 
-hidden byte i, n, at, head, front, other, fresh, who;
+hidden byte i, n, at, head, front, other, fresh, holder;
 
 #define ROOM (tail_count < TAIL)
 #define HAS(set, j) ((set) & (1 << (j)))
@@ -127,7 +127,7 @@ hidden byte i, n, at, head, front, other, fresh, who;
 #define HELD(t) (worker[0].token == (t) || worker[1].token == (t))
 #define AWAITED(w) FIRST(worker[w].set)
 
-// ---- What always holds -------------------------------------------------------------------------
+// ---- What always holds ------------------------------------------------------------------------
 
 inline check() {
     // C1: the states partition the channels, and say whether there is work.
@@ -144,9 +144,9 @@ inline check() {
         assert((at == 1) == (state[n] == READY));
         assert(LEASED(n) <= 1);
         assert((LEASED(n) == 1) == (state[n] == IN_PROGRESS));
-        assert(state[n] != DORMANT || head == NOBODY);
-        assert(state[n] != READY || head != NOBODY);
-        assert(state[n] != PARKED || head != NOBODY);
+        assert(state[n] != DORMANT || head == NO_JOB);
+        assert(state[n] != READY || head != NO_JOB);
+        assert(state[n] != PARKED || head != NO_JOB);
         assert(state[n] != PARKED || parked_for[n] == head)
     }
     // C7: no job is done before all earlier ones of its channel have ended, here and in the log.
@@ -166,7 +166,7 @@ inline check() {
     assert((kept[PARENT].status == DONE) == (kept[CHILD].status != NONE))
 }
 
-// Rule 21: what somebody was told is still so.
+// Rule 21: what a reply confirmed still holds.
 inline check_promises() {
     for (i : 0 .. JOBS - 1) {
         assert(promised[i] == NONE || job[i].status != NONE);
@@ -174,15 +174,15 @@ inline check_promises() {
     }
 }
 
-// ---- The engine --------------------------------------------------------------------------------
+// ---- The engine -------------------------------------------------------------------------------
 
 // head: the first live job of a channel.
 inline find_head(c) {
-    head = NOBODY;
+    head = NO_JOB;
     for (i : 0 .. JOBS - 1) {
         if
         :: CHANNEL(i) == c && job[i].status == LIVE &&
-           (head == NOBODY || (job[head].late && !job[i].late)) -> head = i
+           (head == NO_JOB || (job[head].late && !job[i].late)) -> head = i
         :: else
         fi
     }
@@ -216,7 +216,7 @@ inline move(c, to) {
 inline settle(c) {
     find_head(c);
     if
-    :: head == NOBODY -> move(c, DORMANT); MET(end_dormant)
+    :: head == NO_JOB -> move(c, DORMANT); MET(end_dormant)
     :: else -> move(c, READY); MET(end_ready)
     fi
 }
@@ -305,7 +305,7 @@ inline end_failed(w, backoff) {
     fi
 }
 
-// Nobody wants the job any more. If it is leased, its channel waits for the worker.
+// The job is cancelled or expired. If it is leased, its channel waits for the worker.
 inline withdraw(j, how) {
     n = CHANNEL(j);
     end_job(j, how, 0);
@@ -314,10 +314,10 @@ inline withdraw(j, how) {
         MET(withdrawn_leased);
         if
         :: PLANTED(CANCEL_FREES) ->
-            who = (HAS(lease[0].set, j) -> 0 : 1);
-            lease[who].set = lease[who].set & ~(1 << j);
+            holder = (HAS(lease[0].set, j) -> 0 : 1);
+            lease[holder].set = lease[holder].set & ~(1 << j);
             if
-            :: lease[who].set == 0 -> forget_lease(who); settle(n)
+            :: lease[holder].set == 0 -> forget_lease(holder); settle(n)
             :: else
             fi
         :: else
@@ -325,7 +325,7 @@ inline withdraw(j, how) {
     :: !HAS(lease[0].set | lease[1].set, j) && state[n] == READY ->
         find_head(n);
         if
-        :: head == NOBODY && !PLANTED(EMPTY_READY) -> move(n, DORMANT); MET(withdrawn_only)
+        :: head == NO_JOB && !PLANTED(EMPTY_READY) -> move(n, DORMANT); MET(withdrawn_only)
         :: else -> MET(withdrawn_ready)
         fi
     :: !HAS(lease[0].set | lease[1].set, j) && state[n] == PARKED ->
@@ -337,7 +337,7 @@ inline withdraw(j, how) {
     fi
 }
 
-// The oldest record becomes durable, and with it what it lets be told.
+// The oldest record becomes durable, and the replies that waited for it are sent.
 inline keep() {
     n = tail[0].job;
     if
@@ -411,8 +411,8 @@ inline order_channels() {
     for (n : 0 .. CHANNELS - 1) {
         find_head(n);
         if
-        :: head != NOBODY && job[head].tries > 0 -> park(n); MET(replay_parked)
-        :: head != NOBODY && job[head].tries == 0 -> move(n, READY); MET(replay_ready)
+        :: head != NO_JOB && job[head].tries > 0 -> park(n); MET(replay_parked)
+        :: head != NO_JOB && job[head].tries == 0 -> move(n, READY); MET(replay_ready)
         :: else
         fi
     }
@@ -421,16 +421,16 @@ inline order_channels() {
 // Rule 22: the notes of what was running survive the engine (noted), or not even they do.
 inline crash(noted) {
     crashes_left--;
-    front = (lease[0].token -> FIRST(lease[0].set) : NOBODY);
-    other = (lease[1].token -> FIRST(lease[1].set) : NOBODY);
+    front = (lease[0].token -> FIRST(lease[0].set) : NO_JOB);
+    other = (lease[1].token -> FIRST(lease[1].set) : NO_JOB);
     replay();
     check_promises();
     if
-    :: noted && front != NOBODY -> count_noted(front)
+    :: noted && front != NO_JOB -> count_noted(front)
     :: else
     fi;
     if
-    :: noted && other != NOBODY -> count_noted(other)
+    :: noted && other != NO_JOB -> count_noted(other)
     :: else
     fi;
     order_channels()
@@ -482,9 +482,9 @@ end:
     od
 }
 
-// ---- Those who hand in -------------------------------------------------------------------------
+// ---- Callers ----------------------------------------------------------------------------------
 
-// Pushes its job, again if a crash took it, and may give it up.
+// Pushes its job, again if a crash lost it, and may cancel it.
 proctype caller(byte j) {
 end:
     do
@@ -499,9 +499,9 @@ end:
     od
 }
 
-// ---- Those who work ----------------------------------------------------------------------------
+// ---- Workers ----------------------------------------------------------------------------------
 
-// Forgets its work. Nobody holds its token any more, so that can be a fresh one.
+// Forgets its work. Its token can then be issued again.
 inline forget(w) {
     for (i : 0 .. JOBS - 1) {
         if
@@ -582,26 +582,26 @@ inline commit(w, j) {
     worker[w].phase = SENT
 }
 
-// The token names the lease `who`, and the job is the first unanswered there.
+// The token names the lease `holder`, and the job is the first unanswered there.
 inline answer(w) {
-    n = lease[who].channel;
-    lease[who].set = lease[who].set & ~(1 << front);
+    n = lease[holder].channel;
+    lease[holder].set = lease[holder].set & ~(1 << front);
     if
     :: job[front].status == LIVE || PLANTED(COMMIT_ENDED) -> commit(w, front)
     :: else -> go_on(w); MET(refused)
     fi;
     if
-    :: lease[who].set == 0 -> forget_lease(who); settle(n)
+    :: lease[holder].set == 0 -> forget_lease(holder); settle(n)
     :: else
     fi
 }
 
 inline done(w) {
     front = AWAITED(w);
-    who = (lease[0].token == worker[w].token -> 0 : (lease[1].token == worker[w].token -> 1 : 2));
+    holder = (lease[0].token == worker[w].token -> 0 : (lease[1].token == worker[w].token -> 1 : 2));
     if
-    :: PLANTED(NO_FENCE) && who == 2 && LEASED(CHANNEL(front)) ->
-        who = (lease[0].token && lease[0].channel == CHANNEL(front) -> 0 : 1)
+    :: PLANTED(NO_FENCE) && holder == 2 && LEASED(CHANNEL(front)) ->
+        holder = (lease[0].token && lease[0].channel == CHANNEL(front) -> 0 : 1)
     :: else
     fi;
     if
@@ -610,7 +610,7 @@ inline done(w) {
         MET(repeated)
     :: else ->
         if
-        :: who < 2 && HAS(lease[who].set, front) -> answer(w)
+        :: holder < 2 && HAS(lease[holder].set, front) -> answer(w)
         :: else ->
             MET(stale);
             assert(job[front].status != DONE || job[front].token != worker[w].token);
@@ -679,7 +679,7 @@ end:
     od
 }
 
-// ---- The whole ---------------------------------------------------------------------------------
+// ---- The whole --------------------------------------------------------------------------------
 
 proctype finish() {
     timeout -> d_step {
@@ -697,7 +697,7 @@ proctype finish() {
 init {
     d_step { c_code { now.planted = getenv("PLANT") ? atoi(getenv("PLANT")) : 0; } };
     atomic {
-        if // how many crashes will come is settled first, so that none is needed to go on
+        if // the number of crashes is chosen first, so that the model can go on without one
         :: crashes_left = 0
         :: crashes_left = CRASHES
         fi;
