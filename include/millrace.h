@@ -430,7 +430,7 @@ typedef struct mr_stage_info {
     int64_t oldest_ms;         // age of the oldest job not ended; -1: none
     const char *held_by; // why nothing starts: "", "no-worker", "paused", "limit", "downstream:X" …
                          // valid until this thread's next mr_stage_look
-    uint64_t vain_ms; // time waited by jobs that were never started, all together
+    uint64_t wasted_wait_ms; // time waited by jobs that were never started, all together
     uint64_t reserved[6];
 } mr_stage_info;
 

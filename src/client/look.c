@@ -56,7 +56,7 @@ static void stage_read(const struct response_value *map, struct stage_answer *to
                                 .done = (uint64_t)map_number(map, "done"),
                                 .failed = (uint64_t)map_number(map, "failed"),
                                 .oldest_ms = map_number(map, "oldest-ms"),
-                                .vain_ms = (uint64_t)map_number(map, "vain-ms") };
+                                .wasted_wait_ms = (uint64_t)map_number(map, "vain-ms") };
     to->there = to->name[0] != 0;
 }
 

@@ -163,7 +163,7 @@ static void fill_stage_info(const struct stage_info *info, mr_bytes stage, mr_st
                             .failed = info->failed,
                             .oldest_ms = info->oldest_ms,
                             .held_by = held_by,
-                            .vain_ms = info->wasted_wait_ms };
+                            .wasted_wait_ms = info->wasted_wait_ms };
 }
 
 // Emits that are on their way to it wait as those do that have come.
