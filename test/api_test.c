@@ -1,6 +1,6 @@
 // The public API on an engine in this process: the stories of the acceptance table that need no
 // worker threads.
-#include "api.h"
+#include "support/api.h"
 
 // ---- A: cancelling work in flight -------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 // The remote engine over bad connections: servers that are killed and come back, that are none of
 // ours, that say nothing, or nonsense; replies that get lost. Nothing may be lost or doubled.
-#include "api.h"
 #include "base/clock.h"
 #include "client/state.h"
-#include "fake_server.h"
+#include "support/api.h"
+#include "support/fake_server.h"
 
 #include <dlfcn.h>
 #include <netdb.h>

@@ -1,13 +1,13 @@
 // Channels: how jobs of a key line up, start and end, and what that does to nobody else. The rows C
-// and T of the acceptance table, on the bare core; every tale is told as tale.h says.
-#include "tale.h"
+// and T of the acceptance table, on the bare core; each test runs in the modes of core_fixture.h.
+#include "support/core_fixture.h"
 
 // ---- C: the three states, and parked ------------------------------------------------------------
 
-// Each state is reached, one at a time; core_check sees after every sentence that the states
+// Each state is reached, one at a time; core_check sees after every command that the states
 // partition the channels, that ready has no repeats, and that dormant means no work.
 static void C1_states_partition_the_channels(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "backoff", "100");
     expect_unknown(t, "k");
     push(t, "k", "a");
@@ -24,7 +24,7 @@ static void C1_states_partition_the_channels(void **state) {
 }
 
 static void C2_deliver_to_dormant_makes_ready_at_the_tail(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "j", "first");
     push(t, "k", "a");
     expect_state(t, "k", CHANNEL_READY);
@@ -35,7 +35,7 @@ static void C2_deliver_to_dormant_makes_ready_at_the_tail(void **state) {
 }
 
 static void C2_deliver_to_ready_changes_no_place(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "j", "first");
     push(t, "k", "a");
     push(t, "j", "again");
@@ -48,7 +48,7 @@ static void C2_deliver_to_ready_changes_no_place(void **state) {
 }
 
 static void C2_deliver_to_in_progress_moves_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     struct taken a = take(t);
     push(t, "k", "b");
@@ -59,7 +59,7 @@ static void C2_deliver_to_in_progress_moves_nothing(void **state) {
 }
 
 static void C2_deliver_to_parked_moves_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     fail_job(t, take(t));
     push(t, "k", "b");
@@ -69,7 +69,7 @@ static void C2_deliver_to_parked_moves_nothing(void **state) {
 }
 
 static void C3_start_takes_the_head_of_the_head_and_touches_nobody_else(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     expect_no_work(t);
     push(t, "j", "a");
     push(t, "j", "b");
@@ -87,7 +87,7 @@ static void C3_start_takes_the_head_of_the_head_and_touches_nobody_else(void **s
 }
 
 static void C4_a_channel_emptied_by_start_is_not_dormant_until_end(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     struct taken a = take(t);
     expect_state(t, "k", CHANNEL_IN_PROGRESS);
@@ -100,7 +100,7 @@ static void C4_a_channel_emptied_by_start_is_not_dormant_until_end(void **state)
 
 // Not even when the only job is cancelled meanwhile: the worker has not let go.
 static void C4_nor_when_its_only_job_is_cancelled(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     struct taken a = take(t);
     assert_true(cancel(t, id));
@@ -112,7 +112,7 @@ static void C4_nor_when_its_only_job_is_cancelled(void **state) {
 }
 
 static void C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "j", "a");
     push(t, "k", "b");
     push(t, "l", "c");
@@ -124,7 +124,7 @@ static void C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone(void **
 }
 
 static void C5_end_with_work_left_goes_to_the_tail_of_ready(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "j", "a");
     push(t, "j", "d");
     push(t, "k", "b");
@@ -137,7 +137,7 @@ static void C5_end_with_work_left_goes_to_the_tail_of_ready(void **state) {
 }
 
 static void C5_end_is_only_for_channels_in_progress(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take(t);
@@ -150,7 +150,7 @@ static void C5_end_is_only_for_channels_in_progress(void **state) {
 }
 
 static void C6_in_the_beginning_there_is_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct stage_info s;
     refused(MR_EGONE, core_look_stage(t->core, mr_str("s"), &s));
     assert_int_equal(core_stage_count(t->core), 0);
@@ -160,7 +160,7 @@ static void C6_in_the_beginning_there_is_nothing(void **state) {
 }
 
 static void C7_any_number_of_workers_and_none_overtakes(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     enum { KEYS = 3, EACH = 4 };
     static const char *const keys[KEYS] = { "i", "j", "k" };
     for (int n = 0; n < EACH; n++)
@@ -182,7 +182,7 @@ static void C7_any_number_of_workers_and_none_overtakes(void **state) {
 // ---- C8: what the text left open ----------------------------------------------------------------
 
 static void C8_a_channel_comes_with_its_first_job_and_goes_with_its_last(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     expect_unknown(t, "k");
     push(t, "k", "a");
     expect_take(t, "a");
@@ -190,7 +190,7 @@ static void C8_a_channel_comes_with_its_first_job_and_goes_with_its_last(void **
 }
 
 static void C8_a_channel_with_state_is_known_while_dormant(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct channel_info info;
     push(t, "k", "a");
     done_with(t, take(t), "", "kept");
@@ -203,7 +203,7 @@ static void C8_a_channel_with_state_is_known_while_dormant(void **state) {
 }
 
 static void C8_a_cancelled_only_job_leaves_no_empty_ready_channel(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     push(t, "l", "b");
     assert_true(cancel(t, a));
@@ -213,7 +213,7 @@ static void C8_a_cancelled_only_job_leaves_no_empty_ready_channel(void **state) 
 }
 
 static void C8_a_failed_job_keeps_its_place(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     must(fail_with(t, take(t), "again", 0));
@@ -223,12 +223,12 @@ static void C8_a_failed_job_keeps_its_place(void **state) {
 }
 
 static void C8_removing_a_job_wakes_whoever_waits_for_it(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct outcome o;
     uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
     assert_int_equal(await(t, 0, a, &o), MR_EAGAIN);
     must(drop(t, a));
-    expect_said(t, "caller 0: a cancelled\n");
+    expect_events(t, "caller 0: a cancelled\n");
     refused(MR_EGONE, drop(t, a));
     struct taken taken = take(t);
     assert_int_equal(taken.id, b);
@@ -240,7 +240,7 @@ static void C8_removing_a_job_wakes_whoever_waits_for_it(void **state) {
 // ---- C9: blocks ---------------------------------------------------------------------------------
 
 static void C9_a_block_is_the_front_of_one_channel(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     push(t, "k", "b");
@@ -261,7 +261,7 @@ static void C9_a_block_is_the_front_of_one_channel(void **state) {
 }
 
 static void C9_a_failure_inside_loses_nothing_behind_it(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
@@ -277,7 +277,7 @@ static void C9_a_failure_inside_loses_nothing_behind_it(void **state) {
 }
 
 static void C9_the_block_is_given_back_whole(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     uint64_t first = push(t, "k", "a"), second = push(t, "k", "b");
     assert_int_equal(take_block(t, 4, b), 2);
@@ -291,14 +291,14 @@ static void C9_the_block_is_given_back_whole(void **state) {
 }
 
 static void C9_one_cancelled_inside_is_skipped(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     uint64_t second = push(t, "k", "b");
     push(t, "k", "c");
     assert_int_equal(take_block(t, 3, b), 3);
     assert_true(cancel(t, second));
-    expect_said(t, "stop b: ECANCELLED (connection 0)\n");
+    expect_events(t, "stop b: ECANCELLED (connection 0)\n");
     done(t, b[0]);
     refused(MR_ECANCELLED, done_again(t, b[1]));
     expect_state(t, "k", CHANNEL_IN_PROGRESS);
@@ -307,7 +307,7 @@ static void C9_one_cancelled_inside_is_skipped(void **state) {
 }
 
 static void C9_or_passed_over_in_silence(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     uint64_t second = push(t, "k", "b");
@@ -322,7 +322,7 @@ static void C9_or_passed_over_in_silence(void **state) {
 // What cannot be read stops what is behind it, not what is before it; then it comes first, and
 // dies.
 static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
@@ -350,7 +350,7 @@ static void C9_one_that_cannot_be_read_costs_nobody_else_anything(void **state) 
 
 // Also if it was ended by others before that was found out: those behind it were not handed out.
 static void C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     uint64_t first = push(t, "k", "a");
     push(t, "k", "b");
@@ -369,7 +369,7 @@ static void C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest(voi
 
 // Rule 3: state comes with the first; the worker carries it along.
 static void C9_state_comes_with_the_first_of_a_block(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[4];
     push(t, "k", "a");
     done_with(t, take(t), "", "one");
@@ -387,7 +387,7 @@ static void C9_state_comes_with_the_first_of_a_block(void **state) {
 // ---- T: what the originals test -----------------------------------------------------------------
 
 static void T2_the_first_delivery_makes_ready_the_second_does_not_again(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     assert_int_equal(look_stage(t, "s").ready, 1);
     push(t, "k", "b");
@@ -395,7 +395,7 @@ static void T2_the_first_delivery_makes_ready_the_second_does_not_again(void **s
 }
 
 static void T3_items_leave_in_order_and_then_there_is_no_work(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     push(t, "k", "c");
@@ -406,7 +406,7 @@ static void T3_items_leave_in_order_and_then_there_is_no_work(void **state) {
 }
 
 static void T4_what_arrives_in_progress_is_not_ready_until_the_end(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     struct taken a = take(t);
     push(t, "k", "b");
@@ -416,7 +416,7 @@ static void T4_what_arrives_in_progress_is_not_ready_until_the_end(void **state)
 }
 
 static void T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[3];
     push(t, "one", "a");
     push(t, "two", "c");
@@ -434,14 +434,14 @@ static int first_job(void *out_id, const struct job_info *j) {
     return 1;
 }
 
-static void remove_key(struct tale *t, const char *key) {
+static void remove_key(struct core_fixture *t, const char *key) {
     uint64_t id;
     while (core_each_job(t->core, mr_str("s"), mr_str(key), first_job, &id) == 1)
         must(drop(t, id));
 }
 
 static void T6_removing_a_key_drops_its_work_only(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "l", "b");
     push(t, "k", "c");
@@ -452,7 +452,7 @@ static void T6_removing_a_key_drops_its_work_only(void **state) {
 }
 
 static void T7_removing_all_leaves_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "l", "b");
     remove_key(t, "k");
@@ -465,7 +465,7 @@ static void T7_removing_all_leaves_nothing(void **state) {
 // ---- Rule 17 ------------------------------------------------------------------------------------
 
 static void rule17_ready_channels_take_turns_whatever_their_depth(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "deep", "d1");
     push(t, "deep", "d2");
     push(t, "deep", "d3");
@@ -482,7 +482,7 @@ static void rule17_ready_channels_take_turns_whatever_their_depth(void **state) 
 
 // What had its turn and did not use it (released, connection lost) is first again.
 static void rule17_what_comes_back_unserved_is_first_again(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "j", "a");
     push(t, "k", "b");
     must(release_job(t, take(t)));
@@ -493,7 +493,7 @@ static void rule17_what_comes_back_unserved_is_first_again(void **state) {
 }
 
 static void rule17_stages_named_first_are_served_first(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[3];
     mr_bytes stages[] = { mr_str("urgent"), mr_str("calm") };
     push_to(t, "calm", "", "c");
@@ -510,20 +510,21 @@ static void rule17_stages_named_first_are_served_first(void **state) {
 
 enum { PIECE = 3 };
 
-static struct tale *tale_in_pieces(void) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_due = PIECE });
+static struct core_fixture *core_fixture_in_pieces(void) {
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_due = PIECE });
     t->unlike = true; // a restart does all that is due
     return t;
 }
 
-static uint64_t push_delayed(struct tale *t, const char *key, const char *body) {
+static uint64_t push_delayed(struct core_fixture *t, const char *key, const char *body) {
     return push_with(t, (struct push){ .key = mr_str(key), .body = mr_str(body), .delay_ms = 10 });
 }
 
 // U4: what is due at one instant is done in pieces, in order, and nothing is lost. The clock does
 // not wait for it.
 static void U4_what_is_due_at_once_is_done_in_pieces(void **state) {
-    struct tale *t = tale_in_pieces();
+    struct core_fixture *t = core_fixture_in_pieces();
     enum { JOBS = 10 };
     uint64_t ids[JOBS];
     char body[8];
@@ -544,12 +545,12 @@ static void U4_what_is_due_at_once_is_done_in_pieces(void **state) {
         (void)snprintf(body, sizeof body, "%d", i);
         expect_take(t, body);
     }
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // U4: what comes for a channel meanwhile stands behind what was due before, over a crash, too.
 static void U4_a_channel_is_in_order_while_much_is_due(void **state) {
-    struct tale *t = tale_in_pieces();
+    struct core_fixture *t = core_fixture_in_pieces();
     (void)state;
     push(t, "dead", "x");
     must(fail_with(t, take(t), "no", MR_NEVER));
@@ -578,12 +579,12 @@ static void U4_a_channel_is_in_order_while_much_is_due(void **state) {
     crash(t);
     expect_order(t, "k", "b c d e f ? i j");
     expect_order(t, "dead", "y x");
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // U4: deadlines that have passed hold although their timers did not come round yet.
 static void U4_deadlines_hold_while_much_is_due(void **state) {
-    struct tale *t = tale_in_pieces();
+    struct core_fixture *t = core_fixture_in_pieces();
     enum { JOBS = 3 * PIECE };
     uint64_t ids[JOBS];
     struct push p = { .body = mr_str("late"), .deadline_ms = 10 };
@@ -597,12 +598,12 @@ static void U4_deadlines_hold_while_much_is_due(void **state) {
     refused(MR_EEXPIRED, try_done(t, (struct done){ .id = first.id, .token = first.token }));
     for (int i = 0; i < JOBS; i++)
         expect_status(t, ids[i], JOB_EXPIRED);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // U4: so it is with leases that run out, backoffs, and what is forgotten.
 static void U4_other_timers_ring_in_pieces(void **state) {
-    struct tale *t = tale_in_pieces();
+    struct core_fixture *t = core_fixture_in_pieces();
     enum { JOBS = 2 * PIECE + 1 };
     uint64_t ids[JOBS];
     (void)state;
@@ -631,50 +632,50 @@ static void U4_other_timers_ring_in_pieces(void **state) {
         pass_ms(t, 1);
     for (int i = 0; i < JOBS; i++)
         refused(MR_EGONE, core_look_job(t->core, ids[i], &info));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(C1_states_partition_the_channels),
-        TALE(C2_deliver_to_dormant_makes_ready_at_the_tail),
-        TALE(C2_deliver_to_ready_changes_no_place),
-        TALE(C2_deliver_to_in_progress_moves_nothing),
-        TALE(C2_deliver_to_parked_moves_nothing),
-        TALE(C3_start_takes_the_head_of_the_head_and_touches_nobody_else),
-        TALE(C4_a_channel_emptied_by_start_is_not_dormant_until_end),
-        TALE(C4_nor_when_its_only_job_is_cancelled),
-        TALE(C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone),
-        TALE(C5_end_with_work_left_goes_to_the_tail_of_ready),
-        TALE(C5_end_is_only_for_channels_in_progress),
-        TALE(C6_in_the_beginning_there_is_nothing),
-        TALE(C7_any_number_of_workers_and_none_overtakes),
-        TALE(C8_a_channel_comes_with_its_first_job_and_goes_with_its_last),
-        TALE(C8_a_channel_with_state_is_known_while_dormant),
-        TALE(C8_a_cancelled_only_job_leaves_no_empty_ready_channel),
-        TALE(C8_a_failed_job_keeps_its_place),
-        TALE(C8_removing_a_job_wakes_whoever_waits_for_it),
-        TALE(C9_a_block_is_the_front_of_one_channel),
-        TALE(C9_a_failure_inside_loses_nothing_behind_it),
-        TALE(C9_one_that_cannot_be_read_costs_nobody_else_anything),
-        TALE(C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest),
-        TALE(C9_the_block_is_given_back_whole),
-        TALE(C9_one_cancelled_inside_is_skipped),
-        TALE(C9_or_passed_over_in_silence),
-        TALE(C9_state_comes_with_the_first_of_a_block),
-        TALE(T2_the_first_delivery_makes_ready_the_second_does_not_again),
-        TALE(T3_items_leave_in_order_and_then_there_is_no_work),
-        TALE(T4_what_arrives_in_progress_is_not_ready_until_the_end),
-        TALE(T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two),
-        TALE(T6_removing_a_key_drops_its_work_only),
-        TALE(T7_removing_all_leaves_nothing),
-        TALE(rule17_ready_channels_take_turns_whatever_their_depth),
-        TALE(rule17_what_comes_back_unserved_is_first_again),
-        TALE(rule17_stages_named_first_are_served_first),
+        CORE_TEST(C1_states_partition_the_channels),
+        CORE_TEST(C2_deliver_to_dormant_makes_ready_at_the_tail),
+        CORE_TEST(C2_deliver_to_ready_changes_no_place),
+        CORE_TEST(C2_deliver_to_in_progress_moves_nothing),
+        CORE_TEST(C2_deliver_to_parked_moves_nothing),
+        CORE_TEST(C3_start_takes_the_head_of_the_head_and_touches_nobody_else),
+        CORE_TEST(C4_a_channel_emptied_by_start_is_not_dormant_until_end),
+        CORE_TEST(C4_nor_when_its_only_job_is_cancelled),
+        CORE_TEST(C5_end_makes_an_empty_channel_dormant_and_leaves_ready_alone),
+        CORE_TEST(C5_end_with_work_left_goes_to_the_tail_of_ready),
+        CORE_TEST(C5_end_is_only_for_channels_in_progress),
+        CORE_TEST(C6_in_the_beginning_there_is_nothing),
+        CORE_TEST(C7_any_number_of_workers_and_none_overtakes),
+        CORE_TEST(C8_a_channel_comes_with_its_first_job_and_goes_with_its_last),
+        CORE_TEST(C8_a_channel_with_state_is_known_while_dormant),
+        CORE_TEST(C8_a_cancelled_only_job_leaves_no_empty_ready_channel),
+        CORE_TEST(C8_a_failed_job_keeps_its_place),
+        CORE_TEST(C8_removing_a_job_wakes_whoever_waits_for_it),
+        CORE_TEST(C9_a_block_is_the_front_of_one_channel),
+        CORE_TEST(C9_a_failure_inside_loses_nothing_behind_it),
+        CORE_TEST(C9_one_that_cannot_be_read_costs_nobody_else_anything),
+        CORE_TEST(C9_one_that_cannot_be_read_and_was_cancelled_gives_back_the_rest),
+        CORE_TEST(C9_the_block_is_given_back_whole),
+        CORE_TEST(C9_one_cancelled_inside_is_skipped),
+        CORE_TEST(C9_or_passed_over_in_silence),
+        CORE_TEST(C9_state_comes_with_the_first_of_a_block),
+        CORE_TEST(T2_the_first_delivery_makes_ready_the_second_does_not_again),
+        CORE_TEST(T3_items_leave_in_order_and_then_there_is_no_work),
+        CORE_TEST(T4_what_arrives_in_progress_is_not_ready_until_the_end),
+        CORE_TEST(T5_a_block_of_three_takes_key_ones_two_jobs_then_key_two),
+        CORE_TEST(T6_removing_a_key_drops_its_work_only),
+        CORE_TEST(T7_removing_all_leaves_nothing),
+        CORE_TEST(rule17_ready_channels_take_turns_whatever_their_depth),
+        CORE_TEST(rule17_what_comes_back_unserved_is_first_again),
+        CORE_TEST(rule17_stages_named_first_are_served_first),
         cmocka_unit_test(U4_what_is_due_at_once_is_done_in_pieces),
         cmocka_unit_test(U4_a_channel_is_in_order_while_much_is_due),
         cmocka_unit_test(U4_deadlines_hold_while_much_is_due),
         cmocka_unit_test(U4_other_timers_ring_in_pieces),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

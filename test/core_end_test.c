@@ -1,18 +1,19 @@
 // Ends: by a commit, which is all or nothing; by a deadline, a caller who left, or somebody who
 // changed their mind. Rules 7 to 11 and 16, on the bare core.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 #include "base/mem.h"
 
 // ---- Rule 7: deadlines --------------------------------------------------------------------------
 
-static uint64_t push_until(struct tale *t, const char *key, const char *body, int64_t deadline_ms) {
+static uint64_t push_until(struct core_fixture *t, const char *key, const char *body,
+                           int64_t deadline_ms) {
     return push_with(
         t, (struct push){ .key = mr_str(key), .body = mr_str(body), .deadline_ms = deadline_ms });
 }
 
 static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push_until(t, "k", "a", 100);
     push(t, "k", "b");
     pass_ms(t, 99);
@@ -26,13 +27,13 @@ static void rule7_not_started_by_its_deadline_a_job_never_is(void **state) {
 }
 
 static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push_until(t, "k", "a", 100);
     push(t, "k", "b");
     struct taken a = take(t);
     assert_int_equal(a.left_ms, 100);
     pass_ms(t, 100);
-    expect_said(t, "stop a: EEXPIRED (connection 0)\n");
+    expect_events(t, "stop a: EEXPIRED (connection 0)\n");
     refused(MR_EEXPIRED, beat(t, a));
     expect_state(t, "k", CHANNEL_IN_PROGRESS); // until the worker lets go
     struct emit emit = { .stage = mr_str("s"), .body = mr_str("never") };
@@ -49,7 +50,7 @@ static void rule7_one_running_is_told_and_its_commit_refused_whole(void **state)
 }
 
 static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push_with(
         t, (struct push){
                .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 200, .deadline_ms = 100 });
@@ -61,7 +62,7 @@ static void rule7_delayed_past_its_deadline_it_expires_on_time(void **state) {
 }
 
 static void A8_the_limit_is_absolute_from_hand_in(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 1000);
     for (int i = 0; i < 9; i++) { // asking, failing and crashing do not prolong it
         pass_ms(t, 100);
@@ -77,14 +78,14 @@ static void A8_the_limit_is_absolute_from_hand_in(void **state) {
 }
 
 static void A8_a_waiter_never_outlives_its_job(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct outcome o;
     uint64_t a = call(t, 0, "", "a", 100), b = push(t, "", "b");
     assert_int_equal(await(t, 1, b, &o), MR_EAGAIN);
     pass_ms(t, 100); // at the deadline, not later
-    expect_said(t, "caller 0: a expired\n");
+    expect_events(t, "caller 0: a expired\n");
     must(fail_with(t, take(t), "no", MR_NEVER));
-    expect_said(t, "caller 1: b dead\n");
+    expect_events(t, "caller 1: b dead\n");
     must(await(t, 0, a, &o)); // what has ended is answered at once
     assert_int_equal(o.status, JOB_EXPIRED);
     refused(MR_EGONE, await(t, 0, 999999, &o));
@@ -94,37 +95,37 @@ static void A8_a_waiter_never_outlives_its_job(void **state) {
 
 // S3: who has hung up is known, without a round trip.
 static void A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 0);
     call(t, 1, "", "b", 0);
     hang_up(t, 0);
     expect_status(t, a, JOB_CANCELLED);
     expect_take(t, "b");
-    expect_said(t, "caller 1: b done\n");
+    expect_events(t, "caller 1: b done\n");
     expect_no_work(t);
 }
 
 static void A4_a_lost_connection_is_no_interest(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 0);
     lose(t, 0);
     expect_status(t, a, JOB_CANCELLED);
-    expect_said(t, "");
+    expect_events(t, "");
     expect_no_work(t);
 }
 
 static void A4_running_work_nobody_wants_is_told_to_stop(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     call(t, 0, "", "a", 0);
     struct taken a;
     assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
     lose(t, 0);
-    expect_said(t, "stop a: ECANCELLED (connection 1)\n");
+    expect_events(t, "stop a: ECANCELLED (connection 1)\n");
     refused(MR_ECANCELLED, done_again(t, a));
 }
 
 static void rule8_a_call_lives_until_its_last_caller_goes(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "name", "a", 0);
     assert_int_equal(call(t, 1, "name", "a", 0), a);
     hang_up(t, 0);
@@ -134,7 +135,7 @@ static void rule8_a_call_lives_until_its_last_caller_goes(void **state) {
 }
 
 static void rule8_a_plain_push_wants_it_for_good(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "name", "a", 0);
     assert_int_equal(push_once(t, "", "name", "a"), a);
     hang_up(t, 0);
@@ -145,7 +146,7 @@ static void rule8_a_plain_push_wants_it_for_good(void **state) {
 }
 
 static void rule8_awaiting_never_takes_interest_away(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct outcome o;
     uint64_t a = push(t, "", "a");
     assert_int_equal(await(t, 0, a, &o), MR_EAGAIN);
@@ -158,7 +159,7 @@ static void rule8_awaiting_never_takes_interest_away(void **state) {
 }
 
 static void rule8_after_a_restart_callers_have_a_grace_to_come_back(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t gone = call(t, 0, "gone", "a", 0), back = call(t, 1, "back", "b", 0);
     uint64_t awaited = call(t, 2, "awaited", "c", 0);
     struct outcome o;
@@ -176,7 +177,7 @@ static void rule8_after_a_restart_callers_have_a_grace_to_come_back(void **state
 }
 
 static void rule8_who_leaves_in_the_grace_may_come_back_once_more(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "name", "a", 0);
     crash(t);
     assert_int_equal(call(t, 0, "name", "a", 0), a);
@@ -187,7 +188,7 @@ static void rule8_who_leaves_in_the_grace_may_come_back_once_more(void **state) 
 }
 
 static void A10_time_waited_in_vain_is_counted(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     push_until(t, "l", "b", 500);
     call(t, 0, "", "c", 0);
@@ -205,7 +206,7 @@ static void A10_time_waited_in_vain_is_counted(void **state) {
 // ---- Rule 9: cancelling -------------------------------------------------------------------------
 
 static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     uint64_t b = push(t, "k", "b"), c = push(t, "l", "c");
     push(t, "k", "d");
@@ -219,7 +220,7 @@ static void S2_a_cancelled_job_ends_in_place_and_is_skipped(void **state) {
 }
 
 static void rule9_a_delayed_job_is_cancelled_before_it_joins(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a =
         push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
     assert_true(cancel(t, a));
@@ -229,16 +230,16 @@ static void rule9_a_delayed_job_is_cancelled_before_it_joins(void **state) {
 }
 
 static void rule9_nothing_a_cancelled_run_does_is_recorded(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take(t);
     assert_true(cancel(t, id));
-    expect_said(t, "stop a: ECANCELLED (connection 0)\n");
+    expect_events(t, "stop a: ECANCELLED (connection 0)\n");
     refused(MR_ECANCELLED, beat(t, a));
     size_t written = t->appends;
     refused(MR_ECANCELLED, fail_with(t, a, "stopped", 0)); // counts as letting go
-    if (t->telling == TOLD_PLAINLY)
+    if (t->mode == MODE_PLAIN)
         assert_int_equal(t->appends, written);
     expect_status(t, id, JOB_CANCELLED);
     expect_take(t, "b");
@@ -246,7 +247,7 @@ static void rule9_nothing_a_cancelled_run_does_is_recorded(void **state) {
 
 // Also when the job is not known any more by then.
 static void rule9_a_refused_end_lets_go_although_the_job_is_forgotten(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[3];
     set(t, "retention", "0,0");
     uint64_t first = push(t, "k", "a"), second = push(t, "k", "b");
@@ -267,7 +268,7 @@ static void rule9_a_refused_end_lets_go_although_the_job_is_forgotten(void **sta
 }
 
 static void rule9_a_worker_that_never_lets_go_loses_its_lease(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "lease", "1000");
     uint64_t id = push(t, "k", "a");
     push(t, "k", "b");
@@ -280,7 +281,7 @@ static void rule9_a_worker_that_never_lets_go_loses_its_lease(void **state) {
 }
 
 static void rule9_what_has_ended_stays_as_it_ended(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     bool changed;
     uint64_t id = push(t, "k", "a");
     expect_take(t, "a");
@@ -293,8 +294,8 @@ static void rule9_what_has_ended_stays_as_it_ended(void **state) {
 
 // S7: input, state and output commit together, in one group of the log.
 static void rule10_a_commit_is_one_group_of_records(void **state) {
-    struct tale *t = *state;
-    if (t->telling != TOLD_PLAINLY)
+    struct core_fixture *t = *state;
+    if (t->mode != MODE_PLAIN)
         return; // the others write more
     uint64_t id = push(t, "k", "a");
     push_to(t, "next", "k", "known");
@@ -320,7 +321,7 @@ static void rule10_a_commit_is_one_group_of_records(void **state) {
 }
 
 static void E2_S6_a_commit_repeated_is_answered_as_the_first_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     struct taken a = take(t);
     done_emit(t, a, "out", "k", "b");
@@ -338,7 +339,7 @@ static void E2_S6_a_commit_repeated_is_answered_as_the_first_time(void **state) 
 }
 
 static void E4_a_crash_while_computing_computes_again_and_records_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     take(t);
     crash(t); // computed, nobody knows
@@ -353,7 +354,7 @@ static void E4_a_crash_while_computing_computes_again_and_records_once(void **st
 
 // A commit refused for its size has changed nothing and keeps the lease: it may be made smaller.
 static void rule10_emits_are_bounded(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     static struct emit emits[1001];
     static char large[9 << 20];
     for (int i = 0; i < 1001; i++)
@@ -375,7 +376,7 @@ static void rule10_emits_are_bounded(void **state) {
 }
 
 static void rule10_an_emit_may_be_named_and_is_then_made_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct emit emits[] = { { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("b") },
                             { .stage = mr_str("out"), .once = mr_str("n"), .body = mr_str("c") } };
     for (int i = 0; i < 2; i++) {
@@ -389,7 +390,7 @@ static void rule10_an_emit_may_be_named_and_is_then_made_once(void **state) {
 }
 
 static void rule11_state_is_read_at_start_and_replaced_at_commit(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     char sum[8] = "";
     for (int i = 1; i <= 4; i++) {
         push(t, "k", "a");
@@ -413,7 +414,7 @@ static void rule11_state_is_read_at_start_and_replaced_at_commit(void **state) {
 }
 
 static void rule11_states_are_bounded_in_number_and_need_a_key(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-states", "1");
     push(t, "k", "a");
     push(t, "l", "b");
@@ -432,7 +433,7 @@ static void rule11_states_are_bounded_in_number_and_need_a_key(void **state) {
 }
 
 static void rule11_states_may_have_a_time_to_live(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "state-ttl", "1000");
     push(t, "k", "a");
     done_with(t, take(t), "", "one");
@@ -448,7 +449,7 @@ static void rule11_states_may_have_a_time_to_live(void **state) {
 }
 
 static void rule11_a_state_in_use_outlives_its_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "state-ttl", "1000");
     push(t, "k", "a");
     push(t, "k", "b");
@@ -466,7 +467,7 @@ static void rule11_a_state_in_use_outlives_its_time(void **state) {
 }
 
 static void rule11_a_state_whose_time_is_over_does_not_come_back(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "state-ttl", "1000");
     push(t, "k", "a");
     done_with(t, take(t), "", "one");
@@ -478,7 +479,7 @@ static void rule11_a_state_whose_time_is_over_does_not_come_back(void **state) {
 }
 
 static void rule11_a_state_in_use_holds_up_no_other(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "state-ttl", "1000");
     push(t, "k", "a");
     done_with(t, take(t), "", "one");
@@ -496,13 +497,13 @@ static void rule11_a_state_in_use_holds_up_no_other(void **state) {
 // ---- Rule 16: results ---------------------------------------------------------------------------
 
 static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "retention", "1000,100");
     uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
     done_with(t, take(t), "result", NULL);
     assert_true(cancel(t, b));
     pass_ms(t, 999);
-    assert_string_equal(tale_read(t, look(t, a).at), "result");
+    assert_string_equal(core_fixture_read(t, look(t, a).at), "result");
     expect_status(t, b, JOB_CANCELLED);
     pass_ms(t, 1);
     struct job_info j;
@@ -512,7 +513,7 @@ static void rule16_ended_jobs_are_kept_for_a_time(void **state) {
 }
 
 static void rule16_and_up_to_a_count_oldest_first(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct job_info j;
     set(t, "retention", "1h,2");
     uint64_t ids[4];
@@ -529,7 +530,7 @@ static void rule16_and_up_to_a_count_oldest_first(void **state) {
 
 // A name outlives its job, which takes memory; while there is none the job stays.
 static void rule16_without_memory_forgetting_waits_a_little(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct job_info j;
     uint64_t named = push_once(t, "k", "o", "a");
     expect_take(t, "a");
@@ -550,7 +551,7 @@ static void rule16_without_memory_forgetting_waits_a_little(void **state) {
 }
 
 static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "retention", "0,0");
     uint64_t a = push(t, "k", "a");
     must(fail_with(t, take(t), "no", MR_NEVER));
@@ -563,8 +564,8 @@ static void rule16_the_dead_are_not_ended_in_this_sense(void **state) {
 // A deadline holds also when the end could not be written down as it passed: what has not begun
 // does not begin, and what runs is refused.
 static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
-    struct tale *t = *state;
-    t->telling = TOLD_PLAINLY;
+    struct core_fixture *t = *state;
+    t->mode = MODE_PLAIN;
     push_with(t, (struct push){ .key = mr_str("r"), .body = mr_str("runs"), .deadline_ms = 10 });
     struct taken running = take(t);
     push_with(t, (struct push){ .body = mr_str("waits"), .deadline_ms = 10 });
@@ -593,42 +594,42 @@ static void rule7_a_deadline_that_could_not_be_recorded_holds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(rule7_not_started_by_its_deadline_a_job_never_is),
-        TALE(rule7_one_running_is_told_and_its_commit_refused_whole),
-        TALE(rule7_delayed_past_its_deadline_it_expires_on_time),
-        TALE(A8_the_limit_is_absolute_from_hand_in),
-        TALE(A8_a_waiter_never_outlives_its_job),
-        TALE(A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot),
-        TALE(A4_a_lost_connection_is_no_interest),
-        TALE(A4_running_work_nobody_wants_is_told_to_stop),
-        TALE(rule8_a_call_lives_until_its_last_caller_goes),
-        TALE(rule8_a_plain_push_wants_it_for_good),
-        TALE(rule8_awaiting_never_takes_interest_away),
-        TALE(rule8_after_a_restart_callers_have_a_grace_to_come_back),
-        TALE(rule8_who_leaves_in_the_grace_may_come_back_once_more),
-        TALE(A10_time_waited_in_vain_is_counted),
-        TALE(S2_a_cancelled_job_ends_in_place_and_is_skipped),
-        TALE(rule9_a_delayed_job_is_cancelled_before_it_joins),
-        TALE(rule9_nothing_a_cancelled_run_does_is_recorded),
-        TALE(rule9_a_refused_end_lets_go_although_the_job_is_forgotten),
-        TALE(rule9_a_worker_that_never_lets_go_loses_its_lease),
-        TALE(rule9_what_has_ended_stays_as_it_ended),
-        TALE(rule10_a_commit_is_one_group_of_records),
-        TALE(E2_S6_a_commit_repeated_is_answered_as_the_first_time),
-        TALE(E4_a_crash_while_computing_computes_again_and_records_once),
-        TALE(rule10_emits_are_bounded),
-        TALE(rule10_an_emit_may_be_named_and_is_then_made_once),
-        TALE(rule11_state_is_read_at_start_and_replaced_at_commit),
-        TALE(rule11_states_are_bounded_in_number_and_need_a_key),
-        TALE(rule11_states_may_have_a_time_to_live),
-        TALE(rule11_a_state_in_use_outlives_its_time),
-        TALE(rule11_a_state_whose_time_is_over_does_not_come_back),
-        TALE(rule11_a_state_in_use_holds_up_no_other),
-        TALE(rule16_ended_jobs_are_kept_for_a_time),
-        TALE(rule16_and_up_to_a_count_oldest_first),
-        TALE(rule16_without_memory_forgetting_waits_a_little),
-        TALE(rule16_the_dead_are_not_ended_in_this_sense),
-        TALE(rule7_a_deadline_that_could_not_be_recorded_holds),
+        CORE_TEST(rule7_not_started_by_its_deadline_a_job_never_is),
+        CORE_TEST(rule7_one_running_is_told_and_its_commit_refused_whole),
+        CORE_TEST(rule7_delayed_past_its_deadline_it_expires_on_time),
+        CORE_TEST(A8_the_limit_is_absolute_from_hand_in),
+        CORE_TEST(A8_a_waiter_never_outlives_its_job),
+        CORE_TEST(A4_A5_work_nobody_wants_never_runs_and_the_next_has_its_slot),
+        CORE_TEST(A4_a_lost_connection_is_no_interest),
+        CORE_TEST(A4_running_work_nobody_wants_is_told_to_stop),
+        CORE_TEST(rule8_a_call_lives_until_its_last_caller_goes),
+        CORE_TEST(rule8_a_plain_push_wants_it_for_good),
+        CORE_TEST(rule8_awaiting_never_takes_interest_away),
+        CORE_TEST(rule8_after_a_restart_callers_have_a_grace_to_come_back),
+        CORE_TEST(rule8_who_leaves_in_the_grace_may_come_back_once_more),
+        CORE_TEST(A10_time_waited_in_vain_is_counted),
+        CORE_TEST(S2_a_cancelled_job_ends_in_place_and_is_skipped),
+        CORE_TEST(rule9_a_delayed_job_is_cancelled_before_it_joins),
+        CORE_TEST(rule9_nothing_a_cancelled_run_does_is_recorded),
+        CORE_TEST(rule9_a_refused_end_lets_go_although_the_job_is_forgotten),
+        CORE_TEST(rule9_a_worker_that_never_lets_go_loses_its_lease),
+        CORE_TEST(rule9_what_has_ended_stays_as_it_ended),
+        CORE_TEST(rule10_a_commit_is_one_group_of_records),
+        CORE_TEST(E2_S6_a_commit_repeated_is_answered_as_the_first_time),
+        CORE_TEST(E4_a_crash_while_computing_computes_again_and_records_once),
+        CORE_TEST(rule10_emits_are_bounded),
+        CORE_TEST(rule10_an_emit_may_be_named_and_is_then_made_once),
+        CORE_TEST(rule11_state_is_read_at_start_and_replaced_at_commit),
+        CORE_TEST(rule11_states_are_bounded_in_number_and_need_a_key),
+        CORE_TEST(rule11_states_may_have_a_time_to_live),
+        CORE_TEST(rule11_a_state_in_use_outlives_its_time),
+        CORE_TEST(rule11_a_state_whose_time_is_over_does_not_come_back),
+        CORE_TEST(rule11_a_state_in_use_holds_up_no_other),
+        CORE_TEST(rule16_ended_jobs_are_kept_for_a_time),
+        CORE_TEST(rule16_and_up_to_a_count_oldest_first),
+        CORE_TEST(rule16_without_memory_forgetting_waits_a_little),
+        CORE_TEST(rule16_the_dead_are_not_ended_in_this_sense),
+        CORE_TEST(rule7_a_deadline_that_could_not_be_recorded_holds),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

@@ -1,7 +1,7 @@
 // F51 and the like: one story, told again and again, in which each time another allocation or
 // append fails. The command that meets the failure says so and has changed nothing; said again, it
 // works; the rest of the story goes on as if nothing had been.
-#include "history.h"
+#include "support/history.h"
 
 #include "base/errors.h"
 #include "base/mem.h"
@@ -17,13 +17,14 @@
 
 // ---- Telling ------------------------------------------------------------------------------------
 
-static struct command command_of(const struct twin *t, enum op op) {
+static struct command command_of(const struct lockstep *t, enum op op) {
     struct command c = { .op = op, .now_ms = t->model->now_ms };
     c.source = c.caller = c.pusher = c.taker = -1;
     return c;
 }
 
-static struct command push_of(const struct twin *t, int stage, const char *key, const char *body) {
+static struct command push_of(const struct lockstep *t, int stage, const char *key,
+                              const char *body) {
     struct command c = command_of(t, OP_PUSH);
     c.job.stage = stage;
     text_copy(c.job.key, key);
@@ -31,12 +32,12 @@ static struct command push_of(const struct twin *t, int stage, const char *key, 
     return c;
 }
 
-static void push(struct twin *t, int stage, const char *key, const char *body) {
+static void push(struct lockstep *t, int stage, const char *key, const char *body) {
     struct command c = push_of(t, stage, key, body);
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void take(struct twin *t, int stage, uint32_t count, uint32_t batch, int taker) {
+static void take(struct lockstep *t, int stage, uint32_t count, uint32_t batch, int taker) {
     struct command c = command_of(t, OP_TAKE);
     c.stages[0] = stage;
     c.stage_count = 1;
@@ -45,11 +46,11 @@ static void take(struct twin *t, int stage, uint32_t count, uint32_t batch, int 
     c.lease_ms = 1000;
     c.taker = taker;
     c.conn = taker >= 0;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
 // A command about the oldest running job of the stage.
-static struct command about_running(const struct twin *t, enum op op, int stage) {
+static struct command about_running(const struct lockstep *t, enum op op, int stage) {
     struct command c = command_of(t, op);
     const struct model *m = t->model;
     for (int l = 0; l < m->lease_count && !c.id; l++)
@@ -63,13 +64,13 @@ static struct command about_running(const struct twin *t, enum op op, int stage)
     return c;
 }
 
-static void done(struct twin *t, int stage, const char *result) {
+static void done(struct lockstep *t, int stage, const char *result) {
     struct command c = about_running(t, OP_DONE, stage);
     text_copy(c.text, result);
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void done_with_everything(struct twin *t, int stage) {
+static void done_with_everything(struct lockstep *t, int stage) {
     struct command c = about_running(t, OP_DONE, stage);
     text_copy(c.text, "result");
     c.set_state = true;
@@ -82,108 +83,109 @@ static void done_with_everything(struct twin *t, int stage) {
         if (c.emit_count == 1)
             text_copy(e->once, "emitted-once");
     }
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void fail_job(struct twin *t, int stage, int64_t retry_ms) {
+static void fail_job(struct lockstep *t, int stage, int64_t retry_ms) {
     struct command c = about_running(t, OP_FAIL, stage);
     text_copy(c.text, "reason");
     c.retry_ms = retry_ms;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void say_about_running(struct twin *t, enum op op, int stage) {
+static void say_about_running(struct lockstep *t, enum op op, int stage) {
     struct command c = about_running(t, op, stage);
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void say_about_job(struct twin *t, enum op op, enum job_status status) {
+static void say_about_job(struct lockstep *t, enum op op, enum job_status status) {
     struct command c = command_of(t, op);
     c.caller = op == OP_AWAIT ? 1 : -1;
     for (int i = 0; i < t->model->job_count; i++)
         if (t->model->jobs[i].status == status && !t->model->jobs[i].forgotten)
             c.id = t->model->jobs[i].id;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void set(struct twin *t, int stage, const char *name, const char *value) {
+static void set(struct lockstep *t, int stage, const char *name, const char *value) {
     struct command c = command_of(t, OP_SET);
     c.job.stage = stage;
     c.name = name;
     text_copy(c.text, value);
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void on_stage(struct twin *t, enum op op, int stage) {
+static void on_stage(struct lockstep *t, enum op op, int stage) {
     struct command c = command_of(t, op);
     c.job.stage = stage;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void pass(struct twin *t, uint64_t ms) {
+static void pass(struct lockstep *t, uint64_t ms) {
     struct command c = command_of(t, OP_TIME);
     c.now_ms += ms;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void numbered(struct twin *t, int stage, int source, uint64_t number) {
+static void numbered(struct lockstep *t, int stage, int source, uint64_t number) {
     struct command c = push_of(t, stage, "m", "numbered");
     c.source = source;
     c.number = number;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void lose(struct twin *t, int conn) {
+static void lose(struct lockstep *t, int conn) {
     struct command c = command_of(t, OP_LEAVE);
     c.conn = conn;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void clean(struct twin *t, size_t entries) {
+static void clean(struct lockstep *t, size_t entries) {
     struct command c = command_of(t, OP_CLEAN);
     c.entries = entries;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void crash(struct twin *t, bool died) {
+static void crash(struct lockstep *t, bool died) {
     struct command c = command_of(t, OP_CRASH);
     c.now_ms += 5;
     c.died = died;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void call(struct twin *t, const char *key, const char *once, int64_t deadline_ms, int seat) {
+static void call(struct lockstep *t, const char *key, const char *once, int64_t deadline_ms,
+                 int slot) {
     struct command c = push_of(t, 0, key, "call");
     text_copy(c.job.once, once);
     c.job.deadline_ms = deadline_ms;
-    c.caller = seat;
-    twin_say(t, &c);
+    c.caller = slot;
+    lockstep_run(t, &c);
 }
 
-static void push_late(struct twin *t, int64_t delay_ms) {
+static void push_late(struct lockstep *t, int64_t delay_ms) {
     struct command c = push_of(t, 0, "l", "late");
     c.job.delay_ms = delay_ms;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void link_stages(struct twin *t, int from, int to) {
+static void link_stages(struct lockstep *t, int from, int to) {
     struct command c = command_of(t, OP_LINK);
     c.stages[0] = from;
     c.stages[1] = to;
     c.stage_count = 2;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
-static void wait_for_room(struct twin *t, int stage) {
+static void wait_for_room(struct lockstep *t, int stage) {
     struct command c = push_of(t, stage, "", "patient");
     c.pusher = 0;
     c.conn = 2;
-    twin_say(t, &c);
+    lockstep_run(t, &c);
 }
 
 // ---- The story ----------------------------------------------------------------------------------
 
-static void story_of_working(struct twin *t) {
+static void story_of_working(struct lockstep *t) {
     set(t, 0, "backoff", "100");
     set(t, 1, "on-dead", "halt");
     push(t, 0, "k", "one");
@@ -210,7 +212,7 @@ static void story_of_working(struct twin *t) {
     lose(t, 1);
 }
 
-static void story_of_waiting(struct twin *t) {
+static void story_of_waiting(struct lockstep *t) {
     call(t, "k", "called", 0, 0);
     call(t, "m", "soon", 40, 2);
     say_about_job(t, OP_AWAIT, JOB_WAITING);
@@ -238,7 +240,7 @@ static void story_of_waiting(struct twin *t) {
 }
 
 // A lease and a deadline end soon after the connection; names are to be remembered at opening.
-static void story_of_little_time(struct twin *t) {
+static void story_of_little_time(struct lockstep *t) {
     push(t, 2, "l", "one");
     call(t, "l", "brief", 60, 3);
     set(t, 0, "attempts", "1");
@@ -249,14 +251,14 @@ static void story_of_little_time(struct twin *t) {
     for (int i = 0; i < 4; i++) {
         struct command c = push_of(t, 1, "", "named");
         snprintf(c.job.once, sizeof c.job.once, "name%d", i);
-        twin_say(t, &c);
+        lockstep_run(t, &c);
         take(t, 1, 1, 1, -1);
         done(t, 1, "");
     }
     crash(t, false);
 }
 
-static void story_of_surviving(struct twin *t) {
+static void story_of_surviving(struct lockstep *t) {
     clean(t, 10);
     take(t, 0, 2, 1, -1);
     crash(t, true);
@@ -269,7 +271,7 @@ static void story_of_surviving(struct twin *t) {
     push(t, 0, "k", "last");
 }
 
-static void tell(struct twin *t) {
+static void tell(struct lockstep *t) {
     story_of_working(t);
     story_of_waiting(t);
     story_of_little_time(t);
@@ -278,31 +280,31 @@ static void tell(struct twin *t) {
 
 // ---- The loops ----------------------------------------------------------------------------------
 
-static void expect_good(const struct twin *t, const char *what, long n) {
+static void expect_good(const struct lockstep *t, const char *what, long n) {
     if (*t->why)
         fail_msg("%s %ld, step %zu: %s", what, n, t->steps, t->why);
 }
 
 static void the_story_holds(void **state) {
     (void)state;
-    struct twin *t = twin_create(FAULT_NONE);
+    struct lockstep *t = lockstep_create(FAULT_NONE);
     tell(t);
     expect_good(t, "plain", 0);
     assert_false(t->model->ambiguous);
-    twin_destroy(t);
+    lockstep_destroy(t);
 }
 
 static void each_allocation_fails_once(void **state) {
     (void)state;
     long failures = 0;
     for (long n = 0;; n++) {
-        struct twin *t = twin_create(FAULT_NONE);
+        struct lockstep *t = lockstep_create(FAULT_NONE);
         t->fail_alloc = n;
         tell(t);
         expect_good(t, "allocation", n);
         bool over = t->fail_alloc >= 0;
         failures += t->failures;
-        twin_destroy(t);
+        lockstep_destroy(t);
         if (over)
             break;
     }
@@ -314,7 +316,7 @@ static void each_append_fails_once(void **state) {
     static const int errors[] = { MR_EFULL, MR_ENOMEM, MR_ESTOPPED };
     for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
         for (long n = 0;; n++) {
-            struct twin *t = twin_create(FAULT_NONE);
+            struct lockstep *t = lockstep_create(FAULT_NONE);
             t->refuse_append = n;
             t->refuse_with = errors[e];
             tell(t);
@@ -322,7 +324,7 @@ static void each_append_fails_once(void **state) {
             bool over = t->refuse_append >= 0;
             if (!over)
                 assert_int_equal(t->failures, 1);
-            twin_destroy(t);
+            lockstep_destroy(t);
             if (over)
                 break;
         }
@@ -330,18 +332,18 @@ static void each_append_fails_once(void **state) {
 
 static void opening_fails_cleanly(void **state) {
     (void)state;
-    struct twin *t = twin_create(FAULT_NONE);
+    struct lockstep *t = lockstep_create(FAULT_NONE);
     tell(t);
     expect_good(t, "opening", 0);
     int err = MR_ENOMEM;
     for (long n = 0; err == MR_ENOMEM; n++) {
-        twin_stop_core(t);
+        lockstep_stop_core(t);
         mem_fail_after(n);
-        err = twin_start_core(t, t->model->now_ms);
+        err = lockstep_start_core(t, t->model->now_ms);
         mem_fail_after(-1);
     }
     assert_int_equal(err, 0);
-    twin_destroy(t);
+    lockstep_destroy(t);
 }
 
 // Random histories meet one failed allocation and one failed append, each somewhere.

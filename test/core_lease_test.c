@@ -1,13 +1,13 @@
 // Failing and leases: a job keeps its place until it is done or dead, and only the current token
 // ends, fails, releases or prolongs. Rules 5, 6 and 22, the faults of workers, on the bare core.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 #include "base/mem.h"
 
 // ---- Rule 5: failing ----------------------------------------------------------------------------
 
 static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "backoff", "1000..8000");
     uint64_t a = push(t, "k", "a");
     push(t, "k", "b");
@@ -23,7 +23,7 @@ static void S1_a_retry_stays_at_the_head_and_its_channel_is_parked(void **state)
 }
 
 static void rule5_the_backoff_doubles_give_or_take_a_fifth(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "backoff", "1000..4000");
     uint64_t a = push(t, "k", "a");
     static const int64_t expected[] = { 1000, 2000, 4000, 4000 };
@@ -40,7 +40,7 @@ static void rule5_the_backoff_doubles_give_or_take_a_fifth(void **state) {
 
 // The instant is recorded, not worked out again.
 static void rule5_the_backoff_survives_a_crash(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     fail_job(t, take(t));
     int64_t due = look(t, a).due_ms;
@@ -52,7 +52,7 @@ static void rule5_the_backoff_survives_a_crash(void **state) {
 }
 
 static void rule5_a_worker_may_say_when(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "", "a");
     must(fail_with(t, take(t), "in a minute", 60000));
     assert_int_equal(look(t, a).due_ms, 60000);
@@ -61,7 +61,7 @@ static void rule5_a_worker_may_say_when(void **state) {
 }
 
 static void A8_F13_work_that_fails_ends_dead_listed_and_retryable(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "2");
     uint64_t a = push(t, "k", "a"), b = push(t, "k", "b");
     must(fail_with(t, take(t), "one", 0));
@@ -82,7 +82,7 @@ static void A8_F13_work_that_fails_ends_dead_listed_and_retryable(void **state) 
 }
 
 static void F13_never_means_dead_at_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "", "a");
     must(fail_with(t, take(t), "hopeless", MR_NEVER));
     expect_status(t, a, JOB_DEAD);
@@ -91,14 +91,14 @@ static void F13_never_means_dead_at_once(void **state) {
 }
 
 static void F13_a_job_may_have_its_own_number_of_attempts(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
     fail_job(t, take(t));
     expect_status(t, a, JOB_DEAD);
 }
 
 static void rule5_halt_parks_the_channel_until_somebody_decides(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "1");
     set(t, "on-dead", "halt");
     uint64_t a = push(t, "k", "a");
@@ -120,7 +120,7 @@ static void rule5_halt_parks_the_channel_until_somebody_decides(void **state) {
 }
 
 static void rule5_dropping_the_dead_frees_a_halted_channel(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "on-dead", "halt");
     uint64_t a = push(t, "k", "a");
     push(t, "k", "b");
@@ -132,7 +132,7 @@ static void rule5_dropping_the_dead_frees_a_halted_channel(void **state) {
 
 // Parking belongs to the head job: when that ends in any way the channel moves at once.
 static void rule5_parking_ends_with_the_head(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     push(t, "k", "b");
     fail_job(t, take(t));
@@ -151,10 +151,10 @@ static void rule5_parking_ends_with_the_head(void **state) {
 }
 
 static void rule5_a_retried_job_has_no_deadline_and_needs_no_caller(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = call(t, 0, "", "a", 500);
     must(fail_with(t, take(t), "no", MR_NEVER));
-    expect_said(t, "caller 0: a dead\n");
+    expect_events(t, "caller 0: a dead\n");
     must(retry(t, a));
     assert_int_equal(look(t, a).left_ms, -1);
     struct outcome o;
@@ -165,7 +165,7 @@ static void rule5_a_retried_job_has_no_deadline_and_needs_no_caller(void **state
 }
 
 static void rule5_the_latest_ten_reasons_are_kept_cut_and_tidy(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "20");
     char text[700];
     uint64_t a = push(t, "", "a");
@@ -180,7 +180,7 @@ static void rule5_the_latest_ten_reasons_are_kept_cut_and_tidy(void **state) {
 
 // ---- Rule 6: leases and tokens ------------------------------------------------------------------
 
-static void expect_powerless(struct tale *t, struct taken old) {
+static void expect_powerless(struct core_fixture *t, struct taken old) {
     refused(MR_ESTALE, beat(t, old));
     refused(MR_ESTALE, fail_with(t, old, "late", 0));
     refused(MR_ESTALE, release_job(t, old));
@@ -189,12 +189,12 @@ static void expect_powerless(struct tale *t, struct taken old) {
 
 // S4 and rule 6: a lost lease's token changes nothing, on any path, however it was lost.
 static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "lease", "1000");
     uint64_t id = push(t, "k", "a");
     struct taken first = take(t);
     pass_ms(t, 1000);
-    expect_said(t, "stop a: ESTALE (connection 0)\n");
+    expect_events(t, "stop a: ESTALE (connection 0)\n");
     expect_state(t, "k", CHANNEL_PARKED); // a failed attempt like others
     expect_powerless(t, first);
     pass_ms(t, 10000);
@@ -204,11 +204,11 @@ static void F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two(void **s
     expect_status(t, id, JOB_RUNNING);
     done_with(t, second, "mine", NULL);
     expect_powerless(t, first);
-    assert_string_equal(tale_read(t, look(t, id).at), "mine");
+    assert_string_equal(core_fixture_read(t, look(t, id).at), "mine");
 }
 
 static void T10_a_taker_stands_in_a_stages_line_only_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     mr_bytes stages[] = { mr_str("s"), mr_str("s") };
     struct take twice = { .stages = stages, .stage_count = 2, .conn = &t->conns[0] };
@@ -221,7 +221,7 @@ static void T10_a_taker_stands_in_a_stages_line_only_once(void **state) {
 
 // T13: the answer to a commit may be lost, so it is sent again until it comes, then more is taken.
 static void T13_a_result_is_resent_until_acknowledged(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take(t);
@@ -234,7 +234,7 @@ static void T13_a_result_is_resent_until_acknowledged(void **state) {
 }
 
 static void S4_no_token_is_issued_twice(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     struct taken first = take(t);
     must(release_job(t, first));
@@ -257,7 +257,7 @@ static void S4_no_token_is_issued_twice(void **state) {
 }
 
 static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take(t);
@@ -271,7 +271,7 @@ static void F4_killed_between_effect_and_done_it_runs_again_first(void **state) 
 }
 
 static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "lease", "100");
     uint64_t a = push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 1000 });
     pass_ms(t, 999);
@@ -281,7 +281,7 @@ static void F8_a_delay_longer_than_the_lease_is_just_a_delay(void **state) {
 }
 
 static void F9_a_job_longer_than_its_lease_lives_by_beats(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "lease", "1000");
     push(t, "k", "a");
     struct taken a = take(t);
@@ -298,7 +298,7 @@ static void F9_a_job_longer_than_its_lease_lives_by_beats(void **state) {
 }
 
 static void F10_one_stuck_job_holds_up_no_other_channel(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "stuck", "a");
     take(t);
     push(t, "stuck", "b");
@@ -310,18 +310,18 @@ static void F10_one_stuck_job_holds_up_no_other_channel(void **state) {
 }
 
 static void F11_a_disconnect_returns_work_at_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     take(t);
     lose(t, 0);
-    expect_said(t, ""); // there is nobody to tell
+    expect_events(t, ""); // there is nobody to tell
     assert_int_equal(look(t, id).attempt, 1);
     assert_string_equal(reason_of(t, id, 0), "1: the worker's connection was lost");
     assert_int_equal(take(t).attempt, 2); // without backoff
 }
 
 static void F11_a_disconnect_may_be_the_last_attempt(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "1");
     uint64_t id = push(t, "k", "a");
     take(t);
@@ -331,7 +331,7 @@ static void F11_a_disconnect_may_be_the_last_attempt(void **state) {
 
 // A full or failing log delays what it is to take down, but not beyond the end of the lease.
 static void F11_a_disconnect_that_cannot_be_recorded_counts_soon(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     for (int64_t lease_ms = 40; lease_ms <= 4000; lease_ms *= 100) {
         struct taken a;
         uint64_t id = push(t, "", "a");
@@ -348,7 +348,7 @@ static void F11_a_disconnect_that_cannot_be_recorded_counts_soon(void **state) {
 }
 
 static void F12_orphans_return_without_a_restart(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken a;
     uint64_t id = push(t, "k", "a");
     assert_int_equal(try_take(t, (struct take){ .detached = true, .lease_ms = 5000 }, &a), 1);
@@ -361,7 +361,7 @@ static void F12_orphans_return_without_a_restart(void **state) {
 }
 
 static void rule6_overlap_never_waits_out_the_lease(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "overlap", "never");
     set(t, "lease", "1000");
     set(t, "backoff", "0");
@@ -379,7 +379,7 @@ static void rule6_overlap_never_waits_out_the_lease(void **state) {
 // ---- Leases that outlive the engine
 // ---------------------------------------------------------------
 
-static struct taken take_detached(struct tale *t, int64_t lease_ms) {
+static struct taken take_detached(struct core_fixture *t, int64_t lease_ms) {
     struct taken taken = { 0 };
     assert_int_equal(try_take(t, (struct take){ .detached = true, .lease_ms = lease_ms }, &taken),
                      1);
@@ -387,7 +387,7 @@ static struct taken take_detached(struct tale *t, int64_t lease_ms) {
 }
 
 static void U21_overlap_never_holds_over_a_crash(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "overlap", "never");
     set(t, "lease", "3000");
     set(t, "backoff", "0");
@@ -404,7 +404,7 @@ static void U21_overlap_never_holds_over_a_crash(void **state) {
 }
 
 static void U21_so_does_a_detached_lease_also_without_a_key(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "backoff", "0");
     uint64_t id = push(t, "", "a");
     struct taken a = take_detached(t, 3000);
@@ -417,7 +417,7 @@ static void U21_so_does_a_detached_lease_also_without_a_key(void **state) {
 }
 
 static void U21_its_token_is_good_after_a_crash(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take_detached(t, 3000), forged = a;
@@ -432,7 +432,7 @@ static void U21_its_token_is_good_after_a_crash(void **state) {
 }
 
 static void U21_a_beat_is_recorded_before_it_is_answered(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "backoff", "0");
     push(t, "k", "a");
     struct taken a = take_detached(t, 1000);
@@ -449,7 +449,7 @@ static void U21_a_beat_is_recorded_before_it_is_answered(void **state) {
 }
 
 static void U21_a_lease_that_is_over_holds_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "overlap", "never");
     uint64_t id = push(t, "k", "a");
     must(release_job(t, take(t)));
@@ -467,7 +467,7 @@ static void U21_a_lease_that_is_over_holds_nothing(void **state) {
 }
 
 static void U21_a_block_is_held_as_far_as_it_was_leased(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     static const char *const bodies[] = { "a", "b", "c", "d" };
     struct taken out[4];
     set(t, "overlap", "never");
@@ -485,7 +485,7 @@ static void U21_a_block_is_held_as_far_as_it_was_leased(void **state) {
 }
 
 static void U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     take_detached(t, 1000);
     t->now_ms += 1000;
@@ -494,7 +494,7 @@ static void U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted(voi
 }
 
 static void U21_other_starts_write_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken out[2];
     push(t, "k", "a");
     push(t, "k", "b");
@@ -510,12 +510,12 @@ static void U21_other_starts_write_nothing(void **state) {
 }
 
 static void U20_an_engine_that_closes_gives_back_uncounted(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push_with(t, (struct push){ .body = mr_str("a"), .attempts = 1 });
     push(t, "k", "b");
     struct taken a = take(t), b = take_detached(t, 1000);
     core_give_back(t->core, &t->conns[0]);
-    tale_check(t->core, "given back");
+    core_fixture_check(t->core, "given back");
     expect_status(t, id, JOB_WAITING);
     expect_powerless(t, a);
     lose(t, 0);
@@ -527,7 +527,7 @@ static void U20_an_engine_that_closes_gives_back_uncounted(void **state) {
 
 // U16: to keep it would count an attempt.
 static void U16_a_release_needs_no_memory(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     struct taken a = take(t);
     mem_fail_after(0);
@@ -539,7 +539,7 @@ static void U16_a_release_needs_no_memory(void **state) {
 }
 
 static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     must(release_job(t, take(t)));
     must(release_job(t, take(t))); // the first is free
@@ -561,7 +561,7 @@ static void rule6_release_counts_no_attempt_and_backs_off_to_a_second(void **sta
 }
 
 static void rule6_any_connection_may_answer(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken a;
     push(t, "k", "a");
     assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
@@ -573,7 +573,7 @@ static void rule6_any_connection_may_answer(void **state) {
 }
 
 static void rule6_a_take_may_say_how_long(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken a;
     push(t, "k", "a");
     assert_int_equal(try_take(t, (struct take){ .lease_ms = 50 }, &a), 1);
@@ -583,7 +583,7 @@ static void rule6_a_take_may_say_how_long(void **state) {
 }
 
 static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[3], other[3];
     push(t, "k", "1");
     push(t, "k", "2");
@@ -598,12 +598,12 @@ static void T14_unconfirmed_go_to_another_worker_confirmed_do_not(void **state) 
 }
 
 static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     call(t, 0, "", "a", 0);
     struct taken a;
     assert_int_equal(try_take(t, (struct take){ .conn = &t->conns[1] }, &a), 1);
     done_with(t, a, "yes", NULL);
-    expect_said(t, "caller 0: a done yes\n");
+    expect_events(t, "caller 0: a done yes\n");
     lose(t, 1);
     crash(t);
     expect_status(t, a.id, JOB_DONE);
@@ -613,7 +613,7 @@ static void T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards(void *
 // ---- Rule 22: poison ----------------------------------------------------------------------------
 
 static void rule22_what_kills_the_engine_dies_too(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "3");
     uint64_t id = push(t, "k", "a");
     push(t, "k", "b");
@@ -629,7 +629,7 @@ static void rule22_what_kills_the_engine_dies_too(void **state) {
 }
 
 static void rule22_a_note_counts_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     take(t);
     crash_noted(t);
@@ -643,7 +643,7 @@ static void rule22_a_note_counts_once(void **state) {
 }
 
 static void rule22_only_the_first_unanswered_of_a_block_is_noted(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken b[3];
     push(t, "k", "a");
     uint64_t second = push(t, "k", "b"), third = push(t, "k", "c");
@@ -657,7 +657,7 @@ static void rule22_only_the_first_unanswered_of_a_block_is_noted(void **state) {
 
 // The commits before it were lost in the crash, so jobs that had ended stand before it again.
 static void rule22_a_channel_halts_where_the_killed_job_stood(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken block[3];
     set(t, "attempts", "1");
     set(t, "on-dead", "halt");
@@ -683,7 +683,7 @@ static void rule22_a_channel_halts_where_the_killed_job_stood(void **state) {
 }
 
 static void rule22_what_halts_further_on_may_come_back_to_its_place(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "1");
     set(t, "on-dead", "halt");
     push(t, "k", "a");
@@ -700,7 +700,7 @@ static void rule22_what_halts_further_on_may_come_back_to_its_place(void **state
 
 // Engine time may have stood still since: the latest failure says when it may start.
 static void rule22_a_counted_note_ends_an_earlier_backoff(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     must(fail_with(t, take(t), "no", 5000));
     crash(t);
@@ -712,7 +712,7 @@ static void rule22_a_counted_note_ends_an_earlier_backoff(void **state) {
 }
 
 static void rule22_a_peaceful_end_counts_nothing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "k", "a");
     must(release_job(t, take(t)));
     crash_noted(t);
@@ -721,7 +721,8 @@ static void rule22_a_peaceful_end_counts_nothing(void **state) {
 
 // An answer has a bound in bytes, beyond which at most the last job reaches; a state counts.
 static void rule13_an_answer_is_bounded_in_bytes(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_take_bytes = 1000 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_take_bytes = 1000 });
     struct taken out[8];
     char body[401];
     (void)state;
@@ -743,12 +744,12 @@ static void rule13_an_answer_is_bounded_in_bytes(void **state) {
     push(t, "", body);
     push(t, "", body);
     assert_int_equal(try_take(t, all, out), 2); // the last of the channel, with its state
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // U4: many that die in one instant, the youngest first, do not look at one another.
 static void U4_many_may_die_in_one_instant(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     enum { JOBS = 300, LOOKED = 64 };
     static struct taken jobs[JOBS];
     (void)state;
@@ -763,60 +764,60 @@ static void U4_many_may_die_in_one_instant(void **state) {
         assert_true(core_take_steps(t->core) <= LOOKED);
     }
     assert_int_equal(look_stage(t, "s").dead, JOBS);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(S1_a_retry_stays_at_the_head_and_its_channel_is_parked),
+        CORE_TEST(S1_a_retry_stays_at_the_head_and_its_channel_is_parked),
         cmocka_unit_test(U4_many_may_die_in_one_instant),
-        TALE(rule5_the_backoff_doubles_give_or_take_a_fifth),
-        TALE(rule5_the_backoff_survives_a_crash),
-        TALE(rule5_a_worker_may_say_when),
-        TALE(A8_F13_work_that_fails_ends_dead_listed_and_retryable),
-        TALE(F13_never_means_dead_at_once),
-        TALE(F13_a_job_may_have_its_own_number_of_attempts),
-        TALE(rule5_halt_parks_the_channel_until_somebody_decides),
-        TALE(rule5_dropping_the_dead_frees_a_halted_channel),
-        TALE(rule5_parking_ends_with_the_head),
-        TALE(rule5_a_retried_job_has_no_deadline_and_needs_no_caller),
-        TALE(rule5_the_latest_ten_reasons_are_kept_cut_and_tidy),
-        TALE(F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two),
-        TALE(S4_no_token_is_issued_twice),
-        TALE(T10_a_taker_stands_in_a_stages_line_only_once),
-        TALE(T13_a_result_is_resent_until_acknowledged),
-        TALE(F4_killed_between_effect_and_done_it_runs_again_first),
-        TALE(F8_a_delay_longer_than_the_lease_is_just_a_delay),
-        TALE(F9_a_job_longer_than_its_lease_lives_by_beats),
-        TALE(F10_one_stuck_job_holds_up_no_other_channel),
-        TALE(F11_a_disconnect_returns_work_at_once),
-        TALE(F11_a_disconnect_may_be_the_last_attempt),
-        TALE(F11_a_disconnect_that_cannot_be_recorded_counts_soon),
-        TALE(F12_orphans_return_without_a_restart),
-        TALE(rule6_overlap_never_waits_out_the_lease),
-        TALE(U21_overlap_never_holds_over_a_crash),
-        TALE(U21_so_does_a_detached_lease_also_without_a_key),
-        TALE(U21_its_token_is_good_after_a_crash),
-        TALE(U21_a_beat_is_recorded_before_it_is_answered),
-        TALE(U21_a_lease_that_is_over_holds_nothing),
-        TALE(U21_a_block_is_held_as_far_as_it_was_leased),
-        TALE(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
-        TALE(U21_other_starts_write_nothing),
-        TALE(U20_an_engine_that_closes_gives_back_uncounted),
-        TALE(U16_a_release_needs_no_memory),
-        TALE(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
-        TALE(rule6_any_connection_may_answer),
-        TALE(rule6_a_take_may_say_how_long),
-        TALE(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
-        TALE(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),
-        TALE(rule22_what_kills_the_engine_dies_too),
-        TALE(rule22_a_note_counts_once),
-        TALE(rule22_only_the_first_unanswered_of_a_block_is_noted),
-        TALE(rule22_a_channel_halts_where_the_killed_job_stood),
-        TALE(rule22_what_halts_further_on_may_come_back_to_its_place),
-        TALE(rule22_a_counted_note_ends_an_earlier_backoff),
-        TALE(rule22_a_peaceful_end_counts_nothing),
-        TALE(rule13_an_answer_is_bounded_in_bytes),
+        CORE_TEST(rule5_the_backoff_doubles_give_or_take_a_fifth),
+        CORE_TEST(rule5_the_backoff_survives_a_crash),
+        CORE_TEST(rule5_a_worker_may_say_when),
+        CORE_TEST(A8_F13_work_that_fails_ends_dead_listed_and_retryable),
+        CORE_TEST(F13_never_means_dead_at_once),
+        CORE_TEST(F13_a_job_may_have_its_own_number_of_attempts),
+        CORE_TEST(rule5_halt_parks_the_channel_until_somebody_decides),
+        CORE_TEST(rule5_dropping_the_dead_frees_a_halted_channel),
+        CORE_TEST(rule5_parking_ends_with_the_head),
+        CORE_TEST(rule5_a_retried_job_has_no_deadline_and_needs_no_caller),
+        CORE_TEST(rule5_the_latest_ten_reasons_are_kept_cut_and_tidy),
+        CORE_TEST(F6_F7_a_late_done_of_delivery_one_does_not_end_delivery_two),
+        CORE_TEST(S4_no_token_is_issued_twice),
+        CORE_TEST(T10_a_taker_stands_in_a_stages_line_only_once),
+        CORE_TEST(T13_a_result_is_resent_until_acknowledged),
+        CORE_TEST(F4_killed_between_effect_and_done_it_runs_again_first),
+        CORE_TEST(F8_a_delay_longer_than_the_lease_is_just_a_delay),
+        CORE_TEST(F9_a_job_longer_than_its_lease_lives_by_beats),
+        CORE_TEST(F10_one_stuck_job_holds_up_no_other_channel),
+        CORE_TEST(F11_a_disconnect_returns_work_at_once),
+        CORE_TEST(F11_a_disconnect_may_be_the_last_attempt),
+        CORE_TEST(F11_a_disconnect_that_cannot_be_recorded_counts_soon),
+        CORE_TEST(F12_orphans_return_without_a_restart),
+        CORE_TEST(rule6_overlap_never_waits_out_the_lease),
+        CORE_TEST(U21_overlap_never_holds_over_a_crash),
+        CORE_TEST(U21_so_does_a_detached_lease_also_without_a_key),
+        CORE_TEST(U21_its_token_is_good_after_a_crash),
+        CORE_TEST(U21_a_beat_is_recorded_before_it_is_answered),
+        CORE_TEST(U21_a_lease_that_is_over_holds_nothing),
+        CORE_TEST(U21_a_block_is_held_as_far_as_it_was_leased),
+        CORE_TEST(U21_when_the_end_passes_while_nothing_runs_no_attempt_is_counted),
+        CORE_TEST(U21_other_starts_write_nothing),
+        CORE_TEST(U20_an_engine_that_closes_gives_back_uncounted),
+        CORE_TEST(U16_a_release_needs_no_memory),
+        CORE_TEST(rule6_release_counts_no_attempt_and_backs_off_to_a_second),
+        CORE_TEST(rule6_any_connection_may_answer),
+        CORE_TEST(rule6_a_take_may_say_how_long),
+        CORE_TEST(T14_unconfirmed_go_to_another_worker_confirmed_do_not),
+        CORE_TEST(T15_a_confirmation_arrives_even_if_the_worker_dies_afterwards),
+        CORE_TEST(rule22_what_kills_the_engine_dies_too),
+        CORE_TEST(rule22_a_note_counts_once),
+        CORE_TEST(rule22_only_the_first_unanswered_of_a_block_is_noted),
+        CORE_TEST(rule22_a_channel_halts_where_the_killed_job_stood),
+        CORE_TEST(rule22_what_halts_further_on_may_come_back_to_its_place),
+        CORE_TEST(rule22_a_counted_note_ends_an_earlier_backoff),
+        CORE_TEST(rule22_a_peaceful_end_counts_nothing),
+        CORE_TEST(rule13_an_answer_is_bounded_in_bytes),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

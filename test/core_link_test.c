@@ -1,6 +1,6 @@
 // Links, on the bare core of one shard: what its outboxes hold, what it takes from others, and that
 // all of it survives refusals, cleaning and crashes. core_links_test.c puts whole shards together.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 #include <stdio.h>
 
@@ -10,8 +10,8 @@
 static const char *here, *there; // stages that live in this shard and in shard 1
 
 static int begin(void **state) {
-    int err = tale_setup(state);
-    struct tale *t = *state;
+    int err = core_fixture_setup(state);
+    struct core_fixture *t = *state;
     in_shards(t, 2);
     here = stage_in(0, 2);
     there = stage_in(1, 2);
@@ -19,14 +19,14 @@ static int begin(void **state) {
 }
 
 #define LINK_TALE(test)                                                                            \
-    { #test, test, begin, tale_teardown, NULL }
+    { #test, test, begin, core_fixture_teardown, NULL }
 
-static struct taken begun(struct tale *t, const char *body) {
+static struct taken begun(struct core_fixture *t, const char *body) {
     push(t, "", body);
     return take(t);
 }
 
-static uint64_t oldest(struct tale *t) {
+static uint64_t oldest(struct core_fixture *t) {
     struct link_entry e;
     assert_true(core_link_next(t->core, 1, 0, &e));
     return e.number;
@@ -35,7 +35,7 @@ static uint64_t oldest(struct tale *t) {
 // ---- Sending ------------------------------------------------------------------------------------
 
 static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct emit emits[] = {
         { .stage = mr_str(here), .key = mr_str("k"), .body = mr_str("local") },
         { .stage = mr_str(there),
@@ -56,7 +56,7 @@ static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
     struct link_entry e;
     crash(t); // E4: the same output, not another
     assert_true(core_link_next(t->core, 1, 0, &e));
-    assert_string_equal(tale_read(t, e.at), "linked");
+    assert_string_equal(core_fixture_read(t, e.at), "linked");
     assert_true(bytes_equal(e.stage, mr_str(there)) && bytes_equal(e.key, mr_str("k")));
     assert_true(bytes_equal(e.once, mr_str("name")));
     assert_int_equal(e.due_ms, t->now_ms + 20); // fixed with the commit
@@ -69,7 +69,7 @@ static void E4_an_emit_for_another_shard_waits_in_the_outbox(void **state) {
 }
 
 static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t numbers[4];
     char expected[128];
     struct link_entry e = { 0 };
@@ -96,8 +96,8 @@ static void E2_entries_stay_in_order_until_they_are_acknowledged(void **state) {
 
 // An acknowledgement is written down now and then: after a crash few are sent again.
 static void E3_acknowledgements_are_written_lazily(void **state) {
-    struct tale *t = *state;
-    if (t->telling != TOLD_PLAINLY)
+    struct core_fixture *t = *state;
+    if (t->mode != MODE_PLAIN)
         return;
     struct emit emits[300];
     for (int i = 0; i < 300; i++)
@@ -119,7 +119,7 @@ static void E3_acknowledgements_are_written_lazily(void **state) {
 // U7: a stage of another shard is forgotten here once no emit to it is left, and replay finds it
 // so.
 static void U7_a_stage_goes_after_its_emits(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     done_emit(t, begun(t, "a"), there, "k", "b");
     uint64_t number = oldest(t);
     core_link_arrived(t->core, 1, number);
@@ -132,7 +132,7 @@ static void U7_a_stage_goes_after_its_emits(void **state) {
 }
 
 static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "retention", "0,0");
     done_emit(t, begun(t, "a"), there, "k", "stays");
     uint64_t number = oldest(t);
@@ -146,7 +146,7 @@ static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
         clean(t);
         assert_int_equal(oldest(t), number); // never lost, never overtaken
         assert_true(core_link_next(t->core, 1, number, &e));
-        assert_string_equal(tale_read(t, e.at), "goes");
+        assert_string_equal(core_fixture_read(t, e.at), "goes");
         crash(t);
     }
     acked(t, 1, UINT64_MAX);
@@ -157,7 +157,7 @@ static void F16_the_log_is_bounded_by_what_was_not_acknowledged(void **state) {
 }
 
 static void rule13_a_linked_emit_counts_downstream(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set_on(t, there, "high-mark", "2");
     done_emit(t, begun(t, "a"), there, "k", "one"); // the edge is learned
     push(t, "", "next");
@@ -170,7 +170,7 @@ static void rule13_a_linked_emit_counts_downstream(void **state) {
     wait_for_work(t, 0, "s");
     t->unlike = true; // edges are not recorded
     acked(t, 1, UINT64_MAX);
-    expect_said(t, "taker 0: held\n");
+    expect_events(t, "taker 0: held\n");
 }
 
 // ---- Taking in ----------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ static struct link_entry entry(uint64_t number, uint64_t after) {
 }
 
 static void F2_a_repeat_is_answered_and_not_taken_again(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     must(arrive(t, 1, entry(4, 0), "a"));
     must(arrive(t, 1, entry(6, 4), "b"));
     must(arrive(t, 1, entry(4, 0), "a"));
@@ -195,7 +195,7 @@ static void F2_a_repeat_is_answered_and_not_taken_again(void **state) {
 }
 
 static void E2_what_overtakes_is_refused(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     must(arrive(t, 1, entry(4, 0), "a"));
     refused(MR_EGAP, arrive(t, 1, entry(8, 6), "c"));
     must(arrive(t, 1, entry(6, 4), "b"));
@@ -206,7 +206,7 @@ static void E2_what_overtakes_is_refused(void **state) {
 }
 
 static void F19_marks_outlive_the_jobs_and_the_log(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "retention", "0,0");
     for (uint64_t n = 2; n <= 20; n += 2) {
         must(arrive(t, 1, entry(n, n - 2), "a"));
@@ -220,7 +220,7 @@ static void F19_marks_outlive_the_jobs_and_the_log(void **state) {
 }
 
 static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     set(t, "max-channel", "1");
     drain_stage(t, "s");
@@ -235,7 +235,7 @@ static void rule13_arrivals_are_accepted_whatever_the_room(void **state) {
 // What a commit was allowed to carry is on its way: a limit that is lower since does not stop it,
 // and with it all that comes behind.
 static void rule13_arrivals_are_accepted_whatever_the_limits_are_now(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     t->limits = (struct core_limits){ .max_body = 4, .max_key = 1, .max_once = 1 };
     crash(t);
     struct link_entry e = entry(2, 0);
@@ -248,7 +248,7 @@ static void rule13_arrivals_are_accepted_whatever_the_limits_are_now(void **stat
 }
 
 static void rule12_names_count_where_the_job_arrives(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct link_entry e = entry(2, 0);
     e.once = mr_str("name");
     must(arrive(t, 1, e, "a"));
@@ -267,7 +267,7 @@ static void rule12_names_count_where_the_job_arrives(void **state) {
 }
 
 static void rule15_instants_are_those_of_the_commit(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct link_entry late = entry(2, 0), due = entry(4, 2), soon = entry(6, 4), over = entry(8, 6);
     late.due_ms = t->now_ms + 40;
     due.due_ms = t->now_ms;
@@ -287,7 +287,7 @@ static void rule15_instants_are_those_of_the_commit(void **state) {
 }
 
 static void only_other_shards_have_links(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     refused(MR_EINVAL, arrive(t, 0, entry(2, 0), "from itself"));
     refused(MR_EINVAL, arrive(t, 2, entry(2, 0), "from nowhere"));
     refused(MR_EINVAL, core_link_acked(t->core, 0, 1));
@@ -300,7 +300,7 @@ static void only_other_shards_have_links(void **state) {
 }
 
 static void ids_and_numbers_of_shards_never_meet(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t id = push(t, "", "a");
     assert_int_equal(route_of_id(2, id), 0);
     done_emit(t, take(t), there, "k", "b");
@@ -328,5 +328,5 @@ int main(void) {
         LINK_TALE(only_other_shards_have_links),
         LINK_TALE(ids_and_numbers_of_shards_never_meet),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

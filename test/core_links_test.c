@@ -11,8 +11,8 @@
 // the end, when everything has been worked off by takers that only wait.
 //
 //     MILLRACE_SECONDS=60   longer than the default slice;   MILLRACE_SEED=7   that history alone
-#include "fleet.h"
-#include "proof.h"
+#include "support/proof.h"
+#include "support/shard_set.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct seen {
 };
 
 struct world {
-    struct fleet *fleet;
+    struct shard_set *set;
     uint64_t fed[KEYS]; // numbers pushed since the latest crash, repeats included
     uint64_t concurrency, max_jobs, high_mark;
     uint64_t jobs_before, running_before; // in a, and in b, at the last look
@@ -38,7 +38,7 @@ struct planned {
     int key;
 };
 
-static struct planned plan(const struct fleet *f, int k, uint64_t n, uint64_t i) {
+static struct planned plan(const struct shard_set *f, int k, uint64_t n, uint64_t i) {
     uint64_t what[] = { f->seed, (uint64_t)k, n, i };
     uint64_t dice = bytes_hash(bytes_of(what, sizeof what), 1);
     return (struct planned){ .exists = dice % 3 > 0,
@@ -48,7 +48,7 @@ static struct planned plan(const struct fleet *f, int k, uint64_t n, uint64_t i)
 }
 
 // All that a channel will ever be sent; in b, only what precedes job n of key k.
-static uint64_t expected(const struct fleet *f, int k, int to, bool delayed, uint64_t below) {
+static uint64_t expected(const struct shard_set *f, int k, int to, bool delayed, uint64_t below) {
     uint64_t bits = 0;
     for (uint64_t bit = 0; bit < below; bit++) {
         struct planned p = plan(f, k, bit / EMITS, bit % EMITS);
@@ -67,11 +67,11 @@ static const char *key_name(int k) {
 
 // Pushes of one key are numbered, so that those of before a crash can be said again.
 static void feed(struct world *w) {
-    struct fleet *f = w->fleet;
-    int k = (int)fleet_roll(f, KEYS);
+    struct shard_set *f = w->set;
+    int k = (int)shard_set_random(f, KEYS);
     if (w->fed[k] == FED)
         return;
-    char body[FLEET_TEXT];
+    char body[SHARD_SET_TEXT];
     (void)snprintf(body, sizeof body, "%d %" PRIu64, k, w->fed[k]);
     struct push p = { .stage = mr_str("a"),
                       .key = mr_str(key_name(k)),
@@ -79,15 +79,15 @@ static void feed(struct world *w) {
                       .source = mr_str(key_name(k)),
                       .number = w->fed[k] + 1,
                       .epic = true };
-    int err = fleet_push(f, fleet_home(f, "a"), &p);
-    fleet_must(f, err == 0 || (err == MR_EFULL && w->max_jobs));
+    int err = shard_set_push(f, shard_set_shard_of(f, "a"), &p);
+    shard_set_must(f, err == 0 || (err == MR_EFULL && w->max_jobs));
     w->fed[k] += err == 0;
 }
 
-static void commit_source(struct world *w, const struct fleet_held *h) {
-    struct fleet *f = w->fleet;
+static void commit_source(struct world *w, const struct shard_set_held *h) {
+    struct shard_set *f = w->set;
     struct emit emits[2 * EMITS];
-    char bodies[EMITS][FLEET_TEXT];
+    char bodies[EMITS][SHARD_SET_TEXT];
     struct done d = { .id = h->id, .token = h->token, .emits = emits };
     int k = (int)strtol(h->body, NULL, 10);
     uint64_t n = strtoull(strchr(h->body, ' '), NULL, 10);
@@ -102,81 +102,82 @@ static void commit_source(struct world *w, const struct fleet_held *h) {
         for (int times = p.exists + p.named; p.exists && times > 0; times--)
             emits[d.emit_count++] = e;
     }
-    fleet_must(f, core_done(f->shard[h->shard].core, &d) == 0);
+    shard_set_must(f, core_done(f->shard[h->shard].core, &d) == 0);
 }
 
 // The channel's state says what it has seen: this one not, and in b all that came before it.
-static struct seen meet(struct world *w, const struct fleet_held *h) {
-    struct fleet *f = w->fleet;
+static struct seen meet(struct world *w, const struct shard_set_held *h) {
+    struct shard_set *f = w->set;
     struct seen seen = { 0 };
     bool delayed = h->stage[0] == 'c';
     int k = (int)strtol(h->body, NULL, 10), to = (int)strtol(h->key + 1, NULL, 10);
     uint64_t bit = strtoull(strchr(h->body, ' '), NULL, 10);
-    fleet_must(f, h->state_size == 0 || h->state_size == sizeof seen);
+    shard_set_must(f, h->state_size == 0 || h->state_size == sizeof seen);
     memcpy(&seen, h->state, h->state_size);
-    fleet_must(f, expected(f, k, to, delayed, bit + 1) >> bit & 1);
-    fleet_must(f, !(seen.emits[k] >> bit & 1));
-    fleet_must(f, delayed || seen.emits[k] == expected(f, k, to, false, bit));
+    shard_set_must(f, expected(f, k, to, delayed, bit + 1) >> bit & 1);
+    shard_set_must(f, !(seen.emits[k] >> bit & 1));
+    shard_set_must(f, delayed || seen.emits[k] == expected(f, k, to, false, bit));
     seen.emits[k] |= UINT64_C(1) << bit;
     return seen;
 }
 
-static void commit_target(struct world *w, const struct fleet_held *h) {
+static void commit_target(struct world *w, const struct shard_set_held *h) {
     struct seen seen = meet(w, h);
     struct done d = {
         .id = h->id, .token = h->token, .set_state = true, .state = bytes_of(&seen, sizeof seen)
     };
-    fleet_must(w->fleet, core_done(w->fleet->shard[h->shard].core, &d) == 0);
+    shard_set_must(w->set, core_done(w->set->shard[h->shard].core, &d) == 0);
 }
 
 static void finish(struct world *w, bool well) {
-    struct fleet *f = w->fleet;
+    struct shard_set *f = w->set;
     if (!f->held_count)
         return;
-    size_t which = fleet_roll(f, f->held_count);
-    struct fleet_held h = f->held[which];
-    fleet_answered(f, which);
+    size_t which = shard_set_random(f, f->held_count);
+    struct shard_set_held h = f->held[which];
+    shard_set_answered(f, which);
     struct core *core = f->shard[h.shard].core;
-    uint64_t how = well ? 0 : fleet_roll(f, 12);
+    uint64_t how = well ? 0 : shard_set_random(f, 12);
     if (how == 11)
-        fleet_must(f, core_fail(core, h.id, &h.token, mr_str("the dice said so"), 5) == 0);
+        shard_set_must(f, core_fail(core, h.id, &h.token, mr_str("the dice said so"), 5) == 0);
     else if (how == 10)
-        fleet_must(f, core_release(core, h.id, &h.token) == 0);
+        shard_set_must(f, core_release(core, h.id, &h.token) == 0);
     else if (h.stage[0] == 'a')
         commit_source(w, &h);
     else
         commit_target(w, &h);
 }
 
-static void post(struct world *w) {
-    struct fleet *f = w->fleet;
-    uint32_t from = (uint32_t)fleet_roll(f, f->shards), to = (uint32_t)fleet_roll(f, f->shards);
-    uint64_t how = fleet_roll(f, 10);
+static void deliver_some(struct world *w) {
+    struct shard_set *f = w->set;
+    uint32_t from = (uint32_t)shard_set_random(f, f->shards),
+             to = (uint32_t)shard_set_random(f, f->shards);
+    uint64_t how = shard_set_random(f, 10);
     if (how < 4)
-        (void)fleet_send(f, from, to);
+        (void)shard_set_send(f, from, to);
     else if (how == 4)
-        fleet_resend(f, from, to);
-    else if (how < 8 && f->mail_count) {
-        size_t which = fleet_roll(f, f->mail_count);
-        if (fleet_roll(f, 5) == 0)
-            fleet_lose_mail(f, which);
+        shard_set_resend(f, from, to);
+    else if (how < 8 && f->message_count) {
+        size_t which = shard_set_random(f, f->message_count);
+        if (shard_set_random(f, 5) == 0)
+            shard_set_lose_message(f, which);
         else
-            fleet_deliver(f, which, fleet_roll(f, 4) == 0);
+            shard_set_deliver(f, which, shard_set_random(f, 4) == 0);
     } else if (f->ack_count) {
-        size_t which = fleet_roll(f, f->ack_count);
-        if (fleet_roll(f, 5) == 0)
-            fleet_lose_ack(f, which);
+        size_t which = shard_set_random(f, f->ack_count);
+        if (shard_set_random(f, 5) == 0)
+            shard_set_lose_ack(f, which);
         else
-            (void)fleet_ack(f, which, fleet_roll(f, 4) == 0);
+            (void)shard_set_ack(f, which, shard_set_random(f, 4) == 0);
     }
 }
 
 static void crash(struct world *w) {
-    struct fleet *f = w->fleet;
-    if (fleet_roll(f, 2))
-        fleet_crash_all(f);
+    struct shard_set *f = w->set;
+    if (shard_set_random(f, 2))
+        shard_set_crash_all(f);
     else
-        fleet_crash(f, (uint32_t)fleet_roll(f, f->shards));
+        shard_set_crash(f, (uint32_t)shard_set_random(f, f->shards));
     memset(w->fed, 0, sizeof w->fed);
     w->jobs_before = UINT64_MAX;
 }
@@ -185,18 +186,18 @@ static void crash(struct world *w) {
 // crash may bring back jobs whose end was lost, although others were pushed in their place: then
 // there are none more until there are fewer.
 static void check(struct world *w) {
-    struct fleet *f = w->fleet;
-    fleet_check(f);
-    uint64_t running = fleet_sum(f, "b", JOB_RUNNING);
-    fleet_must(f, !w->concurrency || running <= w->concurrency || running <= w->running_before);
+    struct shard_set *f = w->set;
+    shard_set_check(f);
+    uint64_t running = shard_set_sum(f, "b", JOB_RUNNING);
+    shard_set_must(f, !w->concurrency || running <= w->concurrency || running <= w->running_before);
     w->running_before = running;
-    uint64_t jobs = fleet_sum(f, "a", JOB_WAITING) + fleet_sum(f, "a", JOB_RUNNING);
-    fleet_must(f, !w->max_jobs || jobs <= w->max_jobs || jobs <= w->jobs_before);
+    uint64_t jobs = shard_set_sum(f, "a", JOB_WAITING) + shard_set_sum(f, "a", JOB_RUNNING);
+    shard_set_must(f, !w->max_jobs || jobs <= w->max_jobs || jobs <= w->jobs_before);
     w->jobs_before = jobs;
 }
 
 static void set_limits(struct world *w) {
-    struct fleet *f = w->fleet;
+    struct shard_set *f = w->set;
     static const uint64_t few[] = { 0, 1, 2, 5 };
     const struct {
         const char *stage, *name;
@@ -205,38 +206,38 @@ static void set_limits(struct world *w) {
                    { "a", "max-jobs", &w->max_jobs },
                    { "b", "high-mark", &w->high_mark } };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        char value[FLEET_TEXT];
-        *limits[i].value = few[fleet_roll(f, 4)];
+        char value[SHARD_SET_TEXT];
+        *limits[i].value = few[shard_set_random(f, 4)];
         (void)snprintf(value, sizeof value, "%" PRIu64, *limits[i].value);
-        fleet_set(f, limits[i].stage, limits[i].name, *limits[i].value ? value : "none");
+        shard_set_set(f, limits[i].stage, limits[i].name, *limits[i].value ? value : "none");
     }
-    fleet_set(f, "b", "rate", fleet_roll(f, 4) == 0 ? "200/s" : "none");
+    shard_set_set(f, "b", "rate", shard_set_random(f, 4) == 0 ? "200/s" : "none");
     w->jobs_before = w->running_before = UINT64_MAX;
 }
 
 static void step(struct world *w) {
-    struct fleet *f = w->fleet;
-    uint32_t shard = (uint32_t)fleet_roll(f, f->shards);
-    uint64_t how = fleet_roll(f, 100);
+    struct shard_set *f = w->set;
+    uint32_t shard = (uint32_t)shard_set_random(f, f->shards);
+    uint64_t how = shard_set_random(f, 100);
     if (how < 18)
         feed(w);
     else if (how < 32)
-        fleet_wait(f, shard, (int)fleet_roll(f, FLEET_TAKERS), NULL);
+        shard_set_wait(f, shard, (int)shard_set_random(f, SHARD_SET_TAKERS), NULL);
     else if (how < 50)
         finish(w, false);
     else if (how < 80)
-        post(w);
+        deliver_some(w);
     else if (how < 86)
-        fleet_sync_some(f, shard);
+        shard_set_sync_some(f, shard);
     else if (how < 90)
-        fleet_wake(f, shard);
+        shard_set_wake(f, shard);
     else if (how < 94)
-        fleet_pass(f, fleet_roll(f, 20));
+        shard_set_pass(f, shard_set_random(f, 20));
     else if (how < 98)
-        fleet_clean(f, shard, fleet_roll(f, 40));
-    else if (how == 98 && fleet_roll(f, 3) == 0)
+        shard_set_clean(f, shard, shard_set_random(f, 40));
+    else if (how == 98 && shard_set_random(f, 3) == 0)
         crash(w);
-    else if (how == 99 && fleet_roll(f, 4) == 0)
+    else if (how == 99 && shard_set_random(f, 4) == 0)
         set_limits(w);
 }
 
@@ -252,53 +253,53 @@ static bool is_fed(const struct world *w) {
 // Nobody polls: takers wait at every shard, and are woken by what is freed, due, or arrives.
 // Whoever is held for ever keeps its job from the end.
 static void drain(struct world *w) {
-    struct fleet *f = w->fleet;
+    struct shard_set *f = w->set;
     for (int idle = 0, rounds = 0; idle < 100; rounds++) {
-        fleet_must(f, rounds < 20000); // somebody is held for ever
+        shard_set_must(f, rounds < 20000); // somebody is held for ever
         for (int i = 0; i < KEYS && !is_fed(w); i++)
             feed(w);
         for (uint32_t i = 0; i < f->shards; i++)
-            for (int t = 0; t < FLEET_TAKERS && f->held_count < FLEET_HELD / 2; t++)
-                fleet_wait(f, i, t, NULL);
+            for (int t = 0; t < SHARD_SET_TAKERS && f->held_count < SHARD_SET_HELD / 2; t++)
+                shard_set_wait(f, i, t, NULL);
         bool busy = f->held_count || !is_fed(w);
         while (f->held_count)
             finish(w, true);
-        busy = fleet_wake_all(f) || busy;
-        busy = fleet_carry_all(f) || busy;
+        busy = shard_set_wake_all(f) || busy;
+        busy = shard_set_deliver_all(f) || busy;
         if (busy)
             idle = 0;
         else
             idle++;
-        fleet_pass(f, 10);
+        shard_set_pass(f, 10);
         check(w);
     }
 }
 
 // A last job to each channel of b and c shows what it has seen.
 static void expect_all_seen(struct world *w, const char *stage, int to) {
-    struct fleet *f = w->fleet;
+    struct shard_set *f = w->set;
     struct push p = { .stage = mr_str(stage), .key = mr_str(key_name(to)), .body = mr_str("last") };
-    fleet_must(f, fleet_push(f, fleet_home(f, stage), &p) == 0);
+    shard_set_must(f, shard_set_push(f, shard_set_shard_of(f, stage), &p) == 0);
     for (int i = 0; i < 100 && !f->held_count; i++)
-        fleet_pass(f, 100); // a rate
-    fleet_must(f, f->held_count == 1 && !strcmp(f->held[0].body, "last"));
+        shard_set_pass(f, 100); // a rate
+    shard_set_must(f, f->held_count == 1 && !strcmp(f->held[0].body, "last"));
     struct seen seen = { 0 };
     memcpy(&seen, f->held[0].state, f->held[0].state_size);
     for (int k = 0; k < KEYS; k++)
-        fleet_must(f, seen.emits[k] == expected(f, k, to, *stage == 'c', FED * EMITS));
+        shard_set_must(f, seen.emits[k] == expected(f, k, to, *stage == 'c', FED * EMITS));
     struct done d = { .id = f->held[0].id, .token = f->held[0].token };
-    fleet_must(f, core_done(f->shard[f->held[0].shard].core, &d) == 0);
-    fleet_answered(f, 0);
+    shard_set_must(f, core_done(f->shard[f->held[0].shard].core, &d) == 0);
+    shard_set_answered(f, 0);
     for (uint32_t i = 0; i < f->shards; i++)
-        for (int t = 0; t < FLEET_TAKERS; t++)
-            fleet_wait(f, i, t, NULL);
+        for (int t = 0; t < SHARD_SET_TAKERS; t++)
+            shard_set_wait(f, i, t, NULL);
 }
 
-static void run(struct fleet *f) {
-    struct world w = { .fleet = f };
-    fleet_set(f, "a", "attempts", "60000");
-    fleet_set(f, "b", "attempts", "60000");
-    fleet_set(f, "c", "attempts", "60000");
+static void run(struct shard_set *f) {
+    struct world w = { .set = f };
+    shard_set_set(f, "a", "attempts", "60000");
+    shard_set_set(f, "b", "attempts", "60000");
+    shard_set_set(f, "c", "attempts", "60000");
     set_limits(&w);
     for (int i = 0; i < 1500; i++) {
         step(&w);
@@ -309,18 +310,18 @@ static void run(struct fleet *f) {
         expect_all_seen(&w, "b", to);
         expect_all_seen(&w, "c", to);
     }
-    for (uint32_t i = 0; i < w.fleet->shards; i++)
-        fleet_must(w.fleet, core_links(w.fleet->shard[i].core) == 0);
+    for (uint32_t i = 0; i < w.set->shards; i++)
+        shard_set_must(w.set, core_links(w.set->shard[i].core) == 0);
 }
 
-static struct fleet *fleet_of(uint64_t seed) {
-    return fleet_create(2 + (uint32_t)(seed % 3), seed);
+static struct shard_set *shard_set_of(uint64_t seed) {
+    return shard_set_create(2 + (uint32_t)(seed % 3), seed);
 }
 
 static void history(uint64_t seed) {
-    struct fleet *f = fleet_of(seed);
+    struct shard_set *f = shard_set_of(seed);
     run(f);
-    fleet_destroy(f);
+    shard_set_destroy(f);
 }
 
 // E2, E3, E4, F2, F15, F19 between shards; rule 14 exactly; nobody is held for ever.
@@ -337,22 +338,22 @@ static void E4_every_emit_arrives_once_and_in_order(void **state) {
 }
 
 // Where the check is that notices it; 0: none.
-static int noticed(enum fleet_fault fault, uint64_t seed) {
+static int noticed(enum shard_set_fault fault, uint64_t seed) {
     jmp_buf failed;
-    struct fleet *volatile f = fleet_of(seed);
+    struct shard_set *volatile f = shard_set_of(seed);
     f->fault = fault;
     f->on_fail = &failed;
     int line = setjmp(failed);
     if (line == 0)
         run(f);
-    fleet_forget(f);
+    shard_set_forget(f);
     return line;
 }
 
-// A fleet that does something wrong is found out, within a few histories.
+// A set that does something wrong is found out, within a few histories.
 static void planted_faults_are_found(void **state) {
     (void)state;
-    for (enum fleet_fault fault = FAULT_NONE + 1; fault < FLEET_FAULTS; fault++) {
+    for (enum shard_set_fault fault = FAULT_NONE + 1; fault < SHARD_SET_FAULTS; fault++) {
         int line = 0;
         uint64_t seed = 1;
         for (; !line && seed < 200; seed++)

@@ -4,8 +4,8 @@
 //     MILLRACE_SEED=7       that history alone, printed as a script
 //
 // A history that fails is made short and printed; its seed replays it.
-#include "history.h"
-#include "proof.h"
+#include "support/history.h"
+#include "support/proof.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 // Replay: whatever a log may say, the core takes it in or says that it cannot be, and never
 // crashes. The log's checksums let no wrong record through; this is for those that are right by
 // chance or were made by somebody.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 static int aside_append(void *owner, const struct entry *e, size_t count, enum room room,
                         uint64_t *out_at) {
@@ -21,11 +21,11 @@ static int aside_read(void *owner, uint64_t at, struct buffer *out_body) {
 }
 
 // Opens what is left of the log, if that can be, and works a little.
-static bool opens(const struct tale *t) {
+static bool opens(const struct core_fixture *t) {
     struct core_config config = { .sink = { .append = aside_append, .read = aside_read } };
     struct core *core;
     assert_int_equal(core_create(&config, &core), 0);
-    int err = tale_replay_into(t, t->log_count, core);
+    int err = core_fixture_replay_into(t, t->log_count, core);
     if (err == 0)
         err = core_open(core, t->now_ms, 1);
     if (err == 0) {
@@ -44,7 +44,7 @@ static bool opens(const struct tale *t) {
 }
 
 // A log with a record of every kind.
-static void tell_everything(struct tale *t) {
+static void tell_everything(struct core_fixture *t) {
     struct epic_info e;
     set(t, "on-dead", "halt");
     set(t, "retention", "1000,2");
@@ -75,11 +75,11 @@ static void tell_everything(struct tale *t) {
 }
 
 static void any_byte_of_any_record_flipped(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     tell_everything(t);
     assert_true(opens(t));
     for (size_t i = 0; i < t->log_count; i++) {
-        struct tale_entry *k = &t->log[i];
+        struct core_fixture_entry *k = &t->log[i];
         for (size_t at = 0; at < k->head_size; at++) {
             uint8_t right = k->bytes[at];
             static const uint8_t flips[] = { 1, 2, 4, 8, 16, 32, 64, 128, 255 };
@@ -93,10 +93,10 @@ static void any_byte_of_any_record_flipped(void **state) {
 }
 
 static void any_record_missing_or_repeated(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     tell_everything(t);
     for (size_t i = 0; i < t->log_count; i++) {
-        struct tale_entry kept = t->log[i];
+        struct core_fixture_entry kept = t->log[i];
         for (size_t other = 0; other < t->log_count; other++) {
             t->log[i] = t->log[other];
             (void)opens(t);
@@ -271,10 +271,10 @@ static void U9_records_that_cannot_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(any_byte_of_any_record_flipped),
-        TALE(any_record_missing_or_repeated),
-        TALE(names_and_keys_that_cannot_be),
-        TALE(U9_records_that_cannot_be),
+        CORE_TEST(any_byte_of_any_record_flipped),
+        CORE_TEST(any_record_missing_or_repeated),
+        CORE_TEST(names_and_keys_that_cannot_be),
+        CORE_TEST(U9_records_that_cannot_be),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

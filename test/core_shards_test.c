@@ -1,6 +1,6 @@
 // Several shards of one engine: where stages live, how emits travel, and back pressure between
 // them.
-#include "fleet.h"
+#include "support/shard_set.h"
 
 #include "base/mem.h"
 
@@ -47,114 +47,115 @@ static void routes_spread_evenly(void **state) {
 
 enum { FROM = 1, TO = 0 }; // of two shards: "a" lives in the one, "b" and "c" in the other
 
-static void push(struct fleet *f, const char *stage, const char *body) {
+static void push(struct shard_set *f, const char *stage, const char *body) {
     struct push p = { .stage = mr_str(stage), .body = mr_str(body) };
-    assert_int_equal(fleet_push(f, fleet_home(f, stage), &p), 0);
+    assert_int_equal(shard_set_push(f, shard_set_shard_of(f, stage), &p), 0);
 }
 
-static void done(struct fleet *f, size_t held) {
-    struct fleet_held h = f->held[held];
+static void done(struct shard_set *f, size_t held) {
+    struct shard_set_held h = f->held[held];
     struct done d = { .id = h.id, .token = h.token };
     assert_int_equal(core_done(f->shard[h.shard].core, &d), 0);
-    fleet_answered(f, held);
-    fleet_check(f);
+    shard_set_answered(f, held);
+    shard_set_check(f);
 }
 
-static void expect_held_by(struct fleet *f, const char *stage, const char *why) {
+static void expect_held_by(struct shard_set *f, const char *stage, const char *why) {
     struct stage_info info;
-    assert_int_equal(core_look_stage(f->shard[fleet_home(f, stage)].core, mr_str(stage), &info), 0);
+    assert_int_equal(
+        core_look_stage(f->shard[shard_set_shard_of(f, stage)].core, mr_str(stage), &info), 0);
     assert_string_equal(info.held_by, why);
 }
 
-static void emit_to(struct fleet *f, const char *stage) {
+static void emit_to(struct shard_set *f, const char *stage) {
     struct emit emit = { .stage = mr_str(stage), .body = mr_str("x") };
-    struct fleet_held h = f->held[0];
+    struct shard_set_held h = f->held[0];
     struct done d = { .id = h.id, .token = h.token, .emits = &emit, .emit_count = 1 };
     assert_int_equal(core_done(f->shard[h.shard].core, &d), 0);
-    fleet_answered(f, 0);
+    shard_set_answered(f, 0);
 }
 
-static void carry_and_tell(struct fleet *f) {
-    while (fleet_carry_all(f) || fleet_wake_all(f)) {
+static void carry_and_tell(struct shard_set *f) {
+    while (shard_set_deliver_all(f) || shard_set_wake_all(f)) {
     }
 }
 
 // Rule 13: what leads to a stage of another shard is held while that is over its high mark.
 static void rule13_a_high_mark_holds_stages_of_other_shards(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
-    fleet_set(f, "b", "high-mark", "2");
+    struct shard_set *f = shard_set_create(2, 1);
+    shard_set_set(f, "b", "high-mark", "2");
     for (int i = 0; i < 5; i++)
         push(f, "a", "job");
     for (int i = 0; i < 2; i++) {
-        fleet_wait(f, FROM, 0, "a");
+        shard_set_wait(f, FROM, 0, "a");
         emit_to(f, "b");
         carry_and_tell(f);
     }
     expect_held_by(f, "a", "downstream:b");
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     assert_int_equal(f->held_count, 0);
-    fleet_wait(f, TO, 0, "b");
+    shard_set_wait(f, TO, 0, "b");
     done(f, 0); // one is left, which is half of the mark
     carry_and_tell(f);
     assert_int_equal(f->held_count, 1); // the taker of a was woken
-    fleet_destroy(f);
+    shard_set_destroy(f);
 }
 
 // A shard that comes back, or learns of an emit later, knows which stages are over their mark.
 static void rule13_a_mark_is_known_after_a_restart(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
-    fleet_set(f, "b", "high-mark", "2");
+    struct shard_set *f = shard_set_create(2, 1);
+    shard_set_set(f, "b", "high-mark", "2");
     for (int i = 0; i < 3; i++)
         push(f, "b", "job");
     push(f, "a", "job");
     push(f, "a", "job");
-    fleet_sync(f, FROM);
-    fleet_sync(f, TO);
-    fleet_crash_all(f);
+    shard_set_sync(f, FROM);
+    shard_set_sync(f, TO);
+    shard_set_crash_all(f);
     carry_and_tell(f);
-    assert_true(f->told > 0);
-    fleet_wait(f, FROM, 0, "a"); // it is not known yet that it emits to b
+    assert_true(f->notified > 0);
+    shard_set_wait(f, FROM, 0, "a"); // it is not known yet that it emits to b
     emit_to(f, "b");
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     assert_int_equal(f->held_count, 0);
     expect_held_by(f, "a", "downstream:b");
-    fleet_destroy(f);
+    shard_set_destroy(f);
 }
 
 // A high mark that could not be told is told with the next push, whatever the depth.
 static void rule13_a_mark_that_could_not_be_told_is_told_later(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
-    f->deaf = true;
-    fleet_set(f, "b", "high-mark", "4");
-    assert_int_equal(f->told, 0);
-    f->deaf = false;
+    struct shard_set *f = shard_set_create(2, 1);
+    f->notices_fail = true;
+    shard_set_set(f, "b", "high-mark", "4");
+    assert_int_equal(f->notified, 0);
+    f->notices_fail = false;
     push(f, "b", "job");
     carry_and_tell(f);
-    assert_true(f->told > 0);
-    fleet_destroy(f);
+    assert_true(f->notified > 0);
+    shard_set_destroy(f);
 }
 
 // U7: with a stage that is removed its high mark goes, also in other shards.
 static void U7_a_removed_stage_leaves_no_mark_elsewhere(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
-    fleet_set(f, "b", "high-mark", "1");
+    struct shard_set *f = shard_set_create(2, 1);
+    shard_set_set(f, "b", "high-mark", "1");
     carry_and_tell(f);
-    f->deaf = true;
+    f->notices_fail = true;
     assert_true(core_stage_remove(f->shard[TO].core, mr_str("b")) < 0); // it would stay there
-    f->deaf = false;
+    f->notices_fail = false;
     assert_int_equal(core_stage_remove(f->shard[TO].core, mr_str("b")), 0);
     carry_and_tell(f);
     push(f, "a", "job");
     push(f, "a", "job");
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     emit_to(f, "b");
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     assert_int_equal(f->held_count, 1); // a is not held
-    fleet_destroy(f);
+    shard_set_destroy(f);
 }
 
 // ---- Links --------------------------------------------------------------------------------------
@@ -162,60 +163,60 @@ static void U7_a_removed_stage_leaves_no_mark_elsewhere(void **state) {
 // The cleaner puts an old entry behind younger ones; its place in the outbox stays the first.
 static void F15_an_outbox_is_in_order_after_cleaning_and_replay(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
+    struct shard_set *f = shard_set_create(2, 1);
     uint64_t numbers[3], after = 0;
     struct link_entry e;
     push(f, "a", "first");
     for (int i = 0; i < 3; i++) {
         struct emit emit = { .stage = mr_str("b"), .key = mr_str("k0"), .body = mr_str("x") };
-        fleet_wait(f, FROM, 0, "a");
+        shard_set_wait(f, FROM, 0, "a");
         struct done d = {
             .id = f->held[0].id, .token = f->held[0].token, .emits = &emit, .emit_count = 1
         };
         push(f, "a", "next");
         assert_int_equal(core_done(f->shard[FROM].core, &d), 0);
-        fleet_answered(f, 0);
+        shard_set_answered(f, 0);
     }
     for (int i = 0; i < 3; i++, after = e.number) {
         assert_true(core_link_next(f->shard[FROM].core, TO, after, &e));
         numbers[i] = e.number;
     }
-    fleet_sync(f, FROM);
-    fleet_clean(f, FROM, f->shard[FROM].count / 2);
-    fleet_crash(f, FROM);
-    fleet_check(f);
+    shard_set_sync(f, FROM);
+    shard_set_clean(f, FROM, f->shard[FROM].count / 2);
+    shard_set_crash(f, FROM);
+    shard_set_check(f);
     after = 0;
     for (int i = 0; i < 3; i++, after = e.number) {
         assert_true(core_link_next(f->shard[FROM].core, TO, after, &e));
         assert_int_equal(e.number, numbers[i]);
         assert_int_equal(e.after, after);
     }
-    fleet_destroy(f);
+    shard_set_destroy(f);
 }
 
 // U7: a stage is forgotten after its emits, also where the cleaner has put one behind younger ones.
 static void U7_a_stage_goes_although_its_emit_was_moved(void **state) {
     (void)state;
-    struct fleet *f = fleet_create(2, 1);
+    struct shard_set *f = shard_set_create(2, 1);
     struct link_entry e;
     push(f, "a", "job");
     push(f, "a", "job");
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     emit_to(f, "b");
-    fleet_sync(f, FROM);
+    shard_set_sync(f, FROM);
     size_t entries = f->shard[FROM].count;
-    fleet_wait(f, FROM, 0, "a");
+    shard_set_wait(f, FROM, 0, "a");
     emit_to(f, "c");
-    fleet_sync(f, FROM);
-    fleet_clean(f, FROM, entries);
+    shard_set_sync(f, FROM);
+    shard_set_clean(f, FROM, entries);
     assert_true(core_link_next(f->shard[FROM].core, TO, 0, &e));
     assert_int_equal(core_link_acked(f->shard[FROM].core, TO, e.number), 0);
     assert_int_equal(core_stage_remove(f->shard[FROM].core, mr_str("b")), 0);
-    fleet_sync(f, FROM);
-    fleet_crash_all(f);
+    shard_set_sync(f, FROM);
+    shard_set_crash_all(f);
     assert_int_equal(core_links(f->shard[FROM].core), 1);
-    fleet_check(f);
-    fleet_destroy(f);
+    shard_set_check(f);
+    shard_set_destroy(f);
 }
 
 // ---- F51 ----------------------------------------------------------------------------------------
@@ -225,17 +226,17 @@ static void U7_a_stage_goes_although_its_emit_was_moved(void **state) {
     do {                                                                                           \
         int err_ = MR_ENOMEM;                                                                      \
         while ((err_ = (call)) == MR_ENOMEM)                                                       \
-            fleet_check(f);                                                                        \
+            shard_set_check(f);                                                                    \
         assert_int_equal(err_, 0);                                                                 \
-        fleet_check(f);                                                                            \
+        shard_set_check(f);                                                                        \
     } while (0)
 
-static int push_one(struct fleet *f, const char *stage) {
+static int push_one(struct shard_set *f, const char *stage) {
     struct push p = { .stage = mr_str(stage), .body = mr_str("job") };
-    return fleet_push(f, FROM, &p);
+    return shard_set_push(f, FROM, &p);
 }
 
-static int emit_all(struct fleet *f, const char *long_key) {
+static int emit_all(struct shard_set *f, const char *long_key) {
     struct emit emits[] = {
         { .stage = mr_str("b"), .key = mr_str(long_key), .body = mr_str("one") },
         { .stage = mr_str("b"), .key = mr_str("k1"), .once = mr_str("name"), .delay_ms = 5 },
@@ -248,39 +249,39 @@ static int emit_all(struct fleet *f, const char *long_key) {
     return core_done(f->shard[FROM].core, &d);
 }
 
-// What is refused for want of memory is a letter lost.
-static int carry(struct fleet *f) {
-    while (fleet_carry_all(f)) {
+// A message that is refused for want of memory counts as lost.
+static int carry(struct shard_set *f) {
+    while (shard_set_deliver_all(f)) {
     }
     return 0;
 }
 
-static int reopen(struct fleet *f, uint32_t shard) {
+static int reopen(struct shard_set *f, uint32_t shard) {
     int err = MR_ENOMEM;
     while (err == MR_ENOMEM) {
         core_destroy(f->shard[shard].core);
-        err = fleet_open(f, shard);
+        err = shard_set_open(f, shard);
     }
     return err;
 }
 
-static void story(struct fleet *f) {
+static void run_steps(struct shard_set *f) {
     char long_key[30];
     memset(long_key, 'k', sizeof long_key - 1);
     long_key[sizeof long_key - 1] = 0;
     SAY(f, push_one(f, "a"));
     while (!f->held_count)
-        fleet_wait(f, FROM, 0, "a");
+        shard_set_wait(f, FROM, 0, "a");
     SAY(f, emit_all(f, long_key));
-    fleet_answered(f, 0);
-    fleet_sync(f, FROM);
+    shard_set_answered(f, 0);
+    shard_set_sync(f, FROM);
     SAY(f, carry(f));
     SAY(f, reopen(f, 0));
     SAY(f, reopen(f, 1));
     SAY(f, carry(f));
     assert_int_equal(core_links(f->shard[FROM].core), 0);
-    uint64_t waiting = fleet_sum(f, "b", JOB_WAITING) + fleet_sum(f, "b", JOB_DELAYED) +
-                       fleet_sum(f, "c", JOB_WAITING);
+    uint64_t waiting = shard_set_sum(f, "b", JOB_WAITING) + shard_set_sum(f, "b", JOB_DELAYED) +
+                       shard_set_sum(f, "c", JOB_WAITING);
     assert_int_equal(waiting, 4);
 }
 
@@ -288,11 +289,11 @@ static void F51_each_allocation_fails_once_between_shards(void **state) {
     (void)state;
     long left = -1;
     for (long n = 0; left < 0; n++) {
-        struct fleet *f = fleet_create(2, 1);
+        struct shard_set *f = shard_set_create(2, 1);
         (void)mem_fail_after(n);
-        story(f);
+        run_steps(f);
         left = mem_fail_after(-1);
-        fleet_destroy(f);
+        shard_set_destroy(f);
     }
 }
 

@@ -1,11 +1,11 @@
 // Handing in: the same name or number makes no second job, a full stage makes pushes wait in line,
 // and an epic is read as fast as it is worked off. Rules 12 and 13, on the bare core.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 // ---- Names --------------------------------------------------------------------------------------
 
 static void E2_a_name_pushed_twice_is_one_job(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed first, again;
     struct push p = { .key = mr_str("k"), .once = mr_str("n"), .body = mr_str("a") };
     must(try_push(t, p, &first));
@@ -18,7 +18,7 @@ static void E2_a_name_pushed_twice_is_one_job(void **state) {
 }
 
 static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed again;
     uint64_t id = call(t, 0, "n", "a", 0);
     done_with(t, take(t), "42", NULL);
@@ -29,7 +29,7 @@ static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
     assert_true(again.repeat && again.ended);
     assert_int_equal(again.id, id);
     assert_int_equal(again.outcome.status, JOB_DONE);
-    assert_string_equal(tale_read(t, look(t, id).at), "42");
+    assert_string_equal(core_fixture_read(t, look(t, id).at), "42");
     set(t, "retention", "0");
     pass_ms(t, 1);
     refused(MR_EGONE, try_push(t, p, &again)); // known, but its result is not
@@ -37,7 +37,7 @@ static void E2_S6_a_call_repeated_gets_the_first_ones_result(void **state) {
 
 // E3: the memory of names is bounded by a window, and survives restarts.
 static void S5_E3_a_name_is_remembered_for_the_window_after_its_end(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "dedupe-window", "1000");
     set(t, "retention", "10");
     uint64_t id = push_once(t, "k", "n", "a");
@@ -54,7 +54,7 @@ static void S5_E3_a_name_is_remembered_for_the_window_after_its_end(void **state
 }
 
 static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push_once(t, "k", "n", "a");
     assert_true(cancel(t, a));
     uint64_t b = push_with(
@@ -73,7 +73,7 @@ static void rule12_cancelled_and_expired_release_the_name_dead_does_not(void **s
 // ---- Numbers ------------------------------------------------------------------------------------
 
 static void E2_a_number_pushed_twice_is_one_job(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed first, again;
     struct push p = { .source = mr_str("client"), .number = 1, .body = mr_str("a") };
     must(try_push(t, p, &first));
@@ -86,11 +86,11 @@ static void E2_a_number_pushed_twice_is_one_job(void **state) {
 }
 
 static void S5_E3_numbers_are_remembered_for_ever(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     set(t, "dedupe-window", "0");
     set(t, "retention", "0,0");
-    t->telling = TOLD_REFUSED; // it is long enough without every prefix of it
+    t->mode = MODE_REFUSED; // it is long enough without every prefix of it
     enum { MANY = SOURCE_WINDOW + 100 };
     struct push p = { .stage = mr_str("s"), .source = mr_str("e"), .epic = true };
     pause_stage(t, "s");
@@ -110,7 +110,7 @@ static void S5_E3_numbers_are_remembered_for_ever(void **state) {
 }
 
 static void rule12_numbers_may_come_in_any_order_within_the_window(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed p;
     must(push_number(t, "e", 3, "c"));
     must(push_number(t, "e", 1, "a"));
@@ -126,7 +126,7 @@ static void rule12_numbers_may_come_in_any_order_within_the_window(void **state)
 
 // S9: a full queue makes the epic wait, and order survives the refusal.
 static void S9_a_refused_number_holds_the_higher_ones(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-jobs", "2");
     must(push_number(t, "e", 1, "1"));
     must(push_number(t, "e", 2, "2"));
@@ -144,7 +144,7 @@ static void S9_a_refused_number_holds_the_higher_ones(void **state) {
 
 // Whatever it is refused for: the producer counts none behind it as accepted.
 static void S9_a_number_refused_for_its_size_holds_the_higher_ones(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     static char long_key[2000];
     struct push p = { .source = mr_str("e"), .number = 1, .epic = true, .body = mr_str("1") };
@@ -165,7 +165,7 @@ static void S9_a_number_refused_for_its_size_holds_the_higher_ones(void **state)
 
 // The hold belongs to the connection: who comes back starts again from the resume point.
 static void S9_the_hold_ends_with_the_connection(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     must(push_number(t, "e", 1, "1"));
     refused(MR_EFULL, push_number(t, "e", 2, "2"));
@@ -176,7 +176,7 @@ static void S9_the_hold_ends_with_the_connection(void **state) {
 }
 
 static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     struct push p = { .body = mr_str("a"), .source = mr_str("e"), .epic = true, .number = 1 };
     must(try_push(t, p, &pushed));
@@ -189,7 +189,7 @@ static void T9_an_epic_without_workers_is_kept_and_said_so(void **state) {
 
 // T21: one append in five is refused; whoever pushes says the same again, and all are there once.
 static void T21_an_epic_is_complete_although_storage_fails_now_and_then(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     enum { COUNT = 20 };
     struct pushed pushed;
     (void)state;
@@ -220,11 +220,11 @@ static void T21_an_epic_is_complete_although_storage_fails_now_and_then(void **s
     expect_no_work(t);
     assert_true(look_epic(t, "e").over);
     assert_int_equal(look_epic(t, "e").done, COUNT);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void rule12_an_epic_has_an_end_and_progress(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct epic_info e;
     refused(MR_EGONE, core_epic(t->core, mr_str("s"), mr_str("e"), &e));
     for (uint64_t n = 1; n <= 5; n++)
@@ -259,7 +259,7 @@ static void rule12_an_epic_has_an_end_and_progress(void **state) {
 
 // It would be over although jobs of it are there that it does not count.
 static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     for (uint64_t n = 1; n <= 3; n++)
         must(push_number(t, "e", n, "x"));
     must(skip_number(t, "e", 5));
@@ -278,7 +278,7 @@ static void rule12_an_epic_does_not_end_before_its_highest_number(void **state) 
 // What a client may set at most is what a replay accepts at most.
 static void U9_the_largest_numbers_are_replayed(void **state) {
     (void)state;
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     static const char *const largest[][2] = {
         { "max-jobs", "1000000000000" },
         { "max-channel", "1000000000000" },
@@ -305,13 +305,13 @@ static void U9_the_largest_numbers_are_replayed(void **state) {
     must(skip_number(t, "e", SOURCE_WINDOW));
     crash(t);
     assert_int_equal(look_epic(t, "e").total, NUMBER_MOST);
-    tale_destroy(t); // without working the job off: that takes a hundred years
+    core_fixture_destroy(t); // without working the job off: that takes a hundred years
 }
 
 // A push that repeats a name makes no job, but its number is there: the epic goes on behind it, and
 // whoever waits for the last one is told.
 static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed again;
     must(push_number(t, "e", 1, "a"));
     uint64_t named = push_once(t, "", "n", "b");
@@ -319,14 +319,14 @@ static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **sta
     done(t, take(t));
     must(end_epic(t, "e", 2));
     must(watch_epic(t, 0, "e", EPIC_OVER));
-    expect_said(t, "");
+    expect_events(t, "");
     struct push p = { .once = mr_str("n"), .source = mr_str("e"), .epic = true, .number = 2 };
     for (int i = 0; i < 2; i++) {
         must(try_push(t, p, &again));
         assert_true(again.repeat);
         assert_int_equal(again.id, named);
     }
-    expect_said(t, "watcher 0\n");
+    expect_events(t, "watcher 0\n");
     crash(t);
     assert_true(look_epic(t, "e").over);
     assert_int_equal(look_epic(t, "e").resume, 3);
@@ -336,7 +336,7 @@ static void rule12_a_number_whose_name_was_used_before_is_not_missing(void **sta
 }
 
 static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     struct push p = { .source = mr_str("client"), .number = 1, .body = mr_str("a") };
     must(try_push(t, p, &pushed));
@@ -360,7 +360,8 @@ static void rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not(void *
 
 // What has ended says no more whose it was: neither the cleaner nor a restart brings the epic back.
 static void rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 1 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_sources = 1 });
     struct pushed pushed;
     (void)state;
     must(push_number(t, "e", 1, "a"));
@@ -372,11 +373,11 @@ static void rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs(void **
     pass_ms(t, 1);
     must(try_push(t, (struct push){ .source = mr_str("other"), .number = 1 }, &pushed));
     assert_false(pushed.repeat);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct epic_info e;
     must(push_number(t, "e", 1, "a"));
     must(core_epic_drop(t->core, mr_str("s"), mr_str("e")));
@@ -389,20 +390,21 @@ static void rule12_a_dropped_epic_is_gone_its_jobs_are_not(void **state) {
 
 // ---- Rule 13: room ------------------------------------------------------------------------------
 
-static int push_to_key_patiently(struct tale *t, int pusher, const char *key, const char *body) {
+static int push_to_key_patiently(struct core_fixture *t, int pusher, const char *key,
+                                 const char *body) {
     struct pushed pushed;
     if (!t->pushers[pusher].granted)
-        t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % TALE_CONNS] };
+        t->pushers[pusher] = (struct pusher){ .conn = &t->conns[pusher % FIXTURE_CONNS] };
     struct push p = { .key = mr_str(key), .body = mr_str(body), .pusher = &t->pushers[pusher] };
     return try_push(t, p, &pushed);
 }
 
-static int push_patiently(struct tale *t, int pusher, const char *body) {
+static int push_patiently(struct core_fixture *t, int pusher, const char *body) {
     return push_to_key_patiently(t, pusher, NULL, body);
 }
 
 static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     set(t, "max-jobs", "3");
     set(t, "max-channel", "2");
@@ -419,7 +421,7 @@ static void rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped(void 
 }
 
 static void rule13_waiting_pushes_are_let_in_one_after_another(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     set(t, "max-jobs", "1");
     push(t, "", "a");
@@ -427,36 +429,36 @@ static void rule13_waiting_pushes_are_let_in_one_after_another(void **state) {
     assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
     refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("hasty") }, &pushed));
     expect_take(t, "a");
-    expect_said(t, "room 0\n");
+    expect_events(t, "room 0\n");
     refused(MR_EFULL, try_push(t, (struct push){ .body = mr_str("hasty") }, &pushed));
     must(push_patiently(t, 0, "b"));
-    expect_said(t, "");
+    expect_events(t, "");
     expect_take(t, "b");
-    expect_said(t, "room 1\n");
+    expect_events(t, "room 1\n");
     must(push_patiently(t, 1, "c"));
     expect_take(t, "c");
     push(t, "", "d");
 }
 
 static void rule13_who_gives_up_makes_room_for_the_next(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     push(t, "", "a");
     assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
     assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
     assert_int_equal(push_patiently(t, 2, "d"), MR_EAGAIN);
     expect_take(t, "a");
-    expect_said(t, "room 0\n");
+    expect_events(t, "room 0\n");
     lose(t, 0); // told of room, and gone
-    expect_said(t, "room 1\n");
+    expect_events(t, "room 1\n");
     core_push_leave(t->core, &t->pushers[1]);
-    expect_said(t, "room 2\n");
+    expect_events(t, "room 2\n");
     must(push_patiently(t, 2, "d"));
 }
 
 // Though there would be room for another key.
 static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     struct push hasty = { .key = mr_str("l"), .body = mr_str("hasty") };
     set(t, "max-channel", "1");
@@ -464,25 +466,25 @@ static void rule13_nobody_overtakes_a_waiting_push_of_its_stage(void **state) {
     assert_int_equal(push_to_key_patiently(t, 0, "k", "b"), MR_EAGAIN);
     refused(MR_EFULL, try_push(t, hasty, &pushed));
     expect_take(t, "a");
-    expect_said(t, "room 0\n");
+    expect_events(t, "room 0\n");
     must(push_to_key_patiently(t, 0, "k", "b"));
     must(try_push(t, hasty, &pushed));
 }
 
 static void rule13_more_room_is_told_at_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "max-jobs", "1");
     push(t, "", "a");
     assert_int_equal(push_patiently(t, 0, "b"), MR_EAGAIN);
     assert_int_equal(push_patiently(t, 1, "c"), MR_EAGAIN);
     set(t, "max-jobs", "none");
-    expect_said(t, "room 0\nroom 1\n");
+    expect_events(t, "room 0\nroom 1\n");
 }
 
 // What waits for room has a budget of its own, and what lives has one in bytes.
 static void rule13_bytes_are_bounded(void **state) {
-    struct tale *t =
-        tale_create(TOLD_PLAINLY, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
+    struct core_fixture *t = core_fixture_create(
+        MODE_PLAIN, (struct core_limits){ .max_room_bytes = 10, .max_bytes = 6000 });
     struct pushed pushed;
     static char large[2000];
     struct push p = { .key = mr_str("k"), .body = bytes_of(large, sizeof large) };
@@ -495,20 +497,20 @@ static void rule13_bytes_are_bounded(void **state) {
             break;
     assert_int_equal(push_patiently(t, 2, "12345"), MR_EAGAIN);
     assert_int_equal(push_patiently(t, 3, "1"), MR_EFULL);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // Memory has a limit, too, of which the owner's part is told to the core. It counts what is used:
 // jobs that were worked off make room, and what is only retained goes before a push is refused.
 static void rule13_memory_is_bounded(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
+    struct core_fixture *t = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
     struct pushed pushed;
     (void)state;
     push(t, "", "first");
     uint64_t empty = core_memory(t->core);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 
-    t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_memory = empty + 4000 });
+    t = core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_memory = empty + 4000 });
     int held = 0;
     while (try_push(t, (struct push){ .body = mr_str("more") }, &pushed) == 0)
         held++;
@@ -522,24 +524,25 @@ static void rule13_memory_is_bounded(void **state) {
     core_set_outside_memory(t->core, 4000); // somebody else needs it
     assert_int_equal(push_patiently(t, 0, "later"), MR_EAGAIN);
     core_set_outside_memory(t->core, 0);
-    expect_said(t, "room 0\n");
+    expect_events(t, "room 0\n");
     must(push_patiently(t, 0, "later"));
     core_set_outside_memory(t->core, 4000);
     assert_int_equal(push_patiently(t, 0, ""), MR_EAGAIN); // what has no bytes waits as well
     core_set_outside_memory(t->core, 0);
-    expect_said(t, "room 0\n");
+    expect_events(t, "room 0\n");
     must(push_patiently(t, 0, ""));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
-static void end_with(struct tale *t, mr_bytes result) {
+static void end_with(struct core_fixture *t, mr_bytes result) {
     struct taken a = take(t);
     must(try_done(t, (struct done){ .id = a.id, .token = a.token, .result = result }));
 }
 
 // However many of them are in the way of one push.
 static void rule13_many_that_are_retained_make_room_for_a_large_one(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500000 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_bytes = 500000 });
     static char large[300000];
     struct push small = { .stage = mr_str("s"), .body = mr_str("small") };
     mr_bytes stage = mr_str("s");
@@ -556,13 +559,14 @@ static void rule13_many_that_are_retained_make_room_for_a_large_one(void **state
     assert_true(look_stage(t, "s").done > 2000);
     struct push p = { .stage = stage, .body = bytes_of(large, sizeof large) };
     must(core_push(t->core, &p, &pushed));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // Results that are only kept to be asked for go early, oldest first, and never cause FULL: neither
 // to a push that comes nor to one that waits.
 static void rule13_what_is_retained_makes_room(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 8000 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_bytes = 8000 });
     static char large[9000];
     uint64_t ids[3];
     struct pushed pushed;
@@ -586,14 +590,14 @@ static void rule13_what_is_retained_makes_room(void **state) {
     while (push_patiently(t, 1, "later") == 0)
         continue;
     end_with(t, bytes_of(large, 2500)); // more bytes than the job had
-    expect_said(t, "room 1\n");
+    expect_events(t, "room 1\n");
     must(push_patiently(t, 1, "later"));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void rule13_what_is_too_large_is_named(void **state) {
-    struct tale *t = tale_create(
-        TOLD_PLAINLY,
+    struct core_fixture *t = core_fixture_create(
+        MODE_PLAIN,
         (struct core_limits){ .max_body = 8, .max_key = 4, .max_once = 4, .max_state = 4 });
     struct pushed p;
     (void)state;
@@ -614,15 +618,16 @@ static void rule13_what_is_too_large_is_named(void **state) {
     d = (struct done){ .id = a.id, .token = a.token, .set_state = true, .state = mr_str("12345") };
     refused(MR_ETOOBIG, try_done(t, d));
     done(t, a);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void rule13_everything_has_a_number_that_is_most(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_jobs = 4,
-                                                                     .max_channels = 2,
-                                                                     .max_stages = 2,
-                                                                     .max_sources = 1,
-                                                                     .max_once_entries = 1 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_jobs = 4,
+                                                              .max_channels = 2,
+                                                              .max_stages = 2,
+                                                              .max_sources = 1,
+                                                              .max_once_entries = 1 });
     struct pushed p;
     (void)state;
     push_once(t, "k", "n", "a");
@@ -638,14 +643,14 @@ static void rule13_everything_has_a_number_that_is_most(void **state) {
     push(t, "m", "d"); // what is over makes room
     expect_take(t, "b");
     refused(MR_EFULL, try_push(t, (struct push){ .source = mr_str("y"), .number = 1 }, &p));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // A push that is refused, for whatever reason, leaves nothing behind: not even the name of a stage
 // that nobody else has named. Otherwise names alone could use up memory, and the number of stages.
 static void rule13_a_refused_push_leaves_nothing(void **state) {
-    struct tale *t =
-        tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3, .max_bytes = 4000 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 3, .max_bytes = 4000 });
     struct pushed pushed;
     static char large[4000];
     (void)state;
@@ -669,12 +674,13 @@ static void rule13_a_refused_push_leaves_nothing(void **state) {
     refused(MR_EFULL, try_push(t, p, &pushed));
     assert_int_equal(core_stage_count(t->core), 3);
     replay(t);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // Nor does a policy, an edge or a commit that is refused.
 static void rule13_what_is_refused_names_no_stage(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 3 });
     static char large_key[2000];
     (void)state;
     push(t, "k", "a");
@@ -699,14 +705,14 @@ static void rule13_what_is_refused_names_no_stage(void **state) {
     }
     done_emit(t, a, "new", "", "b");
     push_to(t, "newer", "", "c");
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
-static int try_wait(struct tale *t, int taker, const char *a, const char *b) {
+static int try_wait(struct core_fixture *t, int taker, const char *a, const char *b) {
     mr_bytes stages[] = { mr_str(a), mr_str(b) };
     struct grant grant;
     size_t count;
-    t->takers[taker] = (struct taker){ .conn = &t->conns[taker % TALE_CONNS] };
+    t->takers[taker] = (struct taker){ .conn = &t->conns[taker % FIXTURE_CONNS] };
     struct take take = { .stages = stages,
                          .stage_count = 2,
                          .conn = t->takers[taker].conn,
@@ -716,7 +722,8 @@ static int try_wait(struct tale *t, int taker, const char *a, const char *b) {
 
 // Nor do takers: a stage that only they have named is there as long as one of them waits at it.
 static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 3 });
     struct stage_info info;
     (void)state;
     push_to(t, "known", "", "a");
@@ -741,16 +748,17 @@ static void rule13_a_stage_that_only_takers_named_goes_with_them(void **state) {
     }
     assert_int_equal(try_wait(t, 1, "x", "y"), MR_EAGAIN);
     push_to(t, "y", "", "b"); // work has come: now it is somebody else's, too
-    expect_said(t, "taker 1: b\n");
+    expect_events(t, "taker 1: b\n");
     assert_int_equal(core_stage_count(t->core), 2); // x has gone
     must(core_look_stage(t->core, mr_str("y"), &info));
     assert_int_equal(core_check(t->core), 0);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // One that waits for room keeps its stage while it waits, and no longer.
 static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_bytes = 500 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_bytes = 500 });
     (void)state;
     while (push_patiently(t, 0, "12345") == 0)
         continue;
@@ -761,12 +769,12 @@ static void rule13_a_push_that_gives_up_waiting_leaves_nothing(void **state) {
     assert_int_equal(core_stage_count(t->core), 2);
     core_push_leave(t->core, &t->pushers[1]);
     assert_int_equal(core_stage_count(t->core), 1);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // U16: each watcher is told when its own number is reached, in whatever order they came.
 static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     static const char *const bodies[] = { "1", "2", "3", "4" };
     for (uint64_t n = 1; n <= 4; n++)
         must(push_number(t, "e", n, bodies[n - 1]));
@@ -776,32 +784,33 @@ static void U16_watchers_are_told_as_far_as_it_concerns_them(void **state) {
     must(watch_epic(t, 3, "e", 0));
     must(watch_epic(t, 4, "e", 1));
     expect_take(t, "1");
-    expect_said(t, "watcher 2\n");
+    expect_events(t, "watcher 2\n");
     expect_take(t, "2");
-    expect_said(t, "");
+    expect_events(t, "");
     core_epic_unwatch(&t->watchers[4]);
     expect_take(t, "3");
-    expect_said(t, "watcher 1\n");
+    expect_events(t, "watcher 1\n");
     expect_take(t, "4");
-    expect_said(t, "watcher 3\n");
+    expect_events(t, "watcher 3\n");
     must(end_epic(t, "e", 4));
-    expect_said(t, "watcher 0\n");
+    expect_events(t, "watcher 0\n");
 }
 
 // ---- U22: many short-lived clients --------------------------------------------------------------
 
-static int push_as(struct tale *t, const char *source) {
+static int push_as(struct core_fixture *t, const char *source) {
     struct pushed pushed;
     return try_push(t, (struct push){ .source = mr_str(source), .number = 1 }, &pushed);
 }
 
-static bool has_seen(struct tale *t, const char *source) {
+static bool has_seen(struct core_fixture *t, const char *source) {
     struct push p = { .stage = mr_str("s"), .source = mr_str(source), .number = 1 };
     return core_has_seen(t->core, &p);
 }
 
 static void U22_sources_that_are_not_used_give_way_oldest_first(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 3 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_sources = 3 });
     (void)state;
     must(push_number(t, "epic", 1, "e"));
     must(push_as(t, "one"));
@@ -818,11 +827,12 @@ static void U22_sources_that_are_not_used_give_way_oldest_first(void **state) {
     must(push_as(t, "four"));
     assert_false(has_seen(t, "three"));
     assert_int_equal(look_epic(t, "epic").resume, 2); // epics stay until they are dropped
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void U22_a_maker_has_a_share_of_the_sources(void **state) {
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_sources = 8 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_sources = 8 });
     (void)state;
     core_act_for(t->core, 7);
     must(push_as(t, "one"));
@@ -844,13 +854,13 @@ static void U22_a_maker_has_a_share_of_the_sources(void **state) {
     refused(MR_EFULL, push_as(t, "five"));
     core_act_for(t->core, 0);
     must(push_as(t, "five")); // who has no token has no share
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 // ---- U2: epics of a store that did not say which stage they belong to ---------------------------
 
 // Numbers 1 to 3 were pushed, and their jobs are forgotten.
-static void write_stray(struct tale *t, uint64_t number, const char *name) {
+static void write_stray(struct core_fixture *t, uint64_t number, const char *name) {
     struct record_about about = { .source = { .epic = true, .highest = 3, .accepted = 3 } };
     about.source.done = 3;
     about.source.bitmap[0] = 1 << 1 | 1 << 2 | 1 << 3;
@@ -859,19 +869,19 @@ static void write_stray(struct tale *t, uint64_t number, const char *name) {
                               .source = number,
                               .name = mr_str(name),
                               .about = &about };
-    tale_log_add(t, &r);
-    tale_meet_epic(t, name);
+    core_fixture_log_add(t, &r);
+    core_fixture_learn_epic(t, name);
 }
 
 // How far the epic has come, as that stage is told; 0: it does not know it.
-static uint64_t resume_in(struct tale *t, const char *stage, const char *name) {
+static uint64_t resume_in(struct core_fixture *t, const char *stage, const char *name) {
     struct epic_info info;
     int err = core_epic(t->core, mr_str(stage), mr_str(name), &info);
     return err < 0 ? 0 : info.resume;
 }
 
 static void U2_a_look_adopts_no_epic(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     write_stray(t, 7, "book");
     crash(t);
     push_to(t, "other", "", "a");
@@ -890,7 +900,7 @@ static void U2_a_look_adopts_no_epic(void **state) {
 }
 
 static void U2_a_recorded_push_adopts_an_epic(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     write_stray(t, 7, "book");
     crash(t);
     push_to(t, "other", "", "a");
@@ -911,7 +921,7 @@ static void U2_a_recorded_push_adopts_an_epic(void **state) {
 }
 
 static void U2_a_recorded_change_adopts_an_epic(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     write_stray(t, 7, "ended");
     write_stray(t, 8, "skipped");
     write_stray(t, 9, "named");
@@ -939,46 +949,46 @@ static void U2_a_recorded_change_adopts_an_epic(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(E2_a_name_pushed_twice_is_one_job),
-        TALE(E2_S6_a_call_repeated_gets_the_first_ones_result),
-        TALE(S5_E3_a_name_is_remembered_for_the_window_after_its_end),
-        TALE(rule12_cancelled_and_expired_release_the_name_dead_does_not),
-        TALE(E2_a_number_pushed_twice_is_one_job),
-        TALE(S5_E3_numbers_are_remembered_for_ever),
-        TALE(rule12_numbers_may_come_in_any_order_within_the_window),
-        TALE(S9_a_refused_number_holds_the_higher_ones),
-        TALE(S9_a_number_refused_for_its_size_holds_the_higher_ones),
-        TALE(S9_the_hold_ends_with_the_connection),
-        TALE(T9_an_epic_without_workers_is_kept_and_said_so),
-        TALE(T21_an_epic_is_complete_although_storage_fails_now_and_then),
-        TALE(rule12_an_epic_has_an_end_and_progress),
-        TALE(rule12_an_epic_does_not_end_before_its_highest_number),
-        TALE(U9_the_largest_numbers_are_replayed),
-        TALE(rule12_a_number_whose_name_was_used_before_is_not_missing),
-        TALE(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
-        TALE(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
-        TALE(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
-        TALE(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
-        TALE(rule13_waiting_pushes_are_let_in_one_after_another),
-        TALE(rule13_who_gives_up_makes_room_for_the_next),
-        TALE(rule13_nobody_overtakes_a_waiting_push_of_its_stage),
-        TALE(rule13_more_room_is_told_at_once),
-        TALE(rule13_bytes_are_bounded),
-        TALE(rule13_memory_is_bounded),
-        TALE(rule13_many_that_are_retained_make_room_for_a_large_one),
-        TALE(rule13_what_is_retained_makes_room),
-        TALE(rule13_what_is_too_large_is_named),
-        TALE(rule13_everything_has_a_number_that_is_most),
-        TALE(rule13_a_refused_push_leaves_nothing),
-        TALE(rule13_what_is_refused_names_no_stage),
-        TALE(rule13_a_stage_that_only_takers_named_goes_with_them),
-        TALE(rule13_a_push_that_gives_up_waiting_leaves_nothing),
-        TALE(U16_watchers_are_told_as_far_as_it_concerns_them),
-        TALE(U22_sources_that_are_not_used_give_way_oldest_first),
-        TALE(U22_a_maker_has_a_share_of_the_sources),
-        TALE(U2_a_look_adopts_no_epic),
-        TALE(U2_a_recorded_push_adopts_an_epic),
-        TALE(U2_a_recorded_change_adopts_an_epic),
+        CORE_TEST(E2_a_name_pushed_twice_is_one_job),
+        CORE_TEST(E2_S6_a_call_repeated_gets_the_first_ones_result),
+        CORE_TEST(S5_E3_a_name_is_remembered_for_the_window_after_its_end),
+        CORE_TEST(rule12_cancelled_and_expired_release_the_name_dead_does_not),
+        CORE_TEST(E2_a_number_pushed_twice_is_one_job),
+        CORE_TEST(S5_E3_numbers_are_remembered_for_ever),
+        CORE_TEST(rule12_numbers_may_come_in_any_order_within_the_window),
+        CORE_TEST(S9_a_refused_number_holds_the_higher_ones),
+        CORE_TEST(S9_a_number_refused_for_its_size_holds_the_higher_ones),
+        CORE_TEST(S9_the_hold_ends_with_the_connection),
+        CORE_TEST(T9_an_epic_without_workers_is_kept_and_said_so),
+        CORE_TEST(T21_an_epic_is_complete_although_storage_fails_now_and_then),
+        CORE_TEST(rule12_an_epic_has_an_end_and_progress),
+        CORE_TEST(rule12_an_epic_does_not_end_before_its_highest_number),
+        CORE_TEST(U9_the_largest_numbers_are_replayed),
+        CORE_TEST(rule12_a_number_whose_name_was_used_before_is_not_missing),
+        CORE_TEST(rule12_a_clients_source_is_forgotten_when_idle_an_epic_is_not),
+        CORE_TEST(rule12_a_dropped_epic_is_gone_its_jobs_are_not),
+        CORE_TEST(rule12_a_dropped_epic_does_not_come_back_with_its_ended_jobs),
+        CORE_TEST(rule13_a_push_over_the_limit_is_refused_and_nothing_is_dropped),
+        CORE_TEST(rule13_waiting_pushes_are_let_in_one_after_another),
+        CORE_TEST(rule13_who_gives_up_makes_room_for_the_next),
+        CORE_TEST(rule13_nobody_overtakes_a_waiting_push_of_its_stage),
+        CORE_TEST(rule13_more_room_is_told_at_once),
+        CORE_TEST(rule13_bytes_are_bounded),
+        CORE_TEST(rule13_memory_is_bounded),
+        CORE_TEST(rule13_many_that_are_retained_make_room_for_a_large_one),
+        CORE_TEST(rule13_what_is_retained_makes_room),
+        CORE_TEST(rule13_what_is_too_large_is_named),
+        CORE_TEST(rule13_everything_has_a_number_that_is_most),
+        CORE_TEST(rule13_a_refused_push_leaves_nothing),
+        CORE_TEST(rule13_what_is_refused_names_no_stage),
+        CORE_TEST(rule13_a_stage_that_only_takers_named_goes_with_them),
+        CORE_TEST(rule13_a_push_that_gives_up_waiting_leaves_nothing),
+        CORE_TEST(U16_watchers_are_told_as_far_as_it_concerns_them),
+        CORE_TEST(U22_sources_that_are_not_used_give_way_oldest_first),
+        CORE_TEST(U22_a_maker_has_a_share_of_the_sources),
+        CORE_TEST(U2_a_look_adopts_no_epic),
+        CORE_TEST(U2_a_recorded_push_adopts_an_epic),
+        CORE_TEST(U2_a_recorded_change_adopts_an_epic),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

@@ -1,53 +1,53 @@
 // Stages: whether they may start, who is woken when they may, what can be seen, and that all of it
 // comes back. Rules 13 (back pressure), 14, 15, 18 and 20, on the bare core.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 // ---- Rule 2: waiting takers ---------------------------------------------------------------------
 
 static void S10_as_many_wake_as_there_is_work(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     wait_for_work(t, 0, "s");
     wait_for_work(t, 1, "s");
     wait_for_work(t, 2, "s");
     push(t, "k", "a");
-    expect_said(t, "taker 0: a\n");
+    expect_events(t, "taker 0: a\n");
     push(t, "k", "b"); // its channel is in progress: nobody wakes
-    expect_said(t, "");
+    expect_events(t, "");
     push(t, "l", "c");
-    expect_said(t, "taker 1: c\n");
+    expect_events(t, "taker 1: c\n");
     assert_int_equal(look_stage(t, "s").takers, 1);
 }
 
 static void S10_the_end_of_one_job_wakes_who_waits_for_the_next(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "k", "b");
     struct taken a = take(t);
     wait_for_work(t, 1, "s");
     done(t, a);
-    expect_said(t, "taker 1: b\n");
+    expect_events(t, "taker 1: b\n");
     lose(t, 1); // and what a lost worker had goes on to whoever waits
     wait_for_work(t, 2, "none-yet");
     assert_int_equal(take(t).attempt, 2);
 }
 
 static void S10_a_taker_is_claimed_before_it_is_given_work(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     wait_for_work(t, 0, "s");
     wait_for_work(t, 1, "s");
-    t->deaf[0] = true;
+    t->unresponsive[0] = true;
     push(t, "k", "a");
-    expect_said(t, "taker 1: a\n");
+    expect_events(t, "taker 1: a\n");
 }
 
 static void S10_who_left_is_not_given_work(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     wait_for_work(t, 0, "s");
     wait_for_work(t, 1, "s");
     lose(t, 0);
     core_take_leave(t->core, &t->takers[1]);
     uint64_t a = push(t, "k", "a");
-    expect_said(t, "");
+    expect_events(t, "");
     expect_status(t, a, JOB_WAITING);
 }
 
@@ -55,7 +55,7 @@ static void S10_who_left_is_not_given_work(void **state) {
 
 // S8: in flight is the least of what workers ask for and what the stage allows.
 static void A2_below_the_limit_work_starts_at_it_work_queues(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken held[8];
     set(t, "concurrency", "5");
     for (int i = 0; i < 7; i++)
@@ -64,13 +64,13 @@ static void A2_below_the_limit_work_starts_at_it_work_queues(void **state) {
     expect_held(t, "s", "limit");
     wait_for_work(t, 1, "s");
     done(t, held[3]);
-    expect_said(t, "taker 1: 5\n");
+    expect_events(t, "taker 1: 5\n");
     set(t, "concurrency", "none");
     expect_take(t, "6");
 }
 
 static void rule14_a_rate_spreads_starts_over_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "rate", "10/s");
     for (int i = 0; i < 50; i++)
         push(t, "", "a");
@@ -88,22 +88,22 @@ static void rule14_a_rate_spreads_starts_over_time(void **state) {
 }
 
 static void rule14_a_taker_held_by_the_rate_is_woken_by_time(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "rate", "1/s");
     push(t, "", "a");
     push(t, "", "b");
     expect_take(t, "a");
     wait_for_work(t, 0, "s");
     pass_ms(t, 800);
-    expect_said(t, "");
+    expect_events(t, "");
     pass_ms(t, 200);
-    expect_said(t, "taker 0: b\n");
+    expect_events(t, "taker 0: b\n");
 }
 
 // ---- Rule 15: delay, pause, drain ---------------------------------------------------------------
 
 static void rule15_a_delayed_job_joins_when_due(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t late =
         push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
     expect_status(t, late, JOB_DELAYED);
@@ -117,7 +117,7 @@ static void rule15_a_delayed_job_joins_when_due(void **state) {
 }
 
 static void rule15_equal_instants_join_by_id(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("a"), .delay_ms = 100 });
     pass_ms(t, 50);
     push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("b"), .delay_ms = 50 });
@@ -128,7 +128,7 @@ static void rule15_equal_instants_join_by_id(void **state) {
 
 // Due while the engine was down, it stands where it would have stood.
 static void rule15_due_in_the_engines_absence(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push_with(t, (struct push){ .key = mr_str("k"), .body = mr_str("late"), .delay_ms = 100 });
     t->now_ms += 200;
     crash(t);
@@ -138,7 +138,7 @@ static void rule15_due_in_the_engines_absence(void **state) {
 }
 
 static void rule15_pause_accepts_and_does_not_start(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     pause_stage(t, "s");
     push(t, "k", "a");
     wait_for_work(t, 0, "s");
@@ -147,11 +147,11 @@ static void rule15_pause_accepts_and_does_not_start(void **state) {
     expect_no_work(t);
     wait_for_work(t, 0, "s");
     resume_stage(t, "s");
-    expect_said(t, "taker 0: a\n");
+    expect_events(t, "taker 0: a\n");
 }
 
 static void rule15_drain_finishes_and_refuses_pushes_not_emits(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     push(t, "k", "a");
     push_to(t, "up", "", "b");
@@ -169,11 +169,11 @@ static void rule15_drain_finishes_and_refuses_pushes_not_emits(void **state) {
 
 // ---- Rule 13: back pressure ---------------------------------------------------------------------
 
-static void move_on(struct tale *t, const char *from, const char *to) {
+static void move_on(struct core_fixture *t, const char *from, const char *to) {
     done_emit(t, take_from(t, from), to, "", "moved");
 }
 
-static bool has_work(struct tale *t, const char *stage) {
+static bool has_work(struct core_fixture *t, const char *stage) {
     struct taken taken;
     mr_bytes name = mr_str(stage);
     if (!try_take(t, (struct take){ .stages = &name, .stage_count = 1 }, &taken))
@@ -183,7 +183,7 @@ static bool has_work(struct tale *t, const char *stage) {
 }
 
 static void rule13_a_stage_is_held_while_its_downstream_is_over_the_mark(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set_on(t, "out", "high-mark", "4");
     link_stages(t, "in", "out");
     for (int i = 0; i < 8; i++)
@@ -194,13 +194,13 @@ static void rule13_a_stage_is_held_while_its_downstream_is_over_the_mark(void **
     assert_false(has_work(t, "in"));
     wait_for_work(t, 0, "in");
     done(t, take_from(t, "out"));
-    expect_said(t, ""); // until it is under the low mark, which is half
+    expect_events(t, ""); // until it is under the low mark, which is half
     done(t, take_from(t, "out"));
-    expect_said(t, "taker 0: a\n");
+    expect_events(t, "taker 0: a\n");
 }
 
 static void rule13_edges_are_learned(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set_on(t, "out", "high-mark", "2");
     for (int i = 0; i < 4; i++)
         push_to(t, "in", "", "a");
@@ -211,7 +211,7 @@ static void rule13_edges_are_learned(void **state) {
 
 // Emits are always accepted, whatever the room.
 static void rule13_emits_find_room_where_pushes_do_not(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     set_on(t, "out", "max-jobs", "1");
     push_to(t, "out", "", "full");
@@ -224,7 +224,7 @@ static void rule13_emits_find_room_where_pushes_do_not(void **state) {
 }
 
 static void rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct pushed pushed;
     set_on(t, "a", "high-mark", "2");
     set_on(t, "b", "high-mark", "2");
@@ -249,7 +249,7 @@ static void rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it(void **stat
 }
 
 static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set_on(t, "out", "high-mark", "2");
     link_stages(t, "in", "out");
     push_to(t, "out", "", "1");
@@ -265,7 +265,7 @@ static void rule13_stuck_is_said_when_nothing_can_move(void **state) {
 // ---- Rule 20: looks -----------------------------------------------------------------------------
 
 static void rule20_what_holds_a_stage_is_said(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     expect_held(t, "s", "no-worker");
     pause_stage(t, "s");
@@ -287,7 +287,7 @@ static void rule20_what_holds_a_stage_is_said(void **state) {
 }
 
 static void rule20_ages_are_seen_without_a_scan(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct channel_info k;
     push(t, "k", "a");
     pass_ms(t, 1000);
@@ -304,9 +304,9 @@ static void rule20_ages_are_seen_without_a_scan(void **state) {
 }
 
 static void rule20_the_deepest_channels_come_first(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct channel_info top[3];
-    t->telling = TOLD_REFUSED; // every prefix of this would take long
+    t->mode = MODE_REFUSED; // every prefix of this would take long
     static const struct {
         const char *key;
         int depth;
@@ -327,7 +327,7 @@ static void rule20_the_deepest_channels_come_first(void **state) {
 }
 
 static void rule20_rates_are_those_of_the_last_seconds(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     for (int i = 0; i < 20; i++) {
         push(t, "", "a");
         expect_take(t, "a");
@@ -342,7 +342,7 @@ static void rule20_rates_are_those_of_the_last_seconds(void **state) {
 // ---- What comes back ----------------------------------------------------------------------------
 
 static void F14_every_policy_and_order_change_is_replayed(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     static const char *const changes[][2] = {
         { "max-jobs", "1000" },  { "max-channel", "100" }, { "lease", "7s" },
         { "attempts", "3" },     { "backoff", "5..50" },   { "on-dead", "halt" },
@@ -367,7 +367,7 @@ static void F14_every_policy_and_order_change_is_replayed(void **state) {
 }
 
 static void F15_counters_and_order_are_equal_after_replay(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "attempts", "2");
     for (int i = 0; i < 6; i++) {
         push(t, "k", (const char[]){ 'k', (char)('0' + i), 0 });
@@ -396,7 +396,7 @@ static void F15_counters_and_order_are_equal_after_replay(void **state) {
 // When a full log has no room even for commits, what is left is for those who make room: whatever
 // lives moves on, and an engine that was stopped begins again, also if it died of a job.
 static void F25_a_full_log_is_cleaned_and_opened(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "a");
     push(t, "l", "b");
     must(push_number(t, "e", 1, "1"));
@@ -404,7 +404,7 @@ static void F25_a_full_log_is_cleaned_and_opened(void **state) {
     fail_job(t, take(t));
     take(t); // an attempt is counted for it
     t->full = true;
-    t->telling = TOLD_PLAINLY;
+    t->mode = MODE_PLAIN;
     clean(t);
     crash_noted(t);
     clean(t);
@@ -417,9 +417,9 @@ static void F25_a_full_log_is_cleaned_and_opened(void **state) {
 // A job that cannot be ended at its deadline, because that cannot be written down, holds up its
 // stage until it can; time goes on meanwhile, also where the stage has a rate.
 static void F25_time_goes_on_although_a_full_log_holds_up_a_deadline(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct push late = { .body = mr_str("late"), .deadline_ms = 500 };
-    t->telling = TOLD_PLAINLY;
+    t->mode = MODE_PLAIN;
     set(t, "rate", "1/s");
     wait_for_work(t, 0, "s");
     wait_for_work(t, 1, "s");
@@ -436,12 +436,13 @@ static void F25_time_goes_on_although_a_full_log_holds_up_a_deadline(void **stat
     assert_string_equal(t->granted[1].body, "b");
 }
 
-// Rule 18: the same sentences give the same records, whatever lies in memory meanwhile.
+// Rule 18: the same commands give the same records, whatever is in memory.
 static void rule18_the_same_commands_give_the_same_records(void **state) {
-    struct tale *tales[2] = { *state, tale_create(((struct tale *)*state)->telling,
-                                                  (struct core_limits){ 0 }) };
+    struct core_fixture *fixtures[2] = { *state,
+                                         core_fixture_create(((struct core_fixture *)*state)->mode,
+                                                             (struct core_limits){ 0 }) };
     for (int i = 0; i < 2; i++) {
-        struct tale *t = tales[i];
+        struct core_fixture *t = fixtures[i];
         void *ballast = test_malloc(100000 * (size_t)(i + 1));
         set(t, "backoff", "10..1000");
         push(t, "k", "a");
@@ -453,19 +454,19 @@ static void rule18_the_same_commands_give_the_same_records(void **state) {
         crash(t);
         test_free(ballast);
     }
-    assert_int_equal(tales[0]->log_count, tales[1]->log_count);
-    for (size_t i = 0; i < tales[0]->log_count; i++) {
-        const struct tale_entry *a = &tales[0]->log[i], *b = &tales[1]->log[i];
+    assert_int_equal(fixtures[0]->log_count, fixtures[1]->log_count);
+    for (size_t i = 0; i < fixtures[0]->log_count; i++) {
+        const struct core_fixture_entry *a = &fixtures[0]->log[i], *b = &fixtures[1]->log[i];
         assert_int_equal(a->head_size, b->head_size);
         assert_int_equal(a->body_size, b->body_size);
         assert_memory_equal(a->bytes, b->bytes, a->head_size + a->body_size);
     }
-    tale_destroy(tales[1]);
+    core_fixture_destroy(fixtures[1]);
 }
 
 // U22: ten jobs of a block at a limit of one run one by one; an answered one makes room.
 static void U22_concurrency_counts_jobs(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken out[8];
     char body[2] = "a";
     for (; *body <= 'f'; ++*body)
@@ -487,18 +488,18 @@ static void U22_concurrency_counts_jobs(void **state) {
 
 // ---- U7: stages are forgotten -------------------------------------------------------------------
 
-static bool is_known(struct tale *t, const char *stage) {
+static bool is_known(struct core_fixture *t, const char *stage) {
     struct stage_info info;
     return core_look_stage(t->core, mr_str(stage), &info) == 0;
 }
 
-static void expect_left(struct tale *t, const char *what) {
+static void expect_left(struct core_fixture *t, const char *what) {
     refused(MR_EINVAL, core_stage_remove(t->core, mr_str("s")));
     assert_non_null(strstr(error_text(), what));
 }
 
 static void U7_a_stage_that_is_empty_is_forgotten(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push_once(t, "k", "n", "a");
     push_to(t, "other", "k", "x");
     expect_take(t, "a");
@@ -520,7 +521,7 @@ static void U7_a_stage_that_is_empty_is_forgotten(void **state) {
 }
 
 static void U7_what_was_set_keeps_a_stage(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "lease", "1000");
     pause_stage(t, "paused");
     push(t, "k", "a");
@@ -530,7 +531,7 @@ static void U7_what_was_set_keeps_a_stage(void **state) {
 }
 
 static void U7_remove_says_what_is_left(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     refused(MR_EGONE, core_stage_remove(t->core, mr_str("s")));
     set(t, "attempts", "1");
     set(t, "retention", "1000,10");
@@ -553,14 +554,15 @@ static void U7_remove_says_what_is_left(void **state) {
     expect_left(t, "takes");
     core_take_leave(t->core, &t->takers[1]);
     must(core_stage_remove(t->core, mr_str("s")));
-    tale_check(t->core, "removed");
+    core_fixture_check(t->core, "removed");
     crash(t);
     assert_false(is_known(t, "s"));
 }
 
 static void U7_empty_stages_give_way_when_there_is_no_room(void **state) {
     (void)state;
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 3 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 3 });
     set_on(t, "kept", "lease", "1000");
     must(drop(t, push_to(t, "empty", "", "a")));
     push_to(t, "used", "", "b");
@@ -571,12 +573,13 @@ static void U7_empty_stages_give_way_when_there_is_no_room(void **state) {
     refused(MR_EFULL, try_push(t, p, &pushed));
     crash(t);
     assert_true(is_known(t, "kept") && is_known(t, "used") && is_known(t, "fourth"));
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     (void)state;
-    struct tale *t = tale_create(TOLD_PLAINLY, (struct core_limits){ .max_stages = 8 });
+    struct core_fixture *t =
+        core_fixture_create(MODE_PLAIN, (struct core_limits){ .max_stages = 8 });
     core_act_for(t->core, 7);
     push_to(t, "one", "", "a");
     uint64_t second = push_to(t, "two", "", "a");
@@ -593,52 +596,52 @@ static void U7_a_maker_has_a_share_of_the_stages(void **state) {
     must(core_stage_remove(t->core, mr_str("two")));
     must(try_push(t, p, &pushed));
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
-    tale_check(t->core, "shared");
+    core_fixture_check(t->core, "shared");
     clean(t);
     crash(t);
-    tale_check(t->core, "opened again");
+    core_fixture_check(t->core, "opened again");
     core_act_for(t->core, 7);
     refused(MR_EFULL, try_push(t, (struct push){ .stage = mr_str("four") }, &pushed));
     core_act_for(t->core, 9);
     push_to(t, "four", "", "a");
     core_act_for(t->core, 0);
-    tale_destroy(t);
+    core_fixture_destroy(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(S10_as_many_wake_as_there_is_work),
-        TALE(S10_the_end_of_one_job_wakes_who_waits_for_the_next),
-        TALE(S10_a_taker_is_claimed_before_it_is_given_work),
-        TALE(S10_who_left_is_not_given_work),
-        TALE(A2_below_the_limit_work_starts_at_it_work_queues),
-        TALE(rule14_a_rate_spreads_starts_over_time),
-        TALE(rule14_a_taker_held_by_the_rate_is_woken_by_time),
-        TALE(rule15_a_delayed_job_joins_when_due),
-        TALE(rule15_equal_instants_join_by_id),
-        TALE(rule15_due_in_the_engines_absence),
-        TALE(rule15_pause_accepts_and_does_not_start),
-        TALE(rule15_drain_finishes_and_refuses_pushes_not_emits),
-        TALE(rule13_a_stage_is_held_while_its_downstream_is_over_the_mark),
-        TALE(rule13_edges_are_learned),
-        TALE(rule13_emits_find_room_where_pushes_do_not),
-        TALE(rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it),
-        TALE(rule13_stuck_is_said_when_nothing_can_move),
-        TALE(rule20_what_holds_a_stage_is_said),
-        TALE(rule20_ages_are_seen_without_a_scan),
-        TALE(rule20_the_deepest_channels_come_first),
-        TALE(rule20_rates_are_those_of_the_last_seconds),
-        TALE(F14_every_policy_and_order_change_is_replayed),
-        TALE(F15_counters_and_order_are_equal_after_replay),
-        TALE(F25_a_full_log_is_cleaned_and_opened),
-        TALE(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
-        TALE(rule18_the_same_commands_give_the_same_records),
-        TALE(U22_concurrency_counts_jobs),
-        TALE(U7_a_stage_that_is_empty_is_forgotten),
-        TALE(U7_what_was_set_keeps_a_stage),
-        TALE(U7_remove_says_what_is_left),
-        TALE(U7_empty_stages_give_way_when_there_is_no_room),
-        TALE(U7_a_maker_has_a_share_of_the_stages),
+        CORE_TEST(S10_as_many_wake_as_there_is_work),
+        CORE_TEST(S10_the_end_of_one_job_wakes_who_waits_for_the_next),
+        CORE_TEST(S10_a_taker_is_claimed_before_it_is_given_work),
+        CORE_TEST(S10_who_left_is_not_given_work),
+        CORE_TEST(A2_below_the_limit_work_starts_at_it_work_queues),
+        CORE_TEST(rule14_a_rate_spreads_starts_over_time),
+        CORE_TEST(rule14_a_taker_held_by_the_rate_is_woken_by_time),
+        CORE_TEST(rule15_a_delayed_job_joins_when_due),
+        CORE_TEST(rule15_equal_instants_join_by_id),
+        CORE_TEST(rule15_due_in_the_engines_absence),
+        CORE_TEST(rule15_pause_accepts_and_does_not_start),
+        CORE_TEST(rule15_drain_finishes_and_refuses_pushes_not_emits),
+        CORE_TEST(rule13_a_stage_is_held_while_its_downstream_is_over_the_mark),
+        CORE_TEST(rule13_edges_are_learned),
+        CORE_TEST(rule13_emits_find_room_where_pushes_do_not),
+        CORE_TEST(rule13_inside_a_cycle_nothing_is_held_but_pushes_into_it),
+        CORE_TEST(rule13_stuck_is_said_when_nothing_can_move),
+        CORE_TEST(rule20_what_holds_a_stage_is_said),
+        CORE_TEST(rule20_ages_are_seen_without_a_scan),
+        CORE_TEST(rule20_the_deepest_channels_come_first),
+        CORE_TEST(rule20_rates_are_those_of_the_last_seconds),
+        CORE_TEST(F14_every_policy_and_order_change_is_replayed),
+        CORE_TEST(F15_counters_and_order_are_equal_after_replay),
+        CORE_TEST(F25_a_full_log_is_cleaned_and_opened),
+        CORE_TEST(F25_time_goes_on_although_a_full_log_holds_up_a_deadline),
+        CORE_TEST(rule18_the_same_commands_give_the_same_records),
+        CORE_TEST(U22_concurrency_counts_jobs),
+        CORE_TEST(U7_a_stage_that_is_empty_is_forgotten),
+        CORE_TEST(U7_what_was_set_keeps_a_stage),
+        CORE_TEST(U7_remove_says_what_is_left),
+        CORE_TEST(U7_empty_stages_give_way_when_there_is_no_room),
+        CORE_TEST(U7_a_maker_has_a_share_of_the_stages),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

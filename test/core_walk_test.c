@@ -1,12 +1,12 @@
 // Walking: the jobs of a stage by status, a page at a time, each page going on behind the last job
 // of the one before. Whatever the size of the pages, together they show the same.
-#include "tale.h"
+#include "support/core_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct page {
-    struct tale *tale;
+    struct core_fixture *fixture;
     FILE *out;
     uint64_t last;
     size_t count, most;
@@ -14,17 +14,17 @@ struct page {
 
 static int turn_page(void *arg, const struct job_info *j) {
     struct page *p = arg;
-    fprintf(p->out, " %s", tale_name(p->tale, j->id));
+    fprintf(p->out, " %s", core_fixture_name(p->fixture, j->id));
     p->last = j->id;
     return ++p->count == p->most;
 }
 
 // Walks in pages of `most` and expects the bodies "a b c". No key: what parked channels wait for.
-static void expect_pages(struct tale *t, const char *key, enum job_status status, uint32_t most,
-                         const char *bodies) {
+static void expect_pages(struct core_fixture *t, const char *key, enum job_status status,
+                         uint32_t most, const char *bodies) {
     char *text = NULL;
     size_t size = 0;
-    struct page p = { .tale = t, .out = open_memstream(&text, &size), .most = most };
+    struct page p = { .fixture = t, .out = open_memstream(&text, &size), .most = most };
     do {
         struct job_walk w = {
             .stage = mr_str("s"),
@@ -43,19 +43,19 @@ static void expect_pages(struct tale *t, const char *key, enum job_status status
 }
 
 // The same of parked channels.
-static void expect_parked(struct tale *t, const char *bodies) {
+static void expect_parked(struct core_fixture *t, const char *bodies) {
     for (uint32_t most = 1; most <= 8; most++)
         expect_pages(t, NULL, JOB_WAITING, most, bodies);
 }
 
-static void expect_walk(struct tale *t, const char *key, enum job_status status,
+static void expect_walk(struct core_fixture *t, const char *key, enum job_status status,
                         const char *bodies) {
     for (uint32_t most = 1; most <= 8; most++)
         expect_pages(t, key, status, most, bodies);
 }
 
 static void A3_waiting_jobs_are_shown_as_they_will_start(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "k1");
     push(t, "", "u1");
     push(t, "k", "k2");
@@ -69,7 +69,7 @@ static void A3_waiting_jobs_are_shown_as_they_will_start(void **state) {
 
 // What is parked comes behind what is ready, what waits behind running jobs comes last.
 static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push(t, "k", "k1");
     push(t, "k", "k2");
     push(t, "", "u1");
@@ -88,7 +88,7 @@ static void A3_parked_and_blocked_jobs_are_not_forgotten(void **state) {
 
 // C8: a channel that halts on a dead job is told by that, whether others wait behind it or not.
 static void C8_a_halted_channel_is_shown_by_its_dead_job(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     set(t, "on-dead", "halt");
     push(t, "k", "k1");
     push(t, "k", "k2");
@@ -101,7 +101,7 @@ static void C8_a_halted_channel_is_shown_by_its_dead_job(void **state) {
 }
 
 static void A3_running_jobs_are_shown_by_lease(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     struct taken block[4];
     for (int i = 0; i < 4; i++)
         push(t, "k", (const char[]){ 'k', (char)('1' + i), 0 });
@@ -120,7 +120,7 @@ static void A3_running_jobs_are_shown_by_lease(void **state) {
 }
 
 static void A3_delayed_jobs_are_shown_by_id(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     push_with(t, (struct push){ .body = mr_str("a"), .delay_ms = 300 });
     push_with(t, (struct push){ .body = mr_str("b"), .key = mr_str("k"), .delay_ms = 100 });
     uint64_t c = push_with(t, (struct push){ .body = mr_str("c"), .delay_ms = 200 });
@@ -137,7 +137,7 @@ static void A3_delayed_jobs_are_shown_by_id(void **state) {
 
 // F13: the dead are listed, longest dead first; those that ended otherwise too.
 static void F13_dead_and_ended_jobs_are_shown_as_they_ended(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     const char *bodies[] = { "a", "b", "c", "d", "e", "f", "g" };
     for (size_t i = 0; i < 7; i++)
         push(t, "", bodies[i]);
@@ -160,7 +160,7 @@ static int nothing(void *arg, const struct job_info *j) {
 }
 
 static void T1_a_walk_from_nowhere_is_refused(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     uint64_t a = push(t, "k", "a");
     struct job_walk w = { .stage = mr_str("nowhere"), .status = JOB_WAITING };
     refused(MR_EGONE, core_walk(t->core, &w, nothing, NULL));
@@ -178,7 +178,7 @@ static void T1_a_walk_from_nowhere_is_refused(void **state) {
 }
 
 static void T1_stages_are_found_by_name(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     size_t index = 7;
     push(t, "", "a");
     push_to(t, "o", "", "b");
@@ -202,7 +202,7 @@ static void T1_stages_are_found_by_name(void **state) {
 
 // D4: an empty epic ends at once.
 static void D4_an_empty_epic_is_over_at_once(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     must(end_epic(t, "e", 0));
     crash(t);
     struct epic_info e = look_epic(t, "e");
@@ -213,7 +213,7 @@ static void D4_an_empty_epic_is_over_at_once(void **state) {
 }
 
 static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     must(push_number(t, "e", 1, "a"));
     must(push_number(t, "e", 2, "b"));
     expect_take(t, "a");
@@ -235,7 +235,7 @@ static void D4_an_epic_is_over_when_its_last_job_has_ended(void **state) {
 // D4: who waits for an epic is told when no more of its jobs are left than it wants, once, and
 // nobody who waits for another one.
 static void D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     refused(MR_EGONE, watch_epic(t, 0, "e", 1));
     for (uint64_t n = 1; n <= 3; n++)
         must(push_number(t, "e", n, (const char[]){ (char)('0' + n), 0 }));
@@ -244,29 +244,29 @@ static void D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far(void 
     must(watch_epic(t, 1, "e", 1));
     must(watch_epic(t, 2, "e", 2));
     must(watch_epic(t, 3, "other", 0));
-    expect_said(t, "");
+    expect_events(t, "");
     expect_take(t, "1");
-    expect_said(t, "watcher 2\n");
+    expect_events(t, "watcher 2\n");
     expect_take(t, "2");
-    expect_said(t, "watcher 1\n");
+    expect_events(t, "watcher 1\n");
     must(watch_epic(t, 1, "e", 0));
     core_epic_unwatch(&t->watchers[1]); // it has lost interest
     expect_take(t, "3");
-    expect_said(t, ""); // the end is not known yet
+    expect_events(t, ""); // the end is not known yet
     must(end_epic(t, "e", 4));
-    expect_said(t, "watcher 0\n");
+    expect_events(t, "watcher 0\n");
     must(watch_epic(t, 0, "e", EPIC_OVER));
     must(skip_number(t, "e", 4));
-    expect_said(t, "watcher 0\n");
+    expect_events(t, "watcher 0\n");
     assert_true(look_epic(t, "e").over);
     must(core_epic_drop(t->core, mr_str("s"), mr_str("other")));
-    expect_said(t, "watcher 3\n");
+    expect_events(t, "watcher 3\n");
     replay(t);
 }
 
 // However a job ends, it counts.
 static void D4_jobs_that_die_or_are_dropped_are_worked_off_too(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     const char *bodies[] = { "done", "dead", "cancelled", "dropped", "expired" };
     uint64_t ids[5];
     must(push_number(t, "e", 1, bodies[0]));
@@ -284,21 +284,21 @@ static void D4_jobs_that_die_or_are_dropped_are_worked_off_too(void **state) {
     for (int left = 4; left >= 0; left--)
         must(watch_epic(t, left, "e", left));
     expect_take(t, "done");
-    expect_said(t, "watcher 4\n");
+    expect_events(t, "watcher 4\n");
     must(fail_with(t, take(t), "no", MR_NEVER));
-    expect_said(t, "watcher 3\n");
+    expect_events(t, "watcher 3\n");
     assert_true(cancel(t, ids[2]));
-    expect_said(t, "watcher 2\n");
+    expect_events(t, "watcher 2\n");
     must(drop(t, ids[3]));
-    expect_said(t, "watcher 1\n");
+    expect_events(t, "watcher 1\n");
     pass_ms(t, 10);
-    expect_said(t, "watcher 0\n");
+    expect_events(t, "watcher 0\n");
     assert_true(look_epic(t, "e").over);
 }
 
 // An epic belongs to a stage: one of the same name in another is another one.
 static void T9_an_epic_belongs_to_its_stage(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     must(end_epic(t, "e", 2));
     must(push_number(t, "e", 1, "a"));
     assert_true(bytes_equal(look_epic(t, "e").stage, mr_str("s")));
@@ -318,7 +318,7 @@ static void T9_an_epic_belongs_to_its_stage(void **state) {
 }
 
 // The names of those behind a place.
-static void name_epics(struct tale *t, uint32_t place, char *out) {
+static void name_epics(struct core_fixture *t, uint32_t place, char *out) {
     mr_bytes stage, name;
     out[0] = 0;
     for (place++; place < core_epic_places(t->core); place++)
@@ -330,7 +330,7 @@ static void name_epics(struct tale *t, uint32_t place, char *out) {
 
 // To find epics costs nothing that is not the caller's to count, and what is looked at counts.
 static void U7_a_look_at_an_epic_counts_its_steps(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     char names[64];
     uint32_t place;
     struct epic_info info;
@@ -347,7 +347,7 @@ static void U7_a_look_at_an_epic_counts_its_steps(void **state) {
 }
 
 static void T9_epics_are_listed(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     char names[64];
     struct pushed pushed;
     must(push_number(t, "e", 1, "a"));
@@ -374,7 +374,7 @@ static int never(void *arg, const struct job_info *j) {
 
 // U4: a walk among very many of another status ends when it has looked at as many as it may.
 static void U4_a_walk_that_finds_nothing_is_cut(void **state) {
-    struct tale *t = *state;
+    struct core_fixture *t = *state;
     for (int i = 0; i < 10; i++)
         push(t, "", "x");
     for (int i = 0; i < 10; i++)
@@ -389,22 +389,22 @@ static void U4_a_walk_that_finds_nothing_is_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TALE(U4_a_walk_that_finds_nothing_is_cut),
-        TALE(A3_waiting_jobs_are_shown_as_they_will_start),
-        TALE(A3_parked_and_blocked_jobs_are_not_forgotten),
-        TALE(A3_running_jobs_are_shown_by_lease),
-        TALE(C8_a_halted_channel_is_shown_by_its_dead_job),
-        TALE(A3_delayed_jobs_are_shown_by_id),
-        TALE(F13_dead_and_ended_jobs_are_shown_as_they_ended),
-        TALE(T1_a_walk_from_nowhere_is_refused),
-        TALE(T1_stages_are_found_by_name),
-        TALE(D4_an_empty_epic_is_over_at_once),
-        TALE(D4_an_epic_is_over_when_its_last_job_has_ended),
-        TALE(D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far),
-        TALE(D4_jobs_that_die_or_are_dropped_are_worked_off_too),
-        TALE(T9_an_epic_belongs_to_its_stage),
-        TALE(T9_epics_are_listed),
-        TALE(U7_a_look_at_an_epic_counts_its_steps),
+        CORE_TEST(U4_a_walk_that_finds_nothing_is_cut),
+        CORE_TEST(A3_waiting_jobs_are_shown_as_they_will_start),
+        CORE_TEST(A3_parked_and_blocked_jobs_are_not_forgotten),
+        CORE_TEST(A3_running_jobs_are_shown_by_lease),
+        CORE_TEST(C8_a_halted_channel_is_shown_by_its_dead_job),
+        CORE_TEST(A3_delayed_jobs_are_shown_by_id),
+        CORE_TEST(F13_dead_and_ended_jobs_are_shown_as_they_ended),
+        CORE_TEST(T1_a_walk_from_nowhere_is_refused),
+        CORE_TEST(T1_stages_are_found_by_name),
+        CORE_TEST(D4_an_empty_epic_is_over_at_once),
+        CORE_TEST(D4_an_epic_is_over_when_its_last_job_has_ended),
+        CORE_TEST(D4_who_waits_for_an_epic_is_told_when_it_was_worked_off_so_far),
+        CORE_TEST(D4_jobs_that_die_or_are_dropped_are_worked_off_too),
+        CORE_TEST(T9_an_epic_belongs_to_its_stage),
+        CORE_TEST(T9_epics_are_listed),
+        CORE_TEST(U7_a_look_at_an_epic_counts_its_steps),
     };
-    return TALES(tests);
+    return RUN_CORE_TESTS(tests);
 }

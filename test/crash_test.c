@@ -5,9 +5,9 @@
 //
 // The segments are so small that the cleaner is at work all the time. MILLRACE_LONG=1 runs for
 // minutes, MILLRACE_SEED begins elsewhere.
-#include "proof.h"
-#include "sim_disk.h"
-#include "story.h"
+#include "support/proof.h"
+#include "support/sim_disk.h"
+#include "support/workload.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ enum { SEGMENT = 8 << 10, STEPS = 120, NORMAL_SECONDS = 6, LONG_SECONDS = 240 };
 // ---- A story on a disk ------------------------------------------------------------------------
 
 struct scene {
-    struct story *h;
+    struct workload *h;
     struct sim_disk *sim;
     struct shard_options options;
 };
@@ -35,12 +35,12 @@ static void scene_begin(struct scene *s, uint64_t seed, enum log_sync sync) {
                  .inline_writer = true,
                  .disk = sim_disk_disk(s->sim) },
     };
-    story_begin(s->h, seed);
+    workload_begin(s->h, seed);
     s->h->forgets = sync != LOG_SYNC_ALWAYS;
 }
 
 static void scene_end(struct scene *s) {
-    story_close(s->h);
+    workload_close(s->h);
     sim_disk_destroy(s->sim);
     free(s->h);
 }
@@ -49,24 +49,24 @@ static void scene_end(struct scene *s) {
 // more (negative: it does not).
 static void scene_play(struct scene *s, long calls, uint64_t steps) {
     sim_disk_crash_at(s->sim, calls < 0 ? 0 : sim_disk_calls(s->sim) + 1 + (uint64_t)calls);
-    int err = story_open(s->h, &s->options);
+    int err = workload_open(s->h, &s->options);
     if (err == 0)
-        err = story_go_on(s->h, steps);
-    must(s->h, err == 0 || (story_is_cut(err) && sim_disk_crashed(s->sim)));
+        err = workload_go_on(s->h, steps);
+    must(s->h, err == 0 || (workload_is_cut(err) && sim_disk_crashed(s->sim)));
 }
 
 static void scene_crash(struct scene *s) {
     if (!sim_disk_crashed(s->sim))
         sim_disk_crash_at(s->sim, sim_disk_calls(s->sim) + 1);
-    story_close(s->h);
-    sim_disk_restart(s->sim, story_roll(s->h, SIM_SURVIVALS), story_roll(s->h, UINT64_MAX));
+    workload_close(s->h);
+    sim_disk_restart(s->sim, workload_roll(s->h, SIM_SURVIVALS), workload_roll(s->h, UINT64_MAX));
 }
 
 // Everything fed comes through.
 static void scene_prove(struct scene *s) {
-    story_close(s->h);
+    workload_close(s->h);
     scene_play(s, -1, 0);
-    story_drain(s->h);
+    workload_drain(s->h);
     must(s->h, core_check(shard_core(s->h->shard)) == 0);
 }
 
@@ -88,7 +88,7 @@ static void one_crash(uint64_t seed, uint64_t at_call) {
     scene_play(&s, (long)at_call, STEPS);
     scene_crash(&s);
     for (int again = (int)(at_call % 3); again > 0; again--) { // in the middle of recovering
-        scene_play(&s, (long)story_roll(s.h, 40), 10);
+        scene_play(&s, (long)workload_roll(s.h, 40), 10);
         scene_crash(&s);
     }
     scene_prove(&s);
@@ -112,7 +112,7 @@ static void many_crashes(uint64_t seed, enum log_sync sync, uint64_t *cleaned) {
     struct scene s;
     scene_begin(&s, seed, sync);
     for (int i = 0; i < 12; i++) {
-        scene_play(&s, (long)story_roll(s.h, i % 2 ? 60 : 1500), 400);
+        scene_play(&s, (long)workload_roll(s.h, i % 2 ? 60 : 1500), 400);
         scene_crash(&s);
     }
     scene_prove(&s);
@@ -146,28 +146,28 @@ static void without_syncs_a_prefix_is_left(void **state) {
 
 // ---- F51: memory ------------------------------------------------------------------------------
 
-static bool story_with_failing_memory(uint64_t seed, long after) {
+static bool workload_with_failing_memory(uint64_t seed, long after) {
     struct scene s;
     scene_begin(&s, seed, LOG_SYNC_ALWAYS);
     mem_fail_after(after);
     for (int tries = 0; s.h->step < STEPS && tries < 10; tries++) {
-        if (!s.h->shard && story_open(s.h, &s.options) < 0)
+        if (!s.h->shard && workload_open(s.h, &s.options) < 0)
             continue;
-        if (story_go_on(s.h, STEPS - s.h->step) < 0)
-            story_close(s.h);
+        if (workload_go_on(s.h, STEPS - s.h->step) < 0)
+            workload_close(s.h);
     }
-    bool happened = mem_fail_after(-1) < 0;
+    bool observed = mem_fail_after(-1) < 0;
     must(s.h, s.h->step >= STEPS);
-    story_close(s.h);
+    workload_close(s.h);
     scene_prove(&s);
     scene_end(&s);
-    return happened;
+    return observed;
 }
 
 static void every_allocation_may_fail_once(void **state) {
     (void)state;
     long after = 0;
-    while (story_with_failing_memory(proof_seed(1), after))
+    while (workload_with_failing_memory(proof_seed(1), after))
         after++;
     print_message("%ld allocations\n", after);
 }

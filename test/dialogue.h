@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "sim_disk.h"
+#include "support/sim_disk.h"
 
 enum { DIALOGUE_CLIENTS = 8 };
 

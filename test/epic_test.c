@@ -1,8 +1,8 @@
 // Epics through the public API, on an engine in this process and on a server: numbered pushes that
 // stay a window ahead of the workers, and go on wherever they stopped. Then a server is killed, its
 // connections break off, workers die, and the program that pushes begins again and again.
-#include "api.h"
-#include "fake_server.h"
+#include "support/api.h"
+#include "support/fake_server.h"
 
 static const mr_push_options patient = { .room_ms = MR_FOREVER };
 

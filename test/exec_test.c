@@ -2,7 +2,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "command_support.h"
+#include "support/command_support.h"
 #include "work/exec.h"
 
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // A worker whose handler is a command: crashes, cancellations and the death of the worker itself.
-#include "command_support.h"
+#include "support/command_support.h"
 #include "work/exec.h"
 
 static struct execs *execs;

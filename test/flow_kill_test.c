@@ -3,10 +3,10 @@
 //
 //     MILLRACE_LONG=1       more lives
 //     MILLRACE_SEED=7       which moments
-#include "api.h"
-#include "crash.h"
 #include "millrace_flow.h"
-#include "proof.h"
+#include "support/api.h"
+#include "support/crash.h"
+#include "support/proof.h"
 
 #include <inttypes.h>
 #include <poll.h>

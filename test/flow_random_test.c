@@ -6,10 +6,10 @@
 //
 // A stream is in order as a whole, by key, or not at all (see `order`). Where it is not, only sums
 // over everything are asked for, and compared without order.
-#include "api.h"
-#include "crash.h"
 #include "millrace_flow.h"
-#include "proof.h"
+#include "support/api.h"
+#include "support/crash.h"
+#include "support/proof.h"
 
 #include <inttypes.h>
 

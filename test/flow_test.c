@@ -1,8 +1,8 @@
 // Flows as their users meet them, told to an engine in this process and to a server.
-#include "api.h"
 #include "base/mem.h"
-#include "crash.h"
 #include "millrace_flow.h"
+#include "support/api.h"
+#include "support/crash.h"
 
 #include <inttypes.h>
 

@@ -1,15 +1,15 @@
-// Golden traces: stories as scripts, with everything the core answers, tells and writes down.
+// Golden traces: scripts of commands, with all answers, events and records of the core.
 //
 //     @100 push mail key=ann "hello"        a command, at 100 ms, as it was said
 //         + push 1 mail:ann "hello"         a record
 //         = job 1                           the answer
 //
 // A file of golden/ is its own expectation: commands, comments and blank lines are kept, lines that
-// begin with a blank are what happened. MILLRACE_GOLDEN=write writes that down anew, to be read.
+// begin with a blank are what observed. MILLRACE_GOLDEN=write writes that down anew, to be read.
 // Jobs have numbers in order of appearance; a `take` of a job can be named later as 1/2: the second
-// take of job 1. After every command the story is replayed and compared, see tale.h.
-#include "script.h"
-#include "tale.h"
+// take of job 1. After every command the log is replayed and compared, see core_fixture.h.
+#include "support/core_fixture.h"
+#include "support/script.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,25 +17,25 @@
 enum { TAKES = 64, STAGES = 16 };
 
 struct golden {
-    struct tale *tale;
-    char stages[STAGES][TALE_TEXT]; // by number
+    struct core_fixture *fixture;
+    char stages[STAGES][FIXTURE_TEXT]; // by number
     struct taken takes[TAKES];
     size_t take_count;
     FILE *out;
 };
 
-static struct golden *now; // for the hook, which knows the tale only
+static struct golden *now; // for the hook, which gets the fixture only
 
 // ---- Reading ------------------------------------------------------------------------------------
 
 static uint64_t job_id(struct golden *g, const char *number) {
     size_t n = strtoull(number, NULL, 10);
-    return n && n <= g->tale->job_count ? g->tale->jobs[n - 1].id : 999999999;
+    return n && n <= g->fixture->job_count ? g->fixture->jobs[n - 1].id : 999999999;
 }
 
 static size_t job_number(struct golden *g, uint64_t id) {
-    for (size_t i = 0; i < g->tale->job_count; i++)
-        if (g->tale->jobs[i].id == id)
+    for (size_t i = 0; i < g->fixture->job_count; i++)
+        if (g->fixture->jobs[i].id == id)
             return i + 1;
     return 0;
 }
@@ -63,9 +63,9 @@ static void note_take(struct golden *g, struct taken taken) {
 
 static void write_answer(struct golden *g, int err) {
     if (err < 0)
-        fprintf(g->tale->said, "= %s\n", error_name(err));
+        fprintf(g->fixture->events, "= %s\n", error_name(err));
     else
-        fprintf(g->tale->said, "= ok\n");
+        fprintf(g->fixture->events, "= ok\n");
 }
 
 static int64_t since_start(uint64_t ms) {
@@ -114,7 +114,7 @@ static void write_stage(FILE *out, const struct record_stage *s) {
 }
 
 static void write_place(struct golden *g, const struct record *r) {
-    FILE *out = g->tale->said;
+    FILE *out = g->fixture->events;
     if (r->stage && r->stage < STAGES)
         fprintf(out, " %s", g->stages[r->stage]);
     if (r->key.size)
@@ -122,7 +122,7 @@ static void write_place(struct golden *g, const struct record *r) {
 }
 
 static void write_body(struct golden *g, const struct record *r, mr_bytes body) {
-    FILE *out = g->tale->said;
+    FILE *out = g->fixture->events;
     bool is_source = r->kind == RECORD_SOURCE || r->kind == RECORD_SOURCE_OLD;
     if (record_body_name(r->kind) && (body.size || r->kind != RECORD_END))
         write_bytes(out, " ", body);
@@ -146,33 +146,34 @@ static void write_link(FILE *out, const struct record *r) {
         fprintf(out, " acknowledged up to %" PRIu64 ", accepted", r->upto);
 }
 
-static void on_record(struct tale *t, const struct record *r, mr_bytes body) {
+static void on_record(struct core_fixture *t, const struct record *r, mr_bytes body) {
     struct golden *g = now;
     if (r->kind == RECORD_STAGE)
-        tale_text(r->name, g->stages[r->stage]);
-    tale_meet_job(t, r->kind == RECORD_PUSH || r->kind == RECORD_ARRIVAL ? r->id : 0, body);
-    fprintf(t->said, "+ %s", record_kind_name(r->kind));
+        core_fixture_text(r->name, g->stages[r->stage]);
+    core_fixture_learn_job(t, r->kind == RECORD_PUSH || r->kind == RECORD_ARRIVAL ? r->id : 0,
+                           body);
+    fprintf(t->events, "+ %s", record_kind_name(r->kind));
     if (r->id)
-        fprintf(t->said, " %zu", job_number(g, r->id));
+        fprintf(t->events, " %zu", job_number(g, r->id));
     write_place(g, r);
     if (r->kind == RECORD_END || r->kind == RECORD_FAIL || r->kind == RECORD_JOB)
-        fprintf(t->said, " %s", job_status_name(r->status));
+        fprintf(t->events, " %s", job_status_name(r->status));
     if (r->kind == RECORD_FAIL || (r->kind == RECORD_JOB && r->attempt))
-        fprintf(t->said, " attempt %u", r->attempt);
+        fprintf(t->events, " attempt %u", r->attempt);
     if (r->kind == RECORD_LEASE && !r->due_ms)
-        fprintf(t->said, " is over");
+        fprintf(t->events, " is over");
     if (r->kind == RECORD_EPOCH)
-        fprintf(t->said, " %" PRIu64, r->epoch);
-    write_link(t->said, r);
-    write_optional(t->said, r);
+        fprintf(t->events, " %" PRIu64, r->epoch);
+    write_link(t->events, r);
+    write_optional(t->events, r);
     write_body(g, r, body);
-    fprintf(t->said, "%s\n", r->copy ? " (copy)" : "");
+    fprintf(t->events, "%s\n", r->copy ? " (copy)" : "");
 }
 
 // ---- Commands -----------------------------------------------------------------------------------
 
 static void say_push(struct golden *g, const struct line *l) {
-    struct tale *t = g->tale;
+    struct core_fixture *t = g->fixture;
     const char *caller = option(l, 1, "call"), *room = option(l, 1, "room");
     struct push p = {
         .stage = mr_str(word(l, 1)),
@@ -188,7 +189,7 @@ static void say_push(struct golden *g, const struct line *l) {
         .conn = &t->conns[number_option(l, 1, "by")],
     };
     if (p.source.size)
-        tale_meet_epic(t, option(l, 1, "epic"));
+        core_fixture_learn_epic(t, option(l, 1, "epic"));
     if (caller) {
         p.caller = &t->callers[strtol(caller, NULL, 10)];
         *p.caller = (struct caller){ .conn = p.conn };
@@ -202,11 +203,12 @@ static void say_push(struct golden *g, const struct line *l) {
     if (err < 0)
         write_answer(g, err);
     else
-        fprintf(t->said, "= job %zu%s\n", job_number(g, pushed.id), pushed.repeat ? " again" : "");
+        fprintf(t->events, "= job %zu%s\n", job_number(g, pushed.id),
+                pushed.repeat ? " again" : "");
 }
 
 static void write_taken(struct golden *g, const struct taken *a) {
-    FILE *out = g->tale->said;
+    FILE *out = g->fixture->events;
     fprintf(out, "= take %zu %s%s%s attempt %u \"%s\"", job_number(g, a->id), a->stage,
             *a->key ? ":" : "", a->key, a->attempt, a->body);
     if (*a->state)
@@ -217,7 +219,7 @@ static void write_taken(struct golden *g, const struct taken *a) {
 }
 
 static void say_take(struct golden *g, const struct line *l) {
-    struct tale *t = g->tale;
+    struct core_fixture *t = g->fixture;
     mr_bytes stage = mr_str(word(l, 1));
     struct take take = {
         .stages = &stage,
@@ -237,7 +239,7 @@ static void say_take(struct golden *g, const struct line *l) {
         write_taken(g, &taken[i]);
     }
     if (!count)
-        fprintf(t->said, "= nothing\n");
+        fprintf(t->events, "= nothing\n");
 }
 
 static void say_done(struct golden *g, const struct line *l) {
@@ -258,7 +260,7 @@ static void say_done(struct golden *g, const struct line *l) {
                                                .once = mr_str(option(l, i + 1, "once")),
                                                .body = mr_str(quoted(l, i + 1)) };
     }
-    write_answer(g, try_done(g->tale, d));
+    write_answer(g, try_done(g->fixture, d));
 }
 
 static void say_fail(struct golden *g, const struct line *l) {
@@ -266,73 +268,73 @@ static void say_fail(struct golden *g, const struct line *l) {
     int64_t retry_ms = MR_BACKOFF;
     if (when)
         retry_ms = strcmp(when, "never") ? strtoll(when, NULL, 10) : MR_NEVER;
-    write_answer(g, fail_with(g->tale, take_of(g, word(l, 1)), quoted(l, 2), retry_ms));
+    write_answer(g, fail_with(g->fixture, take_of(g, word(l, 1)), quoted(l, 2), retry_ms));
 }
 
 static void say_release(struct golden *g, const struct line *l) {
-    write_answer(g, release_job(g->tale, take_of(g, word(l, 1))));
+    write_answer(g, release_job(g->fixture, take_of(g, word(l, 1))));
 }
 
 static void say_beat(struct golden *g, const struct line *l) {
-    write_answer(g, beat(g->tale, take_of(g, word(l, 1))));
+    write_answer(g, beat(g->fixture, take_of(g, word(l, 1))));
 }
 
 static void say_cancel(struct golden *g, const struct line *l) {
-    bool changed = cancel(g->tale, job_id(g, word(l, 1)));
-    fprintf(g->tale->said, "= %s\n", changed ? "ok" : "it has ended already");
+    bool changed = cancel(g->fixture, job_id(g, word(l, 1)));
+    fprintf(g->fixture->events, "= %s\n", changed ? "ok" : "it has ended already");
 }
 
 static void say_retry(struct golden *g, const struct line *l) {
-    write_answer(g, retry(g->tale, job_id(g, word(l, 1))));
+    write_answer(g, retry(g->fixture, job_id(g, word(l, 1))));
 }
 
 static void say_drop(struct golden *g, const struct line *l) {
-    write_answer(g, drop(g->tale, job_id(g, word(l, 1))));
+    write_answer(g, drop(g->fixture, job_id(g, word(l, 1))));
 }
 
 static void say_hang_up(struct golden *g, const struct line *l) {
-    hang_up(g->tale, (int)strtol(word(l, 1), NULL, 10));
+    hang_up(g->fixture, (int)strtol(word(l, 1), NULL, 10));
 }
 
 static void say_lose(struct golden *g, const struct line *l) {
-    lose(g->tale, (int)strtol(word(l, 1), NULL, 10));
+    lose(g->fixture, (int)strtol(word(l, 1), NULL, 10));
 }
 
 static void say_set(struct golden *g, const struct line *l) {
-    write_answer(g, try_set(g->tale, word(l, 1), word(l, 2), word(l, 3)));
+    write_answer(g, try_set(g->fixture, word(l, 1), word(l, 2), word(l, 3)));
 }
 
 static void say_pause(struct golden *g, const struct line *l) {
-    pause_stage(g->tale, word(l, 1));
+    pause_stage(g->fixture, word(l, 1));
 }
 
 static void say_resume(struct golden *g, const struct line *l) {
-    resume_stage(g->tale, word(l, 1));
+    resume_stage(g->fixture, word(l, 1));
 }
 
 static void say_link(struct golden *g, const struct line *l) {
-    link_stages(g->tale, word(l, 1), word(l, 2));
+    link_stages(g->fixture, word(l, 1), word(l, 2));
 }
 
 static void say_end_epic(struct golden *g, const struct line *l) {
-    write_answer(g, end_epic(g->tale, word(l, 1), strtoull(word(l, 2), NULL, 10)));
+    write_answer(g, end_epic(g->fixture, word(l, 1), strtoull(word(l, 2), NULL, 10)));
 }
 
 static void say_skip(struct golden *g, const struct line *l) {
-    write_answer(g, skip_number(g->tale, word(l, 1), strtoull(word(l, 2), NULL, 10)));
+    write_answer(g, skip_number(g->fixture, word(l, 1), strtoull(word(l, 2), NULL, 10)));
 }
 
 static void say_epic(struct golden *g, const struct line *l) {
-    struct epic_info e = look_epic(g->tale, word(l, 1));
-    fprintf(g->tale->said,
+    struct epic_info e = look_epic(g->fixture, word(l, 1));
+    fprintf(g->fixture->events,
             "= next %" PRIu64 ", of %" PRIu64 ": %" PRIu64 " accepted, %" PRIu64
             " unended, %" PRIu64 " done, %" PRIu64 " dead\n",
             e.resume, e.total, e.accepted, e.waiting + e.running, e.done, e.dead);
 }
 
 static void say_look(struct golden *g, const struct line *l) {
-    struct stage_info s = look_stage(g->tale, word(l, 1));
-    fprintf(g->tale->said,
+    struct stage_info s = look_stage(g->fixture, word(l, 1));
+    fprintf(g->fixture->events,
             "= waiting %" PRIu64 " running %" PRIu64 " delayed %" PRIu64 " dead %" PRIu64
             " done %" PRIu64 " held '%s'\n",
             s.waiting, s.running, s.delayed, s.dead, s.done, s.held_by);
@@ -340,7 +342,7 @@ static void say_look(struct golden *g, const struct line *l) {
 
 static int write_job(void *arg, const struct job_info *j) {
     struct golden *g = arg;
-    fprintf(g->tale->said, " %zu", job_number(g, j->id));
+    fprintf(g->fixture->events, " %zu", job_number(g, j->id));
     return 0;
 }
 
@@ -348,25 +350,25 @@ static void say_channel(struct golden *g, const struct line *l) {
     static const char *const states[] = { "dormant", "ready", "in progress", "parked" };
     mr_bytes stage = mr_str(word(l, 1)), key = mr_str(word(l, 2));
     struct channel_info ch;
-    if (core_look_channel(g->tale->core, stage, key, &ch) < 0) {
-        fprintf(g->tale->said, "= unknown\n");
+    if (core_look_channel(g->fixture->core, stage, key, &ch) < 0) {
+        fprintf(g->fixture->events, "= unknown\n");
         return;
     }
-    fprintf(g->tale->said, "= %s%s:", states[ch.state], ch.halted ? ", halted" : "");
-    must(core_each_job(g->tale->core, stage, key, write_job, g));
-    fprintf(g->tale->said, "\n");
+    fprintf(g->fixture->events, "= %s%s:", states[ch.state], ch.halted ? ", halted" : "");
+    must(core_each_job(g->fixture->core, stage, key, write_job, g));
+    fprintf(g->fixture->events, "\n");
 }
 
 static void say_crash(struct golden *g, const struct line *l) {
     if (has_word(l, "noted"))
-        crash_noted(g->tale);
+        crash_noted(g->fixture);
     else
-        crash(g->tale);
+        crash(g->fixture);
 }
 
 static void say_clean(struct golden *g, const struct line *l) {
     (void)l;
-    clean(g->tale);
+    clean(g->fixture);
 }
 
 static uint32_t shard(const struct line *l) {
@@ -374,18 +376,18 @@ static uint32_t shard(const struct line *l) {
 }
 
 static void say_shards(struct golden *g, const struct line *l) {
-    in_shards(g->tale, shard(l));
+    in_shards(g->fixture, shard(l));
 }
 
 static void say_outbox(struct golden *g, const struct line *l) {
     struct link_entry e = { 0 };
-    while (core_link_next(g->tale->core, shard(l), e.number, &e))
-        fprintf(g->tale->said, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number, e.after,
-                tale_read(g->tale, e.at));
+    while (core_link_next(g->fixture->core, shard(l), e.number, &e))
+        fprintf(g->fixture->events, "= number %" PRIu64 " after %" PRIu64 " \"%s\"\n", e.number,
+                e.after, core_fixture_read(g->fixture, e.at));
 }
 
 static void say_acked(struct golden *g, const struct line *l) {
-    acked(g->tale, shard(l), strtoull(word(l, 2), NULL, 10));
+    acked(g->fixture, shard(l), strtoull(word(l, 2), NULL, 10));
 }
 
 static void say_arrive(struct golden *g, const struct line *l) {
@@ -394,7 +396,7 @@ static void say_arrive(struct golden *g, const struct line *l) {
                             .once = mr_str(option(l, 2, "once")),
                             .number = (uint64_t)number_option(l, 2, "number"),
                             .after = (uint64_t)number_option(l, 2, "after") };
-    write_answer(g, arrive(g->tale, shard(l), e, quoted(l, 2)));
+    write_answer(g, arrive(g->fixture, shard(l), e, quoted(l, 2)));
 }
 
 static const struct {
@@ -412,13 +414,13 @@ static const struct {
     { "acked", say_acked },     { "arrive", say_arrive },
 };
 
-// ---- The story ----------------------------------------------------------------------------------
+// ---- The trace ----------------------------------------------------------------------------------
 
 static void command_say(struct golden *g, const char *text) {
     struct line l;
     line_split(&l, text);
     if (l.words[0][0] == '@') {
-        pass_ms(g->tale, LATER_MS + strtoull(l.words[0] + 1, NULL, 10) - g->tale->now_ms);
+        pass_ms(g->fixture, LATER_MS + strtoull(l.words[0] + 1, NULL, 10) - g->fixture->now_ms);
         memmove(l.words, l.words + 1, (size_t)--l.count * sizeof *l.words);
     }
     for (size_t i = 0; l.count && i < sizeof commands / sizeof *commands; i++)
@@ -431,14 +433,14 @@ static void command_say(struct golden *g, const char *text) {
 }
 
 static void write_said(struct golden *g) {
-    struct tale *t = g->tale;
-    (void)fflush(t->said);
-    char *rest = t->said_text, *line;
+    struct core_fixture *t = g->fixture;
+    (void)fflush(t->events);
+    char *rest = t->events_text, *line;
     while ((line = strsep(&rest, "\n")) && rest)
         fprintf(g->out, "    %s\n", line);
-    (void)fclose(t->said);
-    free(t->said_text);
-    t->said = open_memstream(&t->said_text, &t->said_size);
+    (void)fclose(t->events);
+    free(t->events_text);
+    t->events = open_memstream(&t->events_text, &t->events_size);
 }
 
 static char *tell(const char *script) {
@@ -446,8 +448,8 @@ static char *tell(const char *script) {
     size_t size = 0;
     struct golden *g = now = calloc(1, sizeof *g);
     g->out = open_memstream(&text, &size);
-    g->tale = tale_create(TOLD_PLAINLY, (struct core_limits){ 0 });
-    g->tale->on_record = on_record;
+    g->fixture = core_fixture_create(MODE_PLAIN, (struct core_limits){ 0 });
+    g->fixture->on_record = on_record;
     while ((line = strsep(&rest, "\n")) && rest) {
         if (*line == ' ')
             continue;
@@ -458,7 +460,7 @@ static char *tell(const char *script) {
         write_said(g);
     }
     (void)fclose(g->out);
-    tale_destroy(g->tale);
+    core_fixture_destroy(g->fixture);
     free(g);
     free(copy);
     return text;
@@ -495,7 +497,7 @@ static void expect_trace(const char *path, const char *expected, const char *got
                  (int)strcspn(got + begins, "\n"), got + begins);
 }
 
-static void story(void **state) {
+static void run_trace(void **state) {
     char path[512];
     const char *mode = getenv("MILLRACE_GOLDEN");
     (void)snprintf(path, sizeof path, "%s/golden/%s.txt", TEST_DIR, (const char *)*state);
@@ -508,7 +510,7 @@ static void story(void **state) {
 }
 
 #define STORY(name)                                                                                \
-    { name, story, NULL, NULL, (void *)(name) }
+    { name, run_trace, NULL, NULL, (void *)(name) }
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,7 +1,7 @@
 // The shards of one engine: where they lie, what they agree on, and what is refused.
 #include "base/errors.h"
-#include "folder.h"
 #include "shard/group.h"
+#include "support/folder.h"
 
 #include <setjmp.h>
 #include <spawn.h>

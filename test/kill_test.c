@@ -3,9 +3,9 @@
 // checks it and goes on. A story that has grown long is drained, and a new one begins.
 //
 // MILLRACE_SECONDS says how long (8), MILLRACE_SEED which histories.
-#include "folder.h"
-#include "proof.h"
-#include "story.h"
+#include "support/folder.h"
+#include "support/proof.h"
+#include "support/workload.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,14 +23,14 @@
 enum { STEPS_SYNCED = 1500, STEPS_UNSYNCED = 30000, SEGMENT = 64 << 10 };
 
 // Works until it is killed. The pipe's other end tells the parent should it end by itself.
-static _Noreturn void child_work(struct story *h, const struct shard_options *options) {
-    must(h, story_open(h, options) == 0);
+static _Noreturn void child_work(struct workload *h, const struct shard_options *options) {
+    must(h, workload_open(h, options) == 0);
     for (;;)
-        must(h, story_go_on(h, 1000) == 0);
+        must(h, workload_go_on(h, 1000) == 0);
 }
 
 // Lets a child work for some milliseconds, then kills it. False: it ended in another way.
-static bool kill_one(struct story *h, const struct shard_options *options, uint64_t after_us) {
+static bool kill_one(struct workload *h, const struct shard_options *options, uint64_t after_us) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
@@ -50,7 +50,7 @@ static bool kill_one(struct story *h, const struct shard_options *options, uint6
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-static void a_life(struct story *h, uint64_t seed, uint64_t until_ms, uint64_t *kills) {
+static void a_life(struct workload *h, uint64_t seed, uint64_t until_ms, uint64_t *kills) {
     char dir[] = "/tmp/kill_test.XXXXXX";
     assert_non_null(mkdtemp(dir));
     // What the system has taken survives the process: with sync none, too, nothing may be lost.
@@ -58,7 +58,7 @@ static void a_life(struct story *h, uint64_t seed, uint64_t until_ms, uint64_t *
     struct shard_options options = { .dir = dir,
                                      .log = { .sync = synced ? LOG_SYNC_ALWAYS : LOG_SYNC_NONE,
                                               .segment_size = SEGMENT } };
-    story_begin(h, seed);
+    workload_begin(h, seed);
     uint64_t dice = seed;
     while (h->step < (synced ? STEPS_SYNCED : STEPS_UNSYNCED) && monotonic_ms() < until_ms) {
         // Sometimes so early that it is still opening.
@@ -67,15 +67,15 @@ static void a_life(struct story *h, uint64_t seed, uint64_t until_ms, uint64_t *
             fail_msg("seed %llu: the child ended by itself", (unsigned long long)seed);
         ++*kills;
     }
-    must(h, story_open(h, &options) == 0);
-    story_drain(h);
-    story_close(h);
+    must(h, workload_open(h, &options) == 0);
+    workload_drain(h);
+    workload_close(h);
     folder_remove(dir);
 }
 
 static void nothing_acknowledged_is_lost_by_a_kill(void **state) {
     (void)state;
-    struct story *h =
+    struct workload *h =
         mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(h != MAP_FAILED);
     uint64_t until = proof_until_ms(8, 30);

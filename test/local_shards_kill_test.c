@@ -9,8 +9,8 @@
 // is in "out" exactly once, and those of a key in order.
 //
 // MILLRACE_SECONDS says how long (6), MILLRACE_SEED which instants.
-#include "api.h"
-#include "proof.h"
+#include "support/api.h"
+#include "support/proof.h"
 
 #include <poll.h>
 #include <stdint.h>

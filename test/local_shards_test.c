@@ -1,7 +1,7 @@
 // An engine over several shards: what must hold for all of them together. (api_test, work_test and
 // reopen_test tell their stories over three shards, too.)
-#include "api.h"
 #include "engine/shared_take.h"
+#include "support/api.h"
 
 #include <errno.h>
 

@@ -3,8 +3,8 @@
 // several ways. Afterwards the log opens, shows everything it had called durable, in order, in
 // whole groups, and goes on. The same loop then fails calls instead of the machine, and
 // allocations.
-#include "log_support.h"
-#include "sim_disk.h"
+#include "support/log_support.h"
+#include "support/sim_disk.h"
 
 #include <errno.h>
 

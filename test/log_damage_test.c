@@ -1,6 +1,6 @@
 // Stores that lost something: segments missing, empty, torn, flipped. Each is opened as far as it
 // is known to be right, or refused with the place and the way out; and repaired.
-#include "log_file_support.h"
+#include "support/log_file_support.h"
 
 #include <errno.h>
 

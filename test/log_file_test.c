@@ -1,6 +1,6 @@
 // The file log beside the contract: what a store is, what durable means, errors of the disk,
 // owners.
-#include "log_file_support.h"
+#include "support/log_file_support.h"
 
 #include "base/bytes.h"
 #include "base/mem.h"

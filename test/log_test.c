@@ -1,6 +1,6 @@
 // The contract of log.h, told once and held against every implementation.
-#include "log_support.h"
-#include "sim_disk.h"
+#include "support/log_support.h"
+#include "support/sim_disk.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 // Looking at stages and jobs through the library, on every engine: lists, sentences, draining.
-#include "api.h"
+#include "support/api.h"
 
 struct names {
     char text[4096];

@@ -1,10 +1,10 @@
 // The loop over real sockets, in this process: who has no memory or descriptors left says so and
 // goes on, replies are sent before a server ends, and whoever works is shown with its address.
-#include "api.h"
 #include "base/errors.h"
 #include "base/mem.h"
 #include "server/notice.h"
 #include "server/server.h"
+#include "support/api.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Pushes with numbers through the engine: a number met again makes no second job, also after the
 // engine was opened again; and an epic says how far it is.
 #include "engine/engine.h"
-#include "folder.h"
+#include "support/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 // The threads of a worker: they come with work and level, go without, and never are too many.
 // Levels are set by hand, or left to the tuner.
-#include "api.h"
 #include "api/handle.h"
+#include "support/api.h"
 #include "work/state.h"
 
 #include <sched.h>

@@ -1,6 +1,6 @@
 // Stores that are closed, killed and opened again, and one whose disk fails: what the public API
 // promises about them. A process that dies is a child that leaves without closing anything.
-#include "api.h"
+#include "support/api.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,12 +1,12 @@
 // The shard: what comes back after reopening, what time does, how long the log gets, and what a
 // disk that fails costs. Real core, real logs; the clock is in the test's hands.
 #include "base/errors.h"
-#include "folder.h"
 #include "shard/repair.h"
 #include "shard/running.h"
 #include "shard/shard.h"
-#include "sim_disk.h"
-#include "story.h"
+#include "support/folder.h"
+#include "support/sim_disk.h"
+#include "support/workload.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1119,7 +1119,7 @@ static void a_failed_log_is_left_alone(void **state) {
 // ---- Nothing is issued twice ------------------------------------------------------------------
 
 struct scene {
-    struct story *story;
+    struct workload *story;
     struct sim_disk *sim;
     struct shard_options options;
 };
@@ -1132,13 +1132,13 @@ static void scene_begin(struct scene *s, uint64_t seed, enum log_sync sync) {
                                                   .segment_size = SMALL_SEGMENT,
                                                   .inline_writer = true,
                                                   .disk = sim_disk_disk(s->sim) } };
-    story_begin(s->story, seed);
+    workload_begin(s->story, seed);
 }
 
 static void scene_end(struct scene *s) {
-    must(s->story, story_open(s->story, &s->options) == 0);
-    story_drain(s->story);
-    story_close(s->story);
+    must(s->story, workload_open(s->story, &s->options) == 0);
+    workload_drain(s->story);
+    workload_close(s->story);
     sim_disk_destroy(s->sim);
     free(s->story);
 }
@@ -1152,10 +1152,10 @@ static void ids_and_tokens_never_repeat(void **state) {
         scene_begin(&s, seed, LOG_SYNC_NONE);
         s.story->forgets = true;
         for (int round = 0; round < 10; round++) {
-            must(s.story, story_open(s.story, &s.options) == 0);
-            must(s.story, story_go_on(s.story, 150) == 0);
+            must(s.story, workload_open(s.story, &s.options) == 0);
+            must(s.story, workload_go_on(s.story, 150) == 0);
             sim_disk_crash_at(s.sim, sim_disk_calls(s.sim) + 1);
-            story_close(s.story);
+            workload_close(s.story);
             sim_disk_restart(s.sim, round % SIM_SURVIVALS, seed);
         }
         losses += s.story->losses;
@@ -1171,13 +1171,13 @@ static void with_a_disk_that_fails_all_complete(void **state) {
         struct scene s;
         scene_begin(&s, seed, LOG_SYNC_ALWAYS);
         while (s.story->step < 300) {
-            uint64_t within = story_roll(s.story, 20);
+            uint64_t within = workload_roll(s.story, 20);
             sim_disk_fail_at(s.sim, sim_disk_calls(s.sim) + 1 + within, EIO);
-            int err = story_open(s.story, &s.options);
+            int err = workload_open(s.story, &s.options);
             if (err >= 0)
-                err = story_go_on(s.story, 300);
-            must(s.story, err >= 0 || story_is_cut(err));
-            story_close(s.story);
+                err = workload_go_on(s.story, 300);
+            must(s.story, err >= 0 || workload_is_cut(err));
+            workload_close(s.story);
         }
         sim_disk_fail_at(s.sim, 0, 0);
         scene_end(&s);

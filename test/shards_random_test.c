@@ -5,7 +5,7 @@
 // so; those of a channel that come from one origin begin in their order; lists hold what is
 // counted; nobody is held for ever, and whoever waits for the epic hears of its end.
 #include "dialogue.h"
-#include "proof.h"
+#include "support/proof.h"
 
 #include <inttypes.h>
 #include <stdio.h>

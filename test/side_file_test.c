@@ -1,5 +1,5 @@
 // What commands emit and keep, from inside a job: all of it with the commit, or nothing.
-#include "command_support.h"
+#include "support/command_support.h"
 #include "work/exec.h"
 #include "work/side_file.h"
 

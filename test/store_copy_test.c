@@ -1,8 +1,8 @@
 // Copies of a store in which emits are on their way from one shard to another: whatever of them was
 // accepted or acknowledged when the engine ended, in the copy each is there once, and in order.
 #include "base/errors.h"
-#include "folder.h"
 #include "shard/group.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 // there, however far a producer has run ahead of the disk.
 #include "base/errors.h"
 #include "shard/group.h"
-#include "sim_disk.h"
+#include "support/sim_disk.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

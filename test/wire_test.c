@@ -1,6 +1,6 @@
 // The wire, as peers may send it: whole, in pieces, malformed, too large, and ending at a page that
 // cannot be read.
-#include "wire.h"
+#include "support/wire.h"
 
 #include "base/bytes.h"
 #include "base/errors.h"

@@ -1,6 +1,6 @@
 // Workers: threads that pull, jobs kept for later, loops of one's own, stopping; and that no
 // callback runs under a lock.
-#include "api.h"
+#include "support/api.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // Any bytes as replies: read in one go and in pieces of any size they mean the same, point only at
 // themselves, and are left within their bounds. The first two bytes choose pieces and limits.
-#include "../wire.h"
+#include "../support/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

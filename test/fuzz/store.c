@@ -4,7 +4,7 @@
 //
 // An input is a list of pieces: a byte that says what comes, a byte for the size, and the bytes.
 // Sums are put right, so that wrong content gets past them; see `pieces`.
-#include "../sim_disk.c"
+#include "../support/sim_disk.c"
 
 #include "base/errors.h"
 #include "core/record.h"

@@ -1,0 +1,152 @@
+// Command: an operation of a history, which is run on the core and on the model, and its answer.
+//
+// Everything is small on purpose, so that names collide and queues fill: a few stages, keys, once
+// names and sources, addressed by index; texts are short arrays.
+#ifndef TEST_SUPPORT_COMMAND_H
+#define TEST_SUPPORT_COMMAND_H
+
+#include "core/core.h"
+
+enum {
+    STAGES = 3,
+    KEYS = 4, // the first is empty: no key
+    ONCES = 4,
+    SOURCES = 3, // the last two are epics
+    CONNS = 4,
+    SLOTS = 6, // takers, callers and pushers, each
+    EMITS = 3,
+    BLOCK = 4, // jobs in one TAKE
+    TEXT = 24,
+};
+
+static inline void text_copy(char out[TEXT], const char *in) {
+    char copy[TEXT] = "";
+    memcpy(copy, in, strnlen(in, TEXT - 1));
+    memcpy(out, copy, TEXT);
+}
+
+enum op {
+    OP_TIME,
+    OP_PUSH,
+    OP_PUSH_LEAVE,
+    OP_AWAIT,
+    OP_AWAIT_LEAVE,
+    OP_CANCEL,
+    OP_TAKE,
+    OP_TAKE_LEAVE,
+    OP_DONE,
+    OP_FAIL,
+    OP_RELEASE,
+    OP_BEAT,
+    OP_RETRY,
+    OP_DROP,
+    OP_SET,
+    OP_PAUSE,
+    OP_DRAIN,
+    OP_RESUME,
+    OP_LINK,
+    OP_LEAVE,
+    OP_EPIC_END,
+    OP_EPIC_SKIP,
+    OP_EPIC_DROP,
+    OP_CLEAN,
+    OP_CRASH,
+    OPS,
+};
+
+struct command_job {
+    int stage;
+    char key[TEXT], once[TEXT], body[TEXT];
+    int64_t delay_ms, deadline_ms;
+    uint32_t attempts;
+};
+
+struct command {
+    enum op op;
+    uint64_t now_ms; // when it is run
+
+    struct command_job job;    // PUSH; `stage` also for whatever acts on a stage
+    int source;                // of a numbered push, or of an epic; -1: none
+    uint64_t number;           // of the push; of EPIC_SKIP; the total of EPIC_END
+    int conn;                  // -1: none
+    int caller, pusher, taker; // slots; -1: none
+
+    uint64_t id;
+    struct token token;
+    int stages[STAGES], stage_count; // TAKE; LINK: from, to
+    uint32_t count, batch;
+    int64_t lease_ms;
+    bool detached;
+    bool refuses; // the taker refuses when the core wants to reserve it
+
+    char text[TEXT];  // result, reason, or a policy's value
+    const char *name; // a policy's name
+    bool set_state;
+    char state[TEXT];
+    struct command_job emits[EMITS];
+    int emit_count;
+    int64_t retry_ms;
+
+    size_t entries;   // CLEAN: how many of the oldest
+    bool died;        // CRASH: what ran counts as failed; also `attempt` of `id`, if any, whose
+    uint32_t attempt; // predecessor's commit was lost
+};
+
+struct answer {
+    int err;
+    uint64_t id;
+    bool repeat, ended, changed;
+    enum job_status status;
+    char text[TEXT]; // a result
+};
+
+enum happening_kind { HAPPENING_GRANT, HAPPENING_ENDED, HAPPENING_STOP };
+
+// An event: a grant (in the answer of TAKE or to a waiting taker), a job's end for a caller, or a
+// stop for a connection.
+struct happening {
+    enum happening_kind kind;
+    int who; // taker (-1: in the answer), caller, connection
+    uint64_t id;
+    int job;  // the model's: it may learn the id later
+    int code; // status of the ended, or why to stop
+    int stage;
+    uint32_t attempt;
+    int64_t left_ms, lease_ms;
+    bool first; // of its block
+    char key[TEXT], body[TEXT], state[TEXT];
+    struct token token;
+};
+
+enum { HAPPENINGS = 256 };
+
+struct observed {
+    struct happening list[HAPPENINGS];
+    size_t count;
+};
+
+static inline struct happening *happening_add(struct observed *h) {
+    if (h->count == HAPPENINGS)
+        h->count--;
+    struct happening *one = &h->list[h->count++];
+    *one = (struct happening){ .who = -1 };
+    return one;
+}
+
+extern const char *const stage_names[STAGES];
+extern const char *const key_names[KEYS];
+extern const char *const source_names[SOURCES];
+
+// All have one name: a client's source and an epic of one stage, and an epic of another.
+static inline int source_stage(int source) {
+    return source == 2;
+}
+
+static inline bool source_is_epic(int source) {
+    return source >= 1;
+}
+
+// Writes the command as a line of a script.
+void command_print(const struct command *, char *out, size_t size);
+
+#endif

@@ -1,0 +1,472 @@
+// The commands: for each, the answer that the rules demand, and its effect.
+#include "model_rules.h"
+
+#include <string.h>
+
+// ---- Pushes -----------------------------------------------------------------------------------
+
+int rule_new_job(struct model *m, const struct command_job *of) {
+    if (m->job_count == MANY) {
+        m->full = true;
+        return -1;
+    }
+    int job = m->job_count++;
+    struct model_job *j = &m->jobs[job];
+    *j = (struct model_job){ .stage = of->stage, .source = -1, .attempts = of->attempts };
+    text_copy(j->key, of->key);
+    text_copy(j->once, of->once);
+    text_copy(j->body, of->body);
+    j->made_ms = j->pushed_ms = m->now_ms;
+    j->deadline_ms = of->deadline_ms ? m->now_ms + (uint64_t)of->deadline_ms : 0;
+    m->stages[of->stage].known = true;
+    m->stages[of->stage].pushed++;
+    if (of->delay_ms) {
+        j->status = JOB_DELAYED;
+        j->joins_ms = m->now_ms + (uint64_t)of->delay_ms;
+    } else {
+        rule_join(m, job);
+    }
+    return job;
+}
+
+// Rule 12. A forgotten job holds its name until the window has passed; a dead one while it is kept.
+int rule_once(const struct model *m, int stage, const char *key, const char *once) {
+    for (int i = m->job_count - 1; i >= 0 && *once; i--) {
+        const struct model_job *j = &m->jobs[i];
+        if (j->stage != stage || strcmp(j->key, key) != 0 || strcmp(j->once, once) != 0)
+            continue;
+        if (job_unended(j) || (j->status == JOB_DEAD && !j->forgotten))
+            return i;
+        uint64_t window_ms = m->stages[stage].policy.dedupe_window_ms;
+        if (j->status == JOB_DONE && m->now_ms < j->ended_ms + window_ms)
+            return i;
+    }
+    return -1;
+}
+
+static int job_of_number(const struct model *m, int source, uint64_t number) {
+    for (int i = 0; i < m->job_count; i++)
+        if (m->jobs[i].source == source && m->jobs[i].number == number)
+            return i;
+    return -1;
+}
+
+static bool gap_before(const struct model *m, const struct command *c) {
+    for (int i = 0; i < m->gap_count && c->conn >= 0; i++) {
+        const struct model_gap *g = &m->gaps[i];
+        if (g->conn == c->conn && g->source == c->source && g->number < c->number &&
+            !m->sources[g->source].accepted[g->number])
+            return true;
+    }
+    return false;
+}
+
+static int refuse(struct model *m, const struct command *c, int err) {
+    if (c->source >= 0 && c->conn >= 0 && m->gap_count < MANY)
+        m->gaps[m->gap_count++] = (struct model_gap){ c->conn, c->source, c->number };
+    return err;
+}
+
+static void number_accept(struct model *m, const struct command *c, int job) {
+    if (c->source < 0)
+        return;
+    m->sources[c->source].known = true;
+    m->sources[c->source].accepted[c->number] = true;
+    m->jobs[job].source = c->source;
+    m->jobs[job].number = c->number;
+}
+
+static void caller_sit(struct model *m, const struct command *c, int job) {
+    struct model_slot *seat = &m->callers[c->caller];
+    *seat = (struct model_slot){ .waits = true, .conn = c->conn, .job = job };
+    seat->arrival = ++m->last_arrival;
+}
+
+static void tell_end(const struct model *m, int job, struct answer *out) {
+    out->ended = true;
+    out->status = m->jobs[job].status;
+    if (out->status == JOB_DONE)
+        text_copy(out->text, m->jobs[job].result);
+}
+
+static int push_repeat(struct model *m, const struct command *c, int job, struct answer *out) {
+    struct model_job *j = &m->jobs[job];
+    if (c->caller >= 0 && j->forgotten)
+        return MR_EGONE;
+    out->repeat = true;
+    out->id = j->id;
+    if (c->caller < 0)
+        j->call = false;
+    else if (job_unended(j))
+        caller_sit(m, c, job);
+    else
+        tell_end(m, job, out);
+    return 0;
+}
+
+static int push(struct model *m, const struct command *c, struct answer *out) {
+    const struct model_stage *s = &m->stages[c->job.stage];
+    if (c->source >= 0 && m->sources[c->source].accepted[c->number]) {
+        int first = job_of_number(m, c->source, c->number);
+        out->repeat = true;
+        out->id = first >= 0 ? m->jobs[first].id : 0;
+        return 0;
+    }
+    int first = rule_once(m, c->job.stage, c->job.key, c->job.once);
+    if (first >= 0)
+        return push_repeat(m, c, first, out);
+    if (c->source >= 0 && gap_before(m, c))
+        return MR_EGAP;
+    if (s->draining)
+        return refuse(m, c, MR_EDRAINING);
+    bool in_turn = m->pushing_again || model_first_pusher(m, c->job.stage) < 0;
+    if (!in_turn || !model_has_room(m, &c->job)) {
+        if (c->pusher < 0)
+            return refuse(m, c, MR_EFULL);
+        struct model_slot *seat = &m->pushers[c->pusher];
+        *seat = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
+        seat->arrival = ++m->last_arrival;
+        return refuse(m, c, MR_EAGAIN);
+    }
+    int job = rule_new_job(m, &c->job);
+    if (job < 0)
+        return MR_EFULL;
+    number_accept(m, c, job);
+    m->jobs[job].call = c->caller >= 0;
+    if (c->caller >= 0)
+        caller_sit(m, c, job);
+    return 0;
+}
+
+static int await(struct model *m, const struct command *c, struct answer *out) {
+    int job = model_find(m, c->id);
+    if (job < 0)
+        return MR_EGONE;
+    if (!job_unended(&m->jobs[job])) {
+        tell_end(m, job, out);
+        return 0;
+    }
+    caller_sit(m, c, job);
+    return MR_EAGAIN;
+}
+
+static int cancel(struct model *m, const struct command *c, struct answer *out) {
+    int job = model_find(m, c->id);
+    if (job < 0)
+        return MR_EGONE;
+    out->changed = job_unended(&m->jobs[job]);
+    if (out->changed)
+        rule_unwanted(m, job, JOB_CANCELLED);
+    return 0;
+}
+
+// ---- Working ----------------------------------------------------------------------------------
+
+static int take(struct model *m, const struct command *c) {
+    for (int i = 0; i < c->stage_count; i++)
+        m->stages[c->stages[i]].seen = true;
+    if (rule_take(m, c, -1) > 0)
+        return 0;
+    if (c->taker >= 0) {
+        struct model_slot *seat = &m->takers[c->taker];
+        *seat = (struct model_slot){ .waits = true, .conn = c->conn, .command = *c };
+        seat->arrival = ++m->last_arrival;
+    }
+    return MR_EAGAIN;
+}
+
+static bool same_token(const struct token *a, const struct token *b) {
+    return a->serial == b->serial && a->random == b->random;
+}
+
+// The random bits of a token are not recorded.
+static bool ended_by(const struct model_job *j, const struct token *token) {
+    return j->token.serial == token->serial && (j->replayed || j->token.random == token->random);
+}
+
+static int find_ever(const struct model *m, uint64_t id) {
+    int job = m->job_count - 1;
+    while (job >= 0 && m->jobs[job].id != id)
+        job--;
+    return job;
+}
+
+// Rule 6: what (id, token) names. 0: the lease is held and the job runs, in its turn; otherwise the
+// answer. `out_lease`, `out_index`: set whenever the lease is alive and holds the job.
+static int held(const struct model *m, const struct command *c, int *out_lease, int *out_index) {
+    int job = find_ever(m, c->id);
+    *out_lease = -1;
+    if (job < 0)
+        return MR_EGONE;
+    int lease = model_lease_of(m, job);
+    const struct model_lease *l = &m->leases[lease < 0 ? 0 : lease];
+    enum job_status status = m->jobs[job].status;
+    bool fits = lease >= 0 && same_token(&l->token, &c->token);
+    if (fits && l->alive) {
+        *out_lease = lease;
+        while (l->jobs[*out_index] != job)
+            ++*out_index;
+    }
+    if (m->jobs[job].forgotten)
+        return MR_EGONE;
+    if (status == JOB_CANCELLED || status == JOB_EXPIRED) {
+        return !ended_by(&m->jobs[job], &c->token) ? MR_ESTALE
+               : status == JOB_CANCELLED           ? MR_ECANCELLED
+                                                   : MR_EEXPIRED;
+    }
+    return fits && l->alive && status == JOB_RUNNING ? 0 : MR_ESTALE;
+}
+
+static bool first_of_block(const struct model *m, int lease, int index) {
+    for (int i = 0; i < index; i++)
+        if (m->jobs[m->leases[lease].jobs[i]].status == JOB_RUNNING)
+            return false;
+    return true;
+}
+
+// The worker has let go of this job; and of all before it, if it is this one's turn.
+static void let_go(struct model *m, int lease, int index) {
+    if (lease < 0 || m->leases[lease].let_go[index])
+        return;
+    bool in_turn = first_of_block(m, lease, index);
+    for (int i = in_turn ? 0 : index; i <= index; i++)
+        m->leases[lease].let_go[i] = true;
+    rule_touch(m, m->leases[lease].stage);
+    rule_lease_over(m, lease);
+}
+
+static void emit(struct model *m, int from, const struct command_job *e) {
+    m->stages[from].edges[e->stage] = from != e->stage;
+    int first = rule_once(m, e->stage, e->key, e->once);
+    if (first >= 0)
+        m->jobs[first].call = false;
+    else
+        rule_new_job(m, e);
+}
+
+static int done(struct model *m, const struct command *c) {
+    int lease, index = 0, err = held(m, c, &lease, &index), job = model_find(m, c->id);
+    if (err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE)
+        let_go(m, lease, index);
+    if (job >= 0 && m->jobs[job].status == JOB_DONE)
+        return ended_by(&m->jobs[job], &c->token) ? 0 : MR_ESTALE;
+    if (err < 0)
+        return err;
+    if (!first_of_block(m, lease, index))
+        return MR_EINVAL;
+    struct model_job *j = &m->jobs[job];
+    j->token = c->token;
+    text_copy(j->result, c->text);
+    if (c->set_state)
+        text_copy(m->channels[m->leases[lease].channel].kept, c->state);
+    rule_end(m, job, JOB_DONE);
+    j->replayed = m->leases[lease].restored;
+    let_go(m, lease, index);
+    for (int i = 0; i < c->emit_count; i++)
+        emit(m, j->stage, &c->emits[i]);
+    return 0;
+}
+
+static int fail_or_release(struct model *m, const struct command *c) {
+    int lease, index = 0, err = held(m, c, &lease, &index);
+    if (err == MR_ECANCELLED || err == MR_EEXPIRED || err == MR_EGONE)
+        let_go(m, lease, index);
+    if (err < 0)
+        return err;
+    if (!first_of_block(m, lease, index))
+        return MR_EINVAL;
+    if (c->op == OP_FAIL)
+        rule_fail(m, lease, c->text, c->retry_ms);
+    else
+        rule_release(m, lease);
+    return 0;
+}
+
+static int beat(struct model *m, const struct command *c) {
+    int lease, index = 0, err = held(m, c, &lease, &index);
+    if (err < 0)
+        return err;
+    m->leases[lease].until_ms = m->now_ms + m->leases[lease].lease_ms;
+    m->leases[lease].beaten = true;
+    return 0;
+}
+
+// ---- Acting -----------------------------------------------------------------------------------
+
+static int retry(struct model *m, const struct command *c) {
+    int job = model_find(m, c->id);
+    if (job < 0)
+        return MR_EGONE;
+    struct model_job *j = &m->jobs[job];
+    if (j->status != JOB_DEAD)
+        return MR_EINVAL;
+    j->attempt = 0;
+    j->pushed_ms = m->now_ms;
+    j->status = JOB_WAITING;
+    if (j->halts)
+        rule_left_channel(m, job);
+    else
+        rule_join(m, job);
+    return 0;
+}
+
+static int drop(struct model *m, const struct command *c) {
+    int job = model_find(m, c->id);
+    if (job < 0)
+        return MR_EGONE;
+    struct model_job *j = &m->jobs[job];
+    if (j->status == JOB_RUNNING)
+        return MR_EBUSY;
+    if (j->status != JOB_DEAD && !job_unended(j))
+        return MR_EINVAL;
+    rule_drop(m, job);
+    return 0;
+}
+
+static int set(struct model *m, const struct command *c) {
+    struct model_stage *s = &m->stages[c->job.stage];
+    int err = policy_set(&s->policy, mr_str(c->name), mr_str(c->text));
+    s->known |= err == 0;
+    rule_forget_old(m, c->job.stage);
+    rule_touch(m, c->job.stage);
+    return err;
+}
+
+static int first_caller_of(const struct model *m, int conn) {
+    int first = -1;
+    for (int i = 0; i < SLOTS; i++)
+        if (m->callers[i].waits && m->callers[i].conn == conn &&
+            (first < 0 || m->callers[i].arrival < m->callers[first].arrival))
+            first = i;
+    return first;
+}
+
+static void leave(struct model *m, int conn) {
+    for (int i = 0; i < SLOTS; i++) {
+        if (m->takers[i].conn == conn)
+            m->takers[i].waits = false;
+        if (m->pushers[i].conn == conn)
+            m->pushers[i].waits = false;
+    }
+    for (int i; (i = first_caller_of(m, conn)) >= 0;) {
+        m->callers[i].waits = false;
+        rule_interest(m, m->callers[i].job);
+    }
+    for (int l = 0; l < m->lease_count; l++) {
+        struct model_lease *lease = &m->leases[l];
+        if (!lease->alive || lease->conn != conn)
+            continue;
+        lease->conn = -1;
+        if (!lease->detached && !m->stages[lease->stage].policy.overlap_never)
+            rule_fail(m, l, "", RETRY_AT_HEAD);
+    }
+    for (int i = 0; i < m->gap_count; i++)
+        if (m->gaps[i].conn == conn)
+            m->gaps[i].conn = -2;
+}
+
+static void await_leave(struct model *m, int caller) {
+    if (!m->callers[caller].waits)
+        return;
+    m->callers[caller].waits = false;
+    rule_interest(m, m->callers[caller].job);
+}
+
+// ---- Epics ------------------------------------------------------------------------------------
+
+static int epic(struct model *m, const struct command *c) {
+    struct model_source *e = &m->sources[c->source];
+    if (c->op == OP_EPIC_DROP && !e->known)
+        return MR_EGONE;
+    if (c->op == OP_EPIC_DROP) {
+        *e = (struct model_source){ 0 };
+        for (int i = 0; i < m->gap_count; i++)
+            if (m->gaps[i].source == c->source)
+                m->gaps[i] = (struct model_gap){ -2, -1, 0 };
+        for (int i = 0; i < m->job_count; i++)
+            if (m->jobs[i].source == c->source)
+                m->jobs[i].source = -1;
+        return 0;
+    }
+    for (int i = 0; c->op == OP_EPIC_END && i < NUMBERS; i++)
+        if (e->accepted[i] && (uint64_t)i > c->number)
+            return MR_EINVAL;
+    e->known = true;
+    if (c->op == OP_EPIC_END)
+        e->total = c->number;
+    else if (!e->accepted[c->number]) {
+        e->accepted[c->number] = true;
+        e->skipped++;
+    }
+    return 0;
+}
+
+// ---- All of them ------------------------------------------------------------------------------
+
+static int say(struct model *m, const struct command *c, struct answer *out) {
+    struct model_stage *s = &m->stages[c->job.stage];
+    switch (c->op) {
+    case OP_PUSH:
+        return push(m, c, out);
+    case OP_PUSH_LEAVE:
+        m->pushers[c->pusher].waits = false;
+        return 0;
+    case OP_AWAIT:
+        return await(m, c, out);
+    case OP_AWAIT_LEAVE:
+        await_leave(m, c->caller);
+        return 0;
+    case OP_CANCEL:
+        return cancel(m, c, out);
+    case OP_TAKE:
+        return take(m, c);
+    case OP_TAKE_LEAVE:
+        m->takers[c->taker].waits = false;
+        return 0;
+    case OP_DONE:
+        return done(m, c);
+    case OP_FAIL:
+    case OP_RELEASE:
+        return fail_or_release(m, c);
+    case OP_BEAT:
+        return beat(m, c);
+    case OP_RETRY:
+        return retry(m, c);
+    case OP_DROP:
+        return drop(m, c);
+    case OP_SET:
+        return set(m, c);
+    case OP_PAUSE:
+        s->known = s->paused = true;
+        return 0;
+    case OP_DRAIN:
+        s->known = s->draining = true;
+        return 0;
+    case OP_RESUME:
+        s->paused = s->draining = false;
+        rule_touch(m, c->job.stage);
+        return 0;
+    case OP_LINK:
+        m->stages[c->stages[0]].edges[c->stages[1]] = true;
+        return 0;
+    case OP_LEAVE:
+        leave(m, c->conn);
+        return 0;
+    case OP_EPIC_END:
+    case OP_EPIC_SKIP:
+    case OP_EPIC_DROP:
+        return epic(m, c);
+    case OP_TIME:
+    case OP_CLEAN:
+    case OP_CRASH:
+    case OPS:
+        return 0;
+    }
+    return 0;
+}
+
+void model_run(struct model *m, const struct command *c, struct answer *out) {
+    *out = (struct answer){ 0 };
+    out->err = say(m, c, out);
+    rule_settle(m);
+}
