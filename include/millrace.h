@@ -12,6 +12,10 @@
 //     mr_push(m, "shouts", mr_str("hi"), NULL, NULL);   return 0; // commits
 //     mr_work(m, "shouts", shout, NULL, NULL, &w);  }
 //
+// Names: mr_stage_… takes a stage, mr_job_… a leased job, mr_epic_… an epic, mr_worker_… a worker;
+// verbs without a noun act on the engine, on a job by its id, or end and keep a lease (mr_done,
+// mr_fail, mr_release, mr_beat).
+//
 // Conventions, which hold for every call:
 //   * A call returns 0, or a negative MR_E… code; then mr_error() has the sentence (of this thread,
 //     until its next call). Outputs are untouched on failure and nothing needs freeing. A call that
@@ -221,10 +225,6 @@ int mr_await(mr *, mr_id, int64_t wait_ms, mr_result *out);
 // recorded. 0 also when it had ended already; MR_EGONE: not known, or no longer.
 int mr_cancel(mr *, mr_id);
 
-// Waits until nothing of the stage is waiting, delayed or running. A stage that was never used is
-// empty. MR_EAGAIN: not in time.
-int mr_stage_wait_empty(mr *, const char *stage, int64_t wait_ms);
-
 void mr_result_free(mr_result *); // also of a zeroed one, or NULL
 
 // ---- Epics ------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ int mr_job_set_reason(mr_job *, const char *); // why, when the handler then fai
 // room_ms must be 0. MR_EFULL: too many in one commit; MR_ETOOBIG: too many bytes.
 int mr_job_emit(mr_job *, const char *stage, mr_bytes body, const mr_push_options *);
 
-// ---- Looking and acting -----------------------------------------------------------------------
+// ---- Stages and lists -------------------------------------------------------------------------
 // For a stage that was never used mr_stage_look, mr_stage_why, mr_jobs and mr_dead answer MR_EGONE;
 // mr_stage_set, mr_stage_pause, mr_stage_drain and mr_stage_resume make it.
 
@@ -455,6 +455,10 @@ int mr_stage_set(mr *, const char *stage, const char *policy, const char *value)
 int mr_stage_pause(mr *, const char *stage);  // it accepts pushes and starts nothing
 int mr_stage_drain(mr *, const char *stage);  // it finishes its jobs; pushes get MR_EDRAINING
 int mr_stage_resume(mr *, const char *stage); // ends both
+
+// Waits until nothing of the stage is waiting, delayed or running. A stage that was never used is
+// empty. MR_EAGAIN: not in time.
+int mr_stage_wait_empty(mr *, const char *stage, int64_t wait_ms);
 
 // Calls `each` for the stage's dead jobs, longest dead first, with the last reason, until it
 // returns nonzero. It may retry and drop them. `key` and `reason` are borrowed until it returns.

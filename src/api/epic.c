@@ -3,10 +3,11 @@
 //     worked off │ half │ half │ not read yet
 //                  512    512
 //
-// A half is begun when no more are left to end than the one before it holds: then what was before
-// that is worked off, and of the two together never more than `ahead` jobs (and about as many bytes
-// as are allowed) are there. So a reader waits once for a half, not once a push, and for the
-// workers only when they are that far behind. The engine wakes it: no thread polls.
+// A half is begun when at most as many jobs are unended as the half before it holds: then
+// everything before that half has ended, and the two halves together never have more than `ahead`
+// jobs (and about as many bytes as are allowed). So a reader waits once for a half, not once a
+// push, and for the workers only when they are that far behind. The engine wakes it: no thread
+// polls.
 #include "api/handle.h"
 #include "base/clock.h"
 #include "base/errors.h"
@@ -141,7 +142,7 @@ static uint64_t item_size(const mr_item *i) {
     return i->key.size + i->once.size + i->body.size;
 }
 
-// How many of them this half takes: at least one.
+// How many items fit into this half: at least one.
 static size_t half_takes(const mr_epic *e, const mr_item *items, size_t count) {
     uint64_t jobs = e->own[OWN_HALF], bytes = e->own[OWN_BYTES];
     size_t n = 0;

@@ -7,7 +7,8 @@
 
 static mr engines[ENGINES_MAX];
 static mr_worker workers[WORKERS_MAX];
-static atomic_uint next_engine, next_worker; // where to look first: a place rests before its reuse
+static atomic_uint next_engine,
+    next_worker; // where to search first, so that a closed handle is not reused at once
 
 static bool open_place(atomic_bool *open) {
     bool closed = false;

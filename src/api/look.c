@@ -69,6 +69,16 @@ int mr_stage_resume(mr *m, const char *stage) {
     return err < 0 ? err : m->engine->impl->stage_resume(m->engine, name);
 }
 
+int mr_stage_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
+    mr_bytes name;
+    int err = check_open_engine(m);
+    if (err >= 0)
+        err = check_stage_name(stage, &name);
+    if (err >= 0)
+        err = check_wait("wait_ms", wait_ms);
+    return err < 0 ? err : m->engine->impl->stage_wait_empty(m->engine, name, wait_ms);
+}
+
 static int check_filter(const mr_job_filter *f) {
     int err = check_bytes("key", f->key);
     if (err >= 0 && f->key.size > KEY_MOST)

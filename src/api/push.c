@@ -106,13 +106,3 @@ int mr_cancel(mr *m, mr_id id) {
     int err = check_open_engine(m);
     return err < 0 ? err : m->engine->impl->cancel(m->engine, id);
 }
-
-int mr_stage_wait_empty(mr *m, const char *stage, int64_t wait_ms) {
-    mr_bytes name;
-    int err = check_open_engine(m);
-    if (err >= 0)
-        err = check_stage_name(stage, &name);
-    if (err >= 0)
-        err = check_wait("wait_ms", wait_ms);
-    return err < 0 ? err : m->engine->impl->stage_wait_empty(m->engine, name, wait_ms);
-}

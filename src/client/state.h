@@ -5,7 +5,7 @@
 //     notifier     callbacks: on_end and on_stop, with no lock held
 //
 //     main link ────── pipelined: everything that never makes the server wait
-//     a lane each ──── requests that do: AWAIT, a TAKE by hand, pushes that wait for room
+//     a lane each ──── requests that do: AWAIT, a TAKE for mr_take, pushes that wait for room
 //     a worker's link  one TAKE for all of its threads that wait; its leases live with it
 //
 // A request keeps its bytes until it is answered. A link that is lost connects again, after longer
@@ -291,7 +291,7 @@ void addresses_renew(struct client *, uint64_t now_ms);
 
 int greet_write(struct client_link *); // the first requests of a connection
 int greet_probe(struct client_link *); // whether it has loaded
-// One answer to that. 0, or why this cannot be worked with, noted.
+// Reads one answer to that. 0, or why the server cannot be used, noted.
 int greet_read(struct client_link *, const struct response_value *);
 
 // ---- io.c, notifier.c: the threads --------------------------------------------------------------

@@ -204,7 +204,7 @@ static void take_hook(struct client *c, struct exchange *x, const struct respons
         taker_answer(t, NULL, MR_EAGAIN, "");
 }
 
-// A worker's level goes with a TAKE, when it is another than the server knows.
+// Adds the worker's level to a TAKE, if it differs from the one sent last.
 static void add_level(struct client_puller *p, const struct pull *pull, struct exchange *x) {
     if (!p->link || !pull->level ||
         (p->sent_level == pull->level && p->sent_session == p->link->session))
@@ -325,7 +325,7 @@ static int send_take(struct client_puller *p, const struct pull *pull, struct cl
     return 0;
 }
 
-// What its request brings is given back. A TAKE keeps its lane until it was answered.
+// What its request brings later is released. A TAKE keeps its lane until it was answered.
 static void client_taker_leave(struct client_taker *t, struct client_link *lane) {
     bool pending = t->x && t->x->hook == take_hook;
     if (pending)
@@ -498,7 +498,7 @@ static void close_lanes(struct client *c, const struct client_puller *p) {
     }
 }
 
-// Takes are answered and ends are recorded; or the server is away for longer than we wait.
+// Waits until takes are answered and ends are recorded, or until the server has been away too long.
 static void wait_until_quiet(struct client *c, struct client_puller *p) {
     uint64_t until_ms = client_until((int64_t)c->unreachable_ms);
     close_lanes(c, p);

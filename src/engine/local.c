@@ -160,7 +160,7 @@ static int error_no_thread(int failed) {
 }
 
 static int start_shard(struct local_shard *s) {
-    pthread_mutex_lock(&s->lock); // the thread finds its own name written
+    pthread_mutex_lock(&s->lock); // so that the thread sees `thread` written
     int failed = pthread_create(&s->thread, NULL, local_shard_thread, s);
     s->threaded = !failed;
     pthread_mutex_unlock(&s->lock);
@@ -222,7 +222,8 @@ static int wait_unused(struct local_shard *s) {
     return err;
 }
 
-// At one instant: the callback of a call may start another in a shard that was looked at before.
+// Looks at all shards at one instant: a callback may start a call in a shard that was checked
+// before.
 static bool any_calls(struct local_engine *e) {
     bool any = false;
     for (uint32_t i = 0; i < e->count; i++)

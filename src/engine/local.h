@@ -71,7 +71,7 @@ struct local_shard {
     uint32_t grant_room;
     struct local_taker *claimed; // of a shared take, and not granted yet
     struct message message;      // on its way to another shard …
-    bool has_message;            // … unless it has come there
+    bool has_message;            // … and not received yet
 };
 
 struct local_engine {
@@ -96,7 +96,7 @@ struct waiter {
     struct list of_shard, of_notified, of_puller;
     struct shared_take *shared; // that it sleeps on; NULL: it sleeps on `cond`
     pthread_cond_t cond;
-    bool asleep; // `cond` is there
+    bool asleep; // `cond` is initialised
     bool notified;
     int err;     // why it must not wait on: MR_ESTOPPED, MR_EAGAIN
     uint64_t at; // what must be durable before it returns
@@ -110,7 +110,7 @@ struct local_taker {
     struct mr_job *taken;     // filled
 };
 
-// What a puller is to one shard.
+// The part of a puller that belongs to one shard.
 struct shard_puller {
     struct local_puller *puller;
     struct local_shard *shard;
@@ -123,7 +123,7 @@ struct shard_puller {
     int notifying; // callbacks that run now
     pthread_cond_t notified;
 
-    // With `ring`: the take that stays, and what it brought.
+    // With `ring`: the take that stays pending, and what it brought.
     struct local_taker loop_taker;
     bool waits, arrived_durable;
 };
@@ -223,11 +223,11 @@ void free_jobs_put(struct local_shard *, struct mr_job *chain);
 // Fills jobs of the chain with grants and leases them; returns the first of them.
 struct mr_job *jobs_fill(struct shard_puller *, struct mr_job **free_jobs, const struct grant *,
                          size_t count);
-void job_unpin(struct local_shard *, struct mr_job *); // it is free when nothing pins it
+void job_unpin(struct local_shard *, struct mr_job *); // it goes to the free list with its last pin
 int job_load(struct local_shard *, struct mr_job *);   // reads its body and state, without the lock
-// Without the lock: this job of a take could not be read, and why is noted. It fails, or comes
-// first another time; it and those that follow under its lease are leased no longer. Returns the
-// job behind them.
+// Without the lock: this job of a take could not be read, and why is noted. The attempt fails, or
+// the job is delivered again first; it and those that follow under its lease are not leased any
+// more. Returns the job behind them.
 struct mr_job *jobs_leave_out(struct local_shard *, struct mr_job *, int err);
 
 // A commit in two steps: what can be done without the lock, and the rest in a turn (`err`: what has
@@ -259,7 +259,7 @@ void local_puller_close(struct puller *);
 void local_loop_stops(struct puller *);
 int local_done_take(mr_job *, const struct pull *, int *out_done, mr_job **);
 
-// What there is now; MR_EAGAIN, without a sentence: nothing.
+// Takes without waiting; MR_EAGAIN, without a sentence: there is nothing.
 int take_now(struct shard_puller *, const struct pull *, mr_job **);
 int take_waiting(struct shard_puller *, const struct pull *, mr_job **);
 int take_nothing_came(const struct pull *); // MR_EAGAIN, with a sentence
@@ -267,10 +267,10 @@ int take_nothing_came(const struct pull *); // MR_EAGAIN, with a sentence
 // Of a shared take. 0: taken at once, see taker.taken; MR_EAGAIN: nothing, and it waits there if it
 // is to `stay`.
 int taker_join(struct local_taker *, const struct pull *, bool stay);
-void taker_leave(struct local_taker *);              // what was taken stays
-void taker_try_again(struct local_taker *);          // it was claimed, but there is nothing for it
-int taker_hand_out(struct local_taker *, mr_job **); // when durable, with bodies
-// The same for a loop. MR_EAGAIN: it was given back, or is not durable yet: the loop is rung then.
+void taker_leave(struct local_taker *);     // what was taken stays
+void taker_try_again(struct local_taker *); // it was claimed, but there is nothing for it
+int taker_return_jobs(struct local_taker *, mr_job **); // when durable, with bodies
+// The same for a loop. MR_EAGAIN: it was released, or is not durable yet: the loop is rung then.
 int taker_collect(struct shard_puller *, mr_job **);
 
 // With the lock, which it gives up meanwhile: calls on_stop for this job.
@@ -282,7 +282,7 @@ void event_stop(void *owner, struct conn *, uint64_t id, const struct token *, i
 // ---- local_take_several.c ---------------------------------------------------------------------
 
 int local_take(struct puller *, const struct pull *, mr_job **);
-void shared_take_leave(struct shared_take *); // it waits nowhere any more
+void shared_take_leave(struct shared_take *); // ends its waits at all shards
 
 // ---- local_look.c -----------------------------------------------------------------------------
 

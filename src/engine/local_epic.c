@@ -56,7 +56,7 @@ void event_epic(void *owner, struct watcher *watcher) {
     local_notify(owner, &list_entry(watcher, struct epic_waiter, watcher)->waiter);
 }
 
-// In a turn, which it ends: waits until it is worth while to look again. MR_EAGAIN: not in time.
+// In a turn, which it ends: waits until the epic may be far enough. MR_EAGAIN: not in time.
 static int wait_for_change(struct local_shard *s, mr_bytes stage, mr_bytes name, int64_t left,
                            uint64_t until) {
     struct epic_waiter w = { 0 };

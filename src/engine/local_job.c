@@ -1,7 +1,5 @@
 // Leased jobs: a table to find them by id when they must stop, free ones to use again, and the ways
-// to end them.
-//
-// The table grows when it can and works without; so taking a job never fails for it.
+// to end them. The table works also if it cannot grow, so that a take never fails because of it.
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/errors.h"
@@ -23,7 +21,7 @@ static struct token token_of(const struct mr_job *job) {
 
 // ---- The table --------------------------------------------------------------------------------
 
-// Ids of one channel may be any step apart.
+// Ids of one channel may have any distance, so they are hashed.
 static struct mr_job **table_slot(const struct job_table *h, mr_id id) {
     return &h->slots[number_hash(id) & h->mask];
 }
@@ -181,7 +179,7 @@ int job_load(struct local_shard *s, struct mr_job *job) {
     return err;
 }
 
-// A damaged body stays so; what else keeps it from being read may pass.
+// A damaged body stays damaged; other read errors may be temporary.
 struct mr_job *jobs_leave_out(struct local_shard *s, struct mr_job *bad, int err) {
     char why[REASON_MOST + 1];
     size_t size = strnlen(error_text(), REASON_MOST);
@@ -257,7 +255,7 @@ static struct emit *emits_of(const struct mr_job *job, size_t count) {
     return emits;
 }
 
-// Without the lock. MR_ENOMEM: the emits have no room.
+// Without the lock. MR_ENOMEM: no memory for the emits.
 int commit_prepare(const struct mr_job *job, struct commit *out) {
     size_t emit_count = job->emits.size / sizeof(struct packed_emit);
     out->emits = emit_count ? emits_of(job, emit_count) : NULL;

@@ -166,7 +166,7 @@ static void fill_stage_info(const struct stage_info *info, mr_bytes stage, mr_st
                             .wasted_wait_ms = info->wasted_wait_ms };
 }
 
-// Emits that are on their way to it wait as those do that have come.
+// Emits that have not arrived at its shard yet; they count as waiting.
 static uint64_t linked_to(struct local_engine *e, mr_bytes stage) {
     uint64_t linked = 0;
     for (uint32_t i = 0; e->count > 1 && i < e->count; i++) {
@@ -412,7 +412,7 @@ static int dead_look(struct local_shard *s, mr_id id, struct dead_job *out) {
     return err;
 }
 
-// 1: that was enough; MR_EGONE: it is not dead any more.
+// 1: `each` wants no more; MR_EGONE: it is not dead any more.
 static int dead_show(struct local_shard *s, mr_id id,
                      int (*each)(mr_id, mr_bytes key, const char *reason, void *arg), void *arg) {
     struct dead_job job = { 0 };

@@ -40,7 +40,7 @@ static int push_now(struct local_shard *s, const struct push *push, struct pushe
     return 0;
 }
 
-// Gives up the turn until there is room, and has a new one then; only after 0.
+// Ends the turn and waits for room. 0: a new turn has begun.
 static int local_wait_for_room(struct local_shard *s, const struct push *push,
                                struct local_pusher *p, int64_t room_ms, uint64_t until) {
     p->waiter = (struct waiter){ 0 };
@@ -101,7 +101,7 @@ int local_push(struct engine *base, mr_bytes stage, mr_bytes body, const mr_push
     return 0;
 }
 
-// As many as one turn and the room take. Returns how many; `out_err` says why not all.
+// Pushes as many as one turn and the room allow. Returns how many; `out_err` says why not all.
 static size_t push_some(struct local_shard *s, struct push *push, const mr_item *items,
                         size_t count, mr_id *out_ids, int *out_err) {
     size_t n = 0;
@@ -215,7 +215,7 @@ static int read_outcome(struct local_shard *s, const struct local_call *c, struc
     return error_set(MR_EGONE, "job %" PRIu64 " is not known any more", o->id);
 }
 
-// Waits for the end with the lock held, and gives that up.
+// Waits for the end; the lock is held before and released after.
 static int wait_for_end(struct local_shard *s, struct local_call *c, uint64_t until,
                         struct buffer *out) {
     if (local_wait(s, c->waiter, until)) {

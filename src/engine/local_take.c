@@ -1,4 +1,4 @@
-// Pullers, what they take at one shard, and telling them to stop.
+// Pullers, what they take at one shard, and their on_stop callbacks.
 //
 // Two kinds of waiting: a thread sleeps in its take; or, with `ring`, the puller's take stays at
 // the shards and its loop is rung when it was granted.
@@ -112,8 +112,8 @@ static int release_taken(struct mr_job *jobs, int err) {
     return error_set(err, "%s", why);
 }
 
-// Hands out what can be read. What is damaged costs its own job only; anything else may be the
-// matter with those behind it as well, which go back as they were.
+// Returns the jobs that can be read. A damaged body fails its own job only; any other error may
+// concern the jobs behind it as well, which are released.
 static int load_all(struct local_shard *s, struct mr_job *jobs, mr_job **out) {
     int err = 0;
     for (struct mr_job **at = &jobs; *at;) {
@@ -205,8 +205,8 @@ static bool is_all_here(const struct local_shard *s, const struct pull *pull) {
     return true;
 }
 
-// One turn for both: no other thread comes in between, and the clock is read once. Of stages in
-// several shards the next take begins with the stage named first.
+// Commits and takes in one turn: no other thread comes in between, and the clock is read once. If
+// the stages are in several shards, the next take begins with the stage named first.
 int local_done_take(mr_job *job, const struct pull *pull, int *out_done, mr_job **out) {
     struct shard_puller *p = job->leased_with;
     struct local_shard *s = p->shard;
@@ -267,7 +267,7 @@ void taker_leave(struct local_taker *t) {
     local_end(s);
 }
 
-int taker_hand_out(struct local_taker *t, mr_job **out) {
+int taker_return_jobs(struct local_taker *t, mr_job **out) {
     return hand_out(t->puller->shard, t->waiter.at, t->taken, out);
 }
 

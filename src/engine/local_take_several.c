@@ -1,6 +1,6 @@
-// Taking from stages that may be in several shards. Stages that are all in one shard are that
-// shard's business; else they are tried in the order they are named, and if there is nothing, the
-// take waits at all of their shards. A puller with a loop of its own always waits that way.
+// Taking from stages that may be in several shards. Stages that are all in one shard are taken from
+// there; else they are tried in the order they are named, and if there is nothing, the take waits
+// at all of their shards. A puller with a loop of its own always waits that way.
 #include "base/errors.h"
 #include "engine/local.h"
 
@@ -23,7 +23,7 @@ static struct pull pull_stage(const struct pull *pull, size_t i) {
     return one;
 }
 
-// What of it one shard is asked for; `stages` has room for the names.
+// The part of the take for one shard; `stages` has room for the names.
 static struct pull pull_of(const struct pull *pull, uint32_t shard, uint32_t count,
                            mr_bytes stages[TAKE_STAGES_MOST]) {
     struct pull part = *pull;
@@ -95,7 +95,7 @@ static int join_all(struct shared_take *t, uint32_t count, const struct pull *pu
     return err;
 }
 
-// MR_LATER: a shard that had claimed it could not give it anything; once more.
+// MR_LATER: the shard that had claimed it could not grant anything; try again.
 static int wait_at_all(struct local_puller *p, const struct pull *pull, uint64_t until_ms,
                        mr_job **out) {
     struct local_taker takers[SHARDS_MOST];
@@ -112,8 +112,8 @@ static int wait_at_all(struct local_puller *p, const struct pull *pull, uint64_t
         err = shared_take_sleep(&take, until_ms);
     shared_take_leave(&take);
     if (err == 0)
-        err =
-            taker_hand_out(take.takers[reservation_word(&take.reservation) - RESERVATION_OF], out);
+        err = taker_return_jobs(take.takers[reservation_word(&take.reservation) - RESERVATION_OF],
+                                out);
     shared_take_finish(&take);
     return err;
 }

@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "engine/local.h"
 
-// How far the log grows before it is asked whether it wants to be cleaned.
+// How far the log grows before the shard checks whether to clean it.
 enum { ASK_EVERY_BYTES = 1 << 20 };
 
 // ---- A log that has stopped -------------------------------------------------------------------
@@ -83,7 +83,7 @@ static void wake_notified(struct local_shard *s) {
     }
 }
 
-// It was claimed for work that could then not be started.
+// A take was claimed for a job that could then not be started: it tries again.
 static void give_up_claim(struct local_shard *s) {
     taker_try_again(s->claimed);
     s->claimed = NULL;
@@ -149,7 +149,8 @@ int local_end_durable(struct local_shard *s, int err) {
 uint64_t local_until(int64_t wait_ms) {
     if (wait_ms < 0)
         return UINT64_MAX;
-    uint64_t now = monotonic_ms(); // has begun already: one more, so that it is never too short
+    uint64_t now = monotonic_ms(); // this millisecond has begun already: one more, so that it is
+                                   // never too short
     return (uint64_t)wait_ms < UINT64_MAX - 1 - now ? now + (uint64_t)wait_ms + 1 : UINT64_MAX;
 }
 

@@ -218,7 +218,7 @@ static int operator_add(struct mr_flow *f, const char *name, const char *from,
     return 0;
 }
 
-// The last one made, which could not be completed.
+// Removes the operator added last, which could not be completed.
 static int take_back(struct op *op, int err) {
     op->flow->count--;
     operator_destroy(op);
@@ -243,7 +243,7 @@ static int add_function(struct mr_flow *f, const char *name, const char *from,
     return 0;
 }
 
-// With a text of its own: a path or a stage.
+// Adds an operator that has a path or a stage.
 static int add_path(struct mr_flow *f, const char *name, const char *from, enum operator_kind kind,
                     const char *path, const mr_operator_options *o, struct op **out) {
     struct op *op = NULL;

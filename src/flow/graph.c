@@ -219,7 +219,7 @@ static int find_heads(struct mr_flow *f) {
     return 0;
 }
 
-// Each partition of each head that one commit can come to is a job of it.
+// How many jobs one commit may emit: one for each partition of each head that it can reach.
 static int count_jobs(const struct mr_flow *f, const struct op *op, bool *seen) {
     int jobs = 0;
     for (uint32_t e = 0; e < op->edge_count; e++) {

@@ -128,7 +128,7 @@ static bool sets_apart(const struct mr_flow_out *out, struct reader r) {
            block_next(&r, &pair);
 }
 
-// What a job is, and its pairs. One of a stage of others is a pair, of this run.
+// What kind of job it is, and its pairs. A job of OPERATOR_TAKE's stage is one pair, of this run.
 struct job_block {
     uint8_t what;
     struct reader pairs;
@@ -231,7 +231,7 @@ static int head_run_job(struct op *op, mr_job *job, struct mr_flow_out **out) {
     return head_run(*out);
 }
 
-// What trying again would not change.
+// Errors that another attempt would not change.
 static bool is_for_good(int err) {
     return err == MR_EDEAD || err == MR_ETOOBIG || err == MR_EFULL || err == MR_ECORRUPT;
 }

@@ -125,7 +125,7 @@ void frame_begin(struct mr_flow_out *out, struct frame *frame, struct op *op, en
         failure_clear(out);
 }
 
-// An emit that was refused counts also if its function did not care.
+// A refused emit fails the attempt also if the function ignored it.
 int frame_end(struct mr_flow_out *out, int answer) {
     if (answer < 0 && out->err >= 0 && !out->reason[0])
         out_fail(out, answer, "its function answered %d and gave no reason", answer);
@@ -318,7 +318,7 @@ uint32_t job_partition(const mr_job *job) {
     return number;
 }
 
-// Behind the partitions stand pairs that came without one.
+// The partition of the job; `partitions` for a job without one.
 static uint32_t own_partition(const struct mr_flow_out *out) {
     uint32_t partitions = out->head->options.partitions;
     uint32_t number = mr_job_key(out->job).size ? job_partition(out->job) : partitions;

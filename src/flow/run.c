@@ -91,7 +91,7 @@ static int sink_file_open(const struct op *op, int flags, int *out_fd) {
     return 0;
 }
 
-// That there is a file stands in its folder, which no sync of the file has to write.
+// A new file is an entry of its folder, which a sync of the file need not write.
 static int sync_folder_of(const struct op *op) {
     char path[PATH_MAX];
     if (strlen(op->path) >= sizeof path)
@@ -265,8 +265,8 @@ static int start_head(struct op *op) {
     return err;
 }
 
-// Stages appear from the first to the last, as people think of them; workers come from the last to
-// the first, so that nothing is emitted before a worker waits for it.
+// Stages are made from the first to the last, so that lists show them in this order; workers start
+// from the last to the first, so that nothing is emitted before a worker waits for it.
 static int start_all(struct mr_flow *f) {
     int err = 0;
     for (uint32_t i = 0; i < f->head_count && err >= 0; i++)

@@ -147,7 +147,7 @@ bool keeps_state(const struct op *);
 
 // ---- folds.c: folds that come with the library ------------------------------------------------
 
-// What a fold is called; those of others are "a function".
+// The name of a fold; a fold of the program is "a function".
 const char *fold_name(mr_flow_fold *);
 
 // ---- out.c: what functions make ---------------------------------------------------------------
@@ -221,7 +221,7 @@ int frame_end(struct mr_flow_out *, int answer);
 // Sends a pair along the edges of an output.
 int out_send(struct mr_flow_out *, struct op *from, uint32_t output, mr_pair);
 
-// Hands all that was made to the job's commit.
+// Adds all that was made to the job's commit.
 int out_emit(struct mr_flow_out *);
 
 // In a last attempt: what was made of a pair that failed is taken back, and the pair set apart.
@@ -290,7 +290,7 @@ int head_order(struct op *, uint8_t what);
 // Waits until all orders are done; `out_any`: whether any flushed something. MR_EAGAIN: not in
 // time.
 int head_ordered(struct op *, uint64_t until_ms, bool *out_any);
-// When a wait from now on is over.
+// The instant at which a wait from now on is over.
 uint64_t flow_until_ms(int64_t wait_ms);
 // With the lock: sleeps until something has changed, or until then.
 void flow_sleep(struct mr_flow *, uint64_t until_ms);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-// Levels that are tried; one so near what is looked for is taken for it.
+// Steps between the levels that are tried; a level this near to the wanted one is used for it.
 #define STEPS_OF_DOUBLING 16.0
 #define NEAR_ENOUGH 1.02
 
@@ -70,7 +70,7 @@ static bool times_hold(const struct evidence *e) {
            noise_level(&e->timed) <= INDEPENDENT * e->spread;
 }
 
-// Of counts: at least what the times in flight, taken as lognormal, make of it.
+// The noise of counts: at least what follows from the times in flight, if they are lognormal.
 static double noise_counted(const struct evidence *e) {
     double least = times_hold(e) ? exp(fmin(e->spread, SPREAD_MOST)) - 1 : 0;
     return fmax(noise_level(&e->counted), least);
@@ -103,7 +103,7 @@ double evidence_error(const struct evidence *e, double count) {
 
 // ---- Levels -----------------------------------------------------------------------------------
 
-// Steps of a doubling's sixteenth, where these are whole numbers apart.
+// Sixteen levels for each doubling, where those are different whole numbers.
 void evidence_init(struct evidence *e, uint32_t least, uint32_t most) {
     *e = (struct evidence){ .levels[0] = least, .places = 1 };
     for (int step = 0; e->places < EVIDENCE_PLACES - 1; step++) {

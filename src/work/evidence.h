@@ -1,4 +1,4 @@
-// Evidence: what a tuner knows about levels, and how one does beside another.
+// Evidence: what a tuner has measured of each level, and how two levels compare.
 //
 //     rounds of completions ──► arms: count, seconds, times in flight, by level ──► difference
 //                          └──► noise: how far apart neighbouring rounds are ──────► ± error
@@ -41,14 +41,14 @@ struct evidence {
     bool mistrust;                // times in flight have contradicted the count
 };
 
-// Of throughput, in logarithms, with its standard error.
+// A difference of throughput, in logarithms, with its standard error.
 struct difference {
     double gain, error;
 };
 
 void evidence_init(struct evidence *, uint32_t least, uint32_t most);
 
-// Nothing known holds any more, but how noisy things are.
+// Forgets all measurements but the noise.
 void evidence_forget(struct evidence *);
 
 // Learns the noise from a round; one after a pause is not compared with the one before it.
@@ -62,7 +62,7 @@ void evidence_learn(struct evidence *, uint32_t place, const struct arm *);
 // What is known about the level loses weight.
 void evidence_age(struct evidence *, uint32_t place);
 
-// How b, at its place, does beside a. Both have completions.
+// Compares b, at its place, with a. Both have completions.
 struct difference evidence_compare(struct evidence *, uint32_t place_a, const struct arm *a,
                                    uint32_t place_b, const struct arm *b);
 
@@ -71,7 +71,8 @@ double evidence_error(const struct evidence *, double count);
 // How widely times in flight are spread: the variance of their logarithm, as far as it is known.
 double evidence_spread(const struct evidence *);
 
-// The place whose level is about `ratio` times that of `place`, and another unless it is the last.
+// The place whose level is about `ratio` times that of `place`; a different one, unless `place` is
+// the last.
 uint32_t evidence_place(const struct evidence *, uint32_t place, double ratio);
 
 #endif

@@ -46,7 +46,7 @@ struct stream {
     bool passes; // also written to this process's stderr; only its end is kept
 };
 
-// A command that runs; its thread's own.
+// A command that runs; used by its thread only.
 struct command_run {
     const struct exec_order *order;
     struct process process;

@@ -40,7 +40,7 @@ struct filters {
     char last_words[EXEC_REASON]; // how the last one ended that did so by itself
 };
 
-// A line on its way.
+// A line that a filter works on.
 struct filter_ask {
     const struct exec_order *order;
     struct filter *filter;
@@ -52,7 +52,7 @@ struct filter_ask {
     int failed; // a failure that is not the filter's; negative
 };
 
-// How a turn of the loop went.
+// What one step of the loop has led to.
 enum ask_step { STEP_ON, STEP_ANSWERED, STEP_CRASHED, STEP_ENDED };
 
 // ---- Processes --------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ static int refuse_more(const struct filters *f) {
                      s->window_ms, f->last_words);
 }
 
-// An idle one, or NULL. MR_ESTOPPED.
+// Takes an idle filter; NULL: there is none. MR_ESTOPPED: the filters have given up.
 static int take_idle(struct filters *f, struct filter **out) {
     pthread_mutex_lock(&f->lock);
     int err = f->supervisor.gave_up ? refuse_more(f) : 0;

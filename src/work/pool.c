@@ -10,7 +10,8 @@
 // taking calls another, a parked one if there is one. So threads are made only for work that waits,
 // and an idle worker keeps one, asleep in its take.
 //
-// The counts are atomic, so that a job costs no lock here; parking and making go by the lock.
+// The counts are atomic, so that a job costs no lock here; parking and making threads need the
+// lock.
 #include "base/clock.h"
 #include "base/errors.h"
 #include "work/state.h"
@@ -122,7 +123,7 @@ static bool count_down(_Atomic uint32_t *count, int64_t least) {
     return false;
 }
 
-// Too many are active: this one is not any more.
+// True: too many threads are active, and this one has stopped being so.
 static bool step_down(struct worker *w) {
     return room(w) < 0 && count_down(&w->active, (int64_t)worker_level(w) - atomic_load(&w->kept));
 }
@@ -148,7 +149,8 @@ static int take(struct worker *w, mr_job **out) {
     return w->engine->impl->take(w->puller, &pull, out);
 }
 
-// Runs one job after another until the thread is not wanted. Returns whether it may be again.
+// Runs one job after another until the thread is not needed. Returns whether it may be called
+// again.
 static bool pull_and_run(struct runner *r) {
     struct worker *w = r->worker;
     while (!atomic_load(&w->stopping)) {

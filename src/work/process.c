@@ -91,7 +91,7 @@ static size_t fill_of_job(struct environment *e, const mr_job *job, const char *
     return at;
 }
 
-// Runs within runs have the tags of all of them.
+// A run inside another run has the tags of both.
 static void fill_tag(struct environment *e) {
     static _Atomic uint64_t last;
     const char *outer = getenv("MILLRACE_RUN");
@@ -154,7 +154,8 @@ void processes_adopt(void) {
     atomic_store(&adopted.on, prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }
 
-// Without memory for its number nothing is known of a command, so that nothing may be adopted.
+// Without memory for its number a command could be taken for an orphan, so adopting is switched
+// off.
 static void known_add(pid_t pid) {
     pthread_mutex_lock(&adopted.lock);
     if (adopted.count == adopted.capacity) {
