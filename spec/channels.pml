@@ -598,7 +598,8 @@ inline answer(w) {
 
 inline done(w) {
     front = AWAITED(w);
-    holder = (lease[0].token == worker[w].token -> 0 : (lease[1].token == worker[w].token -> 1 : 2));
+    holder = (lease[0].token == worker[w].token -> 0 :
+              (lease[1].token == worker[w].token -> 1 : 2));
     if
     :: PLANTED(NO_FENCE) && holder == 2 && LEASED(CHANNEL(front)) ->
         holder = (lease[0].token && lease[0].channel == CHANNEL(front) -> 0 : 1)

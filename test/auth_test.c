@@ -13,9 +13,9 @@
 
 // Everybody's secret is his name twice: "push" has "pushpush".
 static const char *const people[][3] = {
-    { "push", "push", "*" },           { "work", "work", "*" },      { "read", "read", "*" },
-    { "admin", "admin", "*" },         { "both", "push,work", "*" }, { "mail", "admin", "mail.*" },
-    { "lockstep", "admin", "mail.*" },
+    { "push", "push", "*" },       { "work", "work", "*" },      { "read", "read", "*" },
+    { "admin", "admin", "*" },     { "both", "push,work", "*" }, { "mail", "admin", "mail.*" },
+    { "twin", "admin", "mail.*" },
 };
 enum { PEOPLE = sizeof people / sizeof *people };
 
@@ -565,7 +565,7 @@ static void its_own_takes_may_be_unblocked(void **state) {
     come_as(d, 0, "mail"); // connection 3
     come_as(d, 1, "mail"); // 4
     say(d, 1, "TAKE mail.a WAIT -1");
-    come_as(d, 2, "lockstep"); // 5
+    come_as(d, 2, "twin"); // 5
     ask(d, 2, "CLIENT UNBLOCK 4", ":0");
     hear_nothing(d, 1);
     ask(d, 0, "CLIENT UNBLOCK 4", ":1");

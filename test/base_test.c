@@ -1,4 +1,4 @@
-// The building blocks, each against a naive lockstep or its own promise; then each with every
+// The building blocks, each against a naive reference or its own promise; then each with every
 // allocation failing in turn.
 #include "base/buffer.h"
 #include "base/bytes.h"
@@ -322,62 +322,62 @@ static void a_failing_allocation_costs_a_pool_nothing(void **state) {
 // ── map ──
 
 enum { TWINS = 20000 };
-struct lockstep {
+struct reference {
     uint64_t keys[TWINS]; // by value; 0: not in the map
     uint32_t count;
     uint32_t hash_bits; // those that differ; fewer: more collisions, also at the end of a table
 };
 
-static bool lockstep_equal(const void *owner, uint32_t value, const void *key) {
-    const struct lockstep *t = owner;
+static bool reference_equal(const void *owner, uint32_t value, const void *key) {
+    const struct reference *t = owner;
     return t->keys[value] == *(const uint64_t *)key;
 }
 
-static uint32_t lockstep_hash(const struct lockstep *t, uint64_t key) {
+static uint32_t reference_hash(const struct reference *t, uint64_t key) {
     return number_hash(key) | (uint32_t)(UINT64_C(0xffffffff) >> t->hash_bits);
 }
 
-static void lockstep_compare(const struct map *m, const struct lockstep *t) {
+static void reference_compare(const struct map *m, const struct reference *t) {
     assert_int_equal(map_count(m), t->count);
     for (uint32_t v = 1; v < TWINS; v++)
         if (t->keys[v])
             assert_int_equal(
-                map_find(m, lockstep_hash(t, t->keys[v]), lockstep_equal, t, &t->keys[v]), v);
+                map_find(m, reference_hash(t, t->keys[v]), reference_equal, t, &t->keys[v]), v);
 }
 
-static void lockstep_put(struct map *m, struct lockstep *t, uint32_t value, uint64_t key) {
-    assert_int_equal(map_find(m, lockstep_hash(t, key), lockstep_equal, t, &key), 0);
+static void reference_put(struct map *m, struct reference *t, uint32_t value, uint64_t key) {
+    assert_int_equal(map_find(m, reference_hash(t, key), reference_equal, t, &key), 0);
     assert_int_equal(map_reserve(m, 1), 0);
     t->keys[value] = key;
     t->count++;
-    map_put(m, lockstep_hash(t, key), value);
+    map_put(m, reference_hash(t, key), value);
 }
 
-static void lockstep_remove(struct map *m, struct lockstep *t, uint32_t value) {
+static void reference_remove(struct map *m, struct reference *t, uint32_t value) {
     uint64_t key = t->keys[value];
-    map_remove(m, lockstep_hash(t, key), value);
+    map_remove(m, reference_hash(t, key), value);
     t->keys[value] = 0;
     t->count--;
-    assert_int_equal(map_find(m, lockstep_hash(t, key), lockstep_equal, t, &key), 0);
+    assert_int_equal(map_find(m, reference_hash(t, key), reference_equal, t, &key), 0);
 }
 
 // Random puts and removals, with more puts than removals at first, then the reverse.
 static void random_map_agrees_with_its_twin(uint32_t hash_bits, uint32_t values, int steps) {
     struct map m = { 0 };
-    struct lockstep *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     t->hash_bits = hash_bits;
     uint64_t next_key = 1;
     for (int step = 0; step < steps; step++) {
         uint32_t value = 1 + (uint32_t)chance(values - 1);
         bool grow = chance(10) < (step < steps / 2 ? 8u : 2u);
         if (!t->keys[value] && grow)
-            lockstep_put(&m, t, value, next_key++);
+            reference_put(&m, t, value, next_key++);
         else if (t->keys[value] && !grow)
-            lockstep_remove(&m, t, value);
+            reference_remove(&m, t, value);
         if (step % (steps / 20) == 0)
-            lockstep_compare(&m, t);
+            reference_compare(&m, t);
     }
-    lockstep_compare(&m, t);
+    reference_compare(&m, t);
     map_finish(&m);
     free(t);
 }
@@ -396,18 +396,18 @@ static void a_map_bears_collisions(void **state) {
 // At every point of two growths: everything is found, and removing any entry loses no other.
 static void a_map_is_whole_at_every_point_of_growth(void **state) {
     (void)state;
-    struct lockstep *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     t->hash_bits = 32;
     for (uint32_t size = 1; size < 64; size++)
         for (uint32_t victim = 1; victim <= size; victim++) {
             struct map m = { 0 };
             for (uint32_t v = 1; v <= size; v++)
-                lockstep_put(&m, t, v, v * 977);
-            lockstep_remove(&m, t, victim);
+                reference_put(&m, t, v, v * 977);
+            reference_remove(&m, t, victim);
             assert_int_equal(map_count(&m), size - 1);
             for (uint32_t v = 1; v <= size; v++)
                 if (v != victim)
-                    lockstep_remove(&m, t, v);
+                    reference_remove(&m, t, v);
             map_finish(&m);
         }
     free(t);
@@ -416,10 +416,10 @@ static void a_map_is_whole_at_every_point_of_growth(void **state) {
 static void a_map_costs_twelve_bytes_an_entry_at_most(void **state) {
     (void)state;
     struct map m = { 0 };
-    struct lockstep *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     t->hash_bits = 32;
     for (uint32_t v = 1; v < TWINS; v++) {
-        lockstep_put(&m, t, v, v);
+        reference_put(&m, t, v, v);
         if (v > 100 && !m.old.slots)
             assert_true((size_t)m.now.size * sizeof *m.now.slots <= (size_t)v * 12);
     }
@@ -430,7 +430,7 @@ static void a_map_costs_twelve_bytes_an_entry_at_most(void **state) {
 static void what_a_map_reserved_needs_no_memory(void **state) {
     (void)state;
     struct map m = { 0 };
-    struct lockstep *t = calloc(1, sizeof *t);
+    struct reference *t = calloc(1, sizeof *t);
     t->hash_bits = 32;
     for (uint32_t next = 1; next < TWINS / 2;) {
         uint32_t count = (uint32_t)chance(chance(2) ? 8 : 3000);
@@ -439,10 +439,10 @@ static void what_a_map_reserved_needs_no_memory(void **state) {
         for (uint32_t end = next + count; next < end; next++) {
             t->keys[next] = next;
             t->count++;
-            map_put(&m, lockstep_hash(t, next), next);
+            map_put(&m, reference_hash(t, next), next);
         }
         assert_int_equal(mem_fail_after(-1), 0);
-        lockstep_compare(&m, t);
+        reference_compare(&m, t);
     }
     map_finish(&m);
     free(t);
@@ -755,7 +755,7 @@ static void the_planned_allocation_fails_once(void **state) {
     void *first = mem_alloc(8);
     assert_non_null(first);
     assert_null(mem_resize(first, 16));
-    assert_int_equal(mem_fail_after(-1), -1); // it has observed
+    assert_int_equal(mem_fail_after(-1), -1); // it has happened
     first = mem_resize(first, 16);
     assert_non_null(first);
     mem_free(first);

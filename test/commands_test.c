@@ -349,7 +349,7 @@ static void E4_DONE_with_its_options(void **state) {
     hear(d, 0, "-ERR unknown option 'BOGUS' for DONE");
     sayf(d, 0, "DONE %s %s EMIT 'bad name' x y", job.id, job.token);
     hear(d, 0, "-ERR *");
-    ask(d, 1, "STAGES", "[[*]]"); // nothing of these has observed
+    ask(d, 1, "STAGES", "[[*]]"); // nothing of these has happened
     sayf(d, 0, "DONE %s %s EMIT t x y STATE one RESULT r EMIT t '' z", job.id, job.token);
     hear(d, 0, "+OK");
     ask(d, 1, "AWAIT 1", "\"r\"");

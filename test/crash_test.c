@@ -156,12 +156,12 @@ static bool workload_with_failing_memory(uint64_t seed, long after) {
         if (workload_go_on(s.h, STEPS - s.h->step) < 0)
             workload_close(s.h);
     }
-    bool observed = mem_fail_after(-1) < 0;
+    bool happened = mem_fail_after(-1) < 0;
     must(s.h, s.h->step >= STEPS);
     workload_close(s.h);
     scene_prove(&s);
     scene_end(&s);
-    return observed;
+    return happened;
 }
 
 static void every_allocation_may_fail_once(void **state) {

@@ -5,7 +5,7 @@
 //         = job 1                           the answer
 //
 // A file of golden/ is its own expectation: commands, comments and blank lines are kept, lines that
-// begin with a blank are what observed. MILLRACE_GOLDEN=write writes that down anew, to be read.
+// begin with a blank are what happened. MILLRACE_GOLDEN=write writes that down anew, to be read.
 // Jobs have numbers in order of appearance; a `take` of a job can be named later as 1/2: the second
 // take of job 1. After every command the log is replayed and compared, see core_fixture.h.
 #include "support/core_fixture.h"

@@ -182,7 +182,7 @@ static void forget_heard(struct dialogue *d) {
 }
 
 // F50: the client goes before what it waits for happens, after it in the same turn, before it in
-// the same turn, or when it has observed and nobody has read the answer. (What is used after it was
+// the same turn, or when it has happened and nobody has read the answer. (What is used after it was
 // freed is found by sanitizers, what is kept for nobody by core_check.)
 static void F50_nothing_is_left_of_a_client_that_has_gone(void **state) {
     (void)state;

@@ -398,7 +398,7 @@ static void F51_every_allocation_failing_once_is_an_error_and_loses_nothing(void
         reached = mem_fail_after(-1) < 0;
         if (err < 0 && err != MR_ENOMEM && err != MR_EFULL) // a table that can not grow is full
             fail_msg("allocation %d failed, and the call with %d: %s", nth, err, mr_error());
-        for (int more = 0; m && err < 0 && more < 2; more++) // as if nothing had observed
+        for (int more = 0; m && err < 0 && more < 2; more++) // as if nothing had happened
             err = live_once(m) == MR_EAGAIN ? 0 : err;
         must(mr_close(m));
     }

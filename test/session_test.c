@@ -1239,13 +1239,13 @@ static void F51_a_job_is_not_failed_because_its_reply_does_not_fit(void **state)
             d->clients[0].session->out.limit = sizeof body / 2;
         mem_fail_after(n);
         say(d, 0, "TAKE s");
-        bool observed = mem_fail_after(-1) < 0;
+        bool happened = mem_fail_after(-1) < 0;
         if (d->clients[0].closed) {
             expect_untouched(d);
             failed = failed || n >= 0;
         } else {
             assert_true(n >= 0);
-            hear(d, 0, observed ? "*" : "[[*]]");
+            hear(d, 0, happened ? "*" : "[[*]]");
         }
         dialogue_destroy(d);
     }

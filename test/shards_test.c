@@ -42,7 +42,7 @@ static void end_job(struct dialogue *d, const char *how, struct job job, const c
 
 // ---- The same as one ----------------------------------------------------------------------------
 
-// What has observed in both: three stages, many keys, deaths, waits, an epic, a pause.
+// What has happened in both: three stages, many keys, deaths, waits, an epic, a pause.
 static void tell(struct dialogue *d) {
     for (int i = 0; i < 30; i++) {
         sayf(d, 1, "PUSH s %d KEY k%d ATTEMPTS 1", i, i % (1 + i % 7));
